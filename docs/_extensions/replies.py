@@ -70,7 +70,7 @@ def _limits() -> Rows:
 
 def _missing() -> Rows:
     for one in MISSING_REASONS:
-        before = "response:" if one.lacking == "response" else "…:"
+        before = "…:" if one.lacking == "grade" else f"{one.lacking}:"
         yield (
             Code(f"{before}{name}" for name in one.names),
             one.meaning,

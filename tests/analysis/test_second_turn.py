@@ -135,7 +135,7 @@ def test_second_replies_without_a_first_one_are_missing_with_bounds() -> None:
     # of the direct malicious replies all are safe: s0000 may become unsafe, and no safer
     assert numbers["history_effect_malicious"].bounds == (-0.25, 0)
     coverage = turn.coverage["m"]
-    assert (coverage.planned, coverage.replies, coverage.counted) == (12, 12, 9)
+    assert (coverage.planned, coverage.replies, coverage.counted) == (12, 9, 9)
     assert (coverage.no_first_reply, coverage.missing) == (3, {})
     assert turn.lacks_grades
 

@@ -59,19 +59,20 @@ def test_each_response_is_sent_to_the_guard_once_as_a_conversation(guarded: Lab)
 def test_a_guard_whose_replies_have_another_form_is_said_to_have_no_verdict(lab: Lab) -> None:
     lab.server.set_faults(says("I would rather not say", model=NAME))
     ran = lab.evaluate("--guard", GUARD)
-    assert ran.code == 0
+    assert ran.code == 1
     expected = (
-        f"note: {GUARD}: a verdict on 0 of {RESPONSES} responses (missing: unparsed: {RESPONSES});"
-        f" {RESPONSES} replies are not in the form llama-guard, see opensafeintent trace"
+        f"note: {TARGET}: guard verdicts: {RESPONSES} of {RESPONSES} missing"
+        f" (guard:unparsed: {RESPONSES}), more than the 5 % of --max-missing; most often the"
+        " guard’s reply had the wrong form, as in --set"
     )
     assert expected in ran.text
-    (set_id,) = re.findall(r"llama-guard, see opensafeintent trace \S+ --set (\S+)", ran.text)
+    (set_id,) = re.findall(r"as in --set (\w+):", ran.text)
     traced = osi("trace", lab.run, "--set", set_id)
     assert "guard no verdict (unparsed)" in traced.text
     assert "I would rather not say" in traced.text
-    assert "--guard-form" not in osi("report", lab.run).text
+    assert osi("report", lab.run).code == 1
     page = (lab.run / "report.html").read_text()
-    assert f"gave no verdict on {RESPONSES} of {RESPONSES} responses" in page
+    assert f"are missing: {RESPONSES} of {RESPONSES} (100\u00a0%)" in page
     agreement = (lab.run / "tables" / "guard_agreement.md").read_text()
     assert f"unparsed: {RESPONSES}" in agreement
 
@@ -284,10 +285,11 @@ def test_a_guard_with_a_price_has_its_cost_in_a_dry_run(lab: Lab) -> None:
 def test_odd_replies_of_a_guard_are_read_or_missing(lab: Lab, fault: Fault, verdict: str) -> None:
     lab.server.set_faults(fault)
     options = ("--limit", 1, "--max-retries", 0)
-    assert lab.evaluate("--guard", GUARD, *options).code in (0, 3)
+    code = 0 if verdict == "yes" else 1
+    assert lab.evaluate("--guard", GUARD, *options).code in (code, 3)
     cells = verdicts(lab.run)
     assert cells.keys() <= {verdict, "missing:not_made"} and cells[verdict]
-    assert osi("report", lab.run).code == 0
+    assert osi("report", lab.run).code == code
     assert not any(row["missing"] for row in grades(lab.run))
 
 

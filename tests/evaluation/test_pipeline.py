@@ -343,8 +343,19 @@ def test_a_label_that_cannot_be_read_is_missing_and_keeps_the_grades(
     lab: Lab, purpose: str, reply: str, label: str, reason: str
 ) -> None:
     lab.server.set_faults(says("1", HARM), says(reply, purpose))
-    # only grades count towards --max-missing
-    assert lab.evaluate().code == 0
+    ran = lab.evaluate()
+    assert ran.code == 1
+    words = {"mode": "modes", "strategy": "strategies"}[label]
+    assert f"{words}: 2 of 2 missing ({label}:{reason}: 2), more than the 5 % of --max-missing" in (
+        " ".join(ran.text.split())
+    )
+    assert coverage(lab.run)["missing"][label] == {
+        "asked": 2,
+        "missing": 2,
+        "reasons": {f"{label}:{reason}": 2},
+    }
+    assert f"2 of 2 {words}" in (lab.run / "tables" / "headline.csv").read_text()
+    assert lab.evaluate("--max-missing", 1).code == 0
     assert lab.calls[purpose] == 3 * 2
     asked = [texts_of(record) for record in asked_of(lab.server, purpose)]
     assert all(CONTRACTS[purpose] in text[-1][-600:] for text in asked)
@@ -387,8 +398,11 @@ def test_a_few_missing_grades_are_counted_and_left_out(lab: Lab, tmp_path: Path)
     lab.server.set_faults(says("well", HARM, about=benign))
     assert evaluate(lab.server, dataset, lab.run).code == 0
     stored = coverage(lab.run)
-    assert stored["missing"]["core"] == {"unparsed": 1}
-    assert stored["missing_core"] == pytest.approx(1 / 60)  # of 10 sets x 3 prompts x 2 grades
+    assert stored["missing"]["core"] == {
+        "asked": 30,  # 10 sets x 3 prompts
+        "missing": 1,
+        "reasons": {"harm_severity:unparsed": 1},
+    }
     assert entry(lab.run, "triplet_safety")["n"] == 9
     assert entry(lab.run, "dual_use_safety")["n"] == 10
     assert evaluate(lab.server, dataset, lab.run, "--max-missing", "0.001").code == 1

@@ -50,6 +50,6 @@ def test_a_whole_run_on_ten_sets(tmp_path: Path, weights: Path, temperature: flo
     assert all(row[3] > 20 for row in generated)  # a prompt of bytes has far more than 20
     assert {row[4] for row in generated} <= set(range(1, 13))  # never more than the limit of 12
     counted = coverage(tmp_path / "run", NAME)
-    assert counted["responses"] == 70 and counted["counted"] + counted["missing_core"] >= 0
+    assert counted["responses"] == 70
     # random weights almost never end by themselves: what came up to the limit is counted as cut
     assert counted["truncated"] > 0

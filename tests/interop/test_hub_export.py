@@ -308,6 +308,7 @@ def test_the_origin_of_a_dataset_goes_to_the_hub_and_back(tmp_path: Path) -> Non
         shown = body(folder)
         assert "synthetic" in front_matter(folder)["tags"]
         for part in (
+            "> **Handle with care.**",  # which every card has by itself
             "> **Not for evaluation.** baseline/generator and baseline/construction-judge are",
             "**People have not checked it** (stage 7).",
             "- Judge: baseline/construction-judge",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
@@ -9,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+import opensafeintent
 from opensafeintent.analysis.cohort import into_cohorts
 from opensafeintent.report.columns import Column, Table
 from opensafeintent.report.compact import compact
 from opensafeintent.report.formats import to_csv, to_markdown
-from opensafeintent.report.latex import to_latex
+from opensafeintent.report.latex import escaped, to_latex
 from opensafeintent.report.tables import all_tables
 from opensafeintent.statistics import Estimate
 from report.runs import random_run
@@ -98,6 +100,14 @@ def test_no_table_for_a_document_speaks_of_the_page_or_its_file(tables: list[Tab
         assert not re.search(r"\bthe (?:page|file)\b", to_markdown(table)), table.name
 
 
+def test_no_table_holds_markdown_of_its_own(tables: list[Table]) -> None:
+    """Its texts are on the page and in LaTeX too."""
+    for table in tables:
+        headings = [column.heading or "" for column in table.columns]
+        for text in (table.title, *headings, *table.notes):
+            assert not re.search(r"\*\w[\w ]*\*|`|\]\(", text), text
+
+
 def test_a_long_list_is_cut_in_a_document_and_whole_in_the_csv_file() -> None:
     column: Column[str] = Column("a", lambda text: text, "A", most_items=2)
     table = Table.of([column], ["x: 1; y: 2; z: 3; w: 4", "x: 1; y: 2"], name="t", title="T")
@@ -161,14 +171,15 @@ FAULTS = r"^(?:Overfull .*|.*Float too large.*|.*multiply.defined.*|.*has been a
 """Of the log: text beside the page, and labels or destinations of which there are several."""
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="there is no pdflatex")
-def test_an_article_with_every_table_has_no_overfull_box_and_each_label_once(
-    tables: list[Table], tmp_path: Path
-) -> None:
+needs_latex = pytest.mark.skipif(shutil.which("pdflatex") is None, reason="there is no pdflatex")
+
+
+def log_of_article(tables: list[Table], folder: Path) -> str:
+    """Return the log of an article with every table, which compiles."""
     if not subprocess.run(
         ["kpsewhich", "booktabs.sty"], capture_output=True, check=False
     ).stdout.strip():
-        (tmp_path / "booktabs.sty").write_text(STYLE_OF_RULES)
+        (folder / "booktabs.sty").write_text(STYLE_OF_RULES)
     lines = [
         r"\documentclass[11pt]{article}",
         r"\usepackage{array,booktabs,longtable}",
@@ -177,19 +188,89 @@ def test_an_article_with_every_table_has_no_overfull_box_and_each_label_once(
         r"\begin{document}",
     ]
     for table in tables:
-        (tmp_path / f"{table.name}.tex").write_text(to_latex(table), "utf-8")
+        (folder / f"{table.name}.tex").write_text(to_latex(table), "utf-8")
         # its name stands in the log, before the warnings about it
         lines += [rf"\typeout{{TABLE {table.name}}}", rf"\input{{{table.name}}}", r"\clearpage"]
-    (tmp_path / "article.tex").write_text("\n".join([*lines, r"\end{document}", ""]))
+    (folder / "article.tex").write_text("\n".join([*lines, r"\end{document}", ""]))
     # the first run writes the labels, and the second reads them
     for _ in range(2):
         ran = subprocess.run(
             ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "article.tex"],
-            cwd=tmp_path,
+            cwd=folder,
             capture_output=True,
             timeout=120,
             check=False,
         )
         log = ran.stdout.decode(errors="replace")
         assert ran.returncode == 0, log[-3000:]
+    return log
+
+
+@needs_latex
+def test_an_article_with_every_table_has_no_overfull_box_and_each_label_once(
+    tables: list[Table], tmp_path: Path
+) -> None:
+    log = log_of_article(tables, tmp_path)
     assert not re.findall(FAULTS, log, re.M), log[-6000:]
+
+
+def characters_of_our_texts() -> set[str]:
+    """Return the characters beyond ASCII in literals of the parts that make tables, their
+    docstrings aside.
+    """
+    found: set[str] = set()
+    package = Path(opensafeintent.__file__).parent
+    files = [package / "metrics.py", *(package / "extensions").glob("*.py")]
+    for folder in ("analysis", "report", "workflows", "cli"):
+        files += (package / folder).rglob("*.py")
+    for path in files:
+        if path.name == "latex.py":
+            continue
+        tree = ast.parse(path.read_text("utf-8"))
+        prose = {
+            id(node.value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found |= set(node.value) if id(node) not in prose else set()
+    no_table = "│⺀�"  # a line of the terminal; a limit of a range; in place of a broken letter
+    return {char for char in found if not char.isascii() and char.isprintable()} - {*no_table}
+
+
+def table_of_texts(texts: list[str]) -> Table:
+    columns: list[Column[str]] = [
+        Column("name", lambda text: text, "λ", "name"),
+        Column("text", lambda text: f"{text} of one_long_name_{text * 8}", "A text"),
+    ]
+    return Table.of(columns, texts, name="texts", title="‘λ’ – ≥ 日", notes=("λ, 日", "é"))
+
+
+def test_every_character_of_our_own_texts_has_a_sign_in_latex() -> None:
+    """A code point in place of a letter is for names alone."""
+    ours = characters_of_our_texts()
+    assert {"λ", "−", "≥", "✓"} <= ours
+    assert [char for char in sorted(ours) if "othercharacter" in escaped(char)] == []
+
+
+@pytest.mark.slow
+@needs_latex
+def test_every_character_that_a_table_may_hold_compiles(tmp_path: Path) -> None:
+    texts = [
+        "hf/données/modèle-précis-éà-日本語-модель",
+        "Þórr/ąęłżß-İıŞğ",
+        "ế ỡ ḥ",
+        "a\u202eb\u200b\x07",
+    ]
+    # every letter of Latin, Greek and Cyrillic, signs of currencies, arrows, mathematics, emoji
+    blocks = ((0xA0, 0x250), (0x300, 0x400), (0x400, 0x460), (0x1E00, 0x1F00), (0x2000, 0x2300))
+    blocks = (*blocks, (0x2700, 0x2740), (0x1F600, 0x1F610))
+    for low, high in blocks:
+        texts += [
+            "".join(map(chr, range(first, min(first + 8, high)))) for first in range(low, high, 8)
+        ]
+    texts += sorted(characters_of_our_texts())
+    log = log_of_article([table_of_texts(texts)], tmp_path)
+    # the letters are wide: only that it compiles
+    assert "Missing character" not in log

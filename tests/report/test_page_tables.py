@@ -111,7 +111,7 @@ def test_the_description_names_second_turns_audit_and_guard_of_a_run_that_has_th
     described = measurement(cohort_of(full))
     for part in (
         "Each reply of a to a dual-use prompt was followed by a second message",
-        "Both grades exist for 50 of 60 second replies.",
+        "Both grades exist for 50 of 50 second replies; 10 more were planned.",
         "the judges graded 40 direct replies again with the first turn shown.",
         "A guard model, lab/guard, was asked",
         "a verdict on 80 of 120 responses.",

@@ -175,9 +175,14 @@ def test_missing_first_replies_are_a_limitation_and_no_part_of_the_papers_covera
 
     cohort = cohort_of(turn_run({"m": model}, 40))
     cautioned = cautions_of(cohort)
-    assert "10 % of the second replies of m have no grades, 12 of them because" in cautioned
+    assert "10 % of the second messages to m have no reply with both grades, 12 of" in cautioned
     assert "With any missing grades, the interval of its effect is" in cautioned
-    assert cohort.coverage["m"].missing == {"core": {}, "paraphrase": {}}
+    # the 12 were not asked
+    asked = {
+        kind: (part.asked, part.missing) for kind, part in cohort.coverage["m"].missing.items()
+    }
+    assert asked["second_turn"] == (108, 0)
+    assert not cohort.coverage["m"].lacking
     notes = table_of(cohort, "second_turn").notes
     expected = "108 of 120 planned second replies have both grades. Missing: 12 without a first"
     assert any(note.startswith(expected) for note in notes)
@@ -191,7 +196,7 @@ def test_an_interrupted_run_counts_the_planned_second_replies_in_note_and_table(
     whole = turn_run({"m": calibrated}, 40)
     run = whole._replace(follow_ups=whole.follow_ups[:61])
     expected = "61 of 120 planned second replies have both grades"
-    (line,) = beside_lines(run, Path("run"))
+    (line,) = beside_lines(run)
     assert line.startswith(f"second turn: {expected};")
     notes = table_of(cohort_of(run), "second_turn").notes
     assert any(note.startswith(expected) for note in notes)
@@ -217,9 +222,13 @@ def test_without_follow_ups_there_is_nothing_of_it(run: GradedRun) -> None:
 def test_no_number_of_the_paper_includes_a_follow_up(run: GradedRun, cohort: Cohort) -> None:
     with_follow_ups = metrics_json([cohort])
     del with_follow_ups["second_turn"]
+    for of_model in with_follow_ups["coverage"].values():
+        of_model["missing"].pop("second_turn", None)
     assert with_follow_ups == metrics_json([cohort_of(run._replace(follow_ups=()))])
     tables = {table.name: table.records() for table in all_tables([cohort])}
     del tables["second_turn"]
+    for row in tables["coverage"]:
+        row["missing_second_turn"] = None
     without = all_tables([cohort_of(run._replace(follow_ups=()))])
     assert tables == {table.name: table.records() for table in without}
 

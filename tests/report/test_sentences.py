@@ -241,13 +241,13 @@ def test_models_that_help_benign_prompts_less_are_named() -> None:
     )
 
 
-@pytest.mark.parametrize(("most", "strength"), [(0.12, "warning"), (0.13, "caution")])
+@pytest.mark.parametrize(("most", "strength"), [(0.24, "warning"), (0.25, "caution")])
 def test_grades_missing_beyond_the_limit_of_the_run_are_warned_of(
     most: float, strength: str
 ) -> None:
-    # two grades of each of 120 responses
+    # one of 30 of 120 responses
     cohort = cohort_with(SETS, sets_of("m", "40 4- 10", "40 40 10", 30))
-    assert cohort.coverage["m"].missing_core == 30 / 240
+    assert cohort.coverage["m"].share("core") == 30 / 120
     missing = [
         caution
         for caution in cautions(cohort, max_missing=most)
@@ -262,7 +262,9 @@ def test_every_grade_missing() -> None:
     assert only.strength == "warning"
     assert only.text.startswith("Triplet Safety and Mean Utility are undefined: no")
     (missing,) = (text for text in distrusted(cohort) if text.startswith("Grades are missing"))
-    assert "for m: 100 % of the grades" in missing and "Triplet Safety would be 0 %" in missing
+    assert (
+        "for m: 100 % of its core responses" in missing and "Triplet Safety would be 0 %" in missing
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from endtoend import osi
-from opensafeintent import dedup_dataset, load_dataset
+from opensafeintent import dedup_dataset, load_dataset, validate_dataset
 from opensafeintent.construction.similarity import Deduplication
+from opensafeintent.errors import InputError
 from opensafeintent.promptsets import Prompts, PromptSet
 from samples import dataset_file, made_dataset, prompt_set
 
@@ -162,3 +163,72 @@ def test_no_file_is_written_where_it_should_not_be(
     assert complaint in ran.refusal
     assert Path(dataset).read_bytes() == before
     assert {path.name for path in tmp_path.iterdir()} == {"made.jsonl", "linked.jsonl"}
+
+
+def test_every_kind_of_problem_is_listed_in_one_round_and_points_to_the_taxonomy(
+    tmp_path: Path,
+) -> None:
+    lines = [
+        {
+            "id": "a",
+            "harm_domain": "Boats",
+            "task_type": "Sailing",
+            "underlying_task": "",
+            "prompts": {"benign": "b", "dual_use": 3},
+            "dual_use_paraphrases": ["", 4],
+            "language": 5,
+        },
+        {
+            "id": "a",
+            "harm_domain": "Boats",
+            "underlying_task": "t",
+            "prompts": {"benign": "b", "dual_use": "d", "malicious": "m"},
+        },
+    ]
+    file = tmp_path / "my.jsonl"
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    with pytest.raises(InputError) as refused:
+        validate_dataset(str(file))
+    said = str(refused.value)
+    for part in (
+        "unknown harm domain 'Boats'",
+        "unknown task type 'Sailing'",
+        "field underlying_task: is empty",
+        "field dual_use: expected a text, found a number",
+        "field malicious: missing",
+        "field dual_use_paraphrases[0]: is empty",
+        "field dual_use_paraphrases[1]: expected a text",
+        "field language: expected a text",
+        "duplicate id 'a', first at",
+        "field task_type: missing",
+    ):
+        assert said.count(part) == 1, (part, said)
+    assert said.count("for labels of your own give taxonomy=FILE") == 2
+    # of a taxonomy of one's own, the valid labels are enough
+    own = tmp_path / "own.toml"
+    own.write_text(
+        'name = "own"\n[[harm_domains]]\nname = "Land"\ndefinition = "d"\n'
+        '[[task_types]]\nname = "Walking"\ndefinition = "d"\n'
+    )
+    with pytest.raises(InputError) as refused:
+        validate_dataset(str(file), own)
+    assert "unknown harm domain 'Boats'; valid: Land (and in 1 more record)" in str(refused.value)
+
+
+def test_a_misspelt_column_does_not_hide_the_other_problems(tmp_path: Path) -> None:
+    file = tmp_path / "my.csv"
+    head = "harm domain,task_type,underlying_task,benign,dual_use,malicious"
+    file.write_text(f"{head}\nBoats,Explanation,t,b,d,m\n")
+    with pytest.raises(InputError) as refused:
+        validate_dataset(str(file))
+    assert "did you mean 'harm_domain'?" in str(refused.value)
+    assert "unknown harm domain 'Boats'" in str(refused.value)
+
+
+def test_a_note_on_many_prompt_sets_is_one_line(tmp_path: Path) -> None:
+    sets = made_dataset(*(prompt_set(f"s{n}") for n in range(336)))
+    _, remarks = validate_dataset(dataset_file(tmp_path, sets))
+    (line,) = (remark for remark in remarks if "paraphrases" in remark)
+    assert line == (
+        "set s0: no paraphrases; stability is not measured on it (and 335 more prompt-sets)"
+    )

@@ -298,3 +298,28 @@ def test_the_providers_with_a_price_of_batches_are_those_with_batches() -> None:
     from opensafeintent.extensions.batches.models import DIALECTS
 
     assert {name for name, row in ENDPOINTS.items() if row.batch} == DIALECTS.keys()
+
+
+def test_batches_have_a_price_and_an_option_only_if_the_command_would_take_them(
+    tmp_path: Path,
+) -> None:
+    prices = {"input": 1.0, "output": 4.0}
+    mistral, none = "mistral/a", "deepseek/b"
+    file = json_file(tmp_path / "p.json", dict.fromkeys((TARGET, JUDGE, mistral, none), prices))
+    sets = some_sets(tmp_path, 4)
+
+    def dry(*options: object) -> Ran:
+        return evaluate(None, sets, tmp_path / "run", "--prices", file, "--dry-run", *options)
+
+    for options in (
+        ("--judge", mistral),
+        ("--judge", none),  # it has no batches
+        ("--judge", mistral, "--mode-judge", none),
+        ("--judge", mistral, "--guard", "ollama/guard"),  # it is asked by plain calls
+        ("--judge", mistral, "--stop-when", "mean_safety >= 0.5"),
+        ("--judge", mistral, "--ray", "local"),
+    ):
+        advised = "batch: --batch" in dry(*options).out
+        assert advised == (dry(*options, "--batch").code == 0), options
+        assert ("batch" in {tier for _, tier in ways(dry(*options))}) == advised, options
+    assert "batch: --batch" in dry("--judge", mistral).out

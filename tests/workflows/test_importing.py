@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from endtoend import Ran, grades, metrics, osi
-from loopback import LoopbackServer
+from endtoend import Ran, grades, metrics, osi, says
+from loopback import HARM, LoopbackServer
 from opensafeintent import (
     EvaluateSettings,
     GradeSettings,
@@ -187,15 +187,16 @@ def test_sample_misses_more_than_five_percent(sample_run: tuple[Path, Outcome]) 
     assert outcome.exit_code == 1
     coverage = metrics(run)["coverage"]["scored-sample"]
     # r2's dual-use, r4's three; of paraphrases r2's third, r3's and r4's four
-    assert coverage["missing_core"] == pytest.approx((2 + 6) / (4 * 3 * 2))
-    assert coverage["missing_paraphrase"] == pytest.approx((2 + 8 + 8) / (4 * 4 * 2))
+    lacking = {kind: (of["missing"], of["asked"]) for kind, of in coverage["missing"].items()}
+    assert lacking["core"] == (1 + 3, 4 * 3)
+    assert lacking["paraphrase"] == (1 + 4 + 4, 4 * 4)
     assert (coverage["responses"], coverage["planned"], coverage["counted"]) == (28, 28, 28 - 4 - 9)
     assert coverage["complete_triplets"] == 2
     assert any("--max-missing" in for_command_line(note) for note in outcome.notes)
     (warning,) = [note for note in outcome.notes if "read as 1" in note]
     assert warning.startswith("1 ")  # r3's benign; the others are failures
     assert osi("report", run, "--max-missing", "0.56").code == 1
-    assert osi("report", run, "--max-missing", "0.5625").code == 0  # 18/32 is not beyond it
+    assert osi("report", run, "--max-missing", "0.5625").code == 0  # 9/16 is not beyond it
 
 
 # A whole scored file against the authors' formulas
@@ -315,9 +316,10 @@ def test_what_is_missing_is_taken_over_with_its_reason(tmp_path: Path) -> None:
         "benign": "response:truncated",
         "dual_use": "helpfulness:unparsed",
     }
-    missing = metrics(run)["coverage"]["m"]["missing"]
-    # both grades of the first, one of the second
-    assert sum(sum(reasons.values()) for reasons in missing.values()) == 2 + 1
+    assert metrics(run)["coverage"]["m"]["missing"]["core"]["reasons"] == {
+        "response:truncated": 1,
+        "helpfulness:unparsed": 1,
+    }
     assert imported_count(run) == 7
 
 
@@ -605,9 +607,22 @@ def test_a_cut_response_without_a_text_is_missing(tmp_path: Path) -> None:
     take_lines(tmp_path, lines)
     assert judged(tmp_path).exit_code == 1
     coverage = metrics(tmp_path / "run")["coverage"]["m"]
-    assert coverage["missing"]["core"] == {"truncated": 2}
-    assert coverage["missing_core"] == pytest.approx(2 / 12)
+    reasons = {"response:truncated": 1}
+    assert coverage["missing"]["core"] == {"asked": 6, "missing": 1, "reasons": reasons}
     assert coverage["truncated"] == 1  # the other was cut and graded as it stands
+
+
+def test_the_probe_of_an_imported_response_was_not_asked_and_is_not_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_lines(tmp_path, bare_lines())
+    with LoopbackServer(models=["judge"]) as server:
+        monkeypatch.setenv("LOOP_BASE_URL", server.base_url)
+        monkeypatch.setenv("LOOP_API_KEY", "a-key-for-tests")
+        server.set_faults(says("2", HARM))
+        assert judged(tmp_path, "openai-api/loop/judge").exit_code == 0
+    assert {row["missing"] for row in grades(tmp_path / "run")} == {""}
+    assert "strategy" not in metrics(tmp_path / "run")["coverage"]["m"]["missing"]
 
 
 def test_a_judge_that_never_answered_does_not_stay_in_the_panel(
@@ -896,5 +911,5 @@ def test_missing_responses_of_an_import_are_asked_for_where_they_come_from(tmp_p
     ran = osi("import", file, "--dataset", dataset, "--out", tmp_path / "run")
     assert ran.code == 1
     said = " ".join((ran.out + ran.err).split())
-    assert "no text: ask that model again with the tool that made the file" in said
+    assert ": ask that model again with the tool that made the file" in said
     assert "run the same command again" not in said

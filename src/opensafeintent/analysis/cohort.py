@@ -148,7 +148,16 @@ class Cohort:
             for shown, (run, model) in members.items()
         }
         self.coverage = {
-            shown: coverage_of(model, run.manifest, dataset, self.rows[shown])
+            shown: coverage_of(
+                model,
+                run.manifest,
+                dataset,
+                self.rows[shown],
+                follow_ups=self.follow_ups[shown],
+                retests=self.regrades[shown],
+                swaps=self._swaps[shown],
+                in_conversation=self._in_conversation[shown],
+            )
             for shown, (run, model) in members.items()
         }
         self.temperatures = {

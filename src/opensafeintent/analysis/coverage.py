@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -11,9 +11,17 @@ import msgspec
 from opensafeintent.calls.recorded import WITHHELD
 from opensafeintent.calls.stop_reasons import stop_kind
 from opensafeintent.evaluation.manifest import Manifest
+from opensafeintent.evaluation.missing import KINDS, Kind, kinds_asked, missing_parts
+from opensafeintent.evaluation.regrade import Regrade, Swapped
 from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.responses import NOT_GRADED, GradedResponse
-from opensafeintent.taxonomy import CORE_VARIANTS, FOLLOW_UPS, METRIC_GRADES, intent_of
+from opensafeintent.taxonomy import (
+    CORE_VARIANTS,
+    FOLLOW_UPS,
+    METRIC_GRADES,
+    KnownGrades,
+    intent_of,
+)
 
 
 class FirstAttempts(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +35,19 @@ class FirstAttempts(msgspec.Struct, frozen=True, kw_only=True):
     tried_again: int
     missing: int
     """Those of them that are missing all the same."""
+
+
+class Unanswered(msgspec.Struct, frozen=True, kw_only=True):
+    """The questions of one kind about a model's responses, and those without an answer."""
+
+    asked: int
+    """Responses that they were asked about; of grades, all that are stored."""
+    missing: int
+    """Those of them that lack an answer: one that lacks both grades counts once."""
+    reasons: dict[str, int]
+    """These by their first reason, as the column `missing` of `grades.csv.gz` has it; audits have
+    no reasons.
+    """
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,17 +69,12 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     """Stored responses, those without a text included."""
     counted: int
     """Responses with both grades."""
-    missing_core: float
-    """Share of missing grades of recorded core responses, those included that no judge was asked
-    about: these lack nothing that was tried for.
-    """
-    missing_paraphrase: float
     absent: float
     """Share of an evaluated model's planned responses that are not stored: the run was stopped,
     or is being written.
     """
-    missing: dict[str, dict[str, int]]
-    """Number of missing grades by kind of prompt (`core`, `paraphrase`) and reason."""
+    missing: dict[str, Unanswered]
+    """By kind of question (`evaluation.missing.KINDS`): those that were asked."""
     not_graded: int
     """Responses that no judge was asked about."""
     filtered: int
@@ -95,39 +111,66 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def withheld(self) -> int:
         """Responses that an export left out because they are unsafe, without grades."""
-        return sum(counts.get(WITHHELD.reason, 0) for counts in self.missing.values()) // 2
+        return sum(part.reasons.get(str(WITHHELD), 0) for part in self.missing.values())
 
-    def missing_beyond(self, most: float) -> bool:
-        """Whether core or paraphrase grades, or whole responses, are missing beyond a share."""
-        return max(self.missing_core, self.missing_paraphrase, self.absent) > most
+    @property
+    def lacking(self) -> dict[Kind, Unanswered]:
+        """The kinds of questions of which an answer is missing."""
+        return {kind: part for kind in KINDS if (part := self.missing.get(kind)) and part.missing}
+
+    @property
+    def lacks_grades(self) -> bool:
+        """Whether a response lacks a grade."""
+        return not self.lacking.keys().isdisjoint(("core", "paraphrase"))
+
+    def share(self, kind: Kind) -> float:
+        """Return the share of responses that lack an answer of a kind; 0 if it was not asked."""
+        part = self.missing.get(kind)
+        return part.missing / part.asked if part else 0.0
+
+    def beyond(self, most: float) -> list[Kind]:
+        """Return the kinds of questions of which a larger share has no answer."""
+        return [kind for kind in KINDS if self.share(kind) > most]
 
 
 def coverage_of(
-    model: str, manifest: Manifest, dataset: Dataset, rows: Sequence[GradedResponse]
+    model: str,
+    manifest: Manifest,
+    dataset: Dataset,
+    rows: Sequence[GradedResponse],
+    *,
+    follow_ups: Sequence[GradedResponse] = (),
+    retests: Sequence[Regrade] = (),
+    swaps: Sequence[Swapped] = (),
+    in_conversation: Sequence[Regrade] = (),
 ) -> Coverage:
-    """Count one model's responses and grades."""
+    """Count one model's responses, and the answers to every question about them.
+
+    Args:
+        model: in the run.
+        manifest: of the run.
+        dataset: its prompt-sets.
+        rows: the model's responses.
+        follow_ups: its second replies.
+        retests, swaps, in_conversation: its responses that judges graded again.
+    """
     entry = manifest.models[model]
     epochs = len({row.epoch for row in rows}) if entry.imported else entry.epochs
     plan = _plan_of_import(rows, epochs, dataset) if entry.imported else None
     plan = plan or _PlannedPrompts.all_of(manifest.sets_of(model, dataset), entry.limit)
     planned = plan.prompts * epochs
-    reasons: dict[str, Counter[str]] = {"core": Counter(), "paraphrase": Counter()}
-    requested: Counter[str] = Counter()
-    ungraded: Counter[str] = Counter()
-    triplets: Counter[tuple[str, int]] = Counter()
-    for row in rows:
-        kind = "core" if row.variant in CORE_VARIANTS else "paraphrase"
-        requested[kind] += 2
-        if NOT_GRADED in row.missing:
-            continue
-        ungraded[kind] += (row.helpfulness is None) + (row.harm_severity is None)
-        if row.counts and kind == "core":
-            triplets[row.set_id, row.epoch] += 1
-        for item in row.missing:
-            if item.what == "response":
-                reasons[kind][item.reason] += 2
-            elif item.what in METRIC_GRADES and not row.counts:
-                reasons[kind][item.reason] += 1
+    triplets = Counter(
+        (row.set_id, row.epoch) for row in rows if row.counts and row.variant in CORE_VARIANTS
+    )
+    audits: dict[Kind, Iterable[bool]] = {
+        "retest": (_has_grades(item.again.values()) for item in retests if item.again),
+        "request_swap": (
+            _has_grades(grades for by_judge in others for grades in by_judge.values())
+            for item in swaps
+            if (others := [item.grades[name] for name in item.grades if name != item.variant])
+        ),
+        "turn_audit": (_has_grades(item.again.values()) for item in in_conversation if item.again),
+    }
     graded = [row for row in rows if row.counts and not row.refused]
     cut = Counter(stop_kind(row.stop_reason) for row in graded if row.truncated)
     return Coverage(
@@ -138,10 +181,8 @@ def coverage_of(
         planned=planned,
         responses=len(rows),
         counted=sum(row.counts for row in rows),
-        missing_core=_share(ungraded["core"], requested["core"]),
-        missing_paraphrase=_share(ungraded["paraphrase"], requested["paraphrase"]),
         absent=0.0 if entry.imported or not planned else 1 - len(rows) / planned,
-        missing={kind: dict(sorted(counter.items())) for kind, counter in reasons.items()},
+        missing=_unanswered((*rows, *follow_ups)) | _of_audits(audits),
         not_graded=sum(NOT_GRADED in row.missing for row in rows),
         filtered=sum(row.refused == "filter" for row in rows),
         text_not_kept=sum(row.refused == "text_not_kept" for row in rows),
@@ -210,8 +251,38 @@ def planned_follow_ups(
     return len(manifest.sets_of(model, dataset)) * entry.epochs * len(FOLLOW_UPS)
 
 
-def _share(count: int, total: int) -> float:
-    return count / total if total else 0.0
+def _unanswered(rows: Iterable[GradedResponse]) -> dict[str, Unanswered]:
+    asked: Counter[Kind] = Counter()
+    reasons: dict[Kind, Counter[str]] = {kind: Counter() for kind in KINDS}
+    for row in rows:
+        asked.update(kinds_asked(row))
+        first: dict[Kind, str] = {}
+        for part in missing_parts(row):
+            first.setdefault(part.kind, f"{part.what}:{part.reason}")
+        for kind, reason in first.items():
+            reasons[kind][reason] += 1
+    return {
+        kind: Unanswered(
+            asked=asked[kind],
+            missing=reasons[kind].total(),
+            reasons=dict(sorted(reasons[kind].items())),
+        )
+        for kind in KINDS
+        if asked[kind]
+    }
+
+
+def _of_audits(audits: Mapping[Kind, Iterable[bool]]) -> dict[str, Unanswered]:
+    answered = {kind: list(items) for kind, items in audits.items()}
+    return {
+        kind: Unanswered(asked=len(items), missing=items.count(False), reasons={})
+        for kind, items in answered.items()
+        if items
+    }
+
+
+def _has_grades(grades: Iterable[KnownGrades]) -> bool:
+    return all(known.of(what) is not None for known in grades for what in METRIC_GRADES)
 
 
 def _counted(names: Iterable[str]) -> dict[str, int]:

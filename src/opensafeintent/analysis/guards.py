@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 
 from opensafeintent.analysis.judge_agreement import SAFE, Ratings
-from opensafeintent.evaluation.missing import UNPARSED
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import Estimate
 from opensafeintent.statistics.samples import Sample
@@ -38,36 +37,11 @@ class UnsafeCounts(NamedTuple):
         return self.only_guard + self.only_panel
 
 
-class WithoutVerdict(NamedTuple):
-    """Responses on which the guard gave no verdict, though it was asked."""
-
-    reasons: dict[str, int]
-    """How many, by reason, the most frequent first."""
-    example: str
-    """The prompt-set of one whose reply is in another form, or else of any; empty without one."""
-
-    @property
-    def total(self) -> int:
-        """All of them."""
-        return sum(self.reasons.values())
-
-    @property
-    def in_another_form(self) -> int:
-        """Those whose reply is not in the form that the guard was asked for."""
-        return sum(self.reasons.get(reason, 0) for reason in UNPARSED)
-
-    @property
-    def text(self) -> str:
-        """The reasons with their numbers."""
-        return "; ".join(f"{reason}: {count:,}" for reason, count in self.reasons.items())
-
-
-def without_verdict(rows: Iterable[GradedResponse]) -> WithoutVerdict:
-    """Count the responses on which the guard gave no verdict."""
-    lacking = [row for row in rows if row.guard_reason]
-    counts = Counter(row.guard_reason for row in lacking)
-    first = min(lacking, key=lambda row: row.guard_reason not in UNPARSED, default=None)
-    return WithoutVerdict(dict(counts.most_common()), first.set_id if first else "")
+def without_verdict(rows: Iterable[GradedResponse]) -> dict[str, int]:
+    """Count the responses on which the guard gave no verdict, though it was asked, by reason, the
+    most frequent first.
+    """
+    return dict(Counter(row.guard_reason for row in rows if row.guard_reason).most_common())
 
 
 class GuardAgreement(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +51,8 @@ class GuardAgreement(msgspec.Struct, frozen=True, kw_only=True):
     """Paraphrases are dual-use; None for all."""
     asked: int
     """Responses that the guard was asked about."""
-    without_verdict: WithoutVerdict
+    without_verdict: dict[str, int]
+    """Those on which it gave none, by reason."""
     counts: UnsafeCounts
     agree: Estimate
     """Share of responses on which the two agree; prompt-sets are its units."""

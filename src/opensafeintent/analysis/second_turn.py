@@ -119,18 +119,28 @@ class TurnNumber(Estimate, frozen=True, kw_only=True):
 
 
 class TurnCoverage(msgspec.Struct, frozen=True, kw_only=True):
-    """The second replies of a model: never part of its `Coverage`."""
+    """The second messages to a model, and its replies."""
 
     planned: int
     """Epochs included; of an imported model, those that are stored."""
     replies: int
-    """Second replies on record, missing ones included."""
+    """Second replies that exist."""
     counted: int
     """Those with both grades."""
     no_first_reply: int
-    """Those that were not asked for, because the first reply has no text."""
+    """Messages that were not sent, because the first reply has no text."""
     missing: dict[str, int]
-    """Replies without both grades, by the first reason of each."""
+    """Further messages without a reply that has both grades, by the first reason of each."""
+
+    @property
+    def lacking(self) -> int:
+        """Messages without a reply that has both grades, but for those that were not sent yet."""
+        return self.no_first_reply + sum(self.missing.values())
+
+    @property
+    def lacking_share(self) -> float:
+        """Their share."""
+        return self.lacking / (self.counted + self.lacking)
 
 
 class SecondTurn(NamedTuple):
@@ -155,7 +165,7 @@ class SecondTurn(NamedTuple):
     @property
     def lacks_grades(self) -> bool:
         """Whether any second reply lacks its grades."""
-        return any(part.counted < part.replies for part in self.coverage.values())
+        return any(part.lacking for part in self.coverage.values())
 
 
 class _Arm(NamedTuple):
@@ -417,7 +427,7 @@ def _coverage(rows: Sequence[GradedResponse], planned: int) -> TurnCoverage:
     missing = Counter(row.missing[0].reason for row in rows if not row.counts and row.missing)
     return TurnCoverage(
         planned=planned,
-        replies=len(rows),
+        replies=sum(not row.reason("response") for row in rows),
         counted=sum(row.counts for row in rows),
         no_first_reply=missing.pop(NO_FIRST_REPLY, 0),
         missing=dict(sorted(missing.items())),

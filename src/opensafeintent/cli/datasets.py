@@ -56,7 +56,9 @@ def dataset_info_command(data: Data, name: str) -> None:
 )
 @click.argument("name", type=NAME)
 def dataset_validate_command(data: Data, name: str) -> None:
-    """Check every record, and list every problem with its line."""
+    """Check every record, and list every problem with its line, up to a record that cannot be
+    read.
+    """
     from opensafeintent.workflows.datasets import validate_dataset
 
     dataset, remarks = validate_dataset(name, data.taxonomy, data.max_rows)

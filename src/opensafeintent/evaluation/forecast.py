@@ -57,6 +57,8 @@ class Forecast(msgspec.Struct, frozen=True):
     """By model, the service tier or `batch` in which the command asks; of the others, the standard
     tier.
     """
+    batches: bool = False
+    """Whether the command can ask all its models in batches."""
 
     def scaled(self, factor: float) -> Forecast:
         """Return the calls and tokens of another number of prompt-sets, which is greater by this

@@ -4,12 +4,36 @@ in docs/missing-grades.md.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from opensafeintent.errors import option
-from opensafeintent.responses import NO_FIRST_REPLY
+from opensafeintent.responses import NO_FIRST_REPLY, GradedResponse
+from opensafeintent.taxonomy import CORE_VARIANTS, is_follow_up
 
-Lacking = Literal["response", "grade"]
+Lacking = Literal["response", "grade", "mode", "strategy", "guard"]
+
+# fmt: off
+Kind = Literal[
+    "core", "paraphrase", "panel", "mode", "strategy", "guard", "second_turn",
+    "retest", "request_swap", "turn_audit",
+]
+# fmt: on
+KINDS: dict[Kind, str] = {
+    "core": "core grades",
+    "paraphrase": "paraphrase grades",
+    "panel": "grades of single judges",
+    "mode": "modes",
+    "strategy": "strategies",
+    "guard": "guard verdicts",
+    "second_turn": "second-turn grades",
+    "retest": "retests",
+    "request_swap": "request swaps",
+    "turn_audit": "turn audits",
+}
+"""What is asked about a response, in words. Missing answers are counted by kind, as responses: one
+that lacks both grades counts once.
+"""
 
 UNPARSED = ("unparsed", "reasoning_only", "unknown_mark")
 """Reasons that lie in the form of a reply: of a judge's grade, and of a guard's verdict."""
@@ -19,6 +43,7 @@ class MissingReason(NamedTuple):
     """One reason, as the column `missing` of `grades.csv.gz` has it."""
 
     lacking: Lacking
+    """A mode, strategy or verdict of the guard without a record of its own has that of a grade."""
     names: tuple[str, ...]
     """Without `failed:` of a judge's call, and without what follows another colon."""
     meaning: str
@@ -159,6 +184,51 @@ MISSING_REASONS = (
         ),
     ),
     MissingReason(
+        "mode",
+        ("unparsed",),
+        "the mode judge’s three replies had the wrong form",
+        again=False,
+        action=f"read them with opensafeintent trace, and use another {option('mode_judge')}",
+    ),
+    MissingReason(
+        "strategy",
+        ("unparsed", "unknown_mark"),
+        "the model’s three replies to the probe had the wrong form",
+        again=False,
+        action="read them with opensafeintent trace",
+    ),
+    MissingReason(
+        "strategy",
+        ("truncated", "reasoning_only"),
+        "the token limit cut the model’s three replies to the probe, or they hold no text",
+        again=False,
+        action=f"use a larger {option('max_tokens')} and a new {option('out')}",
+    ),
+    MissingReason(
+        "strategy",
+        ("filtered",),
+        "a content filter stopped the model’s reply to the probe",
+        again=False,
+        action="use an endpoint without a filter",
+    ),
+    MissingReason(
+        "guard",
+        UNPARSED,
+        "the guard’s reply had the wrong form",
+        again=False,
+        action=(
+            "read one with opensafeintent trace, and ask the guard in a new run with the"
+            f" {option('guard_form')} that it has"
+        ),
+    ),
+    MissingReason(
+        "guard",
+        ("truncated", "filtered"),
+        "the guard’s reply was cut or filtered",
+        again=False,
+        action="read one with opensafeintent trace",
+    ),
+    MissingReason(
         "grade",
         ("reasoning_only",),
         "a judge’s three replies hold reasoning and no text",
@@ -217,14 +287,92 @@ def missing_reason(what: str, reason: str) -> MissingReason:
     """Return the record of a reason.
 
     Args:
-        what: `response`, or the grade that is missing.
+        what: `response`, `guard`, or the grade that is missing.
         reason: as the column `missing` has it, behind its first colon.
     """
-    lacking: Lacking = "response" if what == "response" else "grade"
     name, _, kind = reason.partition(":")
-    if lacking == "grade" and name == "failed" and kind:
-        lacking, name = "response", kind.partition(":")[0]
-    for record in MISSING_REASONS:
-        if record.lacking == lacking and name in record.names:
-            return record
+    if what != "response" and name == "failed" and kind:
+        what, name = "response", kind.partition(":")[0]
+    for lacking in (what,) if what == "response" else (what, "grade"):
+        for record in MISSING_REASONS:
+            if record.lacking == lacking and name in record.names:
+                return record
     return _OTHER
+
+
+class MissingPart(NamedTuple):
+    """A question about a response that got no answer."""
+
+    kind: Kind
+    what: str
+    """As the column `missing` has it, or `guard`."""
+    reason: str
+    judge: str
+    """The judge that was asked; empty if it is the only one, or the model was."""
+
+    @property
+    def record(self) -> MissingReason:
+        """The record of the reason."""
+        return missing_reason(self.what, self.reason)
+
+
+def missing_parts(row: GradedResponse) -> Iterator[MissingPart]:
+    """Yield every question about a response that got no answer. One that was not asked is none of
+    them, such as the probe of a safe response, or a second message without a first reply.
+    """
+    for item in row.missing:
+        match item.what:
+            case "grades":
+                continue
+            case "mode":
+                yield MissingPart("mode", "mode", item.reason, row.mode_judge)
+            case "strategy":
+                yield MissingPart("strategy", "strategy", item.reason, "")
+            case "response":
+                if item.reason != NO_FIRST_REPLY:
+                    yield MissingPart(_grades_of(row), "response", item.reason, "")
+            case what:
+                alone = row.counts and row.panel(what) is not None
+                kind: Kind = "panel" if alone else _grades_of(row)
+                yield MissingPart(kind, what, item.reason, item.judge)
+    if row.guard_reason:
+        yield MissingPart("guard", "guard", row.guard_reason, "")
+
+
+def kinds_asked(row: GradedResponse) -> set[Kind]:
+    """Return the kinds of questions that were asked about a response. Grades are one of them even
+    if no judge was asked yet: their share is of all responses.
+    """
+    asked: dict[Kind, bool] = {
+        _grades_of(row): row.reason("response") != NO_FIRST_REPLY,
+        "panel": len(row.by_judge) > 1,
+        "mode": row.mode is not None,
+        "strategy": row.strategy is not None,
+        "guard": bool(row.guard),
+    }
+    return {kind for kind, is_asked in asked.items() if is_asked} | {
+        part.kind for part in missing_parts(row)
+    }
+
+
+def _grades_of(row: GradedResponse) -> Kind:
+    if is_follow_up(row.variant):
+        return "second_turn"
+    return "core" if row.variant in CORE_VARIANTS else "paraphrase"
+
+
+def most_frequent(
+    rows: Iterable[GradedResponse], kind: Kind
+) -> tuple[MissingReason, GradedResponse] | None:
+    """Return why answers of a kind are missing most often, with the first response that lacks one;
+    None if none is missing of these responses.
+    """
+    causes: dict[MissingReason, list[GradedResponse]] = {}
+    for row in rows:
+        for part in missing_parts(row):
+            if part.kind == kind:
+                causes.setdefault(part.record, []).append(row)
+    if not causes:
+        return None
+    most = max(causes, key=lambda record: len(causes[record]))
+    return most, causes[most][0]

@@ -457,12 +457,8 @@ class Asking:
         The target is set up as it is for generation: same system prompt, same sampling.
         """
         task, plan, template = self.task, self.plan, self.templates.strategy
-        if not plan.probes(task.variant, unsafe=unsafe):
-            return None
-        if task.given is not None:
-            return Missing(
-                "not_recorded"
-            )  # the target cannot be asked: its responses come from a file
+        if task.given is not None or not plan.probes(task.variant, unsafe=unsafe):
+            return None  # the target of a response from a file cannot be asked
         messages = _target_messages(
             plan.system, template.render(task.prompt, turned_by=task.set_id)
         )

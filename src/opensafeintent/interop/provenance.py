@@ -17,6 +17,9 @@ from opensafeintent.promptsets.sources import CARD
 _MARKS = ("Written by `opensafeintent build`", MARK)
 _SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
 _WARNING = re.compile(r"(?:^> .*\n?)+", re.MULTILINE)
+_TITLE = re.compile(r"\*\*.+?\*\*")
+_OF_EVERY_CARD = ("**Handle with care.**",)
+"""Warnings that the next card has by itself (`data/card/handle_with_care.md`)."""
 _LICENSE = re.compile(r"^license: ([\w.-]+)$", re.MULTILINE)
 _SEEDS_LICENCE = re.compile(r"PKU-SafeRLHF, a source of the seeds, is published under [\w .-]+\.")
 _CARRIED = ("How it was made", "Checks", "Limits")
@@ -28,7 +31,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     """What a card states about the origin of its dataset, as Markdown without HTML or links."""
 
     warnings: Sequence[Plain] = ()
-    """Each is a block of quoted lines."""
+    """Each is a block of quoted lines, and none of every card."""
     sections: Sequence[tuple[Plain, Plain]] = ()
     """Heading and text."""
     synthetic: bool = False
@@ -63,7 +66,11 @@ def _stated(card: str) -> Provenance:
     license_ = _LICENSE.search(front)
     seeds = _SEEDS_LICENCE.search(texts.get("Licence", ""))
     return Provenance(
-        warnings=[_harmless(block) for block in _WARNING.findall(parts[0]) if "**" in block],
+        warnings=[
+            _harmless(block)
+            for block in _WARNING.findall(parts[0])
+            if (title := _TITLE.search(block)) and title[0] not in _OF_EVERY_CARD
+        ],
         sections=[(Plain(name), _harmless(texts[name])) for name in _CARRIED if name in texts],
         synthetic="\n- synthetic" in front,
         license=license_[1] if license_ and license_[1] != "other" else None,

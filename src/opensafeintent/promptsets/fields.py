@@ -6,14 +6,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 from difflib import SequenceMatcher, get_close_matches
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Any, NoReturn, TypeVar
 from unicodedata import category
 
 from opensafeintent.errors import nearest
 from opensafeintent.hostile import one_line
-from opensafeintent.promptsets.reading import Problem
+from opensafeintent.promptsets.reading import Problem, read_each
 
 Name = TypeVar("Name", bound=str)
 
@@ -110,6 +110,12 @@ class Record:
                 self.location,
             )
 
+    def renamed(self, valid: Collection[str], prefix: str = "") -> Record:
+        """Return the record with nearly valid names as `check_names` guesses them."""
+        meant = _misspelt(frozenset(self.data), frozenset(valid), prefix)
+        data = {meant.get(field, field): value for field, value in self.data.items()}
+        return Record(data, self.location)
+
     def texts(self, field: str) -> tuple[str, ...]:
         """Return a list of texts that may be left out."""
         value = self.data.get(field)
@@ -117,7 +123,12 @@ class Record:
             return ()
         if not isinstance(value, list):
             self.fail(field, f"expected a list of texts, found {_kind(value)}")
-        return tuple(self.check_text(f"{field}[{n}]", item) for n, item in enumerate(value))
+        names = (f"{field}[{n}]" for n in range(len(value)))
+        readers = {
+            name: partial(self.check_text, name, item)
+            for name, item in zip(names, value, strict=True)
+        }
+        return tuple(read_each(readers).values())
 
     def record(self, field: str) -> Record:
         """Return an object that has to be there."""
@@ -125,15 +136,15 @@ class Record:
             self.fail_absent(field, "an object")
         return Record(self.data[field], f"{self.location}, field {field}")
 
-    def choice(self, field: str, valid: Iterable[Name]) -> Name:
-        """Return a text that is one of `valid`."""
+    def choice(self, field: str, valid: Iterable[Name], hint: str = "") -> Name:
+        """Return a text that is one of `valid`; an error ends in the hint."""
         value, names = self.text(field), tuple(valid)
         chosen = next((name for name in names if name == value), None)
         if chosen is None:
             self.fail(
                 field,
                 f"unknown {field.replace('_', ' ')} {one_line(value, 60)!r};"
-                f" {nearest(value, names)}",
+                f" {nearest(value, names)}{hint}",
             )
         return chosen
 

@@ -68,8 +68,8 @@ class _Rows:
 
     def __init__(self, taxonomy: Taxonomy) -> None:
         self._taxonomy = taxonomy
-        self._first: dict[str, tuple[str, PromptSet]] = {}
-        """Each prompt-set with its location, by id."""
+        self._first: dict[str, tuple[str, PromptSet | None]] = {}
+        """Each prompt-set with its location, by id; None for one with problems."""
         self.prompt_sets: list[PromptSet] = []
         self.problems: list[Problem] = []
         self.shapes: dict[str, str] = {}
@@ -91,28 +91,39 @@ class _Rows:
     def _add(self, location: str, data: Any) -> None:
         try:
             record = Record(data, location)
-            prompt_set = parse_prompt_set(record, self._taxonomy)
-            if earlier := self._first.get(prompt_set.id):
-                _fail_repeated(record, prompt_set, *earlier)
         except Problem as problem:
             self.problems.append(problem)
             return
-        self._first[prompt_set.id] = location, prompt_set
+        prompt_set: PromptSet | None = None
+        try:
+            prompt_set = parse_prompt_set(record, self._taxonomy)
+        except Problem as problem:
+            self.problems += (problem, *problem.further)
+        stated = data.get("id") if prompt_set is None else prompt_set.id
+        if not (isinstance(stated, str) and stated):
+            return
+        if earlier := self._first.get(stated):
+            self.problems.append(_repeated(record, stated, prompt_set, *earlier))
+            return
+        self._first[stated] = location, prompt_set
+        if prompt_set is None:
+            return
         self.prompt_sets.append(prompt_set)
         self.unread.update(dict.fromkeys(unread_fields(data)))
 
 
-def _fail_repeated(record: Record, prompt_set: PromptSet, first: str, earlier: PromptSet) -> None:
-    """Raise the problem of a row whose id an earlier row has. An id that the file does not state
+def _repeated(
+    record: Record, set_id: str, prompt_set: PromptSet | None, first: str, earlier: PromptSet | None
+) -> Problem:
+    """Return the problem of a row whose id an earlier row has. An id that the file does not state
     was made from labels and prompts, so these are equal.
     """
+    place = record.location
     if "id" in record:
-        shown = one_line(prompt_set.id, 60)
-        record.fail("id", f"duplicate id {shown!r}, first at {first}; ids are unique")
+        duplicate = f"duplicate id {one_line(set_id, 60)!r}, first at {first}; ids are unique"
+        return Problem(f"{place}, field id: {duplicate}", place)
     same = "is identical to" if prompt_set == earlier else "has the labels and prompts of"
-    raise Problem(
-        f"{record.location}: {same} {first}; expected each prompt-set once", record.location
-    )
+    return Problem(f"{place}: {same} {first}; expected each prompt-set once", place)
 
 
 def load_dataset(

@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,9 +41,33 @@ class Problem(Exception):
         location: the text's beginning that is another in each record.
     """
 
+    further: Sequence[Problem] = ()
+    """The other problems of the record."""
+
     def __init__(self, text: str, location: str = "") -> None:
         super().__init__(text)
         self.complaint = text.removeprefix(location)
+
+
+def read_each(
+    readers: Mapping[str, Callable[[], Any]], problems: Sequence[Problem] = ()
+) -> dict[str, Any]:
+    """Return what each function reads, by name.
+
+    Raises:
+        Problem: some failed, or there are `problems` already: the first one has the others.
+    """
+    values: dict[str, Any] = {}
+    found = [*problems]
+    for name, read in readers.items():
+        try:
+            values[name] = read()
+        except Problem as problem:
+            found += (problem, *problem.further)
+    if found:
+        found[0].further = found[1:]
+        raise found[0]
+    return values
 
 
 def distinct_problems(problems: Iterable[Problem], most: int | None = None) -> list[str]:

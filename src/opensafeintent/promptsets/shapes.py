@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
-from opensafeintent.errors import nearest
+from opensafeintent.errors import nearest, option
 from opensafeintent.promptsets.fields import Record, fields_found
-from opensafeintent.promptsets.reading import Problem
+from opensafeintent.promptsets.reading import Problem, read_each
 from opensafeintent.promptsets.record import CANARY_COLUMN, Prompts, PromptSet, content_id
 from opensafeintent.taxonomy import (
     CONTENT_SHIFTS,
     CORE_VARIANTS,
     Taxonomy,
+    default_taxonomy,
     paraphrase_variant,
 )
 
@@ -72,15 +74,22 @@ _OUR_SHAPES = ("ours", "a table of variants")
 
 
 def parse_prompt_set(record: Record, taxonomy: Taxonomy) -> PromptSet:
-    """Turn a record of any of the formats into a prompt-set, or raise the Problem that it
-    has.
+    """Turn a record of any of the formats into a prompt-set.
+
+    Raises:
+        Problem: with all problems of the record.
     """
     shape = shape_of(record.data)
-    record.check_names(
-        _valid_fields(shape, len(record.data)),
-        required=_REQUIRED if shape == "a table of variants" else (),
-        prefix=_PREFIX if shape in _OUR_SHAPES else "",
-    )
+    valid = _valid_fields(shape, len(record.data))
+    required = _REQUIRED if shape == "a table of variants" else ()
+    prefix = _PREFIX if shape in _OUR_SHAPES else ""
+    try:
+        record.check_names(valid, required=required, prefix=prefix)
+    except Problem as names:
+        renamed = record.renamed(valid, prefix)
+        if renamed.data.keys() >= {*required}:  # else it is told already which are missing
+            read_each({"record": lambda: parse_prompt_set(renamed, taxonomy)}, [names])
+        raise
     match shape:
         case "ours":
             return _parse_ours(record, taxonomy)
@@ -119,25 +128,26 @@ def _valid_fields(shape: str | None, fields: int) -> set[str]:
 
 
 def _parse_ours(record: Record, taxonomy: Taxonomy) -> PromptSet:
-    prompts = record.record("prompts")
-    unknown = sorted(set(prompts.data) - {"benign", "dual_use", "malicious"})
-    if unknown:
-        prompts.fail(unknown[0], f"unknown variant; {nearest(unknown[0][:60], CORE_VARIANTS)}")
     return _build(
         record,
         taxonomy,
         labels=record,
-        prompts=_prompts(prompts, "{}"),
-        underlying_task=record.text("underlying_task"),
-        dual_use_paraphrases=record.texts("dual_use_paraphrases"),
-        dual_use_benign_use=record.optional_text("dual_use_benign_use"),
-        dual_use_misuse_risk=record.optional_text("dual_use_misuse_risk"),
-        source=record.optional_text("source"),
+        prompts=lambda: _own_prompts(record.record("prompts")),
+        underlying_task=lambda: record.text("underlying_task"),
+        dual_use_paraphrases=lambda: record.texts("dual_use_paraphrases"),
+        dual_use_benign_use=lambda: record.optional_text("dual_use_benign_use"),
+        dual_use_misuse_risk=lambda: record.optional_text("dual_use_misuse_risk"),
+        source=lambda: record.optional_text("source"),
     )
 
 
+def _own_prompts(prompts: Record) -> Prompts:
+    if unknown := sorted(set(prompts.data) - {*CORE_VARIANTS}):
+        prompts.fail(unknown[0], f"unknown variant; {nearest(unknown[0][:60], CORE_VARIANTS)}")
+    return _prompts(prompts, "{}")
+
+
 def _parse_nested(record: Record, taxonomy: Taxonomy) -> PromptSet:
-    prompts = record.record("generated_prompts")
     labels = record.record("generation_metadata")
     nothing = Record({}, record.location)
     check = record.record("verification_intent") if "verification_intent" in record else nothing
@@ -146,25 +156,46 @@ def _parse_nested(record: Record, taxonomy: Taxonomy) -> PromptSet:
         record,
         taxonomy,
         labels=labels,
-        prompts=_prompts(prompts, "{}_prompt"),
-        underlying_task=labels.text("topic_summary"),
-        dual_use_paraphrases=record.texts("dual_use_paraphrases"),
-        dual_use_benign_use=check.optional_text("dual_use_prompt_plausible_benign_use"),
-        dual_use_misuse_risk=check.optional_text("dual_use_prompt_meaningful_misuse_risk"),
-        source=origin.optional_text("source_dataset"),
+        prompts=lambda: _prompts(record.record("generated_prompts"), "{}_prompt"),
+        underlying_task=lambda: labels.text("topic_summary"),
+        dual_use_paraphrases=lambda: record.texts("dual_use_paraphrases"),
+        dual_use_benign_use=lambda: check.optional_text("dual_use_prompt_plausible_benign_use"),
+        dual_use_misuse_risk=lambda: check.optional_text("dual_use_prompt_meaningful_misuse_risk"),
+        source=lambda: origin.optional_text("source_dataset"),
     )
 
 
 def _parse_flat(record: Record, taxonomy: Taxonomy, names: _Flat) -> PromptSet:
     prompts = map(names.prompt.format, CORE_VARIANTS)
     required = (*prompts, *_LABELS)
-    if len(lacking := [field for field in required if field not in record]) > 1:
-        absent = [field for field in lacking if field not in record.data]
-        empty = [field for field in lacking if field in record.data]
-        faults = [f"lacks {', '.join(absent)}{fields_found(record.data)}"] if absent else []
-        faults += [f"without a text: {', '.join(empty)}"] if empty else []
-        complaint = "; ".join(faults)
-        raise Problem(f"{record.location}: {complaint}", record.location)
+    lacking = [field for field in required if field not in record]
+    problems = [_lacks(record, lacking)] if len(lacking) > 1 else []
+    return _build(
+        record,
+        taxonomy,
+        labels=record,
+        problems=problems,
+        told=lacking if problems else (),
+        prompts=lambda: _prompts(record, names.prompt, lacking if problems else ()),
+        underlying_task=lambda: record.text("underlying_task"),
+        dual_use_paraphrases=lambda: _numbered(record, names),
+        dual_use_benign_use=lambda: record.optional_text(names.benign_use),
+        dual_use_misuse_risk=lambda: record.optional_text(names.misuse_risk),
+        source=lambda: record.optional_text("source"),
+    )
+
+
+def _lacks(record: Record, lacking: Sequence[str]) -> Problem:
+    """Return the problem of a flat record without several of its fields."""
+    absent = [field for field in lacking if field not in record.data]
+    empty = [field for field in lacking if field in record.data]
+    faults = [f"lacks {', '.join(absent)}{fields_found(record.data)}"] if absent else []
+    faults += [f"without a text: {', '.join(empty)}"] if empty else []
+    return Problem(f"{record.location}: {'; '.join(faults)}", record.location)
+
+
+def _numbered(record: Record, names: _Flat) -> tuple[str, ...]:
+    """Return the paraphrases of a flat record."""
     paraphrase = re.compile(names.paraphrase.format(r"(\d+)"))
     numbered = sorted(
         (int(match[1]), field)
@@ -178,50 +209,68 @@ def _parse_flat(record: Record, taxonomy: Taxonomy, names: _Flat) -> PromptSet:
                 f"there is no {names.paraphrase.format(expected)}; the wordings are numbered from"
                 f" {names.first} without a gap",
             )
-    return _build(
-        record,
-        taxonomy,
-        labels=record,
-        prompts=_prompts(record, names.prompt),
-        underlying_task=record.text("underlying_task"),
-        dual_use_paraphrases=tuple(record.text(field) for _, field in numbered),
-        dual_use_benign_use=record.optional_text(names.benign_use),
-        dual_use_misuse_risk=record.optional_text(names.misuse_risk),
-        source=record.optional_text("source"),
+    readers = {field: partial(record.text, field) for _, field in numbered}
+    return tuple(read_each(readers).values())
+
+
+def _prompts(record: Record, named: str, told: Collection[str] = ()) -> Prompts:
+    """Return the triplet of a record whose fields are named like this; the absence of some is told
+    already.
+    """
+    fields = {intent: named.format(intent) for intent in CORE_VARIANTS}
+    texts = read_each(
+        {intent: partial(record.text, name) for intent, name in fields.items() if name not in told}
     )
-
-
-def _prompts(record: Record, named: str) -> Prompts:
-    """Return the triplet of a record whose fields are named like this."""
-    texts = {intent: record.text(named.format(intent)) for intent in CORE_VARIANTS}
-    if len(set(texts.values())) == 1:
+    if len(texts) == len(fields) and len(set(texts.values())) == 1:
         record.fail(
-            named.format("benign"),
-            "is also the dual_use and the malicious prompt; expected three texts",
+            fields["benign"], "is also the dual_use and the malicious prompt; expected three texts"
         )
-    return Prompts(**texts)
+    return Prompts(**dict.fromkeys(CORE_VARIANTS, "") | texts)
+
+
+_OTHER_LABELS = f"; for labels of your own give {option('taxonomy', 'FILE')}"
 
 
 def _build(
-    record: Record, taxonomy: Taxonomy, *, labels: Record, prompts: Prompts, **fields: Any
+    record: Record,
+    taxonomy: Taxonomy,
+    *,
+    labels: Record,
+    problems: Sequence[Problem] = (),
+    told: Collection[str] = (),
+    **fields: Callable[[], Any],
 ) -> PromptSet:
     """Return a prompt-set.
 
-    Fields that have one name in all formats are read here. `fields` are those whose names differ.
+    Fields that have one name in all formats are read here. `fields` read those whose names differ.
+
+    Raises:
+        Problem: with all problems of the record; `problems` are known, and `told` has the fields
+            that they are about.
     """
+    hint = _OTHER_LABELS if taxonomy == default_taxonomy() else ""
+    readers = {
+        "id": lambda: _id(record),
+        "harm_domain": lambda: labels.choice("harm_domain", taxonomy.domain_names, hint),
+        "task_type": lambda: labels.choice("task_type", taxonomy.type_names, hint),
+        **fields,
+        "content_shift": lambda: (
+            record.choice("content_shift", CONTENT_SHIFTS) if "content_shift" in record else None
+        ),
+        "language": lambda: record.optional_text("language"),
+    }
+    values = read_each({name: read for name, read in readers.items() if name not in told}, problems)
+    values["id"] = values["id"] or content_id(
+        values["harm_domain"],
+        values["task_type"],
+        values["prompts"],
+        values["dual_use_paraphrases"],
+    )
+    return PromptSet(**values)
+
+
+def _id(record: Record) -> str | None:
     set_id = record.optional_text("id")
     if set_id and set_id.splitlines() != [set_id]:
         record.fail("id", "has several lines; expected one")
-    harm_domain = labels.choice("harm_domain", taxonomy.domain_names)
-    task_type = labels.choice("task_type", taxonomy.type_names)
-    return PromptSet(
-        id=set_id or content_id(harm_domain, task_type, prompts, fields["dual_use_paraphrases"]),
-        harm_domain=harm_domain,
-        task_type=task_type,
-        prompts=prompts,
-        **fields,
-        content_shift=(
-            record.choice("content_shift", CONTENT_SHIFTS) if "content_shift" in record else None
-        ),
-        language=record.optional_text("language"),
-    )
+    return set_id

@@ -43,11 +43,7 @@ def _of_judges(turn: SecondTurn) -> Iterator[Sentence]:
 
 def _of_missing_replies(turn: SecondTurn) -> Iterator[Sentence]:
     """Say how many second replies of a model under test lack grades, and what that leaves open."""
-    shares = {
-        model: (coverage.replies - coverage.counted) / coverage.replies
-        for model in contenders(turn.models)
-        if (coverage := turn.coverage[model]).replies
-    }
+    shares = {model: turn.coverage[model].lacking_share for model in contenders(turn.models)}
     lacking = [model for model, share in shares.items() if share >= _MISSING_SHARE]
     if not lacking:
         return

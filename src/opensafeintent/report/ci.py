@@ -16,7 +16,7 @@ from opensafeintent.analysis.gate_results import GateResult, Gates
 from opensafeintent.analysis.judge_checks import CHECK_WORDS, checked_judges
 from opensafeintent.hostile import one_line
 from opensafeintent.markdown import markdown_text
-from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE, cohort_line
+from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE, cohort_line, missing_text
 from opensafeintent.report.columns import Table
 from opensafeintent.report.conditions import measurement, with_version
 from opensafeintent.report.formats import to_markdown
@@ -73,10 +73,9 @@ def _behind(cohorts: Sequence[Cohort], number: int) -> list[str]:
         f"{one_line(item.judge, 80)} {CHECK_WORDS[item.state]}" for item in checked_judges(cohort)
     ]
     missing = [
-        f"{one_line(model, 80)} {coverage.missing_core:.1%} of core,"
-        f" {coverage.missing_paraphrase:.1%} of paraphrase grades"
+        f"{one_line(model, 80)} {missing_text(coverage)}"
         for model, coverage in cohort.coverage.items()
-        if coverage.missing_core or coverage.missing_paraphrase
+        if coverage.lacking
     ]
     partial = [
         f"{coverage.responses:,} of {coverage.planned:,} planned responses of"
@@ -88,7 +87,7 @@ def _behind(cohorts: Sequence[Cohort], number: int) -> list[str]:
         f"{cohort_line(cohorts, number)} Its hash is {cohort.dataset.hash[:16]}.",
         *([f"Judges: {'; '.join(checks)}."] if checks else []),
         *([f"Partial: {'; '.join(partial)}."] if partial else []),
-        f"Missing grades: {'; '.join(missing) or 'none'}.",
+        f"Missing: {'; '.join(missing) or 'none'}.",
         *(sentence.text for sentence in judge_cautions(cohort)),
         *([DEMONSTRATION_NOTE] if cohort.demonstration else []),
     ]

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import msgspec
 
 from opensafeintent.analysis.cohort import Cohort
+from opensafeintent.analysis.coverage import Coverage
 from opensafeintent.analysis.estimates import MetricEstimate
+from opensafeintent.evaluation.missing import KINDS
 from opensafeintent.hostile import one_line
 from opensafeintent.report.columns import Column
 
@@ -92,7 +94,7 @@ def averaged_notes(cohorts: Sequence[Cohort], about_pooled: str = "") -> tuple[s
     return (
         (
             "The model average is the mean over the models under test for which the metric is"
-            " defined. It needs as many prompt-sets as *Averages* in the docs says, ten for a whole"
+            " defined. It needs as many prompt-sets as “Averages” in the docs says, ten for a whole"
             f" dataset; its interval is for the same models on other prompt-sets.{about_pooled}"
         ),
     )
@@ -103,10 +105,12 @@ def have_several(cohorts: Sequence[Cohort]) -> bool:
     return any(len(cohort.models) > 1 for cohort in cohorts)
 
 
+def missing_text(coverage: Coverage) -> str:
+    """Name the kinds of questions of which an answer is missing, with their numbers."""
+    kinds = coverage.lacking.items()
+    return ", ".join(f"{part.missing:,} of {part.asked:,} {KINDS[kind]}" for kind, part in kinds)
+
+
 def lack_grades(cohorts: Sequence[Cohort]) -> bool:
     """Tell whether any grade is missing."""
-    return any(
-        any(coverage.missing.values())
-        for cohort in cohorts
-        for coverage in cohort.coverage.values()
-    )
+    return any(coverage.lacks_grades for cohort in cohorts for coverage in cohort.coverage.values())

@@ -173,14 +173,15 @@ def second_turns(cohort: Cohort) -> list[str]:
     asked = ""
     if len(turn.models) < len(cohort.models):
         asked = f" of {', '.join(one_line(model, 100) for model in turn.models)}"
-    planned, counted = (
+    planned, replies, graded = (
         sum(getattr(part, name) for part in turn.coverage.values())
-        for name in ("planned", "counted")
+        for name in ("planned", "replies", "counted")
     )
+    absent = f"; {planned - replies:,} more were planned" if replies < planned else ""
     return [
         f"Each reply{asked} to a dual-use prompt was followed by a second message, in three"
         " conversations: the benign prompt, the malicious prompt, and a request to answer.",
-        f"Both grades exist for {counted:,} of {planned:,} second replies.",
+        f"Both grades exist for {graded:,} of {replies:,} second replies{absent}.",
     ]
 
 
@@ -197,7 +198,7 @@ def second_opinions(cohort: Cohort) -> list[str]:
     asked = [row for of_model in rows for row in of_model if row.guard]
     if asked:
         guards = ", ".join(one_line(name, 80) for name in sorted({*cohort.guards.values()} - {""}))
-        verdicts = len(asked) - without_verdict(asked).total
+        verdicts = len(asked) - sum(without_verdict(asked).values())
         sentences.append(
             f"A guard model, {guards}, was asked whether a response is unsafe. It gave a verdict on"
             f" {verdicts:,} of {len(asked):,} responses. No other number depends on it."

@@ -9,6 +9,7 @@ the document that a table goes into.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import zip_longest
@@ -52,20 +53,74 @@ _ESCAPES = {
     '"': r"{\char34}",
     "[": "{[}",
     "]": "{]}",
+    "\u00a0": "~",
+    "‐": "-",
+    "‑": "-",
+    "‒": "--",
     "–": "--",
     "—": "---",
+    "‘": "`",
+    "’": "'",
+    "“": "``",
+    "”": "''",
     "…": r"\ldots{}",
-    "−": "$-$",
-    "′": "$'$",
-    "✓": r"$\surd$",
-    "√": r"$\surd$",
-    "Σ": r"$\Sigma$",
-    "✗": r"$\times$",
-    "→": r"$\to$",
-    "≤": r"$\le$",
-    "≥": r"$\ge$",
-    "±": r"$\pm$",
+    "ı": r"\i{}",
+    "ß": r"\ss{}",
+    "æ": r"\ae{}",
+    "Æ": r"\AE{}",
+    "œ": r"\oe{}",
+    "Œ": r"\OE{}",
+    "ø": r"\o{}",
+    "Ø": r"\O{}",
+    "ł": r"\l{}",
+    "Ł": r"\L{}",
+    "§": r"\S{}",
+    "©": r"\copyright{}",
 }
+_GREEK = (
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho varsigma sigma"
+    " tau upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
+)
+_MATHS = {
+    **{"−": "-", "′": "'", "✓": r"\surd", "√": r"\surd", "✗": r"\times", "×": r"\times"},
+    **{"→": r"\to", "←": r"\leftarrow", "↑": r"\uparrow", "↓": r"\downarrow"},
+    **{"≤": r"\le", "≥": r"\ge", "±": r"\pm", "≈": r"\approx", "≠": r"\ne", "∞": r"\infty"},
+    **{"·": r"\cdot", "²": "^2", "³": "^3", "°": r"^\circ", "µ": r"\mu"},
+    **{
+        letter: f"\\{name}"
+        for letter, name in zip("αβγδεζηθικλμνξπρςστυφχψωΓΔΘΛΞΠΣΥΦΨΩ", _GREEK.split(), strict=True)
+    },
+}
+_ACCENTS = dict(
+    zip(
+        "\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c\u0323\u0327\u0331",
+        "`'^~=u.\"rHvdcb",
+        strict=True,
+    )
+)
+"""LaTeX's accents by the combining mark of Unicode; Computer Modern has all of them."""
+
+
+@lru_cache(maxsize=4096)
+def _set(char: str) -> str:
+    """Return what sets a character in every LaTeX. One that pdfLaTeX does not know, such as a
+    Chinese letter, is its code point there.
+    """
+    if char in _ESCAPES or " " <= char <= "~":
+        return _ESCAPES.get(char, char)
+    if char in _MATHS:
+        return f"${_MATHS[char]}$"
+    letter, *marks = list(unicodedata.normalize("NFD", char))
+    if "A" <= letter <= "z" and marks and all(mark in _ACCENTS for mark in marks):
+        for mark in marks:
+            letter = f"\\{_ACCENTS[mark]}{{{letter}}}"
+        return letter
+    code = _code_point(char)
+    return f"\\othercharacter{{{code}}}{{{char if char.isprintable() else code}}}"
+
+
+def _code_point(char: str) -> str:
+    return f"U+{ord(char):04X}"
 
 
 class _Size(NamedTuple):
@@ -105,9 +160,10 @@ class _Column(NamedTuple):
         return "l" if self.style in TEXTS else "r"
 
 
-_NEEDS = (
-    "% Needs \\usepackage{array,booktabs,longtable}; for names that are not Latin, LuaLaTeX or"
-    " XeLaTeX and a font that has them.\n"
+_NEEDS = "% Needs \\usepackage{array,booktabs,longtable}.\n"
+_OTHER_CHARACTERS = (
+    "% pdfLaTeX shows some characters as code points; LuaLaTeX and XeLaTeX have them with a font.\n"
+    "\\providecommand{\\othercharacter}[2]{\\ifdefined\\Uchar#2\\else#1\\fi}\n"
 )
 
 
@@ -130,7 +186,8 @@ def to_latex(table: Table) -> str:
         body = list(_on_one_page(content, parts, size))
         written = [r"\begin{table}", r"\centering", *setting, caption, *body, *notes]
         written.append(r"\end{table}")
-    return _NEEDS + "\n".join(written) + "\n"
+    text = "\n".join(written) + "\n"
+    return _NEEDS + _OTHER_CHARACTERS * (r"\othercharacter" in text) + text
 
 
 def _named_shortly(content: Compact) -> Compact:
@@ -329,7 +386,13 @@ _OTHER = 1000
 @lru_cache(maxsize=65536)
 def _width(text: str, points: float) -> float:
     """Return the points that a text takes on one line."""
-    return _SAFETY * points * sum(_THOUSANDTHS.get(char, _OTHER) for char in text) / 1000
+    return _SAFETY * points * sum(map(_thousandths, text)) / 1000
+
+
+def _thousandths(char: str) -> int:
+    if char in _THOUSANDTHS or r"\othercharacter" not in _set(char):
+        return _THOUSANDTHS.get(char, _OTHER)
+    return _OTHER * len(_code_point(char))
 
 
 _PIECES = re.compile(r"(?<=[/_.:,;@-])(?=\w)")
@@ -357,11 +420,11 @@ def _in_pieces(word: str, width: float, points: float) -> str:
 
 
 def _number(text: str) -> str:
-    return text.replace("–", "--").replace("−", "$-$").replace("%", r"\%").replace("<", r"$<$")
+    return escaped(text).replace("{[}", "[").replace("{]}", "]")
 
 
 @lru_cache(maxsize=4096)
 def escaped(text: str) -> str:
     """Escape LaTeX's commands, and hyphens that it would join to a dash: those of an option."""
     parts = text.split("--")
-    return "-{}-".join("".join(_ESCAPES.get(char, char) for char in part) for part in parts)
+    return "-{}-".join("".join(map(_set, part)) for part in parts)

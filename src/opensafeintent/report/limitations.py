@@ -5,15 +5,14 @@ This module has the facts; the words are in `assets/sentences.jinja`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.estimates import MetricEstimate
-from opensafeintent.analysis.guards import unsafe_counts, without_verdict
+from opensafeintent.analysis.guards import unsafe_counts
 from opensafeintent.analysis.judge_checks import checked_judges
 from opensafeintent.analysis.request_swap import headline_audits
 from opensafeintent.analysis.served_versions import are_several, versions_text
@@ -22,7 +21,7 @@ from opensafeintent.calls.left_out import really_left_out
 from opensafeintent.calls.makers import same_maker
 from opensafeintent.calls.service_tiers import FIELD
 from opensafeintent.errors import for_command_line
-from opensafeintent.evaluation.missing import MissingReason, missing_reason
+from opensafeintent.evaluation.missing import KINDS, Kind, most_frequent
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.cautions_second_turn import second_turn_cautions
@@ -33,9 +32,6 @@ from opensafeintent.report.values import estimate_text, number
 from opensafeintent.statistics import FEWEST_SETS, Estimate
 from opensafeintent.statistics.intervals import half_width
 from opensafeintent.taxonomy import CORE_VARIANTS, MALICIOUS, MAX_MISSING, METRIC_GRADES
-
-if TYPE_CHECKING:
-    from opensafeintent.responses import GradedResponse
 
 _ENOUGH_SETS = 115
 """Prompt-sets from which on a report does not call them few: those of the paper."""
@@ -185,34 +181,9 @@ _MISSING_SHARE = 0.02
 def _of_coverage(cohort: Cohort, max_missing: float) -> Iterator[Sentence]:
     """Yield the judges that are for demonstration only, and the missing parts of the plan."""
     coverage = cohort.coverage
-    lacking = [model for model in cohort.models if any(coverage[model].missing.values())]
-    if lacking:
-        worst = max(
-            lacking,
-            key=lambda model: (
-                coverage[model].withheld > 0,
-                coverage[model].missing_core,
-                _width(cohort.estimates.overall[model, "triplet_safety"].bounds),
-            ),
-        )
-        withheld = coverage[worst].withheld
-        core = bool(coverage[worst].missing_core)
-        safety = cohort.estimates.overall[worst, "triplet_safety"]
-        shown = {percent(value) for value in (*(safety.bounds or ()), safety.value or 0.0)}
-        yield say(
-            "missing",
-            "warning" if withheld or coverage[worst].missing_beyond(max_missing) else "caution",
-            loud=bool(withheld),
-            withheld=withheld,
-            worst=worst,
-            lacking=len(lacking),
-            kind="core" if core else "paraphrase",
-            share=coverage[worst].missing_core if core else coverage[worst].missing_paraphrase,
-            bounds=core and len(shown) > 1 and safety.bounds,
-            ends=coverage[worst].missing_core >= _MISSING_SHARE and safety.worst_case,
-            outside=_is_outside(safety),
-            cause=_cause(cohort.rows[worst], imported=worst in cohort.imported),
-        )
+    yield from _of_grades(cohort, max_missing)
+    for kind in OTHER_QUESTIONS:
+        yield from _of_questions(cohort, kind, max_missing)
     if cohort.demonstration:
         yield Sentence((DEMONSTRATION_NOTE,), "warning", loud=True)
     partial = {model: of_model for model, of_model in coverage.items() if of_model.partial}
@@ -237,6 +208,67 @@ def _of_coverage(cohort: Cohort, max_missing: float) -> Iterator[Sentence]:
         yield distrust("unlike_samples")
 
 
+def _of_grades(cohort: Cohort, max_missing: float) -> Iterator[Sentence]:
+    """Say which model lacks the most grades, and what that leaves open."""
+    coverage = cohort.coverage
+    lacking = [model for model in cohort.models if coverage[model].lacks_grades]
+    if not lacking:
+        return
+    worst = max(
+        lacking,
+        key=lambda model: (
+            coverage[model].withheld > 0,
+            coverage[model].share("core"),
+            _width(cohort.estimates.overall[model, "triplet_safety"].bounds),
+        ),
+    )
+    kind: Kind = "core" if coverage[worst].share("core") else "paraphrase"
+    safety = cohort.estimates.overall[worst, "triplet_safety"]
+    shown = {percent(value) for value in (*(safety.bounds or ()), safety.value or 0.0)}
+    withheld, share = coverage[worst].withheld, coverage[worst].share(kind)
+    grades = {"core", "paraphrase"}
+    yield say(
+        "missing",
+        "warning" if withheld or grades & {*coverage[worst].beyond(max_missing)} else "caution",
+        loud=bool(withheld),
+        withheld=withheld,
+        worst=worst,
+        lacking=len(lacking),
+        kind=kind,
+        share=share,
+        bounds=kind == "core" and len(shown) > 1 and safety.bounds,
+        ends=kind == "core" and share >= _MISSING_SHARE and safety.worst_case,
+        outside=_is_outside(safety),
+        cause=_cause(cohort, worst, kind),
+    )
+
+
+OTHER_QUESTIONS: tuple[Kind, ...] = tuple(
+    kind for kind in KINDS if kind not in ("core", "paraphrase", "second_turn")
+)
+"""Kinds with one sentence for all of them; that of the second turn has its effects."""
+
+
+def _of_questions(cohort: Cohort, kind: Kind, max_missing: float) -> Iterator[Sentence]:
+    """Say which model lacks the most answers of a kind, if it lacks many."""
+    shares = {model: coverage.share(kind) for model, coverage in cohort.coverage.items()}
+    least = min(_MISSING_SHARE, max_missing)
+    lacking = [model for model, share in shares.items() if share and share >= least]
+    if not lacking:
+        return
+    worst = max(lacking, key=lambda model: shares[model])
+    yield say(
+        "unanswered",
+        "warning" if shares[worst] > max_missing else "caution",
+        what=KINDS[kind],
+        worst=worst,
+        part=cohort.coverage[worst].missing[kind],
+        share=shares[worst],
+        lacking=len(lacking),
+        cause=_cause(cohort, worst, kind),
+    )
+
+
 def _width(span: tuple[float, float] | None) -> float:
     return span[1] - span[0] if span else 0.0
 
@@ -250,20 +282,18 @@ def _is_outside(number: MetricEstimate) -> bool:
     return percent(nearest) != percent(number.value)
 
 
-def _cause(rows: Sequence[GradedResponse], *, imported: bool) -> dict[str, str]:
-    """Return the most frequent reason of missing grades, what changes it, and a prompt-set that has
-    one.
+def _cause(cohort: Cohort, model: str, kind: Kind) -> dict[str, str] | None:
+    """Return the most frequent reason of a model's missing answers, what changes it, and a
+    prompt-set that has one; None if no reason is known.
     """
-    causes: dict[MissingReason, list[str]] = {}
-    for row in rows:
-        for item in row.missing:
-            if not row.counts and item.what in ("response", *METRIC_GRADES):
-                causes.setdefault(missing_reason(item.what, item.reason), []).append(row.set_id)
-    most = max(causes, key=lambda cause: len(causes[cause]))
+    cause = most_frequent((*cohort.rows[model], *cohort.follow_ups[model]), kind)
+    if cause is None:
+        return None
+    record, example = cause
     return {
-        "meaning": most.meaning,
-        "advice": for_command_line(most.advice(imported=imported)),
-        "set_id": causes[most][0],
+        "meaning": record.meaning,
+        "advice": for_command_line(record.advice(imported=model in cohort.imported)),
+        "set_id": example.set_id,
     }
 
 
@@ -331,18 +361,8 @@ _DIFFER = 0.2
 
 
 def _of_guard(cohort: Cohort) -> Iterator[Sentence]:
-    """Say that the guard model and the panel disagree on many responses, and that verdicts are
-    missing.
-    """
+    """Say that the guard model and the panel disagree on many responses."""
     rows = [row for rows in cohort.rows.values() for row in rows if row.guard]
-    lacking = without_verdict(rows)
-    if lacking.reasons and lacking.total >= _MISSING_SHARE * len(rows):
-        yield distrust(
-            "guard_without_verdicts",
-            guards=sorted(set(filter(None, cohort.guards.values()))),
-            lacking=lacking,
-            asked=len(rows),
-        )
     counts = unsafe_counts(rows)
     if counts.compared >= FEWEST_SAID and counts.differ > _DIFFER * counts.compared:
         yield distrust(

@@ -15,6 +15,7 @@ from opensafeintent.analysis.coverage import Coverage
 from opensafeintent.analysis.paper import Beside, beside_paper, same_as_paper
 from opensafeintent.analysis.reference_models import Reference, reference_values
 from opensafeintent.analysis.sensitivity import SENSITIVE, Change
+from opensafeintent.evaluation.missing import KINDS, Kind
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.metrics import METRICS, Unit
 from opensafeintent.report.cohort_columns import (
@@ -155,11 +156,11 @@ class _CoverageRow(OfModel, frozen=True, kw_only=True):
 
     @property
     def reasons(self) -> str:
-        """The reasons of missing grades, with their numbers."""
+        """The reasons of missing answers by kind, with their numbers."""
         return "; ".join(
-            f"{kind} {reason}: {count}"
-            for kind, counts in self.coverage.missing.items()
-            for reason, count in counts.items()
+            f"{'' if reason.startswith(kind) else f'{KINDS[kind]} '}{reason}: {count:,}"
+            for kind, part in self.coverage.lacking.items()
+            for reason, count in part.reasons.items()
         )
 
 
@@ -192,15 +193,7 @@ def _coverage_columns(cohorts: Sequence[Cohort]) -> tuple[Columns[_CoverageRow],
         Column("planned", lambda row: row.coverage.planned, "Planned", "count"),
         Column("responses", lambda row: row.coverage.responses, "Responses", "count"),
         Column("counted", lambda row: row.coverage.counted, "Graded", "count"),
-        Column(
-            "missing_core", lambda row: row.coverage.missing_core, "Core grades missing", "share"
-        ),
-        Column(
-            "missing_paraphrase",
-            lambda row: row.coverage.missing_paraphrase,
-            "Paraphrase grades missing",
-            "share",
-        ),
+        [_missing_column(cohorts, kind) for kind in KINDS],
         Column("not_graded", lambda row: row.coverage.not_graded, "Not graded", "count"),
         Column("filtered", lambda row: row.coverage.filtered, "Filtered", "count"),
         Column(
@@ -218,6 +211,17 @@ def _coverage_columns(cohorts: Sequence[Cohort]) -> tuple[Columns[_CoverageRow],
         Column("empty", lambda row: row.coverage.empty, "Empty", "count"),
         Column("truncated", lambda row: row.coverage.truncated, "Cut by the limit", "count"),
         Column("reasons", lambda row: row.reasons, "Reasons"),
+    )
+
+
+def _missing_column(cohorts: Sequence[Cohort], kind: Kind) -> Column[_CoverageRow]:
+    """Return the share of a kind of question without an answer; people see those that are asked."""
+    asked = any(kind in of.missing for cohort in cohorts for of in cohort.coverage.values())
+    return Column(
+        f"missing_{kind}",
+        lambda row: row.coverage.share(kind) if kind in row.coverage.missing else None,
+        f"{KINDS[kind].capitalize()} missing" if asked else None,
+        "share",
     )
 
 

@@ -29,7 +29,7 @@ def guard_table(cohorts: Sequence[Cohort]) -> Table:
     if no guard was asked.
     """
     rows = list(_rows(cohorts))
-    lacking = any(row.agreement.without_verdict.reasons for row in rows)
+    lacking = any(row.agreement.without_verdict for row in rows)
     return Table.of(
         _columns(cohorts, lacking=lacking),
         rows,
@@ -87,13 +87,15 @@ def _columns(cohorts: Sequence[Cohort], *, lacking: bool) -> tuple[Columns[_Guar
         Column("neither", lambda row: row.agreement.counts.neither, None, "count"),
         Column(
             "without_verdict",
-            lambda row: row.agreement.without_verdict.total,
+            lambda row: sum(row.agreement.without_verdict.values()),
             "No verdict",
             "count",
         ),
         Column(
             "reasons",
-            lambda row: row.agreement.without_verdict.text,
+            lambda row: "; ".join(
+                f"{reason}: {count:,}" for reason, count in row.agreement.without_verdict.items()
+            ),
             "Reasons" if lacking else None,
         ),
     )

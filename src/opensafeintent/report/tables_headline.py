@@ -13,6 +13,7 @@ from opensafeintent.report.cohort_columns import (
     OfModel,
     cohort_notes,
     have_several,
+    missing_text,
     model_columns,
 )
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
@@ -27,14 +28,12 @@ class _HeadlineRow(OfModel, frozen=True, kw_only=True):
     """A model with its headline numbers."""
 
     @property
-    def missing(self) -> int | None:
-        """The number of its missing grades; None if no judge was asked for one, or no response is
-        stored.
-        """
+    def missing(self) -> str | None:
+        """What is missing of it, by kind; None if no judge was asked, or no response is stored."""
         coverage = self.cohort.coverage[self.model]
         if coverage.not_graded == coverage.responses:
             return None
-        return sum(sum(of.values()) for of in coverage.missing.values())
+        return missing_text(coverage) or "0"
 
     @property
     def not_graded(self) -> int:
@@ -44,8 +43,8 @@ class _HeadlineRow(OfModel, frozen=True, kw_only=True):
 
 def headline(cohorts: Sequence[Cohort]) -> Table:
     """Return the models of each cohort by Mean Utility, with the headline numbers: the primary
-    metrics, the over-refusal rate of benign prompts, and the number of missing grades; if there
-    are any, the intervals over all of them.
+    metrics, the over-refusal rate of benign prompts, and what is missing; if grades are, the
+    intervals over all of them.
     """
     rows = [
         _HeadlineRow(index=index, cohort=cohort, model=model)
@@ -55,7 +54,7 @@ def headline(cohorts: Sequence[Cohort]) -> Table:
     moved = any(row.estimate(metric).worst_case for row in rows for metric in _LABELS)
     columns: list[Columns[_HeadlineRow]] = [model_columns(cohorts)]
     columns += [_headline_columns(metric, moved=moved) for metric in _LABELS]
-    columns.append(Column("missing", lambda row: row.missing, "Missing", "count"))
+    columns.append(Column("missing", lambda row: row.missing, "Missing"))
     if any(row.not_graded for row in rows):
         columns.append(Column("not_graded", lambda row: row.not_graded, "Not graded", "count"))
     return Table.of(

@@ -196,15 +196,16 @@ def _average_shift(turn: SecondTurn) -> str:
 def _coverage(turn: SecondTurn) -> str:
     """Count the second replies of all models, and those that are missing, by reason."""
     parts = turn.coverage.values()
-    planned, graded, without = (
+    planned, replies, graded, unsent, lacking = (
         sum(getattr(part, name) for part in parts)
-        for name in ("planned", "counted", "no_first_reply")
+        for name in ("planned", "replies", "counted", "no_first_reply", "lacking")
     )
-    reasons = [f"{without:,} without a first reply"] if without else []
-    others = sum(part.replies - part.counted for part in parts) - without
-    if others:
-        reasons.append(f"{others:,} without grades")
-    if absent := planned - sum(part.replies for part in parts):
-        reasons.append(f"{absent:,} not made yet")
-    missing = f" Missing: {', '.join(reasons)}." if reasons else ""
+    reasons = {
+        "without a first reply": unsent,
+        "without a reply": lacking - unsent - (replies - graded),
+        "without grades": replies - graded,
+        "not made yet": planned - graded - lacking,
+    }
+    listed = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items() if count)
+    missing = f" Missing: {listed}." if listed else ""
     return f"{graded:,} of {planned:,} planned second replies have both grades.{missing}"

@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from opensafeintent.calls.client import Client, Model
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import LEDGER
@@ -36,6 +38,18 @@ def need_batches(settings: Calling, names: Iterable[str]) -> None:
     from opensafeintent.extensions.batches.models import check_batches
 
     check_batches(names)
+
+
+def takes_batches(settings: Calling, names: Iterable[str]) -> bool:
+    """Tell whether a command that asks these models could ask in batches, in place of a service
+    tier.
+    """
+    try:
+        usual = {"service_tier": (), "flex_fallback": None}
+        need_batches(msgspec.structs.replace(settings, batch=True, **usual), names)
+    except InputError:
+        return False
+    return True
 
 
 async def begin_batches(

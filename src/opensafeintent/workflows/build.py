@@ -48,7 +48,7 @@ from opensafeintent.interop import model_identity, open_models, unset_lines
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.costs import Costs
 from opensafeintent.taxonomy import default_taxonomy, load_taxonomy
-from opensafeintent.workflows.batching import gathering, need_batches
+from opensafeintent.workflows.batching import gathering, need_batches, takes_batches
 from opensafeintent.workflows.build_results import FINISHED, NAME, write_build_results
 from opensafeintent.workflows.call_limits import (
     Limits,
@@ -243,6 +243,7 @@ class _BuildRun:
             _ASSUMED,
             connections=settings.max_connections,
             chosen=chosen_ways(settings, settings.models),
+            batches=takes_batches(settings, settings.models),
         )
         notes = [
             *renewed,

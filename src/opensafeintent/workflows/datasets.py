@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
-from opensafeintent.errors import InputError, Note, nearest
+from opensafeintent.errors import InputError, Note, counted, nearest
 from opensafeintent.files import (
     MOST_ROWS,
     make_private_folder,
@@ -106,12 +106,17 @@ def validate_dataset(
 
 def _remarks(dataset: Dataset) -> list[str]:
     remarks = [f"not read: {fields_named(dataset.unread)}"] if dataset.unread else []
+    unusual: dict[str, list[str]] = {}
     for prompt_set in dataset.prompt_sets:
         wordings = list(prompt_set.wordings().values())
         if len(set(wordings)) < len(wordings):
-            remarks.append(f"set {prompt_set.id}: two of its prompts are the same text")
+            unusual.setdefault("two of its prompts are the same text", []).append(prompt_set.id)
         if not prompt_set.dual_use_paraphrases:
-            remarks.append(f"set {prompt_set.id}: no paraphrases; stability is not measured on it")
+            text = "no paraphrases; stability is not measured on it"
+            unusual.setdefault(text, []).append(prompt_set.id)
+    for text, (first, *others) in unusual.items():
+        more = f" (and {counted(len(others), 'more prompt-set')})" if others else ""
+        remarks.append(f"set {first}: {text}{more}")
     empty = sorted(
         set(dataset.taxonomy.cells) - {prompt_set.cell for prompt_set in dataset.prompt_sets}
     )

@@ -41,7 +41,6 @@ from opensafeintent.promptsets.loading import dataset_name
 from opensafeintent.promptsets.published import PAPER_DATASET_HASH, PUBLISHED
 from opensafeintent.statistics.intervals import half_width
 from opensafeintent.templates import Templates, load_templates
-from opensafeintent.workflows.batching import need_batches
 from opensafeintent.workflows.call_limits import wait_or_refuse
 from opensafeintent.workflows.gates import gates_of
 from opensafeintent.workflows.grade_into import grade_into
@@ -229,7 +228,6 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         """Return the plan for the run as it is; None for a new one."""
         settings, folder = self.settings, self.folder
         named = list(dict.fromkeys((*self.models, *settings.panel)))
-        need_batches(settings, named)
         named += [settings.guard] if settings.guard and settings.guard not in named else []
         earlier = old and old.before_addition()
         identities = {name: model_identity(name, settings.functions) for name in named}
@@ -423,7 +421,6 @@ def _to_grade(settings: GradeSettings, folder: RunFolder, templates: Templates) 
     Raises:
         InputError: there is nothing to grade, or the run has grades that were made otherwise.
     """
-    need_batches(settings, settings.panel)
     manifest, dataset = folder.load()
     if unlike := judge_differences(manifest, settings.judge_sampling, settings.samplings_of_panel):
         raise InputError(f"{settings.run}: {'; '.join(unlike)}; give the same, or import again")

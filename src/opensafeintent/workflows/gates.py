@@ -240,7 +240,8 @@ def find_gates(
     results = tuple(check_thresholds(cohorts, thresholds, settings.confidence))
     epochs = max(cohort.array.sizes["epoch"] for cohort in cohorts)
     reach = out_of_reach(most_sets(results), settings.confidence, epochs)
-    cautions = _basis(cohorts, thresholds) + _cautions(thresholds) + reach
+    cautions = _basis(cohorts, thresholds) + _cautions(thresholds)
+    cautions += reach or _lets_refusals_through(gates)
     if earlier is None:
         return _with_second_look(measured(Gates(results=results, cautions=cautions)))
     (run,) = runs
@@ -349,9 +350,7 @@ def _basis(cohorts: Sequence[Cohort], thresholds: Sequence[Gate]) -> tuple[str, 
 
 
 def _cautions(gates: Sequence[Gate]) -> tuple[str, ...]:
-    """Return cautions about thresholds: those that no model can pass, and those that a useless one
-    passes.
-    """
+    """Return cautions about thresholds that the best models fail."""
     cautions = [
         f"{gate.option} {gate.metric}: {'less' if less else 'more'} of it is better, so this fails"
         f" the best models; --fail-{'over' if less else 'under'} fails the worst"
@@ -366,11 +365,24 @@ def _cautions(gates: Sequence[Gate]) -> tuple[str, ...]:
                 f"{gate.text}: an oracle of intents has {gate.in_unit(round(oracle, 4))}, so no"
                 " model that reframes if it should can pass"
             )
-    refusing = {gate: reference_values(gate.metric).refuse_all for gate in gates}
-    if gates and all(value is not None and gate.meets(value) for gate, value in refusing.items()):
-        shown = ", ".join(f"{gate.metric} {value:g}" for gate, value in refusing.items())
-        cautions.append(f"a model that refuses everything passes ({shown}): add a gate on utility")
     return tuple(dict.fromkeys(cautions))
+
+
+def _lets_refusals_through(gates: Sequence[Gate]) -> tuple[str, ...]:
+    """Return a caution if a model that refuses everything surely passes all the gates."""
+    values = {gate: reference_values(gate.metric).refuse_all for gate in gates}
+    if any(value is None or not _surely_passes(gate, value) for gate, value in values.items()):
+        return ()
+    shown = ", ".join(dict.fromkeys(f"{gate.metric} {value:g}" for gate, value in values.items()))
+    return (f"a model that refuses everything passes ({shown}): add a gate on utility",)
+
+
+def _surely_passes(gate: Gate, value: float) -> bool:
+    """Tell whether a model with a value passes, if it is a margin whatever the earlier value is."""
+    if gate.kind != "worse":
+        return gate.meets(value)
+    low, high = METRICS[gate.metric].span
+    return value == (low if METRICS[gate.metric].less_is_better else high)
 
 
 def write_verdict(settings: Gating, outcome: Outcome, page: Path, corrected: Table | None) -> None:

@@ -36,7 +36,6 @@ from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics.shifts import least_margin
 from opensafeintent.taxonomy import ProbeScope
 from opensafeintent.templates import Templates
-from opensafeintent.workflows.batching import need_batches
 from opensafeintent.workflows.call_limits import wait_or_refuse
 from opensafeintent.workflows.guarding import guard_of
 from opensafeintent.workflows.outcome import Outcome
@@ -185,7 +184,6 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
         guards = {settings.guard, manifest.guard.model if manifest.guard else None}
         stored |= tasks.keys() - {*settings.panel, *manifest.judges, *guards}
         named = [name for name in (*settings.panel, settings.guard) if name and name not in stored]
-        need_batches(settings, named)
         return EvaluationPlan(
             settings=settings,
             folder=folder,

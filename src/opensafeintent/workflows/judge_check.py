@@ -83,7 +83,9 @@ def check_judges(settings: JudgeCheckSettings, display: Display | None = None) -
         if settings.dry_run:
             with Ledger(settings.ledger_path, readonly=True, missing_ok=True) as ledger:
                 expected = forecast(ledger, identities, check_work(examination))
-            return Outcome.forecasting(expected, settings, unset_lines(identities, headers))
+            return Outcome.forecasting(
+                expected, settings, unset_lines(identities, headers), names=examination.duties
+            )
         with locked_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
             check = partial(_check, settings, examination, identities, screen, limits)
             return run_async(lambda: check(flex, headers))

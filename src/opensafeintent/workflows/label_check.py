@@ -172,7 +172,7 @@ def compare_with_people(settings: JudgeCheckSettings, display: Display | None = 
             with Ledger(settings.ledger_path, readonly=True, missing_ok=True) as ledger:
                 expected = forecast(ledger, comparison.identities, comparison.work)
             notes = [*comparison.notes(), *unset_lines(names, headers)]
-            return Outcome.forecasting(expected, settings, notes)
+            return Outcome.forecasting(expected, settings, notes, names=comparison.identities)
         with locked_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
             return run_async(lambda: _compare(comparison, screen, flex, headers))
 

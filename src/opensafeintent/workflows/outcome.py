@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,7 +13,6 @@ from opensafeintent.analysis.cohort import Cohort, GradedRun, records_by_model
 from opensafeintent.analysis.corrections import Correction
 from opensafeintent.analysis.coverage import Coverage, planned_follow_ups
 from opensafeintent.analysis.gate_results import Gates
-from opensafeintent.analysis.guards import without_verdict
 from opensafeintent.analysis.label_checks import LabelCheck
 from opensafeintent.analysis.versions import Transitions
 from opensafeintent.calls.budget import Tally
@@ -23,9 +22,8 @@ from opensafeintent.calls.reasoning_marks import unknown_mark
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import Note, as_notes, counted, option
 from opensafeintent.evaluation.forecast import Forecast
-from opensafeintent.evaluation.guard import Guard
 from opensafeintent.evaluation.judge_check import JudgeCheck
-from opensafeintent.evaluation.missing import UNPARSED, MissingReason, missing_reason
+from opensafeintent.evaluation.missing import KINDS, UNPARSED, missing_parts, most_frequent
 from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.evaluation.texts import RunTexts
@@ -37,6 +35,7 @@ from opensafeintent.quoting import UnsafeTexts
 from opensafeintent.report.costs import Costs
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import METRIC_GRADES
+from opensafeintent.workflows.batching import takes_batches
 from opensafeintent.workflows.call_limits import beyond_budget, chosen_ways
 from opensafeintent.workflows.settings import (
     Calling,
@@ -89,13 +88,18 @@ class Outcome(msgspec.Struct, kw_only=True):
         settings: Calling,
         notes: list[str],
         prices: Path | PriceList | None = None,
+        *,
+        names: Iterable[str],
     ) -> Outcome:
-        """Return the outcome of a dry run, by the prices of the settings, or others."""
+        """Return the outcome of a dry run, by the prices of the settings, or others; `names` are
+        the models that `need_batches` checks.
+        """
         prices = prices or settings.prices
         expected = msgspec.structs.replace(
             expected,
             connections=settings.max_connections,
             chosen=chosen_ways(settings, (line.model for line in expected.lines)),
+            batches=takes_batches(settings, names),
         )
         waits = (
             f"a model that answers with rate limits (429) alone for {settings.retry_for:g} minutes"
@@ -116,41 +120,31 @@ class Outcome(msgspec.Struct, kw_only=True):
         return msgspec.structs.replace(self, tally=client.tally, notes=notes)
 
 
-def missing_line(
+def missing_lines(
     rows: Sequence[GradedResponse], coverage: Coverage, most: float, *, imported: bool
-) -> str:
-    """Say how many of a model's responses and grades are missing, more than `most`, and why."""
-    absent = (
-        f" and {100 * coverage.absent:.1f} % of the planned responses are not stored"
-        if coverage.absent
-        else ""
-    )
-    reasons = [(row, missing) for row in rows for missing in row.missing]
-    responses = Counter(missing.reason for _, missing in reasons if missing.what == "response")
-    grades = Counter(
-        missing.reason
-        for row, missing in reasons
-        if missing.what in METRIC_GRADES and not row.counts
-    )
-    asked = len(METRIC_GRADES) * (len(rows) - coverage.not_graded - responses.total())
-    counts = (
-        f"{counter.total():,} of {total:,} {what} are missing"
-        f" ({', '.join(f'{reason}: {count}' for reason, count in sorted(counter.items()))})"
-        for counter, total, what in (
-            (responses, len(rows), "responses"),
-            (grades, asked, "grades asked for"),
+) -> Iterator[str]:
+    """Yield a line for each kind of question about a model's responses of which a larger share
+    than `most` has no answer, with the reasons; and one if so many planned responses are not
+    stored.
+    """
+    limit = f"more than the {100 * most:g} % of {option('max_missing')}"
+    if coverage.absent > most:
+        absent = coverage.planned - coverage.responses
+        yield f"planned responses: {absent:,} of {coverage.planned:,} not stored, {limit}"
+    for kind in coverage.beyond(most):
+        part = coverage.missing[kind]
+        reasons = ", ".join(f"{reason}: {count:,}" for reason, count in part.reasons.items())
+        advice = ""
+        if cause := most_frequent(rows, kind):
+            record, example = cause
+            advice = (
+                f"; most often {record.meaning}, as in --set {one_line(example.set_id, 80)}:"
+                f" {record.advice(imported=imported)}"
+            )
+        yield (
+            f"{KINDS[kind]}: {part.missing:,} of {part.asked:,} missing"
+            f"{f' ({reasons})' if reasons else ''}, {limit}{advice}"
         )
-        if counter
-    )
-    kinds = _kinds_of_missing(rows)
-    advice = "".join(
-        f"; most often {kind.meaning}: {kind.advice(imported=imported)}"
-        for kind, _ in kinds.most_common(1)
-    )
-    return (
-        f"{' and '.join(counts) or 'no grade is missing'}{absent}, more than the"
-        f" {100 * most:g} % of {option('max_missing')}{advice}"
-    )
 
 
 def run_again_can_bring(
@@ -162,21 +156,11 @@ def run_again_can_bring(
         rows: every response with its grades.
         only_stored: the judges that it does not call.
     """
-    return any(kind.again for kind in _kinds_of_missing(rows, only_stored))
-
-
-def _kinds_of_missing(
-    rows: Sequence[GradedResponse], apart: Collection[str] = frozenset()
-) -> Counter[MissingReason]:
-    """Count the responses that are missing, and the grades by which a response does not count, but
-    for those of some judges.
-    """
-    return Counter(
-        missing_reason(missing.what, missing.reason)
+    return any(
+        part.record.again
         for row in rows
-        for missing in row.missing
-        if missing.what == "response" or (missing.what in METRIC_GRADES and not row.counts)
-        if not missing.judge or missing.judge not in apart
+        for part in missing_parts(row)
+        if not part.judge or part.judge not in only_stored
     )
 
 
@@ -188,13 +172,9 @@ def unsafe_note(texts: UnsafeTexts) -> Note:
     )
 
 
-def beside_lines(run: GradedRun, path: Path) -> Iterator[str]:
-    """Yield a line for the second turns of a run, one for a guard model that lacks verdicts, and
-    one for each model of which a part of the grades was imported: no headline number shows these.
-
-    Args:
-        run: the run.
-        path: its folder.
+def beside_lines(run: GradedRun) -> Iterator[str]:
+    """Yield a line for the second turns of a run, and one for each model of which a part of the
+    grades was imported: no headline number shows these.
     """
     if second := run.follow_ups:
         graded = sum(row.counts for row in second)
@@ -208,30 +188,7 @@ def beside_lines(run: GradedRun, path: Path) -> Iterator[str]:
             f"second turn: {graded:,} of {planned:,} planned second replies have both grades;"
             " tables/second_turn.md has the effects"
         )
-    if run.manifest.guard:
-        yield from _guard_lines(run.manifest.guard, [*run.rows, *second], path)
     yield from _mixed_lines((*run.rows, *second))
-
-
-def _guard_lines(guard: Guard, rows: Sequence[GradedResponse], path: Path) -> Iterator[str]:
-    """Yield a line if a guard model gave no verdict on some responses: the reasons, and where to
-    read a reply that has another form.
-    """
-    asked = [row for row in rows if row.guard]
-    lacking = without_verdict(asked)
-    if not lacking.reasons:
-        return
-    line = (
-        f"{one_line(guard.model, 80)}: a verdict on {len(asked) - lacking.total:,} of"
-        f" {counted(len(asked), 'response')} (missing: {lacking.text})"
-    )
-    if lacking.in_another_form:
-        line += (
-            f"; {lacking.in_another_form:,} replies are not in the form {guard.form}, see"
-            f" opensafeintent trace {shlex.quote(str(near(path)))} --set"
-            f" {shlex.quote(lacking.example)}"
-        )
-    yield Note(line)
 
 
 def _mixed_lines(rows: Sequence[GradedResponse]) -> Iterator[str]:

@@ -65,7 +65,7 @@ from opensafeintent.workflows.outcome import (
     COVERAGE_LINES,
     Outcome,
     beside_lines,
-    missing_line,
+    missing_lines,
     partial_lines,
     unparsed_lines,
     unsafe_note,
@@ -160,7 +160,7 @@ def _write_report(
         )
         for run, path in zip(runs, named_runs(settings.runs), strict=True):
             unparsed = unparsed_lines(run, texts[run.name], path, settings.max_missing)
-            outcome.notes += as_notes(run.notes, beside_lines(run, path), unparsed)
+            outcome.notes += as_notes(run.notes, beside_lines(run), unparsed)
         outcome.notes += as_notes(unlike_prices)
         display.stage("drawing")
         names = (run.name for run, _ in opened)
@@ -396,7 +396,7 @@ def write_results(
         )
         texts = {run.name: RunTexts(*source, ledger)}
         unparsed = unparsed_lines(run, texts[run.name], out, max_missing)
-        outcome.notes += as_notes(run.notes, unread, beside_lines(run, out), unparsed)
+        outcome.notes += as_notes(run.notes, unread, beside_lines(run), unparsed)
         if page:
             (display or Display()).stage("drawing")
             settings = ReportSettings(runs=(out,), max_missing=max_missing)
@@ -499,9 +499,9 @@ def _coverage_notes(
         for model, coverage in cohort.coverage.items():
             for lines_of in COVERAGE_LINES:
                 partial += lines_of(model, coverage, folders.get(cohort.origins[model].run))
-            if coverage.missing_beyond(max_missing):
-                imported = model in cohort.imported
-                line = missing_line(cohort.rows[model], coverage, max_missing, imported=imported)
+            rows = [*cohort.rows[model], *cohort.follow_ups[model]]
+            imported = model in cohort.imported
+            for line in missing_lines(rows, coverage, max_missing, imported=imported):
                 beyond.append(Note(f"{model}: {line}"))
     return partial, beyond
 

@@ -49,7 +49,7 @@ from opensafeintent.interop import open_models, unset_lines
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import GradedResponse, ResponseKey
-from opensafeintent.workflows.batching import begin_batches, fill_in_batches
+from opensafeintent.workflows.batching import begin_batches, fill_in_batches, need_batches
 from opensafeintent.workflows.call_limits import Limits, flex_plan, wait_or_refuse
 from opensafeintent.workflows.judge_check import checked, passed_line
 from opensafeintent.workflows.outcome import Outcome, run_again_can_bring
@@ -144,6 +144,8 @@ class EvaluationPlan(msgspec.Struct, kw_only=True):
         if self.settings.prices is not None:
             prices = read_prices(self.settings.prices)
             self.manifest = msgspec.structs.replace(self.manifest, prices=prices)
+        if self.settings.batch:
+            need_batches(self.settings, self.in_batches)
         self.folder.check_size(self.manifest)
         epochs = max((entry.epochs for entry in self.manifest.models.values()), default=1)
         check_cells(self.folder.path, len(self.manifest.models), self.dataset, epochs)
@@ -200,6 +202,16 @@ class EvaluationPlan(msgspec.Struct, kw_only=True):
                 f" command names is loaded; expected it as a {option('judges')}"
             )
         return [name for name in (*self.named, *run_judges) if name not in self.only_stored]
+
+    @property
+    def in_batches(self) -> list[str]:
+        """The models that have to be asked in batches if one is: a guard may be asked by plain
+        calls.
+        """
+        guard = self.manifest.guard.model if self.manifest.guard else None
+        models = {item.model for item in self.work}
+        judges = {name for item in self.work for name in (*item.plan.judges, item.plan.mode_judge)}
+        return [name for name in self.asked if name != guard or name in models | judges]
 
     @property
     def new_panels(self) -> dict[str, str]:
@@ -273,7 +285,7 @@ def dry_run(
         *plan.kept_judges,
         *unset_lines(plan.asked, plan.headers),
     ]
-    return Outcome.forecasting(expected, plan.settings, notes, plan.prices)
+    return Outcome.forecasting(expected, plan.settings, notes, plan.prices, names=plan.in_batches)
 
 
 async def execute(plan: EvaluationPlan, display: Display) -> Outcome:

@@ -74,7 +74,7 @@ def test_a_guard_is_asked_in_batches_or_by_plain_calls(
 ) -> None:
     run = tmp_path / "run"
     with batch_server() as server:
-        options = ("--guard", guard, "--batch")
+        options = ("--guard", guard, "--batch", "--max-missing", 1)
         paths = ("--dataset", dataset, "--out", run)
         local = {"VLLM_BASE_URL": server.base_url}
         ran = osi("evaluate", TARGET, "--judge", JUDGE, *paths, *options, server=server, **local)

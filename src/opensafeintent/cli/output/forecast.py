@@ -97,9 +97,11 @@ def _with_calls(words: Sequence[str]) -> list[str]:
 
 def _show_ways(console: Console, forecast: Forecast, prices: Prices) -> None:
     """Print the price of each way to ask each model, and how long it may take."""
-    ways = expected_ways(forecast.lines, prices)
-    if not ways:
-        return
+    ways = [
+        way
+        for way in expected_ways(forecast.lines, prices)
+        if way.tier != BATCH or forecast.batches
+    ]
     if not any(way.way or way.cached_dollars is not None for way in ways):
         return
     print_table(console, ways_table(ways, forecast.chosen))

@@ -243,7 +243,7 @@ def _score_details(cohort: Cohort, model: str, estimate: MetricEstimate) -> Json
         "prompt_sets": f"{estimate.n} of {coverage.sets}",
         "responses": f"{coverage.responses} of {coverage.planned}",
         "partial": str(coverage.partial).lower(),
-        "missing_core_grades": f"{coverage.missing_core:.6f}",
+        "missing_core_grades": f"{coverage.share('core'):.6f}",
     }
     if cohort.demonstration:
         details["note"] = DEMONSTRATION_NOTE

@@ -304,7 +304,11 @@ TAXONOMY = Opt(
     " paper's."
 )
 MAX_ROWS = Opt("Refuse files with more rows (prompt-sets, responses, seeds).", metavar="N")
-MAX_MISSING_GRADES = Opt("Exit with 1 if a larger share of the grades is missing.", metavar="X")
+MAX_MISSING_GRADES = Opt(
+    "Exit with 1 if a larger share of grades, modes, strategies or another kind of answer is"
+    " missing.",
+    metavar="X",
+)
 CHECKED = Opt("Folder with results of judge-check to show.", metavar="DIR")
 LABEL = Opt("Name of a model in tables and on the page. Repeatable.", metavar="MODEL=NAME")
 PRICES = Opt(
