@@ -455,6 +455,12 @@ class Ledger:
             )
         return messages, data.sampling
 
+    def reply(self, row_id: int) -> bytes:
+        """Return the body of the reply of one row; empty if none came."""
+        with reading(self.path):
+            row = self._reader.execute("SELECT response FROM calls WHERE id = ?", (row_id,))
+            return unpack(typed(row.fetchone()[0], bytes))
+
     def packed_request(self, row_id: int) -> Request:
         """Return the request of one row, with the ids of its texts."""
         with reading(self.path):

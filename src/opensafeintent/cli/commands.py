@@ -342,7 +342,7 @@ def sample_size_command(settings: SampleSizeSettings) -> None:
     "Show the responses and calls behind prompt-sets.",
     (
         "opensafeintent trace runs/mine --worst 5",
-        "opensafeintent trace runs/mine --set 2a1752c8600d --include-unsafe",
+        "opensafeintent trace runs/mine --differs safety --model A --model B",
         "opensafeintent trace my-set --rejected",
     ),
 )
@@ -353,7 +353,7 @@ def sample_size_command(settings: SampleSizeSettings) -> None:
     help="List the items that a build dropped; RUN is the folder of the build.",
 )
 def trace_command(settings: TraceSettings, *, include_unsafe: bool, rejected: bool) -> None:
-    """Show the responses to prompt-sets, each judge's grades and replies, and their ledger rows.
+    """Show the responses to prompt-sets, with reasoning, grades, judges' replies and ledger rows.
 
     Give at least one of --set, --worst, --domain, --model and --differs; they can be combined.
     --rejected is used alone.

@@ -56,7 +56,9 @@ class Outcome(msgspec.Struct, kw_only=True):
     corrected: list[Correction] = []
     """Numbers corrected by human labels, by model and metric."""
     transitions: list[Transitions] = []
-    """By model, which prompt-sets newly fail and newly pass; of `compare` over two runs."""
+    """Of `compare`: which prompt-sets two models of one run answer differently, or which newly fail
+    and newly pass from the first of two runs to the second.
+    """
     gates: Gates | None = None
     """Results of the gates of a report; None if there are none."""
     notes: list[Note] = []

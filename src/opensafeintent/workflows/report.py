@@ -18,7 +18,11 @@ from opensafeintent.analysis.corrections import Correction
 from opensafeintent.analysis.gate_results import Gate, Gates
 from opensafeintent.analysis.judge_checks import failed_judges, labels_for
 from opensafeintent.analysis.label_checks import LabelCheck
-from opensafeintent.analysis.versions import transitions_between, unlike_conditions
+from opensafeintent.analysis.versions import (
+    transitions_between,
+    transitions_within,
+    unlike_conditions,
+)
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display
@@ -257,7 +261,13 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
         screen.stage("estimating")
         for cohort in cohorts:
             _ = cohort.estimates.comparisons
-    transitions = transitions_between(cohorts, *runs) if len(runs) == 2 else []
+    transitions = (
+        transitions_within(cohorts)
+        if len(runs) == 1
+        else transitions_between(cohorts, *runs)
+        if len(runs) == 2
+        else []
+    )
     if settings.out is not None:
         tables = [comparisons(cohorts), *([transitions_table(transitions)] if transitions else [])]
         with written_together(settings.out) as new:

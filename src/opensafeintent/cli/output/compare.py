@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
@@ -13,6 +14,7 @@ from opensafeintent.cli.options import say_next
 from opensafeintent.cli.output.cohort import show_heading, show_transitions
 from opensafeintent.cli.output.console import new_console, print_notes, print_table, shown_name
 from opensafeintent.cli.output.tables import pair_tables, plain, rank_table
+from opensafeintent.files import near
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.tables_comparisons import PairRow, by_family, verdict_in_words
 from opensafeintent.report.values import interval
@@ -67,12 +69,29 @@ def show_comparisons(outcome: Outcome, runs: Sequence[Path]) -> None:
                     " --stop-when, and lean towards its answer."
                 )
             )
-    show_transitions(console, outcome.transitions)
+    _show_differing(console, outcome, runs)
     print_notes(console, outcome.notes)
     if outcome.out is not None:
         console.print(plain(f"All metrics: {outcome.out}/comparisons.csv"), soft_wrap=True)
     option = ("--out", "reports/compared") if len(runs) > 1 else ()
     say_next("opensafeintent report", *runs, *option, "--open")
+
+
+def _show_differing(console: Console, outcome: Outcome, runs: Sequence[Path]) -> None:
+    """Print which prompt-sets two models answer differently; of many pairs how to list them."""
+    pairs = {(change.model, change.against) for change in outcome.transitions}
+    if len(runs) > 1 or 0 < len(pairs) <= _FEW_PAIRS:
+        show_transitions(console, outcome.transitions)
+    elif any(len(cohort.models) > 1 for cohort in outcome.cohorts):
+        listed = f"opensafeintent trace {shlex.quote(str(near(runs[0])))} --differs safety"
+        further = "; --out DIR writes those of every two models" if pairs else ""
+        console.print(
+            plain(
+                f"\nPrompt-sets that models answer differently: {listed}, with --model for some of"
+                f" them{further}"
+            ),
+            soft_wrap=True,
+        )
 
 
 def _show_identical(console: Console, cohort: Cohort) -> None:

@@ -287,6 +287,10 @@ class SampleSizeSettings(Settings, frozen=True, kw_only=True):
             raise InputError(f"{option('models', 1)}: a difference is of two models or more")
 
 
+Differing = Literal["judges", "safety", "over-refusal"]
+"""Judges that differ on a response, or models that differ on a prompt-set."""
+
+
 class TraceSettings(Settings, frozen=True, kw_only=True):
     """The prompt-sets of a run to trace: those that meet all choices.
 
@@ -295,9 +299,13 @@ class TraceSettings(Settings, frozen=True, kw_only=True):
 
     run: Annotated[Path, Arg()]
     set_id: Annotated[
-        str | None,
-        Opt("Prompt-set with this id (column id of grades.csv.gz).", name="--set", metavar="ID"),
-    ] = None
+        tuple[str, ...],
+        Opt(
+            "Prompt-set with this id (column id of grades.csv.gz). Repeatable.",
+            name="--set",
+            metavar="ID",
+        ),
+    ] = ()
     worst: Annotated[
         Count | None,
         Opt(
@@ -306,9 +314,13 @@ class TraceSettings(Settings, frozen=True, kw_only=True):
         ),
     ] = None
     domain: Annotated[str | None, Opt("Prompt-sets of this harm domain.", metavar="D")] = None
-    model: Annotated[str | None, Opt("Responses of this model.", metavar="M")] = None
+    model: Annotated[tuple[str, ...], Opt("Responses of this model. Repeatable.", metavar="M")] = ()
     """Only they count, and only they are returned."""
     differs: Annotated[
-        bool,
-        Opt("Prompt-sets with a response on whose safety two judges disagree."),
-    ] = False
+        Differing | None,
+        Opt(
+            "Prompt-sets with a response on whose safety judges disagree; or that models differ on,"
+            " in safety for all three intents, or in over-refusal."
+        ),
+    ] = None
+    judge_prompts: Annotated[bool, Opt("Also show each judge's prompt as it was sent.")] = False
