@@ -17,8 +17,8 @@ from rich.console import Console
 
 from opensafeintent.analysis.cohort import Cohort, GradedRun, into_cohorts
 from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate
-from opensafeintent.cli.output.console import print_table
-from opensafeintent.cli.output.tables import to_terminal
+from opensafeintent.report.printing.console import print_table
+from opensafeintent.report.printing.tables import to_terminal
 from opensafeintent.markdown import markdown_text
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
 from opensafeintent.report.compact import compact

@@ -301,7 +301,7 @@ def compare_command(settings: CompareSettings) -> None:
     A difference is the second model's value minus the first one's.
     """
     from opensafeintent.calls.progress import terminal_or_plain
-    from opensafeintent.cli.output.compare import show_comparisons
+    from opensafeintent.report.printing.compare import show_comparisons
 
     show_comparisons(opensafeintent.compare(settings, terminal_or_plain()), settings.runs)
 
@@ -322,7 +322,7 @@ def sample_size_command(settings: SampleSizeSettings) -> None:
 
     The metrics are Triplet Safety, a share, and Mean Utility, a score. No call is made.
     """
-    from opensafeintent.cli.output.console import new_console, print_table
+    from opensafeintent.report.printing.console import new_console, print_table
 
     console, result = new_console(), opensafeintent.sample_size(settings)
     for table in result.tables:
@@ -477,7 +477,7 @@ def agreement_command(settings: AgreementSettings) -> None:
     LABELS are files that `annotate import` wrote. Labels of prompt-sets give yes rates and
     agreement by question. Labels of responses compare the judges of RUN with people.
     """
-    from opensafeintent.cli.output.console import new_console, print_table
+    from opensafeintent.report.printing.console import new_console, print_table
     from opensafeintent.report.tables_labels import agreement_tables
 
     result = opensafeintent.agreement(settings)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from opensafeintent.cli.options import say
-from opensafeintent.cli.output.console import new_console, print_table
+from opensafeintent.report.printing.console import new_console, print_table
 from opensafeintent.report.columns import Column, Table
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from opensafeintent.cli.options import say_next
-from opensafeintent.cli.output.console import new_console, print_notes, print_stopped, print_table
-from opensafeintent.cli.output.forecast import show_forecast
+from opensafeintent.report.printing.console import new_console, print_notes, print_stopped, print_table
+from opensafeintent.report.printing.forecast import show_forecast
 from opensafeintent.cli.output.outcome import show_calls
-from opensafeintent.cli.output.tables import plain
+from opensafeintent.report.printing.tables import plain
 from opensafeintent.errors import counted
 from opensafeintent.files import near
 from opensafeintent.report.dataset_findings import share_with_interval

@@ -11,18 +11,18 @@ from rich.text import Text
 from opensafeintent.analysis.gate_results import Gates
 from opensafeintent.calls.budget import Tally
 from opensafeintent.cli.options import say_next
-from opensafeintent.cli.output.cohort import show_cohort, show_transitions
-from opensafeintent.cli.output.console import (
+from opensafeintent.report.printing.cohort import show_cohort, show_transitions
+from opensafeintent.report.printing.console import (
     WIDEST,
     new_console,
     print_notes,
     print_stopped,
     print_table,
 )
-from opensafeintent.cli.output.forecast import show_forecast
-from opensafeintent.cli.output.judge_check import show_judge_check
-from opensafeintent.cli.output.label_check import show_label_checks
-from opensafeintent.cli.output.tables import plain
+from opensafeintent.report.printing.forecast import show_forecast
+from opensafeintent.report.printing.judge_check import show_judge_check
+from opensafeintent.report.printing.label_check import show_label_checks
+from opensafeintent.report.printing.tables import plain
 from opensafeintent.errors import Stopped, for_command_line
 from opensafeintent.files import near
 from opensafeintent.hostile import terminal_safe

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.text import Text
 
 from opensafeintent.cli.options import say_next
-from opensafeintent.cli.output.console import new_console, shown_name
-from opensafeintent.cli.output.tables import plain
+from opensafeintent.report.printing.console import new_console, shown_name
+from opensafeintent.report.printing.tables import plain
 from opensafeintent.construction.backfill import Proposal
 from opensafeintent.construction.folder import BuildFolder
 from opensafeintent.construction.records import REASONS, Draft, Rejection, Seed, Stage, Topic

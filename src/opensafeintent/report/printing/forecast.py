@@ -21,9 +21,9 @@ from opensafeintent.calls.prices import BATCH, PriceList, Prices
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.service_tiers import FLEX
 from opensafeintent.cli.options import say_next
-from opensafeintent.cli.output.console import print_notes, print_table
-from opensafeintent.cli.output.tables import forecast_table, plain
-from opensafeintent.cli.output.ways import ways_table
+from opensafeintent.report.printing.console import print_notes, print_table
+from opensafeintent.report.printing.tables import forecast_table, plain
+from opensafeintent.report.printing.ways import ways_table
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.forecast import Forecast
 

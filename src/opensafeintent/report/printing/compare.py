@@ -11,9 +11,9 @@ from rich.console import Console
 
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.cli.options import say_next
-from opensafeintent.cli.output.cohort import show_heading, show_transitions
-from opensafeintent.cli.output.console import new_console, print_notes, print_table, shown_name
-from opensafeintent.cli.output.tables import pair_tables, plain, rank_table
+from opensafeintent.report.printing.cohort import show_heading, show_transitions
+from opensafeintent.report.printing.console import new_console, print_notes, print_table, shown_name
+from opensafeintent.report.printing.tables import pair_tables, plain, rank_table
 from opensafeintent.files import near
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.tables_comparisons import PairRow, by_family, verdict_in_words

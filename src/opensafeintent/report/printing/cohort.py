@@ -8,8 +8,8 @@ from rich.console import Console
 
 from opensafeintent.analysis.cohort import Cohort, graders
 from opensafeintent.analysis.versions import Transitions
-from opensafeintent.cli.output.console import print_table, shown_name
-from opensafeintent.cli.output.tables import plain, stated_policy_brief
+from opensafeintent.report.printing.console import print_table, shown_name
+from opensafeintent.report.printing.tables import plain, stated_policy_brief
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.hostile import one_line

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from rich.console import Console
 
-from opensafeintent.cli.output.console import print_table
-from opensafeintent.cli.output.tables import plain
+from opensafeintent.report.printing.console import print_table
+from opensafeintent.report.printing.tables import plain
 from opensafeintent.evaluation.judge_check import FailedCase, JudgeCheck
 from opensafeintent.hostile import one_line
 from opensafeintent.report.columns import Column, Table

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from rich.console import Console
 
-from opensafeintent.cli.output.tables import plain, to_terminal
+from opensafeintent.report.printing.tables import plain, to_terminal
 from opensafeintent.errors import for_command_line
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.report.columns import Table
