@@ -19,7 +19,6 @@ from opensafeintent.errors import EXIT_ORDER, counted, for_command_line
 
 if TYPE_CHECKING:
     from opensafeintent import Outcome
-    from opensafeintent.calls.progress import Display
     from opensafeintent.workflows.settings import (
         AgreementSettings,
         BatchesSettings,
@@ -115,12 +114,11 @@ def cli(context: click.Context) -> None:
         say(_FIRST)
 
 
-def _show(command: Callable[[S, Display], Outcome], settings: S, *, verbose: bool = False) -> int:
+def _show(command: Callable[[S], Outcome], settings: S, *, verbose: bool = False) -> int:
     """Run a command with its progress on the terminal; print its results, return its exit code."""
-    from opensafeintent.calls.progress import terminal_or_plain
     from opensafeintent.cli.output.outcome import show_outcome
 
-    outcome = command(settings, terminal_or_plain())
+    outcome = command(settings)
     return show_outcome(outcome, getattr(settings, "runs", (None,))[0], verbose=verbose)
 
 
@@ -300,10 +298,14 @@ def compare_command(settings: CompareSettings) -> None:
 
     A difference is the second model's value minus the first one's.
     """
-    from opensafeintent.calls.progress import terminal_or_plain
-    from opensafeintent.report.printing.compare import show_comparisons
+    from opensafeintent.report.printing.console import new_console
 
-    show_comparisons(opensafeintent.compare(settings, terminal_or_plain()), settings.runs)
+    compared = opensafeintent.compare(settings)
+    compared.show(new_console())
+    if settings.out is not None:
+        say(f"All metrics: {settings.out}/comparisons.csv")
+    further = ("--out", "reports/compared") if len(settings.runs) > 1 else ()
+    say_next("opensafeintent report", *settings.runs, *further, "--open")
 
 
 @command(
@@ -322,12 +324,10 @@ def sample_size_command(settings: SampleSizeSettings) -> None:
 
     The metrics are Triplet Safety, a share, and Mean Utility, a score. No call is made.
     """
-    from opensafeintent.report.printing.console import new_console, print_table
+    from opensafeintent.report.printing.console import new_console
 
-    console, result = new_console(), opensafeintent.sample_size(settings)
-    for table in result.tables:
-        console.print(f"\n{table.title}", style="bold")
-        print_table(console, table, notes=True)
+    result = opensafeintent.sample_size(settings)
+    result.show(new_console())
     say_next(
         "opensafeintent evaluate MODEL...",
         *(word for judge in result.pilot_judges or ["MODEL"] for word in ("--judge", judge)),
@@ -385,11 +385,9 @@ def build_command(settings: BuildSettings) -> int:
     SEEDS is a JSONL or CSV file with a column named prompt, or hf:owner/name. Without SEEDS, the
     generator fills the cells (--per-cell). Run the same command again to resume.
     """
-    from opensafeintent.calls.progress import terminal_or_plain
     from opensafeintent.cli.output.build import show_build
 
-    display = None if settings.dry_run else terminal_or_plain()
-    return show_build(opensafeintent.build(settings, display), settings.prices, settings.taxonomy)
+    return show_build(opensafeintent.build(settings), settings.taxonomy)
 
 
 @command(
@@ -477,14 +475,9 @@ def agreement_command(settings: AgreementSettings) -> None:
     LABELS are files that `annotate import` wrote. Labels of prompt-sets give yes rates and
     agreement by question. Labels of responses compare the judges of RUN with people.
     """
-    from opensafeintent.report.printing.console import new_console, print_table
-    from opensafeintent.report.tables_labels import agreement_tables
+    from opensafeintent.report.printing.console import new_console
 
-    result = opensafeintent.agreement(settings)
-    console = new_console()
-    for table in agreement_tables(result.quality, result.judges):
-        console.print(table.title, style="bold")
-        print_table(console, table, notes=True)
+    opensafeintent.agreement(settings).show(new_console())
     if settings.out is not None:
         say(f"Results: {settings.out}")
     if settings.run is not None:

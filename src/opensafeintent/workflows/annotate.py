@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+from rich.console import Console
 
 from opensafeintent.annotation.agreement import (
     JudgeGrades,
@@ -49,6 +50,7 @@ from opensafeintent.hostile import name_safe, one_line
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset, load_dataset, sampled
 from opensafeintent.replacing import written_together
+from opensafeintent.report.printing.console import Printed, print_table
 from opensafeintent.report.tables import write_tables
 from opensafeintent.report.tables_labels import agreement_tables
 from opensafeintent.responses import GradedResponse
@@ -82,7 +84,7 @@ class ExportedStudy(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
-class Agreement(msgspec.Struct, frozen=True, kw_only=True):
+class Agreement(Printed, msgspec.Struct, frozen=True, kw_only=True):
     """Results of labels, as `agreement.json` holds them."""
 
     schema: int = 1
@@ -91,6 +93,12 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     quality: Quality | None
     judges: JudgeStudy | None
     seed: int
+
+    def show(self, console: Console) -> None:
+        """Print the tables."""
+        for table in agreement_tables(self.quality, self.judges):
+            console.print(table.title, style="bold")
+            print_table(console, table, notes=True)
 
 
 def annotate_dataset(settings: AnnotateDatasetSettings) -> ExportedStudy:

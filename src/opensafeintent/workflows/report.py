@@ -25,7 +25,7 @@ from opensafeintent.analysis.versions import (
 )
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.progress import Display
+from opensafeintent.calls.progress import Display, display_for
 from opensafeintent.errors import (
     InputError,
     Note,
@@ -56,6 +56,7 @@ from opensafeintent.workflows.judged_alike import how_to_grade_alike
 from opensafeintent.workflows.known_checks import labels_of, with_known_checks
 from opensafeintent.workflows.outcome import (
     COVERAGE_LINES,
+    Compared,
     Outcome,
     beside_lines,
     missing_line,
@@ -72,7 +73,7 @@ from opensafeintent.workflows.settings import (
 )
 
 
-def write_report(settings: ReportSettings, display: Display | None = None) -> Outcome:
+def write_report(settings: ReportSettings, *, quiet: bool = False) -> Outcome:
     """Rebuild the results of one or more runs from their ledgers: `metrics.json`, grades, tables,
     figures and the page.
 
@@ -96,7 +97,7 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
     check_gating(settings, gates, settings.runs, out)
     try:
         with (
-            closing(display or Display()) as screen,
+            closing(display_for(quiet=quiet)) as screen,
             rare_collections(),
             # a copy to share has no file that names this machine
             locked_folder(out, "writing a report into", lock_stays=RunFolder(out).exists()),
@@ -244,7 +245,7 @@ def _places(runs: Sequence[Path], page_folder: Path) -> dict[str, str]:
     return places
 
 
-def compare(settings: CompareSettings, display: Display | None = None) -> Outcome:
+def compare(settings: CompareSettings, *, quiet: bool = False) -> Compared:
     """Compare every two models of one or more runs on the prompt-sets that count for both.
 
     Raises:
@@ -253,7 +254,7 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
     """
     if settings.out is not None:
         check_place(settings.out, settings.runs)
-    with closing(display or Display()) as screen, rare_collections():
+    with closing(display_for(quiet=quiet)) as screen, rare_collections():
         runs = _runs_with_checks(settings.runs, screen)
         cohorts = into_cohorts(runs)
         folders = {name: path for path, name in named_runs(settings.runs).items()}
@@ -272,9 +273,10 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
         tables = [comparisons(cohorts), *([transitions_table(transitions)] if transitions else [])]
         with written_together(settings.out) as new:
             write_tables(tables, new)
-    return Outcome(
+    return Compared(
         exit_code=0,
         out=settings.out,
+        runs=settings.runs,
         cohorts=cohorts,
         transitions=transitions,
         notes=as_notes(_partial_notes(cohorts, folders), failed_judges(cohorts)),

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from rich.console import Console
 
 from opensafeintent.analysis.cohort import Cohort, into_cohorts
 from opensafeintent.calls.baselines import contenders
@@ -27,6 +28,7 @@ from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.report.columns import Column, Columns, Table
+from opensafeintent.report.printing.console import Printed, print_table
 from opensafeintent.report.values import number
 from opensafeintent.statistics import CONFIDENCE
 from opensafeintent.statistics.comparisons import (
@@ -79,7 +81,7 @@ class SetsPrecision(msgspec.Struct, frozen=True):
     """Of all models."""
 
 
-class SampleSize(msgspec.Struct, frozen=True, kw_only=True):
+class SampleSize(Printed, msgspec.Struct, frozen=True, kw_only=True):
     """How many prompt-sets and calls a difference of two models takes, or the margin of a gate."""
 
     difference: float | None
@@ -98,6 +100,12 @@ class SampleSize(msgspec.Struct, frozen=True, kw_only=True):
     """Those that graded the pilot."""
     needed: tuple[SetsNeeded, ...]
     precision: tuple[SetsPrecision, ...]
+
+    def show(self, console: Console) -> None:
+        """Print the tables."""
+        for table in self.tables:
+            console.print(f"\n{table.title}", style="bold")
+            print_table(console, table, notes=True)
 
     @property
     def tables(self) -> tuple[Table, Table]:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from opensafeintent.cli.options import say
-from opensafeintent.report.printing.console import new_console, print_table
 from opensafeintent.report.columns import Column, Table
+from opensafeintent.report.printing.console import new_console, print_table
 
 if TYPE_CHECKING:
     from opensafeintent.extensions.batches.overview import BatchLine

@@ -12,8 +12,6 @@ from rich.console import Console
 from rich.text import Text
 
 from opensafeintent.cli.options import say_next
-from opensafeintent.report.printing.console import new_console, shown_name
-from opensafeintent.report.printing.tables import plain
 from opensafeintent.construction.backfill import Proposal
 from opensafeintent.construction.folder import BuildFolder
 from opensafeintent.construction.records import REASONS, Draft, Rejection, Seed, Stage, Topic
@@ -22,6 +20,8 @@ from opensafeintent.evaluation.texts import TracedRow
 from opensafeintent.files import near
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.quoting import Hidden, hidden_prompt, hidden_text, without_quoted
+from opensafeintent.report.printing.console import new_console, shown_name
+from opensafeintent.report.printing.tables import plain
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS, MALICIOUS, SCALES
 from opensafeintent.workflows.reproduce_build import build_command

@@ -8,13 +8,13 @@ from rich.console import Console
 
 from opensafeintent.analysis.cohort import Cohort, graders
 from opensafeintent.analysis.versions import Transitions
-from opensafeintent.report.printing.console import print_table, shown_name
-from opensafeintent.report.printing.tables import plain, stated_policy_brief
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.hostile import one_line
 from opensafeintent.report.cohort_columns import ANY_GRADES
 from opensafeintent.report.gates import changes_in_words
+from opensafeintent.report.printing.console import print_table, shown_name
+from opensafeintent.report.printing.tables import plain, stated_policy_brief
 from opensafeintent.report.tables_headline import headline_table
 
 _CHANGED = 20
