@@ -223,7 +223,7 @@ def any_json(text: str, *, of_frames: bool = False) -> Any:
             parse_int=_within_64_bits,
             object_pairs_hook=_each_key_once,
         )
-        _check_depth(value)
+        check_depth(value)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     return value
@@ -239,7 +239,12 @@ def _unreadable_value(location: str, what: str, error: Exception) -> InputError:
     return InputError(f"{location}: not {what}: {one_line(complaint, 400)}")
 
 
-def _check_depth(value: Any) -> None:
+def check_depth(value: Any) -> None:
+    """See that decoded JSON is not nested too deeply for what follows.
+
+    Raises:
+        RecursionError: it is.
+    """
     level: list[Any] = [value]
     for _ in range(_DEEPEST):
         level = [

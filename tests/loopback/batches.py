@@ -10,13 +10,16 @@ import json
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 
 from endtoend import running
+from loopback.damage import DAMAGE, DEEP, GONE, HALF, Sent
 from loopback.server import Fault, _error_body, _Request
 
 
@@ -57,19 +60,46 @@ class BatchFaults(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What models under test answer; the usual text if empty."""
     caches: bool = False
     """Whether usage counts cached input, as with `server.Settings.caches`."""
+    damage: dict[str, str] = {}
+    """By the file (`out`, `err` or `all`), what its first downloads are; see `loopback.damage`."""
+    damaged: int = 1
+    """Downloads of a file that are damaged."""
+    damaged_batches: int = 10**9
+    """So many batches are damaged, or have no file of answers; later ones are as they should be."""
+    without_output: bool = False
+    """Whether the file of answers never comes, although all lines count as completed."""
+    silent: bool = False
+    """Whether lines that expired are in no file."""
+    form_of_lines: str = ""
+    """`text`: bodies are texts of JSON; `itself`: the reply is in the place of what holds it."""
+    vanishes: int = 0
+    """Looks at a batch that get 404."""
+    deep: dict[str, int] = {}
+    """By `get`, `list` or `create`: so many first replies are nested beyond what can be read."""
+    clock: float = 0.0
+    """Seconds that the server's clock is ahead."""
+    ids: str = ""
+    """`long`: of 338 characters, as LiteLLM makes them; `gs`: with slashes."""
+    invalid: bool = False
+    """Whether the check of the first file finds errors."""
+    limited: int = 0
+    """So many first creating requests are beyond a gateway's own limit."""
     ids_alone: bool = False
     """Whether nothing is kept of a line but its id, and all answers are alike: for a million lines."""
 
 
 class _Batch:
-    def __init__(self, number: int, account: str, file: str, lines: list[dict[str, Any]]) -> None:
-        self.id = f"batch_{number}"
+    def __init__(
+        self, number: int, account: str, file: str, lines: list[dict[str, Any]], form: str
+    ) -> None:
+        self.number = number
+        self.id = _named(f"batch_{number}", form)
         self.account, self.file, self.lines = account, file, lines
         self.created = time.time()
         self.metadata: dict[str, str] = {}
         self.model = ""
         self.looks = self.lists = 0
-        self.failed = self.expired = self.cancelled = False
+        self.failed = self.expired = self.cancelled = self.invalid = False
         self.expiring: set[str] = set()
 
     @property
@@ -92,6 +122,8 @@ class BatchHttpServer(http.server.ThreadingHTTPServer):
         self.files: dict[str, tuple[str, bytes]] = {}
         self.batches: dict[str, _Batch] = {}
         self.creates = self.plain_calls = 0
+        self.downloads = Counter[str]()
+        """Of each file."""
         self.asked_twice: list[str] = []
         """Ids of calls that were made again while a batch had answered them, or might."""
         self._bodies: dict[bytes, str] = {}
@@ -133,7 +165,7 @@ class BatchHttpServer(http.server.ThreadingHTTPServer):
 
     def upload(self, account: str, content: bytes) -> dict[str, Any]:
         with self.lock:
-            name = f"file_{len(self.files) + 1}"
+            name = _named(f"file_{len(self.files) + 1}", self.faults.ids)
             self.files[name] = (account, content)
             return {"id": name, "object": "file", "bytes": len(content)}
 
@@ -155,7 +187,9 @@ class BatchHttpServer(http.server.ThreadingHTTPServer):
                     lines = [{"custom_id": name.decode()} for name in ids]
                 else:
                     lines = list(map(json.loads, content.split(b"\n")[:-1]))
-            batch = _Batch(number, account, file, lines)
+            batch = _Batch(number, account, file, lines, self.faults.ids)
+            batch.created += self.faults.clock
+            batch.invalid = self.faults.invalid and not self.batches
             batch.metadata = body.get("metadata") or {}
             batch.model = str(body.get("model", ""))
             if not self.faults.ids_alone:
@@ -191,11 +225,35 @@ class BatchHttpServer(http.server.ThreadingHTTPServer):
     def _may_answer(self, custom_id: str) -> bool:
         return any(
             custom_id in batch.ids
-            and not batch.failed
+            and not (batch.failed or batch.invalid)
+            and not self._is_lost(batch, custom_id)
             and not (custom_id in batch.expiring and self._has_ended(batch))
             and not (batch.cancelled and not self._answers(batch, custom_id))
             for batch in self.batches.values()
         )
+
+    def _is_lost(self, batch: _Batch, custom_id: str) -> bool:
+        """Tell whether an answer will not come any more, and the program can know it."""
+        faults, kind = self.faults, self._kind_of(custom_id, batch)
+        if batch.number > faults.damaged_batches:
+            return False
+        if faults.without_output and kind == "out":
+            return batch.looks > faults.looks + 3
+        damage = faults.damage.get(kind, "")
+        if not damage or faults.damaged < 10**6:
+            return False
+        if self.downloads[f"{kind}-{batch.id}"] < (1 if damage in GONE else 3):
+            return False
+        lines = list(self.whole(batch, kind))
+        half = b"".join(lines[: len(lines) // 2])
+        return damage not in HALF or custom_id.encode() not in half
+
+    def _kind_of(self, custom_id: str, batch: _Batch) -> str:
+        """Return the file that has the line of a call."""
+        if self.form == "anthropic":
+            return "all"
+        refused = _drawn("refused", custom_id) < self.faults.refused
+        return "err" if refused or custom_id in batch.expiring else "out"
 
     def _body(self, line: dict[str, Any], batch: _Batch) -> dict[str, Any]:
         body: dict[str, Any] = line.get("params") or line["body"]
@@ -231,7 +289,7 @@ class BatchHttpServer(http.server.ThreadingHTTPServer):
             }
         outcome = (
             "failed"
-            if batch.failed
+            if batch.failed or batch.invalid
             else "expired"
             if batch.expired or batch.expiring
             else "completed"
@@ -240,9 +298,12 @@ class BatchHttpServer(http.server.ThreadingHTTPServer):
         state = (
             outcome if ended else "paused" if batch.looks <= faults.odd_states else "in_progress"
         )
-        has_results = files and not batch.failed and not batch.expired
-        output = f"out-{batch.id}" if has_results else None
-        errors = f"err-{batch.id}" if has_results and (faults.refused or batch.expiring) else None
+        has_results = files and not batch.failed and not batch.expired and not batch.invalid
+        hidden = faults.without_output and batch.number <= faults.damaged_batches
+        has_errors = faults.refused or (batch.expiring and not faults.silent)
+        has_errors = has_results and (has_errors or "err" in faults.damage)
+        output = f"out-{batch.id}" if has_results and not hidden else None
+        errors = f"err-{batch.id}" if has_errors else None
         shown: dict[str, Any] = {
             "id": batch.id,
             "status": _states(self.form).get(state, state),
@@ -252,6 +313,8 @@ class BatchHttpServer(http.server.ThreadingHTTPServer):
         if batch.failed and ended:
             error = {"code": "token_limit_exceeded", "message": "Enqueued token limit reached."}
             shown["errors"] = {"object": "list", "data": [error]}
+        if batch.invalid and ended:
+            shown["errors"] = {"object": "list", "data": INVALID}
         if self.form == "mistral":
             counts = {"total_requests": len(batch.lines), "succeeded_requests": done}
             names = {"input_files": [batch.file], "output_file": output, "error_file": errors}
@@ -275,7 +338,18 @@ class BatchHttpServer(http.server.ThreadingHTTPServer):
                 return rows
             return {"object": "list", "data": rows, "has_more": False, "total": len(rows)}
 
-    def results(self, batch: _Batch, kind: str) -> Iterator[bytes]:
+    def sent(self, batch: _Batch, kind: str) -> Sent | None:
+        """Return what is sent in place of a file, if it is damaged; count its download."""
+        with self.lock:
+            name = f"{kind}-{batch.id}"
+            self.downloads[name] += 1
+            damage = self.faults.damage.get(kind)
+            late = self.downloads[name] > self.faults.damaged
+            if damage is None or late or batch.number > self.faults.damaged_batches:
+                return None
+        return DAMAGE[damage](list(self.whole(batch, kind)))
+
+    def whole(self, batch: _Batch, kind: str) -> Iterator[bytes]:
         """Yield the lines of a file of results: `out`, `err`, or `all`."""
         faults = self.faults
         lines = sorted(batch.lines, key=lambda line: _drawn("order", line["custom_id"]))
@@ -286,6 +360,8 @@ class BatchHttpServer(http.server.ThreadingHTTPServer):
             if batch.cancelled and not self._answers(batch, custom_id):
                 continue
             if kind != "all" and (kind == "err") != (refused or expired):
+                continue
+            if expired and faults.silent:
                 continue
             content = self._line(line, batch, refused=refused, expired=expired)
             yield content
@@ -307,8 +383,10 @@ class BatchHttpServer(http.server.ThreadingHTTPServer):
                 inner = b'{"type":"error","error":{"type":"invalid_request_error","message":"too long"}}'
                 result = b'{"type":"errored","error":%s}' % inner
             else:
-                result = b'{"type":"succeeded","message":%s}' % self._reply(
-                    _json(self._body(line, batch))
+                reply = self._reply(_json(self._body(line, batch)))
+                result = {"": b'{"type":"succeeded","message":%s}' % reply, "itself": reply}.get(
+                    self.faults.form_of_lines,
+                    b'{"type":"succeeded","message":%s}' % _json(reply.decode()),
                 )
             return b'{"custom_id":"%s","result":%s}' % (custom_id, result)
         response, error = b"null", b"null"
@@ -326,15 +404,26 @@ class BatchHttpServer(http.server.ThreadingHTTPServer):
         else:
             alike = self.faults.ids_alone
             body = _ALIKE if alike else self._reply(_json(self._body(line, batch)))
+            form = self.faults.form_of_lines
+            body = _json(body.decode()) if form == "text" else body
             response = b'{"status_code":200,"request_id":"r","body":%s}' % body
-        form = b'{"id":"x","custom_id":"%s","response":%s,"error":%s}'
-        return form % (custom_id, response, error)
+            response = body if form == "itself" else response
+        whole = b'{"id":"x","custom_id":"%s","response":%s,"error":%s}'
+        return whole % (custom_id, response, error)
 
     def cancel(self, batch: _Batch) -> dict[str, Any]:
         with self.lock:
             batch.cancelled = True
             return self.shown(batch)
 
+
+LIMIT = "The gateway's batch limit of 5 requests is exceeded: 20 requested."
+INVALID: list[Any] = [
+    {"code": "invalid_body", "line": 3, "message": "The body has no messages.", "param": None},
+    {"code": "duplicate_id", "line": None, "message": None},
+    "the file is not as it should be",
+    {"code": "invalid_body", "line": 7, "message": "The body has no messages."},
+]
 
 _ALIKE = (
     b'{"choices":[{"message":{"content":"2"},"finish_reason":"stop"}],"model":"judge","usage":'
@@ -363,7 +452,17 @@ def _drawn(what: str, custom_id: str) -> float:
     return int.from_bytes(digest) / 2**64
 
 
-def _json(body: dict[str, Any]) -> bytes:
+def _named(name: str, form: str) -> str:
+    """Return an id of a form; see `BatchFaults.ids`."""
+    match form:
+        case "gs":
+            return f"gs://bucket/{name}?x=1#y"
+        case "long":
+            return f"{name}_{'Ab3+/' * 70}"[:336] + "=="
+    return name
+
+
+def _json(body: dict[str, Any] | str) -> bytes:
     return msgspec.json.encode(body)
 
 
@@ -390,13 +489,17 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             file = part.partition(b"\r\n\r\n")[2].removesuffix(b"\r\n")
             self._send(_json(server.upload(self.account, file)))
         elif path.endswith("/cancel"):
-            self._send(_json(server.cancel(server.batches[path.split("/")[-2]])))
+            self._send(_json(server.cancel(server.batches[unquote(path.split("/")[-2])])))
         elif path in _ROUTES:
+            if server.faults.limited > 0:
+                server.faults.limited -= 1
+                self._send(_json({"error": {"message": LIMIT, "code": "429"}}), 429)
+                return
             reply = server.create(self.account, json.loads(content))
             if reply is None:
                 self.close_connection = True
                 return
-            self._send(_json(reply))
+            self._send_nested("create", reply)
         else:
             self._send(_error_body(404, "no such route"), 404)
 
@@ -413,19 +516,48 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         server, path = self.server, self.path.partition("?")[0]
         if path in _ROUTES:
-            self._send(_json(server.list(self.account)))
+            self._send_nested("list", server.list(self.account))
             return
-        if match := re.fullmatch(r"/v1/files/(out|err)-(.*)/content", path):
-            self._send_lines(server.results(server.batches[match[2]], match[1]))
+        if match := re.fullmatch(r"/v1/files/(out|err)-([^/]*)/content", path):
+            self._send_results(server.batches[unquote(match[2])], match[1])
             return
-        name = path.removesuffix("/results").rpartition("/")[2]
+        name = unquote(path.removesuffix("/results").rpartition("/")[2])
         batch = server.batches.get(name)
         if batch is None or batch.account != self.account:
             self._send(_error_body(404, "No such batch"), 404)
         elif path.endswith("/results"):
-            self._send_lines(server.results(batch, "all"))
+            self._send_results(batch, "all")
+        elif server.faults.vanishes > 0:
+            server.faults.vanishes -= 1
+            self._send(_error_body(404, "No such batch"), 404)
         else:
-            self._send(_json(server.look(batch)))
+            self._send_nested("get", server.look(batch))
+
+    def _send_nested(self, what: str, reply: Any) -> None:
+        """Send a reply, or one that is nested too deeply."""
+        deep = self.server.faults.deep
+        content = _json(reply)
+        if deep.get(what, 0) > 0:
+            deep[what] -= 1
+            content = b'{"deep": %s, "reply": %s}' % (DEEP, content)
+        self._send(content)
+
+    def _send_results(self, batch: _Batch, kind: str) -> None:
+        sent = self.server.sent(batch, kind)
+        if sent is None:
+            self._send_lines(self.server.whole(batch, kind))
+            return
+        self.send_response(sent.status)
+        if sent.gzipped:
+            self.send_header("Content-Encoding", "gzip")
+        if sent.length is not None:
+            self.send_header("Content-Length", str(sent.length))
+        if sent.length != len(sent.content):
+            self.send_header("Connection", "close")
+            self.close_connection = True
+        self.end_headers()
+        with contextlib.suppress(ConnectionError):
+            self.wfile.write(sent.content)
 
     def _send_lines(self, lines: Iterator[bytes]) -> None:
         self.send_response(200)

@@ -1,5 +1,6 @@
-"""Runs in batches that are killed between any two of their steps, as seeded schedules: they end with
-the results of plain calls, and no call is made again while a batch may answer it.
+"""Runs in batches whose files of results are damaged, and that are killed between any two of their
+steps, as seeded schedules: they end with the results of plain calls, and no call is made again
+while a batch may answer it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 from endtoend import osi
 from extensions.batches.support import NAMES, hasten, run_batch, served
 from loopback.batches import BatchHttpServer, batch_server
+from loopback.damage import DAMAGE, GONE
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.extensions.batches.server import BatchServer
 from opensafeintent.extensions.batches.store import BatchStore
@@ -29,8 +31,14 @@ _PRELOADED = (
     "opensafeintent.workflows.evaluate",
 )
 _MOST_KILLS = 4
+_SECONDS = 120
 _STEPS = 130
 """About as many as a run has without being killed."""
+
+
+_BOTH = ["out", "err"]
+_PASSING = ("503", "other answers, cut")
+"""Damage that is not for ever: a server that fails, and one whose answers differ."""
 
 
 class Schedule(NamedTuple):
@@ -62,8 +70,33 @@ def schedule(seed: int) -> Schedule:
     form = draw.choice(list(NAMES))
     if form != "anthropic" and draw.random() < 0.2:
         faults["queue"] = 10
+    faults |= _damage(draw, form)
     kills = tuple(draw.randint(1, _STEPS) for _ in range(draw.randint(1, _MOST_KILLS)))
     return Schedule(form, faults, kills, 8.0 if late else 0.3)
+
+
+def _damage(draw: Random, form: str) -> dict[str, Any]:
+    """Return faults of files, replies, ids and clocks."""
+    faults: dict[str, Any] = {
+        "clock": draw.choice([0.0, 900.0, -900.0]),
+        "ids": draw.choice(["", "", "long", "gs"]),
+        "form_of_lines": draw.choice(["", "", "text", "itself"]),
+        "silent": draw.random() < 0.2,
+        "vanishes": draw.choice([0, 0, 0, 1, 2]),
+        "deep": {name: 1 for name in ("get", "list", "create") if draw.random() < 0.1},
+        "without_output": form != "anthropic" and draw.random() < 0.1,
+        "damaged_batches": draw.choice([1, 2]),
+    }
+    files = ["all"] if form == "anthropic" else draw.choice([["out"], ["out"], ["err"], _BOTH])
+    if draw.random() < 0.7 and not faults["without_output"]:
+        damage = draw.choice(sorted(DAMAGE.keys() - {"one line without end"}))
+        faults["damage"] = dict.fromkeys(files, damage)
+        # a file is not asked for again after some, and the others have to end
+        always = damage in GONE or (damage not in _PASSING and draw.random() < 0.4)
+        faults["damaged"] = 10**9 if always else draw.choice([1, 2])
+        if not always:
+            faults["damaged_batches"] = 10**9
+    return faults
 
 
 class Ended(NamedTuple):
@@ -87,7 +120,7 @@ def carry_through(plan: Schedule, dataset: Path, run: Path) -> Ended:
                 target=_run, args=(command, served(server), step, plan.unclear)
             )
             process.start()
-            process.join(120)
+            process.join(_SECONDS)
             if process.exitcode is None:
                 process.kill()
             if process.exitcode != -signal.SIGKILL:
@@ -115,7 +148,7 @@ def _command(server: BatchHttpServer, dataset: Path, run: Path) -> list[str]:
 
 def _run(command: list[str], variables: dict[str, str], step: int, unclear: float) -> None:
     """Run a command in this process, which is killed at a step; 0 lets it end."""
-    hasten(setattr, unclear=unclear)
+    hasten(setattr, unclear=unclear, unreadable=20.0)
     if step:
         _count_steps(step)
     ran = osi(*command, **variables)
@@ -134,9 +167,9 @@ def _count_steps(last: int) -> None:
         if count == last:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    once, lines, change, add = (
+    once, download, change, add = (
         BatchServer._once,
-        BatchServer.lines,
+        BatchServer.download,
         BatchStore._change,
         Ledger.catch_up,
     )
@@ -148,11 +181,16 @@ def _count_steps(last: int) -> None:
         finally:
             step()
 
-    async def counted_lines(self: BatchServer, path: str) -> AsyncGenerator[bytes]:
-        async for line in lines(self, path):
+    async def counted_download(
+        self: BatchServer, path: str, write: Callable[[bytes], object], submitted: int
+    ) -> str:
+        def counted_write(part: bytes) -> None:
             step()
-            yield line
+            write(part)
+
+        fault = await download(self, path, counted_write, submitted)
         step()
+        return fault
 
     @contextlib.contextmanager
     def counted_change(self: BatchStore) -> Iterator[Callable[..., Any]]:
@@ -167,6 +205,6 @@ def _count_steps(last: int) -> None:
 
     patch: Callable[[Any, str, Any], object] = setattr
     patch(BatchServer, "_once", counted_once)
-    patch(BatchServer, "lines", counted_lines)
+    patch(BatchServer, "download", counted_download)
     patch(BatchStore, "_change", counted_change)
     patch(Ledger, "catch_up", counted_catch_up)

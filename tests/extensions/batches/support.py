@@ -10,7 +10,7 @@ from calls.support import rows
 from endtoend import KEY, Ran, osi
 from loopback.batches import BatchHttpServer
 from opensafeintent.calls.providers import variables
-from opensafeintent.extensions.batches import gathering, rounds, submitting
+from opensafeintent.extensions.batches import gathering, rounds, server, submitting
 
 NAMES = {
     "openai": "openai-api/loop",
@@ -23,21 +23,22 @@ NAMES = {
 
 def hasten(patch: Callable[[Any, str, Any], object], **pace: float) -> None:
     """Make every wait short."""
-    waits = {"first_look": 0.02, "longest_look": 0.02, "unclear": 0.6, "files": 0.5}
-    waits |= {"quota": 0.05, "unreadable": 0.5}
+    waits = {"first_look": 0.02, "longest_look": 0.02, "unclear": 0.6, "again": 0.05}
+    waits |= {"quota": 0.05, "unreadable": 1.0}
     patch(submitting, "PACE", submitting.Pace(**(waits | pace)))
+    patch(server, "_FIRST_WAIT", 0.01)
     patch(rounds, "HANDFUL", 2)
     patch(gathering, "QUIET_SECONDS", 0.05)
 
 
-def served(server: BatchHttpServer, key: str = KEY) -> dict[str, str]:
-    """Return the variables of the server's provider."""
-    url, key_variable = variables(NAMES[server.form].removeprefix("openai-api/"))
-    return {url: server.base_url, key_variable: key}
+def served(at: BatchHttpServer, key: str = KEY) -> dict[str, str]:
+    """Return the variables of a server's provider."""
+    url, key_variable = variables(NAMES[at.form].removeprefix("openai-api/"))
+    return {url: at.base_url, key_variable: key}
 
 
 def run_batch(
-    server: BatchHttpServer,
+    at: BatchHttpServer,
     dataset: Path,
     run: Path,
     *options: object,
@@ -45,11 +46,11 @@ def run_batch(
     batch: bool = True,
 ) -> Ran:
     """Evaluate the target with the judge."""
-    name = NAMES[server.form]
+    name = NAMES[at.form]
     models = (f"{name}/target", "--judge", f"{name}/judge")
     flags = ["--batch"] if batch else []
     paths = ("--dataset", dataset, "--out", run)
-    return osi("evaluate", *models, *paths, *flags, *options, **served(server, key))
+    return osi("evaluate", *models, *paths, *flags, *options, **served(at, key))
 
 
 def ledger_rows(run: Path) -> list[tuple[Any, ...]]:

@@ -18,6 +18,7 @@ from opensafeintent.extensions.batches.dialects import (
     RemoteBatch,
     after_last,
     checked_id,
+    quoted_id,
     state_name,
 )
 from opensafeintent.extensions.batches.results import identified, reply_body
@@ -62,28 +63,24 @@ class AnthropicBatches:
 
     async def find(self, server: BatchServer, batch_id: str) -> RemoteBatch:
         """Return the present state of a batch."""
-        return _batch(await server.get(f"{_ROUTE}/{batch_id}"))
+        return _batch(await server.get(f"{_ROUTE}/{quoted_id(batch_id)}"))
 
     async def listed(self, server: BatchServer, since: float) -> AsyncGenerator[RemoteBatch]:
         """Yield the batches of the account, the latest first."""
         pages = Pages(_ROUTE, {"limit": 1000}, after_last("after_id"))
-        async for batch in pages.batches(server, since, _batch):
+        async for batch in pages.batches(server, _batch, since):
             yield batch
-
-    async def result_lines(self, server: BatchServer, batch: RemoteBatch) -> AsyncGenerator[bytes]:
-        """Yield the lines of results. Their address is ours to make: a reply's may be elsewhere,
-        and requests have the key.
-        """
-        async for line in server.lines(f"{_ROUTE}/{batch.id}/results"):
-            yield line
 
     def read(self, line: bytes) -> LineResult:
         """Read a line of results."""
         custom_id, fields = identified(line)
         result = fields_of(fields.get("result"))
         match result.get("type"):
-            case "succeeded" if isinstance(message := result.get("message"), dict):
+            case "succeeded" if isinstance(message := result.get("message"), dict | str):
                 return LineResult(custom_id, "reply", 200, reply_body(message))
+            case "message":
+                # some gateways have the message itself in the place of the result
+                return LineResult(custom_id, "reply", 200, reply_body(result))
             case "expired":
                 return LineResult(custom_id, "expired")
             case "canceled" | "cancelled":
@@ -94,11 +91,11 @@ class AnthropicBatches:
                 status = _STATUS.get(str(inner.get("type")), 500)
                 body = msgspec.json.encode({"type": "error", "error": inner}, enc_hook=str)
                 return LineResult(custom_id, "reply", status, body)
-        raise ValueError("a line holds no result of a known type")
+        return LineResult(custom_id, "unreadable", body=line)
 
     async def cancel(self, server: BatchServer, batch_id: str) -> None:
         """Ask the provider to end a batch early."""
-        await server.post(f"{_ROUTE}/{batch_id}/cancel", {})
+        await server.post(f"{_ROUTE}/{quoted_id(batch_id)}/cancel", {})
 
 
 def _batch(reply: Any) -> RemoteBatch:
@@ -116,4 +113,6 @@ def _batch(reply: Any) -> RemoteBatch:
         status=status,
         created=created,
         total=sum(map(token_count, counts.values())) or None,
+        # its address is ours to make: a reply's may be elsewhere, and requests have the key
+        files={"results": f"{_ROUTE}/{quoted_id(batch_id)}/results"} if status == "ended" else {},
     )

@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
+from urllib.parse import quote
 
 import msgspec
 
@@ -14,19 +15,36 @@ from opensafeintent.calls.provider_errors import ProviderError
 from opensafeintent.extensions.batches.server import BatchServer, LostReply
 from opensafeintent.hostile import short_name
 
-_ID = re.compile(r"[\w.:-]{1,200}")
+_LONGEST_ID = 1_000
 _LONGEST_STATE = 40
 
 
 def checked_id(value: Any) -> str:
-    """Return an id of a provider's, which becomes a part of addresses and is shown.
+    """Return an id of a batch or a file, in the one form that is taken: up to 1,000 printable
+    characters without blanks, no part of which between slashes is `.` or `..`. Gateways have ids of
+    338 characters, and ids such as `gs://bucket/file`.
 
     Raises:
         LostReply: it is none.
     """
-    if not isinstance(value, str) or not _ID.fullmatch(value) or set(value) <= {"."}:
+    if (
+        not isinstance(value, str)
+        or not 0 < len(value) <= _LONGEST_ID
+        or not value.isprintable()
+        or " " in value
+        or {".", ".."} & set(re.split(r"[/\\]", value))
+    ):
         raise LostReply("the reply names no batch or file by an id")
     return value
+
+
+def quoted_id(value: Any) -> str:
+    """Return an id as one segment of a path: whatever it holds, it names nothing beside it.
+
+    Raises:
+        LostReply: it is none; see `checked_id`.
+    """
+    return quote(checked_id(value), safe="")
 
 
 def state_name(value: Any) -> str:
@@ -56,10 +74,8 @@ class RemoteBatch(msgspec.Struct, frozen=True, kw_only=True):
     done: int | None = None
     """Lines with a result; None if the provider does not say."""
     total: int | None = None
-    files: tuple[str, ...] = ()
-    """Ids of the files with results."""
-    files_follow: bool = False
-    """Whether results are announced that no file has yet."""
+    files: dict[str, str] = {}
+    """Paths of the files with results, by name: `answers` and `errors`, or `results`."""
     mark: str = ""
     """The mark that we gave it; "" if the provider keeps none."""
     error: ProviderError | None = None
@@ -70,11 +86,11 @@ class LineResult(NamedTuple):
     """The result of one line."""
 
     custom_id: str
-    kind: Literal["reply", "expired", "cancelled"]
+    kind: Literal["reply", "expired", "cancelled", "unreadable"]
     status: int = 0
     """HTTP status of a reply."""
     body: bytes = b""
-    """Of a reply: that of a plain call."""
+    """Of a reply: that of a plain call. Of a result in an unknown form: the line."""
 
 
 class NewBatch(NamedTuple):
@@ -90,7 +106,7 @@ class NewBatch(NamedTuple):
 
 
 Query = dict[str, str | int]
-_MOST_PAGES = 200
+_MOST_PAGES = 1_000
 
 
 def after_last(name: str) -> Callable[[Query, Mapping[str, Any], str], Query | None]:
@@ -115,14 +131,14 @@ class Pages(NamedTuple):
     """
 
     async def batches(
-        self, server: BatchServer, since: float, batch_of: Callable[[Any], RemoteBatch]
+        self, server: BatchServer, batch_of: Callable[[Any], RemoteBatch], since: float = 0.0
     ) -> AsyncGenerator[RemoteBatch]:
         """Yield the batches that were created since a time, perhaps more.
 
         Args:
             server: has the list.
-            since: seconds since 1970.
             batch_of: reads a batch.
+            since: seconds since 1970; 0 for all.
 
         Raises:
             LostReply: a page is none, or the pages have no end.
@@ -178,16 +194,15 @@ class BatchDialect(Protocol):
         """Return the present state of a batch."""
 
     def listed(self, server: BatchServer, since: float) -> AsyncGenerator[RemoteBatch]:
-        """Yield the batches of the account that were created since then, perhaps more."""
-
-    def result_lines(self, server: BatchServer, batch: RemoteBatch) -> AsyncGenerator[bytes]:
-        """Yield the lines of results of a batch that has ended, in any order."""
+        """Yield the batches of the account, the latest first. Clocks differ: those from before a
+        time may be left out only if neither a mark nor a file tells which batch is ours.
+        """
 
     def read(self, line: bytes) -> LineResult:
         """Read a line of results.
 
         Raises:
-            ValueError: it is no such line.
+            ValueError: it is no JSON object.
         """
 
     async def cancel(self, server: BatchServer, batch_id: str) -> None:

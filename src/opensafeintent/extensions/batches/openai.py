@@ -4,7 +4,7 @@ of it, and files of results.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -22,6 +22,7 @@ from opensafeintent.extensions.batches.dialects import (
     RemoteBatch,
     after_last,
     checked_id,
+    quoted_id,
     state_name,
 )
 from opensafeintent.extensions.batches.results import identified, reply_body
@@ -34,9 +35,8 @@ _ENDED = (
 """States after which no further result follows, as `code_name` writes them: the second line has
 Mistral's.
 """
-_WITH_FILES = ("completed", "success")
-"""Those of them that always have a file, though it may appear later."""
 _EXPIRED = ("batch_expired", "timeout_exceeded")
+_ERRORS_SHOWN = 3
 _CANCELLED = ("batch_cancelled", "batch_canceled", "request_cancelled")
 
 
@@ -124,24 +124,21 @@ class OpenAIBatches:
 
     async def find(self, server: BatchServer, batch_id: str) -> RemoteBatch:
         """Return the present state of a batch."""
-        return self._batch(await server.get(f"{self._form.route}/{batch_id}"))
+        return self._batch(await server.get(f"{self._form.route}/{quoted_id(batch_id)}"))
 
     async def listed(self, server: BatchServer, since: float) -> AsyncGenerator[RemoteBatch]:
-        """Yield the batches of the account, the latest pages first."""
+        """Yield the batches of the account: the file tells which one is ours."""
         pages = _PAGES[self._form.paging](self._form.route)
-        async for batch in pages.batches(server, since, self._batch):
+        async for batch in pages.batches(server, self._batch):
             yield batch
-
-    async def result_lines(self, server: BatchServer, batch: RemoteBatch) -> AsyncGenerator[bytes]:
-        """Yield the lines of both files."""
-        for file in batch.files:
-            async for line in server.lines(f"/files/{file}/content"):
-                yield line
 
     def read(self, line: bytes) -> LineResult:
         """Read a line of either file: an error may be in its place or in the response's body."""
         custom_id, fields = identified(line)
-        response = fields_of(fields.get("response"))
+        response = fields.get("response")
+        if isinstance(response, str):
+            response = {"body": response}
+        response = fields_of(response)
         error = fields.get("error") or {}
         codes = error_of(error).codes if error else set()
         if codes & set(_EXPIRED):
@@ -149,7 +146,10 @@ class OpenAIBatches:
         if codes & set(_CANCELLED):
             return LineResult(custom_id, "cancelled")
         body, status = response.get("body"), response.get("status_code")
-        if isinstance(body, dict):
+        if not body:
+            # some gateways have the completion itself in its place, or beside the id
+            body = next((held for held in (response, fields) if "choices" in held), None)
+        if isinstance(body, dict | str):
             status = status if isinstance(status, int) else 200
             return LineResult(custom_id, "reply", status, reply_body(body))
         if error:
@@ -157,11 +157,11 @@ class OpenAIBatches:
             problem = msgspec.json.encode({"error": error}, enc_hook=str)
             status = status or read_error(problem).status or 500
             return LineResult(custom_id, "reply", status, problem)
-        raise ValueError("a line holds neither a response nor an error")
+        return LineResult(custom_id, "unreadable", body=line)
 
     async def cancel(self, server: BatchServer, batch_id: str) -> None:
         """Ask the provider to end a batch early."""
-        await server.post(f"{self._form.route}/{batch_id}/cancel", {})
+        await server.post(f"{self._form.route}/{quoted_id(batch_id)}/cancel", {})
 
     def _batch(self, reply: Any) -> RemoteBatch:
         fields = fields_of(reply)
@@ -176,7 +176,6 @@ class OpenAIBatches:
         total = token_count(counts.get("total")) or None
         succeeded = token_count(counts.get("completed"))
         done = succeeded + token_count(counts.get("failed"))
-        files = tuple(_files(fields))
         inputs = fields.get("input_files")
         named = fields.get("input_file_id") or (inputs[:1] if isinstance(inputs, list) else [""])
         return RemoteBatch(
@@ -187,28 +186,41 @@ class OpenAIBatches:
             created=_moment(fields.get("created_at")),
             done=done if total else None,
             total=total,
-            files=files,
-            # also of a batch that expired or was cancelled after some of its lines
-            files_follow=not files
-            and name in _ENDED
-            and (name in _WITH_FILES or succeeded > 0 or total is None),
+            files=_files(fields),
             mark=str(fields_of(fields.get("metadata")).get("opensafeintent") or ""),
             error=_error(fields),
         )
 
 
-def _files(fields: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the ids of the files with results, as far as they are there."""
-    for name in ("output_file_id", "output_file", "error_file_id", "error_file"):
-        if file := fields.get(name):
-            yield checked_id(file)
+def _files(fields: Mapping[str, Any]) -> dict[str, str]:
+    """Return the paths of the files with results, as far as they are there."""
+    named = {
+        "answers": fields.get("output_file_id") or fields.get("output_file"),
+        "errors": fields.get("error_file_id") or fields.get("error_file"),
+    }
+    return {name: f"/files/{quoted_id(file)}/content" for name, file in named.items() if file}
 
 
 def _error(fields: Mapping[str, Any]) -> ProviderError | None:
     errors = fields.get("errors")
     listed = errors.get("data") if isinstance(errors, dict) else errors
     found = listed or fields.get("error")
-    return error_of({"errors": found} if isinstance(found, list) else found) if found else None
+    if isinstance(found, list):
+        return error_of({"errors": found, "message": _sentence(found)})
+    return error_of(found) if found else None
+
+
+def _sentence(errors: list[Any]) -> str:
+    """Return what the checks of a file found, for people: the first errors with their lines."""
+    parts = []
+    for error in errors[:_ERRORS_SHOWN]:
+        fields = fields_of(error) or {"message": error}
+        place = f"line {fields['line']}: " if fields.get("line") is not None else ""
+        message, code = fields.get("message"), fields.get("code")
+        beside = f" ({code})" if message and code else ""
+        parts.append(f"{place}{message or code or 'an error without a text'}{beside}")
+    more = len(errors) - _ERRORS_SHOWN
+    return "; ".join([*parts, f"and {more:,} more"] if more > 0 else parts)
 
 
 def _moment(value: Any) -> float | None:

@@ -14,7 +14,7 @@ from opensafeintent.calls.progress import Display, refreshed
 from opensafeintent.calls.records import Call, Failed, Outcome
 from opensafeintent.errors import Stopped, counted, option
 from opensafeintent.extensions.batches import submitting
-from opensafeintent.extensions.batches.collecting import Collector
+from opensafeintent.extensions.batches.collecting import DOWNLOADS, Collector
 from opensafeintent.extensions.batches.dialects import RemoteBatch
 from opensafeintent.extensions.batches.models import BatchModel
 from opensafeintent.extensions.batches.server import LostReply, NotSent, RequestRefused
@@ -22,6 +22,7 @@ from opensafeintent.extensions.batches.store import BatchStore, StoredBatch
 from opensafeintent.extensions.batches.submitting import (
     Submitter,
     input_path,
+    is_of_account,
     is_quota,
     no_batches,
     other_account,
@@ -76,8 +77,9 @@ class Batching:
         """Models that have answered a call with the settings of this run."""
         self._remote: dict[int, RemoteBatch] = {}
         """The last that was seen of each batch."""
-        self._no_files_since: dict[int, float] = {}
         self._unreadable_since: dict[int, float] = {}
+        self._vanished: dict[int, str] = {}
+        """A line about each batch that its provider has no more."""
 
     async def begin(self) -> Self:
         """See that every model has batches, and take up those that an earlier run has left.
@@ -87,6 +89,7 @@ class Batching:
             Stopped: a provider cannot be asked.
         """
         input_path(self._store).unlink(missing_ok=True)
+        self._store.remove_files()
         for batch in self._store.batches("planned"):
             self._store.give_back(batch)
         self._store.unstage()
@@ -249,6 +252,8 @@ class Batching:
             waiting = any(self._store.staged(name) for name in self._models)
             if not waiting and not self._under_way():
                 return
+            if not waiting and self._vanished.keys() >= {batch.id for batch in self._under_way()}:
+                raise Stopped("; ".join(self._vanished.values()))
             if len(self._under_way()) < len(under_way):
                 continue
             await self._sleep(wait)
@@ -297,7 +302,7 @@ class Batching:
 
         Raises:
             Stopped: the provider cannot be asked, or the batch has failed as a whole.
-            InputError: it is another account's.
+            InputError: it is another account's, or a file cannot be written.
         """
         if batch.state != "open":
             await self._submitter.settle(model, batch)
@@ -305,54 +310,88 @@ class Batching:
         try:
             remote = await model.dialect.find(model.server, batch.remote)
         except RequestRefused as refused:
-            if refused.status in (401, 403, 404):
-                raise other_account(model, batch) from refused
-            self._note_unreadable(batch, refused)
+            self._note_refused(model, batch, refused)
             return
         except (LostReply, NotSent) as error:
-            self._note_unreadable(batch, error)
+            self._note_unreadable(batch, str(error))
             return
+        self._vanished.pop(batch.id, None)
         self._remote[batch.id] = remote
-        if remote.state != "waiting" and not self._files_are_due(batch, remote):
-            try:
-                await self._end(model, batch, remote)
-            except (RequestRefused, LostReply, NotSent) as error:
-                self._note_unreadable(batch, error)
-                return
-        self._unreadable_since.pop(batch.id, None)
+        if remote.state == "waiting" or await self._end(model, batch, remote):
+            self._unreadable_since.pop(batch.id, None)
 
-    def _files_are_due(self, batch: StoredBatch, remote: RemoteBatch) -> bool:
-        """Tell whether a batch has ended and its files are still to appear."""
-        if not remote.files_follow:
-            return False
-        since = self._no_files_since.setdefault(batch.id, time.monotonic())
-        return time.monotonic() < since + submitting.PACE.files
+    def _note_refused(self, model: BatchModel, batch: StoredBatch, refused: RequestRefused) -> None:
+        """Note that a provider does not tell about a batch.
 
-    def _note_unreadable(self, batch: StoredBatch, error: Exception) -> None:
-        since = self._unreadable_since.setdefault(batch.id, time.monotonic())
+        Raises:
+            Stopped: it does not take the key that made the batch.
+            InputError: the key is another one.
+        """
+        if refused.status in (401, 403, 404, 410):
+            if not is_of_account(model, batch):
+                raise other_account(model, batch) from refused
+            if refused.status in (401, 403):
+                raise Stopped(
+                    f"{model.name}: batch {batch.remote} cannot be asked about: {refused}; check"
+                    f" {model.model.endpoint.key_variable}"
+                ) from refused
+            again = submitting.PACE.again
+            if self._store.note_download(batch, "", b"no batch", again).equal >= DOWNLOADS:
+                self._vanished[batch.id] = (
+                    f"{model.name}: its provider has batch {batch.remote} no more"
+                    f" ({refused.status}, with the key that made it), and the answers to"
+                    f" {counted(batch.lines, 'call')} are lost; to ask for them again, at their"
+                    f" price, delete {self._store.path}"
+                )
+        self._note_unreadable(batch, str(refused))
+
+    def _note_unreadable(self, batch: StoredBatch, why: str, *, nearer: bool = False) -> None:
+        """Note that a batch or its results cannot be read to the end, and say so once.
+
+        Args:
+            batch: the batch.
+            why: it cannot be read.
+            nearer: whether it is nearer to an end, however long it takes.
+
+        Raises:
+            Stopped: it has been so for too long.
+        """
+        since = self._unreadable_since.get(batch.id)
+        if since is None:
+            self._display.note(
+                f"{batch.model}: batch {batch.remote} cannot be read to its end: {why}; it is read"
+                " again, and none of its calls is made again meanwhile"
+            )
+        if since is None or nearer:
+            self._unreadable_since[batch.id] = since = time.monotonic()
         if time.monotonic() > since + submitting.PACE.unreadable:
             raise Stopped(
-                f"{batch.model}: batch {batch.remote} or its results cannot be read: {error}"
-            ) from error
+                f"{batch.model}: batch {batch.remote} or its results cannot be read: {why}; the"
+                " same command reads them again"
+            )
 
-    async def _end(self, model: BatchModel, batch: StoredBatch, remote: RemoteBatch) -> None:
-        """Store the results of a batch that has ended.
+    async def _end(self, model: BatchModel, batch: StoredBatch, remote: RemoteBatch) -> bool:
+        """Store the results of a batch that has ended; return whether no more is to come.
 
         Raises:
             Stopped: it has failed as a whole.
         """
-        failed = remote.state == "failed" and not remote.files
-        if failed and is_quota(remote.error):
-            self._store.give_back(batch)
-            self._submitter.queue_was_full(model, batch)
-            return
-        if failed:
+        if remote.state == "failed" and not remote.files:
             why = remote.error.message or remote.error.text if remote.error else remote.status
             line = model.server.scrub(why)
+            if is_quota(remote.error):
+                self._store.give_back(batch)
+                self._submitter.queue_was_full(model, batch, line)
+                return True
             self._store.end(batch, status=remote.status, note=line)
             raise Stopped(f"{model.name}: batch {batch.remote} has failed: {line}")
-        findings = await self._collector.collect(model, batch, remote)
+        findings = await self._collector.collect(model, batch, remote, submitting.PACE.again)
+        if findings.awaited:
+            self._note_unreadable(batch, findings.awaited, nearer=findings.nearer)
+            return False
         self._store.end(batch, status=remote.status, answered=findings.answered, note=findings.line)
+        self._store.remove_files()
         self._display.note(self._collector.lines_of(batch, findings))
         if findings.names_field:
             self._proven.discard(model.name)
+        return True

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
-from collections.abc import AsyncGenerator, Mapping
+import zlib
+from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
@@ -15,7 +17,11 @@ from opensafeintent.calls.http import LONGEST_REPLY, HttpSession, access_to, bod
 from opensafeintent.calls.provider_errors import LONGEST_ERROR, ProviderError, read_error
 from opensafeintent.calls.providers import Endpoint
 from opensafeintent.calls.stated_wait import stated_delay
-from opensafeintent.hostile import one_line, without_user_info
+from opensafeintent.extensions.batches.results import decoded
+from opensafeintent.hostile import one_line, short_name, without_user_info
+
+if TYPE_CHECKING:
+    import aiohttp
 
 _TRIES = 5
 _FIRST_WAIT = 0.5
@@ -24,6 +30,11 @@ _SECONDS = 120.0
 _FILE_SECONDS = 3600.0
 _SILENT_SECONDS = 300.0
 """A transfer of a file that brings no byte for so long has failed."""
+_MEAN_LINE = 256 * 2**10
+"""Bytes of a line of results, at most, on the average: 64,000 tokens."""
+_GZIP = 31
+"""zlib's number of the format."""
+_PART = 64 * 2**10
 
 
 class RequestRefused(Exception):
@@ -50,6 +61,94 @@ class NotSent(Exception):
 
 class LostReply(Exception):
     """The server may have done what was asked: its reply was lost, or cannot be read."""
+
+
+class UnsoundText(Exception):
+    """A file of results that has not come as it was sent."""
+
+
+class _TextOfLines:
+    """Sees whether a text that comes in parts keeps within limits, and ends with a whole line.
+
+    Args:
+        submitted: lines of the batch.
+    """
+
+    def __init__(self, submitted: int) -> None:
+        self._lines = 2 * submitted + 100
+        self._bytes = LONGEST_REPLY + submitted * _MEAN_LINE
+        self._rest = bytearray()
+        """Of the last line, as far as it has come."""
+
+    def add(self, part: bytes) -> None:
+        """Count a part.
+
+        Raises:
+            UnsoundText: it is too much.
+        """
+        self._lines -= part.count(b"\n")
+        self._bytes -= len(part)
+        _, end_of_line, rest = part.rpartition(b"\n")
+        if end_of_line:
+            self._rest.clear()
+        self._rest += rest
+        if self._lines < 0:
+            raise UnsoundText("it has more than twice the lines that were submitted")
+        if self._bytes < 0 or len(self._rest) > LONGEST_REPLY:
+            raise UnsoundText("it is longer than answers can be")
+
+    def end(self) -> None:
+        """See that the last line is whole.
+
+        Raises:
+            UnsoundText: it is not.
+        """
+        if self._rest.strip():
+            try:
+                decoded(bytes(self._rest))
+            except ValueError as error:
+                raise UnsoundText("its last line is no whole JSON") from error
+
+
+async def _decompressed(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
+    """Yield the parts of a body, decompressed into no more than `_PART` bytes each.
+
+    Raises:
+        UnsoundText: its compression is damaged or unknown, or does not come to its end.
+    """
+    encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
+    if encoding == "identity":
+        async for part in response.content.iter_any():
+            yield part
+        return
+    if encoding not in ("gzip", "x-gzip"):
+        raise UnsoundText(f"it is compressed as {short_name(encoding)}")
+    stream = zlib.decompressobj(wbits=_GZIP)
+    try:
+        async for came in response.content.iter_any():
+            packed = came
+            while packed:
+                # several files of gzip behind one another are one
+                stream = zlib.decompressobj(wbits=_GZIP) if stream.eof else stream
+                while part := stream.decompress(packed, _PART):
+                    yield part
+                    packed = stream.unconsumed_tail
+                packed = stream.unused_data
+    except zlib.error as error:
+        raise UnsoundText("its compression is damaged") from error
+    if not stream.eof:
+        raise UnsoundText("its compression does not come to its end")
+
+
+async def _beginning(parts: AsyncGenerator[bytes]) -> bytes:
+    """Return no more of a body than an error may be long."""
+    body = bytearray()
+    with contextlib.suppress(UnsoundText):
+        async for part in parts:
+            body += part
+            if len(body) >= LONGEST_ERROR:
+                break
+    return bytes(body)
 
 
 class BatchServer:
@@ -124,41 +223,54 @@ class BatchServer:
 
         return await self._repeated(send)
 
-    async def lines(self, path: str) -> AsyncGenerator[bytes]:
-        """Yield the lines of a text at a path, which end at a line feed and nothing else: JSON may
-        hold other ends of lines within its strings.
+    async def download(self, path: str, write: Callable[[bytes], object], submitted: int) -> str:
+        """Copy a file of results, decompressed, and return why it is unsound; "" if it is sound. A
+        sound file has come to its end, and so has its last line.
+
+        Args:
+            path: of the file.
+            write: takes the parts, as far as they come.
+            submitted: lines of the batch: the file has no more than twice as many and 100.
 
         Raises:
             RequestRefused: the server refuses.
-            LostReply, NotSent: the text could not be read to its end.
+            LostReply, NotSent: it does not answer.
+            InputError: a part cannot be written.
         """
         from aiohttp import ClientError
 
-        rest = bytearray()
+        text, began = _TextOfLines(submitted), False
         try:
-            async with self._request("GET", path, seconds=_FILE_SECONDS) as response:
-                if response.status >= 300:
-                    self._refuse(response.status, response.headers, await body_of(response) or b"")
-                async for part in response.content.iter_any():
-                    first, *others = part.split(b"\n")
-                    rest += first
-                    for other in others:
-                        yield bytes(rest)
-                        rest = bytearray(other)
-                    if len(rest) > LONGEST_REPLY:
-                        raise LostReply(f"{self._at(path)}: a line of more than 64 MiB")
+            async with self._request(
+                "GET",
+                path,
+                seconds=_FILE_SECONDS,
+                auto_decompress=False,
+                headers=self._without_type | {"Accept-Encoding": "gzip"},
+            ) as response:
+                began = response.status < 300
+                parts = _decompressed(response)
+                if not began:
+                    error = await _beginning(parts)
+                    self._refuse(response.status, response.headers, error)
+                async for part in parts:
+                    text.add(part)
+                    write(part)
+                text.end()
         except (ClientError, TimeoutError, OSError) as error:
-            raise self._lost(path, error) from error
-        if rest.strip():
-            yield bytes(rest)
+            if not began:
+                raise self._lost(error) from error
+            return self.scrub(f"it breaks off ({error or type(error).__name__})")
+        except UnsoundText as error:
+            return str(error)
+        return ""
 
-    def _at(self, path: str) -> str:
-        return f"{self.endpoint.base_url}{path}"
-
-    def _lost(self, path: str, error: Exception) -> NotSent | LostReply:
+    def _lost(self, error: Exception) -> NotSent | LostReply:
         from aiohttp import ClientConnectorError
 
-        line = self.scrub(f"no answer from {self._at(path)}: {error or type(error).__name__}")
+        line = self.scrub(
+            f"no answer from {self.endpoint.base_url}: {error or type(error).__name__}"
+        )
         return NotSent(line) if isinstance(error, ClientConnectorError) else LostReply(line)
 
     def _request(self, method: str, path: str, *, seconds: float = _SECONDS, **options: Any) -> Any:
@@ -166,7 +278,7 @@ class BatchServer:
 
         return self._http.session.request(
             method,
-            self._at(path),
+            f"{self.endpoint.base_url}{path}",
             timeout=ClientTimeout(total=seconds, sock_connect=30, sock_read=_SILENT_SECONDS),
             allow_redirects=False,
             **{"headers": self._without_type} | self._access.options | options,
@@ -185,13 +297,13 @@ class BatchServer:
                 status, headers = response.status, response.headers
                 body = await body_of(response) or b""
         except (ClientError, TimeoutError, OSError) as error:
-            raise self._lost(path, error) from error
+            raise self._lost(error) from error
         if status >= 300:
             self._refuse(status, headers, body)
         try:
-            return msgspec.json.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise LostReply(f"{self._at(path)}: the reply is no JSON: {error}") from error
+            return decoded(body)
+        except ValueError as error:
+            raise LostReply(f"{self.endpoint.base_url}: the reply is no JSON: {error}") from error
 
     def _refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> NoReturn:
         error = read_error(body)

@@ -7,11 +7,12 @@ it may have submitted, and submits nothing twice.
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import msgspec
 
@@ -26,7 +27,7 @@ was requested, and it is not known to exist. `open`: it exists. `ended`: its res
 """
 
 _APPLICATION_ID = 0x4F534962  # "OSIb"
-_VERSION = 1
+_VERSION = 2
 _SHARED_TEXT = 80
 """Characters; a shorter part costs less inline than by reference."""
 _TEXTS_KEPT = 1_000
@@ -53,6 +54,8 @@ CREATE TABLE batches (
 CREATE TABLE lines (key BLOB PRIMARY KEY, batch INTEGER, model TEXT NOT NULL, call BLOB NOT NULL)
   WITHOUT ROWID;
 CREATE INDEX of_batch ON lines (batch, model);
+CREATE TABLE downloads (batch INTEGER NOT NULL, name TEXT NOT NULL, content BLOB NOT NULL,
+  equal INTEGER NOT NULL, at REAL NOT NULL, PRIMARY KEY (batch, name)) WITHOUT ROWID;
 PRAGMA application_id = {_APPLICATION_ID};
 PRAGMA user_version = {_VERSION};
 """
@@ -84,6 +87,16 @@ class StoredBatch(msgspec.Struct, frozen=True, kw_only=True):
     """Lines with an answer or a refusal."""
     note: str
     """What its end was like, for people."""
+
+
+class Downloads(NamedTuple):
+    """The last downloads of a file of results, as far as they were equal."""
+
+    content: bytes
+    """A hash of what they hold."""
+    equal: int
+    at: float
+    """Time of the last one that counts."""
 
 
 class _PackedCall(msgspec.Struct, array_like=True):
@@ -294,6 +307,44 @@ class BatchStore:
             self._unpacked[part] = text_of(*packed_at(self._connection, part))
         return self._unpacked[part]
 
+    # Files of results
+
+    def downloads(self, batch: StoredBatch, name: str) -> Downloads | None:
+        """Return the last downloads of a file of a batch; None if there is none."""
+        with self._usable():
+            row = self._connection.execute(
+                "SELECT content, equal, at FROM downloads WHERE batch = ? AND name = ?",
+                (batch.id, name),
+            ).fetchone()
+            return row and msgspec.convert(row, Downloads)
+
+    def note_download(
+        self, batch: StoredBatch, name: str, content: bytes, apart: float
+    ) -> Downloads:
+        """Count a download, if it differs from the last one that counts or is so many seconds
+        apart from it.
+        """
+        last, now = self.downloads(batch, name), time.time()
+        if last is None or last.content != content:
+            last = Downloads(content, 1, now)
+        elif is_apart(last.at, apart):
+            last = Downloads(content, last.equal + 1, now)
+        with self._change() as execute:
+            execute("REPLACE INTO downloads VALUES (?, ?, ?, ?, ?)", (batch.id, name, *last))
+        return last
+
+    def file_of(self, batch: StoredBatch, name: str) -> Path:
+        """Return the path for a file of results, which is kept no longer than the batch is open."""
+        return self.path.with_name(f".{self.path.stem}-{batch.id}-{name}.jsonl")
+
+    def remove_files(self) -> None:
+        """Remove the files of results of batches that are not open."""
+        is_open = {str(batch.id) for batch in self.batches("open")}
+        name = re.compile(rf"\.{re.escape(self.path.stem)}-(\d+)-[a-z-]+\.jsonl")
+        for path in self.path.parent.iterdir():
+            if (match := name.fullmatch(path.name)) and match[1] not in is_open:
+                path.unlink(missing_ok=True)
+
     # Batches
 
     def batches(self, *states: BatchState, model: str | None = None) -> list[StoredBatch]:
@@ -345,6 +396,7 @@ class BatchStore:
                 ("ended", time.time(), *fields.values(), batch.id),
             )
             execute("DELETE FROM lines WHERE batch = ?", (batch.id,))
+            execute("DELETE FROM downloads WHERE batch = ?", (batch.id,))
             is_last = execute("SELECT 1 FROM lines LIMIT 1").fetchone() is None
             if is_last:
                 execute("DELETE FROM texts")
@@ -361,10 +413,18 @@ class BatchStore:
         """
         with self._change() as execute:
             execute("UPDATE lines SET batch = NULL WHERE batch = ?", (batch.id,))
+            execute("DELETE FROM downloads WHERE batch = ?", (batch.id,))
             execute("DELETE FROM batches WHERE id = ?", (batch.id,))
 
     def _at(self, number: int | None) -> StoredBatch:
         return next(batch for batch in self.batches() if batch.id == number)
+
+
+def is_apart(earlier: float, seconds: float) -> bool:
+    """Tell whether so many seconds lie between an earlier time and now, by a clock that may have
+    been set back.
+    """
+    return abs(time.time() - earlier) >= seconds
 
 
 def _contents(connection: sqlite3.Connection) -> list[Any]:

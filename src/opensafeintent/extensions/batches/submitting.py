@@ -18,6 +18,7 @@ from opensafeintent.calls.error_codes import FATAL, kind_of_error
 from opensafeintent.calls.provider_errors import ProviderError
 from opensafeintent.calls.records import Call
 from opensafeintent.errors import InputError, Stopped, counted, option
+from opensafeintent.extensions.batches.collecting import GONE, download, key_of, results_in
 from opensafeintent.extensions.batches.dialects import NewBatch, RemoteBatch
 from opensafeintent.extensions.batches.models import BatchModel
 from opensafeintent.extensions.batches.server import LostReply, NotSent, RequestRefused
@@ -25,8 +26,8 @@ from opensafeintent.extensions.batches.store import BatchStore, StoredBatch
 
 _QUOTA_CODES = {"token_limit_exceeded"}
 """Codes of a full queue, which a provider may give after it has created a batch."""
-_SINCE_SLACK = 600.0
-"""Seconds by which clocks may differ."""
+_SINCE_SLACK = 86_400.0
+"""Seconds by which clocks may differ, if nothing else tells which batch is ours."""
 _LINES_AT_ONCE = 500
 
 
@@ -38,8 +39,8 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """Between two looks at a batch; the wait grows from the first to this one."""
     unclear: float = 300.0
     """A batch whose creation is unclear is looked for in lists for so long."""
-    files: float = 600.0
-    """Announced files of results are waited for so long."""
+    again: float = 300.0
+    """Between two downloads of a file of results that is not whole, or of a batch that is not."""
     quota: float = 60.0
     """Before smaller batches are tried; doubled at each further time."""
     unreadable: float = 1800.0
@@ -186,7 +187,7 @@ class Submitter:
         """
         self._store.give_back(batch)
         if is_quota(refused.error) or refused.kind == "rate_limited":
-            self.queue_was_full(model, batch, refused.delay)
+            self.queue_was_full(model, batch, str(refused), refused.delay)
             return
         if refused.kind in FATAL and refused.status != 404:
             self._client.stopped_models.setdefault(model.name, f"{model.name}: stopped: {refused}")
@@ -197,22 +198,28 @@ class Submitter:
         raise Stopped(f"{model.name}: a batch was refused: {refused}")
 
     def queue_was_full(
-        self, model: BatchModel, batch: StoredBatch, delay: float | None = None
+        self, model: BatchModel, batch: StoredBatch, why: str, delay: float | None = None
     ) -> None:
         """Make the next batches of a model smaller, and make them later.
+
+        Args:
+            model: of the batch.
+            batch: there was no room for it.
+            why: in the provider's words.
+            delay: that the provider asks for, in seconds.
 
         Raises:
             Stopped: not even one line fits.
         """
         if batch.lines == 1:
-            raise Stopped(f"{model.name}: the provider's queue has no room for one call")
+            raise Stopped(f"{model.name}: the provider's queue has no room for one call: {why}")
         self._full[model.name] += 1
         self._most[model.name] = most = max(batch.lines // 2, 1)
         wait = max(PACE.quota * 2.0 ** min(self._full[model.name] - 1, 5), delay or 0.0)
         self._not_before[model.name] = time.monotonic() + wait
         self._note(
             f"{model.name}: the provider's queue is full; smaller batches follow, of at most"
-            f" {counted(most, 'call')}"
+            f" {counted(most, 'call')}: {why}"
         )
 
     async def settle(self, model: BatchModel, batch: StoredBatch) -> None:
@@ -223,7 +230,7 @@ class Submitter:
             Stopped: the list cannot be read.
             InputError: the key is another one.
         """
-        if batch.account != model.account or batch.base_url != model.model.endpoint.base_url:
+        if not is_of_account(model, batch):
             raise other_account(model, batch)
         try:
             found = await self._found(model, batch)
@@ -258,26 +265,42 @@ class Submitter:
         undecided = False
         async with contextlib.aclosing(model.dialect.listed(model.server, since)) as listed:
             async for remote in listed:
-                if remote.id in known or (remote.created or since) < since:
+                if remote.id in known:
                     continue
                 if batch.file:
                     if remote.input_file == batch.file or remote.mark == batch.mark:
                         return remote
-                elif remote.total in (None, batch.lines):
-                    if remote.state == "waiting":
-                        undecided = True
-                    elif await self._holds_ours(model, batch, remote):
+                elif remote.total in (None, batch.lines) and (remote.created or since) >= since:
+                    holds = await self._holds_ours(model, batch, remote)
+                    if holds:
                         return remote
+                    undecided = undecided or holds is None
         return "undecided" if undecided else "nowhere"
 
-    async def _holds_ours(self, model: BatchModel, batch: StoredBatch, remote: RemoteBatch) -> bool:
-        """Tell whether the first line of a batch's results is about a call of ours."""
-        lines = model.dialect.result_lines(model.server, remote)
-        async with contextlib.aclosing(lines) as results:
-            async for line in results:
-                with contextlib.suppress(ValueError):
-                    key = bytes.fromhex(model.dialect.read(line).custom_id)
-                    return bool(self._store.find(batch, [key]))
+    async def _holds_ours(
+        self, model: BatchModel, batch: StoredBatch, remote: RemoteBatch
+    ) -> bool | None:
+        """Tell whether the results of a batch are about calls of ours; None if it has none that can
+        be read yet.
+        """
+        if remote.state == "waiting":
+            return None
+        ours = set(self._store.keys(batch))
+        for name, path in remote.files.items():
+            file = self._store.file_of(batch, name)
+            try:
+                fault = await download(model, path, file, batch.lines)
+                keys = {key_of(result) for result in results_in(file, model)}
+            except RequestRefused as refused:
+                if refused.status in GONE:
+                    return False
+                raise
+            finally:
+                file.unlink(missing_ok=True)
+            if keys & ours:
+                return True
+            if fault or not keys:
+                return None
         return False
 
 
@@ -292,6 +315,11 @@ def _private_file(path: Path) -> Iterator[Callable[[bytes], object]]:
 def no_batches(model: BatchModel, refused: RequestRefused) -> InputError:
     """Return the error of a server without batches."""
     return InputError(f"{option('batch')}: {model.name} has no batches ({refused}); leave it out")
+
+
+def is_of_account(model: BatchModel, batch: StoredBatch) -> bool:
+    """Tell whether a batch was made with a model's key and address."""
+    return batch.account == model.account and batch.base_url == model.model.endpoint.base_url
 
 
 def other_account(model: BatchModel, batch: StoredBatch) -> InputError:
