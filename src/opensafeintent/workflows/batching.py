@@ -155,7 +155,7 @@ def batches(settings: BatchesSettings) -> list[BatchLine]:
     if not path.exists():
         return []
     with BatchStore(path, readonly=True) as store:
-        return run_async(lambda: overview(store, cancel=settings.cancel))
+        return run_async(lambda: overview(store, cancel=settings.cancel, ids=settings.id))
 
 
 def _ledger_in(folder: Path) -> Path:

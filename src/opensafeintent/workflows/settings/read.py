@@ -56,7 +56,15 @@ class BatchesSettings(Settings, frozen=True, kw_only=True):
     """The run, build or judge check whose batches are shown."""
 
     run: Annotated[Path, Arg()]
-    cancel: Annotated[bool, Opt("Cancel the batches that are under way.")] = False
+    cancel: Annotated[bool, Opt("Cancel the batches under way that your key made.")] = False
+    id: Annotated[
+        tuple[str, ...],
+        Opt(
+            "Only the batch with this id. --cancel ends it even if another key made it."
+            " Repeatable.",
+            metavar="ID",
+        ),
+    ] = ()
 
 
 class Gating(Settings, frozen=True, kw_only=True):
