@@ -13,7 +13,7 @@ import click
 import opensafeintent
 from opensafeintent.cli.annotate import annotate_group
 from opensafeintent.cli.datasets import dataset_group
-from opensafeintent.cli.options import command, say, say_next
+from opensafeintent.cli.options import command, ledger_words, say, say_next
 from opensafeintent.cli.values import PATH
 from opensafeintent.errors import EXIT_ORDER, counted, for_command_line
 
@@ -119,7 +119,8 @@ def _show(command: Callable[[S], Outcome], settings: S, *, verbose: bool = False
     from opensafeintent.cli.output.outcome import show_outcome
 
     outcome = command(settings)
-    return show_outcome(outcome, getattr(settings, "runs", (None,))[0], verbose=verbose)
+    run = getattr(settings, "runs", (None,))[0]
+    return show_outcome(outcome, run, ledger_words(settings), verbose=verbose)
 
 
 @command(
@@ -277,9 +278,9 @@ def export_command(settings: ExportSettings) -> None:
             name = model.relative_to(settings.out).as_posix()
             say_next("hf upload", name, model, ".", "--create-pr")
     elif (settings.run / "report.html").exists():
-        say_next("opensafeintent trace", settings.run, "--worst", "5")
+        say_next("opensafeintent trace", settings.run, *ledger_words(settings), "--worst", "5")
     else:
-        say_next("opensafeintent report", settings.run, "--open")
+        say_next("opensafeintent report", settings.run, *ledger_words(settings), "--open")
 
 
 @command(
@@ -305,7 +306,8 @@ def compare_command(settings: CompareSettings) -> None:
     if settings.out is not None:
         say(f"All metrics: {settings.out}/comparisons.csv")
     further = ("--out", "reports/compared") if len(settings.runs) > 1 else ()
-    say_next("opensafeintent report", *settings.runs, *further, "--open")
+    words = ledger_words(settings)
+    say_next("opensafeintent report", *settings.runs, *words, *further, "--open")
 
 
 @command(
@@ -361,10 +363,10 @@ def trace_command(settings: TraceSettings, *, include_unsafe: bool, rejected: bo
     from opensafeintent.cli.output.trace import show_rejected, show_traces
 
     if rejected:
-        if type(settings)(run=settings.run) != settings:
+        if type(settings)(run=settings.run, ledger=settings.ledger) != settings:
             raise click.UsageError("--rejected takes no other choice.")
         rejected_items = opensafeintent.rejections(settings.run)
-        show_rejected(rejected_items, settings.run, include_unsafe=include_unsafe)
+        show_rejected(rejected_items, settings.run, settings.ledger, include_unsafe=include_unsafe)
         return
     show_traces(opensafeintent.traces(settings), settings, include_unsafe=include_unsafe)
 
@@ -482,7 +484,7 @@ def agreement_command(settings: AgreementSettings) -> None:
         say(f"Results: {settings.out}")
     if settings.run is not None:
         labels = [word for path in settings.labels for word in ("--human-labels", path)]
-        say_next("opensafeintent report", settings.run, *labels, "--open")
+        say_next("opensafeintent report", settings.run, *ledger_words(settings), *labels, "--open")
     else:
         say_next("opensafeintent evaluate MODEL --judge MODEL --dataset DATASET --dry-run")
 

@@ -129,7 +129,7 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
         InputError: there is no run, a model is not in it, the sample is smaller than the number of
             strata, names clash, or the folder holds another study.
     """
-    folder = RunFolder(settings.run)
+    folder = RunFolder(settings.run, settings.ledger)
     manifest, dataset = folder.load()
     for model in settings.models:
         if model not in manifest.models:
@@ -365,7 +365,7 @@ def agreement(settings: AgreementSettings) -> Agreement:
         raise InputError(
             f"{option('run')}: is not given; expected the run of the labelled responses"
         )
-    judges = _judges_of(on_responses, settings.run) if settings.run else {}
+    judges = _judges_of(on_responses, settings.run, settings.ledger) if settings.run else {}
     result = Agreement(
         dataset=first.label.dataset,
         quality=dataset_quality(on_sets, seed=seed) if on_sets.items else None,
@@ -383,7 +383,7 @@ def agreement(settings: AgreementSettings) -> Agreement:
     return result
 
 
-def _judges_of(answers: Answers, run: Path) -> Mapping[str, JudgeGrades]:
+def _judges_of(answers: Answers, run: Path, ledgers: Collection[Path]) -> Mapping[str, JudgeGrades]:
     """Return each judge's grades of the labelled responses, in the order of the items, and the
     panel's if there are several judges.
 
@@ -395,7 +395,7 @@ def _judges_of(answers: Answers, run: Path) -> Mapping[str, JudgeGrades]:
         raise InputError(
             f"{option('run', run)}: the labels are of dataset quality; none is of a response"
         )
-    folder = RunFolder(run)
+    folder = RunFolder(run, ledgers)
     manifest, dataset = folder.load()
     digest = manifest.dataset.hash
     rows = {

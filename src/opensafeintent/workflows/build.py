@@ -134,7 +134,7 @@ class _BuildRun:
     def __init__(self, settings: BuildSettings) -> None:
         need_batches(settings, settings.models)
         self.settings = settings
-        self.folder = BuildFolder(settings.out)
+        self.folder = BuildFolder(settings.out, settings.ledger)
         self._taxonomy = (
             load_taxonomy(settings.taxonomy) if settings.taxonomy else default_taxonomy()
         )

@@ -86,7 +86,7 @@ def evaluate(settings: EvaluateSettings, *, quiet: bool = False) -> Outcome:
     out = settings.out or Path("runs").absolute() / name_safe(dataset_name(settings.dataset))
     with closing(display_for(quiet=quiet)) as screen:
         screen.stage(f"reading {one_line(settings.dataset, 60)}")
-        folder = RunFolder(out)
+        folder = RunFolder(out, settings.ledger)
         data = _data_of(settings, folder)
         templates, stand_in = _templates_of(settings)
         evaluation = _Evaluation(
@@ -407,11 +407,11 @@ def grade(settings: GradeSettings, *, quiet: bool = False) -> Outcome:
         InputError: there is no run, or nothing in it to grade.
         Stopped: a provider ended the work; answers so far are kept.
     """
-    folder = RunFolder(settings.run)
+    folder = RunFolder(settings.run, settings.ledger)
     folder.check()  # before the lock, which makes the folder
     with closing(display_for(quiet=quiet)) as screen:
         if settings.out is not None:
-            return grade_into(settings, folder, RunFolder(settings.out), screen)
+            return grade_into(settings, folder, RunFolder(settings.out, settings.ledger), screen)
         files = settings.judge_templates()
         if settings.dry_run:
             return dry_run(_to_grade(settings, folder, files))

@@ -83,7 +83,7 @@ def import_files(settings: ImportSettings, *, quiet: bool = False) -> Outcome:
 
 def _import(settings: ImportSettings, screen: Display) -> Outcome:
     taxonomy = load_taxonomy(settings.taxonomy) if settings.taxonomy else None
-    folder = RunFolder(settings.out)
+    folder = RunFolder(settings.out, settings.ledger)
     of_run = folder.load()[1] if folder.exists() else None
     labels = taxonomy or (of_run.taxonomy if of_run else default_taxonomy())
     read, failed = _read_all(settings, labels, screen)

@@ -125,7 +125,7 @@ def _write_report(
     with replaced_together(out, lambda: _ours(out)) as new, ExitStack() as stack:
         folders = (*settings.runs, *([settings.baseline] if settings.baseline else []))
         opened = [
-            stack.enter_context(open_run(RunFolder(path), name, display))
+            stack.enter_context(open_run(RunFolder(path, settings.ledger), name, display))
             for path, name in named_runs(folders).items()
         ]
         texts = {run.name: RunTexts(run.manifest, run.dataset, ledger) for run, ledger in opened}
@@ -255,7 +255,7 @@ def compare(settings: CompareSettings, *, quiet: bool = False) -> Compared:
     if settings.out is not None:
         check_place(settings.out, settings.runs)
     with closing(display_for(quiet=quiet)) as screen, rare_collections():
-        runs = _runs_with_checks(settings.runs, screen)
+        runs = _runs_with_checks(settings, screen)
         cohorts = into_cohorts(runs)
         folders = {name: path for path, name in named_runs(settings.runs).items()}
         _check_alike(runs, cohorts, folders)
@@ -290,12 +290,12 @@ def _partial_notes(cohorts: Sequence[Cohort], folders: Mapping[str, Path]) -> It
             yield from partial_lines(model, coverage, folders[cohort.origins[model].run])
 
 
-def _runs_with_checks(folders: Sequence[Path], display: Display) -> list[GradedRun]:
+def _runs_with_checks(settings: CompareSettings, display: Display) -> list[GradedRun]:
     """Rebuild runs, with every check that is known of their judges."""
     files, _ = default_judge_files()
     runs = []
-    for path, name in named_runs(folders).items():
-        with open_run(RunFolder(path), name, display) as (run, ledger):
+    for path, name in named_runs(settings.runs).items():
+        with open_run(RunFolder(path, settings.ledger), name, display) as (run, ledger):
             spent = spent_of_run(run.manifest, run.dataset, ledger)
             runs.append(with_known_checks(run, ledger, spent, files))
     return runs

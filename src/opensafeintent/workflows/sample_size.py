@@ -207,7 +207,7 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize:
     pilot_dataset = ""
     if settings.pilot:
         pilot = " and ".join(map(str, settings.pilot))
-        cohort = _largest(settings.pilot, pilot)
+        cohort = _largest(settings.pilot, pilot, settings.ledger)
         deviations, basis = _measured(cohort, pilot)
         entry = cohort.manifests[0].models[next(iter(cohort.origins.values())).model]
         grading, epochs, pilot_judges = entry, entry.epochs, entry.judges
@@ -299,9 +299,9 @@ def _calls(grading: Grading, epochs: int, judges: int | None) -> dict[str, int]:
     return dict(calls)
 
 
-def _largest(runs: Sequence[Path], pilot: str) -> Cohort:
+def _largest(runs: Sequence[Path], pilot: str, ledgers: Sequence[Path]) -> Cohort:
     """Return the models of a run that most others can be compared with."""
-    cohorts = into_cohorts(read_graded_runs(runs))
+    cohorts = into_cohorts(read_graded_runs(runs, ledgers=ledgers))
     if not cohorts:
         raise InputError(f"{option('pilot', pilot)}: the run has no model")
     return max(cohorts, key=lambda cohort: len(contenders(cohort.models)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -85,7 +85,7 @@ def traces(settings: TraceSettings) -> Iterator[Trace]:
         InputError: there is no run, nothing selects the sets, or the run has no such set, domain or
             model.
     """
-    folder = RunFolder(settings.run)
+    folder = RunFolder(settings.run, settings.ledger)
     run = _checked(settings, folder)
     manifest, dataset = run.manifest, run.dataset
     by_set: defaultdict[str, list[GradedResponse]] = defaultdict(list)
@@ -158,14 +158,16 @@ def rejections(build: Path) -> Iterator[tuple[Stage, Rejection]]:
 
 
 @contextmanager
-def last_replies(build: Path) -> Iterator[Callable[[Rejection], str | None]]:
+def last_replies(
+    build: Path, ledgers: Collection[Path] = ()
+) -> Iterator[Callable[[Rejection], str | None]]:
     """Yield a function that returns the last reply behind an item that was dropped because no reply
     was of use; None of other items, and if the ledger does not hold it.
 
     Raises:
         InputError: the ledger of the build cannot be read.
     """
-    folder = BuildFolder(build)
+    folder = BuildFolder(build, ledgers)
     manifest = folder.load() if folder.manifest_path.is_file() else None
     if manifest is None:  # as whoever reads the items says
         yield lambda _: None

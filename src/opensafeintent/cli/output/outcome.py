@@ -18,12 +18,19 @@ from opensafeintent.report.printing.tables import plain
 from opensafeintent.workflows.outcome import Outcome
 
 
-def show_outcome(outcome: Outcome, run: Path | None = None, *, verbose: bool = False) -> int:
+def show_outcome(
+    outcome: Outcome,
+    run: Path | None = None,
+    ledgers: Sequence[object] = (),
+    *,
+    verbose: bool = False,
+) -> int:
     """Print the results of a command, and return its exit code.
 
     Args:
         outcome: the results.
         run: the first of a report.
+        ledgers: options that name ledgers outside the folders, for the next command.
         verbose: whether every case of a judge check is printed.
     """
     console = new_console()
@@ -37,7 +44,7 @@ def show_outcome(outcome: Outcome, run: Path | None = None, *, verbose: bool = F
         else:
             say_next(_OUT_OF_REACH)
     else:
-        _show_written(console, outcome, run)
+        _show_written(console, outcome, run, ledgers)
     return outcome.exit_code
 
 
@@ -60,7 +67,9 @@ def with_calls(words: Sequence[str]) -> list[str]:
     ]
 
 
-def _show_written(console: Console, outcome: Outcome, run: Path | None) -> None:
+def _show_written(
+    console: Console, outcome: Outcome, run: Path | None, ledgers: Sequence[object]
+) -> None:
     assert outcome.out is not None
     out = near(outcome.out)
     if outcome.judge_files:
@@ -82,12 +91,12 @@ def _show_written(console: Console, outcome: Outcome, run: Path | None) -> None:
     elif outcome.again:
         say_next("for the missing answers, run again: opensafeintent", *sys.argv[1:])
     elif any(coverage.not_graded for coverage in coverages):
-        say_next("opensafeintent grade", out, *_judges_of(outcome), "--dry-run")
+        say_next("opensafeintent grade", out, *ledgers, *_judges_of(outcome), "--dry-run")
     elif has_page:
         traced = out if (outcome.out / "run.json").exists() else run
-        say_next("opensafeintent trace", traced, "--worst", "5")
+        say_next("opensafeintent trace", traced, *ledgers, "--worst", "5")
     else:
-        say_next("opensafeintent report", out, "--open")
+        say_next("opensafeintent report", out, *ledgers, "--open")
 
 
 def _judges_of(outcome: Outcome) -> list[str]:

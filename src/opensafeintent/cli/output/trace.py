@@ -11,7 +11,7 @@ from textwrap import wrap
 from rich.console import Console
 from rich.text import Text
 
-from opensafeintent.cli.options import say_next
+from opensafeintent.cli.options import ledger_words, say_next
 from opensafeintent.construction.backfill import Proposal
 from opensafeintent.construction.folder import BuildFolder
 from opensafeintent.construction.records import REASONS, Draft, Rejection, Seed, Stage, Topic
@@ -56,7 +56,7 @@ def show_traces(traces: Iterator[Trace], settings: TraceSettings, *, include_uns
             console.print(plain(f"\nLedger: {trace.ledger}"), soft_wrap=True)
 
     if _print_steps(console, steps(), cut=settings.worst is not None):
-        say_next("opensafeintent report", settings.run, "--open")
+        say_next("opensafeintent report", settings.run, *ledger_words(settings), "--open")
 
 
 def _print_steps(console: Console, steps: Iterator[None], *, cut: bool) -> bool:
@@ -93,7 +93,9 @@ def _show_trace(
         f"{prompt_set.id}: {prompt_set.harm_domain}, {prompt_set.task_type}:"
         f" {prompt_set.underlying_task}"
     )
-    command = ["opensafeintent", "trace", str(near(settings.run)), "--set", prompt_set.id]
+    ledgers = [word for path in settings.ledger for word in ("--ledger", str(near(path)))]
+    run = str(near(settings.run))
+    command = ["opensafeintent", "trace", run, *ledgers, "--set", prompt_set.id]
     console.print(plain(one_line(without_quoted(about, hidden), 1000)))
     for response in trace.responses:
         grades = response.grades
@@ -234,14 +236,18 @@ def _show_row(console: Console, row: TracedRow, shown: _Showable) -> None:
 
 
 def show_rejected(
-    rejections: Iterable[tuple[Stage, Rejection]], build: Path, *, include_unsafe: bool
+    rejections: Iterable[tuple[Stage, Rejection]],
+    build: Path,
+    ledgers: Sequence[Path] = (),
+    *,
+    include_unsafe: bool,
 ) -> None:
     """Print each item that a build dropped: its stage, the reason, its texts, and the last reply if
     none had a valid form.
     """
     console = new_console()
     number = 0
-    with last_replies(build) as last_reply:
+    with last_replies(build, ledgers) as last_reply:
         for number, (stage, rejection) in enumerate(rejections, start=1):
             lead = "\n" if number > 1 else ""
             about = f"{lead}{number}. {stage}: {rejection.reason} ({REASONS[rejection.reason]})"

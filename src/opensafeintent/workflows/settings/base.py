@@ -347,6 +347,11 @@ PRICES = Opt(
     " 10}}.  [default: genai-prices]",
     metavar="FILE",
 )
+OutsideLedgers = Annotated[
+    tuple[Path, ...],
+    Opt("Ledger that a run names outside its folder. Repeatable.", name="--ledger", metavar="FILE"),
+]
+"""A received folder may name any file: the reader states it again."""
 RUN_LEDGER = Opt("Ledger shared by several runs.  [default: the run's own]", metavar="FILE")
 
 

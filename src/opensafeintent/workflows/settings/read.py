@@ -24,6 +24,7 @@ from opensafeintent.workflows.settings.base import (
     Group,
     IncludeUnsafe,
     Opt,
+    OutsideLedgers,
     RunsToRead,
     Settings,
     Share,
@@ -65,6 +66,7 @@ class BatchesSettings(Settings, frozen=True, kw_only=True):
             metavar="ID",
         ),
     ] = ()
+    ledger: OutsideLedgers = ()
 
 
 class Gating(Settings, frozen=True, kw_only=True):
@@ -154,6 +156,7 @@ class ReportSettings(Gating, frozen=True, kw_only=True):
     ] = "screen"
     prices: Annotated[Path | None, PRICES] = None
     max_missing: Annotated[Share, MAX_MISSING_GRADES] = MAX_MISSING
+    ledger: OutsideLedgers = ()
 
 
 ExportFormat = Literal["csv", "parquet", "jsonl", "every-eval-ever", "hf-results"]
@@ -217,6 +220,7 @@ class ExportSettings(Settings, frozen=True, kw_only=True):
     partial: Annotated[bool, Opt("With hf-results: write the results of an incomplete run.")] = (
         False
     )
+    ledger: OutsideLedgers = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -251,6 +255,7 @@ class CompareSettings(Settings, frozen=True, kw_only=True):
     runs: RunsToRead
     out: Annotated[Path | None, Opt("Write the tables there.", metavar="DIR")] = None
     """Nothing is written without one."""
+    ledger: OutsideLedgers = ()
 
 
 class SampleSizeSettings(Settings, frozen=True, kw_only=True):
@@ -284,6 +289,7 @@ class SampleSizeSettings(Settings, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1, le=100)] | None,
         Opt("Number of judges per response.  [default: the pilot's, or 1]", metavar="N"),
     ] = None
+    ledger: OutsideLedgers = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -332,3 +338,4 @@ class TraceSettings(Settings, frozen=True, kw_only=True):
         ),
     ] = None
     judge_prompts: Annotated[bool, Opt("Also show each judge's prompt as it was sent.")] = False
+    ledger: OutsideLedgers = ()
