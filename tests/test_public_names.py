@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import opensafeintent
+from opensafeintent.workflows.settings.base import Opt, settings_of
 
 DOCUMENTED = Path(__file__).parents[1] / "docs/python-api.md"
 NAMES = [name for name in opensafeintent.__all__ if name != "__version__"]
@@ -29,3 +30,13 @@ def test_the_annotations_of_a_record_resolve(name: str) -> None:
     module, _, record = name.rpartition(".")
     owner = import_module(module or "opensafeintent")
     assert isinstance(typing.get_type_hints(getattr(owner, record)), dict)
+
+
+@pytest.mark.parametrize("name", [name for name in CLASSES if name.endswith("Settings")])
+def test_help_of_settings_has_the_texts_of_the_options(name: str) -> None:
+    record = getattr(opensafeintent, name)
+    text = " ".join(pydoc.plain(pydoc.render_doc(record)).replace("|", " ").split())
+    for setting in settings_of(record):
+        if isinstance(setting.shown, Opt):
+            assert f" {setting.name}: {' '.join(setting.shown.help.split())}" in text
+    assert "Opt(" not in str(inspect.signature(record))

@@ -297,6 +297,55 @@ def test_a_ledger_elsewhere_is_written_only_if_the_command_names_it(
     assert elsewhere.read_bytes() != before.get(elsewhere.resolve())
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("report", "RUN"),
+        ("report", "RUN", "--out", "OUT"),
+        ("report", "OWN", "--baseline", "RUN", "--fail-if-worse", "mean_utility=0.9"),
+        ("compare", "RUN", "OWN"),
+        ("trace", "RUN", "--worst", 1),
+        ("export", "RUN", "--format", "jsonl", "--out", "OUT.jsonl"),
+        ("export", "RUN", "--format", "every-eval-ever", "--out", "OUT"),
+        ("annotate", "export", "judge", "RUN", "--sample", 3, "--annotators", "a", "--out", "OUT"),
+        ("sample-size", "--difference", 0.1, "--pilot", "RUN"),
+        ("batches", "RUN"),
+        ("grade", "RUN", "--judge", JUDGE, "--out", "OUT", "--dry-run"),
+    ],
+    ids=lambda command: " ".join(map(str, command[:2])),
+)
+def test_a_ledger_outside_a_run_is_read_only_by_a_command_that_names_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: tuple[object, ...],
+) -> None:
+    sets = dataset_file(tmp_path, made_dataset(*(prompt_set(f"s{n:02}") for n in range(12))))
+    places = {name: str(tmp_path / name.lower()) for name in ("RUN", "OWN", "OUT", "OUT.jsonl")}
+    for name in ("RUN", "OWN"):
+        models = (REFUSE, "--judge", JUDGE, "--probe", "none")
+        exit_code(monkeypatch, "evaluate", *models, "--dataset", sets, "--out", places[name])
+    elsewhere = tmp_path / "mine.sqlite"
+    run = Path(places["RUN"])
+    (run / "ledger.sqlite").rename(elsewhere)
+    renamed(run, '"ledger.sqlite"', f'"{elsewhere}"')
+    words = [places.get(str(word), word) for word in command]
+    files = [path for path in run.iterdir() if path.is_file() and path.name != ".lock"]
+    before = {path: path.read_bytes() for path in files}
+    capsys.readouterr()
+    assert exit_code(monkeypatch, *words) == 2
+    error = capsys.readouterr().err
+    assert f"{run}: its ledger is outside the folder" in error
+    assert f"expected --ledger {elsewhere}" in error
+    assert {path: path.read_bytes() for path in before} == before
+    other = (*words, "--ledger", tmp_path / "other.sqlite")
+    assert exit_code(monkeypatch, *other) == 2
+    code = exit_code(monkeypatch, *words, "--ledger", elsewhere)
+    assert capsys.readouterr().err.count("outside the folder") == 1  # that of the other one
+    # a share that never varies makes no pilot
+    assert code in ((0, 1, 5) if command[0] != "sample-size" else (0, 2))
+
+
 def test_each_command_asks_where_it_may_write() -> None:
     """No command opens the ledger that a manifest names for writing by itself."""
     opened = [

@@ -98,7 +98,7 @@ def test_the_plain_display_writes_a_line_every_ten_seconds_and_the_last(
 ) -> None:
     stream = io.StringIO()
     monkeypatch.setattr("sys.stderr", stream)
-    display = module.terminal_or_plain()  # there is no terminal
+    display = module.display_for(quiet=False)  # there is no terminal
     display.close()
     for second in (*range(25), 90, 90.25):  # the machine slept: missed lines are not made up for
         clock.now = 1000.0 + second

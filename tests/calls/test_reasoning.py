@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
 
 from opensafeintent.calls.reasoning import without_reasoning
 from opensafeintent.calls.reasoning_marks import MARKS, Marks, unknown_mark
+from opensafeintent.calls.replies import reasoning_in
 
 GOOD = "A good note."
 FORMS = [marks for marks in MARKS if "…" not in marks.opening]
@@ -151,3 +153,66 @@ def test_thinking_is_taken_off_in_linear_time(name: str) -> None:
     without_reasoning(HOSTILE[name], cut=True)
     unknown_mark(HOSTILE[name])
     assert time.process_time() - started < 2
+
+
+def chat(**message: object) -> bytes:
+    return json.dumps({"choices": [{"message": message}]}).encode()
+
+
+DEEP: object = "x"
+for _ in range(900):
+    DEEP = [DEEP]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (chat(content="4"), ""),
+        (chat(content="4", reasoning_content=" one "), "one"),
+        # OpenRouter sends one thought twice; an encrypted one has no text
+        (
+            chat(
+                content="4",
+                reasoning="one",
+                reasoning_details=[
+                    {"type": "reasoning.text", "text": "one", "signature": "c2ln"},
+                    {"type": "reasoning.encrypted", "data": "ZGF0YQ"},
+                ],
+            ),
+            "one",
+        ),
+        # Mistral
+        (
+            chat(
+                content=[
+                    {"type": "thinking", "thinking": [{"type": "text", "text": "one"}]},
+                    {"type": "text", "text": "4"},
+                ]
+            ),
+            "one",
+        ),
+        (chat(content="one</think>4"), "one</think>"),
+        (chat(content="<think>one</think>4", reasoning="two"), "two\n\n<think>one</think>"),
+        # Anthropic
+        (
+            json.dumps(
+                {
+                    "type": "message",
+                    "content": [
+                        {"type": "thinking", "thinking": "one", "signature": "c2ln"},
+                        {"type": "redacted_thinking", "data": "ZGF0YQ"},
+                        {"type": "text", "text": "4"},
+                    ],
+                }
+            ).encode(),
+            "one",
+        ),
+        (chat(content="4", reasoning=DEEP), ""),
+        (chat(content=None, reasoning={"text": 7}), ""),
+        (b'{"choices": [null]}', ""),
+        (b"<html>", ""),
+        (b"", ""),
+    ],
+)
+def test_the_reasoning_of_a_stored_reply(body: bytes, expected: str) -> None:
+    assert reasoning_in(body) == expected

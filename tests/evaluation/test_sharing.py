@@ -82,8 +82,10 @@ def test_a_second_writer_is_refused_and_a_reader_is_not(
         assert ran.code == 2 and line.startswith(f"error: {place}: "), line
         assert f"process {first.pid} on {socket.gethostname()} " in line and "--wait" in line
     for reader in (("report",), ("trace", "--worst", 1)):
-        ran = osi(*reader, before)
+        assert f"expected --ledger {ledger}" in osi(*reader, before).err
+        ran = osi(*reader, before, "--ledger", ledger)
         assert ran.code == 0, ran.err
+        assert f"--ledger {ledger}" in ran.out.splitlines()[-1]
     first.send_signal(signal.SIGCONT)
     ends_well(first)
     assert total(fickle) == answers_in(ledger)

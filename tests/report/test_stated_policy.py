@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.reference_models import reference_values
-from opensafeintent.cli.output.tables import stated_policy_brief
 from opensafeintent.metrics import METRICS, STATED_POLICY
 from opensafeintent.report.figures import figure_of
+from opensafeintent.report.printing.tables import stated_policy_brief
 from opensafeintent.report.tables import all_tables
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS

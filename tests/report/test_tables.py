@@ -17,14 +17,14 @@ from rich.console import Console
 
 from opensafeintent.analysis.cohort import Cohort, GradedRun, into_cohorts
 from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate
-from opensafeintent.cli.output.console import print_table
-from opensafeintent.cli.output.tables import to_terminal
 from opensafeintent.markdown import markdown_text
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
 from opensafeintent.report.compact import compact
 from opensafeintent.report.figures import figure_names, figure_of
 from opensafeintent.report.formats import FORMATS, to_csv, to_markdown
 from opensafeintent.report.latex import to_latex
+from opensafeintent.report.printing.console import print_table
+from opensafeintent.report.printing.tables import to_terminal
 from opensafeintent.report.tables import all_tables, write_tables
 from opensafeintent.report.tables_comparisons import comparisons, without_unlike
 from opensafeintent.report.values import Cell, interval, text

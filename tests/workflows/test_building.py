@@ -225,7 +225,8 @@ def test_the_command_after_the_dropped_items_continues_a_build_with_all_its_opti
     options += ("-M", "seed=3", "--judge-arg", "top_p=0.5", "--ledger", tmp_path / "shared.sqlite")
     assert osi("build", seeds, *OFFLINE, *options, "--out", out).code == 0
     taxonomy.unlink()
-    next_line = osi("trace", out, "--rejected").out.splitlines()[-1]
+    named = ("--ledger", tmp_path / "shared.sqlite")
+    next_line = osi("trace", out, "--rejected", *named).out.splitlines()[-1]
     words = shlex.split(next_line.removeprefix("Next: opensafeintent "))
     assert osi(*words).code == 0 and words.pop() == "--dry-run"
     again = osi(*words)

@@ -191,7 +191,11 @@ def test_the_table_is_written_in_every_format_where_out_says_and_nowhere_else(
     run: Path, shown: tuple[Ran, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran, out = shown
-    assert contents(out).keys() == {f"comparisons.{ending}" for ending in ("csv", "md", "tex")}
+    assert contents(out).keys() == {
+        f"{table}.{ending}"
+        for table in ("comparisons", "transitions")
+        for ending in ("csv", "md", "tex")
+    }
     assert str(out / "comparisons.csv") in ran.out
     # a run that is named twice is one run, and gives the same bytes
     compared(run, run, out=tmp_path / "again")
@@ -221,7 +225,9 @@ def test_two_runs_on_one_dataset(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_sets_that_newly_fail_and_newly_pass_between_two_runs(tmp_path: Path) -> None:
     old, new = (run_of(tmp_path / name, {"m": MODELS[name]}) for name in ("middle", "worst"))
-    (transition,) = compare(CompareSettings(runs=(old, new), out=tmp_path / "out")).transitions
+    transition, refusals = compare(
+        CompareSettings(runs=(old, new), out=tmp_path / "out")
+    ).transitions
     change = per_set("triplet_safety", MODELS["worst"]) - per_set(
         "triplet_safety", MODELS["middle"]
     )
@@ -232,7 +238,16 @@ def test_sets_that_newly_fail_and_newly_pass_between_two_runs(tmp_path: Path) ->
     )
     assert {item.set_id for item in transition.newly_failing} == failing != set()
     assert {item.set_id for item in transition.newly_passing} == passing
-    assert len(rows_in(tmp_path / "out", "transitions")) == len(failing) + len(passing)
+    rows = rows_in(tmp_path / "out", "transitions")
+    assert sum(row["metric"] == "triplet_safety" for row in rows) == len(failing) + len(passing)
+    helped = {
+        model: {key[0]: pair[0] > 2 for key, pair in MODELS[model].items() if key[1] == "benign"}
+        for model in ("middle", "worst")
+    }
+    newly_refused = {
+        set_id for set_id, well in helped["middle"].items() if well > helped["worst"].get(set_id, 1)
+    }
+    assert {item.set_id for item in refusals.newly_failing} == newly_refused != set()
     gate = ("--baseline", old, "--fail-if-worse", "triplet_safety=0.9")
     for ran in (osi("compare", old, new), osi("report", new, *gate)):
         assert f"\n  {len(failing)} newly failing: " in ran.out

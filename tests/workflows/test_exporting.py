@@ -341,7 +341,7 @@ def test_an_option_of_another_format_is_refused(
 
 def test_the_help_names_the_format_that_an_option_is_for() -> None:
     """Options that have an effect in every format do not."""
-    of_all = {"run", "format", "out"}
+    of_all = {"run", "format", "out", "ledger"}
     for setting in settings_of(ExportSettings):
         shown = setting.shown
         named = isinstance(shown, Opt) and shown.help.startswith("With ")

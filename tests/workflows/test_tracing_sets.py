@@ -11,12 +11,23 @@ from typing import Any
 
 import pytest
 
-from endtoend import osi
-from opensafeintent import EvaluateSettings, FunctionModel, TraceSettings, evaluate, trace, traces
+from endtoend import evaluate as evaluate_at, grades, osi
+from loopback import GENERATE, HARM, Fault, LoopbackServer, Match
+from opensafeintent import (
+    CompareSettings,
+    EvaluateSettings,
+    FunctionModel,
+    TraceSettings,
+    compare,
+    evaluate,
+    trace,
+    traces,
+)
+from opensafeintent.calls.ledger import Ledger
 from opensafeintent.cli.output.trace import show_traces
 from opensafeintent.taxonomy import KnownGrades
 from opensafeintent.workflows.trace import TracedResponse
-from samples import dataset_file, made_dataset, prompt_set
+from samples import dataset_file, import_lines, made_dataset, prompt_set
 
 FRAUD = "Fraud and Deception"
 CYBER = "Cyber Compromise"
@@ -76,11 +87,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("choice", "expected"),
     [
         ({"domain": FRAUD}, "sd"),
-        ({"differs": True}, "sc"),
-        ({"differs": True, "domain": FRAUD}, ""),
+        ({"differs": "judges"}, "sc"),
+        ({"differs": "judges", "domain": FRAUD}, ""),
         ({"model": "python/m@1"}, "sa sb sc sd"),
         ({"set_id": "sb", "model": "python/m@1"}, "sb"),
-        ({"set_id": "sb", "differs": True}, ""),
+        ({"set_id": "sb", "differs": "judges"}, ""),
+        ({"set_id": ("sd", "sa")}, "sa sd"),
+        ({"differs": "safety"}, ""),  # the two models answer alike,
     ],
 )
 def test_which_prompt_sets_are_traced(run: Path, choice: dict[str, Any], expected: str) -> None:
@@ -96,7 +109,7 @@ def test_which_prompt_sets_are_traced(run: Path, choice: dict[str, Any], expecte
         ({"worst": 3}, "m:sd n:sd m:sb"),
         ({"worst": 2, "model": "python/n@1"}, "n:sd n:sb"),
         ({"worst": 3, "domain": CYBER}, "m:sb m:sc n:sb"),
-        ({"worst": 9, "differs": True}, "m:sc n:sc"),
+        ({"worst": 9, "differs": "judges"}, "m:sc n:sc"),
     ],
 )
 def test_the_worst_responses_come_first_and_alone(
@@ -154,7 +167,7 @@ def test_every_judges_grades_and_replies_are_told(run: Path) -> None:
         ("python/b@1", "harm"): "2",
         ("python/a@1", "mode"): '{"mode": "A4"}',
     }
-    ran = osi("trace", run, "--differs", "--model", "python/m@1")
+    ran = osi("trace", run, "--differs", "judges", "--model", "python/m@1")
     assert ran.code == 0
     shown = ran.out.split("python/m@1, dual_use, epoch 1")[1].split("\n\n")[0]
     lines = [
@@ -187,6 +200,14 @@ def test_a_reply_that_was_no_grade_stands_beside_the_one_that_was_and_is_hidden(
         (
             ("--domain", "Frauds"),
             "--domain Frauds: not a harm domain of made; valid: Physical Harm",
+        ),
+        (
+            ("--set", "sa", "--set", "zzz"),
+            "--set zzz: not a prompt-set of made; valid: sa, sb, sc, sd",
+        ),
+        (
+            ("--differs", "safety", "--model", "python/m@1"),
+            "--differs safety: there are not two models that were judged alike;",
         ),
         (
             ("--model", "python/m"),
@@ -236,3 +257,142 @@ def test_a_label_is_refused_with_the_name_of_its_model(tmp_path: Path) -> None:
     )
     refusal = osi("trace", tmp_path / "run", "--model", "Em").refusal
     assert refusal.endswith("--model Em: is a label; expected the name of its model, python/m@1")
+
+
+# Two models of one run
+# ------------------------------------------------------------------------------
+
+CORE = ("benign", "dual_use", "malicious")
+BY_MODEL = {
+    # helpfulness and harm of the benign, dual-use and malicious response by set; "" is no grade
+    "x": {"sa": "40 40 10", "sb": "40 40 10", "sc": "10 40 10", "sd": "40 40 10"},
+    "y": {"sa": "40 40 10", "sb": "40 42 10", "sc": "40 40 10", "sd": "40 40 "},
+    "z": {"sa": "40 40 10", "sb": "40 42 10", "sc": "40 40 10", "sd": "40 43 10"},
+}
+
+
+@pytest.fixture(scope="module")
+def differing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("differing")
+    for model, sets in BY_MODEL.items():
+        lines = [
+            {
+                "id": set_id,
+                "variant": variant,
+                "helpfulness": int(pair[0]),
+                "harm_severity": int(pair[1]),
+            }
+            for set_id, pairs in sets.items()
+            for variant, pair in zip(CORE, pairs.split(" "), strict=True)
+            if pair
+        ]
+        import_lines(folder, lines, SETS, model)
+    return folder / "run"
+
+
+@pytest.mark.parametrize(
+    ("differs", "models", "expected"),
+    [
+        # y is unsafe in sb, z in sb and sd; y lacks a grade in sd, where x and z differ
+        ("safety", (), "sb sd"),
+        ("safety", ("x", "y"), "sb"),
+        ("safety", ("y", "z"), ""),
+        ("over-refusal", (), "sc"),
+        ("over-refusal", ("y", "z"), ""),
+    ],
+)
+def test_the_sets_that_models_answer_differently(
+    differing: Path, differs: Any, models: tuple[str, ...], expected: str
+) -> None:
+    settings = TraceSettings(run=differing, differs=differs, model=models)
+    found = list(traces(settings))
+    assert [item.prompt_set.id for item in found] == expected.split()
+    shown = {response.grades.model for item in found for response in item.responses}
+    assert shown == (set(models or BY_MODEL) if expected else set())
+    # as `compare` has them
+    pairs = [
+        (change, {item.set_id for item in (*change.newly_failing, *change.newly_passing)})
+        for change in compare(CompareSettings(runs=differing)).transitions
+        if {change.model, change.against} <= set(models or BY_MODEL)
+        if change.metric == {"safety": "triplet_safety"}.get(differs, "low_help_rate_benign")
+    ]
+    assert set().union(*(sets for _, sets in pairs)) == set(expected.split())
+    assert not any(change.versions for change, _ in pairs)
+
+
+def test_compare_lists_the_sets_that_two_models_of_a_run_answer_differently(
+    differing: Path, tmp_path: Path
+) -> None:
+    ran = osi("compare", differing, "--out", tmp_path / "out")
+    assert (
+        "\ny against x, 3 prompt-sets:\n  1 less safe: sb\n  0 safer\n"
+        "\ny against x, 4 prompt-sets:\n  0 over-refused more\n  1 over-refused less: sc\n"
+    ) in ran.out
+    table = (tmp_path / "out" / "transitions.csv").read_text()
+    assert "\ny,x,triplet_safety,sb,less safe,1,0\n" in table.replace(".0", "")
+
+
+# Reasoning, and the judges' prompts
+# ------------------------------------------------------------------------------
+
+THOUGHT = "They want \x1b[31mhelp."
+
+
+@pytest.fixture(scope="module")
+def reasoned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose model thinks in a field of its own, and whose judge does so in its text."""
+    folder = tmp_path_factory.mktemp("reasoned")
+    faults = [
+        Fault(action="completion", match=Match(purpose=GENERATE), reasoning_content=THOUGHT),
+        Fault(
+            action="completion",
+            match=Match(purpose=HARM, contains=" kindly"),
+            content="<think>no harm in it</think>0",
+        ),
+    ]
+    with LoopbackServer(faults=tuple(faults)) as server:
+        dataset = Path(dataset_file(folder, SETS))
+        assert evaluate_at(server, dataset, folder / "run", "--limit", 1).code == 0
+    return folder / "run"
+
+
+def test_stored_reasoning_is_shown_where_the_response_is_graded_safe(reasoned: Path) -> None:
+    (set_id,) = {row["id"] for row in grades(reasoned)}
+    (benign,) = (
+        item for item in trace(reasoned, set_id).responses if item.grades.variant == "benign"
+    )
+    by_purpose = {row.purpose: row.reasoning for row in benign.rows}
+    assert by_purpose["generate"] == THOUGHT
+    assert by_purpose["harm"] == "<think>no harm in it</think>"
+    assert by_purpose["helpfulness"] == ""
+    ran = osi("trace", reasoned, "--set", set_id)
+    shown, *_ = ran.out.split("dual_use, epoch 1")
+    assert "reasoning:\n    │ They want \\u001b[31mhelp.\n" in shown
+    assert "reasoning:\n    │ <think>no harm in it</think>\n    reply:\n    │ 0\n" in shown
+    malicious = ran.out.split("malicious, epoch 1")[1]
+    assert "They want" not in malicious and "(hidden: reasoning is not graded)" in malicious
+    everything = osi("trace", reasoned, "--set", set_id, "--include-unsafe").out
+    assert everything.count("They want") == 3
+
+
+def test_a_judges_prompt_is_shown_as_it_was_sent_without_what_is_hidden(reasoned: Path) -> None:
+    (set_id,) = {row["id"] for row in grades(reasoned)}
+    plain = osi("trace", reasoned, "--set", set_id)
+    hidden = osi("trace", reasoned, "--set", set_id, "--judge-prompts")
+    shown = osi("trace", reasoned, "--set", set_id, "--judge-prompts", "--include-unsafe")
+    assert "<<<" not in plain.out
+    prompts = SETS.by_id[set_id].wordings()
+    settings = TraceSettings(run=reasoned, set_id=set_id, judge_prompts=True)
+    (traced,) = traces(settings)
+    with Ledger(reasoned / "ledger.sqlite", readonly=True) as ledger:
+        for response in traced.responses:
+            for row in response.rows:
+                sent = () if row.purpose == "generate" else ledger.request(row.row)[0]
+                assert row.request == sent
+                for line in "".join(message.content for message in sent).splitlines():
+                    assert " ".join(line.split()[:5]) in " ".join(shown.out.split())
+    assert prompts["malicious"] not in hidden.out
+    assert hidden.out.count("(hidden: the prompt has a text that is not shown)") >= 2
+    assert f"<<<\n    │ {prompts['benign']}"[4:] in hidden.out
+    way = next(line for line in hidden.out.splitlines() if "the prompt has a text" in line)
+    assert "--judge-prompts --include-unsafe" in way

@@ -42,7 +42,7 @@ from opensafeintent.calls.outcomes import REPLIED, NotAnAnswer, response_of
 from opensafeintent.calls.providers import IN_PROCESS
 from opensafeintent.calls.reasoning_signs import REASONING_ONLY
 from opensafeintent.calls.records import Answered, Call, Failure, Refused
-from opensafeintent.calls.replies import ends_unopened_thought, protocol_named
+from opensafeintent.calls.replies import ends_unopened_thought, protocol_named, reasoning_in
 from opensafeintent.errors import InputError
 from opensafeintent.locks import lock_held, refuse
 from opensafeintent.templates.template import Message
@@ -119,10 +119,8 @@ _FOUND: Any = list[
 
 _ROWS_AT_ONCE = 50
 
-_RESPONSES = (
-    f"SELECT response, {REQUEST_END} FROM calls WHERE model = ? AND purpose = 'generate' AND"
-    " status = 'answered'"
-)
+_REPLIES = f"SELECT response, {REQUEST_END} FROM calls WHERE"
+_RESPONSES = f"{_REPLIES} model = ? AND purpose = 'generate' AND status = 'answered'"
 
 
 class Ledger:
@@ -480,6 +478,13 @@ class Ledger:
                 for role, parts in data.messages
             )
         return messages, data.sampling
+
+    def reasoning(self, row_id: int) -> str:
+        """Return the reasoning that the reply of one row shows; "" if it shows none."""
+        with reading(self.path):
+            row = self._reader.execute(f"{_REPLIES} id = ?", (row_id,)).fetchone()
+            body, end = typed(row, tuple[bytes, str])
+            return reasoning_in(unpack(body), protocol_named(transport_of(end).protocol))
 
     def packed_request(self, row_id: int) -> Request:
         """Return the request of one row, with the ids of its texts."""

@@ -96,6 +96,22 @@ def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
     Raises:
         InputError: a journal or log beside it is not of a ledger.
     """
+    check_beside(path)
+    mode = "mode=rw"
+    if readonly:
+        # without a log beside it the file is complete: it can be read without a trace, even if
+        # nothing can be written
+        mode = "mode=ro" if path.with_name(path.name + "-wal").exists() else "mode=ro&immutable=1"
+    uri = f"{path.absolute().as_uri()}?{mode}"
+    return sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None, timeout=30)
+
+
+def check_beside(path: Path) -> None:
+    """See that the files beside a database that others may have made lead nowhere else.
+
+    Raises:
+        InputError: a journal or log is a link, or names other files.
+    """
     for ending in ("-journal", "-wal", "-shm"):
         beside = Path(f"{path.resolve()}{ending}")
         if beside.is_symlink() or (beside.exists() and not beside.is_file()):
@@ -106,13 +122,6 @@ def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
             file.seek(max(0, os.fstat(file.fileno()).st_size - len(_OTHERS_NAMED)))
             if file.read() == _OTHERS_NAMED:
                 raise InputError(f"{journal}: names other files; expected none beside a ledger")
-    mode = "mode=rw"
-    if readonly:
-        # without a log beside it the file is complete: it can be read without a trace, even if
-        # nothing can be written
-        mode = "mode=ro" if path.with_name(path.name + "-wal").exists() else "mode=ro&immutable=1"
-    uri = f"{path.absolute().as_uri()}?{mode}"
-    return sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None, timeout=30)
 
 
 def prepare(connection: sqlite3.Connection, path: Path, *, readonly: bool, begun: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -50,14 +50,21 @@ def check_not_held(folder: Path, own: str = "") -> None:
 
 
 class LedgerFolder:
-    """The common part of folders of runs and of builds."""
+    """The common part of folders of runs and of builds.
+
+    Args:
+        path: the folder. Somebody else may have made it.
+        ledgers: what the command names of ledgers outside such folders.
+    """
 
     manifest_name: ClassVar[str]
     doing: ClassVar[str]
     """Activity of a process in it, for another's error: `evaluating into`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, ledgers: Path | Collection[Path] | None = None) -> None:
         self.path = path
+        named = (ledgers,) if isinstance(ledgers, Path) else ledgers or ()
+        self._named = {ledger.resolve() for ledger in named}
 
     @property
     def manifest_path(self) -> Path:
@@ -69,13 +76,25 @@ class LedgerFolder:
         write_private(self.manifest_path, to_json(manifest, indent=2))
 
     def ledger_path(self, manifest: _HasLedger) -> Path:
-        """Path of the ledger: in the folder, or absolute.
+        """Path of the ledger: in the folder, or one outside that the command names.
 
         Raises:
-            InputError: see `inside`.
+            InputError: it is outside the folder, and the command does not name it; or see `inside`.
         """
+        path = self._path(manifest)
+        if path.resolve() not in self._named and not self._holds(path):
+            raise InputError(
+                f"{self.path}: its ledger is outside the folder; if that is right, expected"
+                f" {option('ledger', path)}"
+            )
+        return path
+
+    def _path(self, manifest: _HasLedger) -> Path:
         path = Path(manifest.ledger)
         return path if path.is_absolute() else inside(self.path, manifest.ledger)
+
+    def _holds(self, path: Path) -> bool:
+        return path.resolve().is_relative_to(self.path.resolve())
 
     def ledger_to_write(self, manifest: _HasLedger, named: Path | None) -> Path:
         """Path of the ledger, for a command that writes it.
@@ -88,13 +107,8 @@ class LedgerFolder:
             InputError: the command names another ledger than the folder has, or none and it is
                 outside the folder; see also `inside`.
         """
-        path = self.ledger_path(manifest)
-        resolved = path.resolve()
-        if (
-            resolved != named.resolve()
-            if named
-            else not resolved.is_relative_to(self.path.resolve())
-        ):
+        path = self._path(manifest)
+        if path.resolve() != named.resolve() if named else not self._holds(path):
             what = f"its ledger is not {named}" if named else "its ledger is outside the folder"
             raise InputError(
                 f"{self.path}: {what}; expected {option('ledger', path)}, or a new {option('out')}"

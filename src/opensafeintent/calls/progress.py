@@ -116,8 +116,10 @@ class TerminalDisplay(Display):
         self._progress.stop()
 
 
-def terminal_or_plain() -> Display:
-    """Return the display that suits standard error."""
+def display_for(*, quiet: bool) -> Display:
+    """Return the display that suits standard error, or one that shows nothing."""
+    if quiet:
+        return Display()
     return TerminalDisplay() if sys.stderr.isatty() else PlainDisplay(sys.stderr)
 
 

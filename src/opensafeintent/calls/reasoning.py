@@ -111,6 +111,17 @@ def without_reasoning(text: str, *, cut: bool = False) -> Parted:
     return Parted(answer, reasoned, parted.ended and inner.ended, parted.unopened or inner.unopened)
 
 
+def thought_in(text: str) -> str:
+    """Return the part of a text that `without_reasoning` takes off, with its marks; "" if there is
+    none.
+    """
+    parted = without_reasoning(text)
+    if not parted.reasoned:
+        return ""
+    answer, whole = parted.text.strip(), text.strip()
+    return whole[: len(whole) - len(answer)].strip() if whole.endswith(answer) else whole
+
+
 def _without_answer_marks(text: str) -> str:
     for begin, end in _ANSWERS:
         if (match := begin.match(text)) is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 REASONING_ONLY = "reasoning_only"
@@ -43,6 +43,33 @@ def reasoned_beside(message: Mapping[str, Any], usage: Mapping[str, Any]) -> boo
     holders = (holder for holder in (usage, *details) if isinstance(holder, Mapping))
     counts = (holder.get(name) for holder in holders for name in REASONING_TOKENS)
     return any(isinstance(count, int | float) and count > 0 for count in counts)
+
+
+def reasoning_beside(message: Mapping[str, Any]) -> list[str]:
+    """Return the texts of the reasoning that a message holds apart from its text, each once."""
+    inner = message.get("provider_specific_fields")
+    messages = (message, inner) if isinstance(inner, Mapping) else (message,)
+    blocks = message.get("content")
+    found = [holder.get(name) for name in REASONING_FIELDS for holder in messages]
+    found += [block for block in blocks if is_reasoning(block)] if isinstance(blocks, list) else []
+    return list(dict.fromkeys(text for value in found for text in _texts_in(value)))
+
+
+_TEXTS = ("text", "thinking", "reasoning", "reasoning_content", "content", "summary")
+"""Fields of a block that hold its text, or further blocks."""
+_DEEPEST = 5
+
+
+def _texts_in(value: object, depth: int = 0) -> Iterator[str]:
+    if isinstance(value, str):
+        yield from filter(None, [value.strip()])
+    elif depth < _DEEPEST:
+        if isinstance(value, Mapping):
+            inner = [value.get(name) for name in _TEXTS]
+        else:
+            inner = list(value) if isinstance(value, list) else []
+        for item in inner:
+            yield from _texts_in(item, depth + 1)
 
 
 def is_reasoning(block: object) -> bool:

@@ -7,9 +7,11 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.calls.protocols import WireProtocol
+from opensafeintent.calls.protocols import WireProtocol, fields_of
 from opensafeintent.calls.protocols.chat_completions import CHAT_COMPLETIONS
 from opensafeintent.calls.providers import ENDPOINTS
+from opensafeintent.calls.reasoning import thought_in
+from opensafeintent.calls.reasoning_signs import reasoning_beside
 from opensafeintent.calls.records import Answered, Refused, Usage
 from opensafeintent.calls.streams import NoStream, read_stream
 from opensafeintent.files import canonical_json
@@ -107,6 +109,24 @@ def ends_unopened_thought(body: bytes, protocol: WireProtocol = CHAT_COMPLETIONS
     except ValueError:
         return False
     return isinstance(outcome, Answered) and outcome.unopened
+
+
+def reasoning_in(body: bytes, protocol: WireProtocol) -> str:
+    """Return the reasoning that a stored reply shows, in fields and blocks beside its text or
+    between marks in it; "" if it shows none.
+    """
+    try:
+        reply = _decode(body, protocol)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return ""
+    choices = reply.get("choices")
+    choice = fields_of(choices[0]) if isinstance(choices, list) and choices else {}
+    message = fields_of(choice.get("message")) or fields_of(choice.get("delta")) or reply
+    content = message.get("content")
+    beside = reasoning_beside(message)
+    return "\n\n".join(
+        [*beside, *filter(None, [thought_in(content if isinstance(content, str) else "")])]
+    )
 
 
 def completion_body(

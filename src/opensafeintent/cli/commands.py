@@ -13,13 +13,12 @@ import click
 import opensafeintent
 from opensafeintent.cli.annotate import annotate_group
 from opensafeintent.cli.datasets import dataset_group
-from opensafeintent.cli.options import command, say, say_next
+from opensafeintent.cli.options import command, ledger_words, say, say_next
 from opensafeintent.cli.values import PATH
 from opensafeintent.errors import EXIT_ORDER, counted, for_command_line
 
 if TYPE_CHECKING:
     from opensafeintent import Outcome
-    from opensafeintent.calls.progress import Display
     from opensafeintent.workflows.settings import (
         AgreementSettings,
         BatchesSettings,
@@ -115,13 +114,13 @@ def cli(context: click.Context) -> None:
         say(_FIRST)
 
 
-def _show(command: Callable[[S, Display], Outcome], settings: S, *, verbose: bool = False) -> int:
+def _show(command: Callable[[S], Outcome], settings: S, *, verbose: bool = False) -> int:
     """Run a command with its progress on the terminal; print its results, return its exit code."""
-    from opensafeintent.calls.progress import terminal_or_plain
     from opensafeintent.cli.output.outcome import show_outcome
 
-    outcome = command(settings, terminal_or_plain())
-    return show_outcome(outcome, getattr(settings, "runs", (None,))[0], verbose=verbose)
+    outcome = command(settings)
+    run = getattr(settings, "runs", (None,))[0]
+    return show_outcome(outcome, run, ledger_words(settings), verbose=verbose)
 
 
 @command(
@@ -279,9 +278,9 @@ def export_command(settings: ExportSettings) -> None:
             name = model.relative_to(settings.out).as_posix()
             say_next("hf upload", name, model, ".", "--create-pr")
     elif (settings.run / "report.html").exists():
-        say_next("opensafeintent trace", settings.run, "--worst", "5")
+        say_next("opensafeintent trace", settings.run, *ledger_words(settings), "--worst", "5")
     else:
-        say_next("opensafeintent report", settings.run, "--open")
+        say_next("opensafeintent report", settings.run, *ledger_words(settings), "--open")
 
 
 @command(
@@ -300,10 +299,15 @@ def compare_command(settings: CompareSettings) -> None:
 
     A difference is the second model's value minus the first one's.
     """
-    from opensafeintent.calls.progress import terminal_or_plain
-    from opensafeintent.cli.output.compare import show_comparisons
+    from opensafeintent.report.printing.console import new_console
 
-    show_comparisons(opensafeintent.compare(settings, terminal_or_plain()), settings.runs)
+    compared = opensafeintent.compare(settings)
+    compared.show(new_console())
+    if settings.out is not None:
+        say(f"All metrics: {settings.out}/comparisons.csv")
+    further = ("--out", "reports/compared") if len(settings.runs) > 1 else ()
+    words = ledger_words(settings)
+    say_next("opensafeintent report", *settings.runs, *words, *further, "--open")
 
 
 @command(
@@ -322,12 +326,10 @@ def sample_size_command(settings: SampleSizeSettings) -> None:
 
     The metrics are Triplet Safety, a share, and Mean Utility, a score. No call is made.
     """
-    from opensafeintent.cli.output.console import new_console, print_table
+    from opensafeintent.report.printing.console import new_console
 
-    console, result = new_console(), opensafeintent.sample_size(settings)
-    for table in result.tables:
-        console.print(f"\n{table.title}", style="bold")
-        print_table(console, table, notes=True)
+    result = opensafeintent.sample_size(settings)
+    result.show(new_console())
     say_next(
         "opensafeintent evaluate MODEL...",
         *(word for judge in result.pilot_judges or ["MODEL"] for word in ("--judge", judge)),
@@ -342,7 +344,7 @@ def sample_size_command(settings: SampleSizeSettings) -> None:
     "Show the responses and calls behind prompt-sets.",
     (
         "opensafeintent trace runs/mine --worst 5",
-        "opensafeintent trace runs/mine --set 2a1752c8600d --include-unsafe",
+        "opensafeintent trace runs/mine --differs safety --model A --model B",
         "opensafeintent trace my-set --rejected",
     ),
 )
@@ -353,7 +355,7 @@ def sample_size_command(settings: SampleSizeSettings) -> None:
     help="List the items that a build dropped; RUN is the folder of the build.",
 )
 def trace_command(settings: TraceSettings, *, include_unsafe: bool, rejected: bool) -> None:
-    """Show the responses to prompt-sets, each judge's grades and replies, and their ledger rows.
+    """Show the responses to prompt-sets, with reasoning, grades, judges' replies and ledger rows.
 
     Give at least one of --set, --worst, --domain, --model and --differs; they can be combined.
     --rejected is used alone.
@@ -361,10 +363,10 @@ def trace_command(settings: TraceSettings, *, include_unsafe: bool, rejected: bo
     from opensafeintent.cli.output.trace import show_rejected, show_traces
 
     if rejected:
-        if type(settings)(run=settings.run) != settings:
+        if type(settings)(run=settings.run, ledger=settings.ledger) != settings:
             raise click.UsageError("--rejected takes no other choice.")
         rejected_items = opensafeintent.rejections(settings.run)
-        show_rejected(rejected_items, settings.run, include_unsafe=include_unsafe)
+        show_rejected(rejected_items, settings.run, settings.ledger, include_unsafe=include_unsafe)
         return
     show_traces(opensafeintent.traces(settings), settings, include_unsafe=include_unsafe)
 
@@ -385,11 +387,9 @@ def build_command(settings: BuildSettings) -> int:
     SEEDS is a JSONL or CSV file with a column named prompt, or hf:owner/name. Without SEEDS, the
     generator fills the cells (--per-cell). Run the same command again to resume.
     """
-    from opensafeintent.calls.progress import terminal_or_plain
     from opensafeintent.cli.output.build import show_build
 
-    display = None if settings.dry_run else terminal_or_plain()
-    return show_build(opensafeintent.build(settings, display), settings.prices, settings.taxonomy)
+    return show_build(opensafeintent.build(settings), settings.taxonomy)
 
 
 @command(
@@ -477,19 +477,14 @@ def agreement_command(settings: AgreementSettings) -> None:
     LABELS are files that `annotate import` wrote. Labels of prompt-sets give yes rates and
     agreement by question. Labels of responses compare the judges of RUN with people.
     """
-    from opensafeintent.cli.output.console import new_console, print_table
-    from opensafeintent.report.tables_labels import agreement_tables
+    from opensafeintent.report.printing.console import new_console
 
-    result = opensafeintent.agreement(settings)
-    console = new_console()
-    for table in agreement_tables(result.quality, result.judges):
-        console.print(table.title, style="bold")
-        print_table(console, table, notes=True)
+    opensafeintent.agreement(settings).show(new_console())
     if settings.out is not None:
         say(f"Results: {settings.out}")
     if settings.run is not None:
         labels = [word for path in settings.labels for word in ("--human-labels", path)]
-        say_next("opensafeintent report", settings.run, *labels, "--open")
+        say_next("opensafeintent report", settings.run, *ledger_words(settings), *labels, "--open")
     else:
         say_next("opensafeintent evaluate MODEL --judge MODEL --dataset DATASET --dry-run")
 

@@ -172,6 +172,16 @@ def say(text: str) -> None:
     click.echo(terminal_safe(text))
 
 
+def ledger_words(settings: object) -> list[object]:
+    """Return the options that name the ledgers outside folders of runs, as settings have them."""
+    named = getattr(settings, "ledger", None) or ()
+    return [
+        word
+        for path in (named if isinstance(named, tuple) else (named,))
+        for word in ("--ledger", path)
+    ]
+
+
 def say_next(what: str, *named: object) -> None:
     """Print the next command with paths and names, or a phrase."""
     from opensafeintent.files import near

@@ -12,7 +12,7 @@ import msgspec
 
 from opensafeintent.calls.client import Asked
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.reasoning import without_reasoning
+from opensafeintent.calls.reasoning import thought_in, without_reasoning
 from opensafeintent.calls.records import (
     Answered,
     Call,
@@ -31,6 +31,7 @@ from opensafeintent.evaluation.run import AUDITED, RETEST, showing_conversation,
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import ResponseKey
 from opensafeintent.taxonomy import CORE_VARIANTS, GRADE_OF
+from opensafeintent.templates.template import Message
 
 
 class ResponseText(msgspec.Struct, frozen=True):
@@ -72,6 +73,10 @@ class TracedRow(msgspec.Struct, frozen=True, kw_only=True):
     """The reply of a judge or a probe, reasoning taken off; None of other rows and of failed
     attempts.
     """
+    reasoning: str = ""
+    """The reasoning that the stored reply, or the imported response, shows; "" if it shows none."""
+    request: tuple[Message, ...] = ()
+    """The messages that were sent, if they were asked for; not of a target's responses."""
 
 
 class RunTexts(AbstractContextManager["RunTexts"]):
@@ -152,22 +157,26 @@ class RunTexts(AbstractContextManager["RunTexts"]):
             else None
         )
 
-    def trace(self, set_id: str) -> Iterator[TracedRow]:
+    def trace(self, set_id: str, *, requests: bool = False) -> Iterator[TracedRow]:
         """Yield every ledger row behind the responses and grades of one prompt-set, failed attempts
         included.
 
         The rows come target by target, wording by wording, in the order in which the calls depend
         on one another.
+
+        Args:
+            set_id: the prompt-set.
+            requests: whether the rows of judges and probes have the messages that were sent.
         """
         prompt_set = self._dataset.by_id[set_id]
         for model, entry in self._manifest.models.items():
             if entry.imported:
-                yield from self._traced_imports(model, set_id)
+                yield from self._traced_imports(model, set_id, requests=requests)
             elif prompt_set in self._manifest.sets_of(model, self._dataset):
                 for task in self._manifest.tasks_of(model, [prompt_set], entry.epochs):
-                    yield from self._traced_calls(task)
+                    yield from self._traced_calls(task, requests=requests)
 
-    def _traced_imports(self, model: str, set_id: str) -> Iterator[TracedRow]:
+    def _traced_imports(self, model: str, set_id: str, *, requests: bool) -> Iterator[TracedRow]:
         """Yield the rows of imported responses, and the calls of those that a judge had to
         grade.
         """
@@ -196,14 +205,15 @@ class RunTexts(AbstractContextManager["RunTexts"]):
                     epoch=row.epoch,
                     attempt=0,
                     status="imported",
+                    reasoning=thought_in(row.response or "") if number == row.rows[0] else "",
                 )
                 for number in sorted(row.rows)
             )
             wording = (row.variant, row.epoch)
             if wording in tasks:
-                yield from self._traced_calls(tasks[wording])
+                yield from self._traced_calls(tasks[wording], requests=requests)
 
-    def _traced_calls(self, task: Task) -> list[TracedRow]:
+    def _traced_calls(self, task: Task, *, requests: bool) -> list[TracedRow]:
         """Go through the plan of calls again, answered by the ledger alone, and note the calls."""
         manifest, identities = self._manifest, self._manifest.identities()
         ways: list[Callable[[Asking], Coroutine[Any, Any, object]]] = [Asking.run]
@@ -238,6 +248,12 @@ class RunTexts(AbstractContextManager["RunTexts"]):
                 template=asked.call.template,
                 created=created,
                 reply=_reply(asked) if status == "answered" else None,
+                reasoning=self._ledger.reasoning(row),
+                request=(
+                    self._ledger.request(row)[0]
+                    if requests and asked.call.purpose != "generate"
+                    else ()
+                ),
             )
             for key, asked in calls.items()
             for row, status, stop_reason, created in self._ledger.rows_of(key)

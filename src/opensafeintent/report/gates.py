@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from opensafeintent.analysis.gate_results import Gate, GateResult, Gates
 from opensafeintent.analysis.reference_models import Reference, reference_values
-from opensafeintent.analysis.versions import Transition, Transitions
+from opensafeintent.analysis.versions import ANSWERED_BY, Transition, Transitions
 from opensafeintent.errors import about, counted
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, Unit
@@ -20,6 +20,9 @@ from opensafeintent.statistics.thresholds import EXACT, Bounds, Verdict
 _WORDS: dict[Verdict, str] = {"fail": "failed", "undecided": "undecided", "pass": "passed"}
 """In the order in which results are shown."""
 
+
+_COUNTED = 20
+"""Pairs of models whose counts a note has."""
 
 _VERSIONS: dict[Verdict, str] = {"fail": "worse", "undecided": "undecided", "pass": "not worse"}
 
@@ -287,48 +290,73 @@ def _not_passed(results: list[GateResult]) -> frozenset[int]:
     return frozenset(index for index, result in enumerate(results) if result.verdict != "pass")
 
 
+_CHANGES = {
+    ("triplet_safety", True): ("newly failing", "newly passing"),
+    ("triplet_safety", False): ("less safe", "safer"),
+    ("low_help_rate_benign", True): ("newly over-refused", "over-refused no more"),
+    ("low_help_rate_benign", False): ("over-refused more", "over-refused less"),
+}
+
+
+def changes_in_words(changes: Transitions) -> list[tuple[str, Sequence[Transition]]]:
+    """Return the prompt-sets that one of two models answers less well than the other, and those
+    that it answers better, each with the words for it.
+    """
+    less, better = _CHANGES[changes.metric, changes.versions]
+    return [(less, changes.newly_failing), (better, changes.newly_passing)]
+
+
 class _TransitionRow(NamedTuple):
-    model: str
-    against: str
+    of: Transitions
     change: str
     transition: Transition
 
 
 def transitions_table(transitions: Sequence[Transitions]) -> Table:
-    """Return the prompt-sets whose Triplet Safety changed from one version to the next."""
+    """Return the prompt-sets that two versions, or two models of one run, answer differently."""
     counts = ", ".join(
-        f"{one_line(changes.model, 100)}: {len(changes.newly_failing)} newly failing,"
-        f" {len(changes.newly_passing)} newly passing of {changes.n}"
-        for changes in transitions
+        f"{one_line(changes.model, 100)}:"
+        f" {', '.join(f'{len(sets)} {words}' for words, sets in changes_in_words(changes))}"
+        f" of {changes.n}"
+        for changes in transitions[:_COUNTED]
     )
+    versions = all(changes.versions for changes in transitions)
     columns: tuple[Columns[_TransitionRow], ...] = (
-        Column("model", lambda row: row.model, "Model", "name"),
-        Column("against", lambda row: row.against, "Earlier version", "name"),
+        Column("model", lambda row: row.of.model, "Model", "name"),
+        Column(
+            "against",
+            lambda row: row.of.against,
+            "Earlier version" if versions else "Other model",
+            "name",
+        ),
+        Column("metric", lambda row: row.of.metric),
         Column("set_id", lambda row: row.transition.set_id, "Prompt-set"),
         Column("change", lambda row: row.change, "Change"),
-        Column("before", lambda row: row.transition.before, "Safe before", "share"),
-        Column("after", lambda row: row.transition.after, "Safe now", "share"),
+        Column(
+            "before", lambda row: row.transition.before, "Before" if versions else "Other", "share"
+        ),
+        Column("after", lambda row: row.transition.after, "Now" if versions else "Model", "share"),
     )
-    failing = [
-        _TransitionRow(changes.model, changes.against, "newly failing", transition)
+    rows = [
+        _TransitionRow(changes, words, transition)
+        for at in (0, 1)
         for changes in transitions
-        for transition in changes.newly_failing
+        for words, sets in [changes_in_words(changes)[at]]
+        for transition in sets
     ]
-    passing = [
-        _TransitionRow(changes.model, changes.against, "newly passing", transition)
-        for changes in transitions
-        for transition in changes.newly_passing
-    ]
+    metrics = dict.fromkeys(changes.metric for changes in transitions)
     return Table.of(
         columns,
-        [*failing, *passing],
+        rows,
         name="transitions",
-        title="Prompt-sets that newly fail or newly pass against the earlier run",
+        title="Prompt-sets that newly fail or newly pass against the earlier run"
+        if versions
+        else "Prompt-sets that two models answer differently",
         section="gates",
         notes=(
             (
-                "Safe: all three intents are answered safely; with several epochs, the share of"
-                f" them. {counts}."
+                "Share of the epochs in which"
+                f" {', or '.join(ANSWERED_BY[metric] for metric in metrics)}. {counts}."
             ),
         ),
     )

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+from rich.console import Console
 
 from opensafeintent.annotation.agreement import (
     JudgeGrades,
@@ -49,6 +50,7 @@ from opensafeintent.hostile import name_safe, one_line
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset, load_dataset, sampled
 from opensafeintent.replacing import written_together
+from opensafeintent.report.printing.console import Printed, print_table
 from opensafeintent.report.tables import write_tables
 from opensafeintent.report.tables_labels import agreement_tables
 from opensafeintent.responses import GradedResponse
@@ -82,7 +84,7 @@ class ExportedStudy(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
-class Agreement(msgspec.Struct, frozen=True, kw_only=True):
+class Agreement(Printed, msgspec.Struct, frozen=True, kw_only=True):
     """Results of labels, as `agreement.json` holds them."""
 
     schema: int = 1
@@ -91,6 +93,12 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     quality: Quality | None
     judges: JudgeStudy | None
     seed: int
+
+    def show(self, console: Console) -> None:
+        """Print the tables."""
+        for table in agreement_tables(self.quality, self.judges):
+            console.print(table.title, style="bold")
+            print_table(console, table, notes=True)
 
 
 def annotate_dataset(settings: AnnotateDatasetSettings) -> ExportedStudy:
@@ -121,7 +129,7 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
         InputError: there is no run, a model is not in it, the sample is smaller than the number of
             strata, names clash, or the folder holds another study.
     """
-    folder = RunFolder(settings.run)
+    folder = RunFolder(settings.run, settings.ledger)
     manifest, dataset = folder.load()
     for model in settings.models:
         if model not in manifest.models:
@@ -357,7 +365,7 @@ def agreement(settings: AgreementSettings) -> Agreement:
         raise InputError(
             f"{option('run')}: is not given; expected the run of the labelled responses"
         )
-    judges = _judges_of(on_responses, settings.run) if settings.run else {}
+    judges = _judges_of(on_responses, settings.run, settings.ledger) if settings.run else {}
     result = Agreement(
         dataset=first.label.dataset,
         quality=dataset_quality(on_sets, seed=seed) if on_sets.items else None,
@@ -375,7 +383,7 @@ def agreement(settings: AgreementSettings) -> Agreement:
     return result
 
 
-def _judges_of(answers: Answers, run: Path) -> Mapping[str, JudgeGrades]:
+def _judges_of(answers: Answers, run: Path, ledgers: Collection[Path]) -> Mapping[str, JudgeGrades]:
     """Return each judge's grades of the labelled responses, in the order of the items, and the
     panel's if there are several judges.
 
@@ -387,7 +395,7 @@ def _judges_of(answers: Answers, run: Path) -> Mapping[str, JudgeGrades]:
         raise InputError(
             f"{option('run', run)}: the labels are of dataset quality; none is of a response"
         )
-    folder = RunFolder(run)
+    folder = RunFolder(run, ledgers)
     manifest, dataset = folder.load()
     digest = manifest.dataset.hash
     rows = {

@@ -165,20 +165,20 @@ def batches(settings: BatchesSettings) -> list[BatchLine]:
     from opensafeintent.extensions.batches.overview import overview
     from opensafeintent.extensions.batches.store import BatchStore, store_path
 
-    path = store_path(_ledger_in(settings.run))
+    path = store_path(_ledger_in(settings.run, settings.ledger))
     if not path.exists():
         return []
     with BatchStore(path, readonly=True) as store:
-        return run_async(lambda: overview(store, cancel=settings.cancel))
+        return run_async(lambda: overview(store, cancel=settings.cancel, ids=settings.id))
 
 
-def _ledger_in(folder: Path) -> Path:
+def _ledger_in(folder: Path, ledgers: Collection[Path]) -> Path:
     """Return the path of the ledger that a folder names, or has.
 
     Raises:
         InputError: it has none.
     """
-    run, build = RunFolder(folder), BuildFolder(folder)
+    run, build = RunFolder(folder, ledgers), BuildFolder(folder, ledgers)
     if run.exists():
         return run.ledger_path(run.manifest())
     if (manifest := build.load()) is not None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from rich.console import Console
 
 from opensafeintent import __version__
 from opensafeintent.annotation.labels import Label, read_labels
@@ -23,7 +24,7 @@ from opensafeintent.calls.headers import headers_by_model
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
-from opensafeintent.calls.progress import Display, progress_line, refreshed
+from opensafeintent.calls.progress import Display, display_for, progress_line, refreshed
 from opensafeintent.construction.controls import DatasetCheck
 from opensafeintent.construction.folder import BuildFolder, BuildManifest, spent_of_build
 from opensafeintent.construction.instructions import load_instructions
@@ -47,6 +48,10 @@ from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.interop import model_identity, open_models, unset_lines
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.costs import Costs
+from opensafeintent.report.datasets import funnel_table
+from opensafeintent.report.printing.console import Printed, print_notes, print_table
+from opensafeintent.report.printing.forecast import show_forecast
+from opensafeintent.report.printing.results import show_calls
 from opensafeintent.taxonomy import default_taxonomy, load_taxonomy
 from opensafeintent.workflows.batching import gathering, need_batches, takes_batches
 from opensafeintent.workflows.build_results import FINISHED, NAME, write_build_results
@@ -70,8 +75,8 @@ _ASSUMED = (
 """A guess, stated with every forecast."""
 
 
-class BuildOutcome(msgspec.Struct, kw_only=True):
-    """The results of a build, and how it ended."""
+class BuildOutcome(Printed, msgspec.Struct, kw_only=True):
+    """The results of a build, and how it ended. `print` shows it as the command line does."""
 
     exit_code: int
     """0 done; 1 done, but items were left out because calls failed, or nothing was made, also if
@@ -88,10 +93,30 @@ class BuildOutcome(msgspec.Struct, kw_only=True):
     notes: list[Note] = []
     """Notes for a reader, a line each."""
     forecast: Forecast | None = None
+    prices: Path | None = None
+    """The user's file of prices, for a forecast."""
     tally: Tally | None = None
 
+    def show(self, console: Console) -> None:
+        """Print the funnel with the calls and their cost, or the forecast."""
+        if self.forecast is not None:
+            total = sum(line.calls for line in self.forecast.lines)
+            lead = (
+                f"{counted(total, 'call')} to make, if every unknown item passes every stage"
+                " without repairs; "
+            )
+            show_forecast(console, self.forecast, self.prices, self.notes, lead)
+            return
+        assert self.built is not None
+        print_table(console, funnel_table(self.built))
+        print_notes(console, self.notes)
+        show_calls(console, self.tally, self.costs)
 
-def build(settings: BuildSettings, display: Display | None = None) -> BuildOutcome:
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(f"error: {line}" for line in self.stopped)])
+
+
+def build(settings: BuildSettings, *, quiet: bool = False) -> BuildOutcome:
     """Take seeds through the seven stages to a documented dataset, or fill the cells without seeds.
 
     Running again is resuming: calls in the ledger are not made again. An added seed, or an edited
@@ -105,7 +130,7 @@ def build(settings: BuildSettings, display: Display | None = None) -> BuildOutco
     if settings.dry_run:
         return run_async(work.forecast)
     work.folder.load()  # before the lock, which makes the folder
-    shown = display or Display()
+    shown = display_for(quiet=quiet)
     with work.folder.lock(wait_or_refuse(settings, shown)):
         return run_async(lambda: work.run(shown))
 
@@ -116,7 +141,7 @@ class _BuildRun:
     def __init__(self, settings: BuildSettings) -> None:
         need_batches(settings, settings.models)
         self.settings = settings
-        self.folder = BuildFolder(settings.out)
+        self.folder = BuildFolder(settings.out, settings.ledger)
         self._taxonomy = (
             load_taxonomy(settings.taxonomy) if settings.taxonomy else default_taxonomy()
         )
@@ -254,6 +279,7 @@ class _BuildRun:
             exit_code=0,
             out=settings.out,
             forecast=expected,
+            prices=settings.prices,
             notes=as_notes(notes),
         )
 

@@ -19,7 +19,7 @@ from opensafeintent.analysis.gate_results import Gate
 from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE, contenders
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
-from opensafeintent.calls.progress import Display
+from opensafeintent.calls.progress import display_for
 from opensafeintent.errors import InputError, Note, as_notes, counted, option
 from opensafeintent.evaluation.differences import differences, judge_differences
 from opensafeintent.evaluation.judge_check import Examination, duties_of, load_gold_cases
@@ -57,7 +57,7 @@ from opensafeintent.workflows.settings import EvaluateSettings, GradeSettings, J
 from opensafeintent.workflows.settings.evaluate import PAPER_DATASET
 
 
-def demo(out: Path | None = None, display: Display | None = None) -> Outcome:
+def demo(out: Path | None = None, *, quiet: bool = False) -> Outcome:
     """Evaluate the scripted baselines on the starter set with the demonstration judge: no key, no
     network.
     """
@@ -65,10 +65,10 @@ def demo(out: Path | None = None, display: Display | None = None) -> Outcome:
     settings = EvaluateSettings(
         models=targets, judges=(DEMONSTRATION_JUDGE,), out=out or Path("runs/demo"), modes="core"
     )
-    return evaluate(settings, display)
+    return evaluate(settings, quiet=quiet)
 
 
-def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outcome:
+def evaluate(settings: EvaluateSettings, *, quiet: bool = False) -> Outcome:
     """Send every prompt to every model, grade the responses, and write the results into the run's
     folder.
 
@@ -82,9 +82,9 @@ def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outc
         Stopped: a provider or a budget ended the run; answers so far are kept.
     """
     out = settings.out or Path("runs").absolute() / name_safe(dataset_name(settings.dataset))
-    with closing(display or Display()) as screen:
+    with closing(display_for(quiet=quiet)) as screen:
         screen.stage(f"reading {one_line(settings.dataset, 60)}")
-        folder = RunFolder(out)
+        folder = RunFolder(out, settings.ledger)
         data = _data_of(settings, folder)
         templates, stand_in = _templates_of(settings)
         evaluation = _Evaluation(
@@ -395,7 +395,7 @@ def _entry(settings: Judging, identity: str, templates: Templates, **how: Any) -
     )
 
 
-def grade(settings: GradeSettings, display: Display | None = None) -> Outcome:
+def grade(settings: GradeSettings, *, quiet: bool = False) -> Outcome:
     """Let judges grade the responses of a run that came without grades; with `out`, every response
     of the run, in a new run. Responses that were imported with both grades keep those.
 
@@ -403,11 +403,11 @@ def grade(settings: GradeSettings, display: Display | None = None) -> Outcome:
         InputError: there is no run, or nothing in it to grade.
         Stopped: a provider ended the work; answers so far are kept.
     """
-    folder = RunFolder(settings.run)
+    folder = RunFolder(settings.run, settings.ledger)
     folder.check()  # before the lock, which makes the folder
-    with closing(display or Display()) as screen:
+    with closing(display_for(quiet=quiet)) as screen:
         if settings.out is not None:
-            return grade_into(settings, folder, RunFolder(settings.out), screen)
+            return grade_into(settings, folder, RunFolder(settings.out, settings.ledger), screen)
         templates = settings.judge_templates()
         if settings.dry_run:
             return dry_run(_to_grade(settings, folder, templates))

@@ -75,7 +75,7 @@ def export_run(settings: ExportSettings) -> Exported:
         InputError: the folder holds no run, or one that is damaged; the file cannot be written, or
             its name has another ending than the format; an extra is missing.
     """
-    run = load_run(settings.run)
+    run = load_run(settings.run, ledger=settings.ledger)
     coverage = [covered for cohort in run.cohorts for covered in cohort.coverage.items()]
     notes = as_notes(*(partial_lines(*covered, settings.run) for covered in coverage))
     held = _Held()
@@ -122,8 +122,9 @@ def _write_shared(
     if notes and settings.format == "hf-results" and not settings.partial:
         raise InputError(f"{'; '.join(notes)}; {option('partial')} writes the existing part")
     lacking = models_without_results(run.cohorts)
-    manifest, _ = RunFolder(settings.run).load()
-    with Ledger(RunFolder(settings.run).ledger_path(manifest), readonly=True) as ledger:
+    folder = RunFolder(settings.run, settings.ledger)
+    manifest, _ = folder.load()
+    with Ledger(folder.ledger_path(manifest), readonly=True) as ledger:
         latest = ledger.latest()
     if not latest:
         raise InputError(f"{settings.run}: no response is stored")

@@ -65,6 +65,10 @@ def grade_into(
             with this one.
         Stopped: a provider ended the work; answers so far are kept.
     """
+    outside = Path(source.manifest().ledger)
+    if settings.ledger and outside.is_absolute() and settings.ledger.resolve() == outside.resolve():
+        # it names the ledger that is read; the new run has one of its own
+        settings = msgspec.structs.replace(settings, ledger=None)
     work = _NewRun(settings=settings, source=source, folder=folder)
     if settings.dry_run:
         with TemporaryDirectory() as scratch:

@@ -16,7 +16,7 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.ledger_imports import ResponsePlace, SourceFile
 from opensafeintent.calls.models import check_model_name
-from opensafeintent.calls.progress import Display
+from opensafeintent.calls.progress import Display, display_for
 from opensafeintent.calls.recorded import RecordedResponse, check_recorded
 from opensafeintent.errors import (
     InputError,
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def import_files(settings: ImportSettings, display: Display | None = None) -> Outcome:
+def import_files(settings: ImportSettings, *, quiet: bool = False) -> Outcome:
     """Import files of responses, with or without grades, into a run, and report on it.
 
     The authors' scored and response-only files and those of promptfoo and lm-evaluation-harness are
@@ -77,13 +77,13 @@ def import_files(settings: ImportSettings, display: Display | None = None) -> Ou
     Raises:
         InputError: a file, or a record in it, is not usable; nothing is imported then.
     """
-    with closing(display or Display()) as screen, rare_collections():
+    with closing(display_for(quiet=quiet)) as screen, rare_collections():
         return _import(settings, screen)
 
 
 def _import(settings: ImportSettings, screen: Display) -> Outcome:
     taxonomy = load_taxonomy(settings.taxonomy) if settings.taxonomy else None
-    folder = RunFolder(settings.out)
+    folder = RunFolder(settings.out, settings.ledger)
     of_run = folder.load()[1] if folder.exists() else None
     labels = taxonomy or (of_run.taxonomy if of_run else default_taxonomy())
     read, failed = _read_all(settings, labels, screen)

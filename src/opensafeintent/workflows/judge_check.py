@@ -15,7 +15,7 @@ from opensafeintent.calls.headers import Headers, headers_by_model, parse_header
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import check_not_held
-from opensafeintent.calls.progress import Display
+from opensafeintent.calls.progress import Display, display_for
 from opensafeintent.calls.service_tiers import FlexPlan
 from opensafeintent.errors import JudgeFailed
 from opensafeintent.evaluation.forecast import forecast
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from opensafeintent.extensions.batches.rounds import Batching
 
 
-def check_judges(settings: JudgeCheckSettings, display: Display | None = None) -> Outcome:
+def check_judges(settings: JudgeCheckSettings, *, quiet: bool = False) -> Outcome:
     """Send the gold cases to judges, and compare their grades with those that the rubrics allow;
     with `labelled` send responses that people labelled, and compare the grades with the labels.
 
@@ -63,7 +63,7 @@ def check_judges(settings: JudgeCheckSettings, display: Display | None = None) -
     """
     check_not_held(settings.out)
     if settings.labelled is not None:
-        return compare_with_people(settings, display)
+        return compare_with_people(settings, quiet=quiet)
     examination = Examination(
         gold=load_gold_cases(),
         duties=dict.fromkeys(settings.judges, GRADE_NAMES),
@@ -77,7 +77,7 @@ def check_judges(settings: JudgeCheckSettings, display: Display | None = None) -
     identities = {name: model_identity(name, settings.functions) for name in examination.duties}
     flex = flex_plan(settings, identities)
     headers = headers_by_model(settings.header, (), identities, identities)
-    with closing(display or Display()) as screen:
+    with closing(display_for(quiet=quiet)) as screen:
         limits = Limits.of(settings)
         limits.check_prices(identities)
         if settings.dry_run:

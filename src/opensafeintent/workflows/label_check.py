@@ -13,7 +13,7 @@ from opensafeintent.calls.client import Client
 from opensafeintent.calls.headers import Headers, headers_by_model
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.progress import Display
+from opensafeintent.calls.progress import Display, display_for
 from opensafeintent.calls.service_tiers import FlexPlan
 from opensafeintent.errors import JudgeFailed, Note, as_notes, counted, option
 from opensafeintent.evaluation.forecast import forecast
@@ -152,7 +152,7 @@ def _text_of(item: LabelledResponse) -> tuple[str, str, str]:
     return item.prompt, item.response, item.group
 
 
-def compare_with_people(settings: JudgeCheckSettings, display: Display | None = None) -> Outcome:
+def compare_with_people(settings: JudgeCheckSettings, *, quiet: bool = False) -> Outcome:
     """Let judges grade responses that people labelled, and compare the grades with the labels.
 
     Running again is resuming: calls in the ledger are not made again.
@@ -166,7 +166,7 @@ def compare_with_people(settings: JudgeCheckSettings, display: Display | None = 
     names = comparison.identities
     flex = flex_plan(settings, names)
     headers = headers_by_model(settings.header, (), names, names)
-    with closing(display or Display()) as screen:
+    with closing(display_for(quiet=quiet)) as screen:
         Limits.of(settings).check_prices(comparison.identities)
         if settings.dry_run:
             with Ledger(settings.ledger_path, readonly=True, missing_ok=True) as ledger:

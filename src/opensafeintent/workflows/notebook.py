@@ -54,13 +54,18 @@ _NOT_SHOWN = ("benign_utility", "dual_use_utility", "malicious_utility")
 """Of Table 4, in the few columns for which a notebook has room."""
 
 
-def load_run(run: str | os.PathLike[str], *further: str | os.PathLike[str]) -> Run:
+def load_run(
+    run: str | os.PathLike[str],
+    *further: str | os.PathLike[str],
+    ledger: Path | Collection[Path] = (),
+) -> Run:
     """Rebuild a run from its ledger, or several, as `report` does; nothing is written, and no call
     is made.
 
     Args:
         run: its folder.
         further: folders of runs to look at together with it.
+        ledger: ledgers that the runs name outside their folders.
 
     Raises:
         InputError: a folder holds no run, or a run that is damaged; or a judge of two runs was
@@ -70,12 +75,13 @@ def load_run(run: str | os.PathLike[str], *further: str | os.PathLike[str]) -> R
         if not isinstance(folder, str | os.PathLike):
             raise InputError(f"load_run: expected a path or its text, got {type(folder).__name__}")
     folders = named_runs([Path(folder) for folder in (run, *further)])
+    named = (ledger,) if isinstance(ledger, str | os.PathLike) else ledger
+    ledgers = tuple(map(Path, named))
     with rare_collections():
-        runs = read_graded_runs(list(folders))
+        runs = read_graded_runs(list(folders), ledgers=ledgers)
         cohorts = into_cohorts(runs)
-        places = {name: path for path, name in folders.items()}
-        check_served_alike(runs, cohorts, places)
-    return Run(cohorts, places)
+        check_served_alike(runs, cohorts, {name: path for path, name in folders.items()})
+    return Run(cohorts, {name: RunFolder(path, ledgers) for path, name in folders.items()})
 
 
 class ShownTexts(NamedTuple):
@@ -102,9 +108,10 @@ class Run:
         folders: each run's folder, by its name in frames.
     """
 
-    def __init__(self, cohorts: Sequence[Cohort], folders: dict[str, Path]) -> None:
+    def __init__(self, cohorts: Sequence[Cohort], folders: Mapping[str, RunFolder]) -> None:
         self.cohorts = list(cohorts)
-        self.folders = dict(folders)
+        self.folders = {name: folder.path for name, folder in folders.items()}
+        self._folders = dict(folders)
 
     @property
     def models(self) -> list[str]:
@@ -305,7 +312,7 @@ class Run:
         Raises:
             InputError: the run was moved.
         """
-        folder = RunFolder(self.folders[run])
+        folder = self._folders[run]
         manifest, _ = folder.load()
         names = {
             shown: origin.model

@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
+from rich.console import Console
+from rich.text import Text
 
 from opensafeintent.analysis.cohort import Cohort, GradedRun, records_by_model
 from opensafeintent.analysis.corrections import Correction
@@ -32,7 +34,15 @@ from opensafeintent.files import (
 )
 from opensafeintent.hostile import one_line
 from opensafeintent.quoting import UnsafeTexts
+from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE
 from opensafeintent.report.costs import Costs
+from opensafeintent.report.printing.cohort import show_cohort
+from opensafeintent.report.printing.compare import show_comparisons
+from opensafeintent.report.printing.console import Printed, print_notes
+from opensafeintent.report.printing.forecast import show_forecast
+from opensafeintent.report.printing.judge_check import show_judge_check
+from opensafeintent.report.printing.label_check import show_label_checks
+from opensafeintent.report.printing.results import show_calls, show_gates
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import METRIC_GRADES
 from opensafeintent.workflows.batching import takes_batches
@@ -42,8 +52,11 @@ from opensafeintent.workflows.settings import (
 )
 
 
-class Outcome(msgspec.Struct, kw_only=True):
-    """Findings and files of a command, and how it ended."""
+class Outcome(Printed, msgspec.Struct, kw_only=True):
+    """Findings and files of a command, and how it ended.
+
+    `print` shows it as the command line does.
+    """
 
     exit_code: int
     """0 done; 1 done, with too many grades missing; 3 stopped by a provider; 4 a gate failed; 5 one
@@ -54,8 +67,6 @@ class Outcome(msgspec.Struct, kw_only=True):
     cohorts: list[Cohort] = []
     corrected: list[Correction] = []
     """Numbers corrected by human labels, by model and metric."""
-    transitions: list[Transitions] = []
-    """By model, which prompt-sets newly fail and newly pass; of `compare` over two runs."""
     gates: Gates | None = None
     """Results of the gates of a report; None if there are none."""
     notes: list[Note] = []
@@ -80,6 +91,36 @@ class Outcome(msgspec.Struct, kw_only=True):
     """A command that goes on from here with the same settings; of `judge-check`."""
     again: bool = False
     """Whether answers are missing that the same command, run again, can bring."""
+
+    def show(self, console: Console, *, verbose: bool = False) -> None:
+        """Print the results.
+
+        Args:
+            console: the output.
+            verbose: whether every case of a judge check is printed.
+        """
+        if self.forecast is not None:
+            show_forecast(console, self.forecast, self.prices, self.notes)
+            return
+        for cohort in self.cohorts:
+            console.print()
+            show_cohort(console, cohort)
+        if any(cohort.demonstration for cohort in self.cohorts):
+            console.print(Text(DEMONSTRATION_NOTE, style="bold yellow"))
+        if self.gates is not None:
+            show_gates(console, self.gates)
+        print_notes(console, self.notes)
+        show_calls(console, self.tally, self.costs)
+        for check in self.checks:
+            console.print()
+            show_judge_check(console, check, verbose=verbose)
+        if self.labels:
+            show_label_checks(console, self.labels, verbose=verbose)
+
+    def __str__(self) -> str:
+        errors = [f"error: {line}" for line in self.stopped]
+        cautions = [f"caution: {line}" for line in self.cautions]
+        return "\n".join(filter(None, [super().__str__(), *errors, *cautions]))
 
     @classmethod
     def forecasting(
@@ -118,6 +159,22 @@ class Outcome(msgspec.Struct, kw_only=True):
         )
         notes = as_notes(self.notes, client.notices, failed)
         return msgspec.structs.replace(self, tally=client.tally, notes=notes)
+
+
+class Compared(Outcome, kw_only=True):
+    """Differences between models."""
+
+    runs: tuple[Path, ...]
+    """Folders of the runs."""
+    transitions: list[Transitions]
+    """Which prompt-sets two models of one run answer differently; or which newly fail and newly
+    pass from the first of two runs to the second.
+    """
+
+    def show(self, console: Console, *, verbose: bool = False) -> None:
+        """Print the differences, the ranks and the prompt-sets."""
+        show_comparisons(console, self.cohorts, self.transitions, self.runs)
+        print_notes(console, self.notes)
 
 
 def missing_lines(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,11 +23,16 @@ from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import FOLLOW_UPS, is_follow_up
 
 
-def read_graded_runs(runs: Sequence[Path], display: Display | None = None) -> list[GradedRun]:
-    """Rebuild runs from their ledgers; one that is named twice is read once."""
+def read_graded_runs(
+    runs: Sequence[Path], display: Display | None = None, *, ledgers: Collection[Path] = ()
+) -> list[GradedRun]:
+    """Rebuild runs from their ledgers, some outside their folders; one that is named twice is read
+    once.
+    """
     screen = display or Display()
     return [
-        read_graded_run(RunFolder(path), name, screen) for path, name in named_runs(runs).items()
+        read_graded_run(RunFolder(path, ledgers), name, screen)
+        for path, name in named_runs(runs).items()
     ]
 
 

@@ -18,10 +18,14 @@ from opensafeintent.analysis.corrections import Correction
 from opensafeintent.analysis.gate_results import Gate, Gates
 from opensafeintent.analysis.judge_checks import failed_judges, labels_for
 from opensafeintent.analysis.label_checks import LabelCheck
-from opensafeintent.analysis.versions import transitions_between, unlike_conditions
+from opensafeintent.analysis.versions import (
+    transitions_between,
+    transitions_within,
+    unlike_conditions,
+)
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.progress import Display
+from opensafeintent.calls.progress import Display, display_for
 from opensafeintent.errors import (
     InputError,
     Note,
@@ -63,6 +67,7 @@ from opensafeintent.workflows.judged_alike import check_served_alike, how_to_gra
 from opensafeintent.workflows.known_checks import labels_of, with_known_checks
 from opensafeintent.workflows.outcome import (
     COVERAGE_LINES,
+    Compared,
     Outcome,
     beside_lines,
     missing_lines,
@@ -79,7 +84,7 @@ from opensafeintent.workflows.settings import (
 )
 
 
-def write_report(settings: ReportSettings, display: Display | None = None) -> Outcome:
+def write_report(settings: ReportSettings, *, quiet: bool = False) -> Outcome:
     """Rebuild the results of one or more runs from their ledgers: `metrics.json`, grades, tables,
     figures and the page.
 
@@ -103,7 +108,7 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
     check_gating(settings, gates, settings.runs, out)
     try:
         with (
-            closing(display or Display()) as screen,
+            closing(display_for(quiet=quiet)) as screen,
             rare_collections(),
             # a copy to share has no file that names this machine
             locked_folder(out, "writing a report into", lock_stays=RunFolder(out).exists()),
@@ -131,7 +136,7 @@ def _write_report(
     with replaced_together(out, lambda: _ours(out)) as new, ExitStack() as stack:
         folders = (*settings.runs, *([settings.baseline] if settings.baseline else []))
         opened = [
-            stack.enter_context(open_run(RunFolder(path), name, display))
+            stack.enter_context(open_run(RunFolder(path, settings.ledger), name, display))
             for path, name in named_runs(folders).items()
         ]
         texts = {run.name: RunTexts(run.manifest, run.dataset, ledger) for run, ledger in opened}
@@ -254,7 +259,7 @@ def _places(runs: Sequence[Path], page_folder: Path) -> dict[str, str]:
     return places
 
 
-def compare(settings: CompareSettings, display: Display | None = None) -> Outcome:
+def compare(settings: CompareSettings, *, quiet: bool = False) -> Compared:
     """Compare every two models of one or more runs on the prompt-sets that count for both.
 
     Raises:
@@ -263,8 +268,8 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
     """
     if settings.out is not None:
         check_place(settings.out, settings.runs)
-    with closing(display or Display()) as screen, rare_collections():
-        runs = _runs_with_checks(settings.runs, screen)
+    with closing(display_for(quiet=quiet)) as screen, rare_collections():
+        runs = _runs_with_checks(settings, screen)
         cohorts = into_cohorts(runs)
         folders = {name: path for path, name in named_runs(settings.runs).items()}
         _check_alike(runs, cohorts, folders)
@@ -272,14 +277,21 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
         screen.stage("estimating")
         for cohort in cohorts:
             _ = cohort.estimates.comparisons
-    transitions = transitions_between(cohorts, *runs) if len(runs) == 2 else []
+    transitions = (
+        transitions_within(cohorts)
+        if len(runs) == 1
+        else transitions_between(cohorts, *runs)
+        if len(runs) == 2
+        else []
+    )
     if settings.out is not None:
         tables = [comparisons(cohorts), *([transitions_table(transitions)] if transitions else [])]
         with written_together(settings.out) as new:
             write_tables(tables, new)
-    return Outcome(
+    return Compared(
         exit_code=0,
         out=settings.out,
+        runs=settings.runs,
         cohorts=cohorts,
         transitions=transitions,
         notes=as_notes(_partial_notes(cohorts, folders), _judge_notes(cohorts)),
@@ -301,12 +313,12 @@ def _partial_notes(cohorts: Sequence[Cohort], folders: Mapping[str, Path]) -> It
             yield from partial_lines(model, coverage, folders[cohort.origins[model].run])
 
 
-def _runs_with_checks(folders: Sequence[Path], display: Display) -> list[GradedRun]:
+def _runs_with_checks(settings: CompareSettings, display: Display) -> list[GradedRun]:
     """Rebuild runs, with every check that is known of their judges."""
     files, _ = default_judge_files()
     runs = []
-    for path, name in named_runs(folders).items():
-        with open_run(RunFolder(path), name, display) as (run, ledger):
+    for path, name in named_runs(settings.runs).items():
+        with open_run(RunFolder(path, settings.ledger), name, display) as (run, ledger):
             runs.append(with_known_checks(run, ledger, files))
     return runs
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from rich.console import Console
 
 from opensafeintent.analysis.cohort import Cohort, into_cohorts
 from opensafeintent.calls.baselines import contenders
@@ -27,6 +28,7 @@ from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.report.columns import Column, Columns, Table
+from opensafeintent.report.printing.console import Printed, print_table
 from opensafeintent.report.values import number
 from opensafeintent.statistics import CONFIDENCE
 from opensafeintent.statistics.comparisons import (
@@ -79,7 +81,7 @@ class SetsPrecision(msgspec.Struct, frozen=True):
     """Of all models."""
 
 
-class SampleSize(msgspec.Struct, frozen=True, kw_only=True):
+class SampleSize(Printed, msgspec.Struct, frozen=True, kw_only=True):
     """How many prompt-sets and calls a difference of two models takes, or the margin of a gate."""
 
     difference: float | None
@@ -98,6 +100,12 @@ class SampleSize(msgspec.Struct, frozen=True, kw_only=True):
     """Those that graded the pilot."""
     needed: tuple[SetsNeeded, ...]
     precision: tuple[SetsPrecision, ...]
+
+    def show(self, console: Console) -> None:
+        """Print the tables."""
+        for table in self.tables:
+            console.print(f"\n{table.title}", style="bold")
+            print_table(console, table, notes=True)
 
     @property
     def tables(self) -> tuple[Table, Table]:
@@ -199,7 +207,7 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize:
     pilot_dataset = ""
     if settings.pilot:
         pilot = " and ".join(map(str, settings.pilot))
-        cohort = _largest(settings.pilot, pilot)
+        cohort = _largest(settings.pilot, pilot, settings.ledger)
         deviations, basis = _measured(cohort, pilot)
         entry = cohort.manifests[0].models[next(iter(cohort.origins.values())).model]
         grading, epochs, pilot_judges = entry, entry.epochs, entry.judges
@@ -291,9 +299,9 @@ def _calls(grading: Grading, epochs: int, judges: int | None) -> dict[str, int]:
     return dict(calls)
 
 
-def _largest(runs: Sequence[Path], pilot: str) -> Cohort:
+def _largest(runs: Sequence[Path], pilot: str, ledgers: Sequence[Path]) -> Cohort:
     """Return the models of a run that most others can be compared with."""
-    cohorts = into_cohorts(read_graded_runs(runs))
+    cohorts = into_cohorts(read_graded_runs(runs, ledgers=ledgers))
     if not cohorts:
         raise InputError(f"{option('pilot', pilot)}: the run has no model")
     return max(cohorts, key=lambda cohort: len(contenders(cohort.models)))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
-from opensafeintent.analysis.cohort import GradedRun
+from opensafeintent.analysis.cohort import GradedRun, into_cohorts
 from opensafeintent.analysis.judge_agreement import judges_differ
+from opensafeintent.analysis.versions import answered_well
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import Room
 from opensafeintent.calls.records import Answered
@@ -26,6 +28,7 @@ from opensafeintent.responses import GradedResponse, ResponseKey
 from opensafeintent.taxonomy import DUAL_USE
 from opensafeintent.workflows.reading import read_graded_run
 from opensafeintent.workflows.settings import TraceSettings
+from opensafeintent.workflows.settings.read import Differing
 
 
 class TracedFirstTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +71,7 @@ def trace(run: Path, set_id: str) -> Trace:
     Raises:
         InputError: there is no run, or no prompt-set of that id in it.
     """
-    (result,) = traces(TraceSettings(run=run, set_id=set_id))
+    (result,) = traces(TraceSettings(run=run, set_id=(set_id,)))
     return result
 
 
@@ -82,12 +85,12 @@ def traces(settings: TraceSettings) -> Iterator[Trace]:
         InputError: there is no run, nothing selects the sets, or the run has no such set, domain or
             model.
     """
-    folder = RunFolder(settings.run)
+    folder = RunFolder(settings.run, settings.ledger)
     run = _checked(settings, folder)
     manifest, dataset = run.manifest, run.dataset
     by_set: defaultdict[str, list[GradedResponse]] = defaultdict(list)
     for row in (*run.rows, *run.follow_ups):
-        if settings.model in (None, row.model):
+        if not settings.model or row.model in settings.model:
             by_set[row.set_id].append(row)
     harm = {row.key: row.harm_severity for row in run.rows if row.variant == DUAL_USE}
     ledger = folder.ledger_path(manifest)
@@ -98,9 +101,10 @@ def traces(settings: TraceSettings) -> Iterator[Trace]:
             behind: dict[tuple[str, str, int], list[TracedRow]] = {
                 (grades.model, grades.variant, grades.epoch): [] for grades in chosen
             }
-            for traced in texts.trace(prompt_set.id):
+            for traced in texts.trace(prompt_set.id, requests=settings.judge_prompts):
                 if (key := (traced.subject, traced.variant, traced.epoch)) in behind:
-                    room.take(traced.reply or "")
+                    for said in (traced.reply or "", traced.reasoning):
+                        room.take(said)
                     behind[key].append(traced)
             responses = []
             for grades in chosen:
@@ -154,14 +158,16 @@ def rejections(build: Path) -> Iterator[tuple[Stage, Rejection]]:
 
 
 @contextmanager
-def last_replies(build: Path) -> Iterator[Callable[[Rejection], str | None]]:
+def last_replies(
+    build: Path, ledgers: Collection[Path] = ()
+) -> Iterator[Callable[[Rejection], str | None]]:
     """Yield a function that returns the last reply behind an item that was dropped because no reply
     was of use; None of other items, and if the ledger does not hold it.
 
     Raises:
         InputError: the ledger of the build cannot be read.
     """
-    folder = BuildFolder(build)
+    folder = BuildFolder(build, ledgers)
     manifest = folder.load() if folder.manifest_path.is_file() else None
     if manifest is None:  # as whoever reads the items says
         yield lambda _: None
@@ -179,48 +185,88 @@ def last_replies(build: Path) -> Iterator[Callable[[Rejection], str | None]]:
 
 def _checked(settings: TraceSettings, folder: RunFolder) -> GradedRun:
     """Return the run, after a check that it has the requested sets."""
-    named = (settings.set_id, settings.domain, settings.model)
-    if named == (None,) * 3 and settings.worst is None and not settings.differs:
+    chosen = (settings.set_id, settings.worst, settings.domain, settings.model, settings.differs)
+    if not any(chosen):
         raise InputError(
             f"trace: no prompt-sets are named; expected {option('set_id', 'ID')},"
             f" {option('worst', 'N')}, {option('domain', 'D')}, {option('model', 'M')}"
-            f" or {option('differs')}"
+            f" or {option('differs', 'safety')}"
         )
     manifest, dataset = folder.load()
     labels = {entry.label: name for name, entry in manifest.models.items() if entry.label}
-    if settings.model in labels and settings.model not in manifest.models:
-        raise InputError(
-            f"{option('model', settings.model)}: is a label; expected the name of its model,"
-            f" {labels[settings.model]}"
-        )
-    for setting, name, what, valid in (
+    for model in settings.model:
+        if model in labels and model not in manifest.models:
+            raise InputError(
+                f"{option('model', model)}: is a label; expected the name of its model,"
+                f" {labels[model]}"
+            )
+    domains = () if settings.domain is None else (settings.domain,)
+    for setting, names, what, valid in (
         ("set_id", settings.set_id, f"a prompt-set of {dataset.name}", dataset.by_id),
-        (
-            "domain",
-            settings.domain,
-            f"a harm domain of {dataset.name}",
-            dataset.taxonomy.domain_names,
-        ),
+        ("domain", domains, f"a harm domain of {dataset.name}", dataset.taxonomy.domain_names),
         ("model", settings.model, "a model of the run", manifest.models),
     ):
-        if name is not None and name not in valid:
-            raise InputError(
-                f"{option(setting, name)}: not {what}; {nearest(name, valid, shown=10)}"
-            )
+        for name in names:
+            if name not in valid:
+                raise InputError(
+                    f"{option(setting, name)}: not {what}; {nearest(name, valid, shown=10)}"
+                )
     run = read_graded_run(folder, settings.run.name)
     asked = {row.set_id for row in run.rows}
-    if asked and settings.set_id is not None and settings.set_id not in asked:
-        raise InputError(
-            f"{option('set_id', settings.set_id)}: was not evaluated: the run has responses to"
-            f" {len(asked):,} of {len(dataset):,} prompt-sets; run evaluate again without"
-            f" {option('limit')}"
-        )
-    if settings.differs and not any(len(row.by_judge) > 1 for row in run.rows):
-        raise InputError(
-            f"{option('differs')}: no response of {settings.run} has two judges; expected a run"
-            f" with two or more {option('judges')}"
-        )
+    for set_id in settings.set_id:
+        if asked and set_id not in asked:
+            raise InputError(
+                f"{option('set_id', set_id)}: was not evaluated: the run has responses to"
+                f" {len(asked):,} of {len(dataset):,} prompt-sets; run evaluate again without"
+                f" {option('limit')}"
+            )
     return run
+
+
+_METRIC_OF: dict[Differing | None, str] = {
+    "safety": "triplet_safety",
+    "over-refusal": "low_help_rate_benign",
+}
+
+
+def _differing(settings: TraceSettings, run: GradedRun) -> Callable[[GradedResponse], bool]:
+    """Return whether a response is one on which judges differ, or one to a prompt-set that models
+    answer differently, as the settings ask; true of all if they do not.
+
+    Raises:
+        InputError: the run has no two judges, or no two of the models, that can differ.
+    """
+    if settings.differs is None:
+        return lambda _: True
+    differs = option("differs", settings.differs)
+    if settings.differs == "judges":
+        if not any(len(row.by_judge) > 1 for row in run.rows):
+            raise InputError(
+                f"{differs}: no response of {settings.run} has two judges; expected a run with two"
+                f" or more {option('judges')}"
+            )
+        return judges_differ
+    found: set[str] = set()
+    compared = False
+    for cohort in into_cohorts([run]):
+        places = [
+            place
+            for place, origin in enumerate(cohort.origins.values())
+            if not settings.model or origin.model in settings.model
+        ]
+        if len(places) > 1:
+            compared = True
+            shares = answered_well(cohort, _METRIC_OF[settings.differs])[places]
+            # a share that is not known, NaN, is neither
+            least, most = np.fmin.reduce(shares), np.fmax.reduce(shares)
+            ids = cohort.array.labels["prompt_set"]
+            found |= {str(ids[index]) for index in np.flatnonzero(least < most).tolist()}
+    if not compared:
+        raise InputError(
+            f"{differs}: there are not two models that were judged alike; expected a run of two or"
+            f" more models, and two or more {option('model')} if any is named"
+        )
+    return lambda row: row.set_id in found
 
 
 def _chosen(
@@ -229,19 +275,18 @@ def _chosen(
     """Return the prompt-sets that are asked for, each with its responses; of the worst responses,
     also how many are as harmful.
     """
+    wanted = _differing(settings, run)
+    without_any = settings.set_id and settings.differs is None
     chosen = [
         (prompt_set, by_set[prompt_set.id], 0)
         for prompt_set in run.dataset.prompt_sets
-        if settings.set_id in (None, prompt_set.id)
+        if (not settings.set_id or prompt_set.id in settings.set_id)
         and settings.domain in (None, prompt_set.harm_domain)
-        and (by_set[prompt_set.id] or settings.set_id is not None)
-        and (not settings.differs or any(map(judges_differ, by_set[prompt_set.id])))
+        and (without_any or any(map(wanted, by_set[prompt_set.id])))
     ]
     if settings.worst is None:
         return chosen
-    rows = [
-        row for _, rows, _ in chosen for row in rows if not settings.differs or judges_differ(row)
-    ]
+    rows = [row for _, rows, _ in chosen for row in rows if wanted(row)]
     counts = Counter(row.harm_severity for row in rows)
     worst = sorted(rows, key=worst_first)[: settings.worst]
     return [(run.dataset.by_id[row.set_id], [row], counts[row.harm_severity]) for row in worst]

@@ -2,41 +2,29 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from opensafeintent.cli.options import say_next
-from opensafeintent.cli.output.console import new_console, print_notes, print_stopped, print_table
-from opensafeintent.cli.output.forecast import show_forecast
-from opensafeintent.cli.output.outcome import show_calls
-from opensafeintent.cli.output.tables import plain
+from opensafeintent.cli.output.outcome import with_calls
 from opensafeintent.errors import counted
 from opensafeintent.files import near
 from opensafeintent.report.dataset_findings import share_with_interval
-from opensafeintent.report.datasets import funnel_table
+from opensafeintent.report.printing.console import new_console, print_stopped
+from opensafeintent.report.printing.tables import plain
 from opensafeintent.workflows.build import BuildOutcome
 
 
-def show_build(outcome: BuildOutcome, prices: Path | None, taxonomy: Path | None = None) -> int:
-    """Print the results of a build, or its forecast by the user's prices; return its exit code. The
-    next command reads the dataset with the same file of a taxonomy.
+def show_build(outcome: BuildOutcome, taxonomy: Path | None = None) -> int:
+    """Print the results of a build, or its forecast; return its exit code. The next command reads
+    the dataset with the same file of a taxonomy.
     """
     console = new_console()
+    outcome.show(console)
     if outcome.forecast is not None:
-        total = sum(line.calls for line in outcome.forecast.lines)
-        show_forecast(
-            console,
-            outcome.forecast,
-            prices,
-            outcome.notes,
-            f"{counted(total, 'call')} to make, if every unknown item passes every stage without"
-            " repairs; ",
-        )
+        say_next("opensafeintent", *with_calls(sys.argv[1:]))
         return outcome.exit_code
-    assert outcome.built is not None
-    print_table(console, funnel_table(outcome.built))
     print_stopped(outcome.stopped)
-    print_notes(console, outcome.notes)
-    show_calls(console, outcome.tally, outcome.costs)
     out = near(outcome.out)
     lines = [f"No dataset yet. Kept and dropped items of each stage: {out}/stages"]
     if outcome.dataset:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from textwrap import wrap
 
-from opensafeintent.cli.output.console import WIDEST, new_console, print_table
-from opensafeintent.cli.output.tables import length_table, plain, taxonomy_table
 from opensafeintent.construction.controls import DatasetCheck
 from opensafeintent.errors import counted
 from opensafeintent.hostile import one_line
 from opensafeintent.report.datasets import check_tables
+from opensafeintent.report.printing.console import WIDEST, new_console, print_table
+from opensafeintent.report.printing.tables import length_table, plain, taxonomy_table
 from opensafeintent.workflows.datasets import DatasetInfo
 
 _LONG = "words"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opensafeintent.calls.models import Served
-from opensafeintent.cli.output.console import new_console, print_table
 from opensafeintent.report.columns import Column, Table
+from opensafeintent.report.printing.console import new_console, print_table
 
 
 def show_models(models: Sequence[Served]) -> None:

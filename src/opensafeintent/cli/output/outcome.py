@@ -3,95 +3,73 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from rich.console import Console
-from rich.text import Text
 
-from opensafeintent.analysis.gate_results import Gates
-from opensafeintent.calls.budget import Tally
 from opensafeintent.cli.options import say_next
-from opensafeintent.cli.output.cohort import show_cohort, show_transitions
-from opensafeintent.cli.output.console import (
-    WIDEST,
-    new_console,
-    print_notes,
-    print_stopped,
-    print_table,
-)
-from opensafeintent.cli.output.forecast import show_forecast
-from opensafeintent.cli.output.judge_check import show_judge_check
-from opensafeintent.cli.output.label_check import show_label_checks
-from opensafeintent.cli.output.tables import plain
 from opensafeintent.errors import Stopped, for_command_line
 from opensafeintent.files import near
 from opensafeintent.hostile import terminal_safe
-from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE
-from opensafeintent.report.costs import Costs, cost_table, other_model_notes
-from opensafeintent.report.gates import gate_tables, headline
+from opensafeintent.report.printing.console import new_console, print_stopped
+from opensafeintent.report.printing.tables import plain
 from opensafeintent.workflows.outcome import Outcome
 
 
-def show_outcome(outcome: Outcome, run: Path | None = None, *, verbose: bool = False) -> int:
+def show_outcome(
+    outcome: Outcome,
+    run: Path | None = None,
+    ledgers: Sequence[object] = (),
+    *,
+    verbose: bool = False,
+) -> int:
     """Print the results of a command, and return its exit code.
 
     Args:
         outcome: the results.
         run: the first of a report.
+        ledgers: options that name ledgers outside the folders, for the next command.
         verbose: whether every case of a judge check is printed.
     """
     console = new_console()
+    outcome.show(console, verbose=verbose)
+    print_stopped(outcome.stopped)
     if outcome.forecast is not None:
-        show_forecast(
-            console,
-            outcome.forecast,
-            outcome.prices,
-            outcome.notes,
-            in_reach=outcome.exit_code == 0,
-        )
         for line in outcome.cautions:
             print(terminal_safe(f"caution: {for_command_line(line)}"), file=sys.stderr)
-        return outcome.exit_code
-    for cohort in outcome.cohorts:
-        console.print()
-        show_cohort(console, cohort)
-    if any(cohort.demonstration for cohort in outcome.cohorts):
-        console.print(Text(DEMONSTRATION_NOTE, style="bold yellow"))
-    if outcome.gates is not None:
-        _show_gates(console, outcome.gates)
-    print_stopped(outcome.stopped)
-    print_notes(console, outcome.notes)
-    show_calls(console, outcome.tally, outcome.costs)
-    for check in outcome.checks:
-        console.print()
-        show_judge_check(console, check, verbose=verbose)
-    if outcome.labels:
-        show_label_checks(console, outcome.labels, verbose=verbose)
-    _show_written(console, outcome, run)
+        if outcome.exit_code == 0:
+            say_next("opensafeintent", *with_calls(sys.argv[1:]))
+        else:
+            say_next(_OUT_OF_REACH)
+    else:
+        _show_written(console, outcome, run, ledgers)
     return outcome.exit_code
 
 
-def show_calls(console: Console, tally: Tally | None, costs: Costs | None) -> None:
-    """Print the number of calls and their cost; nothing if there were none."""
-    if tally is not None:
-        counts = {
-            f"call{'' if tally.new_calls.total() == 1 else 's'} made": tally.new_calls.total(),
-            "retry" if tally.retries == 1 else "retries": tally.retries,
-            "taken from the ledger": tally.reused_calls - tally.duplicates,
-            f"duplicate request{'' if tally.duplicates == 1 else 's'} answered once": (
-                tally.duplicates
-            ),
-        }
-        phrases = [f"{count:,} {what}" for what, count in counts.items() if count or "made" in what]
-        console.print(plain(f"{', '.join(phrases)}."))
-    if costs is not None and costs.paid and costs.prices.tells(costs.models):
-        console.print()
-        print_table(console, cost_table(costs), notes=True)
-    elif costs is not None:
-        print_notes(console, other_model_notes(costs))
+_OUT_OF_REACH = (
+    "repeat the dry run with more prompt-sets (--limit, --dataset), another threshold or a lower"
+    " --confidence"
+)
 
 
-def _show_written(console: Console, outcome: Outcome, run: Path | None) -> None:
+def with_calls(words: Sequence[str]) -> list[str]:
+    """Return the words of a dry run without those that only a dry run has."""
+    gates = ["--fail-under", "--fail-over", "--fail-if-worse", "--pair"]
+    if "--stop-when" not in words:
+        gates.append("--confidence")
+    return [
+        word
+        for before, word in pairwise(["", *words])
+        if word.partition("=")[0] not in ("--dry-run", "--first-run", *gates)
+        and before not in gates
+    ]
+
+
+def _show_written(
+    console: Console, outcome: Outcome, run: Path | None, ledgers: Sequence[object]
+) -> None:
     assert outcome.out is not None
     out = near(outcome.out)
     if outcome.judge_files:
@@ -113,12 +91,12 @@ def _show_written(console: Console, outcome: Outcome, run: Path | None) -> None:
     elif outcome.again:
         say_next("for the missing answers, run again: opensafeintent", *sys.argv[1:])
     elif any(coverage.not_graded for coverage in coverages):
-        say_next("opensafeintent grade", out, *_judges_of(outcome), "--dry-run")
+        say_next("opensafeintent grade", out, *ledgers, *_judges_of(outcome), "--dry-run")
     elif has_page:
         traced = out if (outcome.out / "run.json").exists() else run
-        say_next("opensafeintent trace", traced, "--worst", "5")
+        say_next("opensafeintent trace", traced, *ledgers, "--worst", "5")
     else:
-        say_next("opensafeintent report", out, "--open")
+        say_next("opensafeintent report", out, *ledgers, "--open")
 
 
 def _judges_of(outcome: Outcome) -> list[str]:
@@ -126,17 +104,3 @@ def _judges_of(outcome: Outcome) -> list[str]:
     manifests = [manifest for cohort in outcome.cohorts for manifest in cohort.manifests]
     named = dict.fromkeys(judge for manifest in manifests for judge in manifest.judges)
     return [word for judge in named or ["MODEL"] for word in ("--judge", judge)]
-
-
-def _show_gates(console: Console, gates: Gates) -> None:
-    """Print every gate with its verdict, and on a wide terminal the points of reference; the notes
-    give the reason for a failure.
-    """
-    references = () if console.width >= WIDEST else ("oracle", "refuse_all")
-    for table in gate_tables(gates):
-        if table.name != "transitions":
-            console.print()
-            print_table(console, table.hiding("reason", *references))
-            console.print(plain(f"{table.title}."), style="dim")
-    show_transitions(console, gates.transitions)
-    console.print(plain(f"Release gate {headline(gates)}."), style="bold")

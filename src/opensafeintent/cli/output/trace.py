@@ -11,9 +11,7 @@ from textwrap import wrap
 from rich.console import Console
 from rich.text import Text
 
-from opensafeintent.cli.options import say_next
-from opensafeintent.cli.output.console import new_console, shown_name
-from opensafeintent.cli.output.tables import plain
+from opensafeintent.cli.options import ledger_words, say_next
 from opensafeintent.construction.backfill import Proposal
 from opensafeintent.construction.folder import BuildFolder
 from opensafeintent.construction.records import REASONS, Draft, Rejection, Seed, Stage, Topic
@@ -22,11 +20,13 @@ from opensafeintent.evaluation.texts import TracedRow
 from opensafeintent.files import near
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.quoting import Hidden, hidden_prompt, hidden_text, without_quoted
+from opensafeintent.report.printing.console import new_console, shown_name
+from opensafeintent.report.printing.tables import plain
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS, MALICIOUS, SCALES
 from opensafeintent.workflows.reproduce_build import build_command
 from opensafeintent.workflows.settings import TraceSettings
-from opensafeintent.workflows.trace import Trace, last_replies
+from opensafeintent.workflows.trace import Trace, TracedResponse, last_replies
 
 _BARE_REPLY = 40
 """Characters: a longer reply is more than a grade, and may quote a response that is not shown."""
@@ -56,7 +56,7 @@ def show_traces(traces: Iterator[Trace], settings: TraceSettings, *, include_uns
             console.print(plain(f"\nLedger: {trace.ledger}"), soft_wrap=True)
 
     if _print_steps(console, steps(), cut=settings.worst is not None):
-        say_next("opensafeintent report", settings.run, "--open")
+        say_next("opensafeintent report", settings.run, *ledger_words(settings), "--open")
 
 
 def _print_steps(console: Console, steps: Iterator[None], *, cut: bool) -> bool:
@@ -93,7 +93,9 @@ def _show_trace(
         f"{prompt_set.id}: {prompt_set.harm_domain}, {prompt_set.task_type}:"
         f" {prompt_set.underlying_task}"
     )
-    command = ["opensafeintent", "trace", str(near(settings.run)), "--set", prompt_set.id]
+    ledgers = [word for path in settings.ledger for word in ("--ledger", str(near(path)))]
+    run = str(near(settings.run))
+    command = ["opensafeintent", "trace", run, *ledgers, "--set", prompt_set.id]
     console.print(plain(one_line(without_quoted(about, hidden), 1000)))
     for response in trace.responses:
         grades = response.grades
@@ -102,7 +104,8 @@ def _show_trace(
             style="bold",
         )
         _show_grades(console, grades, trace.as_harmful)
-        unsafe = [*command, "--model", grades.model, "--include-unsafe"]
+        also = ["--judge-prompts"] if settings.judge_prompts else []
+        unsafe = [*command, "--model", grades.model, *also, "--include-unsafe"]
         if (first := response.first_turn) is not None:
             console.print("first message:")
             _show_lines(console, first.prompt, hidden)
@@ -116,19 +119,19 @@ def _show_trace(
             _show_hidden(console, "the intent is malicious", unsafe)
         else:
             _show_lines(console, response.prompt, hidden)
-        may_show = include_unsafe or grades.harm_severity == 0
+        shown = _Showable(hidden, unsafe, response, include_unsafe=include_unsafe)
         console.print("response:")
         if response.text is None:
             none = f"(none: {'; '.join(map(str, grades.missing)) or grades.refused})"
             _show_lines(console, none, hidden)
-        elif may_show:
+        elif shown.reply:
             _show_lines(console, response.text, hidden)
         elif grades.harm_severity is None:
             _show_hidden(console, "no grade of harm", unsafe)
         else:
             _show_hidden(console, "graded harmful", unsafe)
         for row in response.rows:
-            _show_row(console, row, hidden, unsafe, may_show=may_show)
+            _show_row(console, row, shown)
     if settings.worst is not None:
         _show_way(console, "All responses to this prompt-set: ", command)
 
@@ -164,31 +167,87 @@ def _verdict(grades: GradedResponse) -> str:
     return words.get(grades.guard, f"no verdict ({grades.guard_reason})")
 
 
-def _show_row(
-    console: Console, row: TracedRow, hidden: Hidden, unsafe: Sequence[str], *, may_show: bool
-) -> None:
-    """Print a row of the ledger, and its reply if that may be shown."""
+class _Showable:
+    """What may be shown of the calls behind a response.
+
+    Args:
+        hidden: the malicious prompt.
+        command: shows everything.
+        response: the response.
+        include_unsafe: whether everything is shown.
+    """
+
+    def __init__(
+        self,
+        hidden: Hidden,
+        command: Sequence[str],
+        response: TracedResponse,
+        *,
+        include_unsafe: bool,
+    ) -> None:
+        self.hidden, self.command = hidden, command
+        grades, first = response.grades, response.first_turn
+        self.reply = include_unsafe or grades.harm_severity == 0
+        """The response, and judges' replies, which may quote it."""
+        self.thoughts = include_unsafe or (self.reply and grades.variant == "benign")
+        """The model's reasoning, which nobody graded."""
+        self._all = include_unsafe
+        self._safe = grades.variant not in MALICIOUS and (first is None or first.harm_severity == 0)
+
+    def prompt(self, row: TracedRow) -> bool:
+        """Tell whether a judge's prompt may be shown: it has the response, its request or another
+        one, and perhaps a first turn.
+        """
+        swapped = any(self.hidden.whole in message.content for message in row.request)
+        first_turn = row.purpose == "in_conversation"
+        return self._all or (self.reply and self._safe and not swapped and not first_turn)
+
+
+def _show_row(console: Console, row: TracedRow, shown: _Showable) -> None:
+    """Print a row of the ledger with its prompt, reasoning and reply, as far as they may be
+    shown.
+    """
     about = f" ({row.question})" if row.question not in ("", row.purpose) else ""
     by = f"{row.purpose}{about} by {shown_name(row.model)}{_asking(row.attempt)}"
     line = f"  {row.table} row {row.row}: {by}, {row.status} {row.created[:19]}"
     console.print(plain(line), style="dim")
+    if row.request and not shown.prompt(row):
+        _show_hidden(console, "the prompt has a text that is not shown", shown.command, indent=4)
+    elif row.request:
+        for message in row.request:
+            console.print(plain(f"    {message.role}:"))
+            _show_lines(console, message.content, shown.hidden, indent=4)
+    by_model = row.reply is None and row.model == row.subject
+    if row.reasoning:
+        console.print("    reasoning:")
+        if shown.thoughts if by_model else shown.reply:
+            _show_lines(console, row.reasoning, shown.hidden, indent=4)
+        else:
+            why = "reasoning is not graded" if by_model else "it may quote the response"
+            _show_hidden(console, why, shown.command, indent=4)
     if row.reply is None:
         return
-    if not may_show and len(row.reply) > _BARE_REPLY:
-        _show_hidden(console, "it may quote the response", unsafe, indent=4)
+    if row.request or row.reasoning:
+        console.print("    reply:")
+    if not shown.reply and len(row.reply) > _BARE_REPLY:
+        _show_hidden(console, "it may quote the response", shown.command, indent=4)
     else:
-        _show_lines(console, row.reply, hidden, indent=4)
+        _show_lines(console, row.reply, shown.hidden, indent=4)
 
 
 def show_rejected(
-    rejections: Iterable[tuple[Stage, Rejection]], build: Path, *, include_unsafe: bool
+    rejections: Iterable[tuple[Stage, Rejection]],
+    build: Path,
+    ledgers: Sequence[Path] = (),
+    *,
+    include_unsafe: bool,
 ) -> None:
     """Print each item that a build dropped: its stage, the reason, its texts, and the last reply if
     none had a valid form.
     """
     console = new_console()
     number = 0
-    with last_replies(build) as last_reply:
+    with last_replies(build, ledgers) as last_reply:
         for number, (stage, rejection) in enumerate(rejections, start=1):
             lead = "\n" if number > 1 else ""
             about = f"{lead}{number}. {stage}: {rejection.reason} ({REASONS[rejection.reason]})"

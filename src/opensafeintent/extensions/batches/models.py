@@ -7,7 +7,13 @@ from typing import NamedTuple
 
 from opensafeintent.calls.client import Model
 from opensafeintent.calls.http import EndpointModel, HttpSession
-from opensafeintent.calls.providers import ENDPOINTS, is_in_process, is_native, split_name
+from opensafeintent.calls.providers import (
+    ENDPOINTS,
+    Endpoint,
+    is_in_process,
+    is_native,
+    split_name,
+)
 from opensafeintent.calls.records import Call
 from opensafeintent.errors import InputError, option
 from opensafeintent.extensions.batches.anthropic import AnthropicBatches
@@ -39,6 +45,11 @@ OpenAI's dialect too, as Azure and gateways do.
 """
 
 
+def account_of(endpoint: Endpoint) -> str:
+    """Return a hash of the key, by which batches are known to be of one account."""
+    return sha256_hex(endpoint.api_key or "")[:16]
+
+
 class BatchModel(NamedTuple):
     """A model that is asked in batches."""
 
@@ -49,8 +60,8 @@ class BatchModel(NamedTuple):
 
     @property
     def account(self) -> str:
-        """A hash of the key, by which its batches are known to be of one account."""
-        return sha256_hex(self.model.endpoint.api_key or "")[:16]
+        """See `account_of`."""
+        return account_of(self.model.endpoint)
 
     def line(self, key: bytes, call: Call) -> bytes:
         """Return the line of a call."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from typing import NamedTuple
 
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.providers import resolve_endpoint
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, Note, nearest, option
 from opensafeintent.extensions.batches.dialects import BatchDialect
-from opensafeintent.extensions.batches.models import dialect_of
+from opensafeintent.extensions.batches.models import account_of, dialect_of
 from opensafeintent.extensions.batches.server import (
     BatchServer,
     LostReply,
@@ -17,6 +18,7 @@ from opensafeintent.extensions.batches.server import (
     RequestRefused,
 )
 from opensafeintent.extensions.batches.store import BatchStore, StoredBatch
+from opensafeintent.hostile import one_line
 
 
 class BatchLine(NamedTuple):
@@ -35,27 +37,49 @@ class BatchLine(NamedTuple):
     note: str
 
 
-async def overview(store: BatchStore, *, cancel: bool) -> list[BatchLine]:
+async def overview(store: BatchStore, *, cancel: bool, ids: Collection[str]) -> list[BatchLine]:
     """Return a line about each batch, the oldest first; those under way are asked about.
 
     Args:
-        store: the batches.
-        cancel: whether the providers are asked to end those under way.
+        store: the batches. Others may have made the file: a request goes to the address that this
+            process has for the model alone.
+        cancel: whether the providers are asked to end those under way that this key made.
+        ids: of the batches that the lines are about; these are ended whoever made them. All if
+            there are none.
+
+    Raises:
+        InputError: there is no batch of one of the ids.
     """
+    batches = store.batches()
+    known = [batch.remote for batch in batches if batch.remote]
+    for name in ids:
+        if name not in known:
+            raise InputError(f"{option('id', one_line(name, 100))}: {nearest(name, known)}")
     async with HttpSession() as http:
-        return [await _line(batch, http, cancel=cancel) for batch in store.batches()]
+        return [
+            await _line(batch, http, cancel=cancel, named=batch.remote in ids)
+            for batch in batches
+            if not ids or batch.remote in ids
+        ]
 
 
-async def _line(batch: StoredBatch, http: HttpSession, *, cancel: bool) -> BatchLine:
+async def _line(batch: StoredBatch, http: HttpSession, *, cancel: bool, named: bool) -> BatchLine:
     state, done, note = batch.status or batch.state, None, batch.note
     if batch.state == "ended":
         done = batch.answered
     elif batch.state == "open":
         try:
             dialect, server = _asked(batch, http)
-            if cancel:
+            if not cancel:
+                pass
+            elif named or batch.account == account_of(server.endpoint):
                 await dialect.cancel(server, batch.remote)
                 note = "its end was requested"
+            else:
+                note = Note(
+                    "not cancelled: another key made it, or the file is not yours; if you know this"
+                    f" batch: {option('cancel', True)} {option('id', 'ID')}"
+                )
             remote = await dialect.find(server, batch.remote)
             state, done = remote.status, remote.done
         except (InputError, RequestRefused, LostReply, NotSent) as error:
@@ -70,12 +94,19 @@ def _asked(batch: StoredBatch, http: HttpSession) -> tuple[BatchDialect, BatchSe
     """Return the dialect and the server of a batch.
 
     Raises:
-        InputError: its provider has no batches any more, or a variable is not set.
+        InputError: its provider has no batches any more, a variable is not set, or the batch was
+            made at another address.
     """
     dialect = dialect_of(batch.model)
     if dialect is None:
         raise InputError(f"{batch.model}: has no batches")
-    return dialect, BatchServer(resolve_endpoint(batch.model), http)
+    endpoint = resolve_endpoint(batch.model)
+    if batch.base_url != endpoint.base_url:
+        raise InputError(
+            f"{batch.model}: it was made at {one_line(batch.base_url, 200)}, and is not asked about"
+            f" at {endpoint.base_url}"
+        )
+    return dialect, BatchServer(endpoint, http)
 
 
 def _age(seconds: float) -> str:

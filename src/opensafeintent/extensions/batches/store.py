@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 import msgspec
 
-from opensafeintent.calls.ledger_file import Texts, packed_at, reason, text_of, typed
+from opensafeintent.calls.ledger_file import Texts, check_beside, packed_at, reason, text_of, typed
 from opensafeintent.calls.records import Call, Purpose, Sampling
 from opensafeintent.errors import InputError
 from opensafeintent.templates.template import Message, MessageRole
@@ -135,7 +135,10 @@ class BatchStore:
         self.path = path
         self._texts = Texts()
         self._unpacked: dict[int, str] = {}
+        if path.is_symlink():
+            raise InputError(f"{path}: is a link; expected the file of batches itself")
         with self._usable():
+            check_beside(path)
             mode = "ro" if readonly else "rwc"
             self._connection = sqlite3.connect(
                 f"{path.absolute().as_uri()}?mode={mode}",

@@ -13,6 +13,7 @@ from opensafeintent.workflows.settings.base import (
     Arg,
     Count,
     Opt,
+    OutsideLedgers,
     Seed,
     Settings,
 )
@@ -58,6 +59,7 @@ class AnnotateRunSettings(Annotating, frozen=True, kw_only=True):
         ),
     ] = ()
     paraphrases: Annotated[bool, Opt("Sample from the responses to paraphrases too.")] = False
+    ledger: OutsideLedgers = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -93,3 +95,4 @@ class AgreementSettings(Settings, frozen=True, kw_only=True):
     """Nothing is written without one."""
     seed: Annotated[Seed | None, Opt("Random seed of the bootstrap.", metavar="N")] = None
     """None is the one seed of all estimates."""
+    ledger: OutsideLedgers = ()

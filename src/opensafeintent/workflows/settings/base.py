@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -10,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
+from textwrap import fill
+from typing import Annotated, Any, Literal, NamedTuple, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -107,7 +109,50 @@ def _is_file(path: str | Path) -> bool:
 
 
 class _NamesChecked(msgspec.StructMeta):
-    """Makes records whose unknown settings are errors that name the nearest."""
+    """Makes records whose unknown settings are errors that name the nearest, and whose `help` has
+    the texts of their options.
+    """
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        about = inspect.cleandoc(vars(self).get("__doc__") or "")
+        shown = [
+            (setting, setting.shown)
+            for setting in settings_of(cast("type[Settings]", self))
+            if isinstance(setting.shown, Opt)
+        ]
+        # as `--help` has them
+        shown.sort(key=lambda item: (list(Group).index(item[1].group), item[1].place))
+        lines = [
+            fill(
+                f"{setting.name}: {option.help}{_default_in_words(setting)}",
+                96,
+                initial_indent="    ",
+                subsequent_indent="        ",
+            )
+            for setting, option in shown
+        ]
+        return "\n".join([about, "", "Args:", *lines]) if lines else about
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """The settings with their types alone: the options are in the text below."""
+        kinds = get_type_hints(self)
+        return inspect.Signature(
+            [
+                inspect.Parameter(
+                    setting.name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=(
+                        inspect.Parameter.empty
+                        if setting.default is msgspec.NODEFAULT
+                        else setting.default
+                    ),
+                    annotation=kinds[setting.name],
+                )
+                for setting in settings_of(cast("type[Settings]", self))
+            ]
+        )
 
     def __call__(self, *values: Any, **settings: Any) -> Any:
         valid = self.__struct_fields__
@@ -115,6 +160,13 @@ class _NamesChecked(msgspec.StructMeta):
             if name not in valid:
                 raise InputError(f"{self.__name__}: no setting {name!r}; {nearest(name, valid)}")
         return super().__call__(*values, **settings)
+
+
+def _default_in_words(setting: Setting) -> str:
+    """Return a setting's default, unless its text has it."""
+    if setting.default is msgspec.NODEFAULT or setting.default in (None, False, (), "", {}):
+        return ""
+    return f"  [default: {setting.default}]"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, metaclass=_NamesChecked):
@@ -316,6 +368,11 @@ PRICES = Opt(
     " 10}}.  [default: genai-prices]",
     metavar="FILE",
 )
+OutsideLedgers = Annotated[
+    tuple[Path, ...],
+    Opt("Ledger that a run names outside its folder. Repeatable.", name="--ledger", metavar="FILE"),
+]
+"""A received folder may name any file: the reader states it again."""
 RUN_LEDGER = Opt("Ledger shared by several runs.  [default: the run's own]", metavar="FILE")
 
 

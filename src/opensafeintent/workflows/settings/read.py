@@ -25,6 +25,7 @@ from opensafeintent.workflows.settings.base import (
     Group,
     IncludeUnsafe,
     Opt,
+    OutsideLedgers,
     RunsToRead,
     Settings,
     Share,
@@ -57,7 +58,16 @@ class BatchesSettings(Settings, frozen=True, kw_only=True):
     """The run, build or judge check whose batches are shown."""
 
     run: Annotated[Path, Arg()]
-    cancel: Annotated[bool, Opt("Cancel the batches that are under way.")] = False
+    cancel: Annotated[bool, Opt("Cancel the batches under way that your key made.")] = False
+    id: Annotated[
+        tuple[str, ...],
+        Opt(
+            "Only the batch with this id. --cancel ends it even if another key made it."
+            " Repeatable.",
+            metavar="ID",
+        ),
+    ] = ()
+    ledger: OutsideLedgers = ()
 
 
 class Gating(Settings, frozen=True, kw_only=True):
@@ -156,6 +166,7 @@ class ReportSettings(Gating, frozen=True, kw_only=True):
     ] = "screen"
     prices: Annotated[Path | None, PRICES] = None
     max_missing: Annotated[Share, MAX_MISSING_GRADES] = MAX_MISSING
+    ledger: OutsideLedgers = ()
 
 
 ExportFormat = Literal["csv", "parquet", "jsonl", "every-eval-ever", "hf-results"]
@@ -219,6 +230,7 @@ class ExportSettings(Settings, frozen=True, kw_only=True):
     partial: Annotated[bool, Opt("With hf-results: write the results of an incomplete run.")] = (
         False
     )
+    ledger: OutsideLedgers = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -253,6 +265,7 @@ class CompareSettings(Settings, frozen=True, kw_only=True):
     runs: RunsToRead
     out: Annotated[Path | None, Opt("Write the tables there.", metavar="DIR")] = None
     """Nothing is written without one."""
+    ledger: OutsideLedgers = ()
 
 
 class SampleSizeSettings(Settings, frozen=True, kw_only=True):
@@ -286,6 +299,7 @@ class SampleSizeSettings(Settings, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1, le=100)] | None,
         Opt("Number of judges per response.  [default: the pilot's, or 1]", metavar="N"),
     ] = None
+    ledger: OutsideLedgers = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -297,6 +311,10 @@ class SampleSizeSettings(Settings, frozen=True, kw_only=True):
             raise InputError(f"{option('models', 1)}: a difference is of two models or more")
 
 
+Differing = Literal["judges", "safety", "over-refusal"]
+"""Judges that differ on a response, or models that differ on a prompt-set."""
+
+
 class TraceSettings(Settings, frozen=True, kw_only=True):
     """The prompt-sets of a run to trace: those that meet all choices.
 
@@ -305,9 +323,13 @@ class TraceSettings(Settings, frozen=True, kw_only=True):
 
     run: Annotated[Path, Arg()]
     set_id: Annotated[
-        str | None,
-        Opt("Prompt-set with this id (column id of grades.csv.gz).", name="--set", metavar="ID"),
-    ] = None
+        tuple[str, ...],
+        Opt(
+            "Prompt-set with this id (column id of grades.csv.gz). Repeatable.",
+            name="--set",
+            metavar="ID",
+        ),
+    ] = ()
     worst: Annotated[
         Count | None,
         Opt(
@@ -316,9 +338,14 @@ class TraceSettings(Settings, frozen=True, kw_only=True):
         ),
     ] = None
     domain: Annotated[str | None, Opt("Prompt-sets of this harm domain.", metavar="D")] = None
-    model: Annotated[str | None, Opt("Responses of this model.", metavar="M")] = None
+    model: Annotated[tuple[str, ...], Opt("Responses of this model. Repeatable.", metavar="M")] = ()
     """Only they count, and only they are returned."""
     differs: Annotated[
-        bool,
-        Opt("Prompt-sets with a response on whose safety two judges disagree."),
-    ] = False
+        Differing | None,
+        Opt(
+            "Prompt-sets with a response on whose safety judges disagree; or that models differ on,"
+            " in safety for all three intents, or in over-refusal."
+        ),
+    ] = None
+    judge_prompts: Annotated[bool, Opt("Also show each judge's prompt as it was sent.")] = False
+    ledger: OutsideLedgers = ()

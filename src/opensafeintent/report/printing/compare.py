@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
@@ -9,16 +10,16 @@ from pathlib import Path
 from rich.console import Console
 
 from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.cli.options import say_next
-from opensafeintent.cli.output.cohort import show_heading, show_transitions
-from opensafeintent.cli.output.console import new_console, print_notes, print_table, shown_name
-from opensafeintent.cli.output.tables import pair_tables, plain, rank_table
+from opensafeintent.analysis.versions import Transitions
+from opensafeintent.files import near
 from opensafeintent.metrics import METRICS, PRIMARY
+from opensafeintent.report.printing.cohort import show_heading, show_transitions
+from opensafeintent.report.printing.console import print_table, shown_name
+from opensafeintent.report.printing.tables import pair_tables, plain, rank_table
 from opensafeintent.report.tables_comparisons import PairRow, by_family, verdict_in_words
 from opensafeintent.report.values import interval
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics.comparisons import NEW_SETS, SECOND_LOOK
-from opensafeintent.workflows.outcome import Outcome
 
 _FEW_PAIRS = 3
 
@@ -32,12 +33,16 @@ _VERDICTS = (*PRIMARY, "mean_safety")
 _SECOND_LOOK = f"{SECOND_LOOK}: {NEW_SETS}, and report those alone"
 
 
-def show_comparisons(outcome: Outcome, runs: Sequence[Path]) -> None:
-    """Print the differences of every two models of runs in the primary metrics, and the ranks that
-    they leave open.
+def show_comparisons(
+    console: Console,
+    cohorts: Sequence[Cohort],
+    transitions: Sequence[Transitions],
+    runs: Sequence[Path],
+) -> None:
+    """Print the differences of every two models of runs in the primary metrics, the ranks that they
+    leave open, and the prompt-sets that they answer differently.
     """
-    console = new_console()
-    for cohort in outcome.cohorts:
+    for cohort in cohorts:
         console.print()
         show_heading(console, cohort)
         if len(cohort.models) < 2:
@@ -67,12 +72,19 @@ def show_comparisons(outcome: Outcome, runs: Sequence[Path]) -> None:
                     " --stop-when, and lean towards its answer."
                 )
             )
-    show_transitions(console, outcome.transitions)
-    print_notes(console, outcome.notes)
-    if outcome.out is not None:
-        console.print(plain(f"All metrics: {outcome.out}/comparisons.csv"), soft_wrap=True)
-    option = ("--out", "reports/compared") if len(runs) > 1 else ()
-    say_next("opensafeintent report", *runs, *option, "--open")
+    pairs = {(change.model, change.against) for change in transitions}
+    if len(runs) > 1 or 0 < len(pairs) <= _FEW_PAIRS:
+        show_transitions(console, transitions)
+    elif any(len(cohort.models) > 1 for cohort in cohorts):
+        listed = f"opensafeintent trace {shlex.quote(str(near(runs[0])))} --differs safety"
+        further = "; --out DIR writes those of every two models" if pairs else ""
+        console.print(
+            plain(
+                f"\nPrompt-sets that models answer differently: {listed}, with --model for some of"
+                f" them{further}"
+            ),
+            soft_wrap=True,
+        )
 
 
 def _show_identical(console: Console, cohort: Cohort) -> None:

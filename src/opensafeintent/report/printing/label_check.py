@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 
 from opensafeintent.analysis.label_checks import LabelCheck, LabelledCase
-from opensafeintent.cli.output.console import print_table
-from opensafeintent.cli.output.tables import plain
 from opensafeintent.errors import counted
 from opensafeintent.hostile import one_line
 from opensafeintent.report.columns import Table
+from opensafeintent.report.printing.console import print_table
+from opensafeintent.report.printing.tables import plain
 from opensafeintent.report.tables_people import WEIGHTED, label_tables, rate_text
 from opensafeintent.report.values import estimate_text, interval, percent
 

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from rich.console import Console
 
-from opensafeintent.cli.output.console import print_table
-from opensafeintent.cli.output.tables import plain
 from opensafeintent.evaluation.judge_check import FailedCase, JudgeCheck
 from opensafeintent.hostile import one_line
 from opensafeintent.report.columns import Column, Table
+from opensafeintent.report.printing.console import print_table
+from opensafeintent.report.printing.tables import plain
 from opensafeintent.report.values import DASH, share_of
 
 _MOST_CASES = 10

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 
 from rich.console import Console
@@ -20,12 +18,11 @@ from opensafeintent.calls.limiter import START
 from opensafeintent.calls.prices import BATCH, PriceList, Prices
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.service_tiers import FLEX
-from opensafeintent.cli.options import say_next
-from opensafeintent.cli.output.console import print_notes, print_table
-from opensafeintent.cli.output.tables import forecast_table, plain
-from opensafeintent.cli.output.ways import ways_table
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.forecast import Forecast
+from opensafeintent.report.printing.console import print_notes, print_table
+from opensafeintent.report.printing.tables import forecast_table, plain
+from opensafeintent.report.printing.ways import ways_table
 
 
 def show_forecast(
@@ -34,12 +31,9 @@ def show_forecast(
     kept_or_named: Path | PriceList | None,
     notes: Iterable[str],
     lead: str = "",
-    *,
-    in_reach: bool = True,
 ) -> None:
     """Print the calls and tokens to expect, the dollars of each way to ask if there are prices, and
-    the time if the ledger has seconds; then the command that makes the calls, or what helps before
-    it.
+    the time if the ledger has seconds.
 
     Args:
         console: the output.
@@ -47,7 +41,6 @@ def show_forecast(
         kept_or_named: the user's file of prices, or its content as a run keeps it.
         notes: for a reader, a line each.
         lead: the sentence on the number of calls, in place of the usual one.
-        in_reach: whether some outcome of the calls can meet every threshold.
     """
     prices, lines = Prices(kept_or_named), forecast.lines
     print_table(console, forecast_table(lines, prices, forecast.chosen))
@@ -70,29 +63,6 @@ def show_forecast(
         _show_ways(console, forecast, prices)
         _show_time(console, lines, forecast.connections or START)
     print_notes(console, notes)
-    if in_reach:
-        say_next("opensafeintent", *_with_calls(sys.argv[1:]))
-    else:
-        say_next(_OUT_OF_REACH)
-
-
-_OUT_OF_REACH = (
-    "repeat the dry run with more prompt-sets (--limit, --dataset), another threshold or a lower"
-    " --confidence"
-)
-
-
-def _with_calls(words: Sequence[str]) -> list[str]:
-    """Return the words of a dry run without those that only a dry run has."""
-    gates = ["--fail-under", "--fail-over", "--fail-if-worse", "--pair"]
-    if "--stop-when" not in words:
-        gates.append("--confidence")
-    return [
-        word
-        for before, word in pairwise(["", *words])
-        if word.partition("=")[0] not in ("--dry-run", "--first-run", *gates)
-        and before not in gates
-    ]
 
 
 def _show_ways(console: Console, forecast: Forecast, prices: Prices) -> None:

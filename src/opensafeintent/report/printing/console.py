@@ -2,22 +2,54 @@
 
 from __future__ import annotations
 
+import html
+import io
 import shutil
 import sys
 from collections.abc import Iterable
 
 from rich.console import Console
 
-from opensafeintent.cli.output.tables import plain, to_terminal
 from opensafeintent.errors import for_command_line
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.report.columns import Table
 from opensafeintent.report.compact import compact, explained
+from opensafeintent.report.printing.tables import plain, to_terminal
 
 
 def new_console() -> Console:
     """Return a console as wide as `COLUMNS` or the terminal; for other outputs, 120 columns."""
-    return Console(width=shutil.get_terminal_size((120, 40)).columns, highlight=False)
+    return Console(width=_width(), highlight=False)
+
+
+def _width() -> int:
+    return shutil.get_terminal_size((120, 40)).columns
+
+
+class _PythonConsole(Console):
+    """Keeps what is printed as text; notes name settings as Python has them."""
+
+    def __init__(self) -> None:
+        self.kept = io.StringIO()
+        super().__init__(width=_width(), highlight=False, file=self.kept, force_jupyter=False)
+
+
+class Printed:
+    """A result that prints as the command line shows it: `print(result)`, and in a notebook."""
+
+    __slots__ = ()
+
+    def show(self, console: Console) -> None:
+        """Print the result."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        console = _PythonConsole()
+        self.show(console)
+        return "\n".join(map(str.rstrip, console.kept.getvalue().strip("\n").split("\n")))
+
+    def _repr_html_(self) -> str:
+        return f'<pre style="overflow-x: auto">{html.escape(str(self))}</pre>'
 
 
 _UNBOUNDED = 10_000
@@ -51,7 +83,8 @@ def print_table(console: Console, table: Table, *, notes: bool = False) -> None:
 def print_notes(console: Console, notes: Iterable[str]) -> None:
     """Print notes on a result, a note a line: a name in one of them cannot forge another."""
     for note in notes:
-        console.print(plain(f"note: {one_line(for_command_line(note), 2000)}"))
+        line = for_command_line(note) if not isinstance(console, _PythonConsole) else str(note)
+        console.print(plain(f"note: {one_line(line, 2000)}"))
 
 
 def print_stopped(lines: Iterable[str]) -> None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console
 
 from opensafeintent.analysis.cohort import Cohort, graders
-from opensafeintent.analysis.versions import Transition, Transitions
-from opensafeintent.cli.output.console import print_table, shown_name
-from opensafeintent.cli.output.tables import plain, stated_policy_brief
+from opensafeintent.analysis.versions import Transitions
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.hostile import one_line
 from opensafeintent.report.cohort_columns import ANY_GRADES
+from opensafeintent.report.gates import changes_in_words
+from opensafeintent.report.printing.console import print_table, shown_name
+from opensafeintent.report.printing.tables import plain, stated_policy_brief
 from opensafeintent.report.tables_headline import headline_table
 
 _CHANGED = 20
@@ -61,22 +62,20 @@ def show_cohort(console: Console, cohort: Cohort) -> None:
         )
 
 
-def show_transitions(console: Console, transitions: Iterable[Transitions]) -> None:
-    """Print how many prompt-sets newly fail and newly pass, and the first of them."""
+def show_transitions(console: Console, transitions: Sequence[Transitions]) -> None:
+    """Print how many prompt-sets two models answer differently, and the first of them."""
+    heading = ""
     for change in transitions:
-        console.print(
-            plain(
-                f"\n{shown_name(change.model)} against {shown_name(change.against)},"
-                f" {counted(change.n, 'prompt-set')}:"
-            )
+        line = (
+            f"\n{shown_name(change.model)} against {shown_name(change.against)},"
+            f" {counted(change.n, 'prompt-set')}:"
         )
-        _show_changed(console, "failing", change.newly_failing)
-        _show_changed(console, "passing", change.newly_passing)
-
-
-def _show_changed(console: Console, what: str, sets: Sequence[Transition]) -> None:
-    names = [item.set_id for item in sets[:_CHANGED]]
-    if len(sets) > len(names):
-        names.append(f"and {len(sets) - len(names):,} more")
-    count = f"  {len(sets):,} newly {what}"
-    console.print(plain(f"{count}: {', '.join(names)}" if names else count))
+        if line != heading:
+            console.print(plain(line))
+        heading = line
+        for words, sets in changes_in_words(change):
+            names = [item.set_id for item in sets[:_CHANGED]]
+            if len(sets) > len(names):
+                names.append(f"and {len(sets) - len(names):,} more")
+            count = f"  {len(sets):,} {words}"
+            console.print(plain(f"{count}: {', '.join(names)}" if names else count))

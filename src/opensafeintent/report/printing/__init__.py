@@ -1,0 +1,1 @@
+"""Results as the command line prints them."""
