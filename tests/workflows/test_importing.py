@@ -321,8 +321,14 @@ def test_what_is_missing_is_taken_over_with_its_reason(tmp_path: Path) -> None:
     assert imported_count(run) == 7
 
 
-def test_epochs_counted_from_zero_are_all_planned(tmp_path: Path) -> None:
-    take_lines(tmp_path, graded_lines(epoch=0) + graded_lines(epoch=1)[:-1])
+def test_an_epoch_begins_with_one(tmp_path: Path) -> None:
+    """In every reader: an epoch 0 would change the numbers of a run that is there."""
+    take_lines(tmp_path, graded_lines())
+    before = metrics(tmp_path / "run")
+    with pytest.raises(InputError, match="field epoch: is 0; expected a whole number from 1"):
+        take_lines(tmp_path, graded_lines(epoch=0))
+    assert metrics(tmp_path / "run") == before
+    take_lines(tmp_path, graded_lines(epoch=2)[:-1])
     content = metrics(tmp_path / "run")
     assert content["coverage"]["m"]["planned"] == 2 * 7
     assert content["partial"] is True

@@ -117,11 +117,12 @@ def _named(value: Any, feature: Any) -> Any:
             if not -1 <= value < len(names):
                 raise ValueError(f"class {value} of a ClassLabel with {len(names)} names")
             return names[value] if value >= 0 else None
-        case {"_type": "ClassLabel"} | {"feature": _} | [_] if isinstance(value, list):
-            inner = feature[0] if isinstance(feature, list) else feature.get("feature", feature)
-            return [_named(item, inner) for item in value]
-        case {"feature": {**inner}, "_type": str()} if isinstance(value, dict):
-            return _named(value, inner)  # a list of structures is stored as a structure of lists
+        case {"_type": "ClassLabel"} if isinstance(value, list):
+            return [_named(item, feature) for item in value]
+        case {"feature": each} | [each] if isinstance(value, list):
+            return [_named(item, each) for item in value]
+        case {"feature": {**each}, "_type": str()} if isinstance(value, dict):
+            return _named(value, each)  # a list of structures is stored as a structure of lists
         case {**fields} if isinstance(value, dict):
             return {name: _named(item, fields.get(name)) for name, item in value.items()}
     return value
