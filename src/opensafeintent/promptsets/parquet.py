@@ -119,10 +119,12 @@ def _named(value: Any, feature: Any) -> Any:
             return names[value] if value >= 0 else None
         case {"_type": "ClassLabel"} if isinstance(value, list):
             return [_named(item, feature) for item in value]
-        case {"feature": each} | [each] if isinstance(value, list):
-            return [_named(item, each) for item in value]
-        case {"feature": {**each}, "_type": str()} if isinstance(value, dict):
-            return _named(value, each)  # a list of structures is stored as a structure of lists
+        case {"feature": element} if isinstance(value, list):
+            return [_named(item, element) for item in value]
+        case [element] if isinstance(value, list):
+            return [_named(item, element) for item in value]
+        case {"feature": {**columns}, "_type": str()} if isinstance(value, dict):
+            return _named(value, columns)  # a list of structures is stored as a structure of lists
         case {**fields} if isinstance(value, dict):
             return {name: _named(item, fields.get(name)) for name, item in value.items()}
     return value
