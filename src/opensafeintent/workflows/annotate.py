@@ -48,6 +48,7 @@ from opensafeintent.grades import PANEL
 from opensafeintent.hostile import name_safe, one_line
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset, load_dataset, sampled
+from opensafeintent.promptsets.reading import OF_CELLS, suffix_of
 from opensafeintent.replacing import written_together
 from opensafeintent.report.tables import write_tables
 from opensafeintent.report.tables_labels import agreement_tables
@@ -269,7 +270,8 @@ def import_annotations(settings: ImportAnnotationsSettings) -> ImportedLabels:
     """Check annotators' returns against the study's key, and write their labels.
 
     Returns of either form can be mixed, may be partial, and may have their rows in another order; a
-    blank is no answer. Of a folder, every `.json` and `.csv` in it is a return, but for the key.
+    blank is no answer. Of a folder, every `.json`, `.csv` and `.xlsx` in it is a return, but for
+    the key.
 
     Raises:
         InputError: there are invalid answers; each has a line of its own, with its file, item, and
@@ -302,13 +304,13 @@ def _returned(settings: ImportAnnotationsSettings) -> Iterator[Path]:
             files = [
                 file
                 for file in sorted(path.iterdir())
-                if file.suffix.lower() in (".json", ".csv")
-                and not file.name.startswith(".")
+                if suffix_of(file) in (".json", *OF_CELLS)
+                and not file.name.startswith((".", "~$"))  # Excel's mark of an open file
                 and file.resolve() != settings.key.resolve()
             ]
         if not files:
             raise InputError(
-                f"{path}: no returned file in it; expected .json of pages, .csv of sheets"
+                f"{path}: no returned file in it; expected .json of pages, .csv or .xlsx of sheets"
             )
         yield from files
 
