@@ -28,7 +28,7 @@ _MOST_CHILDREN = 65_536
 _MOST_DEPTH = 100
 _MOST_ROWS = 2**20
 """Of a sheet, as Excel has it."""
-_A_CELL = 20
+_A_CELL = 100
 """Bytes that a cell takes, were it empty."""
 _LONGEST_CELL = 32_767
 """Characters that Excel keeps of a text; it cuts off the others in silence."""
@@ -68,7 +68,7 @@ def workbook_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str,
                 workbook = openpyxl.load_workbook(
                     file, read_only=True, data_only=True, keep_links=False
                 )
-                part, rows = _sheet(workbook, name, limit)
+                complaint, rows = _sheet(workbook, complaints, name, limit)
         except InputError:
             raise
         except Exception as error:  # openpyxl raises any
@@ -77,23 +77,27 @@ def workbook_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str,
                 f"{name}: cannot read as an Excel workbook ({shown}); expected an undamaged .xlsx"
                 " file"
             ) from error
-    if complaint := complaints[part]:
+    if complaint:
         raise InputError(f"{name}: {complaint}")
     for number, cells in rows:
         yield f"{name}, row {number}", cells
 
 
-def _sheet(workbook: Any, name: str, limit: RowLimit) -> tuple[str, list[tuple[int, list[str]]]]:
-    """Return the sheet that holds anything: its part of the archive, and its rows.
+def _sheet(
+    workbook: Any, complaints: Mapping[str, str], name: str, limit: RowLimit
+) -> tuple[str, list[tuple[int, list[str]]]]:
+    """Return the sheet that holds anything: its first fault, and its rows.
 
     Raises:
         InputError: there is none, or there are several.
     """
-    filled = [
-        (sheet.title, sheet._worksheet_path, rows)
+    read = [
+        (sheet.title, complaints[sheet._worksheet_path], _rows(sheet, name, limit))
         for sheet in workbook.worksheets
-        if sheet.sheet_state == "visible" and (rows := _rows(sheet, name, limit))
+        if sheet.sheet_state == "visible"
     ]
+    # of a sheet with a fault, openpyxl may pass over all rows
+    filled = [(title, complaint, rows) for title, complaint, rows in read if complaint or rows]
     if len(filled) == 1:
         return filled[0][1:]
     if filled:
@@ -136,7 +140,8 @@ def _text(cell: Any, number: int, name: str) -> str:
         case bool():
             return str(value).upper()
         case float():
-            return f"{whole_if_it_is(value):.15g}" if not value.is_integer() else str(int(value))
+            whole = whole_if_it_is(value)
+            return str(whole) if isinstance(whole, int) else f"{value:.15g}"
         case datetime.datetime() if value.time() == datetime.time():
             return value.date().isoformat()
         case datetime.datetime() | datetime.date() | datetime.time():
@@ -201,9 +206,11 @@ class _PartCheck:
         self._column = (0, "")
         self._cell: set[str] = set()
         """What the cell has in it."""
+        self._within = ""
         self.parser = expat.ParserCreate()
         self.parser.StartElementHandler = self._start
         self.parser.EndElementHandler = self._end
+        self.parser.CharacterDataHandler = self._text
         self.parser.StartDoctypeDeclHandler = self._refuse_types
 
     def _refuse_types(self, *_: object) -> None:
@@ -212,7 +219,7 @@ class _PartCheck:
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         self.elements += 1
         self._children[-1] += 1
-        kind = tag.rpartition(":")[2]
+        self._within = kind = tag.rpartition(":")[2]
         many = kind in ("row", "si")
         if self.elements > _MOST_ELEMENTS or (self._children[-1] > _MOST_CHILDREN and not many):
             raise InputError(
@@ -236,9 +243,9 @@ class _PartCheck:
                     f"the cells of row {self._row} are not in order; save the workbook again"
                 )
             self._column = (len(letters), letters) if letters else self._column
-            self._cell = set()
-        elif kind in ("f", "v", "is"):
-            self._cell.add(kind)
+            self._cell = {"text"} if attributes.get("t") == "str" else set()
+        elif kind == "f":
+            self._cell.add("formula")
         elif kind == "mergeCell":
             merged = _ROWS_OF.fullmatch(attributes.get("ref", ""))
             if merged and merged[1] != merged[2]:
@@ -247,9 +254,14 @@ class _PartCheck:
                     " row"
                 )
 
+    def _text(self, _: str) -> None:
+        if self._within == "v":
+            self._cell.add("text")
+
     def _end(self, tag: str) -> None:
         self._children.pop()
-        if tag.rpartition(":")[2] == "c" and self._cell == {"f"}:
+        self._within = ""
+        if tag.rpartition(":")[2] == "c" and self._cell == {"formula"}:
             self._complain(
                 f"row {self._row} has a formula without a stored value; open the workbook in a"
                 " spreadsheet program and save it, or write values"
