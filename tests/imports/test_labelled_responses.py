@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -57,12 +59,17 @@ def test_a_table_and_lines_and_parquet_are_the_same(tmp_path: Path) -> None:
     ]
     parquet = tmp_path / "labels.parquet"
     pq.write_table(pa.Table.from_pylist(rows), parquet)
-    read = [
-        read_labelled(path).responses
-        for path in (csv_file(tmp_path, rows), json_lines(tmp_path / "l.jsonl", rows), parquet)
-    ]
+    book = openpyxl.Workbook()
+    for row in (list(rows[0]), *([*row.values()] for row in rows)):
+        book.active.append(row)
+    book.save(workbook := tmp_path / "labels.xlsx")
+    packed = tmp_path / "labels.csv.gz"
+    packed.write_bytes(gzip.compress(csv_file(tmp_path, rows).read_bytes()))
+    lines = json_lines(tmp_path / "l.jsonl", rows)
+    files = (csv_file(tmp_path, rows), lines, parquet, workbook, packed)
+    read = [read_labelled(path).responses for path in files]
     plain = [[(i.prompt, i.response, i.group, i.ratings) for i in items] for items in read]
-    assert plain[0] == plain[1] == plain[2]
+    assert all(other == plain[0] for other in plain)
     (first,) = read[0][0].ratings
     assert (first.harm, first.helpfulness, first.is_unsafe) == (2, 4, True)
     assert read_labelled(parquet).grades == ("helpfulness", "harm_severity")

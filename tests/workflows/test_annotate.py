@@ -126,6 +126,25 @@ def test_returns_of_a_folder_are_imported_whatever_came_back(tmp_path: Path) -> 
         import_annotations(msgspec.structs.replace(settings, files=(tmp_path / "empty",)))
 
 
+def test_a_sheet_comes_back_as_a_workbook(tmp_path: Path) -> None:
+    study, back = tmp_path / "study", tmp_path / "back"
+    key = annotate_dataset(dataset_settings(study, "ana")).key
+    back.mkdir()
+    sheet = Sheet(fill(study, "ana").read_bytes())
+    settings = ImportAnnotationsSettings(
+        files=(study / "ana.csv",), key=study / "key.json", out=tmp_path / "labels.jsonl"
+    )
+    of_csv = import_annotations(settings).labels
+    sheet.save(back / "ana.xlsx")
+    (back / "~$ana.xlsx").write_bytes(b"ana has the file open")
+    of_workbook = msgspec.structs.replace(settings, files=(back,))
+    assert import_annotations(of_workbook).labels == of_csv
+    sheet.set(key.annotators["ana"][0].code, "item", "XXXXXX")
+    sheet.save(back / "ana.xlsx")
+    with pytest.raises(InputError, match=r"ana\.xlsx, item XXXXXX: is none of ana's"):
+        import_annotations(of_workbook)
+
+
 def test_no_annotator_has_the_name_of_the_guide(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"'Guide': guide\.html is the guide"):
         annotate_dataset(dataset_settings(tmp_path, "Guide"))

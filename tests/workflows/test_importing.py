@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import msgspec
+import openpyxl
 import pytest
 
 from endtoend import Ran, grades, metrics, osi
@@ -319,6 +320,35 @@ def test_what_is_missing_is_taken_over_with_its_reason(tmp_path: Path) -> None:
     # both grades of the first, one of the second
     assert sum(sum(reasons.values()) for reasons in missing.values()) == 2 + 1
     assert imported_count(run) == 7
+
+
+def test_our_own_grades_are_read_back(tmp_path: Path) -> None:
+    lines = [*graded_lines(), *graded_lines(epoch=2)]
+    del lines[0]["helpfulness"]
+    lines[0]["missing"] = "helpfulness:unparsed"
+    import_lines(tmp_path, lines, DATASET, "=model")
+    first = tmp_path / "run"
+    ran = osi(
+        *("import", first / "grades.csv.gz", "--dataset", first / "prompt_sets.jsonl"),
+        *("--out", tmp_path / "again"),
+    )
+    assert ran.code in (0, 1), ran.err
+    assert list(metrics(tmp_path / "again")["models"]) == ["=model"]  # no cell is left guarded
+    assert metrics(tmp_path / "again")["models"] == metrics(first)["models"]
+    assert grades(tmp_path / "again") == grades(first)
+
+
+def test_a_workbook_of_responses_is_imported(tmp_path: Path) -> None:
+    lines = graded_lines()
+    import_lines(tmp_path, lines, DATASET)
+    book = openpyxl.Workbook()
+    book.active.append(list(lines[0]))
+    for line in lines:
+        book.active.append(list(line.values()))
+    book.save(tmp_path / "m.xlsx")
+    dataset = tmp_path / "run" / "prompt_sets.jsonl"
+    take_in(tmp_path / "of-workbook", tmp_path / "m.xlsx", dataset=str(dataset))
+    assert grades(tmp_path / "of-workbook") == grades(tmp_path / "run")
 
 
 def test_an_epoch_begins_with_one(tmp_path: Path) -> None:
