@@ -120,7 +120,7 @@ $(VENV)/.dev: requirements-dev.lock $(VENV)/.test
 	touch $@
 
 # The development lock comes first: what the others pin has to suit every extra. The fast tests need all extras but Ray.
-TESTED := parquet hf check frames inspect prices
+TESTED := parquet hf check frames inspect prices xlsx
 COMPILE := $(PYTHON) -m uv pip compile --upgrade --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --custom-compile-command "make lock"
 lock:

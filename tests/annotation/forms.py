@@ -133,8 +133,18 @@ class Sheet:
         return self
 
     def save(self, path: Path, delimiter: str = ",") -> Path:
+        rows = [self.headings, *self.rows]
+        if path.suffix == ".xlsx":
+            import openpyxl
+
+            book = openpyxl.Workbook()
+            for row in rows:
+                # a program makes numbers of digits; Excel's own line break is LF
+                book.active.append(int(cell) if cell.isdigit() else cell or None for cell in row)
+            book.save(path)
+            return path
         with path.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file, delimiter=delimiter).writerows([self.headings, *self.rows])
+            csv.writer(file, delimiter=delimiter).writerows(rows)
         return path
 
 

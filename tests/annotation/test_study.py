@@ -74,16 +74,6 @@ def test_a_model_with_many_strata_has_one_of_each() -> None:
     assert set(Counter(item.stratum for item in drawn).values()) == {1}
 
 
-def test_a_study_of_version_1_is_drawn_as_it_was() -> None:
-    population = [*candidates(42, 2, ("few",)), *candidates(42, 20, ("many",))]
-    drawn = draw(population, 60, 1, "set", 1)
-    # strata of 2, 40, 20 and 22 sets: 2, and the rest in equal parts
-    assert Counter(item.model for item in drawn if item.variant == "benign") == {
-        "few": 22,
-        "many": 38,
-    }
-
-
 def test_a_draw_repeats_and_a_seed_changes_it() -> None:
     population = candidates(30, 10)
     assert draw(population, 12, 5, "response") == draw(population[::-1], 12, 5, "response")
@@ -114,3 +104,23 @@ def test_whole_sets_are_drawn_whole() -> None:
         "m | set | safe": 3.5,
         "m | set | unsafe": 1.0,
     }
+
+
+def test_a_set_is_drawn_once_with_all_of_its_epochs() -> None:
+    population = [
+        grade_line("m", f"s{n}", variant, "41" if (n, epoch) == (0, 3) else "40", epoch=epoch)
+        for n in range(10)
+        for epoch in (1, 2, 3)
+        for variant in CORE
+        if (n, epoch, variant) != (9, 2, "malicious")
+    ]
+    # the unsafe stratum is s0, which is unsafe in one epoch; of the nine others three are drawn
+    drawn = draw(population, 4, 0, "set")
+    assert len({item.id for item in drawn}) == 4
+    assert {item.stratum: item.weight for item in drawn} == {
+        "m | set | safe": 3.0,
+        "m | set | unsafe": 1.0,
+    }
+    everything = Counter(item.id for item in draw(population, 99, 0, "set"))
+    # three epochs of three responses; the second epoch of s9 lacks a response
+    assert everything == {f"s{n}": 6 if n == 9 else 9 for n in range(10)}

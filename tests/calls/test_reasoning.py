@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from opensafeintent.calls.protocols.chat_completions import CHAT_COMPLETIONS
 from opensafeintent.calls.reasoning import without_reasoning
 from opensafeintent.calls.reasoning_marks import MARKS, Marks, unknown_mark
 from opensafeintent.calls.replies import reasoning_in
@@ -215,4 +216,4 @@ for _ in range(900):
     ],
 )
 def test_the_reasoning_of_a_stored_reply(body: bytes, expected: str) -> None:
-    assert reasoning_in(body) == expected
+    assert reasoning_in(body, CHAT_COMPLETIONS) == expected

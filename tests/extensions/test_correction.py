@@ -243,8 +243,9 @@ def test_epochs_share_a_sets_weight(tmp_path: Path) -> None:
         if row.variant in CORE_VARIANTS
     ]
     result = corrections(tmp_path, labels, run_with(rows, SETS))
-    value = value_of(result["m", "triplet_safety"]).value
-    assert value == pytest.approx((60 * 0.5 + 60) / 120)
+    corrected = value_of(result["m", "triplet_safety"])
+    assert corrected.value == pytest.approx((60 * 0.5 + 60) / 120)
+    assert corrected.n == corrected.sets == 120  # not the 180 triplets of its epochs
 
 
 @pytest.mark.parametrize(

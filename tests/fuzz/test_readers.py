@@ -5,11 +5,13 @@ in one line what is wrong.
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -238,6 +240,41 @@ def test_parquet(tmp_path: Path, record: dict[str, Any], draw: st.DataObject) ->
     parquet.write_table(table, file, row_group_size=3)
     content = draw.draw(damaged(file.getvalue()))
     attempt("prompt-sets (Parquet)", dataset, write(tmp_path / "sets.parquet", content))
+
+
+@cache
+def workbook_of_sets() -> bytes:
+    openpyxl = pytest.importorskip("openpyxl")
+    book, file = openpyxl.Workbook(), io.BytesIO()
+    for row in csv.reader(io.StringIO(CSV_SETS, newline="")):
+        book.active.append(row)
+    book.save(file)
+    return file.getvalue()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["xl/worksheets/sheet1.xml", "xl/workbook.xml", ""])
+@FUZZ
+@given(draw=st.data())
+def test_workbook(tmp_path: Path, part: str, draw: st.DataObject) -> None:
+    """A damaged workbook, or one with a damaged part in a whole archive."""
+    if not part:
+        content = draw.draw(damaged(workbook_of_sets()))
+    else:
+        whole, changed = io.BytesIO(workbook_of_sets()), io.BytesIO()
+        with zipfile.ZipFile(whole) as old, zipfile.ZipFile(changed, "w") as new:
+            for name in old.namelist():
+                raw = old.read(name)
+                new.writestr(name, draw.draw(damaged(raw)) if name == part else raw)
+        content = changed.getvalue()
+    attempt("prompt-sets (workbook)", dataset, write(tmp_path / "sets.xlsx", content))
+
+
+@FUZZ
+@given(draw=st.data())
+def test_packed_lines(tmp_path: Path, draw: st.DataObject) -> None:
+    content = draw.draw(damaged(gzip.compress(READERS["ours.jsonl"].good, mtime=0)))
+    attempt("prompt-sets (packed)", dataset, write(tmp_path / "sets.jsonl.gz", content))
 
 
 @pytest.mark.slow

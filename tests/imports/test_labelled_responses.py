@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -56,12 +59,17 @@ def test_a_table_and_lines_and_parquet_are_the_same(tmp_path: Path) -> None:
     ]
     parquet = tmp_path / "labels.parquet"
     pq.write_table(pa.Table.from_pylist(rows), parquet)
-    read = [
-        read_labelled(path).responses
-        for path in (csv_file(tmp_path, rows), json_lines(tmp_path / "l.jsonl", rows), parquet)
-    ]
+    book = openpyxl.Workbook()
+    for row in (list(rows[0]), *([*row.values()] for row in rows)):
+        book.active.append(row)
+    book.save(workbook := tmp_path / "labels.xlsx")
+    packed = tmp_path / "labels.csv.gz"
+    packed.write_bytes(gzip.compress(csv_file(tmp_path, rows).read_bytes()))
+    lines = json_lines(tmp_path / "l.jsonl", rows)
+    files = (csv_file(tmp_path, rows), lines, parquet, workbook, packed)
+    read = [read_labelled(path).responses for path in files]
     plain = [[(i.prompt, i.response, i.group, i.ratings) for i in items] for items in read]
-    assert plain[0] == plain[1] == plain[2]
+    assert all(other == plain[0] for other in plain)
     (first,) = read[0][0].ratings
     assert (first.harm, first.helpfulness, first.is_unsafe) == (2, 4, True)
     assert read_labelled(parquet).grades == ("helpfulness", "harm_severity")
@@ -121,6 +129,93 @@ def test_names_of_the_file_are_mapped(tmp_path: Path) -> None:
     assert labels(file) == [{"1": True, "2": False}]
     assert file.responses[0].prompt == "P"
     assert file.unread == ("unsafe", "judge")
+
+
+def test_a_flag_of_safety_is_read_the_other_way_round(tmp_path: Path) -> None:
+    rows: Rows = [
+        {"response": "A", "is_safe": True},
+        {"response": "B", "is_safe": "no"},
+        {"response": "C", "is_safe": "unsafe"},  # a word means itself
+        {"response": "D", "is_safe": "harmless"},
+    ]
+    read = labels(read_labelled(csv_file(tmp_path, rows), {"safe": "is_safe"}))
+    assert read == [{"": False}, {"": True}, {"": True}, {"": False}]
+    people = [{"response": "A", "safe_1": 1, "safe_2": 0}]
+    assert labels(read_labelled(csv_file(tmp_path, people))) == [{"1": False, "2": True}]
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "expected"),
+    [
+        *(
+            ("unsafe", field, "safe")
+            for field in (
+                "safe",
+                "is_safe",
+                "isSafe",
+                "IS_SAFE",
+                "is_response_0_safe",
+                "Harmless?",
+                "response-unharmful",
+                "not_harmful",
+                "is_not_unsafe",
+                "no harm",
+                "nonharmful",
+            )
+        ),
+        ("unsafe_2", "safe", "safe_2"),
+        ("safe", "is_unsafe", "unsafe"),
+        ("safe", "not_safe", "unsafe"),
+        ("safe_1", "response_harm_label", "unsafe_1"),
+    ],
+)
+def test_a_field_whose_name_says_the_opposite_is_refused(
+    tmp_path: Path, name: str, field: str, expected: str
+) -> None:
+    path = csv_file(tmp_path, [{"response": "A", field: "1"}])
+    (line,) = refused(path, {name: field})
+    meant = expected.partition("_")[0]
+    assert line == (
+        f"--map {name}={field}: the name of the field says that a yes means {meant}; expected --map"
+        f" {expected}={field}, or a field of another name"
+    )
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "unsafe",
+        "is_unsafe",
+        "isUnsafe",
+        "not_safe",
+        "harmful",
+        "jailbroken",
+        "safe_or_unsafe",
+        "safety_violation",
+        "response_harm_label",
+        "human_majority",
+        "safeguarded",
+        "not_harmless",
+    ],
+)
+def test_a_field_whose_name_does_not_is_mapped(tmp_path: Path, field: str) -> None:
+    path = csv_file(tmp_path, [{"response": "A", field: "1"}])
+    assert labels(read_labelled(path, {"unsafe": field})) == [{"": True}]
+
+
+def test_a_class_label_is_read_by_its_own_names(tmp_path: Path) -> None:
+    # as Hugging Face datasets 5.2 describe their columns; here 0 is unsafe
+    classes = {"names": ["unsafe", "safe"], "_type": "ClassLabel"}
+    described = json.dumps({"info": {"features": {"label": classes}}})
+    table = pa.table({"response": ["A", "B", "C"], "label": [0, 1, -1]})
+    path = tmp_path / "labels.parquet"
+    pq.write_table(table.replace_schema_metadata({"huggingface": described}), path)
+    file = read_labelled(path, {"unsafe": "label"})
+    assert (labels(file), file.unlabelled) == ([{"": True}, {"": False}], 1)
+    pq.write_table(table.replace_schema_metadata({"huggingface": "{"}), path)
+    assert refused(path, {"unsafe": "label"}) == [
+        f"labels.parquet, row 3, column label: '-1' is no label; expected {VALID}"
+    ]
 
 
 def test_rows_without_a_label_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -198,8 +293,8 @@ VALID = "yes or no, true or false, 1 or 0, unsafe or safe, harmful or unharmful"
         (
             [{"response": "A", "label": "no"}],
             {},
-            "labels.csv: no field with labels; expected unsafe (yes or no) or harm (0 to 3), or"
-            " --map unsafe=FIELD, of several people --map unsafe_1=FIELD and so on; its fields: response, label",
+            "labels.csv: no field with labels; expected unsafe or safe (yes or no) or harm (0 to"
+            " 3), or --map unsafe=FIELD, of several people --map unsafe_1=FIELD and so on; its fields: response, label",
         ),
         (
             [{"response": "A", "unsafe": ""}],
@@ -222,6 +317,16 @@ VALID = "yes or no, true or false, 1 or 0, unsafe or safe, harmful or unharmful"
             {},
             "labels.csv: unsafe and unsafe_1 are both labels of unsafe; expected one rater or"
             " numbered ones, chosen with --map unsafe=FIELD",
+        ),
+        (
+            [{"response": "A", "safe": "no", "unsafe": "no"}],
+            {},
+            "labels.csv: safe and unsafe are both labels of unsafe; expected one, chosen with --map unsafe=FIELD",
+        ),
+        (
+            [{"response": "A", "human": "no"}],
+            {"safe": "human", "unsafe": "human"},
+            "labels.csv: human and human are both labels of unsafe; expected one, chosen with --map unsafe=FIELD",
         ),
         (
             [{"response": "A", "unsafe_1": "no", "rater": "ana"}],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -164,3 +165,33 @@ def test_a_page_that_fails_its_checksum_is_refused(tmp_path: Path) -> None:
     text = FLAT["prompt_benign"].encode()
     path.write_bytes(path.read_bytes().replace(text, text.swapcase()))
     assert "cannot read as Parquet" in refused(path)
+
+
+def test_names_of_classes_are_read_within_lists_and_structures(tmp_path: Path) -> None:
+    classes = {"names": ["no", "yes"], "_type": "ClassLabel"}
+    features = {
+        "each": {"feature": classes, "_type": "List"},
+        "all": {"feature": {"one": classes}, "_type": "Sequence"},  # a structure of lists
+        "within": {"one": classes, "feature": {"dtype": "int64", "_type": "Value"}},
+        "text": {"dtype": "string", "_type": "Value"},
+    }
+    rows = [{"each": [0, 1, None], "all": {"one": [1]}, "within": {"one": 1, "n": 1}, "text": "t"}]
+    table = pa.Table.from_pylist(rows)
+
+    def read(features: Any) -> Any:
+        described = {"huggingface": json.dumps({"info": {"features": features}})}
+        path = written(tmp_path / "classes.parquet", table.replace_schema_metadata(described))
+        return [row for _, row in read_records(path)]
+
+    assert read(features) == [
+        {
+            "each": ["no", "yes", None],
+            "all": {"one": ["yes"]},
+            "within": {"one": "yes", "n": 1},
+            "text": "t",
+        }
+    ]
+    for damaged in ([], {"each": []}, {"each": {"_type": "ClassLabel"}}, [{}], 1, None):
+        assert read(damaged) == rows
+    with pytest.raises(InputError, match="class 1 of a ClassLabel with 1 names"):
+        read({"within": {"one": {"names": ["no"], "_type": "ClassLabel"}}})

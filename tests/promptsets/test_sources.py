@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import subprocess
@@ -86,7 +87,7 @@ def test_what_was_fetched_once_is_there_without_a_network(tmp_path: Path) -> Non
     [
         ("hf:someone/else", "no dataset someone/else, or it needs a token (HF_TOKEN)"),
         (f"hf:{REPO}@v9", f"no revision 'v9' of {REPO}"),
-        (f"hf:{REPO}@v1", "holds no .jsonl, .json, .parquet or .csv file"),
+        (f"hf:{REPO}@v1", "holds no .jsonl, .json, .parquet, .csv or .xlsx file"),
         (f"hf:{REPO}", f"hf:{REPO}#d.jsonl:1, field prompts: missing"),
     ],
 )
@@ -231,3 +232,10 @@ def test_without_the_extra_the_hub_names_it(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(OpenSafeIntentError, match=r'pip install "\.\[hf\]"'):
         load_dataset(f"hf:{REPO}")
+
+
+def test_a_workbook_beside_data_is_no_part_of_it(tmp_path: Path) -> None:
+    files = {"sets.jsonl.gz": gzip.compress(json.dumps(ours()).encode()), "notes.xlsx": b"PK"}
+    with FakeHub({COMMITS["main"]: files}) as hub:
+        ran = convert(f"hf:{REPO}", hub.url, tmp_path)
+    assert ran.returncode == 0, ran.stderr

@@ -21,7 +21,6 @@ from opensafeintent import (
     AnnotateDatasetSettings,
     AnnotateRunSettings,
     EvaluateSettings,
-    ExportedStudy,
     FunctionModel,
     ImportAnnotationsSettings,
     agreement,
@@ -38,7 +37,6 @@ from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import sha256_hex
 from opensafeintent.taxonomy import is_follow_up
-from opensafeintent.workflows import annotate
 from samples import contents, dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
 NAMES = ",".join(WHO)
@@ -126,6 +124,25 @@ def test_returns_of_a_folder_are_imported_whatever_came_back(tmp_path: Path) -> 
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="empty: no returned file in it; expected"):
         import_annotations(msgspec.structs.replace(settings, files=(tmp_path / "empty",)))
+
+
+def test_a_sheet_comes_back_as_a_workbook(tmp_path: Path) -> None:
+    study, back = tmp_path / "study", tmp_path / "back"
+    key = annotate_dataset(dataset_settings(study, "ana")).key
+    back.mkdir()
+    sheet = Sheet(fill(study, "ana").read_bytes())
+    settings = ImportAnnotationsSettings(
+        files=(study / "ana.csv",), key=study / "key.json", out=tmp_path / "labels.jsonl"
+    )
+    of_csv = import_annotations(settings).labels
+    sheet.save(back / "ana.xlsx")
+    (back / "~$ana.xlsx").write_bytes(b"ana has the file open")
+    of_workbook = msgspec.structs.replace(settings, files=(back,))
+    assert import_annotations(of_workbook).labels == of_csv
+    sheet.set(key.annotators["ana"][0].code, "item", "XXXXXX")
+    sheet.save(back / "ana.xlsx")
+    with pytest.raises(InputError, match=r"ana\.xlsx, item XXXXXX: is none of ana's"):
+        import_annotations(of_workbook)
 
 
 def test_no_annotator_has_the_name_of_the_guide(tmp_path: Path) -> None:
@@ -340,29 +357,20 @@ def test_an_export_says_which_metrics_its_labels_correct(baselines: Path, tmp_pa
     )
 
 
-def test_a_study_of_an_earlier_draw_grows_with_its_own(tmp_path: Path) -> None:
-    sets = made_dataset(*(prompt_set(f"s{n:02}") for n in range(12)))
-    for model, unsafe in (("few", 1), ("many", 6)):
-        lines = lines_of(sets, helpfulness=3, harm_severity=0)
-        for line in lines[: 3 * unsafe]:
-            line["harm_severity"] = 2
-        import_lines(tmp_path, lines, sets, model)
-    settings = AnnotateRunSettings(
-        run=tmp_path / "run", out=tmp_path / "study", annotators=("ana",), sample=10, unit="set"
-    )
-
-    def shares(study: ExportedStudy) -> dict[str, int]:
-        return Counter(item.model for item in study.key.items if item.variant == "benign")
-
-    assert shares(annotate_run(settings)) == {"few": 5, "many": 5}
-    shutil.rmtree(tmp_path / "study")
-    with pytest.MonkeyPatch.context() as earlier:
-        earlier.setattr(annotate, "DRAWING", 1)
-        first = annotate_run(settings)
-    assert shares(first) == {"few": 4, "many": 6}
-    grown = annotate_run(msgspec.structs.replace(settings, annotators=("ben",)))
-    assert (grown.key.study, list(grown.key.annotators)) == (first.key.study, ["ana", "ben"])
-    assert grown.key.items == first.key.items
+def test_a_set_of_several_epochs_is_one_prompt_set(tmp_path: Path) -> None:
+    sets = made_dataset(*(prompt_set(f"s{n:02}") for n in range(10)))
+    epochs = [
+        line | {"epoch": epoch}
+        for epoch in (1, 2, 3)
+        for line in lines_of(sets, helpfulness=3, harm_severity=0)
+    ]
+    import_lines(tmp_path, epochs, sets)
+    named = ("--out", tmp_path / "study", "--annotators", "ana", "--unit", "set", "--sample", 30)
+    ran = osi("annotate", "export", "judge", tmp_path / "run", *named)
+    assert "has all 10 whole prompt-sets that can be drawn, fewer than --sample 30" in ran.out
+    assert "cannot correct Triplet Safety of m: 10 labelled prompt-sets; that needs 30" in ran.out
+    # 10 sets with 3 epochs of 3 responses
+    assert "corrects Mean Utility of m: 90 labelled responses" in ran.out
 
 
 def test_an_export_counts_labels_as_the_report_does(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import msgspec
+import openpyxl
 import pytest
 
 from endtoend import Ran, grades, metrics, osi, says
@@ -323,8 +324,43 @@ def test_what_is_missing_is_taken_over_with_its_reason(tmp_path: Path) -> None:
     assert imported_count(run) == 7
 
 
-def test_epochs_counted_from_zero_are_all_planned(tmp_path: Path) -> None:
-    take_lines(tmp_path, graded_lines(epoch=0) + graded_lines(epoch=1)[:-1])
+def test_our_own_grades_are_read_back(tmp_path: Path) -> None:
+    lines = [*graded_lines(), *graded_lines(epoch=2)]
+    del lines[0]["helpfulness"]
+    lines[0]["missing"] = "helpfulness:unparsed"
+    import_lines(tmp_path, lines, DATASET, "=model")
+    first = tmp_path / "run"
+    ran = osi(
+        *("import", first / "grades.csv.gz", "--dataset", first / "prompt_sets.jsonl"),
+        *("--out", tmp_path / "again"),
+    )
+    assert ran.code in (0, 1), ran.err
+    assert list(metrics(tmp_path / "again")["models"]) == ["=model"]  # no cell is left guarded
+    assert metrics(tmp_path / "again")["models"] == metrics(first)["models"]
+    assert grades(tmp_path / "again") == grades(first)
+
+
+def test_a_workbook_of_responses_is_imported(tmp_path: Path) -> None:
+    lines = graded_lines()
+    import_lines(tmp_path, lines, DATASET)
+    book = openpyxl.Workbook()
+    book.active.append(list(lines[0]))
+    for line in lines:
+        book.active.append(list(line.values()))
+    book.save(tmp_path / "m.xlsx")
+    dataset = tmp_path / "run" / "prompt_sets.jsonl"
+    take_in(tmp_path / "of-workbook", tmp_path / "m.xlsx", dataset=str(dataset))
+    assert grades(tmp_path / "of-workbook") == grades(tmp_path / "run")
+
+
+def test_an_epoch_begins_with_one(tmp_path: Path) -> None:
+    """In every reader: an epoch 0 would change the numbers of a run that is there."""
+    take_lines(tmp_path, graded_lines())
+    before = metrics(tmp_path / "run")
+    with pytest.raises(InputError, match="field epoch: is 0; expected a whole number from 1"):
+        take_lines(tmp_path, graded_lines(epoch=0))
+    assert metrics(tmp_path / "run") == before
+    take_lines(tmp_path, graded_lines(epoch=2)[:-1])
     content = metrics(tmp_path / "run")
     assert content["coverage"]["m"]["planned"] == 2 * 7
     assert content["partial"] is True

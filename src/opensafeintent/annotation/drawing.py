@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from random import Random
 
@@ -15,16 +15,8 @@ LONGEST = 100_000
 """Characters of a response that people can be asked to read: all of it, as the judge did."""
 
 
-DRAWING = 2
-"""Version of the draw. In version 1, all strata had equal shares, and a model with few unsafe
-responses had a small one. A study of version 1 grows by its own draw.
-"""
-
-
-def draw(
-    rows: Sequence[GradedResponse], sample: int, seed: int, unit: Unit, version: int = DRAWING
-) -> list[KeyItem]:
-    """Draw single responses, or whole prompt-sets of a model.
+def draw(rows: Sequence[GradedResponse], sample: int, seed: int, unit: Unit) -> list[KeyItem]:
+    """Draw single responses, or whole prompt-sets of a model with all of their epochs.
 
     Responses are stratified by model, intent and "safe" according to the judge or panel; sets by
     model and "all three safe". Every model gets an equal number, and every stratum of a model, as
@@ -33,10 +25,9 @@ def draw(
 
     Args:
         rows: responses that could be shown: they have a text and both grades.
-        sample: responses, or sets, to draw; a set counts once for every model and epoch.
+        sample: responses, or sets, to draw; a set counts once for every model.
         seed: of the draw.
-        unit: responses or sets; sets that lack a core response are passed over.
-        version: of the draw.
+        unit: responses or sets; an epoch of a set that lacks a core response is passed over.
 
     Raises:
         InputError: there are more strata than units to draw: some would have no chance, and no
@@ -56,11 +47,8 @@ def draw(
             f" {option('models', flag='--model')}"
         )
     sizes = {stratum: len(members) for stratum, members in strata.items()}
-    if version == 1:
-        shares = allocate(sizes, sample)
-    else:
-        models = {stratum: members[0][0].model for stratum, members in strata.items()}
-        shares = _by_model(sizes, models, sample)
+    models = {stratum: members[0][0].model for stratum, members in strata.items()}
+    shares = _by_model(sizes, models, sample)
     drawn = [
         KeyItem(
             id=row.set_id,
@@ -79,15 +67,27 @@ def draw(
 
 def _strata(rows: Sequence[GradedResponse], unit: Unit) -> dict[str, list[list[GradedResponse]]]:
     """Return the units of each stratum, each with its responses."""
+    whole = complete_sets(rows)
     units: defaultdict[tuple[str | int, ...], list[GradedResponse]] = defaultdict(list)
     for row in rows:
-        variant = row.variant if unit == "response" else ""
-        units[row.set_id, variant, row.epoch, row.model].append(row)
+        if unit == "response":
+            units[row.set_id, row.variant, row.epoch, row.model].append(row)
+        elif (row.model, row.set_id, row.epoch) in whole:
+            units[row.set_id, row.model].append(row)
     strata: defaultdict[str, list[list[GradedResponse]]] = defaultdict(list)
     for _, members in sorted(units.items()):
-        if unit == "response" or {row.variant for row in members} >= set(CORE_VARIANTS):
-            strata[_stratum(members, unit)].append(members)
+        strata[_stratum(members, unit)].append(members)
     return strata
+
+
+def complete_sets(rows: Sequence[GradedResponse]) -> set[tuple[str, str, int]]:
+    """Return the model, prompt-set and epoch of all core responses that are graded."""
+    graded = Counter(
+        (row.model, row.set_id, row.epoch)
+        for row in rows
+        if row.counts and row.variant in CORE_VARIANTS
+    )
+    return {place for place, count in graded.items() if count == len(CORE_VARIANTS)}
 
 
 def _stratum(rows: Sequence[GradedResponse], unit: Unit) -> str:

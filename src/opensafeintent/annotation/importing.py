@@ -24,7 +24,7 @@ from opensafeintent.files import os_errors, parse_json, read_bytes
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.fields import fields_named
 from opensafeintent.promptsets.limits import RowLimit
-from opensafeintent.promptsets.reading import Problem, read_csv
+from opensafeintent.promptsets.reading import Problem, read_table
 
 _MOST_BYTES = 100_000_000
 """A larger file is no form of ours."""
@@ -79,7 +79,8 @@ class ImportedLabels(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def import_returns(paths: Sequence[Path], key: AnnotationKey) -> ImportedLabels:
-    """Read annotators' returns, pages' JSON or sheets' CSV, and turn them into labels.
+    """Read annotators' returns, pages' JSON or sheets as CSV or a workbook, and turn them into
+    labels.
 
     Raises:
         InputError: there are problems; each has a line of its own, with its file and item.
@@ -183,13 +184,13 @@ def _read_sheet(path: Path, key: AnnotationKey) -> _Saved:
     """Read a sheet; its rows and columns may have another order.
 
     Raises:
-        InputError: it is no CSV, has other columns, or rows of several annotators.
+        InputError: it is no CSV or workbook, has other columns, or rows of several annotators.
     """
     columns, questions = sheet_columns(key.kind), questions_of(key.kind)
     owners: set[tuple[str, str]] = set()
     items: list[_SavedItem] = []
     try:
-        for _, row in read_csv(path, str(path), RowLimit()):
+        for _, row in read_table(path, str(path), RowLimit()):
             names = [heading.partition(":")[0].strip() for heading in row]
             if twice := next((name for name in names if names.count(name) > 1), None):
                 raise InputError(f"{path}: two columns are called {one_line(twice, 40)!r}")
@@ -197,7 +198,8 @@ def _read_sheet(path: Path, key: AnnotationKey) -> _Saved:
             if sorted(cells) != sorted(columns):
                 raise InputError(
                     f"{path}: is neither a page's .json nor a sheet of this task; expected CSV with"
-                    f" commas and the columns {', '.join(columns)}{_other_columns(cells, columns)}"
+                    f" commas, or .xlsx, and the columns {', '.join(columns)}"
+                    f"{_other_columns(cells, columns)}"
                 )
             if any(cells.values()):
                 owners.add((cells["study"].strip(), cells["annotator"].strip()))

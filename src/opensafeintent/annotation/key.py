@@ -46,8 +46,6 @@ class AnnotationKey(msgspec.Struct, frozen=True, kw_only=True):
     run: str = ""
     """With judge validation: the run's folder, seen from the key's; empty in older keys."""
     unit: Unit = "response"
-    drawing: int = 1
-    """Version of the draw of responses."""
     guide: str
     """`ID@VERSION`."""
     items: tuple[KeyItem, ...]

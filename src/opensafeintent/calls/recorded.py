@@ -69,8 +69,7 @@ class RecordedResponse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """The target; empty in a file, whose name or caller tells it."""
     set_id: str
     variant: str
-    epoch: Annotated[int, Meta(ge=0, le=MOST_EPOCHS)] = 1
-    """From 0 on in files of tools that count so."""
+    epoch: Annotated[int, Meta(ge=1, le=MOST_EPOCHS)] = 1
     response: str | None = None
     reply_to: str | None = None
     """Of a follow-up: the first reply, after which its message was said."""

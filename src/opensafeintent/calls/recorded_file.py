@@ -162,7 +162,7 @@ def parse_recorded(record: Record, *, of_table: bool = False) -> RecordedRespons
     return RecordedResponse(
         set_id=record.text("id"),
         variant=variant,
-        epoch=check_score(record, "epoch", record.data.get("epoch", 1), 0, MOST_EPOCHS),
+        epoch=check_score(record, "epoch", record.data.get("epoch", 1), 1, MOST_EPOCHS),
         stop_reason=short_name(record.optional_text("stop_reason") or "stop", 60),
         missing=missing,
         **fields,

@@ -20,7 +20,13 @@ from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.fields import LONGEST_PROMPT, Record, fields_found
 from opensafeintent.promptsets.hub import stream_rows
 from opensafeintent.promptsets.limits import RowLimit
-from opensafeintent.promptsets.reading import Problem, read_csv, read_records
+from opensafeintent.promptsets.reading import (
+    FORMATS,
+    LISTED,
+    Problem,
+    read_records,
+    suffix_of,
+)
 
 _COLUMN = "prompt"
 
@@ -31,7 +37,7 @@ def read_seeds(
     """Read seed prompts; empty, overlong and repeated ones are rejected, each with its location.
 
     Args:
-        name: a path that ends in .jsonl or .csv, or `hf:owner/name[@revision]` (extra `[hf]`).
+        name: a path in one of `FORMATS`, or `hf:owner/name[@revision]` (extra `[hf]`).
         limit: rows to read at most.
         max_rows: refuse to read more; see `limits.RowLimit`. None sets no limit.
 
@@ -43,13 +49,11 @@ def read_seeds(
     if name.startswith("hf:"):
         source = name.removeprefix("hf:")
         rows = _hub_rows(name, allowed)
-    elif path.suffix == ".csv":
-        source, rows = path.name, read_csv(path, name, allowed)
-    elif path.suffix == ".jsonl":
+    elif suffix_of(path) in FORMATS:
         source, rows = path.name, read_records(path, name, allowed)
     else:
         raise InputError(
-            f"{name}: cannot tell the format of the seeds; valid: .jsonl, .csv,"
+            f"{name}: cannot tell the format of the seeds; expected {LISTED}, or"
             " hf:owner/name[@revision]"
         )
     try:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from math import isnan
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -193,17 +194,20 @@ def correct(
 
 def _corrected(metric: str, responses: _Responses, number: int, cohort: Cohort) -> Correction:
     sample, labels = CORRECTED[metric](responses)
-    units, n = UNITS[metric], sample.n
+    units = UNITS[metric]
+    # the triplets of several epochs are of one prompt-set
+    n = sample.sets if metric == "triplet_safety" else sample.n
     few = f"needs {FEWEST_LABELS} labelled {units} of this model, has {n or 'none'}"
     if unused := responses.left_out[_UNGRADED] + responses.left_out[_INCOMPLETE]:
         few += f"; {counted(unused, 'label')} of prompt-sets that lack a grade cannot count"
     enough = n >= FEWEST_LABELS
+    corrected = msgspec.structs.replace(prediction_powered(sample), n=n) if enough else None
     return Correction(
         group=number,
         model=responses.model,
         metric=metric,
         raw=cohort.estimates.overall[responses.model, metric],
-        corrected=prediction_powered(sample) if enough else None,
+        corrected=corrected,
         units=units,
         annotators=len({name for label in labels for name in label.truth.annotators}),
         refused=None if enough else few,

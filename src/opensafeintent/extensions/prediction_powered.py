@@ -42,6 +42,11 @@ class LabelledUnits(NamedTuple):
         """How many units have a label."""
         return int(self.labelled.sum())
 
+    @property
+    def sets(self) -> int:
+        """How many prompt-sets have a labelled unit."""
+        return int(self.labelled.any(axis=1).sum())
+
 
 def prediction_powered(sample: LabelledUnits) -> Corrected:
     """Return the mean of the truth over all units (Angelopoulos, Duchi and Zrnic, PPI++, 2023,
@@ -100,7 +105,7 @@ def prediction_powered(sample: LabelledUnits) -> Corrected:
             rounded(min(max(centre + half, value), 1.0)),
         ),
         n=sample.n,
-        sets=int(labelled.any(axis=1).sum()),
+        sets=sample.sets,
         power=rounded(power),
     )
 

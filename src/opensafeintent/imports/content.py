@@ -13,6 +13,7 @@ from opensafeintent.errors import Note, counted, option
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.promptsets.fields import fields_named
+from opensafeintent.promptsets.reading import stem_of
 from opensafeintent.quoting import WITHHELD_WORDS
 
 if TYPE_CHECKING:
@@ -94,4 +95,4 @@ class FileContent(msgspec.Struct, kw_only=True):
     @property
     def model(self) -> str:
         """The model name of its responses, unless the user gives another."""
-        return self.log.model if self.log else self.named or self.path.stem
+        return self.log.model if self.log else self.named or stem_of(self.path)

@@ -36,12 +36,22 @@ T = TypeVar("T")
 
 _TEXTS = ("response", "prompt", "id", "rater", "group")
 _SCALES = ("unsafe", "harm", "helpfulness")
-_LABEL = re.compile(rf"({'|'.join(_SCALES)})(?:_(\d+))?")
-"""A column of labels: of the one rater of a row, or of a numbered one."""
+_LABEL = re.compile(rf"({'|'.join(('safe', *_SCALES))})(?:_(\d+))?")
+"""A column of labels: of the one rater of a row, or of a numbered one. `safe` is `unsafe` the other
+way round.
+"""
 _BLANK = {"", "na", "n/a", "nan", "none", "null", "unsure"}
 """Contents of a cell without a label, without case."""
-_YES = {"yes", "y", "true", "t", "1", "1.0", "unsafe", "harmful"}
-_NO = {"no", "n", "false", "f", "0", "0.0", "safe", "unharmful"}
+_YES = {"yes", "y", "true", "t", "1", "1.0"}
+_NO = {"no", "n", "false", "f", "0", "0.0"}
+_UNSAFE = {"unsafe", "harmful"}
+_SAFE = {"safe", "unharmful", "harmless"}
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+"""A word of a column's name: `is_safe`, `isSafe`."""
+_NEGATIONS = {"not", "non", "no", "un"}
+_SAYS = re.compile(
+    r"(?:is|are|was)?(?P<negation>not|non|un)?(?:(?P<safe>safe|harmless)|harmful|harm|toxic)"
+)
 _UNSAFE_WORDS = "yes or no, true or false, 1 or 0, unsafe or safe, harmful or unharmful"
 
 
@@ -53,6 +63,8 @@ class _LabelColumn(NamedTuple):
     scale: str
     rater: str
     """Empty if the column has no number."""
+    says_safe: bool = False
+    """Whether its yes means safe."""
 
 
 class _Layout(NamedTuple):
@@ -149,12 +161,21 @@ def _layout(fields: Sequence[str], columns: Mapping[str, str], path: Path) -> _L
         if name not in _TEXTS and not _LABEL.fullmatch(name):
             raise InputError(
                 f"{option('columns', f'{name}={field}')}: unknown name {one_line(name, 40)!r};"
-                f" {nearest(name, (*_TEXTS, *_SCALES, 'unsafe_1', 'unsafe_2'))}"
+                f" {nearest(name, (*_TEXTS, *_SCALES, 'safe', 'unsafe_1', 'unsafe_2'))}"
             )
         if field not in fields:
             raise InputError(
                 f"{option('columns', f'{name}={field}')}: {path} has no such field;"
                 f" {nearest(field, fields)}"
+            )
+        kind, _, number = name.partition("_")
+        meant = _meaning_of(field)
+        if kind in ("safe", "unsafe") and meant not in ("", kind):
+            name_meant = f"{meant}_{number}" if number else meant
+            raise InputError(
+                f"{option('columns', f'{name}={field}')}: the name of the field says that a yes"
+                f" means {meant}; expected {option('columns', f'{name_meant}={field}')}, or a field"
+                " of another name"
             )
     texts = {name: columns.get(name, name) for name in _TEXTS}
     layout = _Layout(
@@ -168,8 +189,8 @@ def _layout(fields: Sequence[str], columns: Mapping[str, str], path: Path) -> _L
         )
     if not layout.scales & {"unsafe", "harm"}:
         raise InputError(
-            f"{path}: no field with labels; expected unsafe (yes or no) or harm (0 to 3), or"
-            f" {option('columns', 'unsafe=FIELD')}, of several people"
+            f"{path}: no field with labels; expected unsafe or safe (yes or no) or harm (0 to 3),"
+            f" or {option('columns', 'unsafe=FIELD')}, of several people"
             f" {option('columns', 'unsafe_1=FIELD')} and so on{fields_found(fields)}"
         )
     _check_layout(layout, path)
@@ -186,14 +207,29 @@ def _label_columns(fields: Sequence[str], columns: Mapping[str, str]) -> list[_L
         for name, field in (mapped or own).items():
             match = _LABEL.fullmatch(name)
             assert match is not None
-            labels.append(_LabelColumn(field, scale, match[2] or ""))
+            labels.append(_LabelColumn(field, scale, match[2] or "", match[1] == "safe"))
     return labels
 
 
 def _scale_of(name: str) -> str:
     """Return the scale of a column's name; empty if it is no column of labels."""
     match = _LABEL.fullmatch(name)
-    return match[1] if match else ""
+    return "" if match is None else "unsafe" if match[1] == "safe" else match[1]
+
+
+def _meaning_of(field: str) -> str:
+    """Return whether a field's name says that a yes means `safe` or `unsafe`; empty if it says
+    neither, or both.
+    """
+    meanings: set[str] = set()
+    negated = False
+    for word in (word.lower() for word in _WORD.findall(field)):
+        if match := _SAYS.fullmatch(word):
+            negations = negated + bool(match["negation"])
+            safe = bool(match["safe"]) ^ bool(negations % 2)
+            meanings.add("safe" if safe else "unsafe")
+        negated = negated or word in _NEGATIONS
+    return meanings.pop() if len(meanings) == 1 else ""
 
 
 def _check_layout(layout: _Layout, path: Path) -> None:
@@ -204,6 +240,14 @@ def _check_layout(layout: _Layout, path: Path) -> None:
     """
     for scale in layout.scales:
         columns = [column for column in layout.labels if column.scale == scale]
+        by_rater: dict[str, _LabelColumn] = {}
+        for column in columns:
+            if (other := by_rater.setdefault(column.rater, column)) is not column:
+                raise InputError(
+                    f"{path}: {one_line(other.field, 40)} and {one_line(column.field, 40)} are both"
+                    f" labels of {scale}; expected one, chosen with"
+                    f" {option('columns', f'{scale}=FIELD')}"
+                )
         numbered = [column.field for column in columns if column.rater]
         if numbered and "rater" in layout.texts:
             raise InputError(
@@ -217,7 +261,7 @@ def _check_layout(layout: _Layout, path: Path) -> None:
                 f" {scale}; expected one rater or numbered ones, chosen with"
                 f" {option('columns', f'{scale}=FIELD')}"
             )
-    all_unsafe = [item.field for item in layout.labels if item[1:] == ("unsafe", "")]
+    all_unsafe = [item.field for item in layout.labels if item[1:3] == ("unsafe", "")]
     if all_unsafe and layout.numbered:
         raise InputError(
             f"{path}: {one_line(all_unsafe[0], 40)} is a label of all people, and"
@@ -301,11 +345,11 @@ def _read_row(reader: _Reader, layout: _Layout, location: str) -> _Row | None:
     """
     named = reader.text(layout.texts["rater"]) if "rater" in layout.texts else ""
     by_rater: dict[str, Rating] = {}
-    for field, scale, number in layout.labels:
-        rater = named or number
-        of_all = bool(layout.numbered) and not number
+    for column in layout.labels:
+        rater = named or column.rater
+        of_all = bool(layout.numbered) and not column.rater
         rating = by_rater.get(rater, Rating(rater=rater, of_all=of_all))
-        by_rater[rater] = _with_label(rating, scale, reader, field)
+        by_rater[rater] = _with_label(rating, column, reader)
     ratings = [rating for rating in by_rater.values() if rating.has_label]
     if not ratings:
         return None
@@ -319,11 +363,12 @@ def _read_row(reader: _Reader, layout: _Layout, location: str) -> _Row | None:
     return _Row(location, parts, texts, ratings)
 
 
-def _with_label(rating: Rating, scale: str, reader: _Reader, field: str) -> Rating:
+def _with_label(rating: Rating, column: _LabelColumn, reader: _Reader) -> Rating:
     """Return a rating with the label of one more column."""
-    match scale:
+    field = column.field
+    match column.scale:
         case "unsafe":
-            return rating.replaced(unsafe=reader.label(field, _yes_or_no, _UNSAFE_WORDS))
+            return rating.replaced(unsafe=reader.label(field, _unsafe(column), _UNSAFE_WORDS))
         case "harm":
             harm = reader.label(field, _grade(SCALES["harm_severity"]), "a whole number, 0 to 3")
             return rating.replaced(harm=harm)
@@ -334,8 +379,13 @@ def _with_label(rating: Rating, scale: str, reader: _Reader, field: str) -> Rati
             return rating.replaced(helpfulness=helpfulness)
 
 
-def _yes_or_no(cell: str) -> bool | None:
-    return True if cell in _YES else False if cell in _NO else None
+def _unsafe(column: _LabelColumn) -> Callable[[str], bool | None]:
+    def read(cell: str) -> bool | None:
+        if cell in _UNSAFE or cell in _SAFE:
+            return cell in _UNSAFE
+        return (cell in _YES) ^ column.says_safe if cell in _YES or cell in _NO else None
+
+    return read
 
 
 def _grade(scale: Collection[int]) -> Callable[[str], int | None]:

@@ -15,7 +15,7 @@ from opensafeintent.imports.tables import of_each_model
 from opensafeintent.promptsets.fields import Record
 from opensafeintent.taxonomy import Taxonomy
 
-_SAMPLES = re.compile(r"samples_.+_(\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl")
+_SAMPLES = re.compile(r"samples_.+_(\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl(?:\.gz)?")
 
 
 def recognises(records: Sequence[Located]) -> bool:

@@ -15,9 +15,11 @@ from opensafeintent.imports.content import FileContent, Located
 from opensafeintent.promptsets.fields import Record, fields_found
 from opensafeintent.promptsets.reading import (
     MOST_LISTED,
+    OF_CELLS,
     Problem,
     distinct_problems,
     is_table,
+    suffix_of,
     whole_number,
 )
 from opensafeintent.taxonomy import SCALES, Taxonomy
@@ -27,6 +29,8 @@ _BLANK = {"", "na", "n/a", "nan", "none", "null"}
 
 _OF_OUR_EXPORT = "quotes_hidden"
 """A column that `export` alone writes."""
+_OF_GRADES = {*COLUMNS[1:]}
+"""Columns of our `grades.csv.gz`; the first is there for several runs alone."""
 _PARTIAL = "partial"
 """Its column that tells whether planned responses of the model are missing."""
 _WITHOUT_GRADES = (*COLUMNS, "ledger_row", "prompt_hidden", _PARTIAL)
@@ -54,7 +58,7 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
             f" {' and '.join(map(repr, SCALES))}), or a field 'missing' with the"
             f" reason{fields_found(fields)}"
         )
-    if path.suffix.lower() == ".csv" and _OF_OUR_EXPORT in fields:
+    if suffix_of(path) in OF_CELLS and (_OF_OUR_EXPORT in fields or fields.keys() >= _OF_GRADES):
         records = [(location, _unguarded(row)) for location, row in records]
     if of_table := is_table(path):
         records = [(location, _of_table(row)) for location, row in records]

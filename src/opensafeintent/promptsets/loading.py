@@ -17,7 +17,13 @@ from opensafeintent.promptsets.fields import Record
 from opensafeintent.promptsets.hub import fetch
 from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.published import PUBLISHED, published_dataset
-from opensafeintent.promptsets.reading import Problem, distinct_problems, read_records
+from opensafeintent.promptsets.reading import (
+    LISTED,
+    Problem,
+    distinct_problems,
+    read_records,
+    stem_of,
+)
 from opensafeintent.promptsets.record import Dataset, PromptSet
 from opensafeintent.promptsets.shapes import parse_prompt_set, shape_of, unread_fields
 from opensafeintent.promptsets.sources import DataFile, Origin, files_by_card
@@ -153,7 +159,7 @@ def dataset_name(name: str) -> str:
     path = Path(name)
     if path.is_dir():
         return path.resolve().name
-    return path.resolve().parent.name if path.stem == "dataset" else path.stem
+    return path.resolve().parent.name if stem_of(path) == "dataset" else stem_of(path)
 
 
 def origin_of(name: str) -> Origin:
@@ -177,8 +183,8 @@ def origin_of(name: str) -> Origin:
         guess = did_you_mean(name, ["starter", *PUBLISHED])
         raise InputError(
             f"{one_line(name)}: no such dataset; {guess and guess + ' '}valid: 'starter',"
-            f" {listed}, the path of a .jsonl, .json, .parquet or .csv file or of a folder with a"
-            " dataset card, or hf:owner/name[@revision][#path]"
+            f" {listed}, the path of a {LISTED} file or of a folder with a dataset card, or"
+            " hf:owner/name[@revision][#path]"
         )
     if not path.is_dir():
         return Origin((DataFile(path, str(path)),))
@@ -186,6 +192,6 @@ def origin_of(name: str) -> Origin:
     if origin is None:
         raise InputError(
             f"{name}: is a folder without a dataset card (README.md) that names its data; name the"
-            " .jsonl, .json, .parquet or .csv file in it"
+            f" {LISTED} file in it"
         )
     return origin

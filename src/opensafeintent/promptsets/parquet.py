@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ _MOST_NAMED = 8
 def parquet_rows(
     source: Path | IO[bytes], name: str, limit: RowLimit, column: str | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a Parquet file.
+    """Yield the rows of a Parquet file. A `ClassLabel` of Hugging Face datasets is its own name.
 
     Args:
         source: the file, or its path.
@@ -48,6 +49,7 @@ def parquet_rows(
             texts, width = _texts_and_width(file.schema)
         with pq.ParquetFile(source, read_dictionary=texts, page_checksum_verification=True) as file:
             _check_columns(file.schema_arrow.names, name, column)
+            features = _features(file.schema_arrow.metadata)
             # all rows will be read
             if column is None:
                 limit.check(name, rows=file.metadata.num_rows)
@@ -65,7 +67,7 @@ def parquet_rows(
                     limit.check(
                         name, characters=_A_VALUE * sum(_values(array) for array in batch.columns)
                     )  # one row's list may hold millions of nulls
-                    for row in _few_at_a_time(batch):
+                    for row in _few_at_a_time(batch, features):
                         limit.count(name, _characters(row))
                         yield row
     except (
@@ -97,6 +99,37 @@ def _texts_and_width(schema: pq.ParquetSchema) -> tuple[list[str], int]:
     return texts, max((column.length or 8 for column in columns), default=8)
 
 
+def _features(metadata: Mapping[bytes, bytes] | None) -> Any:
+    """Return how Hugging Face datasets describe the columns; None if they name no classes."""
+    described = (metadata or {}).get(b"huggingface", b"")
+    if b'"ClassLabel"' not in described:
+        return None
+    try:
+        return json.loads(described)["info"]["features"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def _named(value: Any, feature: Any) -> Any:
+    """Return a value with the names of its classes in place of their numbers; -1 is no class."""
+    match feature:
+        case {"_type": "ClassLabel", "names": [*names]} if isinstance(value, int):
+            if not -1 <= value < len(names):
+                raise ValueError(f"class {value} of a ClassLabel with {len(names)} names")
+            return names[value] if value >= 0 else None
+        case {"_type": "ClassLabel"} if isinstance(value, list):
+            return [_named(item, feature) for item in value]
+        case {"feature": element} if isinstance(value, list):
+            return [_named(item, element) for item in value]
+        case [element] if isinstance(value, list):
+            return [_named(item, element) for item in value]
+        case {"feature": {**columns}, "_type": str()} if isinstance(value, dict):
+            return _named(value, columns)  # a list of structures is stored as a structure of lists
+        case {**fields} if isinstance(value, dict):
+            return {name: _named(item, fields.get(name)) for name, item in value.items()}
+    return value
+
+
 def _check_columns(names: list[str], name: str, column: str | None) -> None:
     refuse_repeated(names, name)
     if column is not None and column not in names:
@@ -115,13 +148,14 @@ def _values(array: Any) -> int:
     return len(array)
 
 
-def _few_at_a_time(batch: Any) -> Iterator[dict[str, Any]]:
-    """Yield a batch's rows; each becomes Python objects only shortly before, since these repeat
-    values that the batch shares.
+def _few_at_a_time(batch: Any, features: Any) -> Iterator[dict[str, Any]]:
+    """Yield a batch's rows with the names of their classes; each becomes Python objects only
+    shortly before, since these repeat values that the batch shares.
     """
     at_once = max(1, min(_BATCH, _BATCH_BYTES // max(1, batch.nbytes)))
     for start in range(0, batch.num_rows, at_once):
-        yield from map(_plain, batch.slice(start, at_once).to_pylist())
+        for row in map(_plain, batch.slice(start, at_once).to_pylist()):
+            yield _named(row, features) if features else row
 
 
 def _plain(value: Any) -> Any:

@@ -1,23 +1,26 @@
-"""Read the rows of a file: a JSON list, JSON lines, CSV or Parquet; and no more of them than is
-allowed.
+"""Read the rows of a file: a JSON list, JSON lines, CSV, Parquet or an Excel workbook, the first
+three also packed by gzip; and no more of them than is allowed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import csv
+import gzip
 import io
 import json
 import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from opensafeintent.errors import InputError, counted
-from opensafeintent.files import any_json, read_text
+from opensafeintent.files import any_json, as_text, read_bytes
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.limits import RowLimit, refuse_repeated
 from opensafeintent.promptsets.parquet import parquet_rows
+from opensafeintent.promptsets.workbooks import workbook_rows
 
 _JSON_STARTS = ("{", "[")
 _LINE = re.compile("^.*$", re.MULTILINE)
@@ -106,14 +109,25 @@ def read_records(
             cells as the header names.
     """
     name, limit = shown or str(path), limit or RowLimit()
-    known = FORMATS.get(path.suffix.lower())
+    known = FORMATS.get(suffix_of(path))
     yield from (known.read if known else _unknown_rows)(path, name, limit)
 
 
 def is_table(path: Path) -> bool:
     """Whether the records of a file are rows of a table: an empty cell is no value."""
-    known = FORMATS.get(path.suffix.lower())
+    known = FORMATS.get(suffix_of(path))
     return known is not None and known.is_table
+
+
+def suffix_of(path: Path) -> str:
+    """Return the suffix of a file, with that of gzip: `.csv`, `.csv.gz`."""
+    *_, last = ["", *path.suffixes]
+    return "".join(path.suffixes[-2:] if last.lower() == ".gz" else [last]).lower()
+
+
+def stem_of(path: Path) -> str:
+    """Return the name of a file without its suffix."""
+    return path.name[: len(path.name) - len(suffix_of(path))] or path.stem
 
 
 def _parquet_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, Any]]:
@@ -121,8 +135,8 @@ def _parquet_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str,
         yield f"{name}, row {number}", row
 
 
-def _csv_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, Any]]:
-    for location, cells in read_csv(path, name, limit):
+def _table_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, Any]]:
+    for location, cells in read_table(path, name, limit):
         yield location, {field: cell or None for field, cell in cells.items()}
 
 
@@ -136,7 +150,10 @@ def _jsonl_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, A
 
 def _unknown_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, Any]]:
     """Yield the records of a file with another suffix, if it holds JSON."""
-    text, suffix = _read_text(path, name, limit), path.suffix.lower()
+    suffix = suffix_of(path)
+    if suffix in _SPREADSHEETS:
+        raise InputError(f"{name}: is a {suffix} file; expected {LISTED} (save it as .xlsx)")
+    text = _read_text(path, name, limit)
     start = text.lstrip()[:1]
     if start and start not in _JSON_STARTS:
         what = f"a {one_line(suffix, 20)} file" if suffix else "a file without a suffix"
@@ -167,12 +184,17 @@ FORMATS = {
     ".jsonl": FileFormat(_jsonl_rows),
     ".json": FileFormat(_json_rows),
     ".parquet": FileFormat(_parquet_rows, is_table=True),
-    ".csv": FileFormat(_csv_rows, is_table=True),
+    ".csv": FileFormat(_table_rows, is_table=True),
+    ".xlsx": FileFormat(_table_rows, is_table=True),
 }
 """The formats by the suffix of their files."""
+LISTED = f"{', '.join([*FORMATS][:-1])} or {[*FORMATS][-1]}"
+"""The suffixes, for a message; without those of gzip."""
+FORMATS |= {f"{suffix}.gz": FORMATS[suffix] for suffix in (".jsonl", ".json", ".csv")}
 SUFFIXES = tuple(FORMATS)
-LISTED = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
-"""The suffixes, for a message."""
+OF_CELLS = (".csv", ".csv.gz", ".xlsx")
+"""Suffixes of tables whose cells a spreadsheet program may take for formulas."""
+_SPREADSHEETS = (".xls", ".xlsm", ".xlsb", ".ods", ".numbers")
 
 
 def _json_records(text: str, name: str, *, lines: bool = False) -> Iterator[tuple[str, Any]]:
@@ -197,10 +219,11 @@ def _json_records(text: str, name: str, *, lines: bool = False) -> Iterator[tupl
                 raise Problem(f"{name}:{number}: {problem}") from problem
 
 
-def read_csv(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield (location, cells by column) for each row of a CSV file that is not blank. Cells are
-    separated by commas, semicolons or tabs: by that which gives the header most columns, or which a
-    first line `sep=;` names. Line ends are LF, CRLF or CR, and nothing else is one.
+def read_table(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield (location, cells by column) for each row that is not blank, of an Excel workbook or a
+    CSV file. In CSV, cells are separated by commas, semicolons or tabs: by that which gives the
+    header most columns, or which a first line `sep=;` names. Line ends are LF, CRLF or CR, and
+    nothing else is one.
 
     A column without a heading is left out if it is blank, as are blank cells behind the last
     heading; otherwise its name is its number.
@@ -208,8 +231,26 @@ def read_csv(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, dict
     Raises:
         InputError: it cannot be read, is not UTF-8, has a column twice or a quote out of place, or
             holds more than the limit.
-        Problem: a row has not as many cells as the header.
+        Problem: a row of CSV has not as many cells as the header.
     """
+    workbook = suffix_of(path) == ".xlsx"
+    form = "expected a heading over each cell" if workbook else _CSV_FORM
+    rows = workbook_rows(path, name, limit) if workbook else _rows_of_csv(path, name, limit)
+    header: list[str] = []
+    for location, row in rows:
+        if not "".join(row).strip():
+            continue
+        if not header:
+            header = [cell.strip() or f"column {number}" for number, cell in _numbered(row)]
+            refuse_repeated(header, name)
+            nameless = {number for number, cell in _numbered(row) if not cell.strip()}
+            continue
+        limit.count(name, sum(map(len, row)))
+        blank = [""] * (len(header) - len(row)) if workbook else []
+        yield location, _cells(row + blank, header, nameless, location, form)
+
+
+def _rows_of_csv(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, list[str]]]:
     text = _read_text(path, name, limit)
     if "\0" in text:
         raise InputError(
@@ -221,20 +262,11 @@ def read_csv(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, dict
     rows = csv.reader(io.StringIO(text[first:], newline=""), strict=True, delimiter=separator)
     skipped = text[:first].count("\n") or int(first > 0)
     line = 1 + skipped  # on which a row begins
-    header: list[str] = []
     try:
         for row in rows:
             location = f"{name}:{line}"
             line = rows.line_num + 1 + skipped
-            if not "".join(row).strip():
-                continue
-            if not header:
-                header = [cell.strip() or f"column {number}" for number, cell in _numbered(row)]
-                refuse_repeated(header, name)
-                nameless = {number for number, cell in _numbered(row) if not cell.strip()}
-                continue
-            limit.count(name)
-            yield location, _cells(row, header, nameless, location)
+            yield location, row
     except csv.Error as error:
         raise InputError(
             f"{name}:{line}: cannot read as CSV from here ({error}); {_CSV_FORM}"
@@ -253,12 +285,14 @@ def whole_number(cell: object) -> int | None:
     return int(match[1]) if match else None
 
 
-def _cells(row: list[str], header: list[str], nameless: set[int], location: str) -> dict[str, str]:
+def _cells(
+    row: list[str], header: list[str], nameless: set[int], location: str, form: str
+) -> dict[str, str]:
     behind = row[len(header) :]
     if len(row) < len(header) or "".join(behind).strip():
         cells = "1 cell" if len(row) == 1 else f"{len(row)} cells"
         raise Problem(
-            f"{location}: has {cells}, and the header names {len(header)}; {_CSV_FORM}", location
+            f"{location}: has {cells}, and the header names {len(header)}; {form}", location
         )
     return {
         column: cell
@@ -271,6 +305,8 @@ def _numbered(row: list[str]) -> Iterator[tuple[int, str]]:
     return enumerate(row, start=1)
 
 
+_PART = 2**20
+"""Bytes that are unpacked at once."""
 _LONGEST_CELL = 2**31 - 1
 """Characters; Python's own limit is 131,072, and responses are longer."""
 _SEPARATORS = ",;\t"
@@ -322,4 +358,25 @@ def _read_text(path: Path, name: str, limit: RowLimit) -> str:
     # a path that cannot be inspected cannot be read either; the error comes below
     with contextlib.suppress(OSError):
         limit.check(name, characters=path.stat().st_size)
-    return read_text(path, name)
+    raw = read_bytes(path, name)
+    return as_text(_unpacked(raw, name, limit) if path.suffix.lower() == ".gz" else raw, name)
+
+
+def _unpacked(raw: bytes, name: str, limit: RowLimit) -> bytes:
+    """Unpack gzip, and no more of it than may be read.
+
+    Raises:
+        InputError: it is cut off, damaged or no gzip, or holds more than the limit.
+    """
+    unpacked = io.BytesIO()
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(raw)) as file:
+            while part := file.read(_PART):
+                unpacked.write(part)
+                limit.check(name, characters=unpacked.tell())
+    except (EOFError, OSError, zlib.error) as error:
+        raise InputError(
+            f"{name}: cannot unpack ({one_line(str(error), 80)}); expected a whole gzip file, or a"
+            " name without .gz"
+        ) from error
+    return unpacked.getvalue()

@@ -14,7 +14,7 @@ import msgspec
 
 from opensafeintent.errors import InputError, install_extra
 from opensafeintent.hostile import one_line
-from opensafeintent.promptsets.reading import LISTED, SUFFIXES
+from opensafeintent.promptsets.reading import LISTED, SUFFIXES, suffix_of
 
 CARD = "README.md"
 TAXONOMY = "taxonomy.toml"
@@ -79,7 +79,9 @@ def files_by_suffix(folder: Path, shown: Shown, chosen: str | None = None) -> Or
     if not paths:
         raise InputError(f"{shown(chosen or '')}: holds no {LISTED} file")
     parquet = [path for path in paths if path.endswith(".parquet")]
-    return _origin(folder, parquet or paths, shown)
+    # a workbook beside other files is mostly about them
+    others = [path for path in paths if not path.endswith(".xlsx")]
+    return _origin(folder, parquet or others or paths, shown)
 
 
 def _origin(folder: Path, paths: Iterable[str], shown: Shown) -> Origin:
@@ -91,7 +93,7 @@ def _origin(folder: Path, paths: Iterable[str], shown: Shown) -> Origin:
 
 
 def _is_data(path: Path) -> bool:
-    return path.suffix in SUFFIXES and path.name not in _NOT_DATA and path.is_file()
+    return suffix_of(path) in SUFFIXES and path.name not in _NOT_DATA and path.is_file()
 
 
 def _configs(card: Path, location: str) -> list[dict[str, Any]]:

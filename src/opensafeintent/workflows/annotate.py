@@ -18,7 +18,7 @@ from opensafeintent.annotation.agreement import (
     dataset_quality,
     judge_study,
 )
-from opensafeintent.annotation.drawing import DRAWING, LONGEST, draw
+from opensafeintent.annotation.drawing import LONGEST, complete_sets, draw
 from opensafeintent.annotation.forms import render_guide, render_page, render_sheet
 from opensafeintent.annotation.importing import ImportedLabels, check_replaced, import_returns
 from opensafeintent.annotation.key import KEY_FILE, AnnotationKey, read_key, run_of, write_key
@@ -49,6 +49,7 @@ from opensafeintent.grades import PANEL
 from opensafeintent.hostile import name_safe, one_line
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset, load_dataset, sampled
+from opensafeintent.promptsets.reading import OF_CELLS, suffix_of
 from opensafeintent.replacing import written_together
 from opensafeintent.report.printing.console import Printed, print_table
 from opensafeintent.report.tables import write_tables
@@ -146,7 +147,7 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
     graded = [row for row in wanted if row.counts and not row.refused]
     with RunTexts(manifest, dataset, folder.ledger_path(manifest)) as texts:
         shown = [row for row in graded if not _is_too_long(row, texts)]
-        drawn = draw(shown, settings.sample, settings.seed, settings.unit, _drawing(settings.out))
+        drawn = draw(shown, settings.sample, settings.seed, settings.unit)
         subjects = [_response(item, dataset, texts) for item in drawn]
     study = _export(settings, "judge_validation", dataset, subjects, settings.unit, settings.run)
     left_out = {
@@ -156,37 +157,24 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
         "replies of second turns": sum(row.model in models for row in run.follow_ups),
     }
     about = as_notes(
-        _fewer_than_asked(drawn, settings), _corrects(drawn, _complete(run.rows), settings)
+        _fewer_than_asked(drawn, settings), _corrects(drawn, complete_sets(run.rows), settings)
     )
     return msgspec.structs.replace(study, left_out=left_out, about_sample=tuple(about))
-
-
-def _drawing(folder: Path) -> int:
-    """Return the version of the draw: that of the study in the folder, if one is there."""
-    path = folder / KEY_FILE
-    return read_key(path).drawing if path.exists() else DRAWING
 
 
 def _fewer_than_asked(drawn: Sequence[KeyItem], settings: AnnotateRunSettings) -> Iterator[str]:
     """Yield that there are no more responses, or sets, if there are fewer than the sample needs."""
     whole = settings.unit == "set"
-    units = {(item.model, item.id, "" if whole else item.variant, item.epoch) for item in drawn}
+    units = {
+        (item.model, item.id) if whole else (item.model, item.id, item.variant, item.epoch)
+        for item in drawn
+    }
     if len(units) < settings.sample:
         kind = "whole prompt-set" if whole else "response"
         yield (
             f"has all {counted(len(units), kind)} that can be drawn, fewer than"
             f" {option('sample', settings.sample)}"
         )
-
-
-def _complete(rows: Sequence[GradedResponse]) -> set[tuple[str, str, int]]:
-    """Return the model, prompt-set and epoch of all core responses that are graded."""
-    graded = Counter(
-        (row.model, row.set_id, row.epoch)
-        for row in rows
-        if row.counts and row.variant in CORE_VARIANTS
-    )
-    return {place for place, count in graded.items() if count == len(CORE_VARIANTS)}
 
 
 def _corrects(
@@ -212,7 +200,7 @@ def _corrects(
     unused = Counter(item.model for item in core)
     responses = Counter(item.model for item in used)
     unused.subtract(responses)
-    sets = Counter(model for model, *_ in {(item.model, item.id, item.epoch) for item in used})
+    sets = Counter(model for model, _ in {(item.model, item.id) for item in used})
     counts = {"mean_utility": (responses, "labelled responses")}
     if settings.unit == "set":
         counts["triplet_safety"] = (sets, "labelled prompt-sets")
@@ -270,9 +258,7 @@ def _export(
                 f" ({option('out', 'DIR')})"
             )
         if run is not None:
-            key = msgspec.structs.replace(
-                key, run=seen_from(settings.out, run), drawing=_drawing(settings.out)
-            )
+            key = msgspec.structs.replace(key, run=seen_from(settings.out, run))
         write_key(key, new / key_path.name)
         lists = label_lists(dataset.taxonomy) if kind == "dataset_quality" else ()
         write_private(new / guide.name, render_guide(kind, lists))
@@ -292,7 +278,8 @@ def import_annotations(settings: ImportAnnotationsSettings) -> ImportedLabels:
     """Check annotators' returns against the study's key, and write their labels.
 
     Returns of either form can be mixed, may be partial, and may have their rows in another order; a
-    blank is no answer. Of a folder, every `.json` and `.csv` in it is a return, but for the key.
+    blank is no answer. Of a folder, every `.json`, `.csv` and `.xlsx` in it is a return, but for
+    the key.
 
     Raises:
         InputError: there are invalid answers; each has a line of its own, with its file, item, and
@@ -325,13 +312,13 @@ def _returned(settings: ImportAnnotationsSettings) -> Iterator[Path]:
             files = [
                 file
                 for file in sorted(path.iterdir())
-                if file.suffix.lower() in (".json", ".csv")
-                and not file.name.startswith(".")
+                if suffix_of(file) in (".json", *OF_CELLS)
+                and not file.name.startswith((".", "~$"))  # Excel's mark of an open file
                 and file.resolve() != settings.key.resolve()
             ]
         if not files:
             raise InputError(
-                f"{path}: no returned file in it; expected .json of pages, .csv of sheets"
+                f"{path}: no returned file in it; expected .json of pages, .csv or .xlsx of sheets"
             )
         yield from files
 

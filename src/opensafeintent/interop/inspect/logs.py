@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from opensafeintent.calls.reasoning_signs import REASONING_ONLY
 from opensafeintent.calls.recorded import MissingGrade, RecordedResponse
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, counted
 from opensafeintent.files import MOST_ROWS
 from opensafeintent.grades import row_of
 from opensafeintent.hostile import one_line, short_name
@@ -26,15 +27,32 @@ from opensafeintent.interop.inspect.outputs import (
 )
 from opensafeintent.interop.inspect.providers import from_inspect, require_inspect
 from opensafeintent.promptsets.limits import RowLimit
-from opensafeintent.taxonomy import CORE_VARIANTS, ParseRule, is_follow_up
+from opensafeintent.taxonomy import (
+    CORE_VARIANTS,
+    MODES,
+    SCALES,
+    STRATEGIES,
+    KnownGrades,
+    ParseRule,
+    is_follow_up,
+)
 from opensafeintent.templates import Role
 
 if TYPE_CHECKING:
-    from inspect_ai.log import EvalLog, EvalSample
+    from inspect_ai.log import EvalLog, EvalSample, ProvenanceData
     from inspect_ai.scorer import Score
 
 _SETS = "opensafeintent_sets"
-_SETS_NAME = re.compile(rf"{_SETS}(\d*)")
+_OURS = re.compile(r"opensafeintent_([a-z_]+?)(\d*)")
+"""A score of our task: what it is of, and its number, if `inspect score` appended it."""
+_VALID: dict[str, Collection[object]] = {
+    "mode": MODES,
+    "strategy": STRATEGIES,
+    "sets": ("safe", "unsafe"),
+    **{str(what): scale for what, scale in SCALES.items()},
+}
+"""What a person can say in place of a score, by what it is of."""
+_MOST_NAMED = 3
 
 
 class _LogHeader(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +90,10 @@ class InspectLog(_LogHeader, frozen=True, kw_only=True):
     """The judge of the assistance mode; empty if there was none."""
     notes: list[str]
     """Notes for a reader, a line each."""
+    invalidated: frozenset[tuple[str, str, int]] = frozenset()
+    """Set, variant and epoch of the samples that somebody invalidated: no response is taken from
+    them.
+    """
 
     @property
     def graded(self) -> bool:
@@ -82,8 +104,9 @@ class InspectLog(_LogHeader, frozen=True, kw_only=True):
 def read_inspect_log(path: Path, most: int | None = MOST_ROWS) -> InspectLog:
     """Read a log of our task.
 
-    An interrupted log gives its content so far; a sample that ended in an error gives nothing. Both
-    are noted. A sample without scores gives a response without grades.
+    An interrupted log gives its content so far; a sample that ended in an error, or that somebody
+    invalidated, gives nothing. A score that somebody edited is that person's grade. All are noted.
+    A sample without scores gives a response without grades.
 
     Args:
         path: the log.
@@ -96,9 +119,14 @@ def read_inspect_log(path: Path, most: int | None = MOST_ROWS) -> InspectLog:
     log = read_log(path, RowLimit(most))
     with _refused(f"{path}: is not a log of our task opensafeintent: its metadata"):
         header = msgspec.convert(log.eval.metadata or {}, _LogHeader)
-    content = _content_of(path, log)
+    content = _LogContent(path)
+    for sample in log.samples or ():
+        content.add(sample)
     if not content.responses:
-        raise InputError(f"{path}: no response in it (status: {log.status})")
+        number = f"; {counted(len(content.invalidated), 'invalidated sample')}"
+        raise InputError(
+            f"{path}: no response in it (status: {log.status}{number * bool(content.invalidated)})"
+        )
     return InspectLog(
         **msgspec.structs.asdict(header),
         path=path,
@@ -108,53 +136,142 @@ def read_inspect_log(path: Path, most: int | None = MOST_ROWS) -> InspectLog:
         model=from_inspect(log.eval.model),
         responses=content.responses,
         mode_judge=from_inspect(content.mode_judge),
-        notes=[f"{path}: {note}" for note in content.notes],
+        invalidated=frozenset(content.invalidated),
+        notes=content.notes(log),
     )
 
 
-class _LogContent(NamedTuple):
-    """The content of a log's samples."""
+class _LogContent:
+    """The content of a log's samples, and the samples that give none."""
 
-    responses: list[RecordedResponse]
-    mode_judge: str
-    notes: list[str]
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.responses: list[RecordedResponse] = []
+        self.mode_judge = ""
+        self.invalidated: dict[tuple[str, str, int], str] = {}
+        """Who did so and why, by set, variant and epoch."""
+        self._wordings: dict[str, int] = {}
+        self._broken = self._without_content = self._graded_again = 0
+        self._edits: list[_Edit] = []
 
+    def add(self, sample: EvalSample) -> None:
+        """Add the response in a sample.
 
-def _content_of(path: Path, log: EvalLog) -> _LogContent:
-    """Return the responses in the samples of a log, and note samples that give none."""
-    responses: list[RecordedResponse] = []
-    wordings: dict[str, int] = {}
-    without_content = graded_again = 0
-    mode_judge = ""
-    samples = log.samples or []
-    broken = sum(sample.error is not None for sample in samples)
-    for sample in (sample for sample in samples if sample.error is None):
-        location = f"{path}, sample {one_line(str(sample.id), 60)}"
+        Raises:
+            InputError: it is no sample of our task, or its grades cannot be used.
+        """
+        if sample.error is not None:
+            self._broken += 1
+            return
+        location = f"{self._path}, sample {one_line(str(sample.id), 60)}"
         with _refused(f"{location}: its metadata"):
             prompt = msgspec.convert(sample.metadata, _LoggedPrompt)
-        wordings[prompt.set_id] = prompt.wordings
+        if sample.invalidation is not None:
+            told = f"{one_line(str(sample.id), 60)} {_by_whom(sample.invalidation)}"
+            self.invalidated[prompt.set_id, prompt.variant, sample.epoch] = told
+            return
+        self._wordings[prompt.set_id] = prompt.wordings
         gradings = _gradings(sample)
-        graded_again += len(gradings) > 1
+        harm = _before_edits(gradings[-1]).get("harm_severity") if gradings else None
+        edits = _edits(sample, harm, location)
+        self._graded_again += len(gradings) > 1
         if gradings:
-            responses.append(_graded(sample, gradings[-1], prompt, location))
-            mode_judge = mode_judge or (gradings[-1].metadata or {}).get("mode_judge", "")
+            response = _graded(sample, gradings[-1], prompt, location)
+            judge = _before_edits(gradings[-1]).get("mode_judge", "")
+            self.mode_judge = self.mode_judge or judge
         elif sample.output.empty:
-            without_content += 1
+            self._without_content += 1
+            return
         else:
-            responses.append(_ungraded(sample, prompt))
-    epochs = len({response.epoch for response in responses})
-    direct = sum(not is_follow_up(response.variant) for response in responses)
-    lacking = _prompts(wordings.values()) * epochs - direct
-    unfinished = f"did not end (status: {log.status}); `inspect eval-retry` goes on from it"
-    empty = f"samples with neither response nor grade, which are not imported: {without_content}"
-    notes = [
-        (graded_again, "was graded more than once; the last grades count"),
-        (log.status != "success", unfinished),
-        (broken, f"samples that ended in an error and are not imported: {broken}"),
-        (without_content, empty),
-        (lacking > 0, f"lacks {lacking} responses of its sets; such sets may not count"),
+            response = _ungraded(sample, prompt)
+        self.responses.append(_edited(response, edits, location) if edits else response)
+        self._edits += edits.values()
+
+    def notes(self, log: EvalLog) -> list[str]:
+        """Return what a reader should know of the log, a line each."""
+        epochs = len({response.epoch for response in self.responses})
+        direct = sum(not is_follow_up(response.variant) for response in self.responses)
+        lacking = _prompts(self._wordings.values()) * epochs - direct
+        invalidated = self.invalidated.values()
+        left_out = f"{counted(len(invalidated), 'sample')} invalidated, and left out: "
+        edited = f"{counted(len(self._edits), 'score')} edited by a person, whose grade counts: "
+        notes = [
+            (self._graded_again, "was graded more than once; the last grades count"),
+            (
+                log.status != "success",
+                f"did not end (status: {log.status}); `inspect eval-retry` goes on from it",
+            ),
+            (
+                self._broken,
+                f"samples that ended in an error and are not imported: {self._broken}",
+            ),
+            (invalidated, left_out + _named(invalidated)),
+            (
+                log.invalidated and not invalidated,
+                "is marked as invalidated, and none of its samples is",
+            ),
+            (self._edits, edited + _named([edit.told for edit in self._edits])),
+            (
+                self._without_content,
+                "samples with neither response nor grade, which are not imported:"
+                f" {self._without_content}",
+            ),
+            (lacking > 0, f"lacks {lacking} responses of its sets; such sets may not count"),
+        ]
+        return [f"{self._path}: {note}" for applies, note in notes if applies]
+
+
+def _named(things: Iterable[str]) -> str:
+    """Return the most frequent of some texts, each with its number if there are several."""
+    each = Counter(things)
+    named = [
+        f"{thing} ({number:,} times)" if number > 1 else thing
+        for thing, number in each.most_common(_MOST_NAMED)
     ]
-    return _LogContent(responses, mode_judge, [note for applies, note in notes if applies])
+    return "; ".join(named) + ("; …" if len(each) > _MOST_NAMED else "")
+
+
+def _author(provenance: ProvenanceData | None) -> str:
+    return (short_name(provenance.author, 60) if provenance else "") or "somebody"
+
+
+def _by_whom(provenance: ProvenanceData | None) -> str:
+    """Return who changed something in a log, and why."""
+    reason = one_line(provenance.reason or "", 80) if provenance else ""
+    return f"by {_author(provenance)}" + (f": {reason}" if reason else "")
+
+
+class _Edit(NamedTuple):
+    """A grade that a person gave in place of a judge's."""
+
+    value: Any
+    author: str
+    told: str
+    """Who gave it, and why."""
+    when: float
+
+    @classmethod
+    def of(
+        cls, what: str, value: object, provenance: ProvenanceData | None, location: str
+    ) -> _Edit:
+        """Return an edit.
+
+        Raises:
+            InputError: it is no grade.
+        """
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or value not in _VALID[what]:
+            raise InputError(
+                f"{location}: its score opensafeintent_{what} was edited to"
+                f" {one_line(repr(value), 40)}; valid: {', '.join(map(str, _VALID[what]))}"
+            )
+        return cls(
+            value=value,
+            author=_author(provenance),
+            told=_by_whom(provenance),
+            when=provenance.timestamp.timestamp() if provenance else 0.0,
+        )
 
 
 def _prompts(wordings: Iterable[int]) -> int:
@@ -175,9 +292,93 @@ def _gradings(sample: EvalSample) -> list[Score]:
     """Return the scores that hold grades, in order: `inspect score --action append` numbers each
     further one.
     """
-    scores = sample.scores or {}
-    numbers = {int(match[1] or 0): name for name in scores if (match := _SETS_NAME.fullmatch(name))}
-    return [scores[numbers[number]] for number in sorted(numbers)]
+    numbers = {
+        int(match[2] or 0): score
+        for name, score in (sample.scores or {}).items()
+        if (match := _OURS.fullmatch(name)) and match[1] == "sets" and not _is_of_people(score)
+    }
+    return [numbers[number] for number in sorted(numbers)]
+
+
+def _is_of_people(score: Score) -> bool:
+    """Tell whether a score began with an edit: no scorer gave it. Inspect AI keeps a scorer's own
+    as the first entry of the history, without a provenance.
+    """
+    return bool(score.history) and (
+        len(score.history) == 1 or score.history[0].provenance is not None
+    )
+
+
+def _before_edits(score: Score) -> dict[str, Any]:
+    """Return the metadata that the scorer gave."""
+    metadata = score.history[0].metadata if score.history else score.metadata
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _edits(sample: EvalSample, harm: object, location: str) -> dict[str, _Edit]:
+    """Return what people said in place of the judges, by the name of the grade; of several edits
+    the last.
+
+    Args:
+        sample: the sample.
+        harm: the judges' harm severity.
+        location: of the sample.
+
+    Raises:
+        InputError: an edit is no grade, or a verdict contradicts the harm severity.
+    """
+    edits: dict[str, _Edit] = {}
+    for name, score in (sample.scores or {}).items():
+        match = _OURS.fullmatch(name)
+        made = score.history[0 if _is_of_people(score) else 1 :]
+        if match is None or not made:
+            continue
+        before, after = _before_edits(score), score.metadata or {}
+        values = {what: after[what] for what in after if after[what] != before.get(what)}
+        if any(edit.value != "UNCHANGED" for edit in made):
+            values[match[1]] = score.value
+        for what in values.keys() & _VALID.keys():
+            edit = _Edit.of(what, values[what], made[-1].provenance, location)
+            if what not in edits or edits[what].when <= edit.when:
+                edits[what] = edit
+    if (verdict := edits.pop("sets", None)) is not None:
+        if verdict.value == "safe":
+            edits.setdefault("harm_severity", verdict._replace(value=0))
+        final = edits["harm_severity"].value if "harm_severity" in edits else harm
+        if final is None or (final == 0) != (verdict.value == "safe"):
+            raise InputError(
+                f"{location}: was edited to {verdict.value!r}, with a harm severity of {final};"
+                " expected an edit of opensafeintent_harm_severity that says the same"
+            )
+    return edits
+
+
+def _edited(
+    response: RecordedResponse, edits: Mapping[str, _Edit], location: str
+) -> RecordedResponse:
+    """Return a response with people's grades: these take the place of all judges' grades.
+
+    Raises:
+        InputError: there is no response that they could be of.
+    """
+    if any(missing.what == "response" for missing in response.missing):
+        raise InputError(f"{location}: has an edited score, and no response; expected one of both")
+    graded = [what for what in SCALES if what in edits]
+    missing = [
+        msgspec.structs.replace(entry, judge="") if graded and entry.what in SCALES else entry
+        for entry in response.missing
+        if entry.what not in edits
+    ]
+    response = msgspec.structs.replace(
+        response,
+        missing=tuple(dict.fromkeys(missing)),
+        **{what: edit.value for what, edit in edits.items()},
+    )
+    if not graded:
+        return response
+    authors = ", ".join(sorted({edits[what].author for what in graded}))
+    known = KnownGrades(**{what: getattr(response, what) for what in SCALES})
+    return msgspec.structs.replace(response, by_judge={f"edited by {authors}": known})
 
 
 def _ungraded(sample: EvalSample, prompt: _LoggedPrompt) -> RecordedResponse:
@@ -201,7 +402,7 @@ def _graded(
 ) -> RecordedResponse:
     labels = {"model": "", "set_id": prompt.set_id, "variant": prompt.variant}
     with _refused(f"{location}: the score {_SETS}"):
-        row = row_of((score.metadata or {}) | labels)
+        row = row_of(_before_edits(score) | labels)
     text = "" if sample.output.empty else sample.output.completion
     return RecordedResponse(
         set_id=prompt.set_id,

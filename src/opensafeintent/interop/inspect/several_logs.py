@@ -16,7 +16,8 @@ def sorted_out(logs: Sequence[InspectLog]) -> list[InspectLog]:
     are noted.
 
     Of copies of one evaluation the graded one counts. A retry carries over finished samples, and
-    asks again for the others: of a response that both have, the later one counts.
+    asks again for the others: of a response that both have, the later one counts, and if somebody
+    invalidated that one, neither.
 
     Raises:
         InputError: copies of one evaluation are graded differently.
@@ -48,25 +49,24 @@ def _without_copies(logs: Sequence[InspectLog]) -> list[InspectLog]:
 
 
 def _without_retried(logs: Sequence[InspectLog]) -> list[InspectLog]:
-    latest = {
-        _key(log, response): log
-        for log in sorted(logs, key=lambda log: log.created)
-        for response in log.responses
-    }
+    latest: dict[tuple[object, ...], InspectLog] = {}
+    for log in sorted(logs, key=lambda log: log.created):
+        latest |= dict.fromkeys(((log.task_id, *place) for place in log.invalidated), log)
+        latest |= dict.fromkeys((_key(log, response) for response in log.responses), log)
     logs_to_import = []
     for log in logs:
         sources = [latest[_key(log, response)] for response in log.responses]
         if retries := [source.path for source in sources if source is not log]:
             pairs = zip(log.responses, sources, strict=True)
             responses = [response for response, source in pairs if source is log]
-            note = f"{log.path}: {len(retries)} of its responses are taken from its retry"
+            note = f"{log.path}: {len(retries)} of its responses are left to its retry"
             logs_to_import.append(_with(log, responses, [f"{note}, {retries[-1]}"]))
         else:
             logs_to_import.append(log)
     return logs_to_import
 
 
-def _key(log: InspectLog, response: RecordedResponse) -> tuple[str, str, str, int]:
+def _key(log: InspectLog, response: RecordedResponse) -> tuple[object, ...]:
     return log.task_id, response.set_id, response.variant, response.epoch
 
 

@@ -363,12 +363,12 @@ class JudgeCheckSettings(Judges, frozen=True, kw_only=True):
             group=Group.DATASET,
         ),
     ] = None
-    """CSV, JSON, JSON lines or Parquet."""
+    """CSV, JSON, JSON lines, Parquet or an Excel workbook."""
     columns: Annotated[
         Mapping[str, str],
         Opt(
-            "Field of FILE to use for a name of ours: response, prompt, unsafe (of several people"
-            " unsafe_1, unsafe_2), harm, helpfulness, rater, group, id. Repeatable.",
+            "Field of FILE to use for a name of ours: response, prompt, unsafe or safe (of several"
+            " people unsafe_1, unsafe_2), harm, helpfulness, rater, group, id. Repeatable.",
             name="--map",
             metavar="NAME=FIELD",
             group=Group.DATASET,
