@@ -25,7 +25,6 @@ from opensafeintent.calls.ledger_file import (
     reading,
     reason,
     text_of,
-    transport_of,
     typed,
     unpack,
 )
@@ -34,6 +33,7 @@ from opensafeintent.calls.ledger_rows import (
     Attempted,
     Located,
     Status,
+    protocol_of,
     stored_outcome,
     with_reply,
 )
@@ -42,7 +42,7 @@ from opensafeintent.calls.outcomes import REPLIED, NotAnAnswer, response_of
 from opensafeintent.calls.providers import IN_PROCESS
 from opensafeintent.calls.reasoning_signs import REASONING_ONLY
 from opensafeintent.calls.records import Answered, Call, Failure, Refused
-from opensafeintent.calls.replies import ends_unopened_thought, protocol_named
+from opensafeintent.calls.replies import ends_unopened_thought
 from opensafeintent.errors import InputError
 from opensafeintent.locks import lock_held, refuse
 from opensafeintent.templates.template import Message
@@ -315,10 +315,7 @@ class Ledger:
     def _thinks_unopened(self, model: str) -> bool:
         if model not in self._opens_no_thought:
             self._opens_no_thought[model] = any(
-                ends_unopened_thought(
-                    unpack(typed(body, bytes)),
-                    protocol_named(transport_of(typed(end, str)).protocol),
-                )
+                ends_unopened_thought(unpack(typed(body, bytes)), protocol_of(typed(end, str)))
                 for body, end in self._reader.execute(_RESPONSES, (model,))
             )
         return self._opens_no_thought[model]
