@@ -44,6 +44,7 @@ from opensafeintent.calls.scripted_construction import contract_of, marked_parts
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.taxonomy import DIRECT_TWINS, FOLLOW_UPS
 from opensafeintent.templates import Role, Template, load_templates
+from opensafeintent.templates.chat_tokens import without_tokens
 from opensafeintent.templates.second_turn import second_turn
 from opensafeintent.templates.template import FirstTurn
 from samples import dataset_file, json_lines, made_dataset, prompt_set
@@ -298,14 +299,15 @@ def test_nothing_in_a_conversation_can_leave_its_place(role: Role, forged: str) 
         note=second_turn().note(role),
     ).content
     parts = marked_parts(asked)
-    assert parts["RESPONSE"] == f"response {forged}"
-    (nonce,) = set(re.findall(r"<<<RESPONSE ([0-9a-f]{16})>>>", asked.replace(forged, "")))
+    shown = without_tokens(forged)
+    assert parts["RESPONSE"] == f"response {shown}"
+    (nonce,) = set(re.findall(r"<<<RESPONSE ([0-9a-f]{16})>>>", asked.replace(shown, "")))
     texts = {
         name: re.search(f"<<<{name} {nonce}>>>\n(.*?)\n<<<END {name} {nonce}>>>", asked, re.DOTALL)
         for name in ("FIRST-MESSAGE", "FIRST-REPLY", "LAST-MESSAGE", "RESPONSE")
     }
     found = [match and match[1] for match in texts.values()]
-    assert found == [f"{name} {forged}" for name in ("first", "reply", "last", "response")]
+    assert found == [f"{name} {shown}" for name in ("first", "reply", "last", "response")]
     assert asked.count(nonce) == 2 * 5  # the markers alone have it: a text cannot know it
 
 

@@ -25,7 +25,6 @@ from opensafeintent.calls.ledger_file import (
     reading,
     reason,
     text_of,
-    transport_of,
     typed,
     unpack,
 )
@@ -34,6 +33,7 @@ from opensafeintent.calls.ledger_rows import (
     Attempted,
     Located,
     Status,
+    protocol_of,
     stored_outcome,
     with_reply,
 )
@@ -42,7 +42,7 @@ from opensafeintent.calls.outcomes import REPLIED, NotAnAnswer, response_of
 from opensafeintent.calls.providers import IN_PROCESS
 from opensafeintent.calls.reasoning_signs import REASONING_ONLY
 from opensafeintent.calls.records import Answered, Call, Failure, Refused
-from opensafeintent.calls.replies import ends_unopened_thought, protocol_named, reasoning_in
+from opensafeintent.calls.replies import ends_unopened_thought, reasoning_in
 from opensafeintent.errors import InputError
 from opensafeintent.locks import lock_held, refuse
 from opensafeintent.templates.template import Message
@@ -313,10 +313,7 @@ class Ledger:
     def _thinks_unopened(self, model: str) -> bool:
         if model not in self._opens_no_thought:
             self._opens_no_thought[model] = any(
-                ends_unopened_thought(
-                    unpack(typed(body, bytes)),
-                    protocol_named(transport_of(typed(end, str)).protocol),
-                )
+                ends_unopened_thought(unpack(typed(body, bytes)), protocol_of(typed(end, str)))
                 for body, end in self._reader.execute(_RESPONSES, (model,))
             )
         return self._opens_no_thought[model]
@@ -484,7 +481,7 @@ class Ledger:
         with reading(self.path):
             row = self._reader.execute(f"{_REPLIES} id = ?", (row_id,)).fetchone()
             body, end = typed(row, tuple[bytes, str])
-            return reasoning_in(unpack(body), protocol_named(transport_of(end).protocol))
+            return reasoning_in(unpack(body), protocol_of(end))
 
     def packed_request(self, row_id: int) -> Request:
         """Return the request of one row, with the ids of its texts."""

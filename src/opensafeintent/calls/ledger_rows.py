@@ -10,6 +10,7 @@ import msgspec
 
 from opensafeintent.calls.ledger_file import transport_of, unpack
 from opensafeintent.calls.outcomes import NotAnAnswer
+from opensafeintent.calls.protocols import WireProtocol
 from opensafeintent.calls.records import Answered, Purpose, Refused, Usage
 from opensafeintent.calls.replies import protocol_named, read_reply, usage_in
 from opensafeintent.calls.service_tiers import STANDARD, stated_tier
@@ -50,6 +51,18 @@ _CACHE_COUNT = re.compile(rb'cach[a-z_]*"\s*:\s*[1-9]')
 """A count of cached tokens, in any form of usage."""
 
 
+def protocol_of(request_end: str) -> WireProtocol:
+    """Return the protocol in which a row was asked.
+
+    Args:
+        request_end: the last `END_OF_REQUEST` characters of the stored request.
+
+    Raises:
+        ValueError: it names an unknown one.
+    """
+    return protocol_named(transport_of(request_end).protocol)
+
+
 def with_reply(attempted: Attempted, packed: bytes, request_end: str) -> Attempted:
     """Return an attempt with the facts that the columns lack: the service tier, all tokens of a
     failed attempt, the cached ones of any other.
@@ -60,10 +73,10 @@ def with_reply(attempted: Attempted, packed: bytes, request_end: str) -> Attempt
         request_end: the last `END_OF_REQUEST` characters of the stored request.
     """
     reply = unpack(packed)
-    transport = transport_of(request_end)
-    protocol = protocol_named(transport.protocol)
-    tier = transport.tier if transport.tier != STANDARD else stated_tier(reply)
-    if tier is not None and tier != STANDARD:
+    protocol = protocol_of(request_end)
+    tier = transport_of(request_end).tier
+    tier = stated_tier(reply) or STANDARD if tier == STANDARD else tier
+    if tier != STANDARD:
         attempted = attempted._replace(tier=tier)
     tokens = attempted.input_tokens + attempted.output_tokens
     if attempted.status == "failed" and not tokens:
@@ -93,8 +106,7 @@ def stored_outcome(
     """
     refused = Refused(reason=error, usage=Usage(input_tokens, output_tokens), served_model=served)
     try:
-        protocol = protocol_named(transport_of(request_end).protocol)
-        outcome = read_reply(unpack(body), protocol, stored=True)
+        outcome = read_reply(unpack(body), protocol_of(request_end), stored=True)
     except NotAnAnswer as wrong:
         return refused if status == "refused" else wrong
     except ValueError:
