@@ -35,7 +35,6 @@ from opensafeintent.quoting import UnsafeTexts
 from opensafeintent.report.costs import Costs
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import METRIC_GRADES
-from opensafeintent.workflows.batching import takes_batches
 from opensafeintent.workflows.call_limits import beyond_budget, chosen_ways
 from opensafeintent.workflows.settings import (
     Calling,
@@ -94,6 +93,8 @@ class Outcome(msgspec.Struct, kw_only=True):
         """Return the outcome of a dry run, by the prices of the settings, or others; `names` are
         the models that `need_batches` checks.
         """
+        from opensafeintent.workflows.batching import takes_batches  # loads what a build needs
+
         prices = prices or settings.prices
         expected = msgspec.structs.replace(
             expected,
@@ -138,7 +139,7 @@ def missing_lines(
         if cause := most_frequent(rows, kind):
             record, example = cause
             advice = (
-                f"; most often {record.meaning}, as in --set {one_line(example.set_id, 80)}:"
+                f"; most often {record.meaning}, as in set {one_line(example.set_id, 80)}:"
                 f" {record.advice(imported=imported)}"
             )
         yield (
