@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from opensafeintent.analysis.coverage import coverage_of, planned_follow_ups
+from opensafeintent.analysis.coverage import Coverage, coverage_of, planned_follow_ups
 from opensafeintent.analysis.estimates import AVERAGE, MetricEstimates
 from opensafeintent.analysis.judges import JudgeResults, Ranking, ranking_of, shown_ratios
 from opensafeintent.analysis.request_swap import Audit, audits_of
@@ -119,6 +119,7 @@ class Cohort:
     ) -> None:
         self.conditions = conditions
         self.dataset = dataset
+        self._members = members
         self.models = list(members)
         self.origins = {
             shown: ModelOrigin(run.name, model) for shown, (run, model) in members.items()
@@ -147,19 +148,6 @@ class Cohort:
             shown: planned_follow_ups(model, run.manifest, dataset, run.follow_ups)
             for shown, (run, model) in members.items()
         }
-        self.coverage = {
-            shown: coverage_of(
-                model,
-                run.manifest,
-                dataset,
-                self.rows[shown],
-                follow_ups=self.follow_ups[shown],
-                retests=self.regrades[shown],
-                swaps=self._swaps[shown],
-                in_conversation=self._in_conversation[shown],
-            )
-            for shown, (run, model) in members.items()
-        }
         self.temperatures = {
             shown: run.manifest.sampling_of(model).temperature
             for shown, (run, model) in members.items()
@@ -182,6 +170,23 @@ class Cohort:
         """The versions of models and judges that replies name; models as the report shows them."""
         rows = (*self.rows.values(), *self.follow_ups.values())
         return versions_in(row for of_model in rows for row in of_model)
+
+    @cached_property
+    def coverage(self) -> dict[str, Coverage]:
+        """By model, the share of its plan that was completed."""
+        return {
+            shown: coverage_of(
+                model,
+                run.manifest,
+                self.dataset,
+                self.rows[shown],
+                follow_ups=self.follow_ups[shown],
+                retests=self.regrades[shown],
+                swaps=self._swaps[shown],
+                in_conversation=self._in_conversation[shown],
+            )
+            for shown, (run, model) in self._members.items()
+        }
 
     @cached_property
     def wordings(self) -> list[Wording]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -162,15 +162,6 @@ def coverage_of(
     triplets = Counter(
         (row.set_id, row.epoch) for row in rows if row.counts and row.variant in CORE_VARIANTS
     )
-    audits: dict[Kind, Iterable[bool]] = {
-        "retest": (_has_grades(item.again.values()) for item in retests if item.again),
-        "request_swap": (
-            _has_grades(grades for by_judge in others for grades in by_judge.values())
-            for item in swaps
-            if (others := [item.grades[name] for name in item.grades if name != item.variant])
-        ),
-        "turn_audit": (_has_grades(item.again.values()) for item in in_conversation if item.again),
-    }
     graded = [row for row in rows if row.counts and not row.refused]
     cut = Counter(stop_kind(row.stop_reason) for row in graded if row.truncated)
     return Coverage(
@@ -182,7 +173,7 @@ def coverage_of(
         responses=len(rows),
         counted=sum(row.counts for row in rows),
         absent=0.0 if entry.imported or not planned else 1 - len(rows) / planned,
-        missing=_unanswered((*rows, *follow_ups)) | _of_audits(audits),
+        missing=_unanswered((*rows, *follow_ups)) | _of_audits(retests, swaps, in_conversation),
         not_graded=sum(NOT_GRADED in row.missing for row in rows),
         filtered=sum(row.refused == "filter" for row in rows),
         text_not_kept=sum(row.refused == "text_not_kept" for row in rows),
@@ -272,8 +263,28 @@ def _unanswered(rows: Iterable[GradedResponse]) -> dict[str, Unanswered]:
     }
 
 
-def _of_audits(audits: Mapping[Kind, Iterable[bool]]) -> dict[str, Unanswered]:
-    answered = {kind: list(items) for kind, items in audits.items()}
+def _of_audits(
+    retests: Iterable[Regrade], swaps: Iterable[Swapped], in_conversation: Iterable[Regrade]
+) -> dict[str, Unanswered]:
+    """Count the responses that judges were to grade again; one without a text was not asked about,
+    and one under its own request is none of the audit.
+    """
+    swapped = (
+        [grades for column, grades in item.grades.items() if column != item.variant]
+        for item in swaps
+    )
+    graded: dict[Kind, Iterable[list[dict[str, KnownGrades]]]] = {
+        "retest": ([item.again] for item in retests if item.again),
+        "request_swap": (columns for columns in swapped if columns),
+        "turn_audit": ([item.again] for item in in_conversation if item.again),
+    }
+    answered = {
+        kind: [
+            _has_grades(known for by_judge in columns for known in by_judge.values())
+            for columns in items
+        ]
+        for kind, items in graded.items()
+    }
     return {
         kind: Unanswered(asked=len(items), missing=items.count(False), reasons={})
         for kind, items in answered.items()

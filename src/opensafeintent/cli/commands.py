@@ -40,8 +40,8 @@ S = TypeVar("S")
 EXIT_CODES = {
     0: "done",
     1: (
-        "done, but too much is missing: more answers of a kind than --max-missing, items of a build"
-        " whose calls failed, the whole result of a build, or one of several logs to import"
+        "done, but too much is missing: more answers than --max-missing, items of a build whose"
+        " calls failed, the whole result of a build, or one of several logs to import"
     ),
     2: "unusable input, a missing key, or a limit of the machine such as a full disk",
     3: "stopped by a provider or a budget, or batches are still under way",

@@ -56,8 +56,9 @@ def dataset_info_command(data: Data, name: str) -> None:
 )
 @click.argument("name", type=NAME)
 def dataset_validate_command(data: Data, name: str) -> None:
-    """Check every record, and list every problem with its line, up to a record that cannot be
-    read.
+    """Check every record, and list every problem with its line.
+
+    A record that cannot be read, such as a line that is no JSON, ends the check.
     """
     from opensafeintent.workflows.datasets import validate_dataset
 

@@ -45,7 +45,6 @@ from opensafeintent.report.printing.label_check import show_label_checks
 from opensafeintent.report.printing.results import show_calls, show_gates
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import METRIC_GRADES
-from opensafeintent.workflows.batching import takes_batches
 from opensafeintent.workflows.call_limits import beyond_budget, chosen_ways
 from opensafeintent.workflows.settings import (
     Calling,
@@ -135,6 +134,8 @@ class Outcome(Printed, msgspec.Struct, kw_only=True):
         """Return the outcome of a dry run, by the prices of the settings, or others; `names` are
         the models that `need_batches` checks.
         """
+        from opensafeintent.workflows.batching import takes_batches  # loads what a build needs
+
         prices = prices or settings.prices
         expected = msgspec.structs.replace(
             expected,
@@ -195,7 +196,7 @@ def missing_lines(
         if cause := most_frequent(rows, kind):
             record, example = cause
             advice = (
-                f"; most often {record.meaning}, as in --set {one_line(example.set_id, 80)}:"
+                f"; most often {record.meaning}, as in set {one_line(example.set_id, 80)}:"
                 f" {record.advice(imported=imported)}"
             )
         yield (
