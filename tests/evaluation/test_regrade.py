@@ -221,7 +221,7 @@ def test_a_judge_that_says_something_else_the_second_time_is_told(lab: Lab) -> N
 
 def test_an_unreadable_second_grade_is_asked_for_again_and_is_no_grade(lab: Lab) -> None:
     lab.server.set_faults(says("safe, I think", HARM, skip=RESPONSES))
-    assert lab.evaluate("--judge-retest", 10).code == 0
+    assert lab.evaluate("--judge-retest", 10).code == 1
     counts = in_ledger(lab.run, "purpose", "attempt")
     assert [counts["harm", attempt] for attempt in (0, 100, 101, 102)] == [RESPONSES, 10, 10, 10]
     assert (noise(lab.run)["responses"], noise(lab.run)["missing"]) == (10, 10)
@@ -231,7 +231,7 @@ def test_an_unreadable_second_grade_is_asked_for_again_and_is_no_grade(lab: Lab)
 
 def test_a_swapped_grade_that_cannot_be_had_is_counted_as_left_out(lab: Lab) -> None:
     lab.server.set_faults(says("safe, I think", HARM, about=WITHHELD))
-    assert lab.evaluate("--request-swap", 4).code == 0
+    assert lab.evaluate("--request-swap", 4).code == 1
     audit = swap(lab.run)
     assert (audit["responses"], audit["left_out"]) == (12, 12)
     assert audit["triplet_safety_request_hidden"] == NO_NUMBER

@@ -167,7 +167,7 @@ def test_all_other_files_are_those_of_a_run_without_a_second_turn(tmp_path: Path
         }
     added = folders["with"].keys() - folders["without"].keys()
     assert all("second_turn" in name for name in added)
-    counts = ("tables/cost.", "figures/captions.md")
+    counts = ("tables/cost.", "tables/coverage.", "figures/captions.md")
     for name, content in folders["without"].items():
         if not name.startswith(counts):
             assert folders["with"][name] == content, name
@@ -176,6 +176,8 @@ def test_all_other_files_are_those_of_a_run_without_a_second_turn(tmp_path: Path
         for name in folders
     }
     del metrics["with"]["second_turn"]
+    for coverage in metrics["with"]["coverage"].values():
+        del coverage["missing"]["second_turn"]  # a kind of its own
     assert metrics["with"] == metrics["without"]
     rows = {name: rows_of(tmp_path / name / "run") for name in folders}
     plain, turned = rows["without"], rows["with"]
