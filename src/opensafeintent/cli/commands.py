@@ -170,8 +170,8 @@ def evaluate_command(settings: EvaluateSettings) -> int:
 def import_command(settings: ImportSettings) -> int:
     """Import responses, with or without grades.
 
-    FILES are JSONL, CSV or Parquet with response, and with id and variant or prompt; result files
-    of the paper's authors, promptfoo or lm-evaluation-harness; or logs of Inspect AI.
+    FILES are JSONL, CSV, Parquet or Excel with response, and with id and variant or prompt; result
+    files of the paper's authors, promptfoo or lm-evaluation-harness; or logs of Inspect AI.
     """
     return _show(opensafeintent.import_files, settings)
 
