@@ -13,6 +13,7 @@ from endtoend import osi
 from loopback.messages import message, serving
 from opensafeintent.calls.costs import ForecastLine, expected_cost
 from opensafeintent.calls.prices import Price, Prices
+from opensafeintent.calls.protocols.chat_completions import CHAT_COMPLETIONS
 from opensafeintent.calls.records import Usage
 from opensafeintent.calls.replies import usage_in
 from samples import json_file
@@ -41,7 +42,7 @@ PRICE = {"input": 3.0, "output": 15.0, "cache_read": 0.3, "cache_write": 3.75}
 def test_every_form_of_usage(usage: dict[str, Any], expected: tuple[int, int]) -> None:
     counts = {"prompt_tokens": 100, "completion_tokens": 7} | usage
     body = {"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}], "usage": counts}
-    assert usage_in(json.dumps(body).encode()) == Usage(100, 7, *expected)
+    assert usage_in(json.dumps(body).encode(), CHAT_COMPLETIONS) == Usage(100, 7, *expected)
 
 
 @pytest.mark.slow

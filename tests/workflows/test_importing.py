@@ -809,8 +809,9 @@ def test_a_long_import_tells_how_far_it_is(tmp_path: Path, monkeypatch: pytest.M
         files=(file,), out=tmp_path / "run", dataset=dataset_file(tmp_path, DATASET)
     )
     screen = Stages()
-    monkeypatch.setattr("opensafeintent.workflows.imports.display_for", lambda quiet: screen)
-    import_files(settings)
+    with monkeypatch.context() as shown:
+        shown.setattr("opensafeintent.workflows.imports.display_for", lambda quiet: screen)
+        import_files(settings)
     assert screen.told[:6] == [
         "reading l.jsonl",
         "reading l.jsonl: 4 rows",

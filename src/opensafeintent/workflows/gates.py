@@ -246,14 +246,7 @@ def find_gates(
         return _with_second_look(measured(Gates(results=results, cautions=cautions)))
     (run,) = runs
     margins = [gate for gate in gates if gate.kind == "worse"]
-
-    def same_text(new: GradedResponse, old: GradedResponse) -> bool:
-        pair = ((run.name, new), (earlier.name, old))
-        new_response, old_response = (
-            texts[name].find(row.model, row.set_id, row.variant, row.epoch) for name, row in pair
-        )
-        return (new_response and new_response.text) == (old_response and old_response.text)
-
+    same_text = partial(_have_same_text, texts[run.name], texts[earlier.name])
     try:
         changes = check_regressions(
             cohorts, run, earlier, margins, settings.confidence, settings.pairs, same_text
@@ -264,6 +257,18 @@ def find_gates(
     results += changes.results
     changes = msgspec.structs.replace(changes, results=results, cautions=cautions)
     return _with_second_look(measured(changes))
+
+
+def _have_same_text(
+    new_texts: RunTexts, old_texts: RunTexts, new: GradedResponse, old: GradedResponse
+) -> bool:
+    """Tell whether two responses of two runs have the same text."""
+    found = [
+        texts.find(row.model, row.set_id, row.variant, row.epoch)
+        for texts, row in ((new_texts, new), (old_texts, old))
+    ]
+    first, second = (response and response.text for response in found)
+    return first == second
 
 
 def _graded_alike(settings: ReportSettings, old: GradedRun, new: GradedRun) -> str:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from opensafeintent.calls.headers import parse_header
 from opensafeintent.calls.records import Sampling
 from opensafeintent.calls.service_tiers import FLEX
 from opensafeintent.errors import InputError, nearest, option
@@ -145,8 +144,11 @@ class Calling(Settings, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for text in self.header:
-            parse_header(text)
+        if self.header:
+            from opensafeintent.calls.headers import parse_header
+
+            for text in self.header:
+                parse_header(text)
         self._refuse_secrets()
         for name in ("extra", "judge_args"):
             _refuse_fields(name, getattr(self, name, {}))
