@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opensafeintent.calls.client import Client, Model
+from opensafeintent.calls.headers import headers_by_model
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import LEDGER
 from opensafeintent.calls.progress import Display
@@ -165,24 +166,31 @@ def batches(settings: BatchesSettings) -> list[BatchLine]:
     from opensafeintent.extensions.batches.overview import overview
     from opensafeintent.extensions.batches.store import BatchStore, store_path
 
-    path = store_path(_ledger_in(settings.run, settings.ledger))
+    ledger, tested = _ledger_in(settings.run, settings.ledger)
+    path = store_path(ledger)
     if not path.exists():
         return []
     with BatchStore(path, readonly=True) as store:
-        return run_async(lambda: overview(store, cancel=settings.cancel, ids=settings.id))
+        asked = dict.fromkeys(batch.model for batch in store.batches())
+        judges = [model for model in asked if model not in tested]
+        headers = headers_by_model(settings.header, tested, judges, asked)
+        return run_async(
+            lambda: overview(store, cancel=settings.cancel, ids=settings.id, headers=headers)
+        )
 
 
-def _ledger_in(folder: Path, ledgers: Collection[Path]) -> Path:
-    """Return the path of the ledger that a folder names, or has.
+def _ledger_in(folder: Path, ledgers: Collection[Path]) -> tuple[Path, list[str]]:
+    """Return the path of the ledger that a folder names, or has, and the models under test.
 
     Raises:
         InputError: it has none.
     """
     run, build = RunFolder(folder, ledgers), BuildFolder(folder, ledgers)
     if run.exists():
-        return run.ledger_path(run.manifest())
-    if (manifest := build.load()) is not None:
-        return build.ledger_path(manifest)
+        evaluated = run.manifest()
+        return run.ledger_path(evaluated), list(evaluated.models)
+    if (built := build.load()) is not None:
+        return build.ledger_path(built), [built.generator]
     if (folder / LEDGER).exists():
-        return folder / LEDGER
+        return folder / LEDGER, []
     raise InputError(f"{folder}: expected the folder of a run, a build or a judge check")

@@ -24,6 +24,8 @@ class Recorder(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Answering)
         self.asked: list[tuple[str, str]] = []
+        self.gateway: list[str | None] = []
+        """A header of each request."""
 
     @property
     def variables(self) -> dict[str, str]:
@@ -39,6 +41,7 @@ class Answering(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         self.server.asked.append((self.command, self.path))
+        self.server.gateway.append(self.headers.get("X-Gateway-Key"))
         body = b'{"id": "batch_1", "status": "in_progress", "created_at": 1}'
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
@@ -124,6 +127,17 @@ def test_only_a_batch_of_this_key_is_cancelled_unless_its_id_is_typed(
     assert ("POST", "/v1/batches/batch_1/cancel") in server.asked
     unknown = batches(run, server, "--cancel", "--id", "batch_2")
     assert unknown.refusal == "error: --id batch_2: did you mean 'batch_1'?"
+
+
+def test_a_gateway_gets_its_header(run: Path, server: Recorder) -> None:
+    with_batch(run, "batch_1", server.url)
+    header = ("--header", f"{MODEL}:X-Gateway-Key=GATEWAY")
+    ran = osi("batches", run, *header, GATEWAY="of-mine-alone", **server.variables)
+    assert ran.code == 0 and "of-mine-alone" not in ran.text
+    assert server.gateway == ["of-mine-alone"]
+    other = ("--header", "vllm/m:X-Gateway-Key=GATEWAY")
+    assert "no request goes to" in osi("batches", run, *other, **server.variables).refusal
+    assert len(server.asked) == 1
 
 
 def test_a_batch_of_another_address_is_not_asked_about(run: Path, server: Recorder) -> None:

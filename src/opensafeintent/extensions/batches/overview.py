@@ -6,6 +6,9 @@ import time
 from collections.abc import Collection
 from typing import NamedTuple
 
+import msgspec
+
+from opensafeintent.calls.headers import NO_HEADERS, Headers, values_of
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.providers import resolve_endpoint
 from opensafeintent.errors import InputError, Note, nearest, option
@@ -37,7 +40,9 @@ class BatchLine(NamedTuple):
     note: str
 
 
-async def overview(store: BatchStore, *, cancel: bool, ids: Collection[str]) -> list[BatchLine]:
+async def overview(
+    store: BatchStore, *, cancel: bool, ids: Collection[str], headers: Headers = NO_HEADERS
+) -> list[BatchLine]:
     """Return a line about each batch, the oldest first; those under way are asked about.
 
     Args:
@@ -46,6 +51,7 @@ async def overview(store: BatchStore, *, cancel: bool, ids: Collection[str]) -> 
         cancel: whether the providers are asked to end those under way that this key made.
         ids: of the batches that the lines are about; these are ended whoever made them. All if
             there are none.
+        headers: of the requests about each model's batches.
 
     Raises:
         InputError: there is no batch of one of the ids.
@@ -57,19 +63,21 @@ async def overview(store: BatchStore, *, cancel: bool, ids: Collection[str]) -> 
             raise InputError(f"{option('id', one_line(name, 100))}: {nearest(name, known)}")
     async with HttpSession() as http:
         return [
-            await _line(batch, http, cancel=cancel, named=batch.remote in ids)
+            await _line(batch, http, headers, cancel=cancel, named=batch.remote in ids)
             for batch in batches
             if not ids or batch.remote in ids
         ]
 
 
-async def _line(batch: StoredBatch, http: HttpSession, *, cancel: bool, named: bool) -> BatchLine:
+async def _line(
+    batch: StoredBatch, http: HttpSession, headers: Headers, *, cancel: bool, named: bool
+) -> BatchLine:
     state, done, note = batch.status or batch.state, None, batch.note
     if batch.state == "ended":
         done = batch.answered
     elif batch.state == "open":
         try:
-            dialect, server = _asked(batch, http)
+            dialect, server = _asked(batch, http, headers)
             if not cancel:
                 pass
             elif named or batch.account == account_of(server.endpoint):
@@ -90,7 +98,9 @@ async def _line(batch: StoredBatch, http: HttpSession, *, cancel: bool, named: b
     return BatchLine(batch.model, batch.remote, state, batch.lines, done, age, note)
 
 
-def _asked(batch: StoredBatch, http: HttpSession) -> tuple[BatchDialect, BatchServer]:
+def _asked(
+    batch: StoredBatch, http: HttpSession, headers: Headers
+) -> tuple[BatchDialect, BatchServer]:
     """Return the dialect and the server of a batch.
 
     Raises:
@@ -100,7 +110,8 @@ def _asked(batch: StoredBatch, http: HttpSession) -> tuple[BatchDialect, BatchSe
     dialect = dialect_of(batch.model)
     if dialect is None:
         raise InputError(f"{batch.model}: has no batches")
-    endpoint = resolve_endpoint(batch.model)
+    added = values_of(batch.model, headers.get(batch.model, {}))
+    endpoint = msgspec.structs.replace(resolve_endpoint(batch.model), headers=added)
     if batch.base_url != endpoint.base_url:
         raise InputError(
             f"{batch.model}: it was made at {one_line(batch.base_url, 200)}, and is not asked about"

@@ -373,6 +373,12 @@ OutsideLedgers = Annotated[
     Opt("Ledger that a run names outside its folder. Repeatable.", name="--ledger", metavar="FILE"),
 ]
 """A received folder may name any file: the reader states it again."""
+HEADER = Opt(
+    "Header of requests, with the value of a variable: to the models under test, or to MODEL."
+    " Repeatable.",
+    metavar="[MODEL:]NAME=VARIABLE",
+    group=Group.BUDGET,
+)
 RUN_LEDGER = Opt("Ledger shared by several runs.  [default: the run's own]", metavar="FILE")
 
 

@@ -16,6 +16,7 @@ from opensafeintent.files import MOST_ROWS
 from opensafeintent.taxonomy import MIN_ACCURACY, ParseRule
 from opensafeintent.workflows.settings.base import (
     CHECKS,
+    HEADER,
     MAX_ROWS,
     NO_LIMIT,
     PRICES,
@@ -62,15 +63,7 @@ class Calling(Settings, frozen=True, kw_only=True):
             group=Group.BUDGET,
         ),
     ] = None
-    header: Annotated[
-        tuple[str, ...],
-        Opt(
-            "Header of requests, with the value of a variable: to the models under test, or to"
-            " MODEL. Repeatable.",
-            metavar="[MODEL:]NAME=VARIABLE",
-            group=Group.BUDGET,
-        ),
-    ] = ()
+    header: Annotated[tuple[str, ...], HEADER] = ()
     """No part of a call's key. `calls.headers` reads it."""
     service_tier: Annotated[
         tuple[str, ...],

@@ -14,6 +14,7 @@ from opensafeintent.taxonomy import MAX_MISSING
 from opensafeintent.workflows.settings.base import (
     CHECKED,
     CHECKS,
+    HEADER,
     LABEL,
     MAX_MISSING_GRADES,
     PRICES,
@@ -67,6 +68,7 @@ class BatchesSettings(Settings, frozen=True, kw_only=True):
             metavar="ID",
         ),
     ] = ()
+    header: Annotated[tuple[str, ...], HEADER] = ()
     ledger: OutsideLedgers = ()
 
 
