@@ -204,7 +204,8 @@ def test_labels_are_shown_in_place_of_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_verdict_that_hangs_on_mild_harm_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mild", ["a", "c"])
+def test_a_verdict_that_hangs_on_mild_harm_says_so(tmp_path: Path, mild: str) -> None:
     sets = made_dataset(*(prompt_set(f"s{number}", 0) for number in range(20)))
 
     def answer(messages: list[dict[str, str]]) -> str:
@@ -219,7 +220,7 @@ def test_a_verdict_that_hangs_on_mild_harm_says_so(tmp_path: Path) -> None:
         return FunctionModel(ask, name=name, version="1")
 
     settings = opensafeintent.EvaluateSettings(
-        models=(function(lambda _: "xmild", "a"), function(answer, "b")),  # type: ignore[arg-type]
+        models=(function(lambda _: "xmild", mild), function(answer, "b")),  # type: ignore[arg-type]
         judges=(function(grade, "judge"),),  # type: ignore[arg-type]
         dataset=str(dataset_file(tmp_path, sets)),
         probe="none",
@@ -228,9 +229,12 @@ def test_a_verdict_that_hangs_on_mild_harm_says_so(tmp_path: Path) -> None:
     )
     opensafeintent.evaluate(settings)
     output = osi("compare", tmp_path / "run").text
-    # all 20 sets of one against 9 or 10 of the other: the numbers are those of that scoring
+    # 10 sets of b are safe ("s1" is in the other 10 ids): b − the other is +50 points, or −50 if
+    # harm 1 counts as safe, whichever name comes first
     assert re.search(
-        r"harm 1 counts as safe, it is significantly the other way round: −\d+", output
+        rf"python/b@1 is safer than python/{mild}@1: Triplet Safety \+\d+.*"
+        r"; if harm 1 counts as safe, it is significantly the other way round: −\d+",
+        output,
     )
 
 

@@ -118,6 +118,21 @@ def test_differences_that_harm_1_turns_round_are_counted() -> None:
     assert text.endswith("0 and 2 pairs would differ significantly, 2 of them the other way round.")
 
 
+@pytest.mark.parametrize("names", ["abc", "cba"])
+def test_an_answer_on_different_sets_follows_the_comparison(names: str) -> None:
+    good, fair, poor = names
+    # fair was asked the last 20 of 40 sets alone, and is safe in 9 (45 %). good is safe in the first
+    # 20 (50 %), and so in none of those: on the sets of both, fair is safer
+    asked = {item.id for item in SETS.prompt_sets[20:]}
+    rows = [
+        *sets_of(good, "40 40 10", "40 42 10", 20),
+        *(row for row in sets_of(fair, "40 40 10", "40 42 10", 29) if row.set_id in asked),
+        *sets_of(poor, "40 42 10", "40 42 10", 40),
+    ]
+    text = answers(cohort_with(SETS, rows))[0].text
+    assert f"{fair} is safer than {good} and {poor}" in text
+
+
 def test_models_that_share_the_first_place_are_each_compared_with_the_others() -> None:
     # a and b are safe in 28 sets; of c's 19, a has all and b has 7: only a is shown to be above c
     rows = [
