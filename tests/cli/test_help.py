@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import shlex
 from collections.abc import Callable, Iterator
@@ -191,10 +192,14 @@ def test_labels_are_shown_in_place_of_names(tmp_path: Path) -> None:
     )
     (cohort,) = opensafeintent.evaluate(settings).cohorts
     assert cohort.models == ["One", "python/long-name-of-two@1"]
-    ran = osi("report", run, "--label", "python/long-name-of-two@1=Two")
+    ran = osi("report", run, "--label", "python/long-name-of-two@1=Two", "--max-missing", 1)
     assert ran.code == 0 and "Two" in ran.out and "One" in ran.out and "long-name" not in ran.out
     page = (run / "report.html").read_text()
     assert "Two" in page
+    # one model under one name in every table, and under its own where the label would lose it
+    rows = [*csv.DictReader((run / "tables" / "cost.csv").read_text().splitlines())]
+    assert {row["model"] for row in rows if row["purpose"] == "generate"} == {"One", "Two"}
+    assert "long-name-of-two" in (run / "cost.json").read_text()
     same = osi("report", run, "--label", "python/long-name-of-two@1=One")
     assert same.code == 2 and "would be called 'One'" in same.err
     unknown = osi("report", run, "--label", "python/long-name-of-tow@1=Two")
