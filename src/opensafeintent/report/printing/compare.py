@@ -62,7 +62,7 @@ def show_comparisons(
                 console.print(plain(table.title), style="italic")
                 print_table(console, table)
                 console.print()
-            print_table(console, rank_table(cohort, metric))
+            print_table(console, rank_table(cohort, metric), notes=True)
             console.print()
         _show_identical(console, cohort)
         for metric in _VERDICTS:
