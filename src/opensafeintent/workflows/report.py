@@ -234,6 +234,8 @@ def _write_page(
     write_figures(figures, out / "figures", earlier=earlier / "figures")
     if settings.figures_for == "print":
         write_for_print(all_figures(outcome.cohorts, for_print=True), out / "figures" / PRINT)
+    if asked := judges_asked(runs):
+        write_private(out / JUDGES, asked)
     options = PageOptions(
         include_unsafe=settings.include_unsafe,
         drawings=out / "figures",
@@ -241,11 +243,10 @@ def _write_page(
         gates=outcome.gates,
         places=places,
         reproduction=reproduction(settings, stored, places),
+        judges_asked=bool(asked),
     )
     page = render_page(outcome.cohorts, runs, tables, figures, texts, options)
     write_private(out / "report.html", page.content)
-    if asked := judges_asked(runs):
-        write_private(out / JUDGES, asked)
     if settings.include_unsafe:
         outcome.notes.append(unsafe_note(page.unsafe))
 
