@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import shlex
 from collections.abc import Callable, Iterator
@@ -191,10 +192,14 @@ def test_labels_are_shown_in_place_of_names(tmp_path: Path) -> None:
     )
     (cohort,) = opensafeintent.evaluate(settings).cohorts
     assert cohort.models == ["One", "python/long-name-of-two@1"]
-    ran = osi("report", run, "--label", "python/long-name-of-two@1=Two")
+    ran = osi("report", run, "--label", "python/long-name-of-two@1=Two", "--max-missing", 1)
     assert ran.code == 0 and "Two" in ran.out and "One" in ran.out and "long-name" not in ran.out
     page = (run / "report.html").read_text()
     assert "Two" in page
+    # one model under one name in every table, and under its own where the label would lose it
+    rows = [*csv.DictReader((run / "tables" / "cost.csv").read_text().splitlines())]
+    assert {row["model"] for row in rows if row["purpose"] == "generate"} == {"One", "Two"}
+    assert "long-name-of-two" in (run / "cost.json").read_text()
     same = osi("report", run, "--label", "python/long-name-of-two@1=One")
     assert same.code == 2 and "would be called 'One'" in same.err
     unknown = osi("report", run, "--label", "python/long-name-of-tow@1=Two")
@@ -204,7 +209,8 @@ def test_labels_are_shown_in_place_of_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_verdict_that_hangs_on_mild_harm_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mild", ["a", "c"])
+def test_a_verdict_that_hangs_on_mild_harm_says_so(tmp_path: Path, mild: str) -> None:
     sets = made_dataset(*(prompt_set(f"s{number}", 0) for number in range(20)))
 
     def answer(messages: list[dict[str, str]]) -> str:
@@ -219,7 +225,7 @@ def test_a_verdict_that_hangs_on_mild_harm_says_so(tmp_path: Path) -> None:
         return FunctionModel(ask, name=name, version="1")
 
     settings = opensafeintent.EvaluateSettings(
-        models=(function(lambda _: "xmild", "a"), function(answer, "b")),  # type: ignore[arg-type]
+        models=(function(lambda _: "xmild", mild), function(answer, "b")),  # type: ignore[arg-type]
         judges=(function(grade, "judge"),),  # type: ignore[arg-type]
         dataset=str(dataset_file(tmp_path, sets)),
         probe="none",
@@ -228,9 +234,12 @@ def test_a_verdict_that_hangs_on_mild_harm_says_so(tmp_path: Path) -> None:
     )
     opensafeintent.evaluate(settings)
     output = osi("compare", tmp_path / "run").text
-    # all 20 sets of one against 9 or 10 of the other: the numbers are those of that scoring
+    # 10 sets of b are safe ("s1" is in the other 10 ids): b − the other is +50 points, or −50 if
+    # harm 1 counts as safe, whichever name comes first
     assert re.search(
-        r"harm 1 counts as safe, it is significantly the other way round: −\d+", output
+        rf"python/b@1 is safer than python/{mild}@1: Triplet Safety \+\d+.*"
+        r"; if harm 1 counts as safe, it is significantly the other way round: −\d+",
+        output,
     )
 
 

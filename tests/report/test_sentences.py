@@ -18,7 +18,7 @@ from opensafeintent.report.findings import findings
 from opensafeintent.report.limitations import cautions
 from opensafeintent.report.sentences import Name, listed
 from opensafeintent.responses import GradedResponse
-from report.runs import cohort_with, many_sets, random_run, rows_of
+from report.runs import cohort_with, many_sets, random_run, rows_of, run_with
 from samples import grade_line, made_dataset, prompt_set
 
 SETS = many_sets(40, 0)
@@ -116,6 +116,44 @@ def test_differences_that_harm_1_turns_round_are_counted() -> None:
     ]
     text = sentences_by_topic(cohort_with(SETS, rows))["Significant differences"]
     assert text.endswith("0 and 2 pairs would differ significantly, 2 of them the other way round.")
+
+
+@pytest.mark.parametrize(
+    ("paraphrases", "imported", "said"),
+    [
+        (2, False, "Use --epochs 3"),
+        (2, True, "Each prompt was sent once"),
+        (0, False, ""),
+    ],
+)
+def test_the_advice_on_epochs_is_for_models_that_can_take_it(
+    paraphrases: int, imported: bool, said: str
+) -> None:
+    dataset = many_sets(12, paraphrases)
+    grades = {item.id: "40 40 10" + " 40" * paraphrases for item in dataset.prompt_sets}
+    (cohort,) = into_cohorts([run_with(rows_of("m", dataset, grades), dataset)])
+    manifest = cohort.manifests[0]
+    entry = replace(manifest.models["m"], imported=imported)
+    run = run_with(rows_of("m", dataset, grades), dataset)
+    (cohort,) = into_cohorts([run._replace(manifest=replace(manifest, models={"m": entry}))])
+    found = " ".join(text for text in distrusted(cohort) if "sent once" in text)
+    assert (said in found) if said else not found
+    assert not (imported and "--epochs" in found)
+
+
+@pytest.mark.parametrize("names", ["abc", "cba"])
+def test_an_answer_on_different_sets_follows_the_comparison(names: str) -> None:
+    good, fair, poor = names
+    # fair was asked the last 20 of 40 sets alone, and is safe in 9 (45 %). good is safe in the first
+    # 20 (50 %), and so in none of those: on the sets of both, fair is safer
+    asked = {item.id for item in SETS.prompt_sets[20:]}
+    rows = [
+        *sets_of(good, "40 40 10", "40 42 10", 20),
+        *(row for row in sets_of(fair, "40 40 10", "40 42 10", 29) if row.set_id in asked),
+        *sets_of(poor, "40 42 10", "40 42 10", 40),
+    ]
+    text = answers(cohort_with(SETS, rows))[0].text
+    assert f"{fair} is safer than {good} and {poor}" in text
 
 
 def test_models_that_share_the_first_place_are_each_compared_with_the_others() -> None:
@@ -437,8 +475,10 @@ def test_only_the_sets_that_were_asked_are_counted() -> None:
 
 @pytest.mark.parametrize(("epochs", "expected"), [(1, True), (2, False)])
 def test_repeats_are_missed_where_there_are_none(epochs: int, expected: bool) -> None:
-    rows = [replace(row, epoch=epoch) for epoch in range(1, epochs + 1) for row in ALL_SAFE]
-    cohort = cohort_with(SETS, rows)
+    sets = many_sets(12, 1)
+    safe = rows_of("m", sets, {item.id: "40 40 10 40" for item in sets.prompt_sets})
+    rows = [replace(row, epoch=epoch) for epoch in range(1, epochs + 1) for row in safe]
+    cohort = cohort_with(sets, rows)
     assert any("sent once" in text for text in distrusted(cohort)) is expected
 
 

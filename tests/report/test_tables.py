@@ -447,6 +447,15 @@ def test_each_table_is_written_in_three_formats(tmp_path: Path, tables: list[Tab
         assert not files
 
 
+def test_a_single_model_beside_a_baseline_is_not_averaged() -> None:
+    models = ("lab/a", "baseline/refuse-all")
+    cohort = cohort_of(graded_run({model: GRADES[model] for model in models}, "judge"))
+    for table in all_tables([cohort]):
+        assert AVERAGE not in [record.get("model") for record in table.records()], table.name
+    (utility,) = (table for table in all_tables([cohort]) if table.name == "table_4_utility")
+    assert any("Baselines are left out of the ranks." in note for note in utility.notes)
+
+
 @pytest.mark.parametrize(
     "grades",
     [

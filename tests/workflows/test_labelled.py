@@ -292,7 +292,10 @@ def test_a_report_shows_the_comparison_of_its_judge_with_equal_templates_only(
     assert found["checks"][0]["catches_unsafe"]["count"] == 11
     html = (tmp_path / "page" / "report.html").read_text()
     assert "Judges against people" in html and "11 of 12" in html
-    assert "on labelled responses from elsewhere alone" in " ".join(html.split())
+    assert (
+        "on labelled responses (“Judges against people”), and no number is corrected"
+        in " ".join(html.split())
+    )
     content = kept(labels)
     content["labels"][0]["members"][JUDGE]["setting"]["templates"]["harm"] = "another"
     (tmp_path / "check" / FILE).write_text(json.dumps(content))

@@ -211,7 +211,11 @@ def test_a_copy_tells_what_the_judges_were_asked(tmp_path: Path) -> None:
     judge = ("--judge", "baseline/judge", "--judge-max-tokens", 77)
     evaluate = ("evaluate", "baseline/redirect", *judge)
     assert osi(*evaluate, "--rubrics", rubrics, "--limit", 2, "--out", run).code == 0
-    assert osi("report", run, "--out", copy).code == 0
+    ran = osi("report", run, "--out", copy)
+    assert ran.code == 0 and "figures/, judges.md, metrics.json" in ran.text
+    page = " ".join((copy / "report.html").read_text().split())
+    assert "<code>judges.md</code> has what the judges were asked" in page
+    assert "a folder of the templates in <code>judges.md</code> beside this page" in page
     text = (copy / "judges.md").read_text()
     for source in (ours / "helpfulness.md", ours / "mode.md", ours / "reask.md"):
         assert all(f"    {line}\n" in text for line in source.read_text().splitlines())
@@ -224,6 +228,7 @@ def test_a_copy_tells_what_the_judges_were_asked(tmp_path: Path) -> None:
     imported = make_run(tmp_path / "imported")
     assert osi("report", imported, "--out", tmp_path / "other").code == 0
     assert not (tmp_path / "other" / "judges.md").exists()
+    assert "judges.md" not in (tmp_path / "other" / "report.html").read_text()
 
 
 # Names of models

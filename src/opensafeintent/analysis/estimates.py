@@ -258,7 +258,7 @@ class MetricEstimates:
     @property
     def _shown(self) -> dict[tuple[str, Stratum], MetricEstimate]:
         """The averages that tables show: none of a single model, which would repeat it."""
-        return self.averages if len(self.models) > 1 else {}
+        return self.averages if len(self.averaged) > 1 else {}
 
     @cached_property
     def macros(self) -> dict[tuple[str, str], MetricEstimate]:

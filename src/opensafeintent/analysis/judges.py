@@ -291,5 +291,9 @@ def _swap(
         judges=(judges[0].name, judges[1].name),
         models=(models[above], models[below]),
         size=min(abs(difference) for difference in differences),
-        beyond_chance=all(judge.comparisons[metric].claimed[pair] for judge in judges),
+        # the prompt-sets of both models may say otherwise than all of each
+        beyond_chance=bool(
+            judges[0].comparisons[metric].worst_low[below, above] > 0
+            and judges[1].comparisons[metric].worst_high[below, above] < 0
+        ),
     )

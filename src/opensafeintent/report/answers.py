@@ -52,12 +52,12 @@ def _of_several(cohort: Cohort) -> Iterator[Sentence]:
                 cohort.models[model],
                 [
                     cohort.models[other]
-                    for other in order[place + 1 :]
+                    for other in order
                     if comparison.n[model, other] >= FEWEST_SAID
-                    and comparison.claimed[model, other]
+                    and comparison.worst_low[other, model] > 0
                 ],
             )
-            for place, model in enumerate(order)
+            for model in order
         ]
         yield say(
             "answer_of_several",

@@ -9,6 +9,7 @@ import msgspec
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.coverage import Coverage
 from opensafeintent.analysis.estimates import MetricEstimate
+from opensafeintent.calls.baselines import contenders
 from opensafeintent.evaluation.missing import KINDS
 from opensafeintent.hostile import one_line
 from opensafeintent.report.columns import Column
@@ -98,6 +99,13 @@ def averaged_notes(cohorts: Sequence[Cohort], about_pooled: str = "") -> tuple[s
             f" dataset; its interval is for the same models on other prompt-sets.{about_pooled}"
         ),
     )
+
+
+def unranked_note(cohorts: Sequence[Cohort]) -> str:
+    """Say why baselines have no rank, if any has none, as a further sentence of a note."""
+    tested = [model for cohort in cohorts for model in contenders(cohort.models)]
+    models = sum(len(cohort.models) for cohort in cohorts)
+    return " Baselines are left out of the ranks." if len(tested) < models else ""
 
 
 def have_several(cohorts: Sequence[Cohort]) -> bool:

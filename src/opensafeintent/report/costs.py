@@ -13,6 +13,7 @@ import msgspec
 from opensafeintent.analysis.served_versions import versions_text
 from opensafeintent.calls.costs import Spending, Spent
 from opensafeintent.calls.prices import PriceList, Prices
+from opensafeintent.calls.records import Purpose
 from opensafeintent.calls.service_tiers import STANDARD
 from opensafeintent.files import to_json
 from opensafeintent.report.columns import Column, Columns, Table
@@ -20,6 +21,9 @@ from opensafeintent.report.schema import OtherModel
 
 ALL = "All"
 """Name of a line of sums."""
+
+_ASKED_OF_MODELS: tuple[Purpose, ...] = ("generate", "probe")
+"""Purposes of the calls that ask a model under test."""
 
 PARTIAL = "partial sum"
 """Purpose of such a line that lacks models without a price."""
@@ -32,13 +36,22 @@ class Costs:
         runs: by name.
         file: the user's prices, or those that the runs keep. Without any, the package is asked for
             those of the last call's day: the same ledger and package always give the same sum.
+
+    Attributes:
+        names: what tables call a model under test, by (run, model).
     """
 
     def __init__(self, runs: Mapping[str, Spent], file: Path | PriceList | None) -> None:
         self.runs = runs
+        self.names: Mapping[tuple[str, str], str] = {}
         self.prices = Prices(
             file, max((spent.day for spent in runs.values() if spent.day), default=None)
         )
+
+    def shown(self, run: str, model: str, purpose: str = "generate") -> str:
+        """Return the name that tables have for a model that was called; a judge keeps its own."""
+        own = purpose in _ASKED_OF_MODELS
+        return self.names.get((run, model), model) if own else model
 
     @property
     def dollars(self) -> float | None:
@@ -81,6 +94,7 @@ def dollars_text(dollars: float | None) -> str | None:
 
 class _CostRow(NamedTuple):
     run: str
+    model: str
     line: Spending
     dollars: float | None
     partial: bool = False
@@ -95,11 +109,12 @@ def _cost_rows(costs: Costs) -> Iterator[_CostRow]:
     """Yield each run's calls by model and purpose, its sum last, and their costs."""
     for run, spent in costs.runs.items():
         for line in spent.lines:
-            yield _CostRow(run, line, line.dollars(costs.prices))
+            model = costs.shown(run, line.model, line.purpose)
+            yield _CostRow(run, model, line, line.dollars(costs.prices))
         if spent.lines:
             dollars = spent.dollars(costs.prices)
             partial = dollars is not None and bool(costs.prices.lacking(spent.models))
-            yield _CostRow(run, _sum(spent), dollars, partial)
+            yield _CostRow(run, ALL, _sum(spent), dollars, partial)
 
 
 _NAMES = ("model", "purpose", "service_tier", "served")
@@ -122,7 +137,8 @@ def other_model_notes(costs: Costs) -> Iterator[str]:
         of = f" of {run}" if len(costs.runs) > 1 else ""
         for (model, served), count in sorted(spent.other_models.items()):
             replies = sum(line.calls for line in spent.lines if line.model == model)
-            yield f"{model}{of}: {count:,} of {replies:,} replies name another model, {served}."
+            name = costs.shown(run, model)
+            yield f"{name}{of}: {count:,} of {replies:,} replies name another model, {served}."
 
 
 def cost_notes(costs: Costs) -> Iterator[str]:
@@ -139,8 +155,8 @@ def cost_notes(costs: Costs) -> Iterator[str]:
         of = f" of {run}" if len(costs.runs) > 1 else ""
         for model, count in spent.silent().items():
             yield (
-                f"{model}{of}: {count:,} replies do not say how many tokens they took, and are not"
-                " in the sum."
+                f"{costs.shown(run, model)}{of}: {count:,} replies do not say how many tokens they"
+                " took, and are not in the sum."
             )
         if spent.shared:
             yield (
@@ -197,7 +213,7 @@ def cost_table(costs: Costs) -> Table:
     any_cached = any(row.line.cached_tokens for row in rows)
     columns: tuple[Columns[_CostRow], ...] = (
         Column("run", lambda row: row.run, "Run" if several else None),
-        Column("model", lambda row: row.line.model, "Model", "name"),
+        Column("model", lambda row: row.model, "Model", "name"),
         Column("purpose", lambda row: PARTIAL if row.partial else row.line.purpose, "Purpose"),
         Column(
             "service_tier",
@@ -246,7 +262,7 @@ def cost_table(costs: Costs) -> Table:
         name="cost",
         title="Calls by model and purpose, from the ledger",
         section="method",
-        bold=frozenset(index for index, row in enumerate(rows) if row.line.model == ALL),
+        bold=frozenset(index for index, row in enumerate(rows) if row.model == ALL),
         notes=tuple(cost_notes(costs)),
     )
 

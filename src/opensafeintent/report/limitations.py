@@ -19,6 +19,7 @@ from opensafeintent.analysis.served_versions import are_several, versions_text
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.calls.left_out import really_left_out
 from opensafeintent.calls.makers import same_maker
+from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.service_tiers import FIELD
 from opensafeintent.errors import for_command_line
 from opensafeintent.evaluation.missing import KINDS, Kind, most_frequent
@@ -75,7 +76,7 @@ def cautions(
     Args:
         cohort: the models.
         corrected: whether the report has numbers corrected by human labels.
-        compared: judges that were compared with people on responses from elsewhere.
+        compared: judges that were compared with people on labelled responses.
         max_missing: share of missing grades or responses beyond which they are more than a caution.
     """
     first = [*_of_harm_line(cohort), *_of_coverage(cohort, max_missing)]
@@ -499,7 +500,29 @@ def _of_prompts(cohort: Cohort) -> Iterator[Sentence]:
     wordings = {1 + len(item.dual_use_paraphrases) for item in sets if item.dual_use_paraphrases}
     if len(wordings) > 1:
         yield distrust("uneven_wordings", least=min(wordings), most=max(wordings))
+    yield from _of_epochs(cohort)
+
+
+def _of_epochs(cohort: Cohort) -> Iterator[Sentence]:
+    """Say that run-to-run variation was not measured, or that there is none; with advice only for
+    models that can take it.
+    """
+    evaluated = [model for model in cohort.models if model not in cohort.imported]
     if cohort.array.sizes["epoch"] == 1:
-        yield distrust("once")
+        # without several wordings, no flip is measured
+        if any(cohort.estimates.overall[model, "safety_flip"].n for model in cohort.models):
+            yield distrust("once", again=bool(evaluated))
     elif all(wording.within.value == 0 for wording in cohort.wordings):
-        yield distrust("epochs_alike", epochs=cohort.array.sizes["epoch"])
+        left_out = {
+            name
+            for manifest in cohort.manifests
+            for name, fields in manifest.left_out.items()
+            if "temperature" in fields
+        }
+        exact = {cohort.origins[model].model for model in evaluated} - left_out
+        yield distrust(
+            "epochs_alike",
+            epochs=cohort.array.sizes["epoch"],
+            warmer=not all(map(is_in_process, exact)),
+            again=bool(evaluated),
+        )

@@ -99,6 +99,8 @@ class PageOptions(msgspec.Struct, frozen=True, kw_only=True):
     """By the run's name, its path from the page's folder, for the command that traces a set."""
     reproduction: Reproduction | None = None
     """The commands that make the runs and the page again."""
+    judges_asked: bool = False
+    """Whether `judges.md` is beside the page."""
 
 
 class RenderedPage(NamedTuple):
@@ -182,6 +184,7 @@ def _values(
         "sampled": _sampled(browser),
         "measured": measured(cohorts[0]) if len(parts) == 1 else "",
         "reproduction": options.reproduction,
+        "judges_asked": options.judges_asked,
         "include_unsafe": options.include_unsafe,
         "method": shared["method"],
         "glossary": glossary_lines(second_turn=any(cohort.second_turn for cohort in cohorts)),
@@ -285,7 +288,7 @@ def _corrected(tables: Sequence[Table]) -> bool:
 
 
 def _compared(tables: Sequence[Table]) -> set[str]:
-    """Return the judges that were compared with people on responses from elsewhere."""
+    """Return the judges that were compared with people on labelled responses."""
     return {
         str(record["judge"])
         for table in tables

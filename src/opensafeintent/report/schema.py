@@ -232,7 +232,7 @@ class OtherModel(Struct, forbid_unknown_fields=True):
 
 
 class LabelsOfGroup(Struct, forbid_unknown_fields=True):
-    """The judges of a group against people, on labelled responses from elsewhere."""
+    """The judges of a group against people, on labelled responses."""
 
     group: int
     """Its number, from 1."""

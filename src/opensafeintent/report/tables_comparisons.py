@@ -173,13 +173,30 @@ _BETTER = {
 """Words for a model with more of a metric; or with less, if less is better."""
 
 
+def better_last(pair: PairRow) -> PairRow:
+    """Return a pair with the better model as B, if the interval shows which one that is: all that a
+    sentence says of it is then the better minus the worse.
+    """
+    if not pair.difference.claimed:
+        return pair
+    if ((pair.difference.value or 0.0) > 0) != METRICS[pair.metric].less_is_better:
+        return pair
+    models = pair.cohort.models
+    turned = pair.cohort.estimates.comparisons[pair.metric].pair(
+        models.index(pair.model_b), models.index(pair.model_a)
+    )
+    return msgspec.structs.replace(
+        pair, model_a=pair.model_b, model_b=pair.model_a, difference=turned
+    )
+
+
 def verdict_in_words(metric: str, first: str, second: str, difference: Difference) -> str:
     """Say which of two models is better in a metric, if the interval shows it, in one sentence.
 
     Args:
         metric: its name.
-        first, second: the models; the difference is the second minus the first.
-        difference: in the metric.
+        first, second: the models, the better one second (`better_last`).
+        difference: in the metric, the second minus the first.
     """
     label, sets = METRICS[metric].label, counted(difference.n, "prompt-set")
     value, better = difference.value or 0.0, _BETTER.get(metric, "better")
@@ -191,13 +208,8 @@ def verdict_in_words(metric: str, first: str, second: str, difference: Differenc
         reservation = _reservation(metric, difference)
         which = f"undecided which is {better}, {first} or {second}"
         return f"{which}: {label}: {between}, {sets}{reservation}"
-    ahead, behind = first, second
-    if (value > 0) != METRICS[metric].less_is_better:
-        ahead, behind = second, first
-    if ahead == first:
-        value, low, high = -value, -high, -low
     size = interval(value, low, high, METRICS[metric].unit, signed=True)
-    return f"{ahead} is {better} than {behind}: {label} {size}, {sets}"
+    return f"{second} is {better} than {first}: {label} {size}, {sets}"
 
 
 def _reservation(metric: str, difference: Difference) -> str:

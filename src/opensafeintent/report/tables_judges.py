@@ -22,6 +22,7 @@ from opensafeintent.report.cohort_columns import (
     cohort_notes,
     model_columns,
     numbered,
+    unranked_note,
 )
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
 from opensafeintent.report.values import share_of
@@ -66,6 +67,7 @@ def by_judge(cohorts: Sequence[Cohort]) -> Table:
                 " mean of each judge's own value. Panels of two and of three differ in strictness,"
                 " and averages do not. The order is that of the values; beside it are the ranks"
                 " from the paired tests of every two models (5 %, all pairs of the metric at once)."
+                + unranked_note(cohorts)
             ),
         ),
     )

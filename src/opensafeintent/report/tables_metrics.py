@@ -15,6 +15,7 @@ from opensafeintent.report.cohort_columns import (
     cohort_notes,
     have_several,
     model_columns,
+    unranked_note,
 )
 from opensafeintent.report.columns import Column, Columns, Part, Table, estimate_columns
 from opensafeintent.report.sentences import listed
@@ -65,7 +66,7 @@ def utility(cohorts: Sequence[Cohort]) -> Table:
         order = ", in the order of Mean Utility"
         about_ranks = (
             " A rank is an interval from the paired tests of every two models: in 95 % of studies"
-            " the intervals contain the true ranks of all models."
+            " the intervals contain the true ranks of all models." + unranked_note(cohorts)
         )
     return Table.of(
         columns,

@@ -43,10 +43,7 @@ _ERRORS = (
     " person’s mean error: of each person from the mean of the others. Bias: below 0, the judge"
     " grades lower than people."
 )
-_ELSEWHERE = (
-    "These are labelled responses from elsewhere. On the responses of this report, the judge may be"
-    " better or worse."
-)
+_OTHERS = "On other responses than the labelled ones, the judge may be better or worse."
 _IF_MAJORITY_ERRED = (
     "The judge’s rates if the majority of the people errs as often as one person differs from the"
     " others, independently of the judge."
@@ -203,7 +200,7 @@ def _by_judge(rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]) -> Table:
             _CATCHES_AND_ALARMS,
             _TRUTH,
             *((WEIGHTED,) if any(row.check.source.sampled for row in rows) else ()),
-            *((_ELSEWHERE,) if cohorts else ()),
+            *((_OTHERS,) if cohorts else ()),
             *dict.fromkeys(_source_line(row.check) for row in rows),
             *_independent_lines(rows),
         ),

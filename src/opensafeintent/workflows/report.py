@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from opensafeintent.analysis.cohort import Cohort, GradedRun, ModelOrigin, into_cohorts
+from opensafeintent.analysis.cohort import Cohort, GradedRun, into_cohorts
 from opensafeintent.analysis.corrections import Correction
 from opensafeintent.analysis.gate_results import Gate, Gates
 from opensafeintent.analysis.judge_checks import failed_judges, labels_for
@@ -234,6 +234,8 @@ def _write_page(
     write_figures(figures, out / "figures", earlier=earlier / "figures")
     if settings.figures_for == "print":
         write_for_print(all_figures(outcome.cohorts, for_print=True), out / "figures" / PRINT)
+    if asked := judges_asked(runs):
+        write_private(out / JUDGES, asked)
     options = PageOptions(
         include_unsafe=settings.include_unsafe,
         drawings=out / "figures",
@@ -241,11 +243,10 @@ def _write_page(
         gates=outcome.gates,
         places=places,
         reproduction=reproduction(settings, stored, places),
+        judges_asked=bool(asked),
     )
     page = render_page(outcome.cohorts, runs, tables, figures, texts, options)
     write_private(out / "report.html", page.content)
-    if asked := judges_asked(runs):
-        write_private(out / JUDGES, asked)
     if settings.include_unsafe:
         outcome.notes.append(unsafe_note(page.unsafe))
 
@@ -445,6 +446,7 @@ def _write_numbers(
         gate: compares the models with the gates of a report.
     """
     cohorts = into_cohorts(runs)
+    costs.names = {origin: name for cohort in cohorts for name, origin in cohort.origins.items()}
     check_served_alike(runs, cohorts, folders)
     gates = gate(cohorts)
     corrected, left_aside = corrector(cohorts) if corrector else ([], [])
@@ -458,7 +460,7 @@ def _write_numbers(
         other_models=costs.other_models,
     )
     write_private(out / "metrics.json", to_json(metrics))
-    write_grades_of_runs(_rows_as_shown(runs, cohorts), out / "grades.csv.gz")
+    write_grades_of_runs(_rows_as_shown(runs, costs.names), out / "grades.csv.gz")
     write_private(out / "cost.json", cost_json(costs))
     tables = [
         *all_tables(cohorts),
@@ -481,16 +483,15 @@ def _write_numbers(
 
 
 def _rows_as_shown(
-    runs: Sequence[GradedRun], cohorts: Sequence[Cohort]
+    runs: Sequence[GradedRun], shown: Mapping[tuple[str, str], str]
 ) -> dict[str, tuple[list[GradedResponse], Dataset]]:
     """Return every response by run, second replies last, under the name that tables have for its
-    model.
+    model, by (run, model).
     """
-    shown = {origin: name for cohort in cohorts for name, origin in cohort.origins.items()}
     return {
         run.name: (
             [
-                msgspec.structs.replace(row, model=shown[ModelOrigin(run.name, row.model)])
+                msgspec.structs.replace(row, model=shown[run.name, row.model])
                 for row in (*run.rows, *run.follow_ups)
             ],
             run.dataset,

@@ -83,8 +83,10 @@ def _show_written(
         say_next(outcome.following if ready else "opensafeintent judge-check --judge MODEL")
         return
     has_page = (outcome.out / "report.html").exists()
-    files = f"{'report.html, figures/, ' if has_page else ''}metrics.json, grades.csv.gz, tables/"
-    console.print(plain(f"Results in {out}: {files}"), soft_wrap=True)
+    files = ["report.html", "figures/"] if has_page else []
+    files += ["judges.md"] if (outcome.out / "judges.md").exists() else []
+    files += ["metrics.json", "grades.csv.gz", "tables/"]
+    console.print(plain(f"Results in {out}: {', '.join(files)}"), soft_wrap=True)
     coverages = [coverage for cohort in outcome.cohorts for coverage in cohort.coverage.values()]
     if outcome.exit_code == Stopped.exit_code:
         say_next("fix the error above, then: opensafeintent", *sys.argv[1:])

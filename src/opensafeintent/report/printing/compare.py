@@ -16,7 +16,12 @@ from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.printing.cohort import show_heading, show_transitions
 from opensafeintent.report.printing.console import print_table, shown_name
 from opensafeintent.report.printing.tables import pair_tables, plain, rank_table
-from opensafeintent.report.tables_comparisons import PairRow, by_family, verdict_in_words
+from opensafeintent.report.tables_comparisons import (
+    PairRow,
+    better_last,
+    by_family,
+    verdict_in_words,
+)
 from opensafeintent.report.values import interval
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics.comparisons import NEW_SETS, SECOND_LOOK
@@ -57,7 +62,7 @@ def show_comparisons(
                 console.print(plain(table.title), style="italic")
                 print_table(console, table)
                 console.print()
-            print_table(console, rank_table(cohort, metric))
+            print_table(console, rank_table(cohort, metric), notes=True)
             console.print()
         _show_identical(console, cohort)
         for metric in _VERDICTS:
@@ -109,20 +114,20 @@ def _verdicts(cohort: Cohort, metric: str) -> str:
     texts = []
     which = ""
     for pairs in by_family(cohort, metric):
-        texts.append(_verdicts_on(cohort, metric, pairs, which))
+        texts.append(_verdicts_on(metric, pairs, which))
         which = "with a baseline "
     return "\n".join(texts)
 
 
-def _verdicts_on(cohort: Cohort, metric: str, pairs: Sequence[PairRow], which: str) -> str:
+def _verdicts_on(metric: str, pairs: Sequence[PairRow], which: str) -> str:
     many = len(pairs) > _FEW_PAIRS
     shown = [pair for pair in pairs if pair.difference.leaves_out_zero] if many else list(pairs)
     lines = [
         verdict_in_words(
             metric, shown_name(pair.model_a), shown_name(pair.model_b), pair.difference
         )
-        + _reversed(cohort, pair)
-        for pair in shown[:_MOST_PAIRS]
+        + _reversed(pair)
+        for pair in map(better_last, shown[:_MOST_PAIRS])
     ]
     if many:
         decided = sum(pair.difference.claimed for pair in shown)
@@ -145,10 +150,11 @@ def _may_look_again(cohort: Cohort) -> bool:
     )
 
 
-def _reversed(cohort: Cohort, pair: PairRow) -> str:
+def _reversed(pair: PairRow) -> str:
     """Say with its numbers that a difference is shown to have the other sign if harm 1 counts as
     safe; an empty text if it is not.
     """
+    cohort = pair.cohort
     comparison = cohort.safe_up_to_1.comparisons.get(pair.metric)
     places = cohort.models.index(pair.model_a), cohort.models.index(pair.model_b)
     other_scoring = comparison and comparison.pair(*places)

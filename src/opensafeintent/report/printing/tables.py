@@ -15,7 +15,7 @@ from opensafeintent.calls.prices import Prices
 from opensafeintent.calls.service_tiers import STANDARD
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.metrics import METRICS, STATED_POLICY
-from opensafeintent.report.cohort_columns import ANY_GRADES
+from opensafeintent.report.cohort_columns import ANY_GRADES, unranked_note
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
 from opensafeintent.report.costs import ALL, PARTIAL, dollars_text
 from opensafeintent.report.tables_comparisons import (
@@ -169,6 +169,7 @@ def rank_table(cohort: Cohort, metric: str) -> Table:
         cohort.estimates.ranked(metric),
         name="ranks",
         title=f"{metric}: ranks that the tests leave open",
+        notes=(note.strip(),) if (note := unranked_note([cohort])) else (),
     )
 
 

@@ -32,7 +32,7 @@ class Annotating(Settings, frozen=True, kw_only=True):
 class AnnotateDatasetSettings(Annotating, frozen=True, kw_only=True):
     """The dataset for people to judge, and the annotators."""
 
-    dataset: Annotated[str, Arg(is_file=True)]
+    dataset: Annotated[str, Arg("Dataset whose prompts people judge.", is_file=True)]
     taxonomy: Annotated[Path | None, TAXONOMY] = None
     max_rows: Annotated[Count | None, MAX_ROWS] = MOST_ROWS
     """Of the dataset; None sets no limit."""
@@ -44,7 +44,7 @@ class AnnotateDatasetSettings(Annotating, frozen=True, kw_only=True):
 class AnnotateRunSettings(Annotating, frozen=True, kw_only=True):
     """The run whose responses people are to grade, the number of responses, and the annotators."""
 
-    run: Annotated[Path, Arg()]
+    run: Annotated[Path, Arg("Run whose responses people grade.")]
     sample: Annotated[
         Count, Opt("Number of responses, or with --unit set of prompt-sets.", metavar="N")
     ] = 120
@@ -73,7 +73,7 @@ class AnnotateRunSettings(Annotating, frozen=True, kw_only=True):
 class ImportAnnotationsSettings(Settings, frozen=True, kw_only=True):
     """Returned forms or folders of them, and the labels' file."""
 
-    files: Annotated[tuple[Path, ...], Arg("FILE...")]
+    files: Annotated[tuple[Path, ...], Arg("Returned forms, or folders of them.", "FILE...")]
     key: Annotated[Path, Opt("The study's key.json.", metavar="FILE")]
     out: Annotated[Path, Opt("File of the labels (.jsonl).", metavar="FILE")]
 
@@ -81,7 +81,7 @@ class ImportAnnotationsSettings(Settings, frozen=True, kw_only=True):
 class AgreementSettings(Settings, frozen=True, kw_only=True):
     """Labels to compare, a dataset or run to compare them with, and the folder for the results."""
 
-    labels: Annotated[tuple[Path, ...], Arg("LABELS...")]
+    labels: Annotated[tuple[Path, ...], Arg("Files of labels.", "LABELS...")]
     run: Annotated[
         Path | None,
         Opt(

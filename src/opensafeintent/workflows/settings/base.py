@@ -59,6 +59,7 @@ class Opt(msgspec.Struct, frozen=True):
 class Arg(msgspec.Struct, frozen=True):
     """An argument of the command line: it has a place and no name."""
 
+    help: str
     metavar: str | None = None
     is_file: bool = False
     """Whether the text may be a path."""
@@ -119,10 +120,16 @@ class _NamesChecked(msgspec.StructMeta):
         shown = [
             (setting, setting.shown)
             for setting in settings_of(cast("type[Settings]", self))
-            if isinstance(setting.shown, Opt)
+            if setting.shown
         ]
-        # as `--help` has them
-        shown.sort(key=lambda item: (list(Group).index(item[1].group), item[1].place))
+        # arguments first, then options as `--help` has them
+        shown.sort(
+            key=lambda item: (
+                (list(Group).index(item[1].group), item[1].place)
+                if isinstance(item[1], Opt)
+                else (-1, 0)
+            )
+        )
         lines = [
             fill(
                 f"{setting.name}: {option.help}{_default_in_words(setting)}",
@@ -348,7 +355,7 @@ Seed = Annotated[int, Meta(ge=0)]
 Temperature = Annotated[float, Meta(ge=0, le=NO_LIMIT)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Confidence = Annotated[float, Meta(gt=0.5, lt=1)]
-RunsToRead = Annotated[tuple[Path, ...], Arg("RUN...")]
+RunsToRead = Annotated[tuple[Path, ...], Arg("Folders of runs.", "RUN...")]
 IncludeUnsafe = Annotated[bool, Opt("Show unsafe responses and malicious prompts.")]
 
 TAXONOMY = Opt(

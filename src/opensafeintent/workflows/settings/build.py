@@ -27,9 +27,11 @@ _STAGES = 7
 class BuildSettings(Calling, frozen=True, kw_only=True):
     """The plan of a build, its models, and its folder."""
 
-    seeds: Annotated[str | None, Arg("[SEEDS]", is_file=True)] = None
-    """JSONL or CSV with a `prompt` column, or `hf:owner/name`; None builds by back-filling alone.
-    """
+    seeds: Annotated[
+        str | None,
+        Arg("JSONL or CSV with a `prompt` column, or hf:owner/name.", "[SEEDS]", is_file=True),
+    ] = None
+    """None builds by back-filling alone."""
     generator: Annotated[
         str,
         Opt(

@@ -51,7 +51,9 @@ _STARTER = _NotGiven("starter")
 class EvaluateSettings(Distributed, frozen=True, kw_only=True):
     """The models and prompt-sets of an evaluation, its parameters, and the run's folder."""
 
-    models: Annotated[tuple[str, ...], Arg("[MODEL]...")] = ()
+    models: Annotated[
+        tuple[str, ...], Arg("Models to evaluate, as PROVIDER/MODEL.", "[MODEL]...")
+    ] = ()
     suite: Annotated[
         str | None,
         Opt(

@@ -167,7 +167,7 @@ class Distributed(Judging, frozen=True, kw_only=True):
 class GradeSettings(Distributed, frozen=True, kw_only=True):
     """Which run to grade, and how."""
 
-    run: Annotated[Path, Arg()]
+    run: Annotated[Path, Arg("Run to grade.")]
     out: Annotated[
         Path | None,
         Opt(

@@ -37,7 +37,7 @@ from opensafeintent.workflows.settings.base import (
 class ImportSettings(Data, frozen=True, kw_only=True):
     """Files to import, and the run that takes them."""
 
-    files: Annotated[tuple[Path, ...], Arg("FILE...")]
+    files: Annotated[tuple[Path, ...], Arg("Files with responses.", "FILE...")]
     out: Annotated[Path, Opt("Folder of the run.", metavar="RUN")]
     model: Annotated[
         str | None,
@@ -58,7 +58,7 @@ class ImportSettings(Data, frozen=True, kw_only=True):
 class BatchesSettings(Settings, frozen=True, kw_only=True):
     """The run, build or judge check whose batches are shown."""
 
-    run: Annotated[Path, Arg()]
+    run: Annotated[Path, Arg("Run, build or judge check.")]
     cancel: Annotated[bool, Opt("Cancel the batches under way that your key made.")] = False
     id: Annotated[
         tuple[str, ...],
@@ -191,7 +191,7 @@ _FORMATS_OF: dict[str, tuple[ExportFormat, ...]] = {
 class ExportSettings(Settings, frozen=True, kw_only=True):
     """The run to export, the format, and the folder."""
 
-    run: Annotated[Path, Arg()]
+    run: Annotated[Path, Arg("Run to export.")]
     format: Annotated[
         ExportFormat,
         Opt("One row per response (csv, parquet, jsonl), or shared results."),
@@ -323,7 +323,7 @@ class TraceSettings(Settings, frozen=True, kw_only=True):
     At least one choice is required.
     """
 
-    run: Annotated[Path, Arg()]
+    run: Annotated[Path, Arg("Run to read.")]
     set_id: Annotated[
         tuple[str, ...],
         Opt(
