@@ -115,7 +115,7 @@ def test_after_two_interruptions_it_is_what_one_counts_by_hand(
         whole = cost(run)["total"]
         assert [whole[name] for name in COUNTS] == sums
         assert whole["dollars"] == pytest.approx(dollars_in(run))
-        assert re.search(rf"^All .*{whole['dollars']:.2f}\S*$", ran.out, re.MULTILINE)
+        assert re.search(rf"^All .*{whole['dollars']:.2f}\s*$", ran.out, re.MULTILINE)
         assert f"{JUDGE}: {silent} replies do not say how many tokens they took" in ran.text
         # asked again, nothing is called and nothing changes; a report says the same
         cost_before = (run / "cost.json").read_bytes()
@@ -155,7 +155,8 @@ def test_in_a_shared_ledger_only_the_run_s_own_calls_count(
     assert lines(small)[TARGET, "generate"] == lines(alone)[TARGET, "generate"]
     assert "The ledger is shared: these are the calls that the results rest on" in ran.text
     # and of both in one report, each has its own
-    assert osi("report", alone, small, "--out", tmp_path / "both", *price_options).code == 0
+    both = ("report", alone, small, "--out", tmp_path / "both", *shared, *price_options)
+    assert osi(*both).code == 0
     runs = json.loads((tmp_path / "both" / "cost.json").read_text())["runs"]
     assert [run["total"] for run in runs] == [cost(alone)["total"], cost(small)["total"]]
 

@@ -41,5 +41,5 @@ def test_every_line_of_a_result_is_a_note(tmp_path: Path) -> None:
         out=tmp_path / "run",
     )
     notes = evaluate(settings).notes
-    assert any("a verdict on 0 of 7" in note for note in notes)
+    assert any("guard verdicts: 7 of 7 missing" in note for note in notes)
     assert {type(note) for note in notes} == {Note}  # a plain text would show Python the marks

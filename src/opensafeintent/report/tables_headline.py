@@ -54,7 +54,7 @@ def headline(cohorts: Sequence[Cohort]) -> Table:
     moved = any(row.estimate(metric).worst_case for row in rows for metric in _LABELS)
     columns: list[Columns[_HeadlineRow]] = [model_columns(cohorts)]
     columns += [_headline_columns(metric, moved=moved) for metric in _LABELS]
-    columns.append(Column("missing", lambda row: row.missing, "Missing"))
+    columns.append(Column("missing", lambda row: row.missing, "Missing", "count"))
     if any(row.not_graded for row in rows):
         columns.append(Column("not_graded", lambda row: row.not_graded, "Not graded", "count"))
     return Table.of(

@@ -33,6 +33,8 @@ _HEADING = 14
 """Characters beyond which a heading of numbers is broken."""
 
 
+_NUMBER = 40
+"""Characters of the longest number with its interval."""
 _NARROWEST = 14
 """Characters of a text that a narrow terminal leaves on a line."""
 
@@ -61,13 +63,14 @@ def to_terminal(table: Table, *, narrow: int = 0) -> RichTable:
     lines = RichTable(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for number, (_, column) in enumerate(shown):
         heading = column.heading or ""
+        longest = max((row[number].cell_len for row in cells), default=0)
         if column.style in TEXTS:
-            longest = max((row[number].cell_len for row in cells), default=0)
             lines.add_column(plain(heading), overflow="fold", min_width=min(longest, _NARROWEST))
         else:
             if "\n" not in heading:
                 heading = "\n".join(wrap(heading, _HEADING, break_long_words=False))
-            lines.add_column(plain(heading), justify="right", no_wrap=True, vertical="top")
+            number_alone = longest <= _NUMBER  # a count may be some words: 8 of 8 modes
+            lines.add_column(plain(heading), justify="right", no_wrap=number_alone, vertical="top")
     for index, row in enumerate(cells):
         lines.add_row(*row, style="bold" if index in table.bold else None)
     return lines
