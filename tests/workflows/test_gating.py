@@ -475,7 +475,7 @@ def test_a_gate_that_passes_is_incomplete_if_too_many_answers_are_missing(
     ran = osi("report", lab.run, *gate)
     assert ran.code == 1
     # the mode of each dual-use response was asked for
-    said = "passed, but incomplete: modes: 8 of 8 missing (unparsed: 8), more than the 5 % of"
+    said = "passed, but incomplete: modes: 8 of 8 missing (mode:unparsed: 8), more than the 5 % of"
     assert f"Release gate {said} --max-missing." in " ".join(ran.out.split())
     assert summary.read_text().startswith(f"## Release gate {said} --max-missing\n")
     assert f"<h2>Release gate {said} --max-missing</h2>" in (lab.run / "report.html").read_text()

@@ -523,7 +523,7 @@ def _coverage_notes(
             imported = model in cohort.imported
             for fact, advice in missing_lines(rows, coverage, max_missing, imported=imported):
                 beyond.append(Note(f"{model}: {fact}{advice}"))
-                lacking.append(Lacking(group, model, for_command_line(fact)))
+                lacking.append(Lacking(group, model, one_line(for_command_line(fact), 400)))
     return partial, beyond, lacking
 
 
