@@ -72,7 +72,7 @@ def judge_differences(
     ]
 
 
-class Difference(NamedTuple):
+class Unlike(NamedTuple):
     """How requests to a model differ from those that were made before."""
 
     text: str
@@ -80,31 +80,31 @@ class Difference(NamedTuple):
     """What to give so that they do not."""
 
 
-def refusal(unlike: Iterable[Difference]) -> str:
+def refusal(unlike: Iterable[Unlike]) -> str:
     """Return the end of an error: the differences, and the ways out."""
     texts, ways = zip(*unlike, strict=True)
     choices = " and ".join(dict.fromkeys(ways))
     return f"{'; '.join(texts)}; give {choices}, or choose a new {option('out')}"
 
 
-def connection_differences(before: Connections, now: Connections) -> dict[str, Difference]:
+def connection_differences(before: Connections, now: Connections) -> dict[str, Unlike]:
     """Return, by model, how its requests differ from those that were made before.
 
     Args:
         before: of the models that were asked before.
         now: of those that are asked now.
     """
-    lines: dict[str, Difference] = {}
+    lines: dict[str, Unlike] = {}
     for model in before.models & now.models:
         old, new = (headers.get(model, {}) for headers in (before.headers, now.headers))
         if old != new:
-            lines[model] = Difference(
+            lines[model] = Unlike(
                 f"headers of {model}: before {_headers_text(old)}, now {_headers_text(new)}",
                 f"the same {option('header')} again" if old else f"no {option('header')}",
             )
         codes = {one.code[model] for one in (before, now) if model in one.code}
         if len(codes) > 1:
-            lines[model] = Difference(
+            lines[model] = Unlike(
                 f"{model}: its code has changed, and its version has not",
                 "another version of the function",
             )
