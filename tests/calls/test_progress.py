@@ -161,3 +161,22 @@ def test_a_terminal_of_80_columns_keeps_the_percentage(monkeypatch: pytest.Monke
     display.update(370, 1000, "370 of 1,000 calls, " + "12.3 calls/s, " * 6)
     display.close()
     assert "37%" in screen.getvalue()
+
+
+def test_a_terminal_of_80_columns_shows_a_silence(
+    clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, width=80, force_terminal=True)
+    monkeypatch.setattr("rich.console.Console", lambda **_: console)
+    tally = tally_of(8, in_flight=20, retries=4, refused=3)
+    tally.missing = 1
+    clock.now += 18
+    display = TerminalDisplay()
+    display.update(8, 1120, progress_line(tally, 1120, 12.5))
+    clock.now += 600
+    display.update(8, 10, progress_line(tally, 10, 12.5))
+    display.close()
+    assert "8 of 10 calls" in screen.getvalue()
+    assert " · no answer for 0:10:18" in screen.getvalue()
+    assert "1 missing" in screen.getvalue()

@@ -308,7 +308,7 @@ def test_code_that_changed_is_not_mixed_with_replies_of_the_same_version(
     refused = ask_agent("return 'Other help.'")
     assert refused.code == 2
     assert "python/agent:ask@1: its code has changed, and its version has not" in refused.err
-    assert "another version of the function" in refused.err
+    assert "give another version of the function, or choose a new --out" in refused.err
     assert ask_agent("return 'Other help.'", "2").code == 0
     # as it was, it goes on
     assert ask_agent(half).code == 0

@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from endtoend import Lab, metrics, osi
-from loopback import LoopbackServer
+from endtoend import Lab, metrics, osi, says, some_sets
+from loopback import MODE, LoopbackServer
 from opensafeintent import (
     EvaluateSettings,
     GradeSettings,
@@ -134,16 +134,23 @@ def test_a_model_without_a_reply_since_a_time_is_undecided(run: Path, tmp_path: 
     later = datetime.now(UTC).isoformat()
     ran = osi("report", evaluated, *gate, "--since", later)
     assert ran.code == 5
-    assert (
-        "undecided: baseline/redirect: mean_safety has no verdict: no reply of the model"
-        in ran.text
-    )
+    assert "mean_safety has no verdict: 0 of its 28 first-turn replies were received" in ran.text
     assert only_result(evaluated)["verdict"] == "undecided"
     assert osi(*evaluate[:-1], 5, "baseline/redirect").code == 0
     summary = tmp_path / "summary.md"
-    assert osi("report", evaluated, *gate, "--since", later, "--summary", summary).code == 0
-    # four sets of seven prompts, then a fifth
-    assert "redirect: 28 of its 35 replies were received before 2" in summary.read_text()
+    gated = ("report", evaluated, *gate, "--summary", summary, "--since")
+    # four sets of seven prompts, then a fifth: 7 of 35 are fewer than half
+    assert osi(*gated, later).code == 5
+    said = "baseline/redirect: only 7 of its 35 first-turn replies were received since 2"
+    assert said in osi(*gated, later).text
+    # then four more: 35 of 63 are more than half
+    assert osi(*evaluate[:-1], 9, "baseline/redirect").code == 0
+    ran = osi(*gated, later)
+    assert ran.code == 0
+    title, line, *_ = summary.read_text().split("\n\n")
+    assert title == "## Release gate passed"
+    said = "baseline/redirect: only 35 of its 63 first-turn replies were received since 2"
+    assert said in line and said in ran.text and said in (evaluated / "report.html").read_text()
 
 
 @pytest.mark.parametrize("text", ["yesterday", "2026-03-02", "2026-03-02T03:00:00"])
@@ -364,9 +371,15 @@ def test_runs_that_differ_in_more_than_the_models_are_refused(tmp_path: Path) ->
     for run, temperature in ((old, None), (cold, 0.0)):
         evaluate(EvaluateSettings(**models, dataset=dataset, out=run, temperature=temperature))
     before = contents(cold)
+    files = {"summary": tmp_path / "summary.md", "junit": tmp_path / "junit.xml"}
     with pytest.raises(InputError, match=r'more than the models.*sampling: .*"temperature":0\.0'):
-        outcome_of(cold, baseline=old, **WORSE)
+        outcome_of(cold, baseline=old, **WORSE, **files)
     assert contents(cold) == before
+    title, why, *_ = files["summary"].read_text().split("\n\n")
+    assert title == "## Release gate: error" and "more than the models" in why
+    root = ElementTree.fromstring(files["junit"].read_text())
+    assert root.get("errors") == "1"
+    assert "more than the models" in str(root[0][0][0].get("message"))
 
 
 # What cannot be used
@@ -388,6 +401,7 @@ AGAINST = "--baseline old --fail-if-worse"
         (f"{UNDER} --confidence 1", "--confidence"),
         ("--confidence 0.9", "there is no gate"),
         ("--junit j.xml", "there is no gate"),
+        ("--junit j.xml --first-run", "there is no gate"),
         ("--fail-if-worse triplet_safety=0.1", "give --baseline RUN"),
         ("--pair a=b", "give --baseline RUN"),
         ("--baseline old", "give --fail-if-worse METRIC=MARGIN"),
@@ -447,6 +461,59 @@ def test_summary_and_junit_say_the_verdict_and_escape_names(tmp_path: Path) -> N
         ("failure", "failed"),
         ("system-out", None),
     ]
+
+
+def test_a_gate_that_passes_is_incomplete_if_too_many_answers_are_missing(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
+    server.set_faults(says("A3", MODE))
+    lab = Lab(server, some_sets(tmp_path, 8, paraphrases=1), tmp_path / "run")
+    evaluated = lab.evaluate("--max-missing", 1)
+    assert evaluated.code == 0
+    summary, junit = tmp_path / "summary.md", tmp_path / "junit.xml"
+    gate = ("--fail-under", "mean_safety=0.01", "--summary", summary, "--junit", junit)
+    ran = osi("report", lab.run, *gate)
+    assert ran.code == 1
+    # the mode of each dual-use response was asked for
+    said = "passed, but incomplete: modes: 8 of 8 missing (mode:unparsed: 8), more than the 5 % of"
+    assert f"Release gate {said} --max-missing." in " ".join(ran.out.split())
+    assert summary.read_text().startswith(f"## Release gate {said} --max-missing\n")
+    assert f"<h2>Release gate {said} --max-missing</h2>" in (lab.run / "report.html").read_text()
+    assert len(metrics(lab.run)["gates"]["incomplete"]) == 1
+    root = ElementTree.fromstring(junit.read_text("utf-8"))
+    assert (root.get("tests"), root.get("failures")) == ("2", "1")
+    _, missing = root.iter("testcase")
+    assert missing.get("name") == "--max-missing modes"
+    assert missing[0].get("type") == "incomplete"
+    # ... and the form is named
+    expected = """expected a JSON object such as {"mode": "A0"}, got "A3\""""
+    assert expected in ran.text
+    assert "8 of 8 modes could not be parsed after 3 attempts" in ran.text
+    assert osi("report", lab.run, *gate, "--max-missing", 1).code == 0
+    assert summary.read_text().startswith("## Release gate passed\n")
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_comparison_without_an_earlier_run_is_said_not_to_be_tested(
+    alone: bool, run: Path, tmp_path: Path
+) -> None:
+    summary, junit = tmp_path / "summary.md", tmp_path / "junit.xml"
+    under = () if alone else ("--fail-under", "triplet_safety=0.5")
+    options = (*under, "--fail-if-worse", "triplet_safety=0.1", "--first-run")
+    ran = osi("report", run, *options, "--summary", summary, "--junit", junit)
+    assert ran.code == 0
+    why = "no earlier run, so --fail-if-worse was not tested"
+    said = f"Release gate {'not tested: ' if alone else 'passed, but '}{why}"
+    assert f"{said}." in " ".join(ran.out.split())
+    assert summary.read_text().startswith(f"## {said}\n")
+    assert f"<h2>{said}</h2>" in (run / "report.html").read_text()
+    root = ElementTree.fromstring(junit.read_text("utf-8"))
+    assert (root.get("tests"), root.get("skipped")) == ("1" if alone else "2", "1")
+    *_, case = root.iter("testcase")
+    assert (case[0].tag, case[0].get("message")) == ("skipped", why)
+    gates = gates_in(run)
+    assert gates["verdict"] == (None if alone else "pass")
+    assert gates["untested"] == ["triplet_safety worse by 10 points at most"]
 
 
 def test_a_summary_without_a_gate_shows_the_headline_metrics(run: Path, tmp_path: Path) -> None:

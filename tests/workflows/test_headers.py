@@ -84,7 +84,8 @@ def test_names_of_headers_are_conditions_of_a_run(server: LoopbackServer, datase
         ((*TEAM, "--header", "X-Route=OTHER"), "x-gateway-key=GATEWAY, x-route=OTHER"),
     ):
         refusal = run(server, dataset, *other).refusal
-        assert f"headers of {TARGET}: before x-gateway-key=GATEWAY, now {now};" in refusal
+        assert f"headers of {TARGET}: before x-gateway-key=GATEWAY, now {now}; give" in refusal
+        assert "; give the same --header again, or choose a new --out" in refusal
     # another value is the same variable, and a model that joins has headers of its own
     assert run(server, dataset, *TEAM, GATEWAY="canary-another-value").code == 0
     joining = [TARGET, "openai-api/loop/second"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -92,6 +92,21 @@ class Gate(msgspec.Struct, frozen=True):
         return value >= self.limit if self.side == "least" else value <= self.limit
 
 
+class Received(NamedTuple):
+    """How many of a model's first replies are of this pipeline."""
+
+    new: int
+    """Since `since`."""
+    of: int
+    since: datetime
+    """In UTC."""
+
+    @property
+    def few(self) -> bool:
+        """Whether they are too few for a verdict."""
+        return not self.new or 2 * self.new < self.of
+
+
 class GateResult(msgspec.Struct, frozen=True, kw_only=True):
     """Result of a gate for one model of the report."""
 
@@ -129,8 +144,18 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
     """Planned responses that are not stored: the result is undecided until they are."""
     absent_of: str = "the run"
     """The run that lacks them."""
-    unmeasured: datetime | None = None
-    """Since when the model has not replied, in UTC: the result is undecided."""
+    unmeasured: Received | None = None
+    """If fewer than half of the model's replies are new: the result is undecided."""
+
+
+class Lacking(NamedTuple):
+    """Answers about a model of which more are missing than --max-missing."""
+
+    group: int
+    """Index among the report's groups."""
+    model: str
+    text: str
+    """`modes: 8 of 8 missing (unparsed: 8), more than the 5 % of --max-missing`."""
 
 
 class Gates(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,6 +164,12 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True):
     results: tuple[GateResult, ...]
     baseline: str | None = None
     """The earlier run."""
+    untested: tuple[Gate, ...] = ()
+    """Gates against an earlier run, of a report that has none."""
+    lacking: tuple[Lacking, ...] = ()
+    """With one or more, the report is incomplete whatever the results are."""
+    warnings: tuple[str, ...] = ()
+    """Lines that stand below the verdict: it is not wholly of this pipeline."""
     cautions: tuple[str, ...] = ()
     """Cautions about the gates themselves, a line each."""
     transitions: tuple[Transitions, ...] = ()

@@ -23,6 +23,13 @@ _SILENCE = 10.0
 """Seconds without an answer after which the time left is doubtful."""
 
 
+_BAR, _SHARE = 24, 4
+"""Characters of a terminal before the figures: of the bar, and of the share that is done."""
+_BETWEEN = " · "
+_LEAST_FIRST = ("tokens ", "/s", " retries", " refused", "$", " missing")
+"""Parts of figures, in the order in which they give way on a narrow terminal."""
+
+
 class Display:
     """Shows how a run is going; this one shows nothing.
 
@@ -88,8 +95,8 @@ class TerminalDisplay(Display):
         from rich.table import Column
 
         self._progress = Progress(
-            BarColumn(bar_width=24, table_column=Column(min_width=24)),
-            TaskProgressColumn(table_column=Column(min_width=4, no_wrap=True)),
+            BarColumn(bar_width=_BAR, table_column=Column(min_width=_BAR)),
+            TaskProgressColumn(table_column=Column(min_width=_SHARE, no_wrap=True)),
             TextColumn("{task.description}", markup=False),
             console=Console(stderr=True),
             refresh_per_second=4,
@@ -100,7 +107,10 @@ class TerminalDisplay(Display):
     def update(self, done: int, expected: int, line: str) -> None:
         """Redraw; after `close`, on a line below."""
         self._progress.start()
-        self._progress.update(self._task, completed=done, total=expected or None, description=line)
+        room = self._progress.console.width - _BAR - _SHARE - 2
+        self._progress.update(
+            self._task, completed=done, total=expected or None, description=_fitted(line, room)
+        )
 
     def stage(self, line: str) -> None:
         """Show a line beside the bar; after `close`, on a line below."""
@@ -156,7 +166,18 @@ def progress_line(tally: Tally, expected: int | None, cost: float | None = None)
         parts.append(f"interrupted, {tally.in_flight:,} still in flight")
     elif expected is not None and done < expected:
         parts += _time_left(tally, expected - done, seconds)
-    return " · ".join(parts)
+    return _BETWEEN.join(parts)
+
+
+def _fitted(line: str, room: int) -> str:
+    """Return a line of figures without the least important ones, if it is longer than `room`: what
+    is done comes first, and the time left, or the silence, last.
+    """
+    parts = line.split(_BETWEEN)
+    for what in _LEAST_FIRST:
+        if len(_BETWEEN.join(parts)) > room:
+            parts = [part for part in parts if what not in part]
+    return _BETWEEN.join(parts)
 
 
 def _time_left(tally: Tally, calls: int, seconds: float) -> list[str]:

@@ -51,8 +51,9 @@ EXIT_CODES = {
     ),
     5: (
         "undecided: a gate whose limit is inside its interval, whose metric is undefined, or that"
-        " depends on missing grades, or whose model has not replied since --since. Also a gate that"
-        " a dry run finds out of reach, and a question (--stop-when) after the last set"
+        " depends on missing grades, or a model of which fewer than half of the first-turn replies"
+        " were received since --since. Also a gate that a dry run finds out of reach, and a"
+        " question (--stop-when) after the last set"
     ),
     70: "an error of this program",
     130: "interrupted (SIGINT, SIGTERM, SIGHUP)",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,9 +12,6 @@ from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import counted, option
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.promptsets import Dataset
-
-OTHERWISE = f"a new {option('out')}, or for changed code another version of the function"
-"""What to choose if connections differ."""
 
 
 class Connections(NamedTuple):
@@ -75,23 +72,42 @@ def judge_differences(
     ]
 
 
-def connection_differences(before: Connections, now: Connections) -> dict[str, str]:
-    """Return, by model, how its requests differ from those that were made before, a line each.
+class Unlike(NamedTuple):
+    """How requests to a model differ from those that were made before."""
+
+    text: str
+    way_out: str
+    """What to give so that they do not."""
+
+
+def refusal(unlike: Iterable[Unlike]) -> str:
+    """Return the end of an error: the differences, and the ways out."""
+    texts, ways = zip(*unlike, strict=True)
+    choices = " and ".join(dict.fromkeys(ways))
+    return f"{'; '.join(texts)}; give {choices}, or choose a new {option('out')}"
+
+
+def connection_differences(before: Connections, now: Connections) -> dict[str, Unlike]:
+    """Return, by model, how its requests differ from those that were made before.
 
     Args:
         before: of the models that were asked before.
         now: of those that are asked now.
     """
-    lines: dict[str, str] = {}
+    lines: dict[str, Unlike] = {}
     for model in before.models & now.models:
         old, new = (headers.get(model, {}) for headers in (before.headers, now.headers))
         if old != new:
-            lines[model] = (
-                f"headers of {model}: before {_headers_text(old)}, now {_headers_text(new)}"
+            lines[model] = Unlike(
+                f"headers of {model}: before {_headers_text(old)}, now {_headers_text(new)}",
+                f"the same {option('header')} again" if old else f"no {option('header')}",
             )
         codes = {one.code[model] for one in (before, now) if model in one.code}
         if len(codes) > 1:
-            lines[model] = f"{model}: its code has changed, and its version has not"
+            lines[model] = Unlike(
+                f"{model}: its code has changed, and its version has not",
+                "another version of the function",
+            )
     return dict(sorted(lines.items()))
 
 

@@ -6,21 +6,31 @@ XML cannot hold are shown as code points.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal, NamedTuple
 from xml.etree import ElementTree
 
 from opensafeintent import __version__
 from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.analysis.gate_results import GateResult, Gates
+from opensafeintent.analysis.gate_results import Gates
 from opensafeintent.analysis.judge_checks import CHECK_WORDS, checked_judges
+from opensafeintent.errors import for_command_line, option
 from opensafeintent.hostile import one_line
 from opensafeintent.markdown import markdown_text
 from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE, cohort_line, missing_text
 from opensafeintent.report.columns import Table
 from opensafeintent.report.conditions import measurement, with_version
 from opensafeintent.report.formats import to_markdown
-from opensafeintent.report.gates import gate_tables, headline, reason, verdict_word
+from opensafeintent.report.gates import (
+    NO_EARLIER_RUN,
+    below_headline,
+    gate_tables,
+    headline,
+    reason,
+    verdict_word,
+)
 from opensafeintent.report.limitations import judge_cautions
 from opensafeintent.report.tables_headline import headline_table
 
@@ -40,7 +50,12 @@ def summary(
         page: address of the report's page.
         corrected: the table of numbers corrected by human labels, if the report has it.
     """
-    title = f"## Release gate {headline(gates)}" if gates else "## No release gate was asked for"
+    title = (
+        f"## Release gate {markdown_text(headline(gates))}"
+        if gates
+        else "## No release gate was asked for"
+    )
+    below = [markdown_text(line) for line in below_headline(gates)] if gates else []
     tables = gate_tables(gates) if gates else [headline_table(cohort) for cohort in cohorts]
     behind = [
         f"- {markdown_text(line)}"
@@ -49,6 +64,7 @@ def summary(
     ]
     parts = [
         title,
+        *(f"**{line}**" for line in below),
         *(to_markdown(table).rstrip() for table in tables),
         "**Conditions**",
         "\n".join(behind),
@@ -97,19 +113,34 @@ _LONGEST = 2000
 """Characters of a text, which `one_line` rids of those that XML cannot hold."""
 
 
+class _Case(NamedTuple):
+    """A test as JUnit has it."""
+
+    about: str
+    """The model; of a gate that was not tested, all of them."""
+    name: str
+    state: Literal["system-out", "failure", "skipped", "error"]
+    why: str
+    type: str = ""
+    """Of a failure."""
+
+
 def junit(cohorts: Sequence[Cohort], gates: Gates) -> str:
     """Return the verdict as JUnit's XML: a suite for each group of the report, a test for each gate
-    and model.
+    and model, and for each kind of answer of which too many are missing.
 
     A gate that is undecided is a failure, of the type `undecided`: a test that does not pass must
-    not look as if it did.
+    not look as if it did. A gate without an earlier run is skipped.
     """
-    root = ElementTree.Element("testsuites", _counts("opensafeintent", gates.results))
-    for number, cohort in enumerate(cohorts):
-        results = [result for result in gates.results if result.group == number]
-        if not results:
-            continue
-        counts = _counts(one_line(cohort_line(cohorts, number), _LONGEST), results)
+    suites = [
+        (number, cohort, cases)
+        for number, cohort in enumerate(cohorts)
+        if (cases := list(_cases(number, gates)))
+    ]
+    all_cases = [case for _, _, cases in suites for case in cases]
+    root = ElementTree.Element("testsuites", _counts("opensafeintent", all_cases))
+    for number, cohort, cases in suites:
+        counts = _counts(one_line(cohort_line(cohorts, number), _LONGEST), cases)
         suite = ElementTree.SubElement(root, "testsuite", counts)
         properties = ElementTree.SubElement(suite, "properties")
         judges = "; ".join(with_version(cohort, judge) for judge in cohort.conditions.judges)
@@ -120,30 +151,69 @@ def junit(cohorts: Sequence[Cohort], gates: Gates) -> str:
         }
         for name, value in conditions.items():
             ElementTree.SubElement(properties, "property", {"name": name, "value": value})
-        for result in results:
-            _add_test(suite, result)
+        for case in cases:
+            _add_test(suite, case)
+    return _as_xml(root)
+
+
+def refusal_summary(text: str) -> str:
+    """Return in Markdown why a report with gates was refused."""
+    return f"## Release gate: error\n\n{markdown_text(text)}\n"
+
+
+def refusal_junit(text: str) -> str:
+    """Return the same as JUnit's XML: one test, which is an error."""
+    case = _Case("opensafeintent", "report", "error", text)
+    root = ElementTree.Element("testsuites", _counts("opensafeintent", [case]))
+    _add_test(ElementTree.SubElement(root, "testsuite", _counts("report", [case])), case)
+    return _as_xml(root)
+
+
+def _as_xml(root: ElementTree.Element) -> str:
     ElementTree.indent(root)
     text = ElementTree.tostring(root, encoding="unicode")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
-def _counts(name: str, results: Sequence[GateResult]) -> dict[str, str]:
-    failures = sum(result.verdict != "pass" for result in results)
-    counts = {"tests": len(results), "failures": failures, "errors": 0, "skipped": 0}
+def _cases(group: int, gates: Gates) -> Iterator[_Case]:
+    """Yield the tests of a group; gates that were not tested are of the first one."""
+    for result in gates.results:
+        if result.group != group:
+            continue
+        name, why = (
+            f"{result.gate.option} {result.gate.text}",
+            f"{result.gate.metric} {reason(result)}",
+        )
+        if result.verdict == "pass":
+            yield _Case(result.model, name, "system-out", why)
+        else:
+            kind = "failed" if result.verdict == "fail" else "undecided"
+            yield _Case(result.model, name, "failure", f"{verdict_word(result)}: {why}", kind)
+    for item in gates.lacking:
+        if item.group == group:
+            name = f"{for_command_line(option('max_missing'))} {item.text.partition(':')[0]}"
+            yield _Case(item.model, name, "failure", item.text, "incomplete")
+    for gate in gates.untested if group == 0 else ():
+        yield _Case("all models", f"{gate.option} {gate.text}", "skipped", NO_EARLIER_RUN)
+
+
+def _counts(name: str, cases: Sequence[_Case]) -> dict[str, str]:
+    states = Counter(case.state for case in cases)
+    counts = {
+        "tests": len(cases),
+        "failures": states["failure"],
+        "errors": states["error"],
+        "skipped": states["skipped"],
+    }
     return {"name": name} | {key: str(count) for key, count in counts.items()} | {"time": "0"}
 
 
-def _add_test(suite: ElementTree.Element, result: GateResult) -> None:
-    attributes = {
-        "classname": one_line(result.model, _LONGEST),
-        "name": f"{result.gate.option} {result.gate.text}",
-        "time": "0",
-    }
+def _add_test(suite: ElementTree.Element, case: _Case) -> None:
+    attributes = {"classname": one_line(case.about, _LONGEST), "name": case.name, "time": "0"}
     test = ElementTree.SubElement(suite, "testcase", attributes)
-    why = one_line(f"{result.gate.metric} {reason(result)}", _LONGEST)
-    if result.verdict == "pass":
-        ElementTree.SubElement(test, "system-out").text = why
-        return
-    kind = "failed" if result.verdict == "fail" else "undecided"
-    message = f"{verdict_word(result)}: {why}"
-    ElementTree.SubElement(test, "failure", {"type": kind, "message": message})
+    why = one_line(case.why, _LONGEST)
+    if case.state == "system-out":
+        ElementTree.SubElement(test, case.state).text = why
+    else:
+        kind = {"type": case.type} if case.type else {}
+        ElementTree.SubElement(test, case.state, {**kind, "message": why})

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from math import isnan
 from typing import NamedTuple
 
-from opensafeintent.analysis.gate_results import Gate, GateResult, Gates
+from opensafeintent.analysis.gate_results import Gate, GateResult, Gates, Received
 from opensafeintent.analysis.reference_models import Reference, reference_values
 from opensafeintent.analysis.versions import ANSWERED_BY, Transition, Transitions
-from opensafeintent.errors import about, counted
+from opensafeintent.errors import about, counted, for_command_line, option
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, Unit
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
@@ -70,8 +70,8 @@ def reason(result: GateResult) -> str:
         )
     if result.unmeasured:
         return (
-            "has no verdict: no reply of the model was received since"
-            f" {result.unmeasured:%Y-%m-%d %H:%M} UTC; evaluate it again in a new folder"
+            f"has no verdict: {received(result.unmeasured)}, fewer than half; evaluate the model"
+            " again in a new folder"
         )
     limit = f"{gate.in_unit(gate.limit)} of {gate.option}"
     if result.identical:
@@ -123,8 +123,43 @@ def _between(gate: Gate, n: int, low: float, high: float) -> str:
     return lower if lower == higher else f"between {lower} and {higher}"
 
 
+def received(replies: Received) -> str:
+    """Say how many of a model's replies are of this pipeline."""
+    return (
+        f"{replies.new:,} of its {replies.of:,} first-turn replies were received since"
+        f" {replies.since:%Y-%m-%d %H:%M} UTC"
+    )
+
+
+NO_EARLIER_RUN = f"no earlier run, so {for_command_line(option('fail_if_worse'))} was not tested"
+_NAMED = 3
+"""Kinds of missing answers that a headline names."""
+
+
 def headline(gates: Gates) -> str:
-    """Return the overall verdict: `failed: 1 failed, 1 undecided, 2 passed`."""
+    """Return the overall verdict, and what it leaves open: `failed: 1 failed, 1 undecided, 2
+    passed`, or `passed, but incomplete: modes: 8 of 8 missing, …`.
+    """
+    opened = []
+    if gates.untested:
+        opened.append(NO_EARLIER_RUN)
+    if gates.lacking:
+        named = list(dict.fromkeys(item.text for item in gates.lacking))
+        more = f"; {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+        opened.append(f"incomplete: {'; '.join(named[:_NAMED])}{more}")
+    if not gates.results:
+        return f"not tested: {'; '.join(opened)}"
+    join = ", but " if gates.verdict == "pass" else "; "
+    return join.join([_verdict_in_words(gates), *(["; ".join(opened)] if opened else [])])
+
+
+def below_headline(gates: Gates) -> list[str]:
+    """Return what a reader has to know beside the verdict, a line each."""
+    untested = (f"not tested, as there is no earlier run: {gate.text}" for gate in gates.untested)
+    return [*gates.warnings, *untested]
+
+
+def _verdict_in_words(gates: Gates) -> str:
     counts = Counter(result.verdict for result in gates.results)
     parts = [f"{counts[verdict]} {word}" for verdict, word in _WORDS.items() if counts[verdict]]
     return _WORDS[gates.verdict] + (f": {', '.join(parts)}" if len(gates.results) > 1 else "")
@@ -365,9 +400,11 @@ def transitions_table(transitions: Sequence[Transitions]) -> Table:
 def gate_results(gates: Gates) -> GateResults:
     """Return the gates' part of `metrics.json` (docs/run-folder.md)."""
     return GateResults(
-        verdict=gates.verdict,
+        verdict=gates.verdict if gates.results else None,
         baseline=gates.baseline,
-        cautions=list(gates.cautions),
+        untested=[gate.text for gate in gates.untested],
+        incomplete=[f"{item.model}: {item.text}" for item in gates.lacking],
+        cautions=[*gates.warnings, *gates.cautions],
         results=[_gate_row(result) for result in gates.results],
     )
 

@@ -35,7 +35,7 @@ from opensafeintent.report.conditions import (
 from opensafeintent.report.figures import THEMES, Figure, all_figures
 from opensafeintent.report.figures.files import drawing
 from opensafeintent.report.findings import findings
-from opensafeintent.report.gates import headline
+from opensafeintent.report.gates import below_headline, headline
 from opensafeintent.report.glossary import glossary_lines
 from opensafeintent.report.limitations import cautions
 from opensafeintent.report.page_texts import add_texts
@@ -180,7 +180,8 @@ def _values(
         "parts": parts,
         "banners": list(dict.fromkeys(loud)),  # nobody may overlook them
         "verdict": headline(options.gates) if options.gates else "",
-        "gates": shared.get("gates"),
+        "below_verdict": below_headline(options.gates) if options.gates else [],
+        "gates": shared.get("gates", ()),
         "sampled": _sampled(browser),
         "measured": measured(cohorts[0]) if len(parts) == 1 else "",
         "reproduction": options.reproduction,

@@ -197,8 +197,10 @@ class GateRow(Struct, forbid_unknown_fields=True):
 class GateResults(Struct, forbid_unknown_fields=True):
     """All gates of a report."""
 
-    verdict: Verdict
+    verdict: Verdict | None
     baseline: str | None
+    untested: list[str]
+    incomplete: list[str]
     cautions: list[str]
     results: list[GateRow]
 

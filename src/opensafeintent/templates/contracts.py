@@ -24,6 +24,11 @@ class IntegerContract(msgspec.Struct, frozen=True, tag_field="kind", tag="intege
         """Text that the closing lines of a request always contain."""
         return f"one integer from {self.low} to {self.high}"
 
+    @property
+    def form(self) -> str:
+        """The form in a few words, for an error."""
+        return "a JSON object" if self.reason else "one integer"
+
 
 class JsonContract(msgspec.Struct, frozen=True, tag_field="kind", tag="json"):
     """One JSON object with a key whose value is one of a few."""
@@ -36,6 +41,11 @@ class JsonContract(msgspec.Struct, frozen=True, tag_field="kind", tag="json"):
     def phrase(self) -> str:
         """Text that the closing lines of a request always contain."""
         return f'"{self.key}"'
+
+    @property
+    def form(self) -> str:
+        """The form in a few words, for an error."""
+        return f'a JSON object such as {{"{self.key}": "{self.values[0]}"}}'
 
 
 Contract = IntegerContract | JsonContract

@@ -40,9 +40,9 @@ from opensafeintent.construction.records import STAGES, Seed, Stage, StageResult
 from opensafeintent.construction.seeds import read_seeds
 from opensafeintent.errors import InputError, Note, NothingMade, Stopped, as_notes, counted, option
 from opensafeintent.evaluation.differences import (
-    OTHERWISE,
     Connections,
     connection_differences,
+    refusal,
 )
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.interop import model_identity, open_models, unset_lines
@@ -359,7 +359,7 @@ class _BuildRun:
             if lines:
                 raise InputError(
                     f"{self.folder.path}: has replies that cannot be mixed with those of this"
-                    f" build: {'; '.join(lines)}; choose {OTHERWISE}"
+                    f" build: {refusal(lines)}"
                 )
         if differing:
             raise InputError(

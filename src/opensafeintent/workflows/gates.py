@@ -12,11 +12,11 @@ import msgspec
 
 from opensafeintent.analysis.cohort import Cohort, GradedRun
 from opensafeintent.analysis.gate_plans import out_of_reach
-from opensafeintent.analysis.gate_results import Gate, Gates, Kind
+from opensafeintent.analysis.gate_results import Gate, Gates, Kind, Received
 from opensafeintent.analysis.gates import check_regressions, check_thresholds, most_sets
 from opensafeintent.analysis.reference_models import reference_values
 from opensafeintent.analysis.versions import UnlikeRuns, earlier_versions, served_changes
-from opensafeintent.errors import InputError, nearest, option
+from opensafeintent.errors import InputError, for_command_line, nearest, option
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.evaluation.texts import RunTexts
@@ -26,9 +26,10 @@ from opensafeintent.files import (
 )
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS
-from opensafeintent.report.ci import junit, summary
+from opensafeintent.report.ci import junit, refusal_junit, refusal_summary, summary
 from opensafeintent.report.columns import Table
 from opensafeintent.report.conditions import with_version
+from opensafeintent.report.gates import received
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import CONFIDENCE
 from opensafeintent.statistics.comparisons import NEW_SETS, SECOND_LOOK
@@ -42,8 +43,7 @@ from opensafeintent.workflows.settings import (
 
 
 def gates_of(settings: Gating | EvaluateSettings) -> list[Gate]:
-    """Return the requested gates, in the order of their options; of a report with --first-run,
-    those that need no earlier run.
+    """Return the requested gates, in the order of their options.
 
     Raises:
         InputError: one cannot be read, names no metric, or can only pass or only fail.
@@ -53,9 +53,7 @@ def gates_of(settings: Gating | EvaluateSettings) -> list[Gate]:
         "over": settings.fail_over,
         "worse": settings.fail_if_worse,
     }
-    gates = [_read_gate(kind, text) for kind, of_kind in texts.items() for text in of_kind]
-    untested = isinstance(settings, Gating) and settings.first_run
-    return [gate for gate in gates if gate.kind != "worse" or not untested]
+    return [_read_gate(kind, text) for kind, of_kind in texts.items() for text in of_kind]
 
 
 def _read_gate(kind: Kind, text: str) -> Gate:
@@ -130,7 +128,7 @@ def check_gating(settings: Gating, gates: Sequence[Gate], runs: Sequence[Path], 
     changed = settings.confidence if settings.confidence != CONFIDENCE else None
     needs_gate = {"confidence": changed, "since": settings.since, "junit": settings.junit}
     for name, value in needs_gate.items():
-        if value is not None and not gates and not settings.first_run:
+        if value is not None and not gates:
             raise InputError(
                 f"{option(name)}: there is no gate; give {option('fail_under')},"
                 f" {option('fail_over')} or {option('fail_if_worse')}"
@@ -241,11 +239,12 @@ def find_gates(
     epochs = max(cohort.array.sizes["epoch"] for cohort in cohorts)
     reach = out_of_reach(most_sets(results), settings.confidence, epochs)
     cautions = _basis(cohorts, thresholds) + _cautions(thresholds)
-    cautions += reach or _lets_refusals_through(gates)
-    if earlier is None:
-        return _with_second_look(measured(Gates(results=results, cautions=cautions)))
-    (run,) = runs
     margins = [gate for gate in gates if gate.kind == "worse"]
+    cautions += reach or _lets_refusals_through(thresholds if earlier is None else gates)
+    if earlier is None:
+        untested = Gates(results=results, untested=tuple(margins), cautions=cautions)
+        return _with_second_look(measured(untested))
+    (run,) = runs
     same_text = partial(_have_same_text, texts[run.name], texts[earlier.name])
     try:
         changes = check_regressions(
@@ -291,33 +290,29 @@ def _measured_since(
     texts: Mapping[str, RunTexts],
     gates: Gates,
 ) -> Gates:
-    """Return the results, undecided for each model without a reply since a time; imported models
-    are exempt.
+    """Return the results, undecided for each model of which fewer than half of the replies were
+    received since a time, and a warning if any were not; imported models are exempt.
     """
     if since is None:
         return gates
     since = since.astimezone(UTC)
-    results, cautions = [], list(gates.cautions)
-    counts: dict[tuple[int, str], tuple[int, int]] = {}
+    results, warnings = [], []
+    counts: dict[tuple[int, str], Received] = {}
     for result in gates.results:
         cohort, place = cohorts[result.group], (result.group, result.model)
         if place not in counts and result.model not in cohort.imported:
             run, model = cohort.origins[result.model]
-            new, old = counts[place] = texts[run].count_replies(model, since)
-            if new and old:
-                cautions.append(
-                    f"{one_line(result.model, 200)}: {old:,} of its {new + old:,} replies were"
-                    f" received before {since:%Y-%m-%d %H:%M} UTC"
-                )
-        new, _ = counts.get(place, (1, 0))
+            new, old = texts[run].count_replies(model, since)
+            replies = counts[place] = Received(new, new + old, since)
+            if replies.few or old:
+                warnings.append(f"{one_line(result.model, 200)}: only {received(replies)}")
+        known = counts.get(place)
         results.append(
-            result
-            if new
-            else msgspec.structs.replace(
-                result, verdict="undecided", deciding=None, unmeasured=since
-            )
+            msgspec.structs.replace(result, verdict="undecided", deciding=None, unmeasured=known)
+            if known and known.few
+            else result
         )
-    return msgspec.structs.replace(gates, results=tuple(results), cautions=tuple(cautions))
+    return msgspec.structs.replace(gates, results=tuple(results), warnings=tuple(warnings))
 
 
 def _with_second_look(gates: Gates) -> Gates:
@@ -376,7 +371,9 @@ def _cautions(gates: Sequence[Gate]) -> tuple[str, ...]:
 def _lets_refusals_through(gates: Sequence[Gate]) -> tuple[str, ...]:
     """Return a caution if a model that refuses everything surely passes all the gates."""
     values = {gate: reference_values(gate.metric).refuse_all for gate in gates}
-    if any(value is None or not _surely_passes(gate, value) for gate, value in values.items()):
+    if not gates or any(
+        value is None or not _surely_passes(gate, value) for gate, value in values.items()
+    ):
         return ()
     shown = ", ".join(dict.fromkeys(f"{gate.metric} {value:g}" for gate, value in values.items()))
     return (f"a model that refuses everything passes ({shown}): add a gate on utility",)
@@ -403,9 +400,22 @@ def write_verdict(settings: Gating, outcome: Outcome, page: Path, corrected: Tab
         InputError: one cannot be written.
     """
     gates = outcome.gates
-    if settings.summary is not None:
-        with written_beside(settings.summary) as file:
-            file.write(summary(outcome.cohorts, gates, page, corrected).encode())
-    if settings.junit is not None and gates is not None:
-        with written_beside(settings.junit) as file:
-            file.write(junit(outcome.cohorts, gates).encode())
+    marked = summary(outcome.cohorts, gates, page, corrected) if settings.summary else ""
+    _write(settings, marked, junit(outcome.cohorts, gates) if settings.junit and gates else "")
+
+
+def write_refusal(settings: Gating, refused: InputError) -> None:
+    """Write why there is no verdict in the place of the summary and the JUnit file.
+
+    Raises:
+        InputError: one cannot be written.
+    """
+    text = for_command_line(refused.marked)
+    _write(settings, refusal_summary(text), refusal_junit(text))
+
+
+def _write(settings: Gating, summary_text: str, junit_text: str) -> None:
+    for path, text in ((settings.summary, summary_text), (settings.junit, junit_text)):
+        if path is not None:
+            with written_beside(path) as file:
+                file.write(text.encode())

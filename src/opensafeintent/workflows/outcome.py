@@ -25,7 +25,15 @@ from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import Note, as_notes, counted, option
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.judge_check import JudgeCheck
-from opensafeintent.evaluation.missing import KINDS, UNPARSED, missing_parts, most_frequent
+from opensafeintent.evaluation.missing import (
+    KINDS,
+    UNPARSED,
+    Kind,
+    MissingPart,
+    kinds_asked,
+    missing_parts,
+    most_frequent,
+)
 from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.evaluation.texts import RunTexts
@@ -45,6 +53,7 @@ from opensafeintent.report.printing.label_check import show_label_checks
 from opensafeintent.report.printing.results import show_calls, show_gates
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import METRIC_GRADES
+from opensafeintent.templates import Role
 from opensafeintent.workflows.call_limits import beyond_budget, chosen_ways
 from opensafeintent.workflows.settings import (
     Calling,
@@ -180,15 +189,15 @@ class Compared(Outcome, kw_only=True):
 
 def missing_lines(
     rows: Sequence[GradedResponse], coverage: Coverage, most: float, *, imported: bool
-) -> Iterator[str]:
+) -> Iterator[tuple[str, str]]:
     """Yield a line for each kind of question about a model's responses of which a larger share
-    than `most` has no answer, with the reasons; and one if so many planned responses are not
-    stored.
+    than `most` has no answer, with the reasons, and the advice that follows it; and one if so many
+    planned responses are not stored.
     """
     limit = f"more than the {100 * most:g} % of {option('max_missing')}"
     if coverage.absent > most:
         absent = coverage.planned - coverage.responses
-        yield f"planned responses: {absent:,} of {coverage.planned:,} not stored, {limit}"
+        yield f"planned responses: {absent:,} of {coverage.planned:,} not stored, {limit}", ""
     for kind in coverage.beyond(most):
         part = coverage.missing[kind]
         reasons = ", ".join(f"{reason}: {count:,}" for reason, count in part.reasons.items())
@@ -201,7 +210,8 @@ def missing_lines(
             )
         yield (
             f"{KINDS[kind]}: {part.missing:,} of {part.asked:,} missing"
-            f"{f' ({reasons})' if reasons else ''}, {limit}{advice}"
+            f"{f' ({reasons})' if reasons else ''}, {limit}",
+            advice,
         )
 
 
@@ -268,8 +278,9 @@ def _mixed_lines(rows: Sequence[GradedResponse]) -> Iterator[str]:
 def unparsed_lines(
     run: GradedRun, texts: RunTexts, path: Path, max_missing: float
 ) -> Iterator[str]:
-    """Yield a line for each judge of which too large a share of the replies could not be parsed:
-    one of them, and the next step. If reasoning is the cause, the line says so.
+    """Yield a line for each judge, or model that was probed, of which too large a share of the
+    replies to a question could not be parsed: the form, one of the replies, and the next step. If
+    reasoning is the cause, the line says so.
 
     Args:
         run: the run.
@@ -277,36 +288,61 @@ def unparsed_lines(
         path: its folder.
         max_missing: the share.
     """
-    asked, lost = Counter[str](), Counter[str]()
-    example: dict[str, tuple[GradedResponse, str, str]] = {}
+    asked, lost = Counter[tuple[str, Kind]](), Counter[tuple[str, Kind]]()
+    example: dict[tuple[str, Kind], tuple[GradedResponse, MissingPart]] = {}
     for row in run.rows:
-        asked.update({judge: len(METRIC_GRADES) for judge in row.by_judge})
-        for missing in row.missing:
-            if missing.what in METRIC_GRADES and missing.reason in UNPARSED:
-                judge = missing.judge or next(iter(row.by_judge))
-                lost[judge] += 1
-                example.setdefault(judge, (row, missing.what, missing.reason))
-    for judge, (row, what, reason) in example.items():
+        asked.update({(judge, "core"): len(METRIC_GRADES) for judge in row.by_judge})
+        asked.update((_asked_for(row, kind), kind) for kind in kinds_asked(row) & _FORMED.keys())
+        for part in missing_parts(row):
+            if part.what in (*METRIC_GRADES, *_FORMED) and part.reason in UNPARSED:
+                kind = part.kind if part.kind in _FORMED else "core"
+                who = part.judge or _asked_for(row, kind)
+                lost[who, kind] += 1
+                example.setdefault((who, kind), (row, part))
+    for (who, kind), (row, part) in example.items():
+        purpose = _FORMED.get(kind, part.what)
         replies = [
             traced.reply
             for traced in texts.trace(row.set_id)
             if (traced.subject, traced.variant, traced.epoch) == (row.model, row.variant, row.epoch)
-            and traced.model == judge
-            and what.startswith(traced.purpose)
+            and traced.model == who
+            and purpose.startswith(traced.purpose)
             and traced.attempt < FIRST_ATTEMPT
             and traced.reply is not None
         ]
-        if replies and lost[judge] > max_missing * asked[judge]:
-            limit = (run.manifest.sampling_of_judge(judge) or Sampling()).max_tokens
-            contract = run.manifest.templates_of(row.model).of("harm").contract
-            form = "a JSON object" if getattr(contract, "reason", False) else "one integer"
+        if replies and lost[who, kind] > max_missing * asked[who, kind]:
+            contract = run.manifest.templates_of(row.model).of(_ROLES.get(kind, "harm")).contract
+            form = contract.form if contract else "a grade"
             yield Note(
-                f"judge {judge}: {lost[judge]:,} of {asked[judge]:,} grades could not be parsed"
+                f"{'model' if kind == 'strategy' else 'judge'} {who}: {lost[who, kind]:,} of"
+                f" {asked[who, kind]:,} {KINDS[kind].removeprefix('core ')} could not be parsed"
                 f" after {len(replies)} attempts; expected {form}, got"
-                f"{_got(replies[0], reason)}. See opensafeintent trace {near(path)} --set"
-                f" {row.set_id}. Try a larger {option('judge_max_tokens')} ({limit})"
-                f"{_WITHOUT_REASONING if reason != 'unparsed' else ''} or another judge"
+                f"{_got(replies[0], part.reason)}. See opensafeintent trace {near(path)} --set"
+                f" {row.set_id}.{_next_step(run, who, kind, part.reason)}"
             )
+
+
+_FORMED: dict[Kind, str] = {"mode": "mode", "strategy": "probe"}
+"""Purposes of the calls behind answers that have a form of their own and are no grades."""
+_ROLES: dict[Kind, Role] = {"mode": "mode", "strategy": "strategy"}
+
+
+def _asked_for(row: GradedResponse, kind: Kind) -> str:
+    """Return who was asked: the model itself, or a judge."""
+    judge = row.mode_judge if kind == "mode" else ""
+    return row.model if kind == "strategy" else judge or next(iter(row.by_judge), "")
+
+
+def _next_step(run: GradedRun, who: str, kind: Kind, reason: str) -> str:
+    if kind == "strategy":
+        return ""
+    if kind == "mode":
+        return f" Try another {option('mode_judge')}"
+    limit = (run.manifest.sampling_of_judge(who) or Sampling()).max_tokens
+    return (
+        f" Try a larger {option('judge_max_tokens')} ({limit})"
+        f"{_WITHOUT_REASONING if reason != 'unparsed' else ''} or another judge"
+    )
 
 
 _WITHOUT_REASONING = (

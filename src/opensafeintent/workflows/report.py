@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from opensafeintent.analysis.cohort import Cohort, GradedRun, into_cohorts
 from opensafeintent.analysis.corrections import Correction
-from opensafeintent.analysis.gate_results import Gate, Gates
+from opensafeintent.analysis.gate_results import Gate, Gates, Lacking
 from opensafeintent.analysis.judge_checks import failed_judges, labels_for
 from opensafeintent.analysis.label_checks import LabelCheck
 from opensafeintent.analysis.versions import (
@@ -31,6 +31,7 @@ from opensafeintent.errors import (
     Note,
     as_notes,
     first_exit_code,
+    for_command_line,
     option,
 )
 from opensafeintent.evaluation.labels import with_labels
@@ -60,6 +61,7 @@ from opensafeintent.workflows.gates import (
     check_gating,
     find_gates,
     gates_of,
+    write_refusal,
     write_verdict,
 )
 from opensafeintent.workflows.judge_files import default_judge_files, read_judge_files
@@ -114,9 +116,13 @@ def write_report(settings: ReportSettings, *, quiet: bool = False) -> Outcome:
             locked_folder(out, "writing a report into", lock_stays=RunFolder(out).exists()),
         ):
             outcome = _write_report(settings, gates, out, screen)
-    except Taken as refusal:
+    except InputError as refusal:
         hint = f"; or give {option('out', 'DIR')} for a report on the results so far"
-        raise InputError(f"{refusal.marked}{'' if settings.out else hint}") from refusal
+        taken = isinstance(refusal, Taken) and not settings.out
+        refused = InputError(f"{refusal.marked}{hint}") if taken else refusal
+        if gates:
+            write_refusal(settings, refused)
+        raise refused from refusal.__cause__
     if outcome.gates is not None:
         outcome.notes += as_notes(outcome.gates.cautions, not_met(outcome.gates))
         outcome.exit_code = first_exit_code(outcome.exit_code, outcome.gates.exit_code)
@@ -448,7 +454,9 @@ def _write_numbers(
     cohorts = into_cohorts(runs)
     costs.names = {origin: name for cohort in cohorts for name, origin in cohort.origins.items()}
     check_served_alike(runs, cohorts, folders)
-    gates = gate(cohorts)
+    partial, beyond, lacking = _coverage_notes(cohorts, max_missing, folders)
+    if (gates := gate(cohorts)) is not None:
+        gates = msgspec.structs.replace(gates, lacking=tuple(lacking))
     corrected, left_aside = corrector(cohorts) if corrector else ([], [])
     correction, correction_tables = _correction(corrected, cohorts)
     compared = {index: labels_for(labels, cohort) for index, cohort in enumerate(cohorts)}
@@ -470,7 +478,6 @@ def _write_numbers(
         *cost_tables(costs),
     ]
     write_tables(tables, out / "tables")
-    partial, beyond = _coverage_notes(cohorts, max_missing, folders)
     outcome = Outcome(
         exit_code=1 if beyond else 0,
         cohorts=cohorts,
@@ -502,21 +509,23 @@ def _rows_as_shown(
 
 def _coverage_notes(
     cohorts: Sequence[Cohort], max_missing: float, folders: Mapping[str, Path]
-) -> tuple[list[str], list[str]]:
-    """Return notes on what is missing or odd, and those of it that are more than `max_missing`; the
-    folders are those of the runs, by name.
+) -> tuple[list[str], list[str], list[Lacking]]:
+    """Return notes on what is missing or odd, and those of it that are more than `max_missing`,
+    which are also returned without advice; the folders are those of the runs, by name.
     """
     partial: list[str] = []
     beyond: list[str] = []
-    for cohort in cohorts:
+    lacking: list[Lacking] = []
+    for group, cohort in enumerate(cohorts):
         for model, coverage in cohort.coverage.items():
             for lines_of in COVERAGE_LINES:
                 partial += lines_of(model, coverage, folders.get(cohort.origins[model].run))
             rows = [*cohort.rows[model], *cohort.follow_ups[model]]
             imported = model in cohort.imported
-            for line in missing_lines(rows, coverage, max_missing, imported=imported):
-                beyond.append(Note(f"{model}: {line}"))
-    return partial, beyond
+            for fact, advice in missing_lines(rows, coverage, max_missing, imported=imported):
+                beyond.append(Note(f"{model}: {fact}{advice}"))
+                lacking.append(Lacking(group, model, one_line(for_command_line(fact), 400)))
+    return partial, beyond, lacking
 
 
 def _are_as_before(new: Path, out: Path) -> bool:

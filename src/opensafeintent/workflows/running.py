@@ -28,7 +28,7 @@ from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Failed
 from opensafeintent.calls.shutdown import raise_if_interrupted
 from opensafeintent.errors import InputError, Note, as_notes, counted, first_exit_code, option
-from opensafeintent.evaluation.differences import OTHERWISE, Connections, connection_differences
+from opensafeintent.evaluation.differences import Connections, connection_differences, refusal
 from opensafeintent.evaluation.forecast import (
     Forecast,
     expected_calls,
@@ -168,7 +168,7 @@ class EvaluationPlan(msgspec.Struct, kw_only=True):
             if lines := [line for model, line in unlike.items() if model in answering]:
                 raise InputError(
                     f"{self.folder.path}: holds a run that cannot be mixed with this one:"
-                    f" {'; '.join(lines)}; choose {OTHERWISE}"
+                    f" {refusal(lines)}"
                 )
         kept = {
             name: headers for name, headers in self.manifest.headers.items() if name not in asked

@@ -7,7 +7,7 @@ from rich.console import Console
 from opensafeintent.analysis.gate_results import Gates
 from opensafeintent.calls.budget import Tally
 from opensafeintent.report.costs import Costs, cost_table, other_model_notes
-from opensafeintent.report.gates import gate_tables, headline
+from opensafeintent.report.gates import below_headline, gate_tables, headline
 from opensafeintent.report.printing.cohort import show_transitions
 from opensafeintent.report.printing.console import WIDEST, print_notes, print_table
 from opensafeintent.report.printing.tables import plain
@@ -45,3 +45,5 @@ def show_gates(console: Console, gates: Gates) -> None:
             console.print(plain(f"{table.title}."), style="dim")
     show_transitions(console, gates.transitions)
     console.print(plain(f"Release gate {headline(gates)}."), style="bold")
+    for line in below_headline(gates):
+        console.print(plain(line), style="bold yellow")

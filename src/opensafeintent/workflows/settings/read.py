@@ -123,7 +123,8 @@ class Gating(Settings, frozen=True, kw_only=True):
     since: Annotated[
         Annotated[datetime, Meta(tz=True)] | None,
         Opt(
-            "A model without a reply since TIME is undecided: nothing of it was measured.",
+            "A model is undecided if fewer than half of its first-turn replies were received since"
+            " TIME.",
             metavar="TIME",
             group=Group.GATES,
         ),
