@@ -153,6 +153,7 @@ def test_a_function_that_closes_both_streams_changes_nothing(tmp_path: Path) -> 
         "import sys\ndef ask(messages):\n    sys.stdout.close(), sys.stderr.close()\n    return 'No.'"
     )
     asked = ("evaluate", "python/closing:ask@1", "--judge", "baseline/judge", "--limit", "1")
+    asked += ("--probe", "none")
     ran = subprocess.run(
         [sys.executable, "-m", "opensafeintent", *asked, "--out", "run"],
         env=environment(),

@@ -198,7 +198,7 @@ def test_dry_run_counts_what_is_still_to_be_asked(lab: Lab, option: str, calls_e
 def test_what_a_judge_that_stops_said_is_kept(lab: Lab, option: str, calls_each: int) -> None:
     lab.server.set_faults(fails(401, HARM, skip=60))
     assert lab.evaluate(option, 8).code == 3
-    assert osi("report", lab.run).code == 0
+    assert osi("report", lab.run).code == 1  # a part of the audit is missing
     if option == "--request-swap":
         assert swap(lab.run)["left_out"] > 0
     else:

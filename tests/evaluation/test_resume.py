@@ -180,7 +180,8 @@ def test_absurd_token_counts_lose_no_answer(tmp_path: Path) -> None:
     with answering(f'{{"choices": [{choice}], "usage": {usage}}}'.encode()) as absurd:
         call_counts = []
         for _ in range(2):
-            assert evaluate(absurd, dataset, tmp_path / "run", "--probe", "none").code == 0
+            options = ("--probe", "none", "--max-missing", 1)  # 2 is no mode
+            assert evaluate(absurd, dataset, tmp_path / "run", *options).code == 0
             call_counts.append(total(absurd))
     assert call_counts[0] == call_counts[1] > 0
 

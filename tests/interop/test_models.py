@@ -324,6 +324,7 @@ def test_a_provider_that_a_package_registers_is_found(tmp_path: Path) -> None:
         "        return ModelOutput.from_content('mylab', 'No.')\n"
     )
     options = ("--judge", "baseline/judge", "--limit", 1, "--out", tmp_path / "run")
+    options += ("--probe", "none")
     done = finish(begin("evaluate", "mylab/m", *options, PYTHONPATH=str(tmp_path)))
     assert done.code == 0, done.err
     assert len(grades(tmp_path / "run")) == 7
