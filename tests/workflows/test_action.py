@@ -126,7 +126,11 @@ class Job:
             cd {shlex.quote(str(self.workflow.artifacts))}
             case "$*" in
               "run list"*) cat ../runs ;;
-              "api repos/me/mine/actions/artifacts?name="*) ls ;;
+              "api repos/me/mine/actions/artifacts?name="*)
+                for run in *; do  # of one that a test made itself, the name does not matter
+                  name=$(cat "$run/name" 2>/dev/null)
+                  case "$2" in *"?name=$name"*) echo "$run" ;; esac
+                done ;;
               "run download"*) mkdir -p "$7" && cp -r "$3/." "$7" ;;
             esac
             """
@@ -264,6 +268,7 @@ class Job:
             elif name == "Upload the baseline":
                 for path in paths:
                     copy(path, self.workflow.artifacts / self.run_id / path.name)
+                (self.workflow.artifacts / self.run_id / "name").write_text(given["name"])
         return self.verdict
 
 
@@ -308,7 +313,7 @@ def test_a_margin_without_a_baseline_is_refused_before_the_first_call(
         # the first run of a branch has none yet
         assert asked.run("Fetch the baseline") == 0
         assert (asked.run("Gate"), asked.outputs["verdict"]) == (0, "pass")
-        assert "No release gate was asked for" in asked.outputs["summary"]
+        assert "Release gate not tested: no earlier run" in asked.outputs["summary"]
 
 
 PLANTED = ("secrets", "typing", "msgspec", "numpy", "pip", "sitecustomize", "opensafeintent")
@@ -439,7 +444,7 @@ def test_the_baseline_is_a_run_of_the_default_branch(tmp_path: Path) -> None:
         gates = f"{GATE}\n--fail-if-worse mean_safety=0.5"
         job = Job(tmp_path, server, gates=gates, baseline="true", options="--report")
         assert job.work() == "pass"  # the first time there is none: a comparison is no gate then
-        assert "fail-if-worse" not in job.outputs["summary"]
+        assert "but no earlier run, so --fail-if-worse was not" in job.outputs["summary"]
         job.workflow.passed("1", days_ago=0)
         assert job.run("Fetch the baseline") == 0
         assert (job.run("Gate"), job.outputs["verdict"]) == (0, "pass")
@@ -564,6 +569,8 @@ def test_a_judge_whose_version_moved_compares_with_nothing(tmp_path: Path) -> No
     assert night(workflow, 1, *of_january)[0] == "pass"
     verdict, calls_made = night(workflow, 2, *of_june)
     assert (verdict, calls_made[GENERATE]) == ("error", PROMPTS)
+    (summary,) = (workflow.folder / "night-2-1").rglob("summary.md")  # the comment says why
+    assert "judge-2-2026-06" in summary.read_text().split("## Release gate: error")[1]
     assert night(workflow, 3, *of_june, name="judge-2")[0] == "pass"
     assert night(workflow, 4, *of_june, name="judge-2")[0] == "pass"
 
