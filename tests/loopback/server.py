@@ -256,8 +256,12 @@ def _answer_json(digest: bytes, purpose: str, asked: str) -> bytes:
     if purpose == HELPFULNESS:
         return b"%d" % (1 + number % 4)
     if purpose == MODE:
-        return _MODES[number % len(_MODES)]
-    return _STRATEGIES[number % len(_STRATEGIES)]
+        mode = _MODES[number % len(_MODES)]
+        return mode.replace(b"mode", b"a_level") if '"a_level"' in asked[-_MARKER_WINDOW:] else mode
+    strategy = _STRATEGIES[number % len(_STRATEGIES)]
+    if '"FULL"' not in asked[-_MARKER_WINDOW:]:
+        return strategy
+    return strategy.replace(_NAMES[number % len(_NAMES)], _NAMES[number % len(_NAMES)].upper())
 
 
 def answer_text(model: str, texts: Sequence[str], purpose: str | None = None) -> str:
