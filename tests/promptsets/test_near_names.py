@@ -120,7 +120,7 @@ def test_rows_of_raters_are_no_epochs(tmp_path: Path) -> None:
         import_files(settings)
     assert str(error.value) == (
         f"{table}:3: has the response of {table}:2, and a field rater; expected a row for each"
-        " response (`judge-check --labelled` takes a row for each rater)"
+        " response (labelled of judge-check takes one for each rater)"
     )
     table.write_text(table.read_text().replace("yes,ben", "no,ben"))  # two responses
     import_files(settings)
@@ -177,5 +177,5 @@ def test_other_fields_are_passed_over(tmp_path: Path) -> None:
 
 def test_a_slip_in_the_heading_of_seeds_is_told(tmp_path: Path) -> None:
     (tmp_path / "seeds.csv").write_text("Prompt\nMend it.\n")
-    with pytest.raises(InputError, match="field Prompt: is not known; did you mean 'prompt'?"):
+    with pytest.raises(InputError, match=r"field Prompt: .*did you mean 'prompt'\?"):
         read_seeds(str(tmp_path / "seeds.csv"))
