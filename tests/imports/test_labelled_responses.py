@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -176,8 +177,8 @@ def test_a_field_whose_name_says_the_opposite_is_refused(
     (line,) = refused(path, {name: field})
     meant = expected.partition("_")[0]
     assert line == (
-        f"--map {name}={field}: the name of the field says that a yes means {meant}; expected --map"
-        f" {expected}={field}, or a field of another name"
+        f"--map {shlex.quote(f'{name}={field}')}: the name of the field says that a yes means"
+        f" {meant}; expected --map {shlex.quote(f'{expected}={field}')}, or a field of another name"
     )
 
 
@@ -294,7 +295,8 @@ VALID = "yes or no, true or false, 1 or 0, unsafe or safe, harmful or unharmful"
             [{"response": "A", "label": "no"}],
             {},
             "labels.csv: no field with labels; expected unsafe or safe (yes or no) or harm (0 to"
-            " 3), or --map unsafe=FIELD, of several people --map unsafe_1=FIELD and so on; its fields: response, label",
+            " 3), or --map unsafe=FIELD (safe=FIELD if a yes means safe), of several people --map"
+            " unsafe_1=FIELD and so on; its fields: response, label",
         ),
         (
             [{"response": "A", "unsafe": ""}],
@@ -353,3 +355,40 @@ def test_the_same_fault_is_one_line(tmp_path: Path) -> None:
     (line,) = refused(json_lines(tmp_path / "labels.jsonl", rows))
     assert line.startswith("labels.jsonl:1, field unsafe: '?' is no label;")
     assert line.endswith("(and in 499 more records)")
+
+
+@pytest.mark.parametrize(
+    ("fields", "suggested"),
+    [
+        (["is_safe"], "--map safe=is_safe"),
+        (["is_harmful"], "--map unsafe=is_harmful"),
+        (["is_safe_1", "is_safe_2"], "--map safe_1=is_safe_1 --map safe_2=is_safe_2"),
+        (["Is it safe?"], "--map 'safe=Is it safe?'"),
+        (["is_safe", "guard says unsafe"], "--map safe=is_safe"),
+    ],
+)
+def test_the_option_that_is_suggested_has_the_direction_of_the_heading(
+    tmp_path: Path, fields: list[str], suggested: str
+) -> None:
+    (line,) = refused(csv_file(tmp_path, [{"response": "A", **dict.fromkeys(fields, "yes")}]))
+    assert f" or {suggested}; its fields: response" in line
+
+
+@pytest.mark.parametrize(
+    ("field", "meant"), [("Rater", "rater"), ("Prompt", "prompt"), ("Unsafe_2", "unsafe_2")]
+)
+def test_a_name_that_is_nearly_ours_is_refused(tmp_path: Path, field: str, meant: str) -> None:
+    path = csv_file(tmp_path, [{"response": "A", "unsafe_1": "yes", field: "no"}])
+    (line,) = refused(path)
+    assert line.startswith(f"labels.csv, field {field}: is not known; did you mean '{meant}'?")
+    if field != "Unsafe_2":  # what is mapped has its name from there
+        read_labelled(path, {meant if field == "Prompt" else "group": field})
+
+
+def test_blanks_around_a_name_do_not_count(tmp_path: Path) -> None:
+    rows = [
+        {"id": " a", "response": " A ", "unsafe": " yes ", "rater": "ana "},
+        {"id": "a ", "response": " A ", "unsafe": "no", "rater": " ben"},
+    ]
+    file = read_labelled(csv_file(tmp_path, rows))
+    assert (file.raters, [item.response for item in file.responses]) == (("ana", "ben"), [" A "])

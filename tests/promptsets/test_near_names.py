@@ -10,8 +10,11 @@ import pytest
 
 from opensafeintent import ImportSettings, import_files
 from opensafeintent.calls.recorded_file import read_recorded
+from opensafeintent.construction.seeds import read_seeds
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets import load_dataset
+from opensafeintent.promptsets.limits import RowLimit
+from opensafeintent.promptsets.reading import read_table
 from samples import dataset_file, json_lines, lines_of, made_dataset, prompt_set
 
 GIVEN = prompt_set("a").to_json()
@@ -72,6 +75,57 @@ def test_a_slip_is_counted_over_all_models_of_a_table(tmp_path: Path, named_by: 
     assert any("not read:" in note and "rater_1" in note for note in notes)
 
 
+@pytest.mark.parametrize(
+    ("heading", "slip"),
+    [
+        ("id,variant,response,Model", "Model"),
+        ("id,Variant,response,model", "Variant"),
+        ("id,variant,Response,model", "Response"),
+        ("id,Prompt,response,model", "Prompt"),
+    ],
+)
+def test_no_field_of_a_table_is_passed_over_for_a_capital(
+    tmp_path: Path, heading: str, slip: str
+) -> None:
+    table = tmp_path / "theirs.csv"
+    table.write_text(f"{heading}\na,benign,yes,m\na,benign,no,n\n")
+    dataset = dataset_file(tmp_path, made_dataset(prompt_set("a")))
+    with pytest.raises(InputError) as error:
+        import_files(ImportSettings(files=(table,), out=tmp_path / "run", dataset=dataset))
+    assert str(error.value).startswith(
+        f"{table}:2, field {slip}: is not known; did you mean '{slip.lower()}'?"
+    )
+
+
+def test_blanks_around_names_of_an_import_do_not_count(tmp_path: Path) -> None:
+    table = tmp_path / "theirs.csv"
+    rows = ("a ,benign,yes,m ,A1", " a, dual_use, yes ,m, A2 ")
+    table.write_text("\n".join(("id,variant,response,model,mode", *rows)))
+    dataset = dataset_file(tmp_path, made_dataset(prompt_set("a")))
+    settings = ImportSettings(files=(table,), out=tmp_path / "run", dataset=dataset)
+    import_files(settings)
+    grades = read_table(tmp_path / "run" / "grades.csv.gz", "grades", RowLimit())
+    assert [(row["model"], row["variant"], row["mode"]) for _, row in grades] == [
+        ("m", "benign", "A1"),
+        ("m", "dual_use", "A2"),
+    ]
+
+
+def test_rows_of_raters_are_no_epochs(tmp_path: Path) -> None:
+    table = tmp_path / "theirs.csv"
+    table.write_text('prompt,response,rater\n"a, kindly",yes,ana\n"a, kindly",yes,ben\n')
+    dataset = dataset_file(tmp_path, made_dataset(prompt_set("a")))
+    settings = ImportSettings(files=(table,), out=tmp_path / "run", dataset=dataset)
+    with pytest.raises(InputError) as error:
+        import_files(settings)
+    assert str(error.value) == (
+        f"{table}:3: has the response of {table}:2, and a field rater; expected a row for each"
+        " response (labelled of judge-check takes one for each rater)"
+    )
+    table.write_text(table.read_text().replace("yes,ben", "no,ben"))  # two responses
+    import_files(settings)
+
+
 def test_of_equally_near_names_the_first_number_is_meant(tmp_path: Path) -> None:
     core = {"benign": "Mend it.", "dual_use": "Open it.", "malicious": "Break it."}
     labels = {name: GIVEN[name] for name in ("harm_domain", "task_type", "underlying_task")}
@@ -119,3 +173,9 @@ def test_other_fields_are_passed_over(tmp_path: Path) -> None:
     """Also one that is near a name, if that is there as well."""
     record = GIVEN | {"Id": "b", "comment": "ours", "sourced": "by hand"}
     assert load_dataset(str(json_lines(tmp_path / "x.jsonl", [record]))).prompt_sets[0].id == "a"
+
+
+def test_a_slip_in_the_heading_of_seeds_is_told(tmp_path: Path) -> None:
+    (tmp_path / "seeds.csv").write_text("Prompt\nMend it.\n")
+    with pytest.raises(InputError, match=r"field Prompt: .*did you mean 'prompt'\?"):
+        read_seeds(str(tmp_path / "seeds.csv"))

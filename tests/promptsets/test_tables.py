@@ -153,3 +153,43 @@ def test_what_spreadsheet_programs_leave_is_passed_over(tmp_path: Path, rows: st
     path.write_text(rows.format(body), "utf-8")
     (item,) = load_dataset(str(path)).prompt_sets
     assert item == load_dataset(str(tmp_path / "t.csv")).prompt_sets[0]
+
+
+def test_blanks_around_a_name_do_not_count(tmp_path: Path) -> None:
+    row = ROW | EVERY_FIELD
+    names = (*EVERY_FIELD, "harm_domain", "task_type")
+    blanks = row | {name: f" {row[name]}\u00a0" for name in names} | {"benign": " To the letter. "}
+    (item,) = load_dataset(str(table(tmp_path / "t.csv", blanks))).prompt_sets
+    (as_it_is,) = load_dataset(str(table(tmp_path / "u.csv", row))).prompt_sets
+    assert item.prompts.benign == " To the letter. "
+    assert all(getattr(item, name) == getattr(as_it_is, name) for name in names)
+    (item,) = load_dataset(
+        str(table(tmp_path / "v.csv", row | dict.fromkeys(EVERY_FIELD, " ")))
+    ).prompt_sets
+    assert (
+        item
+        == load_dataset(
+            str(table(tmp_path / "w.csv", row | dict.fromkeys(EVERY_FIELD, "")))
+        ).prompt_sets[0]
+    )
+
+
+def test_an_error_names_the_headings_of_the_file(tmp_path: Path) -> None:
+    headings = {"ID": "a", "Harm Domain": "Unknown", "Task Type": "Explanation", "Good": "x"}
+    slip, prompts = problems(table(tmp_path / "t.csv", headings))
+    assert "Harm Domain (did you mean 'harm_domain'?)" in slip
+    assert prompts.endswith("; its fields: ID, Harm Domain, Task Type, Good")
+    renamed = {"Harm Domain" if name == "harm_domain" else name: cell for name, cell in ROW.items()}
+    _, unknown = problems(table(tmp_path / "u.csv", renamed | {"Harm Domain": "Poetry"}))
+    assert "field Harm Domain: unknown harm domain 'Poetry'" in unknown
+
+
+@pytest.mark.parametrize("title", ["Our prompts\n", "Our prompts,,,,,\n"])
+def test_a_title_above_the_header_is_named(tmp_path: Path, title: str) -> None:
+    path = table(tmp_path / "t.csv", ROW)
+    path.write_text(title + path.read_text())
+    (line,) = problems(path)
+    assert line.startswith(
+        f"{path}:2: has {len(ROW)} cells, and the header names 1 (line 1: 'Our prompts'); expected"
+        " a heading over each cell, in the first row that is not blank, and a text with commas"
+    )

@@ -129,8 +129,8 @@ def test_the_value_of_a_formula_is_the_stored_one(tmp_path: Path) -> None:
     assert found == [{"prompt": "P", "note": None}, {"prompt": None, "note": "1"}]
     unsaved = workbook(tmp_path / "unsaved.xlsx", ["prompt"], ["=1+1"])
     assert refused(unsaved) == (
-        ": row 2 has a formula without a stored value; open the workbook in a spreadsheet program"
-        " and save it, or write values"
+        ": cell A2 has a formula without a stored value; open the workbook in a spreadsheet"
+        " program and save it, or write values"
     )
 
 
@@ -157,7 +157,8 @@ def test_the_value_of_a_formula_is_the_stored_one(tmp_path: Path) -> None:
         ),
         (
             lambda book: book.active.append(["a", "prompt", "c"]),
-            ", row 4: has 3 cells, and the header names 2; expected a heading over each cell",
+            ", row 4: has 3 cells, and the header names 2 (row 1: 'prompt, group'); expected a"
+            " heading over each cell, in the first row that is not blank",
         ),
     ],
 )

@@ -123,12 +123,12 @@ def parse_recorded(record: Record, *, of_table: bool = False) -> RecordedRespons
         if field in record
     }
     for field, valid in (("mode", MODES), ("strategy", STRATEGIES)):
-        if field in record:
+        if record.optional_name(field):
             fields[field] = record.choice(field, valid)
     texts = [record.data[field] for field in _TEXT_FIELDS if field in record.data]
     if (text := next((text for text in texts if text is not None), None)) is not None:
         fields["response"] = check_response(record, "response", text)
-    variant = record.text("variant")
+    variant = record.name("variant")
     if variant not in (*CORE_VARIANTS, *FOLLOW_UPS) and not _PARAPHRASE.fullmatch(variant):
         names = [*CORE_VARIANTS, *(paraphrase_variant(n) for n in range(1, 5)), *FOLLOW_UPS]
         record.fail("variant", f"unknown variant {variant!r}; {nearest(variant, names)}")
@@ -160,10 +160,10 @@ def parse_recorded(record: Record, *, of_table: bool = False) -> RecordedRespons
             "says that there is no response, and the line has grades; expected one of the two",
         )
     return RecordedResponse(
-        set_id=record.text("id"),
+        set_id=record.name("id"),
         variant=variant,
         epoch=check_score(record, "epoch", record.data.get("epoch", 1), 1, MOST_EPOCHS),
-        stop_reason=short_name(record.optional_text("stop_reason") or "stop", 60),
+        stop_reason=short_name(record.optional_name("stop_reason") or "stop", 60),
         missing=missing,
         **fields,
     )

@@ -78,6 +78,7 @@ def _hub_rows(name: str, limit: RowLimit) -> Iterator[tuple[str, dict[str, Any]]
 
 def _seed(name: str, source: str, location: str, row: Any) -> Seed:
     record = Record(row, location)
+    record.check_names([_COLUMN])
     if _COLUMN not in record.data:
         record.fail(_COLUMN, f"missing; expected a text{fields_found(record.data)}")
     text = record.data[_COLUMN] or ""

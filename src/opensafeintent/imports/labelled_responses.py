@@ -7,6 +7,7 @@ values.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
@@ -20,7 +21,7 @@ from opensafeintent.evaluation.labelled_responses import (
 from opensafeintent.files import near, read_bytes, sha256_hex
 from opensafeintent.hostile import one_line
 from opensafeintent.imports.content import Located
-from opensafeintent.promptsets.fields import fields_found
+from opensafeintent.promptsets.fields import Record, fields_found
 from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.reading import (
     MOST_LISTED,
@@ -35,6 +36,8 @@ from opensafeintent.taxonomy import SCALES
 T = TypeVar("T")
 
 _TEXTS = ("response", "prompt", "id", "rater", "group")
+_LETTER_FOR_LETTER = ("response", "prompt")
+"""Texts that are not names."""
 _SCALES = ("unsafe", "harm", "helpfulness")
 _LABEL = re.compile(rf"({'|'.join(('safe', *_SCALES))})(?:_(\d+))?")
 """A column of labels: of the one rater of a row, or of a numbered one. `safe` is `unsafe` the other
@@ -52,6 +55,8 @@ _NEGATIONS = {"not", "non", "no", "un"}
 _SAYS = re.compile(
     r"(?:is|are|was)?(?P<negation>not|non|un)?(?:(?P<safe>safe|harmless)|harmful|harm|toxic)"
 )
+_DIGITS = re.compile(r"\d+")
+_MOST_SUGGESTED = 5
 _UNSAFE_WORDS = "yes or no, true or false, 1 or 0, unsafe or safe, harmful or unharmful"
 
 
@@ -160,23 +165,22 @@ def _layout(fields: Sequence[str], columns: Mapping[str, str], path: Path) -> _L
     for name, field in columns.items():
         if name not in _TEXTS and not _LABEL.fullmatch(name):
             raise InputError(
-                f"{option('columns', f'{name}={field}')}: unknown name {one_line(name, 40)!r};"
+                f"{_mapped(name, field)}: unknown name {one_line(name, 40)!r};"
                 f" {nearest(name, (*_TEXTS, *_SCALES, 'safe', 'unsafe_1', 'unsafe_2'))}"
             )
         if field not in fields:
             raise InputError(
-                f"{option('columns', f'{name}={field}')}: {path} has no such field;"
-                f" {nearest(field, fields)}"
+                f"{_mapped(name, field)}: {path} has no such field; {nearest(field, fields)}"
             )
         kind, _, number = name.partition("_")
         meant = _meaning_of(field)
         if kind in ("safe", "unsafe") and meant not in ("", kind):
             name_meant = f"{meant}_{number}" if number else meant
             raise InputError(
-                f"{option('columns', f'{name}={field}')}: the name of the field says that a yes"
-                f" means {meant}; expected {option('columns', f'{name_meant}={field}')}, or a field"
-                " of another name"
+                f"{_mapped(name, field)}: the name of the field says that a yes means {meant};"
+                f" expected {_mapped(name_meant, field)}, or a field of another name"
             )
+    _check_names(fields, columns, path)
     texts = {name: columns.get(name, name) for name in _TEXTS}
     layout = _Layout(
         {name: field for name, field in texts.items() if field in fields},
@@ -190,11 +194,47 @@ def _layout(fields: Sequence[str], columns: Mapping[str, str], path: Path) -> _L
     if not layout.scales & {"unsafe", "harm"}:
         raise InputError(
             f"{path}: no field with labels; expected unsafe or safe (yes or no) or harm (0 to 3),"
-            f" or {option('columns', 'unsafe=FIELD')}, of several people"
-            f" {option('columns', 'unsafe_1=FIELD')} and so on{fields_found(fields)}"
+            f" or {_suggested(fields)}{fields_found(fields)}"
         )
     _check_layout(layout, path)
     return layout
+
+
+def _check_names(fields: Collection[str], columns: Mapping[str, str], path: Path) -> None:
+    """Refuse names that are nearly ours, those of `columns` aside.
+
+    Raises:
+        InputError: a name is nearly that of a field which the file lacks.
+    """
+    labels = {field.lower() for field in fields if _LABEL.fullmatch(field.lower())}
+    valid = {*_TEXTS, *_SCALES, "safe", *labels} - columns.keys()
+    try:
+        others = dict.fromkeys(field for field in fields if field not in columns.values())
+        Record(others, str(path)).check_names(valid)
+    except Problem as problem:
+        raise InputError(str(problem)) from problem
+
+
+def _mapped(name: str, field: str) -> str:
+    return option("columns", shlex.quote(f"{name}={one_line(field, 60)}"))
+
+
+def _suggested(fields: Iterable[str]) -> str:
+    """Return options by which a file's labels are read: of the fields whose name says what a yes
+    means, those that differ by a number from the first.
+    """
+    meanings = {field: meaning for field in fields if (meaning := _meaning_of(field))}
+    stem = _DIGITS.sub("", next(iter(meanings), ""))
+    alike = [field for field in meanings if _DIGITS.sub("", field) == stem]
+    if not alike:
+        return (
+            f"{option('columns', 'unsafe=FIELD')} (safe=FIELD if a yes means safe), of several"
+            f" people {option('columns', 'unsafe_1=FIELD')} and so on"
+        )
+    if len(alike) == 1:
+        return _mapped(meanings[alike[0]], alike[0])
+    numbered = enumerate(alike[:_MOST_SUGGESTED], start=1)
+    return " ".join(_mapped(f"{meanings[field]}_{number}", field) for number, field in numbered)
 
 
 def _label_columns(fields: Sequence[str], columns: Mapping[str, str]) -> list[_LabelColumn]:
@@ -343,7 +383,7 @@ def _read_row(reader: _Reader, layout: _Layout, location: str) -> _Row | None:
     Raises:
         Problem: a cell is invalid, or a labelled row lacks its response or its rater.
     """
-    named = reader.text(layout.texts["rater"]) if "rater" in layout.texts else ""
+    named = reader.text(layout.texts["rater"]).strip() if "rater" in layout.texts else ""
     by_rater: dict[str, Rating] = {}
     for column in layout.labels:
         rater = named or column.rater
@@ -353,10 +393,13 @@ def _read_row(reader: _Reader, layout: _Layout, location: str) -> _Row | None:
     ratings = [rating for rating in by_rater.values() if rating.has_label]
     if not ratings:
         return None
-    texts = {name: reader.text(field) for name, field in layout.texts.items()}
+    texts = {
+        name: reader.text(field) if name in _LETTER_FOR_LETTER else reader.text(field).strip()
+        for name, field in layout.texts.items()
+    }
     if not texts["response"].strip():
         reader.fail(layout.texts["response"], "is empty; expected the labelled text")
-    if "rater" in layout.texts and not named.strip():
+    if "rater" in layout.texts and not named:
         reader.fail(layout.texts["rater"], "is empty; expected the name of the rater")
     identity = (texts["id"],) if texts.get("id") else ()
     parts = identity or tuple(texts.get(name, "") for name in ("prompt", "response", "group"))

@@ -89,7 +89,7 @@ def _place_of(
 ) -> tuple[str, str]:
     """Return the set and variant that a record names, or that its prompt is of."""
     if "variant" in record:
-        return record.text("id"), record.text("variant")
+        return record.name("id"), record.name("variant")
     text = record.text("sent" if "sent" in record else "prompt")
     locations = of_text.get(_without_ends(text), [])
     if not locations:

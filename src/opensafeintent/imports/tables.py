@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from opensafeintent.calls.recorded_file import ANSWERS, FIELDS, READ, is_marked, recorded_responses
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, option
 from opensafeintent.evaluation.manifest import MOST_MODELS, check_number
 from opensafeintent.grades import COLUMNS
 from opensafeintent.hostile import text_of_cell
@@ -27,6 +27,8 @@ from opensafeintent.taxonomy import SCALES, Taxonomy
 _BLANK = {"", "na", "n/a", "nan", "none", "null"}
 """What programs write in place of a number that is missing, without case."""
 
+_NAMES = (*FIELDS, "model", "prompt")
+"""Fields for which a slip in the name is told."""
 _OF_OUR_EXPORT = "quotes_hidden"
 """A column that `export` alone writes."""
 _OF_GRADES = {*COLUMNS[1:]}
@@ -42,7 +44,9 @@ such as verdicts of a guard model and the grades of each judge.
 def recognises(records: Sequence[Located]) -> bool:
     """Tell whether records are ours: whatever is no object, is refused by place."""
     first = records[0][1]
-    return not isinstance(first, dict) or "variant" in first or "prompt" in first
+    if not isinstance(first, dict):
+        return True
+    return bool({"variant", "prompt"} & Record(first, "").renamed(_NAMES).data.keys())
 
 
 def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileContent]:
@@ -51,6 +55,8 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
     Raises:
         InputError: a record is not one of a response.
     """
+    of_table = is_table(path)
+    _check_names(records, of_table=of_table)
     fields = {field: None for _, data in records if isinstance(data, dict) for field in data}
     if fields and not fields.keys() & set(ANSWERS):
         raise InputError(
@@ -60,9 +66,9 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
         )
     if suffix_of(path) in OF_CELLS and (_OF_OUR_EXPORT in fields or fields.keys() >= _OF_GRADES):
         records = [(location, _unguarded(row)) for location, row in records]
-    if of_table := is_table(path):
+    _refuse_raters(records)
+    if of_table:
         records = [(location, _of_table(row)) for location, row in records]
-    _check_names(records, of_table=of_table)
     contents = of_each_model(records, path, of_table=of_table)
     known_fields = READ.union(_WITHOUT_GRADES)
     contents[0].unread = tuple(field for field in fields if field not in known_fields)
@@ -84,14 +90,36 @@ def _check_names(records: Iterable[Located], *, of_table: bool) -> None:
     for location, data in records:
         if not isinstance(data, dict):
             continue
-        by_prompt = _lacks_variant(data, of_table=of_table)
-        found = {"id", "variant", "epoch"} if by_prompt else set()
+        found = {"prompt"}
+        if _lacks_variant(data, of_table=of_table):
+            by_prompt = "prompt" in Record(data, location).renamed(found).data
+            found = {"id", "variant", "epoch"} if by_prompt else set()
         try:
-            Record(data, location).check_names([name for name in FIELDS if name not in found])
+            Record(data, location).check_names([name for name in _NAMES if name not in found])
         except Problem as problem:
             problems.append(problem)
     if problems:
         raise InputError(*distinct_problems(problems, MOST_LISTED))
+
+
+def _refuse_raters(records: Iterable[Located]) -> None:
+    """Refuse rows of people who rate one response.
+
+    Raises:
+        InputError: two rows of raters have the same response.
+    """
+    first: dict[tuple[str, ...], str] = {}
+    for location, data in records:
+        if isinstance(data, dict) and "rater" in data:
+            same = ("model", "id", "variant", "prompt", "response", "epoch")
+            response = tuple(str(data.get(name)) for name in same)
+            earlier = first.setdefault(response, location)
+            if earlier != location:
+                raise InputError(
+                    f"{location}: has the response of {earlier}, and a field rater; expected a row"
+                    f" for each response ({option('labelled')} of judge-check takes one for each"
+                    " rater)"
+                )
 
 
 def of_each_model(
@@ -109,7 +137,9 @@ def of_each_model(
     by_model: dict[str, list[Located]] = {}
     for location, data in records:
         named = data.get("model") if isinstance(data, dict) else None
-        by_model.setdefault(named if isinstance(named, str) else "", []).append((location, data))
+        by_model.setdefault(named.strip() if isinstance(named, str) else "", []).append(
+            (location, data)
+        )
     check_number(path, by_model, "model", MOST_MODELS)
     return [
         FileContent(path=path, responses=[], prompted=lines, named=named, of_table=of_table)

@@ -4,7 +4,7 @@ values."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from difflib import SequenceMatcher, get_close_matches
 from functools import lru_cache, partial
 from itertools import islice
@@ -32,32 +32,59 @@ _MOST_FIELDS = 8
 
 
 class Record:
-    """A JSON object with its location, whose fields are read with a check."""
+    """A JSON object with its location, whose fields are read with a check.
 
-    def __init__(self, data: Any, location: str) -> None:
+    Args:
+        data: the object.
+        location: its place, for messages.
+        headings: the file's names of fields that are renamed in `data`, by the new names.
+    """
+
+    def __init__(self, data: Any, location: str, headings: Mapping[str, str] | None = None) -> None:
         if not isinstance(data, dict):
             raise Problem(f"{location}: expected a JSON object, found {_kind(data)}", location)
         self.data: dict[str, Any] = data
         self.location = location
+        self._headings = headings or {}
 
     def __contains__(self, field: str) -> bool:
         return self.data.get(field) is not None
 
     def fail(self, field: str, complaint: str) -> NoReturn:
         """Raise the problem that `field` has."""
-        raise Problem(f"{self.location}, field {one_line(field, 60)}: {complaint}", self.location)
+        name = one_line(self.heading(field), 60)
+        raise Problem(f"{self.location}, field {name}: {complaint}", self.location)
+
+    def heading(self, field: str) -> str:
+        """Return the file's name of a field."""
+        return self._headings.get(field, field)
+
+    def fields_found(self) -> str:
+        """Return which fields the file has, for a message."""
+        return fields_found([*map(self.heading, self.data)])
 
     def fail_absent(self, field: str, expected: str) -> NoReturn:
         """Raise the problem that `field` has no value: it is empty, or not one of the fields."""
         if field in self.data:
             self.fail(field, f"is empty; expected {expected}")
-        self.fail(field, f"missing; expected {expected}{fields_found(self.data)}")
+        self.fail(field, f"missing; expected {expected}{self.fields_found()}")
 
     def text(self, field: str) -> str:
         """Return a text that has to be there."""
         if field not in self:
             self.fail_absent(field, "a text")
         return self.check_text(field, self.data[field])
+
+    def name(self, field: str) -> str:
+        """Return a name that has to be there, without white space at its ends."""
+        return self.text(field).strip()
+
+    def optional_name(self, field: str) -> str | None:
+        """Return a name that may be left out, null or blank, without white space at its ends."""
+        value = self.data.get(field)
+        if isinstance(value, str) and not value.strip():
+            return None
+        return self.name(field) if field in self else None
 
     def optional_text(self, field: str) -> str | None:
         """Return a text that may be left out, null or empty."""
@@ -114,7 +141,7 @@ class Record:
         """Return the record with nearly valid names as `check_names` guesses them."""
         meant = _misspelt(frozenset(self.data), frozenset(valid), prefix)
         data = {meant.get(field, field): value for field, value in self.data.items()}
-        return Record(data, self.location)
+        return Record(data, self.location, {name: field for field, name in meant.items()})
 
     def texts(self, field: str) -> tuple[str, ...]:
         """Return a list of texts that may be left out."""
@@ -137,8 +164,8 @@ class Record:
         return Record(self.data[field], f"{self.location}, field {field}")
 
     def choice(self, field: str, valid: Iterable[Name], hint: str = "") -> Name:
-        """Return a text that is one of `valid`; an error ends in the hint."""
-        value, names = self.text(field), tuple(valid)
+        """Return a name that is one of `valid`; an error ends in the hint."""
+        value, names = self.name(field), tuple(valid)
         chosen = next((name for name in names if name == value), None)
         if chosen is None:
             self.fail(

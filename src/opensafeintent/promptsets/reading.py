@@ -26,10 +26,9 @@ _JSON_STARTS = ("{", "[")
 _LINE = re.compile("^.*$", re.MULTILINE)
 """Matched one at a time: a large file is not held twice."""
 
-_CSV_FORM = (
-    "expected UTF-8, a text with commas or line breaks between double quotes, and quotes within it"
-    " doubled"
-)
+_QUOTES = "a text with commas or line breaks between double quotes, and quotes within it doubled"
+_CSV_FORM = f"expected UTF-8, {_QUOTES}"
+_HEADED = "expected a heading over each cell, in the first row that is not blank"
 
 
 MOST_LISTED = 20
@@ -225,8 +224,9 @@ def read_table(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, di
     header most columns, or which a first line `sep=;` names. Line ends are LF, CRLF or CR, and
     nothing else is one.
 
-    A column without a heading is left out if it is blank, as are blank cells behind the last
-    heading; otherwise its name is its number.
+    The header is the first row that is not blank. Cells behind its last heading have to be blank. A
+    column without a heading before that is left out if it is blank; otherwise its name is its
+    number.
 
     Raises:
         InputError: it cannot be read, is not UTF-8, has a column twice or a quote out of place, or
@@ -234,20 +234,25 @@ def read_table(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, di
         Problem: a row of CSV has not as many cells as the header.
     """
     workbook = suffix_of(path) == ".xlsx"
-    form = "expected a heading over each cell" if workbook else _CSV_FORM
+    form = _HEADED if workbook else f"{_HEADED}, and {_QUOTES}"
+    named = ""
     rows = workbook_rows(path, name, limit) if workbook else _rows_of_csv(path, name, limit)
     header: list[str] = []
     for location, row in rows:
         if not "".join(row).strip():
             continue
         if not header:
+            while not row[-1].strip():
+                row.pop()
             header = [cell.strip() or f"column {number}" for number, cell in _numbered(row)]
+            place = location.removeprefix(name).replace(":", ", line ").removeprefix(", ")
+            named = f"{len(header)} ({place}: {one_line(', '.join(header), 60)!r})"
             refuse_repeated(header, name)
             nameless = {number for number, cell in _numbered(row) if not cell.strip()}
             continue
         limit.count(name, sum(map(len, row)))
         blank = [""] * (len(header) - len(row)) if workbook else []
-        yield location, _cells(row + blank, header, nameless, location, form)
+        yield location, _cells(row + blank, header, nameless, location, f"{named}; {form}")
 
 
 def _rows_of_csv(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, list[str]]]:
@@ -286,14 +291,12 @@ def whole_number(cell: object) -> int | None:
 
 
 def _cells(
-    row: list[str], header: list[str], nameless: set[int], location: str, form: str
+    row: list[str], header: list[str], nameless: set[int], location: str, expected: str
 ) -> dict[str, str]:
     behind = row[len(header) :]
     if len(row) < len(header) or "".join(behind).strip():
         cells = "1 cell" if len(row) == 1 else f"{len(row)} cells"
-        raise Problem(
-            f"{location}: has {cells}, and the header names {len(header)}; {form}", location
-        )
+        raise Problem(f"{location}: has {cells}, and the header names {expected}", location)
     return {
         column: cell
         for (number, cell), column in zip(_numbered(row), header, strict=False)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from opensafeintent.errors import nearest, option
-from opensafeintent.promptsets.fields import Record, fields_found
+from opensafeintent.promptsets.fields import Record
 from opensafeintent.promptsets.reading import Problem, read_each
 from opensafeintent.promptsets.record import CANARY_COLUMN, Prompts, PromptSet, content_id
 from opensafeintent.taxonomy import (
@@ -104,7 +104,7 @@ def parse_prompt_set(record: Record, taxonomy: Taxonomy) -> PromptSet:
         "missing; expected prompts (ours), generated_prompts (the authors'), prompt_benign,"
         " prompt_dual_use, prompt_malicious (theirs, flat) or benign, dual_use, malicious (a"
         " table); flat records also need underlying_task, harm_domain, task_type"
-        + fields_found(record.data),
+        + record.fields_found(),
     )
 
 
@@ -137,7 +137,7 @@ def _parse_ours(record: Record, taxonomy: Taxonomy) -> PromptSet:
         dual_use_paraphrases=lambda: record.texts("dual_use_paraphrases"),
         dual_use_benign_use=lambda: record.optional_text("dual_use_benign_use"),
         dual_use_misuse_risk=lambda: record.optional_text("dual_use_misuse_risk"),
-        source=lambda: record.optional_text("source"),
+        source=lambda: record.optional_name("source"),
     )
 
 
@@ -161,7 +161,7 @@ def _parse_nested(record: Record, taxonomy: Taxonomy) -> PromptSet:
         dual_use_paraphrases=lambda: record.texts("dual_use_paraphrases"),
         dual_use_benign_use=lambda: check.optional_text("dual_use_prompt_plausible_benign_use"),
         dual_use_misuse_risk=lambda: check.optional_text("dual_use_prompt_meaningful_misuse_risk"),
-        source=lambda: origin.optional_text("source_dataset"),
+        source=lambda: origin.optional_name("source_dataset"),
     )
 
 
@@ -181,15 +181,15 @@ def _parse_flat(record: Record, taxonomy: Taxonomy, names: _Flat) -> PromptSet:
         dual_use_paraphrases=lambda: _numbered(record, names),
         dual_use_benign_use=lambda: record.optional_text(names.benign_use),
         dual_use_misuse_risk=lambda: record.optional_text(names.misuse_risk),
-        source=lambda: record.optional_text("source"),
+        source=lambda: record.optional_name("source"),
     )
 
 
 def _lacks(record: Record, lacking: Sequence[str]) -> Problem:
     """Return the problem of a flat record without several of its fields."""
     absent = [field for field in lacking if field not in record.data]
-    empty = [field for field in lacking if field in record.data]
-    faults = [f"lacks {', '.join(absent)}{fields_found(record.data)}"] if absent else []
+    empty = [record.heading(field) for field in lacking if field in record.data]
+    faults = [f"lacks {', '.join(absent)}{record.fields_found()}"] if absent else []
     faults += [f"without a text: {', '.join(empty)}"] if empty else []
     return Problem(f"{record.location}: {'; '.join(faults)}", record.location)
 
@@ -255,9 +255,11 @@ def _build(
         "task_type": lambda: labels.choice("task_type", taxonomy.type_names, hint),
         **fields,
         "content_shift": lambda: (
-            record.choice("content_shift", CONTENT_SHIFTS) if "content_shift" in record else None
+            record.choice("content_shift", CONTENT_SHIFTS)
+            if record.optional_name("content_shift")
+            else None
         ),
-        "language": lambda: record.optional_text("language"),
+        "language": lambda: record.optional_name("language"),
     }
     values = read_each({name: read for name, read in readers.items() if name not in told}, problems)
     values["id"] = values["id"] or content_id(
@@ -270,7 +272,7 @@ def _build(
 
 
 def _id(record: Record) -> str | None:
-    set_id = record.optional_text("id")
+    set_id = record.optional_name("id")
     if set_id and set_id.splitlines() != [set_id]:
         record.fail("id", "has several lines; expected one")
     return set_id

@@ -204,6 +204,7 @@ class _PartCheck:
         self._children = [0]
         self._row = 0
         self._column = (0, "")
+        self._place = ""
         self._cell: set[str] = set()
         """What the cell has in it."""
         self._within = ""
@@ -237,6 +238,7 @@ class _PartCheck:
                 self._complain(f"row {row} stands behind a later one; save the workbook again")
             self._row, self._column = row, (0, "")
         elif kind == "c":
+            self._place = attributes.get("r", f"of row {self._row}")
             letters = re.sub(r"\d", "", attributes.get("r", ""))
             if letters and (len(letters), letters) <= self._column:
                 self._complain(
@@ -263,8 +265,8 @@ class _PartCheck:
         self._within = ""
         if tag.rpartition(":")[2] == "c" and self._cell == {"formula"}:
             self._complain(
-                f"row {self._row} has a formula without a stored value; open the workbook in a"
-                " spreadsheet program and save it, or write values"
+                f"cell {one_line(self._place, 20)} has a formula without a stored value; open the"
+                " workbook in a spreadsheet program and save it, or write values"
             )
 
     def _complain(self, text: str) -> None:

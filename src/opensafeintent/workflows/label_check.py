@@ -103,6 +103,15 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
             notes.append(f"not read: {fields_named(file.unread)}")
         return [Note(f"{file.name}: {note}") for note in notes]
 
+    def labels(self) -> str:
+        """Return how many labels say safe and unsafe: a file that is read the wrong way round
+        shows it.
+        """
+        calls = [rating.is_unsafe for item in self.file.responses for rating in item.ratings]
+        return Note(
+            f"{self.file.name}: labels: {calls.count(False):,} safe, {calls.count(True):,} unsafe"
+        )
+
     def members(self, asked: AskedInLedger) -> dict[str, CheckedSetting]:
         """Return how each judge was asked."""
         roles = roles_of(self.file.grades)
@@ -171,7 +180,7 @@ def compare_with_people(settings: JudgeCheckSettings, *, quiet: bool = False) ->
         if settings.dry_run:
             with Ledger(settings.ledger_path, readonly=True, missing_ok=True) as ledger:
                 expected = forecast(ledger, comparison.identities, comparison.work)
-            notes = [*comparison.notes(), *unset_lines(names, headers)]
+            notes = [*comparison.notes(), comparison.labels(), *unset_lines(names, headers)]
             return Outcome.forecasting(expected, settings, notes, names=comparison.identities)
         with locked_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
             return run_async(lambda: _compare(comparison, screen, flex, headers))
