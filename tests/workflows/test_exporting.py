@@ -202,9 +202,13 @@ def test_withheld_responses_without_grades_are_missing_and_warned_of(
     import_files(ImportSettings(files=(out,), out=again, dataset=dataset, max_missing=0.05))
     outcome = grade(GradeSettings(run=again, judges=("baseline/judge",)))
     notes = " ".join(outcome.notes)
-    assert "2 responses withheld" in notes and "2 of 7 responses are missing" in notes
+    assert (
+        "2 responses withheld" in notes
+        and "core grades: 2 of 6 missing (response:withheld: 2)" in notes
+    )
     coverage = metrics(again)["coverage"]["m"]
-    assert coverage["missing"] == {"core": {"withheld": 4}, "paraphrase": {}}
+    core = {"asked": 6, "missing": 2, "reasons": {"response:withheld": 2}}
+    assert coverage["missing"]["core"] == core
     assert metrics(again)["models"]["m"]["triplet_safety"]["bounds"][0] < 1
     first = cautions(outcome.cohorts[0])[0]
     assert first.strength == "warning" and "withheld because they are unsafe" in first.text

@@ -237,6 +237,6 @@ def test_copied_grades_keep_their_version_and_nothing_is_bought_again(
     assert ran.code == 0 and {request.model for request in server.requests} == {"other"}
     shared = ("--ledger", run / "ledger.sqlite")
     further = evaluated(server, tmp_path, "shared", names(SECOND), options=shared)
-    for place in (tmp_path / "two", further):
-        _, (_, page, _) = three_outputs(place)
+    for place, options in ((tmp_path / "two", ()), (further, shared)):
+        _, (_, page, _) = three_outputs(place, *options)
         assert f"{JUDGE} (answered as {FIRST})" in page and SECOND not in page
