@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import openpyxl
 import pytest
 
 from endtoend import osi
@@ -19,6 +18,8 @@ from opensafeintent.promptsets import load_dataset
 from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.reading import Problem, read_records
 from promptsets.test_tables import ROW, table
+
+openpyxl = pytest.importorskip("openpyxl")
 
 MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 SHARED = (
