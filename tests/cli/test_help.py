@@ -293,6 +293,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_last_line_is_the_next_command(
     typed: str, following: str, run: Path, tmp_path: Path
 ) -> None:
+    if typed.startswith("dataset export"):
+        pytest.importorskip("pyarrow")
     places = {"RUN": str(run), "OUT": str(tmp_path / "out")}
     typed, following = (
         re.sub("RUN|OUT", lambda at: places[at[0]], text) for text in (typed, following)
