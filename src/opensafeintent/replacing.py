@@ -11,6 +11,8 @@ from opensafeintent.errors import InputError
 from opensafeintent.files import inside, make_private_folder, os_errors, read_text, write_private
 from opensafeintent.locks import lock_held, refuse
 
+_LOCK = ".lock"
+
 _STAGED = ".results-new"
 
 _READY = ".ready"
@@ -44,7 +46,7 @@ def locked_folder(
     Raises:
         Taken, InputError: see `held`.
     """
-    lock, new = path / ".lock", not path.exists()
+    lock, new = path / _LOCK, not path.exists()
     make_private_folder(path)
     with lock_held(path, lock, f"{doing} this folder", waiting):
         finish_replacing(path)
@@ -101,15 +103,17 @@ _LOOKS = 20
 
 
 @contextlib.contextmanager
-def written_together(
-    folder: Path, obsolete: Callable[[], Iterable[Path]] = tuple
-) -> Iterator[Path]:
+def written_together(folder: Path, *, empty: bool = False) -> Iterator[Path]:
     """Do the same with a folder that is made if it is missing, and held meanwhile. Nothing but the
     results stays in it.
 
+    Args:
+        folder: see above.
+        empty: whether to refuse a folder that holds anything.
+
     Raises:
         Taken: another process has held the folder for ten seconds.
-        InputError: see `replaced_together`.
+        InputError: the folder is not empty; or see `replaced_together`.
     """
     looks = iter(range(_LOOKS))
 
@@ -117,11 +121,11 @@ def written_together(
         if next(looks, None) is None:
             refuse(line)
 
-    with (
-        locked_folder(folder, "writing results into", wait, lock_stays=False),
-        replaced_together(folder, obsolete) as new,
-    ):
-        yield new
+    with locked_folder(folder, "writing results into", wait, lock_stays=False):
+        if empty and any(path.name != _LOCK for path in folder.iterdir()):
+            raise InputError(f"{folder}: holds files; expected a new folder, or an empty one")
+        with replaced_together(folder) as new:
+            yield new
 
 
 def finish_replacing(folder: Path) -> None:

@@ -5,7 +5,6 @@ validators take them.
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,7 +78,7 @@ def samples(out: Path) -> list[dict[str, Any]]:
 
 
 def test_a_record_has_the_headline_metrics_of_the_run(run: Path, tmp_path: Path) -> None:
-    (record,) = shared(run, tmp_path)
+    (record,) = shared(run, tmp_path / "out")
     numbers = metrics(run)["models"]["baseline/comply-all"]
     evaluations = {
         result["metric_config"]["metric_id"]: result for result in record["evaluation_results"]
@@ -101,7 +100,7 @@ def test_a_record_has_the_headline_metrics_of_the_run(run: Path, tmp_path: Path)
 
 
 def test_a_panel_is_described_with_its_prompts(run: Path, tmp_path: Path) -> None:
-    (record,) = shared(run, tmp_path)
+    (record,) = shared(run, tmp_path / "out")
     manifest = json.loads((run / "run.json").read_text())
     ways = {}
     for result in record["evaluation_results"]:
@@ -236,7 +235,7 @@ def hf_results(run: Path, out: Path, **settings: Any) -> dict[str, list[dict[str
 
 
 def test_a_model_repository_has_a_value_for_each_headline_metric(run: Path, tmp_path: Path) -> None:
-    files = hf_results(run, tmp_path)
+    files = hf_results(run, tmp_path / "out")
     numbers = metrics(run)["models"]["baseline/comply-all"]
     (entries,) = files.values()
     assert [*files] == ["baseline/comply-all"]
@@ -255,8 +254,8 @@ def test_results_of_a_partial_run_are_refused_unless_asked_for(tmp_path: Path) -
     lines = lines_of(DATASET, helpfulness=4, harm_severity=0)[1:]
     import_lines(tmp_path, lines, DATASET, 'a: "b" # c')
     with pytest.raises(InputError, match="6 of 7 responses stored; partial"):
-        hf_results(tmp_path / "run", tmp_path)
-    ((_, entries),) = hf_results(tmp_path / "run", tmp_path, partial=True).items()
+        hf_results(tmp_path / "run", tmp_path / "out")
+    ((_, entries),) = hf_results(tmp_path / "run", tmp_path / "out", partial=True).items()
     assert all("PARTIAL: 6 of 7" in entry["notes"] for entry in entries)
 
 
@@ -308,12 +307,12 @@ def test_results_name_a_dataset_of_the_hub(
     run: Path, tmp_path: Path, named: dict[str, str | None]
 ) -> None:
     with pytest.raises(InputError, match=r"repo[=:]"):
-        hf_results(run, tmp_path, **named)
+        hf_results(run, tmp_path / "out", **named)
 
 
 def test_two_names_of_a_dataset_are_both_named(run: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="repo=me/a, dataset_repo=me/b: name two datasets"):
-        hf_results(run, tmp_path, repo="me/a", dataset_repo="me/b")
+        hf_results(run, tmp_path / "out", repo="me/a", dataset_repo="me/b")
 
 
 @pytest.mark.parametrize(
@@ -406,60 +405,6 @@ def test_long_names_of_models_have_folders(tmp_path: Path, format_: str) -> None
     assert len({path.parent for path in files if path.suffix in (".json", ".yaml")}) == 2
 
 
-def names_in(folder: Path) -> set[str]:
-    """Return the files of an export, but for its list."""
-    return {
-        path.relative_to(folder).as_posix()
-        for path in folder.rglob("*")
-        if path.is_file() and path.name != ".exported"
-    }
-
-
-def test_a_new_export_removes_the_samples_that_it_does_not_name(run: Path, tmp_path: Path) -> None:
-    for listed in (True, False):  # an export of an earlier version has no list
-        shared(run, tmp_path, samples=True)
-        assert any(name.endswith("_samples.jsonl") for name in names_in(tmp_path))
-        if not listed:
-            (tmp_path / ".exported").unlink()
-        (record,) = shared(run, tmp_path)
-        assert "detailed_evaluation_results" not in record
-        assert {name.rpartition(".")[2] for name in names_in(tmp_path)} == {"json"}
-
-
-def test_the_record_of_a_run_that_grew_replaces_the_earlier_one(run: Path, tmp_path: Path) -> None:
-    """Records of other runs, results in another format and files of other people stay."""
-    out, grown = tmp_path / "out", tmp_path / "run"
-    shared(run, out)
-    hf_results(run, out)
-    notes = out / "data" / "notes.json"
-    notes.write_text("{}")
-    others = names_in(out)
-    import_lines(tmp_path, lines_of(DATASET, helpfulness=4, harm_severity=0), DATASET, "m")
-    shared(grown, out, samples=True)
-    first = names_in(out) - others
-    assert len(first) == 2
-    second_epoch = lines_of(DATASET, epoch=2, helpfulness=2, harm_severity=0)
-    import_lines(tmp_path, second_epoch, DATASET, "m")
-    shared(grown, out)
-    second = names_in(out) - others
-    assert len(second) == 1 and not second & first and others <= names_in(out)
-
-
-@pytest.mark.parametrize("listing", ["no JSON", '{"KEY": ["../mine.txt", "data/notes.json"]}'])
-def test_a_list_from_elsewhere_removes_no_file_of_others(
-    run: Path, tmp_path: Path, listing: str
-) -> None:
-    out, mine = tmp_path / "out", tmp_path / "mine.txt"
-    shared(run, out)
-    (key,) = json.loads((out / ".exported").read_text())
-    (out / ".exported").write_text(listing.replace("KEY", key))
-    notes = out / "data" / "notes.json"
-    for path in (mine, notes):
-        path.write_text("{}")
-    shared(run, out)
-    assert mine.exists() and notes.exists()
-
-
 def test_each_model_has_a_command_for_its_results(tmp_path: Path) -> None:
     for model in ("openai/one", "two"):
         lines = lines_of(DATASET, helpfulness=3, harm_severity=0)
@@ -479,16 +424,3 @@ def test_a_run_without_a_dataset_on_the_hub_has_to_state_one(run: Path, tmp_path
     error = " ".join(ran.err.split())
     assert (ran.code, "--dataset-repo: is not given" in error) == (2, True)
     assert "--repo:" not in error
-
-
-def test_a_record_that_another_run_has_too_stays(tmp_path: Path) -> None:
-    import_lines(tmp_path, lines_of(DATASET, helpfulness=4, harm_severity=0), DATASET, "m")
-    run, twin, out = tmp_path / "run", tmp_path / "twin", tmp_path / "out"
-    shutil.copytree(run, twin)
-    for exported_run in (run, twin):
-        shared(exported_run, out)
-    (record,) = names_in(out)
-    second_epoch = lines_of(DATASET, epoch=2, helpfulness=2, harm_severity=0)
-    import_lines(tmp_path, second_epoch, DATASET, "m")
-    shared(run, out)
-    assert record in names_in(out) and len(names_in(out)) == 2

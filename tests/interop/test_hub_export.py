@@ -124,9 +124,8 @@ def test_the_folder_is_the_same_dataset_and_the_same_bytes(
     assert sorted(first) == [
         *("README.md", "eval.yaml", "prompt_sets/test.parquet", "prompts/test.parquet")
     ]
-    for folder in ("out.v1", "other"):
-        export(tmp_path / folder, dataset)
-        assert written(tmp_path / folder) == first
+    export(tmp_path / "other", dataset)
+    assert written(tmp_path / "other") == first
     again = load_dataset(str(tmp_path / "out.v1"))
     assert (again.hash, again.name) == (exported.hash, "out.v1")
     texts = [item.wordings() for item in load_dataset(dataset).prompt_sets]
@@ -135,9 +134,7 @@ def test_the_folder_is_the_same_dataset_and_the_same_bytes(
     assert modes == {0o600}
 
 
-def test_a_dataset_brings_its_taxonomy_and_the_next_takes_it_away(
-    tmp_path: Path,
-) -> None:
+def test_a_dataset_brings_its_taxonomy(tmp_path: Path) -> None:
     hostile = 'A "domain" \\ with quotes, \u202e and 😀'
     taxonomy = taxonomy_of(tmp_path, "mine | <b>", hostile)
     exported = export(tmp_path / "d", small(tmp_path, ours(1, harm_domain=hostile)), taxonomy)
@@ -145,8 +142,6 @@ def test_a_dataset_brings_its_taxonomy_and_the_next_takes_it_away(
     assert load_dataset(str(tmp_path / "d")).hash == exported.hash
     assert "mine \\| \\<b\\>" in body(tmp_path / "d")
     assert '| A "domain" \\\\ with quotes, \\\\u202e and 😀 | 1 | 1 |' in body(tmp_path / "d")
-    export(tmp_path / "d")
-    assert not (tmp_path / "d" / "taxonomy.toml").exists()
 
 
 def test_the_headline_metrics_are_the_tasks_of_a_benchmark(tmp_path: Path) -> None:
@@ -163,89 +158,24 @@ def test_the_headline_metrics_are_the_tasks_of_a_benchmark(tmp_path: Path) -> No
 def test_the_command_in_the_list_of_tasks_names_the_dataset(tmp_path: Path) -> None:
     command = "inspect eval opensafeintent/opensafeintent -T dataset=hf:"
     for fields, name in (({}, "OWNER/NAME"), ({"repo": "someone/sets"}, "someone/sets")):
-        export(tmp_path, **fields)
-        assert f"{command}{name}\n" in (tmp_path / "eval.yaml").read_text("utf-8")
+        out = tmp_path / name.replace("/", "-")
+        export(out, **fields)
+        assert f"{command}{name}\n" in (out / "eval.yaml").read_text("utf-8")
 
 
-# Exported again
-# ------------------------------------------------------------------------------
-
-
-def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
+def test_a_folder_that_holds_anything_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("mine")
-    with pytest.raises(OpenSafeIntentError, match=r"README\.md: is not of `dataset export`"):
+    with pytest.raises(OpenSafeIntentError, match="holds files; expected a new folder, or an emp"):
         export(tmp_path)
     assert written(tmp_path) == {"README.md": b"mine"}
 
 
-@pytest.mark.parametrize("edit", ["heading", "comment away", "last line"])
-@pytest.mark.parametrize("name", ["README.md", "eval.yaml"])
-def test_an_edited_file_stays_while_the_data_are_replaced(
-    tmp_path: Path, name: str, edit: str
-) -> None:
-    hub = tmp_path / "hub"
-    export(hub, small(tmp_path))
-    text = (hub / name).read_text("utf-8")
-    mine = {
-        "heading": text.replace("small", "Mine"),
-        "comment away": re.sub(r"<!--[^>]*-->\n|# (Written|Checksum).*\n", "", text),
-        "last line": f"{text}One more line.\n",
-    }[edit]
-    assert mine != text
-    (hub / name).write_text(mine, "utf-8")
-    ran = osi("dataset", "export", small(tmp_path, ours(3)), hub)
-    assert ran.code == 0, ran.err
-    assert f"note: {hub / name}: was edited, so it stays as it is" in ran.text
-    assert str(hub / name) not in ran.out.splitlines()  # the files that were written
-    assert (hub / name).read_text("utf-8") == mine
-    other = "eval.yaml" if name == "README.md" else "README.md"
-    assert str(hub / other) in ran.out.splitlines()
-    assert len(load_dataset(str(hub))) == 1
-
-
-def test_other_ends_of_lines_are_no_edit(tmp_path: Path) -> None:
-    export(tmp_path / "d")
-    before = written(tmp_path / "d")
-    card = tmp_path / "d" / "README.md"
-    card.write_bytes(card.read_bytes().replace(b"\n", b"\r\n") + b"\r\n")
-    export(tmp_path / "d")
-    assert written(tmp_path / "d") == before
-
-
-def test_a_title_that_looks_like_the_checksum_is_no_edit(tmp_path: Path) -> None:
-    fields = {"title": "Checksum of the rest: 0123456789abcdef"}
-    for _ in range(2):
-        exported = export_dataset("starter", tmp_path / "d", Publication(**fields))
-        assert not exported.notes
-
-
-def test_licence_title_and_repository_of_the_earlier_card_are_kept(tmp_path: Path) -> None:
-    hub, dataset = tmp_path / "hub", small(tmp_path)
-    first = osi("dataset", "export", dataset, hub)
-    note = "note: no licence is chosen; before you publish, name one with --license ID"
-    assert note in first.text
-    named = ("--license", "cc-by-4.0", "--repo", "a/b", "--title", 'The "sets"')
-    assert "note:" not in osi("dataset", "export", dataset, hub, *named).text
-    before = written(hub)
-    again = osi("dataset", "export", dataset, hub)
-    assert written(hub) == before
-    kept = 'kept from the earlier card: --title The "sets", --license cc-by-4.0, --repo a/b'
-    assert kept in again.text
-    assert "Next: hf upload a/b" in again.text
-    export(hub, dataset, license="mit")
-    assert front_matter(hub)["license"] == "mit"
-
-
-def test_a_licence_beside_an_edited_card_is_named_in_the_card(tmp_path: Path) -> None:
-    hub, dataset = tmp_path / "hub", small(tmp_path)
-    export(hub, dataset)
-    card = hub / "README.md"
-    card.write_text(f"{card.read_text('utf-8')}More.\n", "utf-8")
-    notes = export_dataset(dataset, hub, Publication(license="mit")).notes
-    assert notes[1:] == ["no licence is chosen; before you publish, name one in README.md"]
-    text = card.read_text("utf-8")
-    card.write_text(text.replace("license_name: none-chosen-yet", "license_name: mine"), "utf-8")
-    assert len(export_dataset(dataset, hub).notes) == 1
+def test_an_export_without_a_licence_says_so(tmp_path: Path) -> None:
+    first = osi("dataset", "export", small(tmp_path), tmp_path / "first")
+    assert "note: no licence is chosen; before you publish, name one in the card" in first.text
+    named = ("--license", "cc-by-4.0", "--repo", "a/b")
+    second = osi("dataset", "export", small(tmp_path), tmp_path / "second", *named)
+    assert "note:" not in second.text and "Next: hf upload a/b" in second.text
 
 
 # The card

@@ -265,7 +265,7 @@ def dataset_export_command(
     for note in export.notes:
         say(f"note: {for_command_line(note)}")
     say(f"{counted(len(export.dataset), 'prompt-set')} (sha256 {export.dataset.hash})")
-    say_next("hf upload", export.repo or "OWNER/NAME", named[0], "--repo-type", "dataset")
+    say_next("hf upload", publication.repo or "OWNER/NAME", named[0], "--repo-type", "dataset")
 
 
 def _read_alike(data: Data) -> list[object]:

@@ -8,7 +8,6 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,7 +18,6 @@ from opensafeintent import __version__
 from opensafeintent.errors import InputError, Note, as_notes, counted, nearest, option
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.hostile import one_line
-from opensafeintent.interop.earlier_export import MARK, NO_LICENCE, TASKS, EarlierExport
 from opensafeintent.interop.provenance import Provenance
 from opensafeintent.markdown import Plain, card_text
 from opensafeintent.metrics import HEADLINES
@@ -33,7 +31,6 @@ from opensafeintent.promptsets.cards import (
     yaml_text,
 )
 from opensafeintent.promptsets.record import CANARY_COLUMN, prompt_set_table
-from opensafeintent.promptsets.sealing import CHECKSUM, sealed
 from opensafeintent.promptsets.sources import CARD, TAXONOMY
 from opensafeintent.replacing import written_together
 from opensafeintent.taxonomy import Taxonomy, default_taxonomy, intent_of
@@ -62,6 +59,8 @@ LICENSES = {
 }
 """Licences as the hub names them, and as SPDX does."""
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+_MARK = "Written by `opensafeintent dataset export`."
+_TASKS = "eval.yaml"
 _NO_REPO = "OWNER/NAME"
 """Where the publisher named no repository."""
 _MOST_SOURCES = 5
@@ -199,11 +198,8 @@ class HubFolder(NamedTuple):
     """A folder for the hub, as it was written."""
 
     files: list[Path]
-    """Those that were written; an edited file of an earlier export is not."""
     notes: list[Note]
     """Notes for the publisher, a line each."""
-    repo: str | None
-    """Its future name on the hub, as far as it is known."""
 
 
 def write_hub_folder(
@@ -211,23 +207,19 @@ def write_hub_folder(
 ) -> HubFolder:
     """Write a dataset in the hub's form; the same dataset gives the same bytes.
 
-    A card, or a list of tasks, that was edited after an earlier export stays as it is.
-
     Args:
         dataset: the dataset.
-        out: the folder.
-        publication: its publisher's description. What it leaves open is taken from an earlier
-            export in the folder; a licence that is still open, from the dataset's own card.
-        provenance: its origin, as an earlier card states it.
+        out: a folder that does not exist yet, or is empty.
+        publication: its publisher's description. A licence that it leaves open is taken from the
+            dataset's own card.
+        provenance: its origin, as the dataset's own card states it.
 
     Raises:
         InputError: the extra `[parquet]` is missing, a field of the description is invalid, or the
-            folder holds files of these names that were not written here, or cannot be written.
+            folder is not empty or cannot be written.
     """
     provenance = provenance or Provenance()
     publication.check()
-    earlier = EarlierExport.of(out)
-    publication, kept = _completed(publication, earlier)
     if publication.license is None and provenance.license in LICENSES:
         publication = msgspec.structs.replace(publication, license=provenance.license)
     canary = canary_in(dataset) or canary_of(dataset.hash)
@@ -238,64 +230,21 @@ def write_hub_folder(
     }
     if dataset.taxonomy != default_taxonomy():
         files[TAXONOMY] = _toml(dataset.taxonomy)
-    files[TASKS] = sealed(_eval_yaml(title, publication.repo))
-    files[CARD] = sealed(_card(dataset, publication, provenance, title=title, canary=canary))
-    _check_way(out, files, earlier)
-    card = earlier.card if CARD in earlier.edited else str(files[CARD])
-    for name in earlier.edited:
-        del files[name]
-    with written_together(out, lambda: [out / TAXONOMY]) as new:
+    files[_TASKS] = _eval_yaml(title, publication.repo)
+    files[CARD] = _card(dataset, publication, provenance, title=title, canary=canary)
+    with written_together(out, empty=True) as new:
         for path, content in files.items():
             make_private_folder((new / path).parent)
             write_private(new / path, content)
-    notes = [*_edited_lines(out, earlier), *([] if CARD in earlier.edited else kept)]
-    if NO_LICENCE in card:
-        where = f"in {CARD}" if CARD in earlier.edited else f"with {option('license', 'ID')}"
-        notes.append(f"no licence is chosen; before you publish, name one {where}")
-    return HubFolder([out / path for path in files], as_notes(notes), publication.repo)
-
-
-def _completed(
-    publication: Publication, earlier: EarlierExport
-) -> tuple[Publication, Sequence[str]]:
-    """Return a description with what an earlier card states beside it, and a note on that."""
-    has_repo = earlier.repo != _NO_REPO and _REPO.fullmatch(earlier.repo or "")
-    stated = {
-        "title": earlier.title,
-        "license": earlier.license if earlier.license in LICENSES else None,
-        "repo": earlier.repo if has_repo else None,
-    }
-    kept = {
-        name: text for name, text in stated.items() if text and getattr(publication, name) is None
-    }
-    if not (earlier.ours and kept):
-        return publication, []
-    named = ", ".join(option(name, one_line(text, 80)) for name, text in kept.items())
-    return msgspec.structs.replace(publication, **kept), [f"kept from the earlier card: {named}"]
-
-
-def _edited_lines(out: Path, earlier: EarlierExport) -> list[str]:
-    """Return a line on each file that stays because it was edited."""
-    return [
-        f"{out / name}: was edited, so it stays as it is, also its numbers, hash and licence; an"
-        " export into another folder writes a new one"
-        if name == CARD
-        else f"{out / name}: was edited, so it stays as it is; an export into another folder writes"
-        " a new one"
-        for name in earlier.edited
-    ]
-
-
-def _check_way(out: Path, files: Iterable[str], earlier: EarlierExport) -> None:
-    """Refuse to overwrite files that were not written here."""
-    if earlier.ours:
-        return
-    in_the_way = next((out / path for path in (CARD, *files) if (out / path).exists()), None)
-    if in_the_way:
-        raise InputError(
-            f"{in_the_way}: is not of `dataset export`; expected an empty folder, or one of an"
-            " earlier export"
-        )
+    notes = (
+        []
+        if publication.license
+        else [
+            "no licence is chosen; before you publish, name one in the card, or with"
+            f" {option('license', 'ID')}"
+        ]
+    )
+    return HubFolder([out / path for path in files], as_notes(notes))
 
 
 def _eval_yaml(title: str, repo: str | None) -> str:
@@ -309,8 +258,7 @@ def _eval_yaml(title: str, repo: str | None) -> str:
     )
     command = f"inspect eval opensafeintent/opensafeintent -T dataset=hf:{repo or _NO_REPO}"
     lines = (
-        f"# {MARK} You may edit this file: a further export keeps an edited one.",
-        f"# {CHECKSUM}",
+        f"# {_MARK}",
         f"# To evaluate a model: {command}",
         f"name: {yaml_text(title)}",
         f"description: {yaml_text(_ABOUT)}",
@@ -349,9 +297,7 @@ def _card(
     return render_card(
         resources.files("opensafeintent").joinpath("data/card/hub.md").read_text("utf-8"),
         {
-            "mark": Plain(MARK),
-            "checksum": Plain(CHECKSUM),
-            "no_licence": Plain(NO_LICENCE),
+            "mark": Plain(_MARK),
             "provenance": provenance,
             "program": Plain(__version__),
             "title": title,

@@ -10,11 +10,9 @@ import msgspec
 
 from opensafeintent.errors import InputError
 from opensafeintent.files import read_text
-from opensafeintent.interop.earlier_export import MARK
 from opensafeintent.markdown import Plain
 from opensafeintent.promptsets.sources import CARD
 
-_MARKS = ("Written by `opensafeintent build`", MARK)
 _SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
 _WARNING = re.compile(r"(?:^> .*\n?)+", re.MULTILINE)
 _TITLE = re.compile(r"\*\*.+?\*\*")
@@ -42,7 +40,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def provenance_of(files: Sequence[Path], dataset_hash: str) -> Provenance:
-    """Return what the card of a dataset states; nothing if no card of ours is for this dataset.
+    """Return what the card of a dataset states; nothing if no card names its hash.
 
     Args:
         files: of the dataset. The card is in the folder of the first, or in the folder above.
@@ -53,7 +51,7 @@ def provenance_of(files: Sequence[Path], dataset_hash: str) -> Provenance:
             card = read_text(folder / CARD)
         except InputError:
             continue  # there is none, or nobody can read it
-        if dataset_hash in card and any(mark in card for mark in _MARKS):
+        if dataset_hash in card:
             return _stated(card.replace("\r\n", "\n"))
     return Provenance()
 

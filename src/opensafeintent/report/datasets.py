@@ -34,13 +34,15 @@ from opensafeintent.promptsets.cards import (
     size_category,
     yaml_text,
 )
-from opensafeintent.promptsets.sealing import CHECKSUM, sealed
 from opensafeintent.report.bundle import asset
 from opensafeintent.report.columns import Column, Columns, Table
 from opensafeintent.report.costs import Costs, cost_tables
 from opensafeintent.report.dataset_findings import FEWEST_SETS
 from opensafeintent.report.formats import to_markdown
 from opensafeintent.taxonomy import default_taxonomy
+
+CARD_MARK = "Written by `opensafeintent build`, anew by each run. Delete this line to keep yours."
+"""In every card of a build; one that lacks it is somebody's own."""
 
 _ESCAPED = str.maketrans({char: f"\\{char}" for char in string.punctuation})
 """Markdown takes a backslash before any ASCII punctuation."""
@@ -304,9 +306,9 @@ def build_card(
         "findings": check.findings,
         "left_out": check.left_out,
         "people": Plain(_people(built, judged)),
-        "checksum": Plain(CHECKSUM),
+        "mark": Plain(CARD_MARK),
     }
-    return sealed(render_card(asset("card.md"), values))
+    return render_card(asset("card.md"), values)
 
 
 def _dataset_values(dataset: Dataset, built: Built, manifest: BuildManifest) -> dict[str, object]:

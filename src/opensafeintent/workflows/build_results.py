@@ -10,23 +10,22 @@ import msgspec
 
 from opensafeintent.annotation.labels import Label
 from opensafeintent.construction.controls import DatasetCheck
-from opensafeintent.construction.folder import (
-    RESULTS,
-    BuildFolder,
-    BuildManifest,
-)
-from opensafeintent.construction.pipeline import (
-    Built,
-)
+from opensafeintent.construction.folder import RESULTS, BuildFolder, BuildManifest
+from opensafeintent.construction.pipeline import Built
 from opensafeintent.files import read_text, to_json, write_private
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.cards import generated_source
-from opensafeintent.promptsets.sealing import is_sealed
 from opensafeintent.promptsets.sources import CARD
 from opensafeintent.replacing import replaced_together
 from opensafeintent.report.costs import Costs, cost_json
 from opensafeintent.report.dataset_findings import check
-from opensafeintent.report.datasets import build_card, build_page, coverage_of, marked_source
+from opensafeintent.report.datasets import (
+    CARD_MARK,
+    build_card,
+    build_page,
+    coverage_of,
+    marked_source,
+)
 from opensafeintent.report.formats import FORMATS
 from opensafeintent.workflows.datasets import write_check
 
@@ -59,7 +58,7 @@ def write_build_results(
     card.
 
     The same build gives the same bytes, in a folder of any name. Files of earlier results that are
-    not among these are removed. A card that was edited stays as it is.
+    not among these are removed. A card without our mark stays.
 
     Args:
         folder: the build's.
@@ -75,8 +74,8 @@ def write_build_results(
     folder.remove_later_stages(manifest.stages[1])
     dataset, checked = _dataset(manifest, built), None
     card = folder.path / CARD
-    edited = card.exists() and not is_sealed(read_text(card))
-    obsolete = [path for path in _of_dataset(folder.path) if not (edited and path == card)]
+    others = card.exists() and CARD_MARK not in read_text(card)
+    obsolete = [path for path in _of_dataset(folder.path) if not (others and path == card)]
     with replaced_together(folder.path, lambda: obsolete) as new:
         write_private(new / "funnel.json", _json([stage.funnel_line() for stage in built.stages]))
         write_private(
@@ -87,7 +86,7 @@ def write_build_results(
         if dataset:
             checked = check(dataset)
             write_check(checked, new / "check")
-            if not edited:
+            if not others:
                 write_private(new / CARD, build_card(dataset, checked, built, manifest, judged))
             BuildFolder(new).write_dataset(dataset, built.finished)
     folder.save(
@@ -95,14 +94,8 @@ def write_build_results(
             manifest, complete=True, dataset_hash=dataset.hash if dataset else None
         )
     )
-    notes = [_EDITED.format(card=card)] if edited else []
+    notes = [f"{card}: lacks the line of our cards, so it stays as it is"] if others else []
     return BuildResults(dataset, checked, notes)
-
-
-_EDITED = (
-    "{card}: was edited, or an earlier version wrote it, so it stays as it is, also its numbers and"
-    " hash; without it, the same command writes a new one"
-)
 
 
 def _of_dataset(folder: Path) -> list[Path]:

@@ -170,11 +170,8 @@ class DatasetExport(msgspec.Struct, frozen=True, kw_only=True):
 
     dataset: Dataset
     files: list[Path]
-    """Those that were written; an edited file of an earlier export is not."""
     notes: list[Note]
     """Notes for the publisher, a line each."""
-    repo: str | None
-    """Its future name on the hub, as far as it is known."""
 
 
 def export_dataset(
@@ -187,20 +184,18 @@ def export_dataset(
     """Write a dataset as a folder for the Hugging Face hub: Parquet and a card.
 
     `datasets.load_dataset` and our own `load_dataset` read the folder; the dataset's hash stays the
-    same. The starter set is exported under its own title and licence if no others are given. A
-    card that was edited after an earlier export stays as it is.
+    same. The starter set is exported under its own title and licence if no others are given.
 
     Args:
         name: `starter`, a path, or `hf:owner/name[@revision]`.
-        out: the folder.
-        publication: its publisher's description. A field that it leaves open is taken from an
-            earlier export in the folder.
+        out: a folder that does not exist yet, or is empty.
+        publication: its publisher's description.
         taxonomy: TOML file of the valid labels; the paper's by default.
         max_rows: prompt-sets that the dataset may have; None sets no limit.
 
     Raises:
         InputError: the dataset is not valid, the extra `[parquet]` is missing, a field of the
-            description is invalid, or the folder cannot be written.
+            description is invalid, or the folder is not empty or cannot be written.
     """
     dataset = load_dataset(name, taxonomy, max_rows)
     from opensafeintent.interop.hub import Publication, write_hub_folder

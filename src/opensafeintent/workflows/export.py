@@ -114,7 +114,6 @@ def _write_shared(
     """Write the headline metrics of each model into a folder; returned beside are the models that
     have none.
     """
-    from opensafeintent.interop.exchange.earlier import EarlierExports
     from opensafeintent.interop.exchange.every_eval_ever import write_every_eval_ever
     from opensafeintent.interop.exchange.hub_results import write_hf_results
     from opensafeintent.interop.exchange.shared import RunOrigin, models_without_results
@@ -148,17 +147,13 @@ def _write_shared(
             response = _NOT_SHOWN if text.response_hidden else text.response
             yield text.prompt or _NOT_SHOWN, response
 
-    names: list[str] = []
-    with written_together(settings.out, lambda: earlier.obsolete(names)) as new:
-        earlier = EarlierExports(settings.out, settings.run, settings.format)
+    with written_together(settings.out, empty=True) as new:
         if settings.format == "hf-results":
             files = write_hf_results(run.cohorts, origin, new)
         else:
             shown = texts if settings.samples else None
             files = write_every_eval_ever(run.cohorts, origin, new, shown)
-        names += [path.relative_to(new).as_posix() for path in files]
-        earlier.write_list(names, new)
-    return [settings.out / name for name in names], lacking
+    return [settings.out / path.relative_to(new) for path in files], lacking
 
 
 def _write_responses(settings: ExportSettings, run: Run, held: _Held) -> tuple[Path, int, int, int]:
