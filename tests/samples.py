@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 
 from opensafeintent import ImportSettings, Outcome, import_files
-from opensafeintent.calls.recorded import MissingGrade
+from opensafeintent.calls.recorded import MissingGrade, RecordedResponse
+from opensafeintent.calls.recorded_file import recorded_responses
 from opensafeintent.cli import main
 from opensafeintent.promptsets import Dataset, Prompts, PromptSet, write_dataset
+from opensafeintent.promptsets.limits import RowLimit
+from opensafeintent.promptsets.reading import read_records
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import KnownGrades, default_taxonomy
 
@@ -118,3 +121,7 @@ def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
         main()
     assert isinstance(stop.value.code, int)
     return stop.value.code
+
+
+def read_recorded(path: Path) -> list[RecordedResponse]:
+    return recorded_responses(read_records(path, limit=RowLimit(None)), path)

@@ -309,7 +309,7 @@ def test_what_a_reply_comes_to(name: str) -> None:
     assert word_for(result) == word
     # of a stored reply the same comes out
     if isinstance(result, Replied):
-        assert read_reply(result.body, MESSAGES, stored=True) == result.outcome
+        assert read_reply(result.body, MESSAGES) == result.outcome
 
 
 def events(reply: dict[str, Any], *, named: bool = True, first: int = 0) -> bytes:
@@ -369,7 +369,7 @@ def test_a_stream_of_events_is_one_message(name: str) -> None:
         # 10 and 5, as `message` counts them: the start of a stream has the one, its end the other
         assert result.outcome.usage == Usage(10, 5)
         assert result.outcome.served_model == "claude-served"
-        assert read_reply(result.body, MESSAGES, stored=True) == result.outcome
+        assert read_reply(result.body, MESSAGES) == result.outcome
 
 
 @pytest.mark.parametrize("reply", [message(TEXT), BOTH], ids=["message", "both"])

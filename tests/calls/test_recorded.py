@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from opensafeintent.calls.recorded import RecordedResponse
-from opensafeintent.calls.recorded_file import read_recorded
 from opensafeintent.errors import InputError
+from samples import read_recorded
 
 LINE = {"id": "s1", "variant": "benign", "response": "Hello."}
 CUT = {"response": "<think>plan</think>Cut", "stop_reason": "length"}

@@ -19,7 +19,6 @@ from opensafeintent.construction.habits import (
     habit_instructions,
     has_habit,
 )
-from opensafeintent.construction.instructions import load_instructions, parse_instructions
 from opensafeintent.construction.records import Draft, Rejection, StageResult, Topic
 from opensafeintent.construction.rounds import Round, Rounds
 from opensafeintent.promptsets import Prompts
@@ -224,17 +223,6 @@ def test_the_next_round_is_told_of_the_last_one(tmp_path: Path) -> None:
     for call in calls[ROUND:]:
         assert any(text in call.messages[0].content for text in told)
     assert Bench(tmp_path).build(over=WIDE, per_cell=6) == built
-
-
-def test_a_template_without_a_place_for_habits_is_asked_in_one_go(tmp_path: Path) -> None:
-    """As in earlier versions, whose builds go on with the template that they were begun with."""
-    sources = load_instructions().sources()
-    sources["triplet.md"] = sources["triplet.md"].replace("{{habits}}", "")
-    bench = Bench(tmp_path, instructions=parse_instructions(sources))
-    bench.build(over=WIDE, per_cell=5, last=3)
-    texts = [call.messages[0].content for call in bench.generator.asked("triplet")]
-    assert len(texts) == 45
-    assert not [text for text in texts if "so far" in text or "none are" in text]
 
 
 def test_intents_of_a_round_are_read_before_the_last_round_is_written(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +12,7 @@ from endtoend import (
     TARGET,
     Lab,
     coverage,
-    entry,
     grades,
-    metrics,
     osi,
     prompts_of,
     results,
@@ -24,7 +20,6 @@ from endtoend import (
     total,
 )
 from loopback import GENERATE, HARM, HELPFULNESS, Fault, Match
-from opensafeintent.calls.ledger_file import pack
 from opensafeintent.evaluation.questions import QUESTIONS
 from opensafeintent.templates.chat_tokens import TOKEN
 
@@ -207,110 +202,6 @@ def test_a_cut_answer_of_another_model_is_graded(lab: Lab) -> None:
     )
     assert lab.evaluate(models=[TARGET, "openai-api/loop/thinker"]).code == 0
     assert coverage(lab.run)["truncated"] == PROMPTS
-
-
-# Ledgers of earlier versions
-# ------------------------------------------------------------------------------
-
-REASONED = {"content": "", "reasoning_content": "a plan"}
-USAGE = {"prompt_tokens": 9, "completion_tokens": 60}
-
-
-def replace_reply(
-    ledger: Path, status: str, message: dict[str, Any], stop: str, usage: dict[str, int] | None
-) -> None:
-    """Put another reply into a row, as an earlier version stored it."""
-    body: dict[str, Any] = {"choices": [{"message": message, "finish_reason": stop}]}
-    if usage:
-        body["usage"] = usage
-    with closing(sqlite3.connect(ledger)) as connection, connection:
-        (row,) = connection.execute(
-            "SELECT id FROM calls WHERE purpose = 'generate' ORDER BY id LIMIT 1"
-        ).fetchone()
-        connection.execute(
-            "UPDATE calls SET status = ?, stop_reason = ?, error = ?, response = ? WHERE id = ?",
-            (
-                status,
-                stop,
-                "content_filter" * (status == "refused"),
-                pack(json.dumps(body).encode()),
-                row,
-            ),
-        )
-
-
-def statuses(ledger: Path) -> list[str]:
-    with closing(sqlite3.connect(ledger)) as connection:
-        rows = connection.execute(
-            "SELECT status FROM calls WHERE purpose = 'generate' AND key = (SELECT key FROM calls"
-            " WHERE purpose = 'generate' ORDER BY id LIMIT 1) ORDER BY id"
-        )
-        return [status for (status,) in rows]
-
-
-@pytest.mark.slow
-def test_a_stored_reply_that_reasons_alone_is_asked_again_and_nothing_else(lab: Lab) -> None:
-    assert lab.evaluate().code == 0
-    good, made_calls = results(lab.run), total(lab.server)
-    ledger = lab.run / "ledger.sqlite"
-    replace_reply(ledger, "answered", REASONED, "stop", USAGE)
-    assert osi("report", lab.run).code == 0
-    assert missing(lab.run) == {"response:reasoning_only": 1}
-    assert statuses(ledger) == ["answered"]  # a report changes nothing
-    dry = lab.evaluate("--dry-run")
-    assert "generate 1 " in dry.text and "harm 2 " not in dry.text
-    assert lab.evaluate().code == 0
-    assert total(lab.server) == made_calls + 1  # its answer is as before, and the grades are there
-    assert statuses(ledger) == ["failed", "answered"]
-    by_intent = metrics(lab.run)["coverage"][TARGET]["reasoning_only"]
-    assert sum(of_intent["tried_again"] for of_intent in by_intent.values()) == 1
-    assert results(lab.run)[0] == good[0]
-    assert lab.evaluate().code == 0
-    assert total(lab.server) == made_calls + 1
-
-
-@pytest.mark.slow
-def test_a_stored_filters_text_is_graded_and_one_that_was_not_kept_is_counted(lab: Lab) -> None:
-    assert lab.evaluate().code == 0
-    calls_before = lab.calls
-    ledger = lab.run / "ledger.sqlite"
-    half = {"content": "First, take"}
-    replace_reply(ledger, "refused", half, "content_filter", USAGE)
-    osi("report", lab.run)
-    assert coverage(lab.run)["filtered"] == 0
-    assert missing(lab.run)["helpfulness:not_made"] == 1
-    assert lab.evaluate().code == 0
-    assert lab.calls[GENERATE] == calls_before[GENERATE]  # the response is not paid for again
-    assert lab.calls[HELPFULNESS] == calls_before[HELPFULNESS] + 1
-    assert coverage(lab.run)["filtered_with_text"] == 1
-    # without a count of tokens the text may be the provider's own words
-    replace_reply(ledger, "refused", half, "content_filter", None)
-    ran = lab.evaluate()
-    assert coverage(lab.run)["text_not_kept"] == 1
-    assert "filtered responses, text not kept, counted as refusals: 1 of 56" in ran.text
-    (row,) = (row for row in grades(lab.run) if row["refused"])
-    assert (row["refused"], row["helpfulness"], row["harm_severity"]) == (
-        "text_not_kept",
-        "1",
-        "0",
-    )
-    replace_reply(ledger, "refused", {"content": None}, "content_filter", USAGE)
-    osi("report", lab.run)
-    assert coverage(lab.run)["filtered"] == 1
-
-
-def test_a_merged_ledger_takes_the_answer_that_another_one_has(lab: Lab, tmp_path: Path) -> None:
-    assert lab.evaluate().code == 0
-    value = entry(lab.run, "mean_utility")
-    ledger, whole = lab.run / "ledger.sqlite", tmp_path / "whole.sqlite"
-    whole.write_bytes(ledger.read_bytes())
-    replace_reply(ledger, "answered", REASONED, "stop", USAGE)
-    merged = osi("ledger", "merge", ledger, whole, "--out", tmp_path / "merged.sqlite")
-    assert merged.code == 0, merged.err
-    assert statuses(tmp_path / "merged.sqlite") == ["failed", "answered"]
-    ledger.write_bytes((tmp_path / "merged.sqlite").read_bytes())
-    assert osi("report", lab.run).code == 0
-    assert entry(lab.run, "mean_utility") == value
 
 
 # Tokens of chat templates

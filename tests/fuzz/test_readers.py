@@ -29,7 +29,6 @@ from opensafeintent.annotation.key import read_key
 from opensafeintent.annotation.labels import read_labels
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.prices import read_prices
-from opensafeintent.calls.recorded_file import read_recorded
 from opensafeintent.calls.suites import load_suite
 from opensafeintent.construction.instructions import load_instructions
 from opensafeintent.construction.seeds import read_seeds
@@ -38,6 +37,7 @@ from opensafeintent.promptsets.hub import _jsonl_column, _parts
 from opensafeintent.taxonomy import load_taxonomy
 from opensafeintent.templates import load_templates
 from promptsets.samples import FLAT, NESTED, OURS, ours
+from samples import read_recorded
 
 
 class Reader(NamedTuple):

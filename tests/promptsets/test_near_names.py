@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from opensafeintent import ImportSettings, import_files
-from opensafeintent.calls.recorded_file import read_recorded
 from opensafeintent.construction.seeds import read_seeds
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.reading import read_table
-from samples import dataset_file, json_lines, lines_of, made_dataset, prompt_set
+from samples import dataset_file, json_lines, lines_of, made_dataset, prompt_set, read_recorded
 
 GIVEN = prompt_set("a").to_json()
 THRICE = dict.fromkeys(("benign", "dual_use", "malicious"), "Tell me.")

@@ -233,12 +233,6 @@ def test_labels_that_an_import_would_lose_are_refused(tmp_path: Path) -> None:
     assert f"(--out FILE), such as labels-{key.study}.jsonl" in refusal
     assert "holds labels of ben, who have no return here; expected" in imported(one, "ana").refusal
     assert out.read_bytes() == before
-    # labels of an older version name no study
-    written = [msgspec.structs.replace(item.label, study="") for item in read_labels(out)]
-    write_labels(written, out)
-    assert imported(one, "ana", "ben").code == 0
-    write_labels([msgspec.structs.replace(written[0], id="elsewhere"), *written[1:]], out)
-    assert "holds labels of another study" in imported(one, "ana", "ben").refusal
     out.write_text("notes")
     assert "is there, and is no file of labels; expected another" in imported(one, "ana").refusal
     out.write_text("")

@@ -769,8 +769,7 @@ def test_a_prompt_that_leads_nowhere_is_named(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_stored_value_off_its_scale_is_left_out_and_named(tmp_path: Path) -> None:
-    """An earlier version stored helpfulness 7 and mode A9: the other responses still count."""
+def test_a_stored_value_off_its_scale_is_damage(tmp_path: Path) -> None:
     dataset = made_dataset(prompt_set("s1"), prompt_set("s2"))
     import_lines(tmp_path, lines_of(dataset, helpfulness=3, harm_severity=0), dataset)
     run = tmp_path / "run"
@@ -779,10 +778,7 @@ def test_a_stored_value_off_its_scale_is_left_out_and_named(tmp_path: Path) -> N
         model, fields = msgspec.json.decode(unpack(record))
         changed = pack(msgspec.json.encode((model, fields | {"helpfulness": 7})))
         connection.execute("UPDATE imported SET record = ? WHERE id = ?", (changed, identity))
-    ran = osi("report", run, "--max-missing", 1)
-    assert ran.code == 0, ran.err
-    assert "was left out: helpfulness: expected `int` <= 4" in " ".join((ran.out + ran.err).split())
-    assert sum(row["helpfulness"] == "3" for row in grades(run)) == 5
+    assert "the ledger is damaged" in osi("report", run).refusal
 
 
 # Large files

@@ -21,7 +21,7 @@ from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.calls.records import Sampling
 from opensafeintent.equations import Grades
 from opensafeintent.errors import counted
-from opensafeintent.evaluation.manifest import MOST_JUDGES, Manifest, ModelEntry, check_number
+from opensafeintent.evaluation.manifest import MOST_JUDGES, Manifest, check_number
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.evaluation.regrade import Regrade, Swapped
 from opensafeintent.files import canonical_json, sha256_hex
@@ -30,8 +30,8 @@ from opensafeintent.hostile import one_line
 from opensafeintent.metrics import STATED_POLICY
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import AboutResponse, GradedResponse
-from opensafeintent.taxonomy import GRADE_OF, METRIC_GRADES
-from opensafeintent.templates import Role, our_hash
+from opensafeintent.taxonomy import GRADE_OF
+from opensafeintent.templates import our_hash
 
 _Record = TypeVar("_Record", bound=AboutResponse)
 
@@ -52,8 +52,6 @@ class GradedRun(NamedTuple):
     """Second replies with their grades; none of them is in `rows`."""
     in_conversation: Sequence[Regrade] = ()
     """Direct replies that the judges graded again with the first turn shown before the request."""
-    notes: Sequence[str] = ()
-    """On what could not be read, a line each."""
 
 
 class ModelOrigin(NamedTuple):
@@ -383,21 +381,13 @@ def conditions_of(run: GradedRun, model: str) -> Conditions:
         judges=tuple(sorted({*entry.judges, *graded})),
         mode_judge=entry.mode_judge,
         parse=entry.parse,
-        templates=_templates_of_metrics(entry),
+        templates=tuple(sorted(entry.templates.items())),
         arguments=tuple(
             (judge, arguments)
             for judge in sorted({*entry.judges, entry.mode_judge})
             if (arguments := _arguments(run.manifest.sampling_of_judge(judge)))
         ),
     )
-
-
-def _templates_of_metrics(entry: ModelEntry) -> tuple[tuple[Role, str], ...]:
-    """Return the templates that metrics depend on: a run that is older than another question can
-    still be compared.
-    """
-    others = {role for role, grade in GRADE_OF.items() if grade not in METRIC_GRADES}
-    return tuple(sorted(item for item in entry.templates.items() if item[0] not in others))
 
 
 def _arguments(sampling: Sampling | None) -> str:

@@ -14,7 +14,6 @@ from opensafeintent.annotation.key import AnnotationKey, Showing
 from opensafeintent.annotation.labels import (
     UNSURE,
     Answer,
-    KeyItem,
     Label,
     LabelKind,
     read_labels,
@@ -129,7 +128,7 @@ def check_replaced(path: Path, key: AnnotationKey, returns: Sequence[AnnotatorRe
         there = [sourced.label for sourced in read_labels(path)]
     except InputError as error:
         raise InputError(f"{path}: is there, and is no file of labels; {other_file}") from error
-    if not all(_is_of_study(label, key) for label in there):
+    if any(label.study != key.study for label in there):
         raise InputError(
             f"{path}: holds labels of another study than {key.study}; {other_file}, such as"
             f" {key.labels_file}"
@@ -141,14 +140,6 @@ def check_replaced(path: Path, key: AnnotationKey, returns: Sequence[AnnotatorRe
             f"{path}: holds labels of {', '.join(lost)}, who have no return here; expected all"
             f" returns of the study, or {other_file.removeprefix('expected ')}"
         )
-
-
-def _is_of_study(label: Label, key: AnnotationKey) -> bool:
-    if label.study:
-        return label.study == key.study
-    item = KeyItem(**{field: getattr(label, field) for field in KeyItem.__struct_fields__})
-    sampling = (label.kind, label.dataset, label.unit) == (key.kind, key.dataset_hash, key.unit)
-    return sampling and item in key.items and label.annotator in key.annotators
 
 
 def _read_return(path: Path, key: AnnotationKey) -> _Saved:

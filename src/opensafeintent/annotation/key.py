@@ -44,7 +44,7 @@ class AnnotationKey(msgspec.Struct, frozen=True, kw_only=True):
     """The dataset's name."""
     dataset_hash: str
     run: str = ""
-    """With judge validation: the run's folder, seen from the key's; empty in older keys."""
+    """With judge validation: the run's folder, seen from the key's; else empty."""
     unit: Unit = "response"
     guide: str
     """`ID@VERSION`."""

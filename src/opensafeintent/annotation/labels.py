@@ -83,7 +83,7 @@ class Label(KeyItem, frozen=True, kw_only=True, omit_defaults=True):
     are.
     """
     study: str = ""
-    """Identity of the study; empty in older files."""
+    """Identity of the study; empty if none made the label."""
     unit: Unit = "response"
     """Whether single responses or whole prompt-sets were drawn."""
     note: str = ""

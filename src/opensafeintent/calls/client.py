@@ -17,7 +17,7 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_writer import Entry
 from opensafeintent.calls.left_out import really_left_out
 from opensafeintent.calls.limiter import Limiter, Trial
-from opensafeintent.calls.outcomes import NotAnAnswer, no_answer
+from opensafeintent.calls.outcomes import NotAnAnswer, no_answer, response_of
 from opensafeintent.calls.provider_errors import read_error
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.records import (
@@ -369,12 +369,17 @@ class Client:
         return attempt
 
     def _settled(self, call: Call, attempt: Attempt) -> Attempt:
-        """Return the result of an attempt in view of the call's purpose; see `Ledger.settled`."""
+        """Return the result of an attempt in view of the call's purpose; see `Ledger.settled` and
+        `response_of`.
+        """
         if not isinstance(attempt, Replied):
             return attempt
         outcome = self.ledger.settled(call.model, call.purpose, attempt.outcome)
-        if isinstance(outcome, NotAnAnswer):
-            failure = no_answer(outcome, attempt.body, attempt.seconds)
+        try:
+            if call.purpose == "generate":
+                response_of(outcome)
+        except NotAnAnswer as wrong:
+            failure = no_answer(wrong, attempt.body, attempt.seconds)
             return msgspec.structs.replace(failure, tier=attempt.tier, protocol=attempt.protocol)
         if outcome is attempt.outcome:
             return attempt

@@ -38,7 +38,7 @@ from opensafeintent.calls.ledger_rows import (
     with_reply,
 )
 from opensafeintent.calls.ledger_writer import Entry, Writer
-from opensafeintent.calls.outcomes import REPLIED, NotAnAnswer, response_of
+from opensafeintent.calls.outcomes import REPLIED
 from opensafeintent.calls.providers import IN_PROCESS
 from opensafeintent.calls.reasoning_signs import REASONING_ONLY
 from opensafeintent.calls.records import Answered, Call, Failure, Refused
@@ -150,8 +150,6 @@ class Ledger:
         self.path = path
         self._pending: dict[bytes, tuple[Call, Answered | Refused]] = {}
         """Outcomes that are not stored yet."""
-        self._no_outcome: dict[bytes, str] = {}
-        """By key of a stored reply that is none by today's rules, the failure that it is."""
         self._reasoning_only: set[bytes] = set()
         """Keys of the attempts that held reasoning alone, as far as this process met them: they may
         not be stored yet.
@@ -257,22 +255,12 @@ class Ledger:
         located: dict[bytes, Located] = {}
         not_pending: list[bytes] = []
 
-        def locate(
-            key: bytes, row: int, model: str, purpose: str, stored: Answered | Refused | NotAnAnswer
-        ) -> None:
-            settled = self.settled(model, purpose, stored)
-            if isinstance(settled, NotAnAnswer):
-                self._no_outcome[key] = f"{settled.kind}: {settled}"
-                self._note_kind(key, settled.kind)
-            else:
-                located[key] = Located(row, settled)
-
         for key in keys:
             if (pending := self._pending.get(key)) is None:
                 not_pending.append(key)
             else:
                 call, outcome = pending
-                locate(key, 0, call.model, call.purpose, outcome)
+                located[key] = Located(0, self.settled(call.model, call.purpose, outcome))
         with reading(self.path):
             for part in [not_pending] if len(not_pending) == 1 else _parts(not_pending):
                 statement = _FIND_ONE if len(part) == 1 else _FIND_MANY
@@ -282,17 +270,14 @@ class Ledger:
                         stored = stored_outcome(*content)
                         if room is not None and isinstance(stored, Answered):
                             room.take(stored.text)
-                        locate(key, row, model, purpose, stored)
+                        located[key] = Located(row, self.settled(model, purpose, stored))
         return located
 
-    def settled(
-        self, model: str, purpose: str, outcome: Answered | Refused | NotAnAnswer
-    ) -> Answered | Refused | NotAnAnswer:
+    def settled(self, model: str, purpose: str, outcome: Answered | Refused) -> Answered | Refused:
         """Return the outcome of a call, in view of its purpose and of the model's other replies.
 
-        A response without text beside reasoning is none. One that a limit cut, and that shows no
-        reasoning, is a thought that was cut if the model's other replies end a thought that no
-        mark opened: then it has no text.
+        A response that a limit cut, and that shows no reasoning, is a thought that was cut if the
+        model's other replies end a thought that no mark opened: then it has no text.
 
         Args:
             model: the name of the model.
@@ -305,10 +290,7 @@ class Ledger:
             self._opens_no_thought[model] = True
         if outcome.may_be_thought and self._thinks_unopened(model):
             return msgspec.structs.replace(outcome, text="")
-        try:
-            return response_of(outcome)
-        except NotAnAnswer as wrong:
-            return wrong
+        return outcome
 
     def _thinks_unopened(self, model: str) -> bool:
         if model not in self._opens_no_thought:
@@ -326,7 +308,7 @@ class Ledger:
                 " LIMIT 1",
                 (key,),
             ).fetchone()
-            return typed(row[0], str) if row else self._no_outcome.get(key)
+            return typed(row[0], str) if row else None
 
     def replied_since(self, key: bytes, model: str) -> bool:
         """Tell whether a model replied after a stored failure of a call: then it is the call that
@@ -343,10 +325,6 @@ class Ledger:
                 (f"{REASONING_ONLY}: *",),
             )
             return self._reasoning_only | {typed(key, bytes) for (key,) in rows}
-
-    def _note_kind(self, key: bytes, kind: str) -> None:
-        if kind == REASONING_ONLY:
-            self._reasoning_only.add(key)
 
     def answering_models(self) -> set[str]:
         """Return the names of the models that have replied at least once: an answer, a refusal, or
@@ -395,15 +373,11 @@ class Ledger:
             return typed(row[0], str)
 
     def stored(self, keys: Collection[bytes] | None = None) -> Iterator[tuple[Any, ...]]:
-        """Yield every row, or those of some calls, with no more than the end of its request: the
-        id, then `STORED`, then that end.
-        """
-        every = f"SELECT id, {STORED}, {REQUEST_END} FROM calls ORDER BY id"
+        """Yield every row, or those of some calls, without its request: the id, then `STORED`."""
         with reading(self.path):
-            for row in self._reader.execute(every):
+            for row in self._reader.execute(f"SELECT id, {STORED} FROM calls ORDER BY id"):
                 if keys is None or row[1] in keys:
-                    typed(row[-1], str)
-                    unpack(typed(row[:-1], _STORED_ROW)[5])  # for its checksum
+                    unpack(typed(row, _STORED_ROW)[5])  # for its checksum
                     yield row
 
     def count(self) -> int:
@@ -422,10 +396,8 @@ class Ledger:
             raise RuntimeError("the ledger is open for reading only")
         if (outcome := entry.outcome) is not None:
             self._pending[entry.key] = entry.call, outcome
-        if isinstance(entry.attempt, Failure):
-            self._note_kind(entry.key, entry.attempt.kind)
-        if (failure := self._no_outcome.pop(entry.key, "")) != "":
-            entry = msgspec.structs.replace(entry, earlier_failure=failure)
+        if isinstance(entry.attempt, Failure) and entry.attempt.kind == REASONING_ONLY:
+            self._reasoning_only.add(entry.key)
         self._writer.add(entry)
 
     async def catch_up(self, most: int = 0) -> None:

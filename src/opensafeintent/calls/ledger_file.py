@@ -392,12 +392,3 @@ def unpack(body: bytes) -> bytes:
 def reason(error: Exception) -> str:
     """Return the problem of a file, without its name."""
     return getattr(error, "strerror", None) or str(error)
-
-
-NO_OUTCOME = (
-    "UPDATE calls SET status = 'failed', stop_reason = '', error = ? WHERE key = ? AND status <>"
-    " 'failed'"
-)
-"""Makes a failed attempt of an outcome of an earlier version: rows are only ever added, and no
-other one is changed.
-"""

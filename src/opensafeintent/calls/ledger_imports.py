@@ -23,7 +23,7 @@ from opensafeintent.calls.ledger_file import (
     typed,
     unpack,
 )
-from opensafeintent.calls.recorded import RecordedResponse, in_words, merged
+from opensafeintent.calls.recorded import RecordedResponse, merged
 from opensafeintent.errors import InputError, option
 
 ResponsePlace = tuple[str, str, str, int]
@@ -56,10 +56,6 @@ class Imports:
 
     def __init__(self, path: Path, reader: sqlite3.Connection, texts: Texts) -> None:
         self._path, self._reader, self._texts = path, reader, texts
-        self.unreadable: dict[ResponsePlace, str] = {}
-        """Stored responses that were left out, as an earlier version stored values off their
-        scales; and why.
-        """
 
     def add(self, dataset: str, responses: Iterable[tuple[SourceFile, RecordedResponse]]) -> None:
         """Record imported responses, all in one transaction or none.
@@ -102,7 +98,7 @@ class Imports:
 
     def with_files(self, dataset: str) -> Iterator[tuple[SourceFile, RecordedResponse]]:
         """Yield every row that was imported for a dataset (its hash) with its file, as `add` takes
-        them; without the rows that cannot be read.
+        them.
 
         Raises:
             TooLong: their texts do not fit into memory together.
@@ -119,8 +115,7 @@ class Imports:
             rows = self._reader.execute(f"{_WITH_SOURCE} WHERE dataset = ? ORDER BY id", (dataset,))
             for source, identity, *place, record, response in rows:
                 row = typed((identity, place, record, response), _ROW)
-                with contextlib.suppress(msgspec.ValidationError):
-                    yield files[typed(source, int)], _content(texts, *row[1:])
+                yield files[typed(source, int)], _content(texts, *row[1:])
 
     def find(self, dataset: str, place: ResponsePlace) -> RecordedResponse | None:
         """Return an imported response, if there is one.
@@ -140,12 +135,8 @@ class Imports:
             for identity, *key, record, response in rows:
                 row = typed((identity, key, record, response), _ROW)
                 by_place.setdefault(row[1], []).append(row)
-            for place, same_place in by_place.items():
-                try:
-                    contents = [_content(texts, *row[1:]) for row in same_place]
-                except msgspec.ValidationError as error:
-                    self.unreadable[place] = in_words(str(error))
-                    continue
+            for same_place in by_place.values():
+                contents = [_content(texts, *row[1:]) for row in same_place]
                 text_first = sorted(same_place, key=lambda row: row[-1] is None)
                 yield msgspec.structs.replace(
                     reduce(merged, contents),

@@ -12,30 +12,24 @@ from pathlib import Path
 
 import msgspec
 
-from opensafeintent.calls.ledger import LEDGER, REQUEST_END, STORED, Ledger
+from opensafeintent.calls.ledger import LEDGER, STORED, Ledger
 from opensafeintent.calls.ledger_file import (
-    NO_OUTCOME,
     DamagedLedger,
     connect,
     id_at,
     reason,
 )
-from opensafeintent.calls.ledger_rows import stored_outcome
 from opensafeintent.calls.ledger_writer import stored_request
-from opensafeintent.calls.outcomes import NotAnAnswer, response_of
 from opensafeintent.errors import InputError, counted
 from opensafeintent.hostile import one_line
 
 _INSERT = f"INSERT INTO calls ({STORED}, request) VALUES (?{', ?' * (STORED.count(',') + 1)})"
 
-_ANSWER = (
-    f"SELECT created, seconds, purpose, status, response, {REQUEST_END} FROM calls WHERE key = ?"
-    " AND status <> 'failed'"
-)
+_ANSWER = "SELECT created, seconds FROM calls WHERE key = ? AND status <> 'failed'"
 
 _FAILURE = (
-    f"SELECT created, seconds, purpose, status, response, {REQUEST_END} FROM calls WHERE key = ?"
-    " AND status = 'failed' AND created = ? AND seconds = ?"
+    "SELECT created, seconds FROM calls WHERE key = ? AND status = 'failed' AND created = ? AND"
+    " seconds = ?"
 )
 
 
@@ -137,39 +131,18 @@ def _add_rows(
         return part if isinstance(part, str) else moved(part)
 
     rows = added = duplicates = 0
-    for row, key, stored_status, created, seconds, *fields, end in source.stored(keys):
+    for row, key, status, created, seconds, *fields in source.stored(keys):
         rows += 1
-        body, _, purpose = fields[:3]
-        status = stored_status
-        if failure := _failure_of(purpose, status, body, end):
-            status, fields[-1] = "failed", failure
         same = (_FAILURE, (key, created, seconds)) if status == "failed" else (_ANSWER, (key,))
         if (present := connection.execute(*same).fetchone()) is not None:
-            if present[:2] == (created, seconds):
-                continue  # the same row, merged before
-            if not (failure := _failure_of(*present[2:])):
-                duplicates += 1
-                continue
-            connection.execute(NO_OUTCOME, (failure, key))
+            # else it is the same row, merged before
+            duplicates += present != (created, seconds)
+            continue
         added += 1
         packed = source.packed_request(row)
         request = stored_request(packed.messages, packed.sampling, moved_part, packed.transport)
         connection.execute(_INSERT, (key, status, created, seconds, *fields, request))
     return Merged(rows=rows, added=added, duplicates=duplicates)
-
-
-def _failure_of(purpose: str, status: str, body: bytes, request_end: str) -> str:
-    """Return the failure that a stored outcome is by the rules of today; "" if it is none."""
-    if purpose != "generate" or status != "answered":
-        return ""
-    outcome = stored_outcome(status, body, request_end)
-    try:
-        if not isinstance(outcome, NotAnAnswer):
-            response_of(outcome)
-            return ""
-    except NotAnAnswer as wrong:
-        outcome = wrong
-    return f"{outcome.kind}: {outcome}"
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from opensafeintent.calls.ledger_file import transport_of, unpack
-from opensafeintent.calls.outcomes import NotAnAnswer
 from opensafeintent.calls.protocols import WireProtocol
 from opensafeintent.calls.records import Answered, Purpose, Refused, Usage
 from opensafeintent.calls.replies import protocol_named, read_reply, usage_in
@@ -98,23 +97,14 @@ def stored_outcome(
     input_tokens: int = 0,
     output_tokens: int = 0,
     served: str = "",
-) -> Answered | Refused | NotAnAnswer:
-    """Return the outcome of a row, by the rules of today and the protocol that it was asked in.
+) -> Answered | Refused:
+    """Return the outcome of a row, read by the protocol that it was asked in.
 
-    A refusal by a filter whose reply has a text is an answer that the filter cut. Without a count
-    of tokens nobody knows whether the model wrote that text.
+    Raises:
+        ValueError: the stored reply is no such outcome.
     """
-    refused = Refused(reason=error, usage=Usage(input_tokens, output_tokens), served_model=served)
-    try:
-        outcome = read_reply(unpack(body), protocol_of(request_end), stored=True)
-    except NotAnAnswer as wrong:
-        return refused if status == "refused" else wrong
-    except ValueError:
-        if status == "answered":
-            raise
-        return refused
-    if status == "answered":
-        return outcome
-    if isinstance(outcome, Answered) and outcome.usage == Usage():
-        return msgspec.structs.replace(refused, text_kept=False)
-    return outcome if isinstance(outcome, Answered) else refused
+    reply = unpack(body)
+    if status == "refused":
+        usage = Usage(input_tokens, output_tokens)
+        return Refused(reason=error, usage=usage, served_model=served)
+    return read_reply(reply, protocol_of(request_end))

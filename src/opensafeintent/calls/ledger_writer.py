@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.calls.ledger_file import NO_OUTCOME, T, Texts, Transport, connect, pack, reason
+from opensafeintent.calls.ledger_file import T, Texts, Transport, connect, pack, reason
 from opensafeintent.calls.records import Answered, Attempt, Call, Failure, Refused, Replied, Usage
 from opensafeintent.errors import InputError
 from opensafeintent.files import canonical_json
@@ -48,8 +48,6 @@ class Entry(msgspec.Struct, frozen=True):
     key: bytes
     call: Call
     attempt: Attempt
-    earlier_failure: str = ""
-    """The failure that the stored outcome of the call is by the rules of today, if it has one."""
 
     @property
     def outcome(self) -> Answered | Refused | None:
@@ -169,9 +167,6 @@ class Writer:
         try:
             connection.execute("BEGIN IMMEDIATE")
             rows = [self._values(connection, entry) for entry in entries]
-            for entry in entries:
-                if entry.earlier_failure:
-                    connection.execute(NO_OUTCOME, (entry.earlier_failure, entry.key))
             added = connection.executemany(
                 f"INSERT OR IGNORE INTO calls VALUES (NULL{', ?' * len(rows[0])})", rows
             ).rowcount

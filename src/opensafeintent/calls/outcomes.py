@@ -58,7 +58,6 @@ def outcome_of(
     served: str = "",
     *,
     beside: Callable[[], bool] = lambda: False,
-    stored: bool = False,
 ) -> Answered | Refused:
     """Classify a message by its text and its stop reason.
 
@@ -68,14 +67,13 @@ def outcome_of(
         stop_reason: as the server gave it; "" if it gave none.
         usage, served: copied into the outcome.
         beside: whether the message shows reasoning apart from its text.
-        stored: see `read_reply`.
 
     Raises:
         NotAnAnswer: it is neither an answer nor a refusal.
     """
     kind = stop_kind(stop_reason)
     reason = stop_reason if stop_reason in ("stop", "length") else short_name(stop_reason, 60)
-    if kind == "break" and not (stored and content):
+    if kind == "break":
         raise broken_off(reason)
     parted = without_reasoning(content or "", cut=kind == "cut")
     text = parted.text.strip()

@@ -14,8 +14,7 @@ from opensafeintent.calls.recorded import WITHHELD, MissingGrade, RecordedRespon
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.hostile import short_name
 from opensafeintent.promptsets.fields import Record
-from opensafeintent.promptsets.limits import RowLimit
-from opensafeintent.promptsets.reading import MOST_LISTED, Problem, distinct_problems, read_records
+from opensafeintent.promptsets.reading import MOST_LISTED, Problem, distinct_problems
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
     FOLLOW_UPS,
@@ -167,15 +166,6 @@ def parse_recorded(record: Record, *, of_table: bool = False) -> RecordedRespons
         missing=missing,
         **fields,
     )
-
-
-def read_recorded(path: Path) -> list[RecordedResponse]:
-    """Read a file of responses.
-
-    Raises:
-        InputError: it cannot be read, or a line is not a response, or a response is there twice.
-    """
-    return recorded_responses(read_records(path, limit=RowLimit(None)), path)
 
 
 def recorded_responses(

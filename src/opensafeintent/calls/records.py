@@ -192,8 +192,6 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     reason: str
     usage: Usage = Usage()
     served_model: str = ""
-    text_kept: bool = True
-    """False if there may have been a text, which the stored reply does not have."""
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):

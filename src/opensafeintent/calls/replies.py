@@ -72,16 +72,12 @@ def protocol_named(name: str) -> WireProtocol:
     return protocol
 
 
-def read_reply(
-    body: bytes, protocol: WireProtocol = CHAT_COMPLETIONS, *, stored: bool = False
-) -> Answered | Refused:
+def read_reply(body: bytes, protocol: WireProtocol = CHAT_COMPLETIONS) -> Answered | Refused:
     """Read the body of a reply: an answer, or an error in its place.
 
     Args:
         body: the reply.
         protocol: of the request.
-        stored: whether a ledger holds it as an outcome, perhaps of an earlier version. It then
-            stays one if it can.
 
     Raises:
         NotAnAnswer: it is a complete reply without an answer.
@@ -91,7 +87,7 @@ def read_reply(
         reply = _decode(body, protocol)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise ValueError(f"the reply is not a {protocol.reply_name}: {error}") from error
-    return protocol.read(reply, body, stored=stored)
+    return protocol.read(reply, body)
 
 
 def usage_in(body: bytes, protocol: WireProtocol) -> Usage:
@@ -105,7 +101,7 @@ def usage_in(body: bytes, protocol: WireProtocol) -> Usage:
 def ends_unopened_thought(body: bytes, protocol: WireProtocol = CHAT_COMPLETIONS) -> bool:
     """Tell whether a stored reply ends a thought that no mark had opened."""
     try:
-        outcome = read_reply(body, protocol, stored=True)
+        outcome = read_reply(body, protocol)
     except ValueError:
         return False
     return isinstance(outcome, Answered) and outcome.unopened

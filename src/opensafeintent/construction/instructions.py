@@ -55,10 +55,10 @@ _PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}")
 _NEEDED: dict[InstructionRole, frozenset[str]] = {
     "metadata": frozenset({"request", "domains", "types"}),
     "backfill": frozenset({"domain", "type", "count", "there"}),
-    "triplet": frozenset({"summary", "domain", "type"}),
+    "triplet": frozenset({"summary", "domain", "type", "habits"}),
     "intent": frozenset({"request"}),
     "repair": frozenset(
-        {"text", "reason", "reader", "task", "type", "benign", "dual_use", "malicious"}
+        {"text", "reason", "reader", "task", "type", "benign", "dual_use", "malicious", "earlier"}
     ),
     "quality": frozenset({"domain", "type", "task", "benign", "dual_use", "malicious", "earlier"}),
     "paraphrase": frozenset({"request", "count", "taken"}),
@@ -66,14 +66,6 @@ _NEEDED: dict[InstructionRole, frozenset[str]] = {
     "annotation": frozenset({"request"}),
     "reask": frozenset({"problem", "contract"}),
 }
-
-_OPTIONAL: dict[InstructionRole, frozenset[str]] = {
-    "triplet": frozenset({"habits"}),
-    "repair": frozenset({"earlier"}),
-}
-"""Placeholders that a template may have. Without `habits`, stage 3 is asked in one request that
-lists no habits. Without earlier versions, a repair request does not list them.
-"""
 
 _KEYS: dict[InstructionRole, tuple[str, ...]] = {
     "metadata": ("unsafe", "summary", "harm_domain", "task_type"),
@@ -105,9 +97,7 @@ _KEYS: dict[InstructionRole, tuple[str, ...]] = {
     "annotation": ("coherent", "benign_use", "misuse_risk"),
     "reask": (),
 }
-"""The keys that each reply must have: a template of an earlier version does not ask for all of
-them.
-"""
+"""The keys that each reply must have."""
 _REASONS_BESIDES = {
     "dual_use": ("honest", "harmful"),
     "underlying_task": ("leaning",),
@@ -139,10 +129,6 @@ class Instruction(TemplateFile, frozen=True, kw_only=True):
         )[:16]
         parts = filled(self.body.strip(), {**fills, "nonce": nonce})
         return Message("user", (*parts, "\n\n" + self.closing(fills)) if self.contract else parts)
-
-    def takes(self, placeholder: str) -> bool:
-        """Tell whether the instruction has a place for something."""
-        return f"{{{{{placeholder}}}}}" in self.body
 
     def closing(self, fills: Mapping[str, str]) -> str:
         """Return the contract on the reply."""
@@ -222,10 +208,9 @@ def _parse(role: InstructionRole, file: str, source: str) -> Instruction:
     header, body = split_header(file, source, _InstructionHeader)
     needed, named = _NEEDED[role], set(_PLACEHOLDER.findall(body + header.contract))
     check_placeholders(file, needed, named)
-    allowed = needed | _OPTIONAL.get(role, frozenset())
     # delimiters, and their nonce, are in the body
-    _refuse_unknown(file, body, allowed | {"nonce"})
-    _refuse_unknown(file, header.contract, allowed)
+    _refuse_unknown(file, body, needed | {"nonce"})
+    _refuse_unknown(file, header.contract, needed)
     if role != "reask" and not header.contract.strip():
         raise InputError(f"{file}: has no contract; it says in which form the reply has to come")
     if lacking := [key for key in _KEYS[role] if f'"{key}"' not in header.contract]:

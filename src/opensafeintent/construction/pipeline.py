@@ -17,7 +17,6 @@ from opensafeintent.calls.concurrency import side_by_side
 from opensafeintent.construction.asking import StageContext
 from opensafeintent.construction.augmentation import PARAPHRASES, augment
 from opensafeintent.construction.backfill import BATCH, fill_cells
-from opensafeintent.construction.habits import Habits
 from opensafeintent.construction.intents import check_intents
 from opensafeintent.construction.metadata import describe_seeds
 from opensafeintent.construction.quality import KeptPrompts, check_quality
@@ -281,12 +280,10 @@ class _Build:
         while the next is written.
         """
         self._watcher.stage_begins("triplets", len(topics), number)
-        in_rounds = self._context.instructions.by_role["triplet"].takes("habits")
-        rounds = self._rounds.of(topics) if in_rounds else [(topics, Habits())]
         written: list[StageResult[Any]] = []
         reading: list[asyncio.Future[StageResult[Any]]] = []
         try:
-            for members, habits in rounds:
+            for members, habits in self._rounds.of(topics):
                 result = await write_triplets(self._context_of("triplets"), members, habits)
                 written.append(result)
                 self._rounds.add(result)

@@ -39,7 +39,7 @@ async def write_triplets(
     Args:
         context: models and templates.
         topics: subjects of the prompts.
-        habits: of earlier prompts; the generator sees them if its template has the placeholder.
+        habits: of earlier prompts, which the generator sees.
 
     Raises:
         Stopped: see `process_items`.
@@ -47,8 +47,7 @@ async def write_triplets(
 
     async def write(topic: Topic) -> Draft | Rejection:
         fills = {"summary": topic.summary, **context.labels(topic.cell)}
-        if context.instructions.by_role["triplet"].takes("habits"):
-            fills["habits"] = habit_instructions(habits, topic.id)
+        fills["habits"] = habit_instructions(habits, topic.id)
         material = takes_material(context, topic.cell)
         match await context.ask(TripletReply, fills, check=partial(_check, material=material)):
             case Unusable() as unusable:

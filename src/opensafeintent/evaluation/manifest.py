@@ -220,9 +220,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def grades_of(self, model: str) -> tuple[Graded, ...]:
-        """Return the grades that a model's responses have: an earlier version asked fewer
-        questions.
-        """
+        """Return the grades that a model's responses have, by the questions of its templates."""
         roles = self.models[model].templates
         return tuple(grade for role, grade in GRADE_OF.items() if role in roles)
 

@@ -304,8 +304,8 @@ class Asking:
                 return self._graded(missing_response=kind)
             case Answered(text="", truncated=True, stop_reason=stop):
                 return self._graded(stop_reason=stop, missing_response="truncated")
-            case Refused(text_kept=kept):
-                return await self._refusal("content_filter", "filter" if kept else "text_not_kept")
+            case Refused():
+                return await self._refusal("content_filter", "filter")
             case Answered(text="", stop_reason=stop):
                 return await self._refusal(stop, "empty")
             case Answered() as answer:

@@ -236,7 +236,7 @@ def _from_import(recorded: RecordedResponse, mode_judge: str) -> GradedResponse:
     def grade(what: Graded, judge: str, value: int | None) -> int | Missing | None:
         reason = reasons.get((what, judge)) or reasons.get((what, ""))
         if value is None and reason is None and what not in METRIC_GRADES:
-            return None  # the file is older than the question
+            return None  # the file does not have this grade
         return Missing(reason or "not_recorded") if value is None else value
 
     def of_judge(judge: str, grades: KnownGrades) -> JudgeGrades:

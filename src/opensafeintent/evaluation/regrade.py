@@ -165,6 +165,10 @@ def _asked_again(entry: ModelEntry) -> bool:
     return bool(entry.judge_retest or entry.follow_up_audit)
 
 
+_AT_ONCE = 64
+"""Responses in progress at the same time."""
+
+
 class Regrades(NamedTuple):
     """The grades of every second asking beside those that count."""
 
@@ -181,8 +185,6 @@ async def regrade(
     manifest: Manifest,
     dataset: Dataset,
     graded: Collection[GradedResponse],
-    *,
-    at_once: int = 64,
 ) -> Regrades:
     """Send as many responses to the judges again as the manifest says.
 
@@ -191,7 +193,6 @@ async def regrade(
         manifest: of the run.
         dataset: its prompt-sets.
         graded: the run's responses with their grades.
-        at_once: responses in progress at the same time.
 
     Raises:
         Stopped: a judge or a budget ended the run. Answers so far are in the ledger.
@@ -200,7 +201,7 @@ async def regrade(
     results: list[dict[ResponseKey, _Columns]] = []
     for regrading, planned in planned_regrades(manifest, dataset, client.ledger, _judged(graded)):
         askings = [Asking(client.ask, *item) for item in planned]
-        replies = await for_each(client, askings, regrading.ask, at_once=at_once)
+        replies = await for_each(client, askings, regrading.ask, at_once=_AT_ONCE)
         results.append(
             {item.task.key: _known(reply) for item, reply in zip(planned, replies, strict=True)}
         )

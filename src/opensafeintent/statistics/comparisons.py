@@ -137,9 +137,7 @@ class MeanTest(NamedTuple):
     """The difference that this test finds with a power of 80 %."""
 
 
-def mean_test(
-    differences: Floats, *, pairs: int = 1, confidence: float = CONFIDENCE, power: float = POWER
-) -> MeanTest:
+def mean_test(differences: Floats, *, pairs: int = 1) -> MeanTest:
     """Test the mean of differences that have no greatest value, such as those of lengths: Student's
     paired t.
 
@@ -149,12 +147,10 @@ def mean_test(
     Args:
         differences: shape (prompt_set,), two or more.
         pairs: the size of the family (`family_level`).
-        confidence: of the intervals, above 0 and below 1.
-        power: of the detectable difference.
     """
     degrees = len(differences) - 1
     mean, error = float(differences.mean()), float(differences.std(ddof=1)) / sqrt(degrees + 1)
-    critical = t_quantile(0.5 + family_level(confidence, pairs) / 2, degrees)
+    critical = t_quantile(0.5 + family_level(CONFIDENCE, pairs) / 2, degrees)
     # without an error, all sets differ by the same
     p = 1 - t_within(abs(mean) / error, degrees) if error else float(mean == 0)
     return MeanTest(
@@ -162,7 +158,7 @@ def mean_test(
         high=mean + critical * error,
         p_unadjusted=p,
         p_adjusted=float(family_p(np.array(p), pairs)),
-        minimum_detectable_difference=(critical + NormalDist().inv_cdf(power)) * error,
+        minimum_detectable_difference=(critical + NormalDist().inv_cdf(POWER)) * error,
     )
 
 

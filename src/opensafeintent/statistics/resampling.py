@@ -55,10 +55,6 @@ class Resamples:
             weights[:, start : start + rows] = counts.reshape(rows, self.sets).T
         return weights
 
-    def let_go(self) -> None:
-        """Free the weights, 10 kB for each set; the next use draws the same ones again."""
-        self.__dict__.pop("weights", None)
-
     def sums(self, values: Floats) -> Floats:
         """Return Σ values over the sets in each resample: shape (row, prompt_set) becomes (row,
         resample).

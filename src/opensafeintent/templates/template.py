@@ -204,7 +204,7 @@ class Templates(msgspec.Struct, frozen=True, kw_only=True):
     """The templates of one evaluation."""
 
     questions: tuple[Template, ...]
-    """Of the questions to every judge. A run that is older than a question has none for it."""
+    """Of the questions to every judge."""
     mode: Template
     strategy: Template
     reask: Template

@@ -19,8 +19,8 @@ from opensafeintent.workflows.settings.base import CHECKS
 _SCHEMA = 2
 _LONGEST_NAME = 80
 _DERIVED = ("accepted", "cases", "missing", "passed", "reasons")
-_NO_RESULT = {"cost.json", "judge-check.json"}
-"""Files in the folder that hold no results of a judge; an earlier version wrote the second."""
+_COSTS = "cost.json"
+"""The file in the folder that holds no results of a judge."""
 
 
 class JudgeFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ def _files_in(folder: Path) -> dict[Path, JudgeFile]:
     return {
         path: read_json(path, JudgeFile, "the results of a judge", schema=_SCHEMA)
         for path in sorted(folder.glob("*.json"))
-        if path.name not in _NO_RESULT and path.is_file()
+        if path.name != _COSTS and path.is_file()
     }
 
 
@@ -113,7 +113,7 @@ def _new_path(folder: Path, judge: str, taken: Iterable[str]) -> Path:
     """Return a path for a judge: two names that are equal as file names get two files."""
     name = name_safe(judge, _LONGEST_NAME)
     unlike = f"{name}-{sha256_hex(judge)[:8]}"
-    is_taken = f"{name}.json".casefold() in {*taken, *_NO_RESULT}
+    is_taken = f"{name}.json".casefold() in {*taken, _COSTS}
     return folder / f"{unlike if is_taken else name}.json"
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from opensafeintent.analysis.cohort import GradedRun
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import check_not_held
-from opensafeintent.calls.ledger_imports import Imports
 from opensafeintent.calls.prices import PriceList
 from opensafeintent.calls.progress import Display
 from opensafeintent.errors import InputError, Note, counted, option
@@ -23,16 +22,12 @@ from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import FOLLOW_UPS, is_follow_up
 
 
-def read_graded_runs(
-    runs: Sequence[Path], display: Display | None = None, *, ledgers: Collection[Path] = ()
-) -> list[GradedRun]:
+def read_graded_runs(runs: Sequence[Path], *, ledgers: Collection[Path] = ()) -> list[GradedRun]:
     """Rebuild runs from their ledgers, some outside their folders; one that is named twice is read
     once.
     """
-    screen = display or Display()
     return [
-        read_graded_run(RunFolder(path, ledgers), name, screen)
-        for path, name in named_runs(runs).items()
+        read_graded_run(RunFolder(path, ledgers), name) for path, name in named_runs(runs).items()
     ]
 
 
@@ -99,23 +94,7 @@ def open_run(folder: RunFolder, name: str, display: Display) -> Iterator[tuple[G
         graded = derive(manifest, dataset, ledger, read=read)
         second = derive_regrades(manifest, dataset, ledger, graded)
         run = graded_run_of(name, manifest, dataset, graded, *second)
-        run = run._replace(notes=_unreadable(path, ledger.imports))
         yield run, ledger
-
-
-_NAMED_ROWS = 5
-
-
-def _unreadable(path: Path, imports: Imports) -> list[str]:
-    """Say which imported responses are left out because they cannot be read."""
-    lines = [
-        f"{path}: an imported response of {one_line(model, 80)} to {one_line(set_id, 80)},"
-        f" {one_line(variant, 40)}, was left out: {why}"
-        for (model, set_id, variant, _), why in imports.unreadable.items()
-    ]
-    if len(lines) > _NAMED_ROWS:
-        return [*lines[:_NAMED_ROWS], f"{path}: … and {len(lines) - _NAMED_ROWS:,} more"]
-    return lines
 
 
 def graded_run_of(

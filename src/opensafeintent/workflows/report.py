@@ -171,7 +171,7 @@ def _write_report(
         )
         for run, path in zip(runs, named_runs(settings.runs), strict=True):
             unparsed = unparsed_lines(run, texts[run.name], path, settings.max_missing)
-            outcome.notes += as_notes(run.notes, beside_lines(run), unparsed)
+            outcome.notes += as_notes(beside_lines(run), unparsed)
         outcome.notes += as_notes(unlike_prices)
         display.stage("drawing")
         names = (run.name for run, _ in opened)
@@ -415,7 +415,7 @@ def write_results(
         )
         texts = {run.name: RunTexts(*source, ledger)}
         unparsed = unparsed_lines(run, texts[run.name], out, max_missing)
-        outcome.notes += as_notes(run.notes, unread, beside_lines(run), unparsed)
+        outcome.notes += as_notes(unread, beside_lines(run), unparsed)
         if page:
             (display or Display()).stage("drawing")
             settings = ReportSettings(runs=(out,), max_missing=max_missing)

@@ -55,13 +55,12 @@ class WireProtocol(Protocol):
             ended: whether the stream ends with `[DONE]`.
         """
 
-    def read(self, reply: Mapping[str, Any], body: bytes, *, stored: bool) -> Answered | Refused:
+    def read(self, reply: Mapping[str, Any], body: bytes) -> Answered | Refused:
         """Return the outcome of a call by its reply.
 
         Args:
             reply: its decoded fields, each of which may be of any type.
             body: its bytes.
-            stored: see `calls.replies.read_reply`.
 
         Raises:
             NotAnAnswer: it is a complete reply without an answer.

@@ -119,7 +119,7 @@ class Messages:
             written,
         )
 
-    def read(self, reply: Mapping[str, Any], body: bytes, *, stored: bool) -> Answered | Refused:
+    def read(self, reply: Mapping[str, Any], body: bytes) -> Answered | Refused:
         """Read a message, or an error in its place."""
         blocks = reply.get("content")
         if reply.get("type") != "message" or not isinstance(blocks, list) or reply.get("error"):
@@ -138,11 +138,10 @@ class Messages:
             self.usage(reply),
             served_model(reply),
             beside=lambda: reasoned_beside(reply, usage),
-            stored=stored,
         )
         if isinstance(outcome, Refused):
             return msgspec.structs.replace(outcome, reason=_refusal(reply, outcome.reason))
-        if not stored and not outcome.text and usage and self.usage(reply) == Usage():
+        if not outcome.text and usage and self.usage(reply) == Usage():
             raise NotAnAnswer("no_answer", "the reply holds no text and counts no tokens")
         return outcome
 

@@ -72,7 +72,7 @@ class ChatCompletions:
         """Return the tokens that a reply reports."""
         return _usage(fields_of(reply.get("usage")))
 
-    def read(self, reply: Mapping[str, Any], body: bytes, *, stored: bool) -> Answered | Refused:
+    def read(self, reply: Mapping[str, Any], body: bytes) -> Answered | Refused:
         """Read a chat completion, or an error in its place."""
         usage = fields_of(reply.get("usage"))
         choices = reply.get("choices")
@@ -99,13 +99,12 @@ class ChatCompletions:
                 _usage(usage),
                 served_model(reply),
                 beside=lambda: reasoned_beside(message, usage),
-                stored=stored,
             )
         except NotAnAnswer as wrong:
             if text is not None or message.get("content") is None or not wrong.final:
                 raise
             raise NotAnAnswer("malformed", "the reply's content holds no text") from wrong
-        if not stored and _is_empty(outcome) and _counts_nothing(usage):
+        if _is_empty(outcome) and _counts_nothing(usage):
             raise NotAnAnswer("no_answer", "the reply holds no text and counts no tokens")
         return outcome
 

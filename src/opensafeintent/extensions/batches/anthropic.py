@@ -46,7 +46,6 @@ class AnthropicBatches:
 
     limits = BatchLimits(lines=100_000, megabytes=256)
     uploads = False
-    counts_progress = False
     before, between, after = b'{"requests":[', b",", b"]}"
 
     def line(self, custom_id: str, fields: Mapping[str, Any]) -> bytes:

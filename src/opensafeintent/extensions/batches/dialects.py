@@ -169,8 +169,6 @@ class BatchDialect(Protocol):
     limits: BatchLimits
     uploads: bool
     """Whether the lines are a file that is uploaded first."""
-    counts_progress: bool
-    """Whether the provider counts finished lines."""
     before: bytes
     between: bytes
     after: bytes

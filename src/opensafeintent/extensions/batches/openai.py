@@ -84,7 +84,6 @@ class OpenAIBatches:
     """
 
     uploads = True
-    counts_progress = True
     before, between, after = b"", b"\n", b"\n"
 
     def __init__(self, form: BatchForm | None = None) -> None:

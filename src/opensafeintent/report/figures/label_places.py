@@ -21,18 +21,14 @@ Box = tuple[float, float, float, float]
 """Left, right, low and high, in pixels."""
 
 
-def place_labels(
-    rows: Sequence[Datum], spans: Sequence[Span], boxes: Sequence[Box] = (), side: int = SIDE
-) -> None:
+def place_labels(rows: Sequence[Datum], spans: Sequence[Span], side: int = SIDE) -> None:
     """Give each label the position near its point that covers least, and a line to the point if it
     is not beside it.
     """
     (left, right), (low, high) = spans
     wide, tall = side / (right - left), side / (high - low)
     spots = [((row["x"] - left) * wide, (row["y"] - low) * tall) for row in rows]
-    taken = [(box, _WHISKER) for box in boxes] + [
-        ((x - 6, x + 6, y - 6, y + 6), 1.0) for x, y in spots
-    ]
+    taken = [((x - 6, x + 6, y - 6, y + 6), 1.0) for x, y in spots]
     for row, (x, y) in zip(rows, spots, strict=True):
         taken += [
             (((row["low_x"] - left) * wide, (row["high_x"] - left) * wide, y - 1, y + 1), _WHISKER),

@@ -20,7 +20,7 @@ from opensafeintent.report.figures.kit import (
     pixels,
     quantity,
 )
-from opensafeintent.report.figures.label_places import SIDE, Box, Span, place_labels
+from opensafeintent.report.figures.label_places import SIDE, Span, place_labels
 from opensafeintent.report.figures.points import labels_of, row_of
 from opensafeintent.report.values import estimate_text
 
@@ -89,7 +89,6 @@ def scatter(
     spans: Sequence[Span],
     *,
     under: Sequence[Spec],
-    boxes: Sequence[Box] = (),
     side: int = SIDE,
 ) -> Spec:
     """Return points with whiskers and names, crosses for computed points, diamonds for
@@ -100,14 +99,13 @@ def scatter(
         labels: of the x and the y axis.
         spans: the ends of these axes.
         under: marks to lie below, on the same axes.
-        boxes: the areas of their texts.
         side: of the plane, pixels.
     """
     points = [row for row in rows if not row["fixed"]]
     numbered = len(points) > _NAMED
     for index, row in enumerate(points, 1):
         row["key"] = str(index) if numbered else row["label"]
-    place_labels(rows, spans, boxes, side)
+    place_labels(rows, spans, side)
     x, y = (_axis(label, span) for label, span in zip(labels, spans, strict=True))
     at = {"x": quantity("x", **x), "y": quantity("y", **y)}
     line = at | {"x2": {"field": "line_x"}, "y2": {"field": "line_y"}}
