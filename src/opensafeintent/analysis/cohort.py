@@ -272,9 +272,7 @@ class Cohort:
 
     @property
     def other_rubrics(self) -> list[str]:
-        """The judges' templates that differ from our current ones: edited, earlier,
-        with reasons.
-        """
+        """The judges' templates that differ from our own ones: edited, or with reasons."""
         ours = {our_hash(role) for role in GRADE_OF}
         stored = {
             digest: item
