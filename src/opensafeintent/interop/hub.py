@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opensafeintent import __version__
-from opensafeintent.errors import InputError, Note, as_notes, counted, nearest, option
+from opensafeintent.errors import InputError, counted, nearest
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.hostile import one_line
 from opensafeintent.interop.earlier_export import MARK, NO_LICENCE, TASKS, EarlierExport
@@ -89,13 +89,12 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.license is not None and self.license not in LICENSES:
             raise InputError(
-                f"{option('license', one_line(self.license, 60))}: unknown;"
+                f"--license {one_line(self.license, 60)}: unknown;"
                 f" {nearest(self.license, LICENSES)}"
             )
         if self.repo is not None and not _REPO.fullmatch(self.repo):
             raise InputError(
-                f"{option('repo', one_line(self.repo, 60))}: expected owner/name, as the hub names"
-                " a dataset"
+                f"--repo {one_line(self.repo, 60)}: expected owner/name, as the hub names a dataset"
             )
 
 
@@ -200,7 +199,7 @@ class HubFolder(NamedTuple):
 
     files: list[Path]
     """Those that were written; an edited file of an earlier export is not."""
-    notes: list[Note]
+    notes: list[str]
     """Notes for the publisher, a line each."""
     repo: str | None
     """Its future name on the hub, as far as it is known."""
@@ -250,9 +249,9 @@ def write_hub_folder(
             write_private(new / path, content)
     notes = [*_edited_lines(out, earlier), *([] if CARD in earlier.edited else kept)]
     if NO_LICENCE in card:
-        where = f"in {CARD}" if CARD in earlier.edited else f"with {option('license', 'ID')}"
+        where = f"in {CARD}" if CARD in earlier.edited else "with --license ID"
         notes.append(f"no licence is chosen; before you publish, name one {where}")
-    return HubFolder([out / path for path in files], as_notes(notes), publication.repo)
+    return HubFolder([out / path for path in files], notes, publication.repo)
 
 
 def _completed(
@@ -270,7 +269,7 @@ def _completed(
     }
     if not (earlier.ours and kept):
         return publication, []
-    named = ", ".join(option(name, one_line(text, 80)) for name, text in kept.items())
+    named = ", ".join(f"--{name} {one_line(text, 80)}" for name, text in kept.items())
     return msgspec.structs.replace(publication, **kept), [f"kept from the earlier card: {named}"]
 
 
