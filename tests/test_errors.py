@@ -9,14 +9,10 @@ import pytest
 from opensafeintent.errors import (
     InputError,
     JudgeFailed,
-    Note,
     OpenSafeIntentError,
     Stopped,
-    as_notes,
     first_exit_code,
-    for_command_line,
     nearest,
-    option,
 )
 
 DOMAINS = ["Hate and Harassment", "Fraud and Deception", "Cyber Compromise"]
@@ -70,41 +66,7 @@ def test_an_error_is_short_and_keeps_its_end() -> None:
     assert text.endswith("AAA; expected less")
 
 
-@pytest.mark.parametrize(
-    ("marked", "in_python", "in_a_shell"),
-    [
-        (option("max_connections"), "max_connections", "--max-connections"),
-        (option("max_connections", 200), "max_connections=200", "--max-connections 200"),
-        (option("limit", 0), "limit=0", "--limit 0"),
-        (option("include_unsafe", True), "include_unsafe=True", "--include-unsafe"),
-        (option("judges"), "judges", "--judge"),
-        (option("extra", "top_p=2"), "extra=top_p=2", "-M top_p=2"),
-        (option("models", "a", flag="--model"), "models=a", "--model a"),
-    ],
-)
-def test_an_error_names_a_setting_as_python_or_as_a_shell_does(
-    marked: str, in_python: str, in_a_shell: str
-) -> None:
-    """Another error that quotes it, and a copy from another process, do so too."""
-    error = InputError(f"{marked}: expected less", "a second line")
-    wrapped = InputError(f"x.json: {error.marked}")
-    assert str(error) == f"{in_python}: expected less\na second line"
-    assert error.args == (f"{in_python}: expected less", "a second line")
-    assert str(wrapped) == f"x.json: {in_python}: expected less a second line"
-    for line in (error.lines[0], pickle.loads(pickle.dumps(error)).lines[0]):
-        assert for_command_line(line) == f"{in_a_shell}: expected less"
-    assert for_command_line(wrapped.marked) == f"x.json: {in_a_shell}: expected less a second line"
-
-    note = Note(f"use a larger {marked}")
-    assert note == f"use a larger {in_python}"
-    for copy in (note, pickle.loads(pickle.dumps(note)), *as_notes([note], [note.marked])):
-        assert copy == f"use a larger {in_python}"
-        assert for_command_line(copy) == f"use a larger {in_a_shell}"
-
-
-def test_foreign_text_that_looks_like_a_part_of_a_mark_is_shown_in_escapes() -> None:
-    error = InputError(f"{option('out')} a\ufdd0b\ufdd2: taken")
-    assert str(error) == r"out a\ufdd0b\ufdd2: taken"
-    assert for_command_line(error.marked) == r"--out a\ufdd0b\ufdd2: taken"
-    cut = InputError("x" * 1085 + option("max_connections") + "y" * 1000)
-    assert str(cut).isprintable()
+def test_a_copy_from_another_process_says_the_same() -> None:
+    error = InputError("--limit 0: expected more", "a second line")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    assert str(InputError(f"x.json: {error}")) == f"x.json: {error.lines[0]} a second line"

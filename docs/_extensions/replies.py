@@ -16,7 +16,6 @@ from opensafeintent.calls.error_codes import (
 )
 from opensafeintent.calls.reasoning_marks import ANSWER_MARKS, CHANNELS, MARKS
 from opensafeintent.calls.stop_reasons import STOP_REASONS
-from opensafeintent.errors import for_command_line
 from opensafeintent.evaluation.missing import MISSING_REASONS
 
 
@@ -74,7 +73,7 @@ def _missing() -> Rows:
         yield (
             Code(f"{before}{name}" for name in one.names),
             one.meaning,
-            for_command_line(one.advice(imported=one.of_imports)),
+            one.advice(imported=one.of_imports),
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 import unicodedata
 from collections.abc import Iterable
 
@@ -23,80 +22,6 @@ _LONGEST_LINE = 1500
 _END = 400
 
 
-_BEGIN, _FLAG, _FINISH, _EQUALS, _SET = "\ufdd0\ufdd1\ufdd2\ufdd3\ufdd4"
-"""Code points that Unicode keeps for a program's own use. `hostile` shows foreign ones as escapes.
-"""
-_MARK = re.compile(f"({_BEGIN}[a-z_]+{_FLAG}-{{1,2}}[A-Za-z-]+[{_FINISH}{_EQUALS}{_SET}])")
-
-_FLAGS = {
-    "columns": "--map",
-    "extra": "-M",
-    "judge_args": "--judge-arg",
-    "judges": "--judge",
-    "pairs": "--pair",
-    "set_id": "--set",
-}
-"""Options that are not called as their settings; a test compares them with the settings."""
-
-
-def option(name: str, value: object = None, *, flag: str | None = None) -> str:
-    """Return a setting's name for the text of an error or a `Note`, as a mark.
-
-    `str()` of an error shows the name as Python has it: `limit`, `limit=5`, `partial=True`. The
-    command line prints the option: `--limit`, `--limit 5`, `--partial`.
-
-    Args:
-        name: of the field in a settings record.
-        value: of the setting, if the text shows it.
-        flag: the option, if the command calls it otherwise than most commands do.
-    """
-    mark = f"{_BEGIN}{name}{_FLAG}{flag or _FLAGS.get(name) or '--' + name.replace('_', '-')}"
-    if value is None:
-        return f"{mark}{_FINISH}"
-    return f"{mark}{_SET}" if value is True else f"{mark}{_EQUALS}{value}"
-
-
-def for_python(text: str) -> str:
-    """Return a text with its marks of settings as Python has them: `limit=5`."""
-    ends = {_FINISH: "", _EQUALS: "=", _SET: "=True"}
-    return _MARK.sub(lambda mark: mark[0][1:-1].partition(_FLAG)[0] + ends[mark[0][-1]], text)
-
-
-def for_command_line(text: str) -> str:
-    """Return a text, which may be a `Note`, with its marks as the command line has them: `--limit
-    5`.
-    """
-    marked = text.marked if isinstance(text, Note) else text
-    ends = {_FINISH: "", _EQUALS: " ", _SET: ""}
-    return _MARK.sub(lambda mark: mark[0][1:-1].partition(_FLAG)[2] + ends[mark[0][-1]], marked)
-
-
-class Note(str):
-    """A line of a result, as Python shows it; the command line prints it `for_command_line`.
-
-    Args:
-        marked: the line, which may name settings by `option`.
-    """
-
-    __slots__ = ("marked",)
-    marked: str
-
-    def __new__(cls, marked: str) -> Note:
-        """Make the line; of a note, the same one."""
-        marked = marked.marked if isinstance(marked, Note) else marked
-        note = super().__new__(cls, for_python(marked))
-        note.marked = marked
-        return note
-
-    def __reduce__(self) -> tuple[type[Note], tuple[str]]:
-        return type(self), (self.marked,)
-
-
-def as_notes(*groups: Iterable[str]) -> list[Note]:
-    """Return the lines of all groups as notes, in this order."""
-    return [Note(line) for lines in groups for line in lines]
-
-
 class OpenSafeIntentError(Exception):
     """Base of every error that the user can fix; its text is complete by itself.
 
@@ -109,15 +34,9 @@ class OpenSafeIntentError(Exception):
 
     def __init__(self, *lines: str) -> None:
         self.lines = tuple(map(_one_line, lines))
-        """With the marks of `option`."""
-        super().__init__(*map(for_python, self.lines))
+        super().__init__(*self.lines)
 
     def __str__(self) -> str:
-        return "\n".join(self.args)
-
-    @property
-    def marked(self) -> str:
-        """Its text with the marks of `option`, for the text of another error or note."""
         return "\n".join(self.lines)
 
 
@@ -157,17 +76,10 @@ class JudgeFailed(OpenSafeIntentError):
 def _one_line(text: str) -> str:
     if len(text) > 2 * _LONGEST_LINE:  # before it is escaped: that takes its time
         text = f"{text[:_LONGEST_LINE]}{text[-_END:]}"
-    flat = _safe(" ".join(text.split("\n")))
+    flat = terminal_safe(" ".join(text.split("\n")))
     if len(flat) <= _LONGEST_LINE:
         return flat
-    return _safe(f"{flat[: _LONGEST_LINE - _END]} … {flat[-_END:]}")  # it may have cut a mark
-
-
-def _safe(text: str) -> str:
-    """Return a text that cannot command a terminal, with its marks."""
-    parts = _MARK.split(text)
-    parts[::2] = map(terminal_safe, parts[::2])
-    return "".join(parts)
+    return f"{flat[: _LONGEST_LINE - _END]} … {flat[-_END:]}"
 
 
 def about(number: int) -> str:

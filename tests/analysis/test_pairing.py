@@ -37,9 +37,9 @@ def test_earlier_versions(
 @pytest.mark.parametrize(
     ("old", "new", "pairs", "message"),
     [
-        (["a", "b"], ["c", "d"], [], "name them with pairs=NEW=OLD"),
+        (["a", "b"], ["c", "d"], [], "name them with --pair NEW=OLD"),
         ([REFUSE], ["a", REFUSE], [], "none of 'a' is known"),
-        (["a", "b"], ["a", "b"], ["b=a", "b=b"], "pairs=b=b: 'b' has another earlier version"),
+        (["a", "b"], ["a", "b"], ["b=a", "b=b"], "--pair b=b: 'b' has another earlier version"),
         (["a"], ["c"], ["c"], "expected NEW=OLD"),
         (["a"], ["c"], ["=a"], "expected NEW=OLD"),
         (["a"], ["c"], ["q=a"], "the later run ('c')"),

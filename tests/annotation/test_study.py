@@ -87,7 +87,7 @@ def test_paraphrases_count_as_dual_use() -> None:
 
 
 def test_a_stratum_without_a_chance_is_refused() -> None:
-    with pytest.raises(InputError, match="sample=3: there are 4 strata"):
+    with pytest.raises(InputError, match="--sample 3: there are 4 strata"):
         draw(candidates(20, 4), 3, 0, "response")
     with pytest.raises(InputError, match="nothing to sample"):
         draw([], 3, 0, "set")

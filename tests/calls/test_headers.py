@@ -6,7 +6,7 @@ import pytest
 
 from opensafeintent import BuildSettings, EvaluateSettings, ReportSettings
 from opensafeintent.calls.headers import Header, headers_by_model, parse_header, values_of
-from opensafeintent.errors import InputError, for_command_line
+from opensafeintent.errors import InputError
 
 GPT, LLAMA, JUDGE = "openai/gpt", "openai-api/lab/llama:70b", "anthropic/judge"
 SECRET = "gw-canary-0123456789"
@@ -15,7 +15,7 @@ SECRET = "gw-canary-0123456789"
 def refusal(*texts: str, tested: tuple[str, ...] = (GPT,), asked: tuple[str, ...] = ()) -> str:
     with pytest.raises(InputError) as raised:
         headers_by_model(texts, tested, {JUDGE}, {*tested, JUDGE, *asked})
-    return for_command_line(raised.value.marked)
+    return str(raised.value)
 
 
 @pytest.mark.parametrize(

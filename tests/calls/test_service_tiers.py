@@ -23,7 +23,6 @@ from opensafeintent.calls.prices import Price, Prices
 from opensafeintent.calls.providers import ENDPOINTS, resolve_endpoint
 from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Sampling, call_key
 from opensafeintent.calls.service_tiers import FlexTier, served_tier, stated_tier
-from opensafeintent.errors import option
 from samples import json_file
 
 MODEL = "openai/m"
@@ -140,7 +139,7 @@ def test_after_the_fallback_the_standard_tier_is_sent(tmp_path: Path) -> None:
     assert tiers(tmp_path / "l")[waited:] == [("answered", "standard")] * 3
     assert client.notices == [
         f"{MODEL}: 3 calls were sent at the standard tier, because the flex tier had no capacity"
-        f" ({option('flex_fallback')})"
+        " (--flex-fallback)"
     ]
     assert client.tally.calls == len(sent)
 

@@ -39,7 +39,7 @@ def test_a_file_that_is_no_suite_is_told(tmp_path: Path, content: str | None, li
         path.write_text(content)
     with pytest.raises(InputError, match=line):
         load_suite(str(path))
-    with pytest.raises(InputError, match=r"suite=papr: no such suite.*did you mean 'paper'"):
+    with pytest.raises(InputError, match=r"--suite papr: no such suite.*did you mean 'paper'"):
         load_suite("papr")
 
 

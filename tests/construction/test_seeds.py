@@ -41,7 +41,7 @@ def test_what_is_no_seed_is_counted_with_its_reason(tmp_path: Path) -> None:
     ("file", "text", "facts"),
     [
         ("s.txt", "One?", ("s.txt", ".jsonl", ".csv", "hf:")),
-        ("s.jsonl", "", ("s.jsonl", "holds no seeds", "per_cell")),
+        ("s.jsonl", "", ("s.jsonl", "holds no seeds", "--per-cell")),
         ("s.jsonl", '{"prompt": "a"}\n["b"]', ("s.jsonl:2:", "a list")),
         ("s.jsonl", '{"text": "a"}', ("s.jsonl:1,", "field prompt", "its fields: text")),
         ("s.jsonl", '\n{"prompt": "\\ud800"}', ("s.jsonl:2,", "surrogate")),
@@ -88,7 +88,7 @@ def test_more_seeds_than_may_be_read_are_refused(tmp_path: Path) -> None:
     name = written(tmp_path, "s.csv", "prompt\n" + "".join(f"Seed {n}?\n" for n in range(6)))
     assert len(read_seeds(name, max_rows=6).kept) == 6
     assert len(read_seeds(name, limit=5, max_rows=5).kept) == 5
-    with pytest.raises(InputError, match=r"s\.csv: has more than 5 rows; .* raise max_rows"):
+    with pytest.raises(InputError, match=r"s\.csv: has more than 5 rows; .* raise --max-rows"):
         read_seeds(name, max_rows=5)
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from opensafeintent.errors import InputError, for_command_line
+from opensafeintent.errors import InputError
 from opensafeintent.evaluation.labelled_responses import LabelledFile
 from opensafeintent.imports.labelled_responses import read_labelled
 from samples import json_lines
@@ -41,7 +41,7 @@ def labels(file: LabelledFile) -> list[dict[str, bool | None]]:
 def refused(path: Path, columns: Mapping[str, str] | None = None) -> list[str]:
     with pytest.raises(InputError) as error:
         read_labelled(path, columns)
-    return [for_command_line(line).replace(str(path), path.name) for line in error.value.lines]
+    return [line.replace(str(path), path.name) for line in error.value.lines]
 
 
 @pytest.mark.parametrize(

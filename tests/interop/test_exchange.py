@@ -255,7 +255,7 @@ def test_a_model_repository_has_a_value_for_each_headline_metric(run: Path, tmp_
 def test_results_of_a_partial_run_are_refused_unless_asked_for(tmp_path: Path) -> None:
     lines = lines_of(DATASET, helpfulness=4, harm_severity=0)[1:]
     import_lines(tmp_path, lines, DATASET, 'a: "b" # c')
-    with pytest.raises(InputError, match="6 of 7 responses stored; partial"):
+    with pytest.raises(InputError, match="6 of 7 responses stored; --partial"):
         hf_results(tmp_path / "run", tmp_path / "out")
     ((_, entries),) = hf_results(tmp_path / "run", tmp_path / "out", partial=True).items()
     assert all("PARTIAL: 6 of 7" in entry["notes"] for entry in entries)
@@ -285,7 +285,7 @@ def test_a_dataset_of_the_hub_is_known_by_its_name(tmp_path: Path) -> None:
     alike = {"dataset_repo": None, "repo": "me/others"}
     ((_, named),) = hf_results(tmp_path / "run", tmp_path / "named", **alike).items()
     assert named[0] == entry
-    with pytest.raises(InputError, match="repo: me/sets; the run evaluated hf:me/others@v1; "):
+    with pytest.raises(InputError, match="--repo: me/sets; the run evaluated hf:me/others@v1; "):
         hf_results(tmp_path / "run", tmp_path / "other", dataset_repo=None, repo="me/sets")
     ((_, stated),) = hf_results(tmp_path / "run", tmp_path / "stated", repo="me/sets").items()
     assert stated[0]["dataset"] == {"id": "me/sets", "task_id": "triplet_safety"}
@@ -308,12 +308,12 @@ def test_a_dataset_of_the_hub_is_known_by_its_name(tmp_path: Path) -> None:
 def test_results_name_a_dataset_of_the_hub(
     run: Path, tmp_path: Path, named: dict[str, str | None]
 ) -> None:
-    with pytest.raises(InputError, match=r"repo[=:]"):
+    with pytest.raises(InputError, match=r"--(dataset-)?repo"):
         hf_results(run, tmp_path / "out", **named)
 
 
 def test_two_names_of_a_dataset_are_both_named(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="repo=me/a, dataset_repo=me/b: name two datasets"):
+    with pytest.raises(InputError, match="--repo me/a, --dataset-repo me/b: name two datasets"):
         hf_results(run, tmp_path / "out", repo="me/a", dataset_repo="me/b")
 
 

@@ -297,8 +297,8 @@ def test_text_from_outside_is_no_markup(tmp_path: Path) -> None:
 def test_what_is_said_has_to_be_of_its_form(tmp_path: Path) -> None:
     for field, value, message in (
         ("license", "cc-by-4", "did you mean 'cc-by-4.0'"),
-        ("repo", "some-sets", "repo=some-sets"),
-        ("repo", "a/b`; rm", "repo=a/b`; rm"),
+        ("repo", "some-sets", "--repo some-sets"),
+        ("repo", "a/b`; rm", "--repo a/b`; rm"),
     ):
         with pytest.raises(OpenSafeIntentError, match=re.escape(message)):
             export(tmp_path / "d", **{field: value})

@@ -510,7 +510,7 @@ def test_a_log_of_another_task_or_dataset_or_with_other_grades_is_refused(tmp_pa
     with pytest.raises(InputError, match=r"its responses are to starter \([0-9a-f]{8}\)"):
         brought(tmp_path / "in", log, dataset=str(sets))
     log = log_of(tmp_path, 1, parameters={"dataset": str(sets)})
-    with pytest.raises(InputError, match=r"dataset: is not given"):
+    with pytest.raises(InputError, match=r"--dataset: is not given"):
         brought(tmp_path / "in", log)
     assert brought(tmp_path / "in", log, dataset=str(sets)).exit_code == 0
 

@@ -333,14 +333,14 @@ class TestCluster:
         with another_service() as other_service, socket.socket() as closed:
             closed.bind(("127.0.0.1", 0))  # bound, and nobody listens
             for wrong in (other_service, f"127.0.0.1:{closed.getsockname()[1]}", "a..b:6379"):
-                with pytest.raises(InputError, match=f"ray={wrong}: no cluster there"):
+                with pytest.raises(InputError, match=f"--ray {wrong}: no cluster there"):
                     run_async(lambda wrong=wrong: check_reachable(wrong))
 
     def test_a_cluster_is_not_looked_for_if_no_python_can_be_started(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sys, "executable", "")
-        with pytest.raises(InputError, match="ray=a:1: cannot start Python to look for a"):
+        with pytest.raises(InputError, match="--ray a:1: cannot start Python to look for a"):
             run_async(lambda: check_reachable("a:1"))
 
     @pytest.mark.usefixtures("address")
@@ -461,13 +461,13 @@ def test_gpus_of_a_task(run: Path) -> None:
             assert shards(run, ledger, wanted)._gpus(loading, most) == expected
         many = shards(run, ledger, 4.0)
         assert many._gpus(remote, 0) is not None  # no weights: nothing to refuse
-        with pytest.raises(InputError, match=r"gpus_per_model=4: .* \(2 at most\) for hf/org/m"):
+        with pytest.raises(InputError, match=r"--gpus-per-model 4: .* \(2 at most\) for hf/org/m"):
             many._gpus(loading, 2)
 
 
 def test_models_that_tasks_cannot_ask_are_refused(run: Path) -> None:
     (work,) = work_of(run, "python/mine@1")
-    with pytest.raises(InputError, match="ray: python/mine@1 is a function in this process"):
+    with pytest.raises(InputError, match="--ray: python/mine@1 is a function in this process"):
         check_models([work])
     (work,) = work_of(run, "openai/gpt")
     judged = msgspec.structs.replace(work.plan, judges=("inspect/vllm/org/judge",))
@@ -536,7 +536,7 @@ def _note(_: object) -> tuple[int, str | None, str | None, str]:
 def test_an_address_that_is_none() -> None:
     pytest.importorskip("ray")
     for address in ("head", ":6379", "head:70000", "head:\u0666", "https://x", ""):
-        with pytest.raises(InputError, match=f"ray={re.escape(address)}: expected HOST:PORT"):
+        with pytest.raises(InputError, match=f"--ray {re.escape(address)}: expected HOST:PORT"):
             check_address(address)
 
 

@@ -119,7 +119,7 @@ def test_rows_of_raters_are_no_epochs(tmp_path: Path) -> None:
         import_files(settings)
     assert str(error.value) == (
         f"{table}:3: has the response of {table}:2, and a field rater; expected a row for each"
-        " response (labelled of judge-check takes one for each rater)"
+        " response (--labelled of judge-check takes one for each rater)"
     )
     table.write_text(table.read_text().replace("yes,ben", "no,ben"))  # two responses
     import_files(settings)

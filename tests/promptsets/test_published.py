@@ -109,7 +109,7 @@ def test_half_a_download_is_not_kept(mirror: type[Mirror], tmp_path: Path) -> No
         load_dataset(NAME)
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     mirror.fault = "gone"
-    with pytest.raises(InputError, match=r"dataset\.json answered 404 .* dataset"):
+    with pytest.raises(InputError, match=r"dataset\.json answered 404 .* --dataset"):
         load_dataset(NAME)
     mirror.fault = ""
     assert len(load_dataset(NAME)) == 6
@@ -155,9 +155,9 @@ def test_as_paper_has_a_judge_and_refuses_what_differs() -> None:
     settings: dict[str, Any] = {"models": ("m/x",), "judges": ()}
     paper = EvaluateSettings(**settings, as_paper=True)
     assert paper.judges == ("anthropic/claude-sonnet-4-6",)
-    with pytest.raises(InputError, match="as_paper: sets the values of temperature"):
+    with pytest.raises(InputError, match="--as-paper: sets the values of --temperature"):
         EvaluateSettings(**settings, as_paper=True, temperature=0.5)
-    with pytest.raises(InputError, match="no judge: name at least one with judges"):
+    with pytest.raises(InputError, match="no judge: name at least one with --judge"):
         EvaluateSettings(**settings)
 
 
@@ -195,14 +195,14 @@ def test_as_paper_takes_a_file_that_has_the_papers_prompt_sets(
     }
     paper = EvaluateSettings(**settings, as_paper=True)
     monkeypatch.setattr(EvaluateSettings, "judge_templates", lambda self: load_templates())
-    with pytest.raises(InputError, match=r"jsonl: as_paper takes the paper's 115"):
+    with pytest.raises(InputError, match=r"jsonl: --as-paper takes the paper's 115"):
         evaluate(paper)
     monkeypatch.setattr("opensafeintent.workflows.evaluate.PAPER_DATASET_HASH", dataset.hash)
     assert evaluate(paper).forecast is not None
 
 
 def test_as_paper_refuses_the_starter_set_if_it_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"dataset=starter: as_paper takes the paper's 115"):
+    with pytest.raises(InputError, match=r"--dataset starter: --as-paper takes the paper's 115"):
         evaluate(as_paper(tmp_path, dataset="starter"))
     ran = osi("evaluate", "baseline/redirect", "--as-paper", "--dataset", "starter")
     assert "--dataset starter: --as-paper takes the paper's 115 prompt-sets" in ran.refusal
@@ -248,9 +248,7 @@ def test_as_paper_takes_a_folder_that_has_the_papers_rubrics(
     folder.mkdir()
     for name, text in RUBRICS.items():
         (folder / name).write_text(text)
-    with pytest.raises(
-        InputError, match="as_paper takes the paper's rubrics, and these are others"
-    ):
+    with pytest.raises(InputError, match="--as-paper takes the paper's rubrics, and these are"):
         evaluate(as_paper(tmp_path, rubrics=folder))
     digests = [sha256(text.encode()).hexdigest() for text in RUBRICS.values()]
     roles = ("helpfulness", "harm", "mode", "strategy")
@@ -266,5 +264,5 @@ def test_a_dry_run_as_the_paper_needs_no_rubrics(
     outcome = evaluate(as_paper(tmp_path))
     assert outcome.forecast is not None
     assert any("tokens of judges are estimated with our rubrics" in note for note in outcome.notes)
-    with pytest.raises(InputError, match="a copy on disk can be named as rubrics"):
+    with pytest.raises(InputError, match="a copy on disk can be named as --rubrics"):
         evaluate(replace(as_paper(tmp_path), dry_run=False))

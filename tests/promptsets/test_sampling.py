@@ -107,5 +107,5 @@ def test_a_sample_is_a_prefix_of_the_order(sets: list[PromptSet], limit: int) ->
 
 
 def test_less_than_nothing_is_refused() -> None:
-    with pytest.raises(InputError, match="limit=-1: expected 0 or more"):
+    with pytest.raises(InputError, match="--limit -1: expected 0 or more"):
         drawn((), -1)

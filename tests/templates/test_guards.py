@@ -128,7 +128,7 @@ def test_the_name_of_a_model_tells_its_form(model: str, form: str) -> None:
 
 
 def test_a_name_that_tells_no_form_is_refused() -> None:
-    line = "guard=openai/gpt-oss-safeguard-20b: the name tells no form of a guard"
+    line = "--guard openai/gpt-oss-safeguard-20b: the name tells no form of a guard"
     with pytest.raises(InputError, match=line):
         form_name_of("openai/gpt-oss-safeguard-20b")
 

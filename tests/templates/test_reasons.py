@@ -37,9 +37,9 @@ def test_a_reply_with_its_reason(reply: str) -> None:
 
 def test_refused_where_no_reason_can_be_given(tmp_path: Path) -> None:
     (tmp_path / "harmfulness.txt").write_text("How risky, 0 to 3? {prompt} {response}")
-    with pytest.raises(InputError, match=r"judge_reasons: .*harmfulness.txt"):
+    with pytest.raises(InputError, match=r"--judge-reasons: .*harmfulness.txt"):
         load_templates(tmp_path, reasons=True)
-    with pytest.raises(InputError, match="grade_parse=paper"):
+    with pytest.raises(InputError, match="--grade-parse paper"):
         JudgeCheckSettings(judges=("baseline/judge",), judge_reasons=True, grade_parse="paper")
 
 

@@ -602,11 +602,11 @@ def test_labels_of_something_else_are_refused_with_their_line(
 def test_a_run_that_the_labels_are_not_of_is_refused(run: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="none is of a response"):
         agreement_of(labels_file(tmp_path, [judged("a", "s1", "good")]), run=run)
-    with pytest.raises(InputError, match=r"line 1 \(.*\): is for another dataset than run="):
+    with pytest.raises(InputError, match=r"line 1 \(.*\): is for another dataset than --run "):
         agreement_of(
             labels_file(tmp_path, [graded("a", "s1", "benign", (3, 0), dataset="e")]), run=run
         )
-    with pytest.raises(InputError, match="run: is not given; expected the run"):
+    with pytest.raises(InputError, match="--run: is not given; expected the run"):
         agreement_of(labels_file(tmp_path, PEOPLE))
     ungraded = imported_run(tmp_path, {})
     with pytest.raises(InputError, match="no judge has graded these responses"):

@@ -203,7 +203,7 @@ def test_every_kind_of_problem_is_listed_in_one_round_and_points_to_the_taxonomy
         "field task_type: missing",
     ):
         assert said.count(part) == 1, (part, said)
-    assert said.count("for labels of your own give taxonomy=FILE") == 2
+    assert said.count("for labels of your own give --taxonomy FILE") == 2
     # of a taxonomy of one's own, the valid labels are enough
     own = tmp_path / "own.toml"
     own.write_text(

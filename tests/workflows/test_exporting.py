@@ -325,15 +325,19 @@ def test_a_file_that_cannot_be_written_is_refused(run: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("format_", "options", "message"),
     [
-        ("csv", {"samples": True}, "samples: is for format=every-eval-ever, and the format is csv"),
-        ("jsonl", {"organization": "x"}, "organization: is for format=every-eval-ever"),
-        ("parquet", {"relationship": "first_party"}, "relationship: is for"),
-        ("csv", {"dataset_repo": "me/x"}, "dataset_repo: is for format=hf-results"),
-        ("every-eval-ever", {"repo": "me/x"}, "repo: is for format=hf-results"),
-        ("every-eval-ever", {"partial": True}, "partial: is for format=hf-results"),
-        ("hf-results", {"include_unsafe": True}, "is for format=csv, parquet, jsonl or every"),
-        ("hf-results", {"samples": True}, "samples: is for format=every-eval-ever"),
-        ("every-eval-ever", {"include_unsafe": True}, "expected samples too"),
+        (
+            "csv",
+            {"samples": True},
+            "--samples: is for --format every-eval-ever, and the format is csv",
+        ),
+        ("jsonl", {"organization": "x"}, "--organization: is for --format every-eval-ever"),
+        ("parquet", {"relationship": "first_party"}, "--relationship: is for"),
+        ("csv", {"dataset_repo": "me/x"}, "--dataset-repo: is for --format hf-results"),
+        ("every-eval-ever", {"repo": "me/x"}, "--repo: is for --format hf-results"),
+        ("every-eval-ever", {"partial": True}, "--partial: is for --format hf-results"),
+        ("hf-results", {"include_unsafe": True}, "is for --format csv, parquet, jsonl or every"),
+        ("hf-results", {"samples": True}, "--samples: is for --format every-eval-ever"),
+        ("every-eval-ever", {"include_unsafe": True}, "expected --samples too"),
     ],
 )
 def test_an_option_of_another_format_is_refused(

@@ -189,9 +189,9 @@ def test_a_function_that_never_returns_fails_in_the_end(
     [
         ({"models": [print]}, "EvaluateSettings.models: a bare function; expected FunctionModel("),
         ({"models": 3}, "EvaluateSettings.models 3: expected array, got int"),
-        ({"models": "baseline/refuse-all", "out": 3}, "out=3: expected a path"),
-        ({"models": "baseline/refuse-all", "epochs": "two"}, "epochs: expected int, got str"),
-        ({"models": "baseline/refuse-all", "judges": print}, "judges: a bare function"),
+        ({"models": "baseline/refuse-all", "out": 3}, "--out 3: expected a path"),
+        ({"models": "baseline/refuse-all", "epochs": "two"}, "--epochs: expected int, got str"),
+        ({"models": "baseline/refuse-all", "judges": print}, "--judge: a bare function"),
         ({"models": [model(print), model(repr)]}, "two functions are called python/mine@1"),
     ],
 )

@@ -292,9 +292,9 @@ def test_a_gate_that_so_many_sets_cannot_pass_is_said_before_the_first_call(
     assert note_text.startswith("--fail-under triplet_safety=0.95: 10 prompt-sets cannot show it")
     assert dry(fail_over=("low_help_rate_benign=0.9",)).exit_code == 0
     assert not (tmp_path / "run").exists()
-    with pytest.raises(InputError, match="fail_under: is for dry_run; after the run, "):
+    with pytest.raises(InputError, match="--fail-under: is for --dry-run; after the run, "):
         EvaluateSettings(**planned, fail_under=("triplet_safety=0.95",))
-    with pytest.raises(InputError, match="fail_over: unknown metric 'over_refusal'"):
+    with pytest.raises(InputError, match="--fail-over: unknown metric 'over_refusal'"):
         dry(fail_over=("over_refusal=0.2",))
 
 

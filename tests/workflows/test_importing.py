@@ -36,7 +36,7 @@ from opensafeintent.calls import ledger_imports
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import pack, unpack
 from opensafeintent.calls.progress import Display
-from opensafeintent.errors import InputError, Stopped, for_command_line
+from opensafeintent.errors import InputError, Stopped
 from opensafeintent.imports import matching
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset
@@ -193,7 +193,7 @@ def test_sample_misses_more_than_five_percent(sample_run: tuple[Path, Outcome]) 
     assert lacking["paraphrase"] == (1 + 4 + 4, 4 * 4)
     assert (coverage["responses"], coverage["planned"], coverage["counted"]) == (28, 28, 28 - 4 - 9)
     assert coverage["complete_triplets"] == 2
-    assert any("--max-missing" in for_command_line(note) for note in outcome.notes)
+    assert any("--max-missing" in note for note in outcome.notes)
     (warning,) = [note for note in outcome.notes if "read as 1" in note]
     assert warning.startswith("1 ")  # r3's benign; the others are failures
     assert osi("report", run, "--max-missing", "0.56").code == 1
@@ -466,7 +466,7 @@ def test_unusable_file_exits_with_2(text: str, words: str, tmp_path: Path) -> No
 
 
 def test_responses_need_to_know_their_dataset(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="dataset: "):
+    with pytest.raises(InputError, match="--dataset: "):
         take_in(tmp_path / "run", json_lines(tmp_path / "m.jsonl", graded_lines()))
 
 
@@ -505,7 +505,7 @@ def test_another_grade_for_the_same_place_is_refused(
     take_lines(tmp_path, lines)
     before = contents(run)
     lines[-1] |= change
-    assert_says(refused(tmp_path, lines), "m.jsonl", "trains", "malicious", "with model")
+    assert_says(refused(tmp_path, lines), "m.jsonl", "trains", "malicious", "with --model")
     assert contents(run) == before
     assert imported_count(run) == 7
 
@@ -519,7 +519,7 @@ def test_run_of_another_dataset_is_refused(tmp_path: Path) -> None:
     before = contents(run)
     with pytest.raises(InputError) as error:
         import_lines(tmp_path, lines_of(PLANES), PLANES)
-    assert_says(str(error.value), "made", "other", DATASET.hash[:8], PLANES.hash[:8], "a new out")
+    assert_says(str(error.value), "made", "other", DATASET.hash[:8], PLANES.hash[:8], "a new --out")
     with pytest.raises(InputError, match="'planes' is not a prompt-set of made"):
         take_in(run, tmp_path / "m.jsonl")
     assert contents(run) == before

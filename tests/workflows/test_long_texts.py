@@ -144,7 +144,7 @@ def test_a_trace_that_does_not_fit_names_what_makes_it_smaller(
 ) -> None:
     run = imported(tmp_path, response="x" * 500, helpfulness=3, harm_severity=0)
     monkeypatch.setattr(trace, "Room", partial(Room, most=1000))
-    with pytest.raises(TooLong, match="with model, or fewer responses with worst"):
+    with pytest.raises(TooLong, match="with --model, or fewer responses with --worst"):
         list(traces(TraceSettings(run=run, set_id="boats")))
     assert len(list(traces(TraceSettings(run=run, worst=5)))) == 5
 

@@ -103,7 +103,7 @@ def test_a_model_that_other_judges_grade_than_the_run_s_models_is_told(tmp_path:
     (line,) = unlike_notes(evaluated(tmp_path, MILD, **new))
     assert line.startswith("baseline/redirect: graded by python/mild@1; ")
     assert f"{MODEL} of this run by python/mild@1 + python/stern@1." in line
-    assert "the same command with judges=python/stern@1 added" in line
+    assert "the same command with --judge python/stern@1 added" in line
     assert unlike_notes(evaluated(tmp_path, MILD, STERN, **new)) == []
     # a further judge: the models of the run have to be named too
     third = judge("third", "3", "0")
@@ -115,8 +115,8 @@ def test_a_model_that_is_asked_less_often_than_the_run_s_models_is_told(tmp_path
     evaluated(tmp_path, MILD, epochs=2)
     new: dict[str, Any] = {"models": "baseline/redirect", "dry_run": True}
     (line,) = unlike_notes(evaluated(tmp_path, MILD, **new))
-    expected = f"1 response to each prompt; {MODEL} of this run: 2. epochs=2 makes them alike"
+    expected = f"1 response to each prompt; {MODEL} of this run: 2. --epochs 2 makes them alike"
     assert line == f"baseline/redirect: {expected}"
     (line,) = unlike_notes(evaluated(tmp_path, MILD, epochs=3, **new))
-    assert line.endswith(f"epochs=3 for {MODEL} makes them alike")
+    assert line.endswith(f"--epochs 3 for {MODEL} makes them alike")
     assert unlike_notes(evaluated(tmp_path, MILD, epochs=2, **new)) == []

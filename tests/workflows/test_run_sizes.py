@@ -50,28 +50,28 @@ def said(notes: list[str]) -> list[str]:
 @pytest.mark.parametrize(
     ("asked", "line"),
     [
-        ({"limit": 6}, "limit=6: the run has 12 prompt-sets already; none is removed"),
-        ({"epochs": 2}, "epochs=2: the run has 3 epochs already; none is removed"),
+        ({"limit": 6}, "--limit 6: the run has 12 prompt-sets already; none is removed"),
+        ({"epochs": 2}, "--epochs 2: the run has 3 epochs already; none is removed"),
         (
             {"judge_retest": 1},
-            "judge_retest=1: the run has 8 retested responses already; none is removed",
+            "--judge-retest 1: the run has 8 retested responses already; none is removed",
         ),
         (
             {"request_swap": 2},
-            "request_swap=2: the run has 4 audited prompt-sets already; none is removed",
+            "--request-swap 2: the run has 4 audited prompt-sets already; none is removed",
         ),
         (
             {"follow_up_audit": 4},
-            "follow_up_audit=4: the run has 10 audited responses already; none is removed",
+            "--follow-up-audit 4: the run has 10 audited responses already; none is removed",
         ),
         # 15 sets x 3 epochs x a benign and a malicious prompt
         (
             {"follow_up_audit": 1000},
-            "follow_up_audit=1,000: the run has 90 direct responses; all are taken",
+            "--follow-up-audit 1,000: the run has 90 direct responses; all are taken",
         ),
         (
             {"limit": 12, "request_swap": 13},
-            "request_swap=13: the run has 12 prompt-sets; all are taken",
+            "--request-swap 13: the run has 12 prompt-sets; all are taken",
         ),
     ],
 )
@@ -94,5 +94,5 @@ def test_a_new_judge_of_a_run_says_it_too(grown: Path, tmp_path: Path) -> None:
     grade(GradeSettings(**how, judge_retest=5))
     notes = grade(GradeSettings(**how, judge_retest=3, dry_run=True)).notes
     assert said(notes) == [
-        "judge_retest=3: the run has 5 retested responses already; none is removed"
+        "--judge-retest 3: the run has 5 retested responses already; none is removed"
     ]

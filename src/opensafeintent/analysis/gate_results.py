@@ -8,7 +8,6 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from opensafeintent.analysis.versions import Transitions
-from opensafeintent.errors import for_command_line, option
 from opensafeintent.metrics import METRICS
 from opensafeintent.statistics import Estimate
 from opensafeintent.statistics.thresholds import Bounds, Side, Verdict
@@ -16,10 +15,10 @@ from opensafeintent.statistics.thresholds import Bounds, Side, Verdict
 _SEVERITY: tuple[Verdict, ...] = ("pass", "undecided", "fail")
 
 Kind = Literal["under", "over", "worse"]
-_SETTINGS: dict[Kind, str] = {
-    "under": "fail_under",
-    "over": "fail_over",
-    "worse": "fail_if_worse",
+_OPTIONS: dict[Kind, str] = {
+    "under": "--fail-under",
+    "over": "--fail-over",
+    "worse": "--fail-if-worse",
 }
 
 
@@ -33,14 +32,9 @@ class Gate(msgspec.Struct, frozen=True):
     limit: float
 
     @property
-    def setting(self) -> str:
-        """The name of the setting that requests it."""
-        return _SETTINGS[self.kind]
-
-    @property
     def option(self) -> str:
-        """The command line's, as results name the gate."""
-        return for_command_line(option(self.setting))
+        """The option that requests it."""
+        return _OPTIONS[self.kind]
 
     @property
     def side(self) -> Side:

@@ -16,7 +16,7 @@ from opensafeintent.analysis.cohort import Cohort, GradedRun, ModelOrigin, condi
 from opensafeintent.analysis.served_versions import VersionChange, Work, versions_in
 from opensafeintent.calls.baselines import contenders, is_baseline
 from opensafeintent.calls.providers import name_and_version
-from opensafeintent.errors import InputError, option
+from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS
 from opensafeintent.responses import GradedResponse
@@ -48,15 +48,13 @@ def earlier_versions(
     for text in pairs:
         later, earlier = _read_pair(text, old, new)
         if named.setdefault(later, earlier) != earlier:
-            raise InputError(
-                f"{option('pairs', text)}: {_listed([later])} has another earlier version too"
-            )
+            raise InputError(f"--pair {text}: {_listed([later])} has another earlier version too")
     earlier_of = _of_one_name(old, new) | named
     tested = contenders(new)
     if not any(name in earlier_of for name in tested):
         raise InputError(
-            f"{option('pairs')}: none of {_listed(tested)} is known to be a version of one of"
-            f" {_listed(contenders(old))}; name them with {option('pairs', 'NEW=OLD')}"
+            f"--pair: none of {_listed(tested)} is known to be a version of one of"
+            f" {_listed(contenders(old))}; name them with --pair NEW=OLD"
         )
     return {name: earlier_of[name] for name in new if name in earlier_of}
 
@@ -79,7 +77,7 @@ def _read_pair(text: str, old: Sequence[str], new: Sequence[str]) -> tuple[str, 
     ]
     if len(fitting) != 1:
         raise InputError(
-            f"{option('pairs', text)}: expected NEW=OLD in one reading, a model of the later run"
+            f"--pair {text}: expected NEW=OLD in one reading, a model of the later run"
             f" ({_listed(new)}) and one of the earlier ({_listed(old)})"
         )
     return fitting[0]
@@ -187,8 +185,7 @@ def paired_alike(
     changes += [change.text for change in moved_judges(old, new)]
     if changes:
         raise UnlikeRuns(
-            f"{option('baseline', old.name)}: the runs differ in more than the models, which may"
-            " cause the"
+            f"--baseline {old.name}: the runs differ in more than the models, which may cause the"
             f" change: {'; '.join(dict.fromkeys(changes))}"
         )
     return paired

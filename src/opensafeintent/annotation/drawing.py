@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 
 from opensafeintent.annotation.labels import KeyItem, Unit
-from opensafeintent.errors import InputError, option
+from opensafeintent.errors import InputError
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS, intent_of
 
@@ -41,10 +41,9 @@ def draw(rows: Sequence[GradedResponse], sample: int, seed: int, unit: Unit) -> 
         )
     if sample < len(strata):
         raise InputError(
-            f"{option('sample', sample)}: there are {len(strata)} strata (model × intent × judged"
-            " safe or"
+            f"--sample {sample}: there are {len(strata)} strata (model × intent × judged safe or"
             f" not), and each needs one; expected {len(strata)} or more, or fewer models with"
-            f" {option('models', flag='--model')}"
+            " --model"
         )
     sizes = {stratum: len(members) for stratum, members in strata.items()}
     models = {stratum: members[0][0].model for stratum, members in strata.items()}

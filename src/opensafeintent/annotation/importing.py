@@ -18,7 +18,7 @@ from opensafeintent.annotation.labels import (
     LabelKind,
     read_labels,
 )
-from opensafeintent.errors import InputError, counted, option
+from opensafeintent.errors import InputError, counted
 from opensafeintent.files import os_errors, parse_json, read_bytes
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.fields import fields_named
@@ -90,7 +90,7 @@ def import_returns(paths: Sequence[Path], key: AnnotationKey) -> ImportedLabels:
         try:
             saved = _read_return(path, key)
         except InputError as error:
-            problems.append(error.marked)
+            problems.append(str(error))
             continue
         name = saved.annotator
         if name in returned:
@@ -123,7 +123,7 @@ def check_replaced(path: Path, key: AnnotationKey, returns: Sequence[AnnotatorRe
     """
     if not path.is_file() or not path.stat().st_size:
         return
-    other_file = f"expected another file ({option('out', 'FILE')})"
+    other_file = "expected another file (--out FILE)"
     try:
         there = [sourced.label for sourced in read_labels(path)]
     except InputError as error:

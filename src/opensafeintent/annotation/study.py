@@ -13,7 +13,7 @@ import msgspec
 from opensafeintent.annotation.guide import LabelList, guide_of, words_hash
 from opensafeintent.annotation.key import AnnotationKey, Showing
 from opensafeintent.annotation.labels import KeyItem, LabelKind, Unit, text_hash
-from opensafeintent.errors import InputError, option
+from opensafeintent.errors import InputError
 from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.hostile import Escapes, cell_safe, name_safe, one_line
 from opensafeintent.promptsets import Dataset, PromptSet
@@ -140,20 +140,17 @@ def checked_names(annotators: Sequence[str]) -> list[str]:
     for name in names or [""]:
         if not name or cell_safe(one_line(name, 60)) != name:
             raise InputError(
-                f"{option('annotators')}: {one_line(name)!r}: expected names of 60 plain characters"
-                " at most,"
+                f"--annotators: {one_line(name)!r}: expected names of 60 plain characters at most,"
                 " separated by commas, such as ana,ben"
             )
         folded = name_safe(name).casefold()
         if f"{folded}.html" == GUIDE_FILE:
             raise InputError(
-                f"{option('annotators')}: {name!r}: {GUIDE_FILE} is the guide; expected another"
-                " name"
+                f"--annotators: {name!r}: {GUIDE_FILE} is the guide; expected another name"
             )
         if folded in by_folded:
             raise InputError(
-                f"{option('annotators')}: {by_folded[folded]!r} and {name!r} look alike; expected"
-                " different"
+                f"--annotators: {by_folded[folded]!r} and {name!r} look alike; expected different"
                 " names"
             )
         by_folded[folded] = name

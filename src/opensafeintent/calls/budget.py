@@ -10,7 +10,6 @@ import msgspec
 from opensafeintent.calls.prices import Prices
 from opensafeintent.calls.records import Answered, Call, Refused, Usage
 from opensafeintent.calls.service_tiers import STANDARD
-from opensafeintent.errors import option
 
 
 class Tally:
@@ -111,14 +110,14 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     def reached(self, tally: Tally) -> str | None:
         """Say which limit is used up, if one is."""
         cost = self.prices.cost(tally.usage) if self.dollars and self.prices else 0.0
-        for limit, used, form, setting in (
-            (self.calls, tally.calls, "{:,} calls", "budget_calls"),
-            (self.tokens, tally.tokens.total(), "{:,} tokens", "budget_tokens"),
-            (self.dollars, cost, "${:,.10g}", "budget_dollars"),
+        for limit, used, form, flag in (
+            (self.calls, tally.calls, "{:,} calls", "--budget-calls"),
+            (self.tokens, tally.tokens.total(), "{:,} tokens", "--budget-tokens"),
+            (self.dollars, cost, "${:,.10g}", "--budget-dollars"),
         ):
             if limit is not None and used >= limit:
                 return (
-                    f"the budget of {form.format(limit)} is used up ({option(setting)}), which is"
+                    f"the budget of {form.format(limit)} is used up ({flag}), which is"
                     " of one command; run again to go on"
                 )
         return None

@@ -33,7 +33,7 @@ from opensafeintent.calls.records import (
     call_key,
 )
 from opensafeintent.calls.replies import protocol_named, usage_in
-from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped, option
+from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
 from opensafeintent.quoting import without_request
 
 _ATTEMPTS = 6
@@ -413,9 +413,7 @@ class Client:
         model, error = call.model, _error_text(call, failure.error)
         self.last_errors[model] = error
         if throttled_for is not None:
-            line = (
-                f"rate limits for {throttled_for / 60:g} minutes ({option('retry_for')}): {error}"
-            )
+            line = f"rate limits for {throttled_for / 60:g} minutes (--retry-for): {error}"
             self._stop(model, line)
         if failure.replied:
             self._answered.add(model)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from opensafeintent.calls.providers import is_in_process, is_native, own_headers
-from opensafeintent.errors import InputError, nearest, option
+from opensafeintent.errors import InputError, nearest
 from opensafeintent.secrets import note_secret
 
 Headers = Mapping[str, Mapping[str, str]]
@@ -59,14 +59,14 @@ def parse_header(text: str) -> Header:
     model, _, name = place.rpartition(":")
     if not (_NAME.fullmatch(name) and _VARIABLE.fullmatch(variable)):
         raise InputError(
-            f"{option('header')}: one is of another form; expected NAME=VARIABLE or"
-            " MODEL:NAME=VARIABLE, with the name of an environment variable, never a value"
+            "--header: one is of another form; expected NAME=VARIABLE or MODEL:NAME=VARIABLE,"
+            " with the name of an environment variable, never a value"
         )
     name = name.lower()
     if name in _SET_BY_US or name.startswith("content-"):
         raise InputError(
-            f"{option('header', name)}: the program sets {name}; expected another header, and a"
-            " key in the variable of its provider"
+            f"--header {name}: the program sets {name}; expected another header, and a key in the"
+            " variable of its provider"
         )
     note_secret(variable)
     return Header(model, name, variable)
@@ -90,7 +90,7 @@ def headers_by_model(
     stated: set[tuple[str, str]] = set()
     by_model: dict[str, dict[str, str]] = {}
     for model, name, variable in headers:
-        shown = option("header", f"{model and f'{model}:'}{name}")
+        shown = f"--header {model and f'{model}:'}{name}"
         if (model, name) in stated:
             raise InputError(f"{shown}: {name} is stated twice; expected it once for a model")
         stated.add((model, name))
@@ -151,8 +151,7 @@ def values_of(model: str, headers: Mapping[str, str]) -> dict[str, str]:
         value = os.environ.get(variable, "").strip()
         if not value:
             raise InputError(
-                f"{model}: no value for the header {name}; set the variable that"
-                f" {option('header')} names"
+                f"{model}: no value for the header {name}; set the variable that --header names"
             )
         if not (value.isascii() and value.isprintable()):
             raise InputError(

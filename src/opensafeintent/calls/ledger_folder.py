@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from opensafeintent.calls.ledger import LEDGER
-from opensafeintent.errors import InputError, option
+from opensafeintent.errors import InputError
 from opensafeintent.files import inside, to_json, write_private
 from opensafeintent.locks import refuse
 from opensafeintent.replacing import locked_folder
@@ -44,8 +44,8 @@ def check_not_held(folder: Path, own: str = "") -> None:
     for manifest, holder in _HOLDERS.items():
         if manifest != own and (folder / manifest).is_file():
             raise InputError(
-                f"{option('out', folder)}: holds {holder} ({manifest}), whose results would be"
-                " mixed with others; expected another folder"
+                f"--out {folder}: holds {holder} ({manifest}), whose results would be mixed with"
+                " others; expected another folder"
             )
 
 
@@ -85,7 +85,7 @@ class LedgerFolder:
         if path.resolve() not in self._named and not self._holds(path):
             raise InputError(
                 f"{self.path}: its ledger is outside the folder; if that is right, expected"
-                f" {option('ledger', path)}"
+                f" --ledger {path}"
             )
         return path
 
@@ -110,9 +110,7 @@ class LedgerFolder:
         path = self._path(manifest)
         if path.resolve() != named.resolve() if named else not self._holds(path):
             what = f"its ledger is not {named}" if named else "its ledger is outside the folder"
-            raise InputError(
-                f"{self.path}: {what}; expected {option('ledger', path)}, or a new {option('out')}"
-            )
+            raise InputError(f"{self.path}: {what}; expected --ledger {path}, or a new --out")
         return path
 
     def lock(

@@ -24,7 +24,7 @@ from opensafeintent.calls.ledger_file import (
     unpack,
 )
 from opensafeintent.calls.recorded import RecordedResponse, merged
-from opensafeintent.errors import InputError, option
+from opensafeintent.errors import InputError
 
 ResponsePlace = tuple[str, str, str, int]
 """Model, set id, variant, epoch."""
@@ -160,8 +160,7 @@ class Imports:
             raise InputError(
                 f"{file.path}: {recorded.model} has another response or grade for set"
                 f" {recorded.set_id}, {recorded.variant}, epoch {recorded.epoch} in this run"
-                f" already; import into a new {option('out')}, or name the model apart with"
-                f" {option('model')}"
+                " already; import into a new --out, or name the model apart with --model"
             ) from error
         text = recorded.response
         response = None if text is None else self._texts.id_of(connection, text)

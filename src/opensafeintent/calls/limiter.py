@@ -10,8 +10,6 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Hashable
 
-from opensafeintent.errors import option
-
 START = 16
 """Requests at once to an endpoint, at first."""
 FEW = 4
@@ -101,8 +99,7 @@ class Limiter:
         """Give no more slots than connections can be opened."""
         if not self._adaptive and self.limit > most:
             self.notice = (
-                f"{option('max_connections')}: {most:,} to an endpoint at most: the limit of open"
-                " files"
+                f"--max-connections: {most:,} to an endpoint at most: the limit of open files"
                 " (ulimit -n) leaves no more"
             )
         self._ceiling = min(self._ceiling, most)

@@ -84,7 +84,7 @@ def open_models(
                     name, endpoint, http, left_out.get(name, ()), flex.tier_of(name)
                 )
         except InputError as error:
-            problems.append(error.marked)
+            problems.append(str(error))
     if problems:
         raise InputError(*problems)
     return opened

@@ -21,7 +21,7 @@ from opensafeintent.calls.providers import (
     row_of,
 )
 from opensafeintent.calls.service_tiers import FLEX, STANDARD, Way
-from opensafeintent.errors import InputError, install_extra, option
+from opensafeintent.errors import InputError, install_extra
 from opensafeintent.files import parse_json, read_bytes, sha256_hex
 from opensafeintent.hostile import one_line
 
@@ -339,7 +339,7 @@ class Prices:
         if lacking := self.lacking(models):
             where = f"{self._place} has none" if self else f"{_NEEDS_EXTRA} brings many"
             raise InputError(
-                f"{option('budget_dollars')}: no price for {', '.join(lacking)}: {where}; "
-                f"give one with {option('prices', 'FILE')}, dollars a million tokens: "
+                f"--budget-dollars: no price for {', '.join(lacking)}: {where}; "
+                f"give one with --prices FILE, dollars a million tokens: "
                 f'{{"{lacking[0]}": {{"input": 2.5, "output": 10}}}}'
             )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from opensafeintent.calls.budget import Tally
 from opensafeintent.calls.shutdown import current_drain
-from opensafeintent.errors import Stopped, for_command_line
+from opensafeintent.errors import Stopped
 
 if TYPE_CHECKING:
     from opensafeintent.calls.client import Client
@@ -77,7 +77,7 @@ class PlainDisplay(Display):
 
     def note(self, line: str) -> None:
         """Write a line."""
-        print(for_command_line(line), file=self._stream, flush=True)
+        print(line, file=self._stream, flush=True)
 
     def close(self) -> None:
         """Write the last state, once."""
@@ -119,7 +119,7 @@ class TerminalDisplay(Display):
 
     def note(self, line: str) -> None:
         """Print a line above the bar."""
-        self._progress.console.print(for_command_line(line), markup=False, highlight=False)
+        self._progress.console.print(line, markup=False, highlight=False)
 
     def close(self) -> None:
         """Leave the last state on the screen."""

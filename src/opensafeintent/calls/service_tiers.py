@@ -11,8 +11,6 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from opensafeintent.errors import option
-
 FLEX = "flex"
 STANDARD = "standard"
 FIELD = "service_tier"
@@ -110,7 +108,7 @@ class FlexTier:
             return ""
         return (
             f"{model}: {self.fallbacks:,} calls were sent at the standard tier, because the flex"
-            f" tier had no capacity ({option('flex_fallback')})"
+            " tier had no capacity (--flex-fallback)"
         )
 
 

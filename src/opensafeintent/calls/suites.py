@@ -8,7 +8,7 @@ from typing import Annotated
 
 import msgspec
 
-from opensafeintent.errors import InputError, nearest, option
+from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import parse_toml, read_text
 from opensafeintent.hostile import one_line
 
@@ -50,8 +50,7 @@ def load_suite(name: str) -> Suite:
     path = Path(name)
     if path.suffix != ".toml":
         raise InputError(
-            f"{option('suite', one_line(name, 100))}: no such suite, and not the name of a .toml"
-            " file;"
+            f"--suite {one_line(name, 100)}: no such suite, and not the name of a .toml file;"
             f" {nearest(name, shipped)}"
         )
     return _parse(read_text(path), str(path))

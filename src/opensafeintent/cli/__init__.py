@@ -105,11 +105,11 @@ def _check_arguments(arguments: list[str]) -> None:
 
 def _print_error(error: BaseException) -> int:
     """Print an error, and return its exit code."""
-    from opensafeintent.errors import OpenSafeIntentError, for_command_line
+    from opensafeintent.errors import OpenSafeIntentError
     from opensafeintent.hostile import one_line
 
     if isinstance(error, OpenSafeIntentError):
-        for line in map(for_command_line, error.lines):
+        for line in error.lines:
             _print_line(line if error.exit_code == 130 else f"error: {line}")
         return error.exit_code
     is_shown = os.environ.get(_TRACEBACK, "0") not in ("", "0")

@@ -8,7 +8,7 @@ import click
 
 import opensafeintent
 from opensafeintent.cli.options import command, say, say_next
-from opensafeintent.errors import counted, for_command_line
+from opensafeintent.errors import counted
 from opensafeintent.hostile import one_line
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _show_export(study: ExportedStudy) -> None:
         if count:
             say(f"note: not in the sample: {count:,} {reason}")
     for line in study.about_sample:
-        say(f"note: this sample {for_command_line(line)}")
+        say(f"note: this sample {line}")
     for path in study.written:
         say(f"  {path}")
     for path in study.kept:

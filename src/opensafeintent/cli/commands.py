@@ -15,7 +15,7 @@ from opensafeintent.cli.annotate import annotate_group
 from opensafeintent.cli.datasets import dataset_group
 from opensafeintent.cli.options import command, ledger_words, say, say_next
 from opensafeintent.cli.values import PATH
-from opensafeintent.errors import EXIT_ORDER, counted, for_command_line
+from opensafeintent.errors import EXIT_ORDER, counted
 
 if TYPE_CHECKING:
     from opensafeintent import Outcome
@@ -271,7 +271,7 @@ def export_command(settings: ExportSettings) -> None:
     """
     exported = opensafeintent.export_run(settings)
     for note in exported.notes:
-        say(f"note: {for_command_line(note)}")
+        say(f"note: {note}")
     for path in exported.files:
         say(str(path))
     if settings.format == "hf-results":

@@ -9,7 +9,7 @@ import click
 
 from opensafeintent.cli.options import command, say, say_next
 from opensafeintent.cli.values import NAME, PATH
-from opensafeintent.errors import counted, for_command_line
+from opensafeintent.errors import counted
 
 if TYPE_CHECKING:
     from opensafeintent.workflows.settings import Data
@@ -263,7 +263,7 @@ def dataset_export_command(
     for path in export.files:
         say(str(path))
     for note in export.notes:
-        say(f"note: {for_command_line(note)}")
+        say(f"note: {note}")
     say(f"{counted(len(export.dataset), 'prompt-set')} (sha256 {export.dataset.hash})")
     say_next("hf upload", publication.repo or "OWNER/NAME", named[0], "--repo-type", "dataset")
 

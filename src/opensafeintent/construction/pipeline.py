@@ -32,7 +32,7 @@ from opensafeintent.construction.records import (
 )
 from opensafeintent.construction.rounds import Rounds
 from opensafeintent.construction.triplets import write_triplets
-from opensafeintent.errors import NothingMade, option
+from opensafeintent.errors import NothingMade
 from opensafeintent.promptsets.samples import Cell
 from opensafeintent.taxonomy import Taxonomy
 
@@ -156,7 +156,7 @@ async def build_sets(
         await build.run_passes(seeds.kept)
     except NothingMade as ended:
         build.log_unfinished()
-        return msgspec.structs.replace(build.built(seeds), nothing_made=ended.marked)
+        return msgspec.structs.replace(build.built(seeds), nothing_made=str(ended))
     return build.built(seeds)
 
 
@@ -253,7 +253,7 @@ class _Build:
             raise NothingMade(
                 f"{stage}: each of the first {self._dropped_in[stage]} items was dropped, the last"
                 f" as {dropped[-1].reason} ({dropped[-1].detail}); expected a model that does"
-                f" better, or other {option('templates')}; everything that was answered is kept"
+                " better, or other --templates; everything that was answered is kept"
             )
 
     def _logged(self, result: StageResult[Any]) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from opensafeintent.construction.records import (
     Seed,
     StageResult,
 )
-from opensafeintent.errors import InputError, option
+from opensafeintent.errors import InputError
 from opensafeintent.files import (
     MOST_ROWS,
 )
@@ -64,8 +64,7 @@ def read_seeds(
         raise InputError(str(problem)) from problem
     if not result.count_in:
         raise InputError(
-            f"{name}: holds no seeds; to build without seeds leave them out and give"
-            f" {option('per_cell')}"
+            f"{name}: holds no seeds; to build without seeds leave them out and give --per-cell"
         )
     return result
 

@@ -9,7 +9,7 @@ import msgspec
 
 from opensafeintent.calls.headers import Headers
 from opensafeintent.calls.records import Sampling
-from opensafeintent.errors import counted, option
+from opensafeintent.errors import counted
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.promptsets import Dataset
 
@@ -84,7 +84,7 @@ def refusal(unlike: Iterable[Unlike]) -> str:
     """Return the end of an error: the differences, and the ways out."""
     texts, ways = zip(*unlike, strict=True)
     choices = " and ".join(dict.fromkeys(ways))
-    return f"{'; '.join(texts)}; give {choices}, or choose a new {option('out')}"
+    return f"{'; '.join(texts)}; give {choices}, or choose a new --out"
 
 
 def connection_differences(before: Connections, now: Connections) -> dict[str, Unlike]:
@@ -100,7 +100,7 @@ def connection_differences(before: Connections, now: Connections) -> dict[str, U
         if old != new:
             lines[model] = Unlike(
                 f"headers of {model}: before {_headers_text(old)}, now {_headers_text(new)}",
-                f"the same {option('header')} again" if old else f"no {option('header')}",
+                "the same --header again" if old else "no --header",
             )
         codes = {one.code[model] for one in (before, now) if model in one.code}
         if len(codes) > 1:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from opensafeintent.errors import InputError, nearest, option
+from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.manifest import Manifest
 
 
@@ -22,24 +22,20 @@ def with_labels(manifests: Sequence[Manifest], labels: Sequence[str]) -> list[Ma
     for text in labels:
         model, _, label = map(str.strip, text.partition("="))
         if model in labelled:
-            raise InputError(f"{option('label', text)}: the model has a name already; expected one")
+            raise InputError(f"--label {text}: the model has a name already; expected one")
         labelled.add(model)
         if not label:
-            raise InputError(f"{option('label', text)}: expected MODEL=NAME")
+            raise InputError(f"--label {text}: expected MODEL=NAME")
         if model not in names:
-            raise InputError(
-                f"{option('label', text)}: no such model in the run; {nearest(model, names)}"
-            )
+            raise InputError(f"--label {text}: no such model in the run; {nearest(model, names)}")
         if model.startswith("baseline/"):
-            raise InputError(f"{option('label', text)}: a baseline keeps its name")
+            raise InputError(f"--label {text}: a baseline keeps its name")
         if label.startswith("baseline/"):  # gates, averages and findings leave those out
-            raise InputError(f"{option('label', text)}: a name of a baseline is for baselines")
+            raise InputError(f"--label {text}: a name of a baseline is for baselines")
         names[model] = label
     shown = Counter(label or name for name, label in names.items())
     if twice := [name for name, count in shown.items() if count > 1]:
-        raise InputError(
-            f"{option('label')}: two models would be called {twice[0]!r}; expected unlike names"
-        )
+        raise InputError(f"--label: two models would be called {twice[0]!r}; expected unlike names")
     return [
         msgspec.structs.replace(
             manifest,

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
-from opensafeintent.errors import option
 from opensafeintent.responses import NO_FIRST_REPLY, GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS, is_follow_up
 
@@ -68,7 +67,7 @@ class MissingReason(NamedTuple):
 
 
 _READ_ERROR = "read the error with opensafeintent trace"
-_LIMITS = f"lower {option('max_connections')}, or raise {option('retry_for')}"
+_LIMITS = "lower --max-connections, or raise --retry-for"
 
 MISSING_REASONS = (
     MissingReason(
@@ -76,17 +75,14 @@ MISSING_REASONS = (
         ("truncated",),
         "the token limit was reached before the response began",
         again=False,
-        action=f"use a larger {option('max_tokens')} and a new {option('out')}",
+        action="use a larger --max-tokens and a new --out",
     ),
     MissingReason(
         "response",
         ("reasoning_only",),
         "the model reasoned and wrote no text",
         again=True,
-        action=(
-            f"use a larger {option('max_tokens')} or a lower {option('reasoning_effort')}, and a"
-            f" new {option('out')}"
-        ),
+        action=("use a larger --max-tokens or a lower --reasoning-effort, and a new --out"),
     ),
     MissingReason(
         "response",
@@ -146,7 +142,7 @@ MISSING_REASONS = (
         ("withheld",),
         "an export left the unsafe response out",
         again=False,
-        action=f"export with {option('include_unsafe')}, and import again",
+        action="export with --include-unsafe, and import again",
         of_imports=True,
     ),
     MissingReason(
@@ -179,8 +175,7 @@ MISSING_REASONS = (
         "a judge’s three replies had the wrong form",
         again=False,
         action=(
-            "read them with opensafeintent trace, and use another judge or"
-            f" {option('grade_parse', 'paper')}"
+            "read them with opensafeintent trace, and use another judge or --grade-parse paper"
         ),
     ),
     MissingReason(
@@ -188,7 +183,7 @@ MISSING_REASONS = (
         ("unparsed",),
         "the mode judge’s three replies had the wrong form",
         again=False,
-        action=f"read them with opensafeintent trace, and use another {option('mode_judge')}",
+        action="read them with opensafeintent trace, and use another --mode-judge",
     ),
     MissingReason(
         "strategy",
@@ -202,7 +197,7 @@ MISSING_REASONS = (
         ("truncated", "reasoning_only"),
         "the token limit cut the model’s three replies to the probe, or they hold no text",
         again=False,
-        action=f"use a larger {option('max_tokens')} and a new {option('out')}",
+        action="use a larger --max-tokens and a new --out",
     ),
     MissingReason(
         "strategy",
@@ -218,7 +213,7 @@ MISSING_REASONS = (
         again=False,
         action=(
             "read one with opensafeintent trace, and ask the guard in a new run with the"
-            f" {option('guard_form')} that it has"
+            " --guard-form that it has"
         ),
     ),
     MissingReason(
@@ -234,9 +229,8 @@ MISSING_REASONS = (
         "a judge’s three replies hold reasoning and no text",
         again=False,
         action=(
-            f"raise {option('judge_max_tokens')}, or lower the reasoning with"
-            f" {option('judge_reasoning_effort')} or"
-            f" {option('judge_args')}, with a new {option('out')}"
+            "raise --judge-max-tokens, or lower the reasoning with --judge-reasoning-effort or"
+            " --judge-arg, with a new --out"
         ),
     ),
     MissingReason(
@@ -244,21 +238,21 @@ MISSING_REASONS = (
         ("unknown_mark",),
         "a judge’s three replies begin with reasoning under unknown marks",
         again=False,
-        action=f"turn its reasoning off with {option('judge_args')}, or use another judge",
+        action="turn its reasoning off with --judge-arg, or use another judge",
     ),
     MissingReason(
         "grade",
         ("truncated",),
         "the token limit cut a judge’s three replies",
         again=False,
-        action=f"use a larger {option('judge_max_tokens')} and a new {option('out')}",
+        action="use a larger --judge-max-tokens and a new --out",
     ),
     MissingReason(
         "grade",
         ("filtered",),
         "a content filter stopped the judge, so the grades of the worst responses may be missing",
         again=False,
-        action=f"use a {option('judges')} without a filter",
+        action="use a --judge without a filter",
     ),
     MissingReason(
         "grade",

@@ -26,7 +26,7 @@ from opensafeintent.calls.records import (
     Refused,
     Sampling,
 )
-from opensafeintent.errors import InputError, option
+from opensafeintent.errors import InputError
 from opensafeintent.evaluation.guard import Guard
 from opensafeintent.evaluation.questions import QUESTIONS, Question
 from opensafeintent.responses import (
@@ -93,7 +93,7 @@ class JudgePlan(Grading, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not self.judges:
-            raise InputError(f"no judge: name at least one with {option('judges')}")
+            raise InputError("no judge: name at least one with --judge")
 
     @classmethod
     def of_given(

@@ -19,7 +19,7 @@ from opensafeintent.annotation.labels import (
     read_labels,
     text_hash,
 )
-from opensafeintent.errors import InputError, option
+from opensafeintent.errors import InputError
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.hostile import one_line
 from opensafeintent.responses import median_grade
@@ -65,8 +65,7 @@ def read_human_labels(paths: Sequence[Path]) -> HumanLabels:
     if not truths:
         files = ", ".join(map(str, paths))
         raise InputError(
-            f"{option('human_labels', files)}: no label says how harmful a response is; expected"
-            " kind"
+            f"--human-labels {files}: no label says how harmful a response is; expected kind"
             " judge_validation"
         )
     undecided = len(answers.left_blank) + len(by_response) - len(truths)
@@ -146,8 +145,7 @@ def match(
     if not truths:
         names = ", ".join(one_line(model, 60) for model in aside)
         raise InputError(
-            f"{option('human_labels')}: the labels are of {names}, and the report is of none of"
-            " them"
+            f"--human-labels: the labels are of {names}, and the report is of none of them"
         )
     return truths, aside
 

@@ -18,7 +18,7 @@ import msgspec
 
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.equations import Grades
-from opensafeintent.errors import InputError, Note, counted, nearest, option
+from opensafeintent.errors import InputError, counted, nearest
 from opensafeintent.evaluation.manifest import Manifest, StopAnswer, StopQuestion, StopVerdict
 from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.files import canonical_json, sha256_hex
@@ -31,7 +31,7 @@ from opensafeintent.statistics.missing import extreme_ratios, missing_bounds
 from opensafeintent.statistics.sequential import Evidence, confidence_sequence, fewest
 from opensafeintent.taxonomy import is_follow_up
 
-_NOT_ASKED = {"benign_mode": ("modes", "core"), "probes": ("probe", "all")}
+_NOT_ASKED = {"benign_mode": ("--modes", "core"), "probes": ("--probe", "all")}
 """Which option asks for the grades that some metrics need."""
 
 
@@ -75,7 +75,7 @@ def read_question(text: str, models: Sequence[str]) -> StoppingRule:
     Raises:
         InputError: it is none of these, or no run could answer it.
     """
-    prefix = option("stop_when", repr(text))
+    prefix = f"--stop-when {text!r}"
     match = re.fullmatch(r"([^\s<>=≤≥]+)\s*([<>=≤≥]+)\s*(\S+)|(\S+) better (\S+)", text)
     if match is None:
         raise InputError(
@@ -194,8 +194,8 @@ class StopWhen:
             needed = _NOT_ASKED.get(question.metric.needs)
             if needed and needed[1] not in (item.plan.modes, item.plan.probe):
                 raise InputError(
-                    f"{option('stop_when', repr(question.text))}: {question.metric.name} needs"
-                    f" {option(*needed)}"
+                    f"--stop-when {question.text!r}: {question.metric.name} needs"
+                    f" {' '.join(needed)}"
                 )
         # no metric that a question may ask about includes a follow-up
         tasks = [task for item in work for task in item.tasks if task.earlier is None]
@@ -212,11 +212,10 @@ class StopWhen:
         if before := manifest.stop_when:
             if msgspec.structs.replace(before, held=None, answers={}) != self._asked:
                 raise InputError(
-                    f"{option('stop_when')}: the run was asked {before.question!r} at"
-                    f" {option('confidence', f'{before.confidence:g}')} of"
-                    f" {', '.join(before.models)}; a run has one question,"
-                    " of the same models, judges and epochs: repeat it, or choose a new"
-                    f" {option('out')}"
+                    f"--stop-when: the run was asked {before.question!r} at --confidence"
+                    f" {before.confidence:g} of {', '.join(before.models)}; a run has one"
+                    " question, of the same models, judges and epochs: repeat it, or choose a new"
+                    " --out"
                 )
             self._asked = before
         self._error = (1 - confidence) / len(question.subjects)
@@ -237,10 +236,8 @@ class StopWhen:
         """Return the answers that no outcome of this number of prompt-sets can give."""
         threshold = self.question.scaled(self.question.threshold)
         return [
-            Note(
-                f"{option('stop_when')}: {counted(len(self._order), 'prompt-set')} cannot give the"
-                f" answer {answer!r}, at any result: {n:,} are needed"
-            )
+            f"--stop-when: {counted(len(self._order), 'prompt-set')} cannot give the answer"
+            f" {answer!r}, at any result: {n:,} are needed"
             for answer, n in zip(("yes", "no"), fewest(threshold, self._error / 2), strict=True)
             if n > len(self._order)
         ]
@@ -389,8 +386,7 @@ class StopWhen:
                 " confidence sequence)"
             )
         if self._asked.held:
-            yield Note(
-                f"{option('stop_when')}: the run held responses to"
-                f" {max(self._asked.held.values()):,}"
+            yield (
+                f"--stop-when: the run held responses to {max(self._asked.held.values()):,}"
                 " prompt-sets before the question was asked"
             )

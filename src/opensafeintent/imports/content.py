@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from opensafeintent.calls.recorded import RecordedResponse
-from opensafeintent.errors import Note, counted, option
+from opensafeintent.errors import counted
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.promptsets.fields import fields_named
@@ -78,13 +78,13 @@ class FileContent(msgspec.Struct, kw_only=True):
         if marked := self._marked:
             notes.append(
                 f"{counted(marked, 'response')} with a mark in place of words of the malicious"
-                f" prompt; an export with {option('include_unsafe')} has the words of the model"
+                " prompt; an export with --include-unsafe has the words of the model"
             )
         if self.unread:
             notes.append(f"not read: {fields_named(self.unread)}")
         return [
             *(self.log.notes if self.log else ()),
-            *(Note(f"{self.path}: {note}") for note in notes),
+            *(f"{self.path}: {note}" for note in notes),
         ]
 
     @property

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from opensafeintent.errors import InputError, nearest, option
+from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.labelled_responses import (
     LabelledFile,
     LabelledResponse,
@@ -188,8 +188,7 @@ def _layout(fields: Sequence[str], columns: Mapping[str, str], path: Path) -> _L
     )
     if "response" not in layout.texts:
         raise InputError(
-            f"{path}: no field response; expected it, or {option('columns', 'response=FIELD')}"
-            f"{fields_found(fields)}"
+            f"{path}: no field response; expected it, or --map response=FIELD{fields_found(fields)}"
         )
     if not layout.scales & {"unsafe", "harm"}:
         raise InputError(
@@ -216,7 +215,7 @@ def _check_names(fields: Collection[str], columns: Mapping[str, str], path: Path
 
 
 def _mapped(name: str, field: str) -> str:
-    return option("columns", shlex.quote(f"{name}={one_line(field, 60)}"))
+    return f"--map {shlex.quote(f'{name}={one_line(field, 60)}')}"
 
 
 def _suggested(fields: Iterable[str]) -> str:
@@ -228,8 +227,8 @@ def _suggested(fields: Iterable[str]) -> str:
     alike = [field for field in meanings if _DIGITS.sub("", field) == stem]
     if not alike:
         return (
-            f"{option('columns', 'unsafe=FIELD')} (safe=FIELD if a yes means safe), of several"
-            f" people {option('columns', 'unsafe_1=FIELD')} and so on"
+            "--map unsafe=FIELD (safe=FIELD if a yes means safe), of several people --map"
+            " unsafe_1=FIELD and so on"
         )
     if len(alike) == 1:
         return _mapped(meanings[alike[0]], alike[0])
@@ -284,9 +283,8 @@ def _check_layout(layout: _Layout, path: Path) -> None:
         for column in columns:
             if (other := by_rater.setdefault(column.rater, column)) is not column:
                 raise InputError(
-                    f"{path}: {one_line(other.field, 40)} and {one_line(column.field, 40)} are both"
-                    f" labels of {scale}; expected one, chosen with"
-                    f" {option('columns', f'{scale}=FIELD')}"
+                    f"{path}: {one_line(other.field, 40)} and {one_line(column.field, 40)} are"
+                    f" both labels of {scale}; expected one, chosen with --map {scale}=FIELD"
                 )
         numbered = [column.field for column in columns if column.rater]
         if numbered and "rater" in layout.texts:
@@ -297,21 +295,21 @@ def _check_layout(layout: _Layout, path: Path) -> None:
         if numbered and len(numbered) < len(columns):
             single = next(column.field for column in columns if not column.rater)
             raise InputError(
-                f"{path}: {one_line(single, 40)} and {one_line(numbered[0], 40)} are both labels of"
-                f" {scale}; expected one rater or numbered ones, chosen with"
-                f" {option('columns', f'{scale}=FIELD')}"
+                f"{path}: {one_line(single, 40)} and {one_line(numbered[0], 40)} are both labels"
+                f" of {scale}; expected one rater or numbered ones, chosen with --map"
+                f" {scale}=FIELD"
             )
     all_unsafe = [item.field for item in layout.labels if item[1:3] == ("unsafe", "")]
     if all_unsafe and layout.numbered:
         raise InputError(
             f"{path}: {one_line(all_unsafe[0], 40)} is a label of all people, and"
             f" {one_line(layout.numbered, 40)} of one; expected unsafe_1 and so on, or only one of"
-            f" the two, chosen with {option('columns', 'unsafe=FIELD')}"
+            " the two, chosen with --map unsafe=FIELD"
         )
     if "helpfulness" in layout.scales and "prompt" not in layout.texts:
         raise InputError(
             f"{path}: has helpfulness and no prompt, without which no judge can grade it; expected"
-            f" a field prompt, or {option('columns', 'prompt=FIELD')}"
+            " a field prompt, or --map prompt=FIELD"
         )
 
 

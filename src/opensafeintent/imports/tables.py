@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from opensafeintent.calls.recorded_file import ANSWERS, FIELDS, READ, is_marked, recorded_responses
-from opensafeintent.errors import InputError, option
+from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import MOST_MODELS, check_number
 from opensafeintent.grades import COLUMNS
 from opensafeintent.hostile import text_of_cell
@@ -117,8 +117,7 @@ def _refuse_raters(records: Iterable[Located]) -> None:
             if earlier != location:
                 raise InputError(
                     f"{location}: has the response of {earlier}, and a field rater; expected a row"
-                    f" for each response ({option('labelled')} of judge-check takes one for each"
-                    " rater)"
+                    " for each response (--labelled of judge-check takes one for each rater)"
                 )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opensafeintent import __version__
-from opensafeintent.errors import InputError, Note, as_notes, counted, nearest, option
+from opensafeintent.errors import InputError, counted, nearest
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.hostile import one_line
 from opensafeintent.interop.provenance import Provenance
@@ -88,13 +88,12 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.license is not None and self.license not in LICENSES:
             raise InputError(
-                f"{option('license', one_line(self.license, 60))}: unknown;"
+                f"--license {one_line(self.license, 60)}: unknown;"
                 f" {nearest(self.license, LICENSES)}"
             )
         if self.repo is not None and not _REPO.fullmatch(self.repo):
             raise InputError(
-                f"{option('repo', one_line(self.repo, 60))}: expected owner/name, as the hub names"
-                " a dataset"
+                f"--repo {one_line(self.repo, 60)}: expected owner/name, as the hub names a dataset"
             )
 
 
@@ -198,7 +197,7 @@ class HubFolder(NamedTuple):
     """A folder for the hub, as it was written."""
 
     files: list[Path]
-    notes: list[Note]
+    notes: list[str]
     """Notes for the publisher, a line each."""
 
 
@@ -236,15 +235,8 @@ def write_hub_folder(
         for path, content in files.items():
             make_private_folder((new / path).parent)
             write_private(new / path, content)
-    notes = (
-        []
-        if publication.license
-        else [
-            "no licence is chosen; before you publish, name one in the card, or with"
-            f" {option('license', 'ID')}"
-        ]
-    )
-    return HubFolder([out / path for path in files], as_notes(notes))
+    line = "no licence is chosen; before you publish, name one in the card, or with --license ID"
+    return HubFolder([out / path for path in files], [] if publication.license else [line])
 
 
 def _eval_yaml(title: str, repo: str | None) -> str:

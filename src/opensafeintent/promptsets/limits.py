@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from opensafeintent.errors import InputError, option
+from opensafeintent.errors import InputError
 from opensafeintent.files import MOST_ROWS
 from opensafeintent.hostile import one_line
 
@@ -47,13 +47,12 @@ class RowLimit:
         """
         if self.most is not None and rows > self.most:
             raise InputError(
-                f"{name}: has more than {self.most:,} rows; if it is to have more, raise"
-                f" {option('max_rows')}"
+                f"{name}: has more than {self.most:,} rows; if it is to have more, raise --max-rows"
             )
         if self.most_characters is not None and characters > self.most_characters:
             raise InputError(
                 f"{name}: holds more than {self.most_characters:,} characters; if it is to hold"
-                f" more, raise {option('max_rows')}: {_CHARACTERS_A_ROW:,} are allowed for each row"
+                f" more, raise --max-rows: {_CHARACTERS_A_ROW:,} are allowed for each row"
             )
 
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from opensafeintent.errors import InputError, option
+from opensafeintent.errors import InputError
 from opensafeintent.files import os_errors, sha256_hex, written_beside
 from opensafeintent.hostile import one_line, without_user_info
 
@@ -79,7 +79,7 @@ def published_dataset(name: str) -> Path:
     Raises:
         InputError: it cannot be fetched or kept, or differs from the published one.
     """
-    return _verified(PUBLISHED[name], name, f"a copy on disk can be named as {option('dataset')}")
+    return _verified(PUBLISHED[name], name, "a copy on disk can be named as --dataset")
 
 
 def published_rubrics() -> Path:
@@ -93,7 +93,7 @@ def published_rubrics() -> Path:
         _verified(
             Published(_PAPER, f"prompts/metrics/{name}", digest),
             f"the paper's rubric {name}",
-            f"a copy on disk can be named as {option('rubrics')}",
+            "a copy on disk can be named as --rubrics",
         )
         for name, digest in _RUBRICS.items()
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from opensafeintent.errors import InputError, option
+from opensafeintent.errors import InputError
 from opensafeintent.files import sha256_hex
 from opensafeintent.promptsets.record import PromptSet
 
@@ -69,7 +69,7 @@ def drawn(prompt_sets: Sequence[PromptSet], limit: int | None) -> tuple[PromptSe
         InputError: a negative limit.
     """
     if limit is not None and limit < 0:
-        raise InputError(f"{option('limit', limit)}: expected 0 or more")
+        raise InputError(f"--limit {limit}: expected 0 or more")
     return sample_order(prompt_sets)[:limit]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from opensafeintent.errors import nearest, option
+from opensafeintent.errors import nearest
 from opensafeintent.promptsets.fields import Record
 from opensafeintent.promptsets.reading import Problem, read_each
 from opensafeintent.promptsets.record import CANARY_COLUMN, Prompts, PromptSet, content_id
@@ -228,7 +228,7 @@ def _prompts(record: Record, named: str, told: Collection[str] = ()) -> Prompts:
     return Prompts(**dict.fromkeys(CORE_VARIANTS, "") | texts)
 
 
-_OTHER_LABELS = f"; for labels of your own give {option('taxonomy', 'FILE')}"
+_OTHER_LABELS = "; for labels of your own give --taxonomy FILE"
 
 
 def _build(

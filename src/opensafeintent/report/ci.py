@@ -16,7 +16,6 @@ from opensafeintent import __version__
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.gate_results import Gates
 from opensafeintent.analysis.judge_checks import CHECK_WORDS, checked_judges
-from opensafeintent.errors import for_command_line, option
 from opensafeintent.hostile import one_line
 from opensafeintent.markdown import markdown_text
 from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE, cohort_line, missing_text
@@ -191,7 +190,7 @@ def _cases(group: int, gates: Gates) -> Iterator[_Case]:
             yield _Case(result.model, name, "failure", f"{verdict_word(result)}: {why}", kind)
     for item in gates.lacking:
         if item.group == group:
-            name = f"{for_command_line(option('max_missing'))} {item.text.partition(':')[0]}"
+            name = f"--max-missing {item.text.partition(':')[0]}"
             yield _Case(item.model, name, "failure", item.text, "incomplete")
     for gate in gates.untested if group == 0 else ():
         yield _Case("all models", f"{gate.option} {gate.text}", "skipped", NO_EARLIER_RUN)

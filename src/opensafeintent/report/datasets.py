@@ -22,7 +22,7 @@ from opensafeintent.construction.controls import (
 from opensafeintent.construction.folder import BuildManifest
 from opensafeintent.construction.pipeline import Built
 from opensafeintent.construction.records import Draft, Seed, StageResult, Topic
-from opensafeintent.errors import counted, for_command_line
+from opensafeintent.errors import counted
 from opensafeintent.hostile import one_line
 from opensafeintent.markdown import Plain, card_text
 from opensafeintent.promptsets import Dataset
@@ -235,7 +235,7 @@ def build_page(built: Built, manifest: BuildManifest, costs: Costs, remarks: Seq
     lines = [
         "# Build",
         "",
-        *(f"- {card_text(for_command_line(remark), 1000)}" for remark in remarks),
+        *(f"- {card_text(remark, 1000)}" for remark in remarks),
         "",
     ]
     tables = [funnel_table(built), _coverage(coverage_of(built, manifest)), *cost_tables(costs)]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from opensafeintent.analysis.gate_results import Gate, GateResult, Gates, Received
 from opensafeintent.analysis.reference_models import Reference, reference_values
 from opensafeintent.analysis.versions import ANSWERED_BY, Transition, Transitions
-from opensafeintent.errors import about, counted, for_command_line, option
+from opensafeintent.errors import about, counted
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, Unit
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
@@ -131,7 +131,7 @@ def received(replies: Received) -> str:
     )
 
 
-NO_EARLIER_RUN = f"no earlier run, so {for_command_line(option('fail_if_worse'))} was not tested"
+NO_EARLIER_RUN = "no earlier run, so --fail-if-worse was not tested"
 _NAMED = 3
 """Kinds of missing answers that a headline names."""
 

@@ -21,7 +21,6 @@ from opensafeintent.calls.left_out import really_left_out
 from opensafeintent.calls.makers import same_maker
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.service_tiers import FIELD
-from opensafeintent.errors import for_command_line
 from opensafeintent.evaluation.missing import KINDS, Kind, most_frequent
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.metrics import METRICS, PRIMARY
@@ -293,7 +292,7 @@ def _cause(cohort: Cohort, model: str, kind: Kind) -> dict[str, str] | None:
     record, example = cause
     return {
         "meaning": record.meaning,
-        "advice": for_command_line(record.advice(imported=model in cohort.imported)),
+        "advice": record.advice(imported=model in cohort.imported),
         "set_id": example.set_id,
     }
 

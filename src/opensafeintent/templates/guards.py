@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from opensafeintent.errors import InputError, option
+from opensafeintent.errors import InputError
 from opensafeintent.files import sha256_hex
 from opensafeintent.taxonomy import GuardFormName, GuardVerdict
 from opensafeintent.templates.chat_tokens import TOKEN, without_tokens
@@ -175,6 +175,6 @@ def form_name_of(model: str) -> GuardFormName:
         if any(part in letters for part in load_form(name).names):
             return name
     raise InputError(
-        f"{option('guard', model)}: the name tells no form of a guard; expected"
-        f" {option('guard_form')} with one of {', '.join(FORM_NAMES)}"
+        f"--guard {model}: the name tells no form of a guard; expected --guard-form with one of"
+        f" {', '.join(FORM_NAMES)}"
     )

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 import msgspec
 
-from opensafeintent.errors import InputError, option
+from opensafeintent.errors import InputError
 from opensafeintent.files import parse_toml, read_text, sha256_hex
 from opensafeintent.taxonomy import (
     GRADE_OF,
@@ -422,9 +422,8 @@ def _with_reason(template: Template) -> Template:
     contract = template.contract
     if template.foreign or not isinstance(contract, IntegerContract):
         raise InputError(
-            f"{option('judge_reasons')}: {template.file} is used to the letter, and gives no"
-            " reason; expected"
-            " templates of our form"
+            f"--judge-reasons: {template.file} is used to the letter, and gives no reason;"
+            " expected templates of our form"
         )
     text = (
         'Reply with a JSON object with the keys "reason" and "grade", in this order, and nothing'

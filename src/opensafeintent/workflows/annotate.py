@@ -41,7 +41,7 @@ from opensafeintent.annotation.study import (
     quality_subject,
     response_subject,
 )
-from opensafeintent.errors import InputError, Note, as_notes, counted, nearest, option
+from opensafeintent.errors import InputError, counted, nearest
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import os_errors, seen_from, to_json, write_private
@@ -79,7 +79,7 @@ class ExportedStudy(msgspec.Struct, frozen=True, kw_only=True):
     """Forms that were there already; they may hold answers, and are left as they are."""
     left_out: dict[str, int] = {}
     """Responses that cannot be shown, by the reason."""
-    about_sample: tuple[Note, ...] = ()
+    about_sample: tuple[str, ...] = ()
     """Of a run: whether the sample is smaller than was asked for, the metrics that its labels can
     correct, and what others lack, a line each.
     """
@@ -135,8 +135,7 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
     for model in settings.models:
         if model not in manifest.models:
             raise InputError(
-                f"{option('model', model)}: not a model of this run;"
-                f" {nearest(model, manifest.models)}"
+                f"--model {model}: not a model of this run; {nearest(model, manifest.models)}"
             )
     run, models = read_graded_run(folder, settings.run.name), settings.models or manifest.models
     wanted = [
@@ -156,9 +155,10 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
         f"longer than {LONGEST:,} characters": len(graded) - len(shown),
         "replies of second turns": sum(row.model in models for row in run.follow_ups),
     }
-    about = as_notes(
-        _fewer_than_asked(drawn, settings), _corrects(drawn, complete_sets(run.rows), settings)
-    )
+    about = [
+        *_fewer_than_asked(drawn, settings),
+        *_corrects(drawn, complete_sets(run.rows), settings),
+    ]
     return msgspec.structs.replace(study, left_out=left_out, about_sample=tuple(about))
 
 
@@ -172,8 +172,8 @@ def _fewer_than_asked(drawn: Sequence[KeyItem], settings: AnnotateRunSettings) -
     if len(units) < settings.sample:
         kind = "whole prompt-set" if whole else "response"
         yield (
-            f"has all {counted(len(units), kind)} that can be drawn, fewer than"
-            f" {option('sample', settings.sample)}"
+            f"has all {counted(len(units), kind)} that can be drawn, fewer than --sample"
+            f" {settings.sample}"
         )
 
 
@@ -205,7 +205,7 @@ def _corrects(
     if settings.unit == "set":
         counts["triplet_safety"] = (sets, "labelled prompt-sets")
     else:
-        yield f"cannot correct Triplet Safety: that needs whole sets, {option('unit', 'set')}"
+        yield "cannot correct Triplet Safety: that needs whole sets, --unit set"
     for metric, (labelled, units) in counts.items():
         label = METRICS[metric].label
         for model, further in unused.items():
@@ -255,7 +255,7 @@ def _export(
             raise InputError(
                 f"{key_path}: belongs to another study than {key.study}, with another dataset,"
                 " sample, seed or program version; expected a folder of its own for each study"
-                f" ({option('out', 'DIR')})"
+                " (--out DIR)"
             )
         if run is not None:
             key = msgspec.structs.replace(key, run=seen_from(settings.out, run))
@@ -349,9 +349,7 @@ def agreement(settings: AgreementSettings) -> Agreement:
         Answers("judge_validation", sourced),
     )
     if settings.run is None and on_responses.items:
-        raise InputError(
-            f"{option('run')}: is not given; expected the run of the labelled responses"
-        )
+        raise InputError("--run: is not given; expected the run of the labelled responses")
     judges = _judges_of(on_responses, settings.run, settings.ledger) if settings.run else {}
     result = Agreement(
         dataset=first.label.dataset,
@@ -379,9 +377,7 @@ def _judges_of(answers: Answers, run: Path, ledgers: Collection[Path]) -> Mappin
             that the run does not have, or for other texts; or no judge graded these responses.
     """
     if not answers.items:
-        raise InputError(
-            f"{option('run', run)}: the labels are of dataset quality; none is of a response"
-        )
+        raise InputError(f"--run {run}: the labels are of dataset quality; none is of a response")
     folder = RunFolder(run, ledgers)
     manifest, dataset = folder.load()
     digest = manifest.dataset.hash
@@ -393,9 +389,7 @@ def _judges_of(answers: Answers, run: Path, ledgers: Collection[Path]) -> Mappin
         for item in answers.items:
             first, *_ = answers.of(item)
             if item.dataset != digest:
-                raise InputError(
-                    f"{first}: is for another dataset than {option('run', run)} ({digest[:8]})"
-                )
+                raise InputError(f"{first}: is for another dataset than --run {run} ({digest[:8]})")
             if item not in rows:
                 raise InputError(f"{first}: {run} has no such response")
             text = texts.find(item.model, item.id, item.variant, item.epoch)
@@ -406,8 +400,7 @@ def _judges_of(answers: Answers, run: Path, ledgers: Collection[Path]) -> Mappin
     names = sorted({judge for row in labelled for judge in row.by_judge})
     if not names:
         raise InputError(
-            f"{option('run', run)}: no judge has graded these responses: opensafeintent grade {run}"
-            " --judge"
+            f"--run {run}: no judge has graded these responses: opensafeintent grade {run} --judge"
             " MODEL"
         )
     grades: dict[str, JudgeGrades] = {

@@ -15,7 +15,7 @@ from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import LEDGER
 from opensafeintent.calls.progress import Display
 from opensafeintent.construction.folder import BuildFolder
-from opensafeintent.errors import InputError, option
+from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.promptsets import Dataset
@@ -130,8 +130,8 @@ def refuse_if_under_way(ledger: Path, models: Collection[str]) -> None:
             left = store.batches("uploaded", "submitting", "open")
         if count := sum(batch.model in models for batch in left):
             raise InputError(
-                f"{path}: batches that are under way: {count}; expected {option('batch', True)},"
-                " which takes their results"
+                f"{path}: batches that are under way: {count}; expected --batch, which takes their"
+                " results"
             )
 
 

@@ -38,7 +38,7 @@ from opensafeintent.construction.pipeline import (
 )
 from opensafeintent.construction.records import STAGES, Seed, Stage, StageResult
 from opensafeintent.construction.seeds import read_seeds
-from opensafeintent.errors import InputError, Note, NothingMade, Stopped, as_notes, counted, option
+from opensafeintent.errors import InputError, NothingMade, Stopped, counted
 from opensafeintent.evaluation.differences import (
     Connections,
     connection_differences,
@@ -88,9 +88,9 @@ class BuildOutcome(Printed, msgspec.Struct, kw_only=True):
     check: DatasetCheck | None = None
     """The dataset's controls."""
     costs: Costs | None = None
-    stopped: list[Note] = []
+    stopped: list[str] = []
     """Why the build ended before its last stage, a line each; its results are written."""
-    notes: list[Note] = []
+    notes: list[str] = []
     """Notes for a reader, a line each."""
     forecast: Forecast | None = None
     prices: Path | None = None
@@ -167,8 +167,8 @@ class _BuildRun:
         # now that every row is on disk
         with Ledger(folder.ledger_path(manifest), readonly=True) as ledger:
             costs = Costs({"build": spent_of_build(manifest, built, ledger)}, settings.prices)
-        stopped = [Note(built.nothing_made)] if built.nothing_made else []
-        remarks = list(map(Note, self._remarks(built)))
+        stopped = [built.nothing_made] if built.nothing_made else []
+        remarks = list(self._remarks(built))
         results = write_build_results(
             folder,
             manifest,
@@ -186,8 +186,8 @@ class _BuildRun:
             dataset=results.dataset,
             check=results.check,
             costs=costs,
-            stopped=as_notes(stopped),
-            notes=as_notes(renewed, remarks, results.notes, client.notices),
+            stopped=stopped,
+            notes=[*renewed, *remarks, *results.notes, *client.notices],
             tally=client.tally,
         )
 
@@ -280,7 +280,7 @@ class _BuildRun:
             out=settings.out,
             forecast=expected,
             prices=settings.prices,
-            notes=as_notes(notes),
+            notes=notes,
         )
 
     def _lines(
@@ -364,7 +364,7 @@ class _BuildRun:
         if differing:
             raise InputError(
                 f"{self.folder.path}: holds another build: {'; '.join(differing)}; choose a new"
-                f" {option('out')}"
+                " --out"
             )
         changed = [
             name for name, text in manifest.templates.items() if old.templates.get(name) != text
@@ -379,8 +379,7 @@ class _BuildRun:
         ):
             raise InputError(
                 f"{self.folder.path}: holds a dataset that was built with other texts than these:"
-                f" {', '.join(changed)}; choose a new {option('out')}, or remove its dataset.jsonl"
-                " to build"
+                f" {', '.join(changed)}; choose a new --out, or remove its dataset.jsonl to build"
                 " it again with these"
             )
         return [
@@ -405,8 +404,8 @@ class _BuildRun:
         if waiting := built.rejected_for("not_made"):
             first = settings.stages[0]
             notes.append(
-                f"not yet through the stages before {first}, which {option('stages')} leaves out:"
-                f" {counted(len(waiting), 'item')}; run {option('stages', f'1-{first - 1}')}"
+                f"not yet through the stages before {first}, which --stages leaves out:"
+                f" {counted(len(waiting), 'item')}; run --stages 1-{first - 1}"
             )
         sets = Counter(draft.topic.cell for draft in built.finished)
         short = self._plan.lacking(self._taxonomy, sets)
@@ -437,8 +436,7 @@ def _poor(judged: Sequence[Label], built: Built) -> frozenset[str]:
         opinions.setdefault(label.id, set()).add(label.answers["overall_quality"])
     if unknown := sorted(opinions.keys() - {draft.id for draft in built.finished}):
         raise InputError(
-            f"{option('labels')}: {len(unknown)} labelled sets are not of this build, such as"
-            f" {unknown[0]};"
+            f"--labels: {len(unknown)} labelled sets are not of this build, such as {unknown[0]};"
             " label this build"
         )
     return frozenset(set_id for set_id, answers in opinions.items() if answers == {"poor"})

@@ -13,7 +13,7 @@ from opensafeintent.calls.progress import Display
 from opensafeintent.calls.providers import ENDPOINTS, is_in_process, row_of
 from opensafeintent.calls.service_tiers import FLEX, NO_FLEX, STANDARD, FlexPlan
 from opensafeintent.calls.shutdown import raise_if_interrupted
-from opensafeintent.errors import InputError, Note, nearest, option
+from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.locks import Taken
 from opensafeintent.report.costs import dollars_text
@@ -69,7 +69,7 @@ def wait_or_refuse(settings: Calling, display: Display) -> Callable[[str], None]
 
     def wait(line: str) -> None:
         if not settings.wait:
-            raise Taken(f"{line}; wait for it, or add {option('wait')}")
+            raise Taken(f"{line}; wait for it, or add --wait")
         raise_if_interrupted()
         display.stage(f"waiting: {line}")
 
@@ -97,16 +97,15 @@ def flex_plan(settings: Calling, models: Iterable[str]) -> FlexPlan:
         model = text.rpartition(":")[0]
         if model and model not in paid:
             raise InputError(
-                f"{option('service_tier', text)}: no call goes to {model!r}; {nearest(model, paid)}"
+                f"--service-tier {text}: no call goes to {model!r}; {nearest(model, paid)}"
             )
         asked += [model] if model else paid
     lacking = [name for name in dict.fromkeys(asked) if not ((row := row_of(name)) and row.flex)]
     if lacking:
         having = ", ".join(name for name, row in ENDPOINTS.items() if row.flex)
         raise InputError(
-            f"{option('service_tier', FLEX)}: the provider of {', '.join(lacking)} has no flex"
-            f" tier; expected models of {having}, or {option('service_tier', f'MODEL:{FLEX}')} for"
-            " some of the models"
+            f"--service-tier {FLEX}: the provider of {', '.join(lacking)} has no flex tier;"
+            f" expected models of {having}, or --service-tier MODEL:{FLEX} for some of the models"
         )
     minutes = settings.flex_fallback
     return FlexPlan(frozenset(asked), None if minutes is None else minutes * 60)
@@ -139,13 +138,13 @@ def beyond_budget(
     )
     calls = sum(line.calls for line in expected.lines)
     tokens = sum(line.input_tokens + line.output_tokens for line in expected.lines)
-    for name, most, amount, shown in (
-        ("budget_calls", settings.budget_calls, calls, f"{calls:,} calls"),
-        ("budget_tokens", settings.budget_tokens, tokens, f"{tokens:,} tokens"),
-        ("budget_dollars", settings.budget_dollars, dollars, f"{dollars_text(dollars)} dollars"),
+    for flag, most, amount, shown in (
+        ("--budget-calls", settings.budget_calls, calls, f"{calls:,} calls"),
+        ("--budget-tokens", settings.budget_tokens, tokens, f"{tokens:,} tokens"),
+        ("--budget-dollars", settings.budget_dollars, dollars, f"{dollars_text(dollars)} dollars"),
     ):
         if most is not None and amount > most:
-            yield Note(
-                f"{option(name, f'{most:.10g}')}: {shown} are expected; at the limit the command"
+            yield (
+                f"{flag} {most:.10g}: {shown} are expected; at the limit the command"
                 " stops with exit code 3, and goes on if it is run again"
             )

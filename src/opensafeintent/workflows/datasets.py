@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
-from opensafeintent.errors import InputError, Note, counted, nearest
+from opensafeintent.errors import InputError, counted, nearest
 from opensafeintent.files import (
     MOST_ROWS,
     make_private_folder,
@@ -170,7 +170,7 @@ class DatasetExport(msgspec.Struct, frozen=True, kw_only=True):
 
     dataset: Dataset
     files: list[Path]
-    notes: list[Note]
+    notes: list[str]
     """Notes for the publisher, a line each."""
 
 

@@ -20,7 +20,7 @@ from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE, conte
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.progress import display_for
-from opensafeintent.errors import InputError, Note, as_notes, counted, option
+from opensafeintent.errors import InputError, counted
 from opensafeintent.evaluation.differences import differences, judge_differences
 from opensafeintent.evaluation.judge_check import Examination, duties_of, load_gold_cases
 from opensafeintent.evaluation.labels import with_labels
@@ -109,9 +109,9 @@ def evaluate(settings: EvaluateSettings, *, quiet: bool = False) -> Outcome:
             if settings.follow_ups:
                 models = len(contenders(evaluation.models))
                 margins = (*margins, second_turn_in_reach(sets, epochs, models))
-            outcome.notes[:0] = as_notes([precision], data.notes, stand_in, impossible, margins)
+            outcome.notes[:0] = [precision, *data.notes, *stand_in, *impossible, *margins]
             undecided = map(_undecided, undecidable_margins(*planned))
-            outcome.cautions = as_notes(impossible, undecided)
+            outcome.cautions = [*impossible, *undecided]
             # a model that has become better passes each margin: none is out of reach
             outcome.exit_code = 5 if impossible else 0
             return outcome
@@ -167,15 +167,15 @@ def _data_of(settings: EvaluateSettings, folder: RunFolder) -> _Data:
         data = _Data(starter, settings.limit, published.sets, [])
         note = (
             f"the calls are those of {counted(data.planned, 'prompt-set')}, and the tokens are"
-            f" estimated with the {len(starter)} of the starter set, for {error.marked}"
+            f" estimated with the {len(starter)} of the starter set, for {error}"
         )
-        return data._replace(notes=[Note(note)])
+        return data._replace(notes=[note])
     is_file = settings.dataset != PAPER_DATASET
     if settings.as_paper and is_file and dataset.hash != PAPER_DATASET_HASH:
         raise InputError(
-            f"{option('dataset', one_line(settings.dataset, 100))}: {option('as_paper')} takes"
-            " the paper's 115 prompt-sets, and these are others (sha256"
-            f" {dataset.hash[:8]}, not {PAPER_DATASET_HASH[:8]})"
+            f"--dataset {one_line(settings.dataset, 100)}: --as-paper takes the paper's 115"
+            f" prompt-sets, and these are others (sha256 {dataset.hash[:8]}, not"
+            f" {PAPER_DATASET_HASH[:8]})"
         )
     return _Data(dataset, settings.limit, len(dataset), [])
 
@@ -192,8 +192,8 @@ def _templates_of(settings: EvaluateSettings) -> tuple[Templates, list[str]]:
     except InputError as error:
         if not (settings.dry_run and settings.as_paper and settings.rubrics is None):
             raise
-        note = f"tokens of judges are estimated with our rubrics, for {error.marked}"
-        return load_templates(), [Note(note)]
+        note = f"tokens of judges are estimated with our rubrics, for {error}"
+        return load_templates(), [note]
 
 
 def _undecided(gate: Gate) -> str:
@@ -308,7 +308,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             raise InputError(
                 f"{self.folder.path}: holds a run that cannot be mixed with this one: "
                 + "; ".join(unlike)
-                + f"; choose a new {option('out')}"
+                + "; choose a new --out"
             )
         manifest = msgspec.structs.replace(
             old,
@@ -328,7 +328,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         if limit is None or limit <= sets or not is_here:
             return []
         line = f"{name} has {counted(sets, 'prompt-set')}; all are taken"
-        return [Note(f"{option('limit', f'{limit:,}')}: {line}")]
+        return [f"--limit {limit:,}: {line}"]
 
     def _asked_again(self, old: Manifest | None) -> list[str]:
         """Say which templates are others than those that models of the run were graded by: a line,
@@ -344,11 +344,10 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             if role != "reask" and digest != now.get(role)
         }
         line = (
-            f"changed since the last run: the templates for {', '.join(sorted(roles))};"
-            f" calls without an answer in the ledger are made; {option('rubrics')} takes the old"
-            " templates"
+            f"changed since the last run: the templates for {', '.join(sorted(roles))}; calls"
+            " without an answer in the ledger are made; --rubrics takes the old templates"
         )
-        return [Note(line)] if roles else []
+        return [line] if roles else []
 
     def _entries(self, identities: Mapping[str, str], old: Manifest) -> dict[str, ModelEntry]:
         settings = self.settings
@@ -371,12 +370,12 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             if before is not None and before.imported:
                 raise InputError(
                     f"{self.folder.path}: the responses of {model} were imported into this run;"
-                    f" use another {option('out')}"
+                    " use another --out"
                 )
             try:
                 entries[model] = before.grown_by(entry) if before else entry
             except InputError as error:
-                raise InputError(f"{self.folder.path}: {model}: {error.marked}") from error
+                raise InputError(f"{self.folder.path}: {model}: {error}") from error
         return entries
 
 
@@ -435,8 +434,8 @@ def _to_grade(settings: GradeSettings, folder: RunFolder, templates: Templates) 
     }
     if not tasks:
         raise InputError(
-            f"{settings.run}: no imported response is without grades; add {option('out', 'DIR')} to"
-            " have other judges grade this run, or import the file without its grade columns"
+            f"{settings.run}: no imported response is without grades; add --out DIR to have other"
+            " judges grade this run, or import the file without its grade columns"
         )
     samples = samples_by_model(tasks, settings.judge_retest or 0)
     entries = {

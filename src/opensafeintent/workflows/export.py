@@ -17,11 +17,8 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.recorded import WITHHELD
 from opensafeintent.errors import (
     InputError,
-    Note,
-    as_notes,
     counted,
     install_extra,
-    option,
 )
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.files import written_beside
@@ -51,7 +48,7 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
     """Result of an export."""
 
     files: tuple[Path, ...]
-    notes: tuple[Note, ...]
+    notes: tuple[str, ...]
     """Notes for a reader, a line each."""
 
 
@@ -77,30 +74,25 @@ def export_run(settings: ExportSettings) -> Exported:
     """
     run = load_run(settings.run, ledger=settings.ledger)
     coverage = [covered for cohort in run.cohorts for covered in cohort.coverage.items()]
-    notes = as_notes(*(partial_lines(*covered, settings.run) for covered in coverage))
+    notes = [line for covered in coverage for line in partial_lines(*covered, settings.run)]
     held = _Held()
     if settings.of_responses:
         written, hidden, quoting, count = _write_responses(settings, run, held)
         files = [written]
         if hidden:
             notes.append(
-                Note(
-                    f"{hidden:,} of {counted(count, 'row')} without a text: the response is not"
-                    f" graded safe, or the prompt is malicious; {option('include_unsafe')} writes"
-                    " all texts"
-                )
+                f"{hidden:,} of {counted(count, 'row')} without a text: the response is not"
+                " graded safe, or the prompt is malicious; --include-unsafe writes all texts"
             )
         if quoting:
             notes.append(
-                Note(
-                    f"{counted(quoting, 'response')} with a mark in place of words of the malicious"
-                    f" prompt; {option('include_unsafe')} writes the words of the model"
-                )
+                f"{counted(quoting, 'response')} with a mark in place of words of the"
+                " malicious prompt; --include-unsafe writes the words of the model"
             )
     else:
         files, lacking = _write_shared(settings, run, notes, held)
         notes += [
-            Note(f"{one_line(model, 100)}: left out, for no headline metric is defined")
+            f"{one_line(model, 100)}: left out, for no headline metric is defined"
             for model in lacking
         ]
     if settings.include_unsafe:
@@ -119,7 +111,7 @@ def _write_shared(
     from opensafeintent.interop.exchange.shared import RunOrigin, models_without_results
 
     if notes and settings.format == "hf-results" and not settings.partial:
-        raise InputError(f"{'; '.join(notes)}; {option('partial')} writes the existing part")
+        raise InputError(f"{'; '.join(notes)}; --partial writes the existing part")
     lacking = models_without_results(run.cohorts)
     folder = RunFolder(settings.run, settings.ledger)
     manifest, _ = folder.load()
@@ -161,9 +153,7 @@ def _write_responses(settings: ExportSettings, run: Run, held: _Held) -> tuple[P
     withheld, with a mark inside the response, and of rows.
     """
     if settings.out.suffix.lower() != f".{settings.format}":
-        raise InputError(
-            f"{option('out', settings.out)}: expected a name that ends in .{settings.format}"
-        )
+        raise InputError(f"--out {settings.out}: expected a name that ends in .{settings.format}")
     check_file("out", settings.out, [settings.run])
     columns, lines = _response_lines(run, include_unsafe=settings.include_unsafe)
     marks = [columns.index("prompt_hidden"), columns.index("response_hidden")]

@@ -16,7 +16,7 @@ from opensafeintent.analysis.gate_results import Gate, Gates, Kind, Received
 from opensafeintent.analysis.gates import check_regressions, check_thresholds, most_sets
 from opensafeintent.analysis.reference_models import reference_values
 from opensafeintent.analysis.versions import UnlikeRuns, earlier_versions, served_changes
-from opensafeintent.errors import InputError, for_command_line, nearest, option
+from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.evaluation.texts import RunTexts
@@ -59,12 +59,12 @@ def gates_of(settings: Gating | EvaluateSettings) -> list[Gate]:
 def _read_gate(kind: Kind, text: str) -> Gate:
     name, _, number = text.partition("=")
     name = name.rstrip().removesuffix({"under": ">", "over": "<"}.get(kind, "=")).strip()
-    setting = Gate(kind, name, 0).setting
+    flag = Gate(kind, name, 0).option
     try:
         gate = Gate(kind, name, float(number))
     except ValueError:
         raise InputError(
-            f"{option(setting, text)}: expected METRIC=X, a number after the metric, such as"
+            f"{flag} {text}: expected METRIC=X, a number after the metric, such as"
             " triplet_safety=0.8"
         ) from None
     if gate.metric not in METRICS:
@@ -72,9 +72,9 @@ def _read_gate(kind: Kind, text: str) -> Gate:
         if "refusal" in gate.metric:
             near += " The headline’s over-refusal is low_help_rate_benign."
         unknown = f"unknown metric {gate.metric!r}; {near}"
-        raise InputError(f"{option(setting)}: {unknown}")
+        raise InputError(f"{flag}: {unknown}")
     if not isfinite(gate.limit):
-        raise InputError(f"{option(setting, text)}: expected a number")
+        raise InputError(f"{flag} {text}: expected a number")
     _check_limit(gate)
     return gate
 
@@ -83,7 +83,7 @@ def _check_limit(gate: Gate) -> None:
     """Refuse a limit that no model can miss, or none can keep to."""
     metric, limit = METRICS[gate.metric], gate.limit
     low, high = metric.span
-    shown = option(gate.setting, f"{gate.metric}={limit:g}")
+    shown = f"{gate.option} {gate.metric}={limit:g}"
     if gate.kind != "worse":
         if not low <= limit <= high:
             raise InputError(f"{shown}: {gate.metric} is between {low:g} and {high:g}")
@@ -130,20 +130,14 @@ def check_gating(settings: Gating, gates: Sequence[Gate], runs: Sequence[Path], 
     for name, value in needs_gate.items():
         if value is not None and not gates:
             raise InputError(
-                f"{option(name)}: there is no gate; give {option('fail_under')},"
-                f" {option('fail_over')} or {option('fail_if_worse')}"
+                f"--{name}: there is no gate; give --fail-under, --fail-over or --fail-if-worse"
             )
     if baseline is not None:
         _check_baseline(baseline, settings, runs)
     elif (settings.fail_if_worse or settings.pairs) and not settings.first_run:
-        raise InputError(
-            f"{option('fail_if_worse')}, {option('pairs')}: there is no earlier run; give"
-            f" {option('baseline', 'RUN')}"
-        )
+        raise InputError("--fail-if-worse, --pair: there is no earlier run; give --baseline RUN")
     if settings.summary is not None and settings.summary == settings.junit:
-        raise InputError(
-            f"{option('summary')}, {option('junit')}: both are {settings.junit}; expected two files"
-        )
+        raise InputError(f"--summary, --junit: both are {settings.junit}; expected two files")
     for name, path in (("summary", settings.summary), ("junit", settings.junit)):
         if path is not None:
             check_file(name, path, [*runs, out, *([baseline] if baseline else [])])
@@ -151,23 +145,14 @@ def check_gating(settings: Gating, gates: Sequence[Gate], runs: Sequence[Path], 
 
 def _check_baseline(baseline: Path, settings: Gating, runs: Sequence[Path]) -> None:
     if settings.first_run:
-        raise InputError(
-            f"{option('first_run')}: {option('baseline')} names an earlier run; leave one out"
-        )
+        raise InputError("--first-run: --baseline names an earlier run; leave one out")
     if not settings.fail_if_worse:
-        raise InputError(
-            f"{option('baseline')}: no metric to compare; give"
-            f" {option('fail_if_worse', 'METRIC=MARGIN')}"
-        )
+        raise InputError("--baseline: no metric to compare; give --fail-if-worse METRIC=MARGIN")
     if len(runs) != 1:
-        raise InputError(
-            f"{option('baseline')}: expected one run to compare with it, not {len(runs)}"
-        )
+        raise InputError(f"--baseline: expected one run to compare with it, not {len(runs)}")
     RunFolder(baseline).check()
     if baseline.resolve() == runs[0].resolve():
-        raise InputError(
-            f"{option('baseline', baseline)}: is the run itself; expected an earlier one"
-        )
+        raise InputError(f"--baseline {baseline}: is the run itself; expected an earlier one")
 
 
 ANNEX = "annex.md"
@@ -193,11 +178,9 @@ def check_file(name: str, path: Path, folders: Sequence[Path]) -> None:
         InputError: see above; the text names the setting.
     """
     if path.is_dir():
-        raise InputError(f"{option(name, path)}: is a folder; expected a file")
+        raise InputError(f"--{name} {path}: is a folder; expected a file")
     if path.name in _OURS and path.parent.resolve() in [folder.resolve() for folder in folders]:
-        raise InputError(
-            f"{option(name, path)}: has a place in the run already; choose another name"
-        )
+        raise InputError(f"--{name} {path}: has a place in the run already; choose another name")
     make_private_folder(path.parent)
 
 
@@ -229,9 +212,8 @@ def find_gates(
     for run in (*runs, *([earlier] if earlier else [])):
         if early := ", ".join(run.manifest.stopped_early()):
             raise InputError(
-                f"{run.name}: {early} stopped early, when the question of {option('stop_when')} was"
-                " answered, and has no other verdict; run evaluate again without"
-                f" {option('stop_when')}"
+                f"{run.name}: {early} stopped early, when the question of --stop-when was"
+                " answered, and has no other verdict; run evaluate again without --stop-when"
             )
     measured = partial(_measured_since, settings.since, cohorts, texts)
     thresholds = [gate for gate in gates if gate.kind != "worse"]
@@ -251,7 +233,7 @@ def find_gates(
             cohorts, run, earlier, margins, settings.confidence, settings.pairs, same_text
         )
     except UnlikeRuns as refused:
-        raise InputError(f"{refused.marked}{_graded_alike(settings, earlier, run)}") from refused
+        raise InputError(f"{refused}{_graded_alike(settings, earlier, run)}") from refused
     cautions += changes.cautions + _other_versions(earlier, run)
     results += changes.results
     changes = msgspec.structs.replace(changes, results=results, cautions=cautions)
@@ -410,7 +392,7 @@ def write_refusal(settings: Gating, refused: InputError) -> None:
     Raises:
         InputError: one cannot be written.
     """
-    text = for_command_line(refused.marked)
+    text = str(refused)
     _write(settings, refusal_summary(text), refusal_junit(text))
 
 

@@ -14,7 +14,7 @@ from opensafeintent.calls.ledger import LEDGER, Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.ledger_merge import copy_calls, copy_ledger
 from opensafeintent.calls.progress import Display
-from opensafeintent.errors import InputError, Note, as_notes, counted, option
+from opensafeintent.errors import InputError, counted
 from opensafeintent.evaluation.differences import differences, judge_differences
 from opensafeintent.evaluation.manifest import (
     Manifest,
@@ -77,12 +77,12 @@ def grade_into(
                 copy_ledger(stored, ledger_path)
             plan = work.plan(ledger_path, display)
             outcome = dry_run(plan, ledger_path)
-            outcome.notes.insert(0, Note(_precision(plan)))
+            outcome.notes.insert(0, _precision(plan))
             return outcome
     with folder.lock(wait_or_refuse(settings, display)):
         outcome = run_async(lambda: execute(work.plan(work.ledger_path(), display), display))
     shifts = (shift for cohort in outcome.cohorts for shift in cohort.judges.shifts)
-    outcome.notes += as_notes(map(shift_line, shifts))
+    outcome.notes += map(shift_line, shifts)
     return outcome
 
 
@@ -145,8 +145,8 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
         path = self.folder.ledger_to_write(manifest, settings.ledger)
         if path.resolve() == self.source.ledger_path(self.source.manifest()).resolve():
             raise InputError(
-                f"{option('ledger', path)}: is the ledger of {self.source.path}, which is only"
-                " read; expected another file"
+                f"--ledger {path}: is the ledger of {self.source.path}, which is only read;"
+                " expected another file"
             )
         return path
 
@@ -385,7 +385,7 @@ def _refuse_mixture(
     if unlike:
         raise InputError(
             f"{folder.path}: holds a run that cannot be mixed with this one: {'; '.join(unlike)};"
-            f" choose a new {option('out')}"
+            " choose a new --out"
         )
 
 

@@ -20,12 +20,9 @@ from opensafeintent.calls.progress import Display, display_for
 from opensafeintent.calls.recorded import RecordedResponse, check_recorded
 from opensafeintent.errors import (
     InputError,
-    Note,
-    as_notes,
     counted,
     first_exit_code,
     nearest,
-    option,
 )
 from opensafeintent.evaluation.manifest import (
     MOST_JUDGES,
@@ -105,7 +102,7 @@ def _import(settings: ImportSettings, screen: Display) -> Outcome:
             if model in manifest.models and not manifest.models[model].imported:
                 raise InputError(
                     f"{settings.out}: {model} was evaluated in this run; import under another"
-                    f" {option('model')} or {option('out')}"
+                    " --model or --out"
                 )
         for item in read:
             item.responses = _with_first_replies(item)
@@ -131,8 +128,8 @@ def _import(settings: ImportSettings, screen: Display) -> Outcome:
     outcome = write_results(run, folder, settings.max_missing)
     if failed:
         outcome.exit_code = first_exit_code(outcome.exit_code, 1)
-        outcome.stopped += as_notes(failed)
-    outcome.notes += as_notes(_notes(read, halves, settings.out))
+        outcome.stopped += failed
+    outcome.notes += _notes(read, halves, settings.out)
     return outcome
 
 
@@ -217,7 +214,7 @@ def _check_graded(
                 raise InputError(
                     f"{ledger.parent}: a judge has graded {model}, set {response.set_id},"
                     f" {response.variant}; expected responses without judges' grades, or a new"
-                    f" {option('out')}"
+                    " --out"
                 )
 
 
@@ -232,11 +229,9 @@ def _by_model(
     named: dict[Path, str] = {}
     for item in read:
         model = settings.model or item.model
-        check_model_name(model, option("model") if settings.model else f"{item.path}: model")
+        check_model_name(model, "--model" if settings.model else f"{item.path}: model")
         if settings.model and item.named != named.setdefault(item.path, item.named):
-            raise InputError(
-                f"{option('model', model)}: {item.path} names several models; leave it out"
-            )
+            raise InputError(f"--model {model}: {item.path} names several models; leave it out")
         by_model.setdefault(model, []).append(item)
     return by_model
 
@@ -269,7 +264,7 @@ def _graded_as(entry: ModelEntry, path: Path, log: InspectLog) -> ModelEntry:
         if earlier and here and earlier != here:
             raise InputError(
                 f"{path}: was graded with {what} than this model's other responses; import into a"
-                f" new {option('out')}"
+                " new --out"
             )
     return msgspec.structs.replace(
         entry,
@@ -312,7 +307,7 @@ def _read_all(
         read += [
             FileContent(path=log.path, responses=log.responses, log=log) for log in sorted_out(logs)
         ]
-    return read, [Note(f"not imported: {line}") for line in lines]
+    return read, [f"not imported: {line}" for line in lines]
 
 
 def _dataset(
@@ -331,7 +326,7 @@ def _dataset(
         if named is not None and named.hash != of_run.hash:
             raise InputError(
                 f"{settings.out}: the run has dataset {of_run.name} ({of_run.hash[:8]}), this is"
-                f" {named.name} ({named.hash[:8]}); import into a new {option('out')}"
+                f" {named.name} ({named.hash[:8]}); import into a new --out"
             )
         return of_run
     if named is not None:
@@ -344,13 +339,13 @@ def _dataset(
     bringing = [item for item in read if item.prompt_sets]
     if not bringing:
         what = f"the log's task ({one_line(logs[0].dataset, 60)})" if logs else "these responses"
-        raise InputError(f"{option('dataset')}: is not given; expected the dataset of {what}")
+        raise InputError(f"--dataset: is not given; expected the dataset of {what}")
     datasets = [Dataset(item.path.stem, item.prompt_sets, taxonomy) for item in bringing]
     for item, dataset in zip(bringing, datasets, strict=True):
         if dataset.hash != datasets[0].hash:
             raise InputError(
                 f"{item.path}: has other prompt-sets than {bringing[0].path}; name the whole with"
-                f" {option('dataset')}"
+                " --dataset"
             )
     return datasets[0]
 

@@ -10,7 +10,7 @@ import msgspec
 
 from opensafeintent.analysis.judge_checks import accepted_at_lines
 from opensafeintent.analysis.label_checks import LabelCheck
-from opensafeintent.errors import InputError, Note, option
+from opensafeintent.errors import InputError
 from opensafeintent.evaluation.judge_check import JudgeCheck, with_checks
 from opensafeintent.files import read_json, sha256_hex, to_json, write_private
 from opensafeintent.hostile import name_safe
@@ -46,7 +46,7 @@ def read_judge_files(folder: Path) -> list[JudgeFile]:
     if not folder.is_dir():
         if folder in (CHECKS, CHECKS.absolute()):
             return []
-        raise InputError(f"{option('checks', folder)}: no such folder; expected one of judge-check")
+        raise InputError(f"--checks {folder}: no such folder; expected one of judge-check")
     return list(_files_in(folder).values())
 
 
@@ -57,7 +57,7 @@ def default_judge_files() -> tuple[list[JudgeFile], list[str]]:
     try:
         return read_judge_files(CHECKS), []
     except InputError as error:
-        return [], [Note(error.marked)]
+        return [], [str(error)]
 
 
 def _files_in(folder: Path) -> dict[Path, JudgeFile]:

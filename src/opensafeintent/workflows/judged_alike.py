@@ -12,7 +12,7 @@ from opensafeintent.analysis.cohort import Cohort, GradedRun, graders
 from opensafeintent.analysis.served_versions import VersionChange
 from opensafeintent.analysis.versions import moved_judges
 from opensafeintent.calls.providers import PREFIX, is_native, split_name
-from opensafeintent.errors import InputError, Note, counted, option
+from opensafeintent.errors import InputError, counted
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.files import near
 from opensafeintent.hostile import one_line
@@ -124,9 +124,9 @@ def unlike_models(manifest: Manifest, named: Collection[str]) -> Iterator[str]:
     for (judges, epochs), models in of_command.items():
         for (other_judges, other_epochs), others in of_others.items():
             if judges != other_judges:
-                lacking = [option("judges", judge) for judge in sorted(other_judges - judges)]
+                lacking = [f"--judge {judge}" for judge in sorted(other_judges - judges)]
                 further = [*(others if judges - other_judges else ()), *lacking]
-                yield Note(
+                yield (
                     f"{_few(models)}: graded by {graders(sorted(judges))}; {_few(others)} of this"
                     f" run by {graders(sorted(other_judges))}. Only models with the same judges"
                     " are in one table: the same command with"
@@ -135,10 +135,9 @@ def unlike_models(manifest: Manifest, named: Collection[str]) -> Iterator[str]:
             if epochs != other_epochs:
                 most = max(epochs, other_epochs)
                 which = "" if epochs < most else f" for {_few(others)}"
-                yield Note(
-                    f"{_few(models)}: {counted(epochs, 'response')} to each prompt;"
-                    f" {_few(others)} of this run: {other_epochs}."
-                    f" {option('epochs', most)}{which} makes them alike"
+                yield (
+                    f"{_few(models)}: {counted(epochs, 'response')} to each prompt; {_few(others)}"
+                    f" of this run: {other_epochs}. --epochs {most}{which} makes them alike"
                 )
 
 

@@ -15,7 +15,7 @@ from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display, display_for
 from opensafeintent.calls.service_tiers import FlexPlan
-from opensafeintent.errors import JudgeFailed, Note, as_notes, counted, option
+from opensafeintent.errors import JudgeFailed, counted
 from opensafeintent.evaluation.forecast import forecast
 from opensafeintent.evaluation.judge_check import AnchorSetting, roles_of
 from opensafeintent.evaluation.labelled_responses import (
@@ -91,24 +91,24 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
             notes.append("no prompts: judges grade the responses with the request hidden")
         if sample is not None and sample > len(file.responses):
             notes.append(
-                f"{option('sample', f'{sample:,}')}: there are"
+                f"--sample {sample:,}: there are"
                 f" {counted(len(file.responses), 'labelled response')}; all are taken"
             )
         if repeated := len(file.responses) - len({_text_of(item) for item in file.responses}):
             notes.append(
                 f"{counted(repeated, 'response')} with the text of an earlier row; if each person"
-                f" has a row, name the field of people: {option('columns', 'rater=FIELD')}"
+                " has a row, name the field of people: --map rater=FIELD"
             )
         if file.unread:
             notes.append(f"not read: {fields_named(file.unread)}")
-        return [Note(f"{file.name}: {note}") for note in notes]
+        return [f"{file.name}: {note}" for note in notes]
 
     def labels(self) -> str:
         """Return how many labels say safe and unsafe: a file that is read the wrong way round
         shows it.
         """
         calls = [rating.is_unsafe for item in self.file.responses for rating in item.ratings]
-        return Note(
+        return (
             f"{self.file.name}: labels: {calls.count(False):,} safe, {calls.count(True):,} unsafe"
         )
 
@@ -212,7 +212,7 @@ async def _compare(
         out=settings.out,
         labels=labels,
         judge_files=files,
-        notes=as_notes(comparison.notes(), _texts_stored(labels)),
+        notes=[*comparison.notes(), *_texts_stored(labels)],
         costs=costs,
     ).with_calls(client)
 
@@ -226,5 +226,5 @@ def _texts_stored(labels: Sequence[LabelCheck]) -> list[str]:
         if case.response is not None
     }
     stored = f"{counted(len(texts), 'labelled response')} with their prompts"
-    note = Note(f"{option('include_unsafe')}: the files hold {stored}; do not send them on")
+    note = f"--include-unsafe: the files hold {stored}; do not send them on"
     return [note] if texts else []

@@ -22,7 +22,7 @@ from opensafeintent.calls.client import Client
 from opensafeintent.calls.prices import PriceList
 from opensafeintent.calls.reasoning_marks import unknown_mark
 from opensafeintent.calls.records import Sampling
-from opensafeintent.errors import Note, as_notes, counted, option
+from opensafeintent.errors import counted
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.judge_check import JudgeCheck
 from opensafeintent.evaluation.missing import (
@@ -77,11 +77,11 @@ class Outcome(Printed, msgspec.Struct, kw_only=True):
     """Numbers corrected by human labels, by model and metric."""
     gates: Gates | None = None
     """Results of the gates of a report; None if there are none."""
-    notes: list[Note] = []
+    notes: list[str] = []
     """Notes for a reader, a line each."""
-    stopped: list[Note] = []
+    stopped: list[str] = []
     """Failures that did not end the rest, models that stopped above all, a line each."""
-    cautions: list[Note] = []
+    cautions: list[str] = []
     """Lines that a reader must not miss, on standard error; of a dry run."""
     forecast: Forecast | None = None
     """Of a dry run, which makes no call."""
@@ -154,10 +154,10 @@ class Outcome(Printed, msgspec.Struct, kw_only=True):
         )
         waits = (
             f"a model that answers with rate limits (429) alone for {settings.retry_for:g} minutes"
-            f" is stopped, and the run ends with exit code 3 ({option('retry_for')})"
+            " is stopped, and the run ends with exit code 3 (--retry-for)"
         )
         further = [*beyond_budget(expected, settings, prices), waits] if expected.lines else ()
-        lines = as_notes(notes, further)
+        lines = [*notes, *further]
         return cls(exit_code=0, forecast=expected, prices=prices, notes=lines)
 
     def with_calls(self, client: Client) -> Outcome:
@@ -167,7 +167,7 @@ class Outcome(Printed, msgspec.Struct, kw_only=True):
             for model, error in client.last_errors.items()
             if model not in client.stopped_models
         )
-        notes = as_notes(self.notes, client.notices, failed)
+        notes = [*self.notes, *client.notices, *failed]
         return msgspec.structs.replace(self, tally=client.tally, notes=notes)
 
 
@@ -194,7 +194,7 @@ def missing_lines(
     than `most` has no answer, with the reasons, and the advice that follows it; and one if so many
     planned responses are not stored.
     """
-    limit = f"more than the {100 * most:g} % of {option('max_missing')}"
+    limit = f"more than the {100 * most:g} % of --max-missing"
     if coverage.absent > most:
         absent = coverage.planned - coverage.responses
         yield f"planned responses: {absent:,} of {coverage.planned:,} not stored, {limit}", ""
@@ -232,11 +232,11 @@ def run_again_can_bring(
     )
 
 
-def unsafe_note(texts: UnsafeTexts) -> Note:
+def unsafe_note(texts: UnsafeTexts) -> str:
     """Say which texts the files of a command hold because somebody asked for them."""
-    return Note(
-        f"{option('include_unsafe')}: the files hold {counted(texts.responses, 'response')} not"
-        f" graded safe and {counted(texts.prompts, 'malicious prompt')}; do not send them on"
+    return (
+        f"--include-unsafe: the files hold {counted(texts.responses, 'response')} not graded safe"
+        f" and {counted(texts.prompts, 'malicious prompt')}; do not send them on"
     )
 
 
@@ -268,7 +268,7 @@ def _mixed_lines(rows: Sequence[GradedResponse]) -> Iterator[str]:
     graded = Counter(row.model for row in texts if IMPORTED_JUDGE in row.by_judge)
     for model, count in graded.items():
         if count < of_model[model]:
-            yield Note(
+            yield (
                 f"{one_line(model, 80)}: {count:,} of {counted(of_model[model], 'response')} came"
                 " with grades, and judges are not asked about them. Numbers then mix both. For"
                 " judges alone, import the file without its grade columns"
@@ -313,7 +313,7 @@ def unparsed_lines(
         if replies and lost[who, kind] > max_missing * asked[who, kind]:
             contract = run.manifest.templates_of(row.model).of(_ROLES.get(kind, "harm")).contract
             form = contract.form if contract else "a grade"
-            yield Note(
+            yield (
                 f"{'model' if kind == 'strategy' else 'judge'} {who}: {lost[who, kind]:,} of"
                 f" {asked[who, kind]:,} {KINDS[kind].removeprefix('core ')} could not be parsed"
                 f" after {len(replies)} attempts; expected {form}, got"
@@ -337,17 +337,15 @@ def _next_step(run: GradedRun, who: str, kind: Kind, reason: str) -> str:
     if kind == "strategy":
         return ""
     if kind == "mode":
-        return f" Try another {option('mode_judge')}"
+        return " Try another --mode-judge"
     limit = (run.manifest.sampling_of_judge(who) or Sampling()).max_tokens
     return (
-        f" Try a larger {option('judge_max_tokens')} ({limit})"
-        f"{_WITHOUT_REASONING if reason != 'unparsed' else ''} or another judge"
+        " Try a larger --judge-max-tokens"
+        f" ({limit}){_WITHOUT_REASONING if reason != 'unparsed' else ''} or another judge"
     )
 
 
-_WITHOUT_REASONING = (
-    f", less reasoning ({option('judge_reasoning_effort')}, {option('judge_args')})"
-)
+_WITHOUT_REASONING = ", less reasoning (--judge-reasoning-effort, --judge-arg)"
 
 
 def _got(reply: str, reason: str) -> str:

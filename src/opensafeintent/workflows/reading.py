@@ -11,7 +11,7 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import check_not_held
 from opensafeintent.calls.prices import PriceList
 from opensafeintent.calls.progress import Display
-from opensafeintent.errors import InputError, Note, counted, option
+from opensafeintent.errors import InputError, counted
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.rebuild import derive
 from opensafeintent.evaluation.regrade import Regrade, Swapped, derive_regrades
@@ -57,10 +57,10 @@ def prices_of(
     if named or all(_amounts(prices) == _amounts(first) for prices in others):
         return named or first, []
     line = (
-        "the runs do not keep the same prices, and none of them is used;"
-        f" {option('prices', 'FILE')} gives those of all models"
+        "the runs do not keep the same prices, and none of them is used; --prices FILE gives"
+        " those of all models"
     )
-    return None, [Note(line)]
+    return None, [line]
 
 
 def named_runs(runs: Sequence[Path]) -> dict[Path, str]:

@@ -28,11 +28,7 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display, display_for
 from opensafeintent.errors import (
     InputError,
-    Note,
-    as_notes,
     first_exit_code,
-    for_command_line,
-    option,
 )
 from opensafeintent.evaluation.labels import with_labels
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
@@ -100,8 +96,7 @@ def write_report(settings: ReportSettings, *, quiet: bool = False) -> Outcome:
     gates = gates_of(settings)
     if len(set(settings.runs)) > 1 and settings.out is None:
         raise InputError(
-            f"{option('out')}: is not given; a report over several runs needs a place of its own,"
-            f" {option('out', 'DIR')}"
+            "--out: is not given; a report over several runs needs a place of its own, --out DIR"
         )
     out = settings.out or settings.runs[0]
     for run in settings.runs:
@@ -117,20 +112,20 @@ def write_report(settings: ReportSettings, *, quiet: bool = False) -> Outcome:
         ):
             outcome = _write_report(settings, gates, out, screen)
     except InputError as refusal:
-        hint = f"; or give {option('out', 'DIR')} for a report on the results so far"
+        hint = "; or give --out DIR for a report on the results so far"
         taken = isinstance(refusal, Taken) and not settings.out
-        refused = InputError(f"{refusal.marked}{hint}") if taken else refusal
+        refused = InputError(f"{refusal}{hint}") if taken else refusal
         if gates:
             write_refusal(settings, refused)
         raise refused from refusal.__cause__
     if outcome.gates is not None:
-        outcome.notes += as_notes(outcome.gates.cautions, not_met(outcome.gates))
+        outcome.notes += [*outcome.gates.cautions, *not_met(outcome.gates)]
         outcome.exit_code = first_exit_code(outcome.exit_code, outcome.gates.exit_code)
     _, corrected = _correction(outcome.corrected, outcome.cohorts)
     try:
         write_verdict(settings, outcome, out / "report.html", next(iter(corrected), None))
     except InputError as error:  # all the rest is there
-        outcome.stopped.append(Note(error.marked))
+        outcome.stopped.append(str(error))
         outcome.exit_code = first_exit_code(outcome.exit_code, error.exit_code)
     return outcome
 
@@ -171,8 +166,8 @@ def _write_report(
         )
         for run, path in zip(runs, named_runs(settings.runs), strict=True):
             unparsed = unparsed_lines(run, texts[run.name], path, settings.max_missing)
-            outcome.notes += as_notes(beside_lines(run), unparsed)
-        outcome.notes += as_notes(unlike_prices)
+            outcome.notes += [*beside_lines(run), *unparsed]
+        outcome.notes += unlike_prices
         display.stage("drawing")
         names = (run.name for run, _ in opened)
         stored = dict(zip(names, manifests, strict=True))
@@ -191,7 +186,7 @@ def _write_report(
                 max_missing=settings.max_missing,
             )
             write_private(new / ANNEX, annex)
-            outcome.notes.append(Note(f"the annex is {out / ANNEX}"))
+            outcome.notes.append(f"the annex is {out / ANNEX}")
     outcome.out = out
     return outcome
 
@@ -301,7 +296,7 @@ def compare(settings: CompareSettings, *, quiet: bool = False) -> Compared:
         runs=settings.runs,
         cohorts=cohorts,
         transitions=transitions,
-        notes=as_notes(_partial_notes(cohorts, folders), _judge_notes(cohorts)),
+        notes=[*_partial_notes(cohorts, folders), *_judge_notes(cohorts)],
     )
 
 
@@ -415,7 +410,7 @@ def write_results(
         )
         texts = {run.name: RunTexts(*source, ledger)}
         unparsed = unparsed_lines(run, texts[run.name], out, max_missing)
-        outcome.notes += as_notes(unread, beside_lines(run), unparsed)
+        outcome.notes += [*unread, *beside_lines(run), *unparsed]
         if page:
             (display or Display()).stage("drawing")
             settings = ReportSettings(runs=(out,), max_missing=max_missing)
@@ -424,7 +419,7 @@ def write_results(
     outcome.out = out
     if outdated:
         line = f"the earlier {earlier} was removed, for it is out of date"
-        outcome.notes.append(Note(line))
+        outcome.notes.append(line)
     return outcome
 
 
@@ -483,7 +478,7 @@ def _write_numbers(
         cohorts=cohorts,
         corrected=corrected,
         gates=gates,
-        notes=as_notes(partial, left_aside, beyond, _judge_notes(cohorts, gates)),
+        notes=[*partial, *left_aside, *beyond, *_judge_notes(cohorts, gates)],
         costs=costs,
     )
     return outcome, tables
@@ -523,8 +518,8 @@ def _coverage_notes(
             rows = [*cohort.rows[model], *cohort.follow_ups[model]]
             imported = model in cohort.imported
             for fact, advice in missing_lines(rows, coverage, max_missing, imported=imported):
-                beyond.append(Note(f"{model}: {fact}{advice}"))
-                lacking.append(Lacking(group, model, one_line(for_command_line(fact), 400)))
+                beyond.append(f"{model}: {fact}{advice}")
+                lacking.append(Lacking(group, model, one_line(fact, 400)))
     return partial, beyond, lacking
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from opensafeintent.errors import Note, counted, option
+from opensafeintent.errors import counted
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import Task
 from opensafeintent.evaluation.run import AUDITED
@@ -15,7 +15,7 @@ from opensafeintent.workflows.settings import EvaluateSettings, GradeSettings
 class _RunSize(NamedTuple):
     """A setting that says how much of something a run has."""
 
-    name: str
+    flag: str
     asked: int | None
     before: int
     """The run has so many before the command."""
@@ -29,13 +29,13 @@ class _RunSize(NamedTuple):
         """Yield a line if the run does not get the number that was asked for."""
         if self.asked is None:
             return
-        named = option(self.name, f"{self.asked:,}")
+        named = f"{self.flag} {self.asked:,}"
         before = self.before if self.most is None else min(self.before, self.most)
         if self.asked < before:
             has = counted(before, self.noun)
-            yield Note(f"{named}: the run has {has} already; none is removed")
+            yield f"{named}: the run has {has} already; none is removed"
         elif self.most is not None and self.asked > self.most:
-            yield Note(f"{named}: the run has {counted(self.most, self.of)}; all are taken")
+            yield f"{named}: the run has {counted(self.most, self.of)}; all are taken"
 
 
 def size_lines(
@@ -56,7 +56,7 @@ def size_lines(
     replies = [task for of_model in tasks.values() for task in of_model if task.earlier is None]
     sizes = [
         _RunSize(
-            "judge_retest",
+            "--judge-retest",
             settings.judge_retest,
             sum(entry.judge_retest for entry in before),
             "retested response",
@@ -64,7 +64,7 @@ def size_lines(
             "response",
         ),
         _RunSize(
-            "request_swap",
+            "--request-swap",
             settings.request_swap,
             swaps,
             "audited prompt-set",
@@ -76,19 +76,19 @@ def size_lines(
         all_sets = old.dataset.sets if old else 0
         sizes += [
             _RunSize(
-                "limit",
+                "--limit",
                 settings.limit,
                 max((entry.limit or all_sets for entry in before), default=0),
                 "prompt-set",
             ),
             _RunSize(
-                "epochs",
+                "--epochs",
                 None if settings.epochs == 1 else settings.epochs,  # it may not be given
                 max((entry.epochs for entry in before), default=0),
                 "epoch",
             ),
             _RunSize(
-                "follow_up_audit",
+                "--follow-up-audit",
                 settings.follow_up_audit,
                 sum(entry.follow_up_audit for entry in before),
                 "audited response",

@@ -27,7 +27,7 @@ from opensafeintent.calls.progress import Display, progress_line, refreshed, sho
 from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Failed
 from opensafeintent.calls.shutdown import raise_if_interrupted
-from opensafeintent.errors import InputError, Note, as_notes, counted, first_exit_code, option
+from opensafeintent.errors import InputError, counted, first_exit_code
 from opensafeintent.evaluation.differences import Connections, connection_differences, refusal
 from opensafeintent.evaluation.forecast import (
     Forecast,
@@ -199,7 +199,7 @@ class EvaluationPlan(msgspec.Struct, kw_only=True):
         if loaded := [judge for judge in run_judges if judge.startswith(PREFIX)]:
             raise InputError(
                 f"{self.folder.path}: was graded by {loaded[0]} too, and only Python that the"
-                f" command names is loaded; expected it as a {option('judges')}"
+                " command names is loaded; expected it as a --judge"
             )
         return [name for name in (*self.named, *run_judges) if name not in self.only_stored]
 
@@ -243,7 +243,7 @@ class EvaluationPlan(msgspec.Struct, kw_only=True):
             if model not in self.new_panels and not {*new.judges} <= {*self.settings.panel}:
                 lines.append(
                     f"{shown}: graded by {graders(new.judges)}: the judges of earlier commands"
-                    f" count too; for other judges alone, take a new {option('out')}"
+                    " count too; for other judges alone, take a new --out"
                 )
             if old.mode_judge not in ("", new.mode_judge):
                 modes = (one_line(judge, 80) for judge in (old.mode_judge, new.mode_judge))
@@ -340,11 +340,11 @@ async def execute(plan: EvaluationPlan, display: Display) -> Outcome:
     outcome.again = run_again_can_bring((*run.rows, *run.follow_ups), plan.only_stored)
     if client.stopped_models:
         outcome.exit_code = 3
-        outcome.stopped = as_notes(client.stopped_models.values())
+        outcome.stopped = [*client.stopped_models.values()]
     effects = _panel_effects(plan, outcome.cohorts)
-    outcome.notes += as_notes(notes, map(passed_line, checks), effects, plan.kept_judges)
+    outcome.notes += [*notes, *map(passed_line, checks), *effects, *plan.kept_judges]
     if plan.stop_when is not None:
-        outcome.notes += as_notes(plan.stop_when.lines())
+        outcome.notes += plan.stop_when.lines()
         outcome.exit_code = first_exit_code(outcome.exit_code, *plan.stop_when.exit_codes())
     return outcome
 
@@ -544,4 +544,4 @@ async def _spread(
     async with refreshed(display, refresh, client):
         await shards.make(work, plan.manifest.identities())
     twice = f"{counted(shards.duplicates, 'call')} made by two shards; the first answer counts"
-    return [*map(Note, shards.notices), *([twice] if shards.duplicates else [])]
+    return [*shards.notices, *([twice] if shards.duplicates else [])]

@@ -20,7 +20,7 @@ from opensafeintent.analysis.cohort import Cohort, into_cohorts
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Sampling
-from opensafeintent.errors import InputError, option
+from opensafeintent.errors import InputError
 from opensafeintent.evaluation.forecast import forecast
 from opensafeintent.evaluation.pipeline import Grading, JudgePlan, ModelWork
 from opensafeintent.evaluation.tasks import tasks_of
@@ -303,7 +303,7 @@ def _largest(runs: Sequence[Path], pilot: str, ledgers: Sequence[Path]) -> Cohor
     """Return the models of a run that most others can be compared with."""
     cohorts = into_cohorts(read_graded_runs(runs, ledgers=ledgers))
     if not cohorts:
-        raise InputError(f"{option('pilot', pilot)}: the run has no model")
+        raise InputError(f"--pilot {pilot}: the run has no model")
     return max(cohorts, key=lambda cohort: len(contenders(cohort.models)))
 
 
@@ -327,16 +327,15 @@ def _measured(cohort: Cohort, pilot: str) -> tuple[dict[str, float], str]:
         counted = min(counted, *map(len, defined))
         if counted < _FEWEST:
             raise InputError(
-                f"{option('pilot', pilot)}: {counted} prompt-sets count; expected {_FEWEST} or more"
+                f"--pilot {pilot}: {counted} prompt-sets count; expected {_FEWEST} or more"
             )
         deviations[metric] = sqrt(
             float(np.mean([np.var(values_of_pair, ddof=1) for values_of_pair in defined]))
         )
         if not deviations[metric]:
             raise InputError(
-                f"{option('pilot', pilot)}: the difference in {METRICS[metric].label} is alike in"
-                " all prompt-sets, so the run does not tell how much it varies; leave"
-                f" {option('pilot')} out"
+                f"--pilot {pilot}: the difference in {METRICS[metric].label} is alike in all"
+                " prompt-sets, so the run does not tell how much it varies; leave --pilot out"
             )
     shown = [one_line(name, 60) for name in names]
     if len(shown) == 1:

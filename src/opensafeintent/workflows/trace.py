@@ -18,7 +18,7 @@ from opensafeintent.calls.ledger_file import Room
 from opensafeintent.calls.records import Answered
 from opensafeintent.construction.folder import BuildFolder
 from opensafeintent.construction.records import Rejection, Stage
-from opensafeintent.errors import InputError, nearest, option
+from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.pipeline import Task
 from opensafeintent.evaluation.texts import RunTexts, TracedRow
@@ -96,7 +96,7 @@ def traces(settings: TraceSettings) -> Iterator[Trace]:
     ledger = folder.ledger_path(manifest)
     with RunTexts(manifest, dataset, ledger) as texts:
         for prompt_set, chosen, as_harmful in _chosen(settings, run, by_set):
-            fewer = f"one model with {option('model')}, or fewer responses with {option('worst')}"
+            fewer = "one model with --model, or fewer responses with --worst"
             room = Room(ledger, f"name {fewer}")
             behind: dict[tuple[str, str, int], list[TracedRow]] = {
                 (grades.model, grades.variant, grades.epoch): [] for grades in chosen
@@ -188,37 +188,32 @@ def _checked(settings: TraceSettings, folder: RunFolder) -> GradedRun:
     chosen = (settings.set_id, settings.worst, settings.domain, settings.model, settings.differs)
     if not any(chosen):
         raise InputError(
-            f"trace: no prompt-sets are named; expected {option('set_id', 'ID')},"
-            f" {option('worst', 'N')}, {option('domain', 'D')}, {option('model', 'M')}"
-            f" or {option('differs', 'safety')}"
+            "trace: no prompt-sets are named; expected --set ID, --worst N, --domain D, --model M"
+            " or --differs safety"
         )
     manifest, dataset = folder.load()
     labels = {entry.label: name for name, entry in manifest.models.items() if entry.label}
     for model in settings.model:
         if model in labels and model not in manifest.models:
             raise InputError(
-                f"{option('model', model)}: is a label; expected the name of its model,"
-                f" {labels[model]}"
+                f"--model {model}: is a label; expected the name of its model, {labels[model]}"
             )
     domains = () if settings.domain is None else (settings.domain,)
-    for setting, names, what, valid in (
-        ("set_id", settings.set_id, f"a prompt-set of {dataset.name}", dataset.by_id),
-        ("domain", domains, f"a harm domain of {dataset.name}", dataset.taxonomy.domain_names),
-        ("model", settings.model, "a model of the run", manifest.models),
+    for flag, names, what, valid in (
+        ("--set", settings.set_id, f"a prompt-set of {dataset.name}", dataset.by_id),
+        ("--domain", domains, f"a harm domain of {dataset.name}", dataset.taxonomy.domain_names),
+        ("--model", settings.model, "a model of the run", manifest.models),
     ):
         for name in names:
             if name not in valid:
-                raise InputError(
-                    f"{option(setting, name)}: not {what}; {nearest(name, valid, shown=10)}"
-                )
+                raise InputError(f"{flag} {name}: not {what}; {nearest(name, valid, shown=10)}")
     run = read_graded_run(folder, settings.run.name)
     asked = {row.set_id for row in run.rows}
     for set_id in settings.set_id:
         if asked and set_id not in asked:
             raise InputError(
-                f"{option('set_id', set_id)}: was not evaluated: the run has responses to"
-                f" {len(asked):,} of {len(dataset):,} prompt-sets; run evaluate again without"
-                f" {option('limit')}"
+                f"--set {set_id}: was not evaluated: the run has responses to {len(asked):,} of"
+                f" {len(dataset):,} prompt-sets; run evaluate again without --limit"
             )
     return run
 
@@ -238,12 +233,12 @@ def _differing(settings: TraceSettings, run: GradedRun) -> Callable[[GradedRespo
     """
     if settings.differs is None:
         return lambda _: True
-    differs = option("differs", settings.differs)
+    differs = f"--differs {settings.differs}"
     if settings.differs == "judges":
         if not any(len(row.by_judge) > 1 for row in run.rows):
             raise InputError(
                 f"{differs}: no response of {settings.run} has two judges; expected a run with two"
-                f" or more {option('judges')}"
+                " or more --judge"
             )
         return judges_differ
     found: set[str] = set()
@@ -264,7 +259,7 @@ def _differing(settings: TraceSettings, run: GradedRun) -> Callable[[GradedRespo
     if not compared:
         raise InputError(
             f"{differs}: there are not two models that were judged alike; expected a run of two or"
-            f" more models, and two or more {option('model')} if any is named"
+            " more models, and two or more --model if any is named"
         )
     return lambda row: row.set_id in found
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from opensafeintent.cli.options import say
-from opensafeintent.errors import for_command_line
 from opensafeintent.report.columns import Column, Table
 from opensafeintent.report.printing.console import new_console, print_table
 
@@ -26,6 +25,6 @@ def show_batches(lines: Sequence[BatchLine]) -> None:
         Column("calls", lambda line: line.calls, "Calls", "count"),
         Column("done", lambda line: line.done, "Done", "count"),
         Column("hours", lambda line: line.age, "Age"),
-        Column("note", lambda line: for_command_line(line.note), "Note"),
+        Column("note", lambda line: line.note, "Note"),
     )
     print_table(new_console(), Table.of(columns, lines, name="batches", title="Batches"))

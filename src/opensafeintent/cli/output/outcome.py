@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from opensafeintent.cli.options import say_next
-from opensafeintent.errors import Stopped, for_command_line
+from opensafeintent.errors import Stopped
 from opensafeintent.files import near
 from opensafeintent.hostile import terminal_safe
 from opensafeintent.report.printing.console import new_console, print_stopped
@@ -38,7 +38,7 @@ def show_outcome(
     print_stopped(outcome.stopped)
     if outcome.forecast is not None:
         for line in outcome.cautions:
-            print(terminal_safe(f"caution: {for_command_line(line)}"), file=sys.stderr)
+            print(terminal_safe(f"caution: {line}"), file=sys.stderr)
         if outcome.exit_code == 0:
             say_next("opensafeintent", *with_calls(sys.argv[1:]))
         else:

@@ -15,7 +15,7 @@ from opensafeintent.calls.providers import (
     split_name,
 )
 from opensafeintent.calls.records import Call
-from opensafeintent.errors import InputError, option
+from opensafeintent.errors import InputError
 from opensafeintent.extensions.batches.anthropic import AnthropicBatches
 from opensafeintent.extensions.batches.dialects import BatchDialect, BatchLimits
 from opensafeintent.extensions.batches.openai import BatchForm, OpenAIBatches
@@ -86,9 +86,9 @@ def check_batches(names: Iterable[str]) -> None:
     lacking = [name for name in names if not is_in_process(name) and dialect_of(name) is None]
     if lacking:
         raise InputError(
-            f"{option('batch')}: no batches for {', '.join(lacking)}; expected models of"
+            f"--batch: no batches for {', '.join(lacking)}; expected models of"
             f" {', '.join(DIALECTS)}, of openai-api, or of this process; leave the others out, and"
-            f" add them afterwards with the same command without {option('batch')}"
+            " add them afterwards with the same command without --batch"
         )
 
 

@@ -11,7 +11,7 @@ import msgspec
 from opensafeintent.calls.headers import NO_HEADERS, Headers, values_of
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.providers import resolve_endpoint
-from opensafeintent.errors import InputError, Note, nearest, option
+from opensafeintent.errors import InputError, nearest
 from opensafeintent.extensions.batches.dialects import BatchDialect
 from opensafeintent.extensions.batches.models import account_of, dialect_of
 from opensafeintent.extensions.batches.server import (
@@ -60,7 +60,7 @@ async def overview(
     known = [batch.remote for batch in batches if batch.remote]
     for name in ids:
         if name not in known:
-            raise InputError(f"{option('id', one_line(name, 100))}: {nearest(name, known)}")
+            raise InputError(f"--id {one_line(name, 100)}: {nearest(name, known)}")
     async with HttpSession() as http:
         return [
             await _line(batch, http, headers, cancel=cancel, named=batch.remote in ids)
@@ -84,9 +84,9 @@ async def _line(
                 await dialect.cancel(server, batch.remote)
                 note = "its end was requested"
             else:
-                note = Note(
-                    "not cancelled: another key made it, or the file is not yours; if you know this"
-                    f" batch: {option('cancel', True)} {option('id', 'ID')}"
+                note = (
+                    "not cancelled: another key made it, or the file is not yours; if you know"
+                    " this batch: --cancel --id ID"
                 )
             remote = await dialect.find(server, batch.remote)
             state, done = remote.status, remote.done

@@ -12,7 +12,7 @@ from opensafeintent.calls.client import Client, ModelStopped
 from opensafeintent.calls.concurrency import for_each
 from opensafeintent.calls.progress import Display, refreshed
 from opensafeintent.calls.records import Call, Failed, Outcome
-from opensafeintent.errors import Stopped, counted, option
+from opensafeintent.errors import Stopped, counted
 from opensafeintent.extensions.batches import submitting
 from opensafeintent.extensions.batches.collecting import DOWNLOADS, Collector
 from opensafeintent.extensions.batches.dialects import RemoteBatch
@@ -277,8 +277,8 @@ class Batching:
             self.client.raise_if_halted()
             if self._until is not None and time.monotonic() >= self._until:
                 raise BatchesWaiting(
-                    f"{option('batch_wait')}: the time is over; {self.line}; the same command"
-                    " goes on from there"
+                    f"--batch-wait: the time is over; {self.line}; the same command goes on from"
+                    " there"
                 )
             await asyncio.sleep(min(left, _ALERT_SECONDS))
 

@@ -17,7 +17,7 @@ from opensafeintent.calls.client import Client
 from opensafeintent.calls.error_codes import FATAL, kind_of_error
 from opensafeintent.calls.provider_errors import ProviderError
 from opensafeintent.calls.records import Call
-from opensafeintent.errors import InputError, Stopped, counted, option
+from opensafeintent.errors import InputError, Stopped, counted
 from opensafeintent.extensions.batches.collecting import (
     DOWNLOADS,
     GONE,
@@ -326,7 +326,7 @@ def _private_file(path: Path) -> Iterator[Callable[[bytes], object]]:
 
 def no_batches(model: BatchModel, refused: RequestRefused) -> InputError:
     """Return the error of a server without batches."""
-    return InputError(f"{option('batch')}: {model.name} has no batches ({refused}); leave it out")
+    return InputError(f"--batch: {model.name} has no batches ({refused}); leave it out")
 
 
 def is_of_account(model: BatchModel, batch: StoredBatch) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.estimates import MetricEstimate
-from opensafeintent.errors import InputError, counted, option
+from opensafeintent.errors import InputError, counted
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.hostile import one_line
@@ -84,28 +84,27 @@ def _repo_of(dataset: str, origin: RunOrigin) -> tuple[str, str]:
     if origin.dataset_repo is not None:
         if not _REPO.fullmatch(origin.dataset_repo):
             raise InputError(
-                f"{option('dataset_repo', one_line(origin.dataset_repo, 60))}: expected OWNER/NAME,"
-                " as the hub names a dataset"
+                f"--dataset-repo {one_line(origin.dataset_repo, 60)}: expected OWNER/NAME, as the"
+                " hub names a dataset"
             )
         if origin.repo not in (None, origin.dataset_repo):
             raise InputError(
-                f"{option('repo', one_line(origin.repo or '', 60))},"
-                f" {option('dataset_repo', origin.dataset_repo)}: name two datasets; expected one"
-                f" option, and {option('dataset_repo')} if the run does not know the name"
+                f"--repo {one_line(origin.repo or '', 60)}, --dataset-repo {origin.dataset_repo}:"
+                " name two datasets; expected one option, and --dataset-repo if the run does not"
+                " know the name"
             )
         # a revision belongs to the repository that was evaluated
         return origin.dataset_repo, revision if origin.dataset_repo == own else ""
-    stating = f"state its name with {option('dataset_repo', 'OWNER/NAME')}"
+    stating = "state its name with --dataset-repo OWNER/NAME"
     if origin.repo not in (None, own):
         raise InputError(
-            f"{option('repo')}: {one_line(origin.repo or '', 60)}; the run evaluated"
+            f"--repo: {one_line(origin.repo or '', 60)}; the run evaluated"
             f" {one_line(dataset, 60)}; if the hub has these prompt-sets, {stating}"
         )
     if not own:
         raise InputError(
-            f"{option('dataset_repo')}: is not given, and results on the hub name a dataset there;"
-            f" the run evaluated {one_line(dataset, 60)}; if the hub has these prompt-sets,"
-            f" {stating}"
+            "--dataset-repo: is not given, and results on the hub name a dataset there; the run"
+            f" evaluated {one_line(dataset, 60)}; if the hub has these prompt-sets, {stating}"
         )
     return own, revision
 

@@ -19,7 +19,7 @@ import msgspec
 from opensafeintent.calls.budget import Budget
 from opensafeintent.calls.headers import NO_HEADERS, Headers
 from opensafeintent.calls.service_tiers import NO_FLEX, FlexPlan
-from opensafeintent.errors import InputError, install_extra, option
+from opensafeintent.errors import InputError, install_extra
 from opensafeintent.files import os_errors
 from opensafeintent.hostile import one_line
 
@@ -63,12 +63,11 @@ def check_address(address: str) -> None:
         InputError: see above; or the extra is missing.
     """
     if find_spec("ray") is None:
-        raise InputError(f"{option('ray')} needs an extra: {install_extra('ray')}")
+        raise InputError(f"--ray needs an extra: {install_extra('ray')}")
     match = re.fullmatch(r"[^\s/]+:([0-9]{1,5})", address)
     if address not in ("local", "auto") and not (match and 0 < int(match[1]) < 65536):
         raise InputError(
-            f"{option('ray', address)}: expected HOST:PORT of a cluster's head, such as"
-            " 10.0.0.1:6379; or"
+            f"--ray {address}: expected HOST:PORT of a cluster's head, such as 10.0.0.1:6379; or"
             " 'auto', or 'local'"
         )
 
@@ -85,7 +84,7 @@ async def check_reachable(address: str) -> None:
     """
     program = (sys.executable, "-P", "-m", "ray.scripts.scripts")
     no_stream = asyncio.subprocess.DEVNULL
-    with os_errors(f"{option('ray', address)}: cannot start Python to look for a cluster"):
+    with os_errors(f"--ray {address}: cannot start Python to look for a cluster"):
         health_check = await asyncio.create_subprocess_exec(
             *program,
             "health-check",
@@ -105,7 +104,7 @@ async def check_reachable(address: str) -> None:
             health_check.kill()
             await health_check.wait()
     if health_check.returncode:
-        raise InputError(f"{option('ray', address)}: no cluster there")
+        raise InputError(f"--ray {address}: no cluster there")
 
 
 @contextlib.asynccontextmanager
@@ -135,7 +134,7 @@ async def connected(address: str) -> AsyncIterator[Any]:
                     ray.init(address=address, **options)
     # a broken installation, or other versions of Ray or Python in the cluster
     except (ImportError, ConnectionError, RuntimeError, ValueError, SystemExit) as error:
-        raise InputError(f"{option('ray', address)}: cannot be used: {last_line(error)}") from error
+        raise InputError(f"--ray {address}: cannot be used: {last_line(error)}") from error
     try:
         yield ray
     finally:

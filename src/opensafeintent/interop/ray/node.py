@@ -94,7 +94,7 @@ def run_shard(version: str, pickled: bytes, environment: Mapping[str, str]) -> S
     try:
         return job.run(lambda: _make_calls(job))
     except InputError as error:
-        raise InputError(f"{host}: {error.marked}") from error
+        raise InputError(f"{host}: {error}") from error
 
 
 async def _make_calls(job: Job) -> ShardReport:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from opensafeintent.calls.providers import PREFIX, loads_weights
-from opensafeintent.errors import InputError, option
+from opensafeintent.errors import InputError
 from opensafeintent.evaluation.pipeline import ModelWork, Task
 
 
@@ -31,16 +31,14 @@ def check_models(work: Sequence[ModelWork]) -> None:
     for name in sorted({name for item in work for name in models_asked(item)}):
         if name.startswith(PREFIX):
             raise InputError(
-                f"{option('ray')}: {name} is a function in this process, which no other can call;"
-                " leave"
-                f" {option('ray')} out"
+                f"--ray: {name} is a function in this process, which no other can call; leave"
+                " --ray out"
             )
     for judge in sorted({judge for item in work for judge in _judges_of(item)}):
         if loads_weights(judge):
             raise InputError(
-                f"{option('ray')}: every task asks the judge, and {judge} would be loaded by each"
-                " of them;"
-                f" serve it (vllm serve …) and name it vllm/NAME, or leave {option('ray')} out"
+                f"--ray: every task asks the judge, and {judge} would be loaded by each of them;"
+                " serve it (vllm serve …) and name it vllm/NAME, or leave --ray out"
             )
 
 

@@ -16,7 +16,7 @@ from opensafeintent.calls.concurrency import side_by_side
 from opensafeintent.calls.ledger_merge import take_up
 from opensafeintent.calls.records import Failed
 from opensafeintent.calls.shutdown import current_drain, raise_if_interrupted
-from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped, option
+from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.replay import replay
 from opensafeintent.evaluation.run import raise_if_over
@@ -117,8 +117,7 @@ class Shards:
         loading = next(filter(loads_its_weights, work), None)
         if gpus_per_model is not None and loading is not None and gpus_per_model > largest_node:
             raise InputError(
-                f"{option('gpus_per_model', f'{gpus_per_model:g}')}: no node of the cluster has as"
-                " many"
+                f"--gpus-per-model {gpus_per_model:g}: no node of the cluster has as many"
                 f" ({largest_node:g} at most) for {loading.model}"
             )
         return min(1.0, largest_node) if gpus_per_model is None else gpus_per_model
@@ -187,9 +186,9 @@ class Shards:
         except errors.RayTaskError as error:
             if isinstance(error.cause, OpenSafeIntentError):
                 raise error.cause from error
-            raise InputError(f"{option('ray')}: a task failed: {last_line(error)}") from error
+            raise InputError(f"--ray: a task failed: {last_line(error)}") from error
         except errors.RayError as error:
-            line = f"{option('ray')}: a shard was lost ({type(error).__name__}: {last_line(error)})"
+            line = f"--ray: a shard was lost ({type(error).__name__}: {last_line(error)})"
             raise Stopped(f"{line}; answers so far are kept, run again to go on") from error
         finally:
             self._tasks.discard(task)

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 
 from rich.console import Console
 
-from opensafeintent.errors import for_command_line
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.report.columns import Table
 from opensafeintent.report.compact import compact, explained
@@ -26,14 +25,6 @@ def _width() -> int:
     return shutil.get_terminal_size((120, 40)).columns
 
 
-class _PythonConsole(Console):
-    """Keeps what is printed as text; notes name settings as Python has them."""
-
-    def __init__(self) -> None:
-        self.kept = io.StringIO()
-        super().__init__(width=_width(), highlight=False, file=self.kept, force_jupyter=False)
-
-
 class Printed:
     """A result that prints as the command line shows it: `print(result)`, and in a notebook."""
 
@@ -44,9 +35,9 @@ class Printed:
         raise NotImplementedError
 
     def __str__(self) -> str:
-        console = _PythonConsole()
-        self.show(console)
-        return "\n".join(map(str.rstrip, console.kept.getvalue().strip("\n").split("\n")))
+        kept = io.StringIO()
+        self.show(Console(width=_width(), highlight=False, file=kept, force_jupyter=False))
+        return "\n".join(map(str.rstrip, kept.getvalue().strip("\n").split("\n")))
 
     def _repr_html_(self) -> str:
         return f'<pre style="overflow-x: auto">{html.escape(str(self))}</pre>'
@@ -83,14 +74,13 @@ def print_table(console: Console, table: Table, *, notes: bool = False) -> None:
 def print_notes(console: Console, notes: Iterable[str]) -> None:
     """Print notes on a result, a note a line: a name in one of them cannot forge another."""
     for note in notes:
-        line = for_command_line(note) if not isinstance(console, _PythonConsole) else str(note)
-        console.print(plain(f"note: {one_line(line, 2000)}"))
+        console.print(plain(f"note: {one_line(note, 2000)}"))
 
 
 def print_stopped(lines: Iterable[str]) -> None:
     """Print as errors, a line each, failures after which results were written all the same."""
     for line in lines:
-        print(terminal_safe(f"error: {for_command_line(line)}"), file=sys.stderr)
+        print(terminal_safe(f"error: {line}"), file=sys.stderr)
 
 
 def shown_name(model: str) -> str:

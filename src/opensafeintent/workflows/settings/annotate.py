@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from opensafeintent.errors import InputError, option
+from opensafeintent.errors import InputError
 from opensafeintent.files import MOST_ROWS
 from opensafeintent.workflows.settings.base import (
     MAX_ROWS,
@@ -65,8 +65,7 @@ class AnnotateRunSettings(Annotating, frozen=True, kw_only=True):
         super().__post_init__()
         if self.unit == "set" and self.paraphrases:
             raise InputError(
-                f"{option('paraphrases')}: goes with {option('unit', 'response')}; a set is its"
-                " three core prompts"
+                "--paraphrases: goes with --unit response; a set is its three core prompts"
             )
 
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple, cast, get_args, get_orig
 import msgspec
 from msgspec import Meta
 
-from opensafeintent.errors import InputError, nearest, option
+from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import MOST_ROWS
 from opensafeintent.secrets import secret_variable
 
@@ -91,7 +91,7 @@ class Setting(NamedTuple):
     def in_error(self, value: object = None) -> str:
         """Name the setting in an error, with its value if that is given."""
         if isinstance(self.shown, Opt):
-            return option(self.name, value, flag=self.flag)
+            return self.flag if value is None else f"{self.flag} {value}"
         return f"{self.record}.{self.name}{'' if value is None else f' {value}'}"
 
 
@@ -233,7 +233,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, metaclass=_NamesChecke
                 continue
             if any(path.samefile(source) for source in self._files_to_read()):
                 raise InputError(
-                    f"{option(name, path)}: is a file that this command reads; choose another"
+                    f"--{name} {path}: is a file that this command reads; choose another"
                 )
 
     def _files_to_read(self) -> Iterator[str | Path]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from opensafeintent.calls.records import Sampling
-from opensafeintent.errors import InputError, option
+from opensafeintent.errors import InputError
 from opensafeintent.files import MOST_ROWS
 from opensafeintent.workflows.settings.base import (
     MAX_ROWS,
@@ -148,19 +148,16 @@ class BuildSettings(Calling, frozen=True, kw_only=True):
         super().__post_init__()
         if self.seeds is None and self.per_cell is None:
             raise InputError(
-                f"nothing to build from: name a file of SEEDS, or give {option('per_cell', 'N')} to"
-                " fill the cells without any"
+                "nothing to build from: name a file of SEEDS, or give --per-cell N to fill the"
+                " cells without any"
             )
         first, last = self.stages
         if not 1 <= first <= last <= _STAGES:
             raise InputError(
-                f"{option('stages', f'{first}-{last}')}: expected FIRST-LAST, each from 1 to"
-                f" {_STAGES}"
+                f"--stages {first}-{last}: expected FIRST-LAST, each from 1 to {_STAGES}"
             )
         if self.labels and last < _STAGES:
-            raise InputError(
-                f"{option('labels')}: is for stage 7, and {option('stages')} ends with {last}"
-            )
+            raise InputError(f"--labels: is for stage 7, and --stages ends with {last}")
 
     @property
     def models(self) -> list[str]:

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from opensafeintent.calls.records import Sampling
 from opensafeintent.calls.service_tiers import FLEX
-from opensafeintent.errors import InputError, nearest, option
+from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import MOST_ROWS
 from opensafeintent.taxonomy import MIN_ACCURACY, ParseRule
 from opensafeintent.workflows.settings.base import (
@@ -143,33 +143,25 @@ class Calling(Settings, frozen=True, kw_only=True):
             for text in self.header:
                 parse_header(text)
         self._refuse_secrets()
-        for name in ("extra", "judge_args"):
-            _refuse_fields(name, getattr(self, name, {}))
+        for flag, name in (("-M", "extra"), ("--judge-arg", "judge_args")):
+            _refuse_fields(flag, getattr(self, name, {}))
         if self.batch_wait is not None and not self.batch:
-            raise InputError(
-                f"{option('batch_wait')}: is for {option('batch')}, which is not given"
-            )
+            raise InputError("--batch-wait: is for --batch, which is not given")
         if self.batch and self.service_tier:
             raise InputError(
-                f"{option('batch')}: has a price of its own, and {option('service_tier')} another;"
-                " leave one out"
+                "--batch: has a price of its own, and --service-tier another; leave one out"
             )
         for text in self.service_tier:
             if text.rpartition(":")[2] != FLEX:
-                raise InputError(
-                    f"{option('service_tier', text)}: expected {FLEX}, or MODEL:{FLEX}"
-                )
+                raise InputError(f"--service-tier {text}: expected {FLEX}, or MODEL:{FLEX}")
         if self.flex_fallback is None:
             return
         if not self.service_tier:
-            raise InputError(
-                f"{option('flex_fallback')}: is for {option('service_tier', FLEX)}, which is not"
-                " given"
-            )
+            raise InputError(f"--flex-fallback: is for --service-tier {FLEX}, which is not given")
         if self.flex_fallback >= self.retry_for:
             raise InputError(
-                f"{option('flex_fallback', f'{self.flex_fallback:g}')}: expected fewer minutes"
-                f" than {option('retry_for', f'{self.retry_for:g}')}, after which the model stops"
+                f"--flex-fallback {self.flex_fallback:g}: expected fewer minutes than --retry-for"
+                f" {self.retry_for:g}, after which the model stops"
             )
 
     @property
@@ -185,7 +177,7 @@ class Calling(Settings, frozen=True, kw_only=True):
 _NO_FIELDS = {
     **dict.fromkeys(
         ("extra_headers", "default_headers", "headers"),
-        f"expected {option('header', 'NAME=VARIABLE')}, which stores no value",
+        "expected --header NAME=VARIABLE, which stores no value",
     ),
     **dict.fromkeys(("extra_body", "extra_query"), "expected the fields in it, each as KEY=VALUE"),
     **dict.fromkeys(("api_key", "authorization"), "expected a key in its provider's variable"),
@@ -193,7 +185,7 @@ _NO_FIELDS = {
 """Arguments of client libraries, which would go into the request's body and into the results."""
 
 
-def _refuse_fields(setting: str, fields: Mapping[str, Any]) -> None:
+def _refuse_fields(flag: str, fields: Mapping[str, Any]) -> None:
     """Refuse fields that are no fields of a request.
 
     Raises:
@@ -202,7 +194,7 @@ def _refuse_fields(setting: str, fields: Mapping[str, Any]) -> None:
     for name in fields:
         field = name.rpartition(":")[2].lower().replace("-", "_")
         if hint := _NO_FIELDS.get(field):
-            raise InputError(f"{option(setting, name)}: is no field of a request; {hint}")
+            raise InputError(f"{flag} {name}: is no field of a request; {hint}")
 
 
 class Judges(Calling, frozen=True, kw_only=True):
@@ -261,19 +253,17 @@ class Judges(Calling, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.judges:
-            raise InputError(f"no judge: name at least one with {option('judges')}")
+            raise InputError("no judge: name at least one with --judge")
         if self.judge_reasons and self.grade_parse == "paper":
             raise InputError(
-                f"{option('judge_reasons')}: a reply is a JSON object, and"
-                f" {option('grade_parse', 'paper')} takes its first"
-                " integer; leave one out"
+                "--judge-reasons: a reply is a JSON object, and --grade-parse paper takes its"
+                " first integer; leave one out"
             )
         for name in self.judge_args:
             judge, colon, _ = name.rpartition(":")
             if colon and judge not in self.panel:
                 raise InputError(
-                    f"{option('judge_args', name)}: no judge {judge!r};"
-                    f" {nearest(judge, self.panel)}"
+                    f"--judge-arg {name}: no judge {judge!r}; {nearest(judge, self.panel)}"
                 )
 
     @property
@@ -294,8 +284,8 @@ class Judges(Calling, frozen=True, kw_only=True):
         if self.rubrics is not None and (run := RunFolder(self.rubrics)).exists():
             if self.judge_reasons:
                 raise InputError(
-                    f"{option('judge_reasons')}: {option('rubrics', self.rubrics)} is a run, whose"
-                    " templates are used as they are; leave one out"
+                    f"--judge-reasons: --rubrics {self.rubrics} is a run, whose templates are used"
+                    " as they are; leave one out"
                 )
             return run.templates(self._models_of_rubrics)
         return load_templates(self.rubrics, reasons=self.judge_reasons)
@@ -396,16 +386,15 @@ class JudgeCheckSettings(Judges, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.labelled is None:
-            for name, value in (("columns", self.columns), ("sample", self.sample)):
+            for flag, value in (("--map", self.columns), ("--sample", self.sample)):
                 if value:
                     raise InputError(
-                        f"{option(name)}: is for labelled responses; expected"
-                        f" {option('labelled', 'FILE')} too"
+                        f"{flag}: is for labelled responses; expected --labelled FILE too"
                     )
         elif self.min_accuracy != MIN_ACCURACY:
             raise InputError(
-                f"{option('min_accuracy', self.min_accuracy)}: is for gold cases; leave it out with"
-                f" {option('labelled')}"
+                f"--min-accuracy {self.min_accuracy}: is for gold cases; leave it out with"
+                " --labelled"
             )
 
     @property

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from opensafeintent.calls.records import Sampling
-from opensafeintent.errors import InputError, for_command_line, option
+from opensafeintent.errors import InputError
 from opensafeintent.files import MOST_ROWS, near
 from opensafeintent.taxonomy import (
     MOST_EPOCHS,
@@ -240,59 +240,47 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "dataset", str(self.dataset))
         super().__post_init__()
         if self.report and self.dry_run:
-            raise InputError(
-                f"{option('report')}: is a page, and {option('dry_run')} writes nothing; leave one"
-                " out"
-            )
-        margins = {"fail_if_worse": self.fail_if_worse, "pairs": self.pairs}
-        gates = {"fail_under": self.fail_under, "fail_over": self.fail_over, **margins}
-        if early := [option(name) for name, texts in gates.items() if texts and not self.dry_run]:
+            raise InputError("--report: is a page, and --dry-run writes nothing; leave one out")
+        margins = {"--fail-if-worse": self.fail_if_worse, "--pair": self.pairs}
+        gates = {"--fail-under": self.fail_under, "--fail-over": self.fail_over, **margins}
+        if early := [flag for flag, texts in gates.items() if texts and not self.dry_run]:
             run = "RUN" if self.out is None else shlex.quote(str(near(self.out)))
             raise InputError(
-                f"{early[0]}: is for {option('dry_run')}; after the run, `opensafeintent report"
-                f" {run} {for_command_line(early[0])} …` decides the gate"
+                f"{early[0]}: is for --dry-run; after the run, `opensafeintent report {run}"
+                f" {early[0]} …` decides the gate"
             )
         if any(margins.values()) and not self.first_run:
             raise InputError(
-                f"{option('fail_if_worse')}, {option('pairs')}: a dry run has no earlier run; add"
-                f" {option('first_run')}"
+                "--fail-if-worse, --pair: a dry run has no earlier run; add --first-run"
             )
         if self.stop_when is None and not any(gates.values()) and self.confidence != 0.95:
-            raise InputError(
-                f"{option('confidence', f'{self.confidence:g}')}: is for {option('stop_when')} and"
-                " gates"
-            )
+            raise InputError(f"--confidence {self.confidence:g}: is for --stop-when and gates")
         if self.follow_up_audit is not None and not self.follow_ups:
-            raise InputError(
-                f"{option('follow_up_audit')}: is for {option('follow_ups')}, which is not given"
-            )
+            raise InputError("--follow-up-audit: is for --follow-ups, which is not given")
         budget = (self.budget_calls, self.budget_tokens, self.budget_dollars)
         if self.stop_when is not None and any(limit is not None for limit in budget):
             raise InputError(
-                f"{option('stop_when')}: a budget could end the run before its question; leave one"
-                " of them out"
+                "--stop-when: a budget could end the run before its question; leave one of them out"
             )
         if self.preset and self.max_tokens != MAX_TOKENS:
             raise InputError(
-                f"{option('preset', self.preset)}: sets the token limit; leave"
-                f" {option('max_tokens')} out"
+                f"--preset {self.preset}: sets the token limit; leave --max-tokens out"
             )
         if not self.models and self.suite is None:
-            raise InputError(f"no model to evaluate: name at least one, or a {option('suite')}")
+            raise InputError("no model to evaluate: name at least one, or a --suite")
 
     def _set_as_paper(self) -> None:
         """Set the paper's values, and refuse different ones."""
         from opensafeintent.analysis.paper import PAPER_JUDGE
 
         differs = {
-            "preset": self.preset not in (None, "paper"),
-            "temperature": self.temperature is not None,
-            "max_tokens": self.max_tokens != MAX_TOKENS,
+            "--preset": self.preset not in (None, "paper"),
+            "--temperature": self.temperature is not None,
+            "--max-tokens": self.max_tokens != MAX_TOKENS,
         }
-        if names := [option(name) for name, is_other in differs.items() if is_other]:
+        if names := [flag for flag, is_other in differs.items() if is_other]:
             raise InputError(
-                f"{option('as_paper')}: sets the values of {', '.join(names)}; leave one of them"
-                " out"
+                f"--as-paper: sets the values of {', '.join(names)}; leave one of them out"
             )
         values = {
             "dataset": PAPER_DATASET if isinstance(self.dataset, _NotGiven) else self.dataset,
@@ -320,8 +308,8 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
         own = {str(template.role): template.hash for template in templates.all()}
         if others := [role for role, digest in RUBRIC_HASHES.items() if own[role] != digest]:
             raise InputError(
-                f"{option('rubrics', self.rubrics)}: {option('as_paper')} takes the paper's"
-                f" rubrics, and these are others for {', '.join(others)}"
+                f"--rubrics {self.rubrics}: --as-paper takes the paper's rubrics, and these are"
+                f" others for {', '.join(others)}"
             )
         return templates
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from opensafeintent.calls.records import Sampling
-from opensafeintent.errors import InputError, option
+from opensafeintent.errors import InputError
 from opensafeintent.taxonomy import (
     MAX_MISSING,
     GuardFormName,
@@ -82,10 +82,7 @@ class Judging(Judges, frozen=True, kw_only=True):
         if self.guard is not None:
             self.form_of_guard(self.guard)
         elif self.guard_form is not None:
-            raise InputError(
-                f"{option('guard_form', self.guard_form)}: is for {option('guard')}, which is not"
-                " given"
-            )
+            raise InputError(f"--guard-form {self.guard_form}: is for --guard, which is not given")
 
     def form_of_guard(self, guard: str) -> GuardFormName:
         """Return how a guard model is asked and answers.
@@ -136,28 +133,27 @@ class Distributed(Judging, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        of_cluster = {"shards": self.shards, "gpus_per_model": self.gpus_per_model}
-        for name, value in of_cluster.items():
+        of_cluster = {"--shards": self.shards, "--gpus-per-model": self.gpus_per_model}
+        for flag, value in of_cluster.items():
             if value is not None and self.ray is None:
-                raise InputError(f"{option(name)}: is for {option('ray')}, which is not given")
+                raise InputError(f"{flag}: is for --ray, which is not given")
         if (gpus := self.gpus_per_model) is not None and round(gpus, 0 if gpus > 1 else 4) != gpus:
             raise InputError(
-                f"{option('gpus_per_model', f'{gpus:g}')}: expected a whole number, or a part of"
-                " one GPU with up"
+                f"--gpus-per-model {gpus:g}: expected a whole number, or a part of one GPU with up"
                 " to four decimals"
             )
         for name in ("ray", "stop_when"):
             if self.batch and getattr(self, name, None) is not None:
                 raise InputError(
-                    f"{option('batch')}: makes many calls at once and waits for all of them, which"
-                    f" is not for {option(name)}; leave one out"
+                    "--batch: makes many calls at once and waits for all of them, which is not"
+                    f" for --{name.replace('_', '-')}; leave one out"
                 )
         if self.ray is not None:
-            for name in ("budget_calls", "budget_tokens", "budget_dollars", "stop_when"):
-                if getattr(self, name, None) is not None:
+            for name in ("budget-calls", "budget-tokens", "budget-dollars", "stop-when"):
+                if getattr(self, name.replace("-", "_"), None) is not None:
                     raise InputError(
-                        f"{option(name)}: is not for {option('ray')}, whose tasks do not know of"
-                        " one another; leave one out"
+                        f"--{name}: is not for --ray, whose tasks do not know of one another; leave"
+                        " one out"
                     )
             from opensafeintent.interop.ray.cluster import check_address
 
@@ -186,10 +182,7 @@ class GradeSettings(Distributed, frozen=True, kw_only=True):
             return
         if self.out.resolve() == self.run.resolve():
             raise InputError(
-                f"{option('out', self.out)}: is the run whose responses are graded; expected"
-                " another folder"
+                f"--out {self.out}: is the run whose responses are graded; expected another folder"
             )
         if self.ray is not None:
-            raise InputError(
-                f"{option('ray')}: is not for {option('out')}, whose calls are few; leave one out"
-            )
+            raise InputError("--ray: is not for --out, whose calls are few; leave one out")

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from opensafeintent.errors import InputError, option
+from opensafeintent.errors import InputError
 from opensafeintent.taxonomy import MAX_MISSING
 from opensafeintent.workflows.settings.base import (
     CHECKED,
@@ -241,13 +241,13 @@ class ExportSettings(Settings, frozen=True, kw_only=True):
             formats = _FORMATS_OF.get(setting.name, (self.format,))
             if self.format not in formats and getattr(self, setting.name) != setting.default:
                 raise InputError(
-                    f"{option(setting.name)}: is for {option('format', _either(formats))}, and"
-                    f" the format is {self.format}"
+                    f"{setting.flag}: is for --format {_either(formats)}, and the format"
+                    f" is {self.format}"
                 )
         if self.include_unsafe and not (self.of_responses or self.samples):
             raise InputError(
-                f"{option('include_unsafe')}: is for the texts of responses; with"
-                f" {self.format}, expected {option('samples')} too"
+                f"--include-unsafe: is for the texts of responses; with {self.format}, expected"
+                " --samples too"
             )
 
     @property
@@ -307,11 +307,9 @@ class SampleSizeSettings(Settings, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         if (self.difference is None) == (self.margin is None):
-            raise InputError(
-                f"{option('difference')}, {option('margin')}: expected exactly one of them"
-            )
+            raise InputError("--difference, --margin: expected exactly one of them")
         if self.difference is not None and self.models == 1:
-            raise InputError(f"{option('models', 1)}: a difference is of two models or more")
+            raise InputError("--models 1: a difference is of two models or more")
 
 
 Differing = Literal["judges", "safety", "over-refusal"]
