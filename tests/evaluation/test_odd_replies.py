@@ -25,7 +25,7 @@ from endtoend import (
 )
 from loopback import GENERATE, HARM, HELPFULNESS, Fault, Match
 from opensafeintent.calls.ledger_file import pack
-from opensafeintent.evaluation.questions import QUESTIONS
+from opensafeintent.taxonomy import QUESTIONS
 from opensafeintent.templates.chat_tokens import TOKEN
 
 pytestmark = pytest.mark.usefixtures("undrawn")
