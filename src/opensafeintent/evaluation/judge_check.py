@@ -27,6 +27,7 @@ from opensafeintent.taxonomy import (
     METRIC_GRADES,
     MIN_ACCURACY,
     QUESTION_OF,
+    Graded,
     HarmSeverity,
     Helpfulness,
     Mode,
@@ -34,7 +35,7 @@ from opensafeintent.taxonomy import (
 )
 from opensafeintent.templates import Role, Templates
 
-GradeName = Literal["helpfulness", "harm_severity", "mode"]
+GradeName = Literal[Graded, "mode"]
 GRADE_NAMES: tuple[GradeName, ...] = (*METRIC_GRADES, "mode")
 """The questions to a judge about a response, in this order."""
 
