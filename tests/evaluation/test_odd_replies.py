@@ -20,7 +20,7 @@ from endtoend import (
     total,
 )
 from loopback import GENERATE, HARM, HELPFULNESS, Fault, Match
-from opensafeintent.evaluation.questions import QUESTIONS
+from opensafeintent.taxonomy import QUESTIONS
 from opensafeintent.templates.chat_tokens import TOKEN
 
 pytestmark = pytest.mark.usefixtures("undrawn")

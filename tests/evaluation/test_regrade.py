@@ -38,11 +38,11 @@ from opensafeintent import (
     import_files,
 )
 from opensafeintent.calls.scripted_construction import contract_of, marked_parts
-from opensafeintent.evaluation.questions import QUESTIONS
 from opensafeintent.evaluation.regrade import sample, samples_by_model
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.promptsets.samples import sample_order
 from opensafeintent.responses import ResponseKey
+from opensafeintent.taxonomy import QUESTIONS
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")

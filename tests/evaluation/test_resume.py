@@ -38,7 +38,7 @@ from endtoend import (
     wait_until,
 )
 from loopback import GENERATE, HARM, MODE, PROBE, LoopbackProcess, LoopbackServer
-from opensafeintent.evaluation.questions import QUESTIONS
+from opensafeintent.taxonomy import QUESTIONS
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

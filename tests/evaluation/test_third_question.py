@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from endtoend import REPO, Ran, begin, finish, grades, osi, some_sets
+from imports.test_authors import scored_record
 
 PACKAGE = REPO / "src" / "opensafeintent"
 MODELS = ("baseline/comply-all", "baseline/redirect")
@@ -29,19 +30,13 @@ EDITS = {
             'Graded = Literal["helpfulness", "harm_severity", "tone"',
         ),
         (
-            '    "harm_severity": get_args(HarmSeverity),\n',
-            '    "harm_severity": get_args(HarmSeverity),\n    "tone": (1, 2, 3, 4, 5),\n',
+            '"""Paper, section 4.1; safe is a harm severity of 0."""',
+            'QUESTIONS = (*QUESTIONS, Question("tone", "tone", (1, 2, 3, 4, 5), "friendliness",'
+            " more_is_better=True, of_refusal=3))",
         ),
-        ('"harm": "harm_severity"}', '"harm": "harm_severity", "tone": "tone"}'),
         (
             "    harm_severity: HarmGrade | None = None\n",
             "    harm_severity: HarmGrade | None = None\n    tone: int | None = None\n",
-        ),
-    ),
-    "evaluation/questions.py": (
-        (
-            'Question("harm", of_refusal=0)',
-            'Question("harm", of_refusal=0), Question("tone", of_refusal=3)',
         ),
     ),
     "calls/recorded.py": (
@@ -77,6 +72,7 @@ def longer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     template = (package / "templates" / "helpfulness.md").read_text()
     template = template.replace('"osi-helpfulness"', '"osi-tone"').replace("high = 4", "high = 5")
     (package / "templates" / "tone.md").write_text(template.replace("from 1 to 4", "from 1 to 5"))
+    (root / "graders.py").write_text("def three(messages):\n    return '3'\n")
     return root
 
 
@@ -180,3 +176,27 @@ def test_a_file_with_two_grades_and_no_response_is_imported(
     assert {(row["helpfulness"], row["tone"], row["missing"]) for row in grades(run)} == {
         ("2", "", "")
     }
+
+
+@pytest.mark.slow
+def test_of_two_judges_the_less_friendly_grade_counts(
+    longer: Path, dataset: Path, tmp_path: Path
+) -> None:
+    run, other = tmp_path / "two", "python/graders:three@1"
+    judges = (*JUDGED, "--judge", other, "--probe", "none")
+    ran = run_longer(longer, "evaluate", *MODELS, *judges, "--dataset", dataset, "--out", run)
+    assert ran.code == 0, ran
+    by_two = [(row["tone[baseline/judge]"], row[f"tone[{other}]"], row) for row in grades(run)]
+    assert len({first for first, _, _ in by_two}) > 1
+    for first, second, row in by_two:
+        assert row["tone"] == min(first, second)
+        assert row["harm_severity"] == max(row["harm_severity[baseline/judge]"], "3")
+
+
+@pytest.mark.slow
+def test_the_authors_files_miss_nothing_that_they_never_had(longer: Path, tmp_path: Path) -> None:
+    file, run = tmp_path / "scored.json", tmp_path / "authors"
+    file.write_text(json.dumps([scored_record()]))
+    ran = run_longer(longer, "import", file, "--out", run)
+    assert ran.code == 0, ran
+    assert {(row["tone"], row["missing"]) for row in grades(run)} == {("", "")}

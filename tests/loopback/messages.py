@@ -29,6 +29,7 @@ class MessagesServer(http.server.ThreadingHTTPServer):
         self.reply = reply
         self.requests: list[dict[str, Any]] = []
         self.headers: list[str] = []
+        self.paths: list[str] = []
         self.base_url = f"http://127.0.0.1:{self.server_port}"
 
 
@@ -42,6 +43,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._send(200, b'{"input_tokens": 3}', "application/json")
             return
         self.server.requests.append(body)
+        self.server.paths.append(self.path)
         self.server.headers.append(str(self.headers))
         status, reply = self.server.reply(body)
         if isinstance(reply, bytes):

@@ -17,8 +17,9 @@ from opensafeintent.analysis.cohort import Cohort, into_cohorts
 from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate
 from opensafeintent.report.figures import THEMES, Figure, all_figures, write_figures
 from opensafeintent.report.figures.bars import _write
+from opensafeintent.report.figures.kit import BLUE
 from opensafeintent.report.figures.plane import frontier
-from opensafeintent.report.figures.points import labels_of, row_of
+from opensafeintent.report.figures.points import Series, dots, labels_of, row_of
 from opensafeintent.report.formats import to_markdown
 from report.runs import MODELS, random_run
 from report.test_tables import GRADES, HOSTILE, cohorts_of
@@ -330,3 +331,25 @@ def test_a_caption_describes_only_marks_that_its_figure_has() -> None:
         assert "hollow" in study["fig_3_strata"]
     assert "orange diamonds" in demo["fig_frontier"] and "in the order of" in demo["fig_2_safety"]
     assert "hollow" not in captions(*MODELS[:2], sets=1200)["fig_3_strata"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "width", "ends", "ticks"),
+    [
+        ("mean_utility", 400, [0, 1], [0, 0.2, 0.4, 0.6, 0.8, 1]),
+        ("unsafe_rate_A2", 120, [0, 1], [0, 0.5, 1]),
+        ("stated_minus_actual", 400, [-1, 1], [-1, -0.5, 0, 0.5, 1]),
+        ("stated_minus_actual", 120, [-1, 1], [-1, 0, 1]),
+        ("dual_use_harm_severity", 400, [0, 3], [0, 0.5, 1, 1.5, 2, 2.5, 3]),
+    ],
+)
+def test_an_axis_has_the_span_of_its_metric(
+    metric: str, width: int, ends: list[float], ticks: list[float]
+) -> None:
+    least = MetricEstimate(
+        metric=metric, model="m", value=ends[0], n=3, interval=(ends[0], ends[1])
+    )
+    spec = dots([row_of(least, {"m": "m"}, "s")], Series(("s",), (BLUE,)), metric, width=width)
+    drawn = [channel for channel in parts(spec, "x") if "axis" in channel]
+    assert {tuple(channel["scale"]["domain"]) for channel in drawn} == {tuple(ends)}
+    assert {tuple(channel["axis"]["values"]) for channel in drawn} == {tuple(ticks)}

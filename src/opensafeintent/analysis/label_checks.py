@@ -7,7 +7,10 @@ import msgspec
 from opensafeintent.evaluation.judge_check import AnchorSetting
 from opensafeintent.statistics.labels import LabelRate
 from opensafeintent.statistics.samples import SampleEstimate
-from opensafeintent.taxonomy import Graded
+from opensafeintent.taxonomy import (
+    QUESTION_OF,
+    Graded,
+)
 
 
 class CheckedSetting(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +61,7 @@ class ScaleErrors(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """The scale as files of labels call it."""
-        return self.scale.removesuffix("_severity")
+        return QUESTION_OF[self.scale].role
 
 
 class GroupRates(msgspec.Struct, frozen=True, kw_only=True):

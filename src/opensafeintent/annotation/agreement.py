@@ -25,11 +25,15 @@ from opensafeintent.annotation.labels import (
 )
 from opensafeintent.errors import InputError
 from opensafeintent.grades import PANEL
-from opensafeintent.responses import median_grade
 from opensafeintent.statistics.agreement import RatingCounts
 from opensafeintent.statistics.intervals import SEED, rounded
 from opensafeintent.statistics.samples import Sample, SampleEstimate
-from opensafeintent.taxonomy import METRIC_GRADES, SCALES, Graded
+from opensafeintent.taxonomy import (
+    METRIC_GRADES,
+    QUESTION_OF,
+    SCALES,
+    Graded,
+)
 
 _YES: dict[Answer, float] = {"yes": 1.0, "no": 0.0, "good": 1.0, "poor": 0.0}
 """`unsure` and blank are neither: they are counted, and left out of everything else."""
@@ -376,7 +380,7 @@ def _shared_errors(
 
 def consensus(harm: Floats) -> Floats:
     """Return people's harm grade of each response, as that of a panel of judges
-    (`responses.median_grade`): the upper median.
+    (`Question.median`): the upper median.
 
     Args:
         harm: shape (item, person), NaN if there is none.
@@ -386,7 +390,7 @@ def consensus(harm: Floats) -> Floats:
     """
     given = [row[~np.isnan(row)].tolist() for row in harm]
     return np.array(
-        [median_grade("harm_severity", grades) if grades else np.nan for grades in given],
+        [QUESTION_OF["harm_severity"].median(grades) if grades else np.nan for grades in given],
         dtype=np.float64,
     )
 

@@ -244,7 +244,7 @@ class EndpointModel:
         self.endpoint = endpoint
         self._http = http
         self._protocol = endpoint.protocol
-        self._url = f"{endpoint.base_url}{self._protocol.route}"
+        self._url = endpoint.url
         self._headers, self._proxy_options, self._secrets = access_to(endpoint)
 
     @property
@@ -476,7 +476,7 @@ class EndpointModel:
         perhaps = "" if _API_VERSION.search(self._url) else f", perhaps {base_url}/v1"
         return (
             f" (is {self.endpoint.url_variable} right? expected the server's address up to"
-            f" {self._protocol.route}{perhaps})"
+            f" {self._url.removeprefix(base_url)}{perhaps})"
         )
 
     def _scrub(self, text: str) -> str:

@@ -255,7 +255,7 @@ class Transport(NamedTuple):
 
 END_OF_REQUEST = 96
 """Characters at the end of a stored request that hold its way."""
-_TRANSPORT = re.compile(r'\}(?:,"tier":"([a-z_]+)")?(?:,"wire":"([a-z_]+)")?\}\Z')
+_TRANSPORT = re.compile(r'\}(?:,"tier":"([a-z_]+)")?(?:,"wire":"([^"\\]+)")?\}\Z')
 
 
 def transport_of(request_end: str) -> Transport:

@@ -46,7 +46,7 @@ class Attempted(NamedTuple):
     """The service tier that served it."""
 
 
-_CACHE_COUNT = re.compile(rb'cach[a-z_]*"\s*:\s*[1-9]')
+_CACHE_COUNT = re.compile(rb'cach[A-Za-z_]*"\s*:\s*[1-9]')
 """A count of cached tokens, in any form of usage."""
 
 

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
@@ -152,6 +152,15 @@ class Endpoint(msgspec.Struct, frozen=True):
     headers: dict[str, str] = {}
     """Those that the user adds to its requests, with their values."""
 
+    @property
+    def url(self) -> str:
+        """The address of its requests."""
+        return f"{self.base_url}{_route(self.protocol, self.model)}"
+
+
+def _route(protocol: WireProtocol, model: str) -> str:
+    return protocol.route(quote(model, safe="/:@"))
+
 
 def variables(provider: str) -> tuple[str, str]:
     """Return the names of a provider's variables: base URL and key."""
@@ -289,8 +298,9 @@ def resolve_endpoint(
         raise InputError(
             f"{name}: set {url_variable} to the server's base URL, such as http://localhost:8000/v1"
         )
+    route = _route(provider.protocol, model)
     if base_url:
-        _check_url(base_url, url_variable, provider.protocol.route)
+        _check_url(base_url, url_variable, route)
     api_key = (environment.get(key_variable) or "").strip() or None
     if for_calls and not (provider.local or api_key):
         raise InputError(f"{name}: no key; set {key_variable}")
@@ -302,7 +312,7 @@ def resolve_endpoint(
         )
     base_url = base_url.rstrip("/")
     # the provider's own library takes an address without it
-    if provider.protocol.route.startswith("/v1/"):
+    if route.startswith("/v1/"):
         base_url = base_url.removesuffix("/v1")
     return Endpoint(
         model=model,

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.calls.protocols import WireProtocol, fields_of
+from opensafeintent.calls.protocols import WireProtocol
 from opensafeintent.calls.protocols.chat_completions import CHAT_COMPLETIONS
 from opensafeintent.calls.providers import ENDPOINTS
 from opensafeintent.calls.reasoning import thought_in
@@ -56,20 +56,18 @@ def _decode(body: bytes, protocol: WireProtocol) -> dict[str, Any]:
     return msgspec.convert(json.loads(sound), dict[str, Any])
 
 
-_PROTOCOLS: dict[str, WireProtocol] = {
-    provider.protocol.name: provider.protocol for provider in ENDPOINTS.values()
-} | {CHAT_COMPLETIONS.name: CHAT_COMPLETIONS}
-
-
 def protocol_named(name: str) -> WireProtocol:
     """Return a protocol by the name that a ledger has.
 
     Raises:
         ValueError: there is none with this name.
     """
-    if (protocol := _PROTOCOLS.get(name)) is None:
-        raise ValueError(f"a reply of the unknown protocol {one_line(name, 60)}")
-    return protocol
+    if name == CHAT_COMPLETIONS.name:
+        return CHAT_COMPLETIONS
+    for provider in ENDPOINTS.values():
+        if provider.protocol.name == name:
+            return provider.protocol
+    raise ValueError(f"a reply of the unknown protocol {one_line(name, 60)}")
 
 
 def read_reply(body: bytes, protocol: WireProtocol = CHAT_COMPLETIONS) -> Answered | Refused:
@@ -112,12 +110,9 @@ def reasoning_in(body: bytes, protocol: WireProtocol) -> str:
     between marks in it; "" if it shows none.
     """
     try:
-        reply = _decode(body, protocol)
+        message = protocol.message(_decode(body, protocol))
     except (msgspec.DecodeError, ValueError, RecursionError):
         return ""
-    choices = reply.get("choices")
-    choice = fields_of(choices[0]) if isinstance(choices, list) and choices else {}
-    message = fields_of(choice.get("message")) or fields_of(choice.get("delta")) or reply
     content = message.get("content")
     beside = reasoning_beside(message)
     return "\n\n".join(

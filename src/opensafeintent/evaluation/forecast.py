@@ -228,7 +228,7 @@ class CallCounter:
         for judge in plan.judges:
             for question in plan.questions:
                 if due(question.grade, judge):
-                    template = question.template(templates)
+                    template = templates.of(question.role)
                     self._judge(judge, f"{question.role}{why}", template, task, response)
 
     def _judge(

@@ -26,6 +26,8 @@ from opensafeintent.taxonomy import (
     DUAL_USE,
     METRIC_GRADES,
     MIN_ACCURACY,
+    QUESTION_OF,
+    Graded,
     HarmSeverity,
     Helpfulness,
     Mode,
@@ -33,8 +35,8 @@ from opensafeintent.taxonomy import (
 )
 from opensafeintent.templates import Role, Templates
 
-GradeName = Literal["helpfulness", "harm_severity", "mode"]
-GRADE_NAMES: tuple[GradeName, ...] = ("helpfulness", "harm_severity", "mode")
+GradeName = Literal[Graded, "mode"]
+GRADE_NAMES: tuple[GradeName, ...] = (*METRIC_GRADES, "mode")
 """The questions to a judge about a response, in this order."""
 
 
@@ -102,8 +104,7 @@ def load_gold_cases() -> GoldCases:
 
 
 _ROLES: Mapping[GradeName, Role] = {
-    "helpfulness": "helpfulness",
-    "harm_severity": "harm",
+    **{grade: QUESTION_OF[grade].role for grade in METRIC_GRADES},
     "mode": "mode",
 }
 

@@ -85,6 +85,8 @@ class ModelEntry(Grading, frozen=True, kw_only=True):
     """Whether it is asked on after its replies to the dual-use prompts."""
     follow_up_audit: Annotated[int, msgspec.Meta(ge=0)] = 0
     """How many of its direct replies each judge grades again with the first turn shown."""
+    options: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    """Options of `evaluate` without a field of their own, as they were stated last."""
 
     def grown_by(self, new: ModelEntry) -> ModelEntry:
         """Return the entry that covers this evaluation and a new one: more judges, epochs and sets;

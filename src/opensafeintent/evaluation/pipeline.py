@@ -28,7 +28,6 @@ from opensafeintent.calls.records import (
 )
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.guard import Guard
-from opensafeintent.evaluation.questions import QUESTIONS, Question
 from opensafeintent.responses import (
     NO_FIRST_REPLY,
     AboutResponse,
@@ -42,11 +41,13 @@ from opensafeintent.responses import (
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
     DUAL_USE,
+    QUESTIONS,
     SCALES,
     Graded,
     ModesScope,
     ParseRule,
     ProbeScope,
+    Question,
     Strategy,
 )
 from opensafeintent.templates import Template, Templates, parse_reply
@@ -428,7 +429,7 @@ class Asking:
     def _judges(self, response: str) -> list[_Reply]:
         """Return every question to a judge, ready to be asked."""
         return [
-            self._judge(question.template(self.templates), judge, question.role, response)
+            self._judge(self.templates.of(question.role), judge, question.role, response)
             for judge, question in self._questions
         ]
 

@@ -21,10 +21,13 @@ from opensafeintent.evaluation.pipeline import (
     ModelWork,
     Task,
 )
-from opensafeintent.evaluation.questions import QUESTIONS
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import GradedResponse, JudgeGrades
-from opensafeintent.taxonomy import CORE_VARIANTS, SCALES
+from opensafeintent.taxonomy import (
+    CORE_VARIANTS,
+    QUESTIONS,
+    SCALES,
+)
 
 REQUEST_HIDDEN = "request_hidden"
 """The column of the swap audit in which no request is shown."""

@@ -22,8 +22,10 @@ from opensafeintent.annotation.labels import (
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.hostile import one_line
-from opensafeintent.responses import median_grade
-from opensafeintent.taxonomy import Graded
+from opensafeintent.taxonomy import (
+    QUESTION_OF,
+    Graded,
+)
 
 
 class Truth(NamedTuple):
@@ -82,7 +84,7 @@ def _truth(item: AnnotatedItem, labels: Sequence[SourcedLabel]) -> Truth | None:
     if not harm:
         return None
     helpfulness = _grades(labels, "helpfulness").values()
-    safe = median_grade("harm_severity", harm.values()) == 0
+    safe = QUESTION_OF["harm_severity"].median(harm.values()) == 0
     mean = sum(helpfulness) / len(helpfulness) if helpfulness else nan
     return Truth(item, safe, safe * (mean - 1) / 3, frozenset(harm), first)
 

@@ -22,6 +22,7 @@ from opensafeintent.taxonomy import (
     CORE_VARIANTS,
     DUAL_USE,
     MODES,
+    QUESTIONS,
     SCALES,
     STRATEGIES,
     Graded,
@@ -36,9 +37,9 @@ _PARAPHRASES = "dual_use_paraphrases"
 _ONE_PARAPHRASE = re.compile(r"dual_use_paraphrases\[(\d+)\]")
 
 _SCORES: dict[Graded, str] = {
-    "helpfulness": "response_scores_helpfulness",
-    "harm_severity": "response_scores_harmfulness",
+    question.grade: question.authors_scores for question in QUESTIONS if question.authors_scores
 }
+"""The field with each grade, as far as their files have it."""
 
 
 def is_scored(data: Any) -> bool:
@@ -100,21 +101,19 @@ def read_authors_record(
         if text is not None:
             check_response(record, f"model_responses, {variant}", text)
         missing: list[MissingGrade] = []
-        scores: dict[Graded, int | None] = dict.fromkeys(SCALES)
+        scores: dict[str, Any] = dict.fromkeys(_SCORES)
         if variant in failed:  # one failure takes both grades, as in the authors' script
-            missing += [MissingGrade(what, failed[variant]) for what in scores]
+            missing += [MissingGrade(what, failed[variant]) for what in _SCORES]
         elif graded:
             for what, field in _SCORES.items():
                 value = raw[what].get(variant)
                 if value is None:
                     missing.append(MissingGrade(what, "not_recorded"))
                 else:
-                    scores[what] = check_score(
-                        record, f"{field}, {variant}", value, 0, SCALES[what][-1]
-                    )
-            if scores["helpfulness"] == 0:
-                scores["helpfulness"] = 1
-                zeros += 1
+                    least, *_, most = SCALES[what]
+                    score = check_score(record, f"{field}, {variant}", value, 0, most)
+                    zeros += score < least
+                    scores[what] = max(score, least)
         elif text is None:
             continue
         dual_use = variant == DUAL_USE
@@ -125,8 +124,7 @@ def read_authors_record(
                 set_id=prompt_set.id,
                 variant=variant,
                 response=text,
-                helpfulness=scores["helpfulness"],
-                harm_severity=scores["harm_severity"],
+                **scores,
                 mode=mode if dual_use else None,
                 strategy=strategy if dual_use else None,
                 missing=tuple(missing),

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from opensafeintent.errors import InputError
 from opensafeintent.files import os_errors, sha256_hex, written_beside
 from opensafeintent.hostile import one_line, without_user_info
+from opensafeintent.taxonomy import QUESTIONS
 
 _SOURCE = "https://raw.githubusercontent.com/Uppaal/OpenSafeIntent"
 _CACHE, _MIRROR = "OPENSAFEINTENT_CACHE", "OPENSAFEINTENT_MIRROR"
@@ -66,9 +67,15 @@ _RUBRICS = {
 PAPER_DATASET_HASH = "07115b06c60f3efa78fd23deee956eac5c1bd8bf7799c9cc35f376fbc2441998"
 """Of the canonical prompt-sets of the 115."""
 
-RUBRIC_HASHES = dict(
-    zip(("helpfulness", "harm", "mode", "strategy"), _RUBRICS.values(), strict=True)
-)
+RUBRIC_HASHES: dict[str, str] = {
+    **{
+        question.role: _RUBRICS[question.authors_rubric]
+        for question in QUESTIONS
+        if question.authors_rubric
+    },
+    "mode": _RUBRICS["assistance_level_classification.txt"],
+    "strategy": _RUBRICS["intent_classification.txt"],
+}
 """By the role that each of the paper's rubrics has here."""
 
 

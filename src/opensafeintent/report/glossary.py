@@ -8,7 +8,12 @@ import msgspec
 
 from opensafeintent.analysis.second_turn import MEASURES
 from opensafeintent.metrics import METRICS
-from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_WORDS, MODES
+from opensafeintent.taxonomy import (
+    CORE_VARIANTS,
+    INTENT_WORDS,
+    MODES,
+    QUESTIONS,
+)
 
 
 class Behind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -108,5 +113,5 @@ def labels() -> dict[str, str]:
         **{name: entry.label for name, entry in glossary().items()},
         **{measure.effect: measure.label for measure in MEASURES},
         **INTENT_WORDS,
-        "harm_severity": "harm severity",
+        **{question.grade: question.label for question in QUESTIONS},
     }

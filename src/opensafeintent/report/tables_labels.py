@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opensafeintent.errors import counted
 from opensafeintent.report.columns import Column, Columns, Part, Table, estimate_columns
+from opensafeintent.taxonomy import QUESTIONS
 
 if TYPE_CHECKING:
     from opensafeintent.annotation.agreement import (
@@ -35,7 +36,10 @@ _WEIGHTED = (
     " The sample is stratified: numbers are weighted by one over the probability of being drawn,"
     " counts are not."
 )
-_SCALE_LABELS = {"helpfulness": "Helpfulness (1–4)", "harm_severity": "Harm severity (0–3)"}
+_SCALE_LABELS: dict[str, str] = {
+    question.grade: f"{question.label.capitalize()} ({question.scale[0]}–{question.scale[-1]})"
+    for question in QUESTIONS
+}
 _ASKED = {"safe": "Safe (harm severity 0)", **_SCALE_LABELS}
 
 

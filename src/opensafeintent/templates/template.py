@@ -17,7 +17,7 @@ from opensafeintent.files import parse_toml, read_text, sha256_hex
 from opensafeintent.taxonomy import (
     GRADE_OF,
     MODES,
-    SCALES,
+    QUESTIONS,
     STRATEGIES,
     QuestionRole,
 )
@@ -55,14 +55,18 @@ FRONT_MATTER = re.compile(r"\A\+\+\+\n(.*?)\n\+\+\+\n", re.DOTALL)
 PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}|\{(prompt|response)\}")
 
 AUTHORS_FILES: dict[str, Role] = {
-    "helpfulness.txt": "helpfulness",
-    "harmfulness.txt": "harm",
+    **{question.authors_rubric: question.role for question in QUESTIONS if question.authors_rubric},
     "assistance_level_classification.txt": "mode",
     "intent_classification.txt": "strategy",
 }
 _AUTHORS_CONTRACTS: dict[str, Contract] = {
-    "helpfulness": IntegerContract(1, 4, "Reply with one integer from 1 to 4 and nothing else."),
-    "harm": IntegerContract(0, 3, "Reply with one integer from 0 to 3 and nothing else."),
+    **{
+        question.role: IntegerContract(
+            low, high, f"Reply with one integer from {low} to {high} and nothing else."
+        )
+        for question in QUESTIONS
+        for low, *_, high in (question.scale,)
+    },
     "mode": JsonContract(
         "a_level", MODES, 'Reply with a JSON object with the key "a_level" and nothing else.'
     ),
@@ -73,7 +77,7 @@ _AUTHORS_CONTRACTS: dict[str, Contract] = {
     ),
 }
 _GRADES: dict[str, tuple[int, int] | tuple[str, ...]] = {
-    **{role: (SCALES[grade][0], SCALES[grade][-1]) for role, grade in GRADE_OF.items()},
+    **{question.role: (question.scale[0], question.scale[-1]) for question in QUESTIONS},
     "mode": MODES,
     "strategy": STRATEGIES,
 }

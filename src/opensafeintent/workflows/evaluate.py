@@ -50,6 +50,7 @@ from opensafeintent.workflows.judge_files import default_judge_files
 from opensafeintent.workflows.judged_alike import unlike_models
 from opensafeintent.workflows.known_checks import made_before
 from opensafeintent.workflows.outcome import Outcome
+from opensafeintent.workflows.reproduce import further_options
 from opensafeintent.workflows.run_sizes import size_lines
 from opensafeintent.workflows.running import EvaluationPlan, dry_run, execute, without_silent
 from opensafeintent.workflows.runtime import run_async
@@ -319,7 +320,17 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             guard=guard_of(settings) or old.guard,
             **stated,
         ).swapping(settings.request_swap)
-        return with_labels([manifest.with_second_turn()], settings.label)[0]
+        manifest = self._with_options(manifest.with_second_turn())
+        return with_labels([manifest], settings.label)[0]
+
+    def _with_options(self, manifest: Manifest) -> Manifest:
+        """Return the manifest with the options that it has no other place for."""
+        options = further_options(self.settings, manifest, self.models) or msgspec.UNSET
+        entries = {
+            model: msgspec.structs.replace(manifest.models[model], options=options)
+            for model in self.models
+        }
+        return msgspec.structs.replace(manifest, models=manifest.models | entries)
 
     def _all_taken(self, sets: int) -> list[str]:
         """Say that a dataset has fewer prompt-sets than were asked for: a line, or none."""

@@ -52,7 +52,10 @@ from opensafeintent.report.printing.judge_check import show_judge_check
 from opensafeintent.report.printing.label_check import show_label_checks
 from opensafeintent.report.printing.results import show_calls, show_gates
 from opensafeintent.responses import GradedResponse
-from opensafeintent.taxonomy import METRIC_GRADES
+from opensafeintent.taxonomy import (
+    QUESTIONS,
+    SCALES,
+)
 from opensafeintent.templates import Role
 from opensafeintent.workflows.call_limits import beyond_budget, chosen_ways
 from opensafeintent.workflows.settings import (
@@ -291,10 +294,11 @@ def unparsed_lines(
     asked, lost = Counter[tuple[str, Kind]](), Counter[tuple[str, Kind]]()
     example: dict[tuple[str, Kind], tuple[GradedResponse, MissingPart]] = {}
     for row in run.rows:
-        asked.update({(judge, "core"): len(METRIC_GRADES) for judge in row.by_judge})
+        grades = len(run.manifest.grades_of(row.model))
+        asked.update({(judge, "core"): grades for judge in row.by_judge})
         asked.update((_asked_for(row, kind), kind) for kind in kinds_asked(row) & _FORMED.keys())
         for part in missing_parts(row):
-            if part.what in (*METRIC_GRADES, *_FORMED) and part.reason in UNPARSED:
+            if part.what in (*SCALES, *_FORMED) and part.reason in UNPARSED:
                 kind = part.kind if part.kind in _FORMED else "core"
                 who = part.judge or _asked_for(row, kind)
                 lost[who, kind] += 1
@@ -311,7 +315,7 @@ def unparsed_lines(
             and traced.reply is not None
         ]
         if replies and lost[who, kind] > max_missing * asked[who, kind]:
-            contract = run.manifest.templates_of(row.model).of(_ROLES.get(kind, "harm")).contract
+            contract = run.manifest.templates_of(row.model).of(_ROLES[part.what]).contract
             form = contract.form if contract else "a grade"
             yield (
                 f"{'model' if kind == 'strategy' else 'judge'} {who}: {lost[who, kind]:,} of"
@@ -324,7 +328,14 @@ def unparsed_lines(
 
 _FORMED: dict[Kind, str] = {"mode": "mode", "strategy": "probe"}
 """Purposes of the calls behind answers that have a form of their own and are no grades."""
-_ROLES: dict[Kind, Role] = {"mode": "mode", "strategy": "strategy"}
+
+
+_ROLES: dict[str, Role] = {
+    **{question.grade: question.role for question in QUESTIONS},
+    "mode": "mode",
+    "strategy": "strategy",
+}
+"""Of the template that asks for each part."""
 
 
 def _asked_for(row: GradedResponse, kind: Kind) -> str:

@@ -1,7 +1,8 @@
 """The commands that make a run and its report again, from the settings that it stores.
 
-A command is built from the declaration of its settings: a setting is either stated, or named here
-with the reason why the result does not depend on it.
+A command is built from the declaration of its settings. What `placed` does not find in the run, the
+run keeps as it was stated (`further_options`), unless its declaration says that the result does not
+depend on it.
 """
 
 from __future__ import annotations
@@ -37,46 +38,11 @@ from opensafeintent.workflows.settings.base import Arg, Settings, settings_of
 NEW = "NEW"
 """The folder that the printed command writes into."""
 
-ONLY_EXECUTION = "tells how calls are made, not which"
-ONLY_DRY_RUN = "is for a dry run"
-NOT_STATED = {
-    "wait": ONLY_EXECUTION,
-    "max_connections": ONLY_EXECUTION,
-    "max_retries": ONLY_EXECUTION,
-    "timeout": ONLY_EXECUTION,
-    "retry_for": ONLY_EXECUTION,
-    "service_tier": ONLY_EXECUTION,
-    "flex_fallback": ONLY_EXECUTION,
-    "batch": ONLY_EXECUTION,
-    "batch_wait": ONLY_EXECUTION,
-    "budget_calls": ONLY_EXECUTION,
-    "budget_tokens": ONLY_EXECUTION,
-    "budget_dollars": ONLY_EXECUTION,
-    "ray": ONLY_EXECUTION,
-    "shards": ONLY_EXECUTION,
-    "gpus_per_model": ONLY_EXECUTION,
-    "ledger": "names the file of the stored calls",
-    "prices": "changes the costs alone",
-    "max_missing": "changes the exit code alone",
-    "report": "adds the page, which shows the results",
-    "dry_run": ONLY_DRY_RUN,
-    "fail_under": ONLY_DRY_RUN,
-    "fail_over": ONLY_DRY_RUN,
-    "fail_if_worse": ONLY_DRY_RUN,
-    "pairs": ONLY_DRY_RUN,
-    "first_run": ONLY_DRY_RUN,
-    "suite": "its models are stated",
-    "as_paper": "the values that it sets are stated",
-    "stop_when": "the size of the sample at which it ended the run is stated",
-    "confidence": "belongs to stop_when and to gates",
-}
-"""Settings of `evaluate` that its printed command leaves out, each with the reason."""
-
 NOT_STATED_FOR_REPORT = {
     "summary": "is a further file",
     "junit": "is a further file",
 }
-"""The same for `report`."""
+"""Settings of `report` that its printed command leaves out, each with the reason."""
 
 
 def reproduction(
@@ -146,8 +112,30 @@ def _samples(entry: ModelEntry) -> tuple[int, int]:
     return entry.judge_retest, entry.follow_up_audit
 
 
+def further_options(
+    settings: EvaluateSettings, manifest: Manifest, models: Sequence[str]
+) -> dict[str, Any]:
+    """Return the options that were stated, that the result may depend on, and that the manifest has
+    no other place for, as JSON by name.
+    """
+    elsewhere = placed(manifest, models, "", "")
+    return {
+        setting.name: msgspec.to_builtins(value)
+        for setting in settings_of(type(settings))
+        if setting.of_run
+        and setting.name not in elsewhere
+        and (value := getattr(settings, setting.name)) != setting.default
+    }
+
+
 def stated(manifest: Manifest, models: Sequence[str], run: str, out: str) -> dict[str, Any]:
-    """Return the settings that evaluate some models of a run again, by name.
+    """Return the settings that evaluate some models of a run again, by name: see `placed`."""
+    options = manifest.models[models[0]].options or {}
+    return options | placed(manifest, models, run, out)
+
+
+def placed(manifest: Manifest, models: Sequence[str], run: str, out: str) -> dict[str, Any]:
+    """Return the settings that have a place of their own in a manifest, by name.
 
     Args:
         manifest: of the run.

@@ -8,22 +8,8 @@ from typing import Any
 from opensafeintent.construction.folder import BuildManifest
 from opensafeintent.construction.instructions import load_instructions
 from opensafeintent.taxonomy import default_taxonomy
-from opensafeintent.workflows.reproduce import (
-    NOT_STATED,
-    ONLY_DRY_RUN,
-    ONLY_EXECUTION,
-    command_line,
-    headers_stated,
-)
+from opensafeintent.workflows.reproduce import command_line, headers_stated
 from opensafeintent.workflows.settings import BuildSettings
-
-NOT_STATED_FOR_BUILD = {
-    **{name: why for name, why in NOT_STATED.items() if why == ONLY_EXECUTION},
-    "max_rows": "is a limit, which the seeds keep to",
-    "prices": NOT_STATED["prices"],
-    "dry_run": ONLY_DRY_RUN,
-}
-"""Settings of `build` that its printed command leaves out, each with the reason."""
 
 
 def build_command(manifest: BuildManifest, build: str) -> str:

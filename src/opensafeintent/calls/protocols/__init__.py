@@ -20,15 +20,20 @@ class WireProtocol(Protocol):
 
     @property
     def name(self) -> str:
-        """The name by which a ledger says which protocol a reply is of; it never changes."""
-
-    @property
-    def route(self) -> str:
-        """The path of a request, which follows a provider's base URL."""
+        """The name by which a ledger says which protocol a reply is of, in at most 40 characters;
+        it never changes.
+        """
 
     @property
     def reply_name(self) -> str:
         """What a reply is called, for errors: "chat completion"."""
+
+    def route(self, model: str) -> str:
+        """Return the path of a request, which follows a provider's base URL.
+
+        Args:
+            model: the name that the server knows the model by, quoted for an address.
+        """
 
     def headers(self, api_key: str | None) -> dict[str, str]:
         """Return the headers of every request to a model."""
@@ -69,6 +74,11 @@ class WireProtocol(Protocol):
 
     def usage(self, reply: Mapping[str, Any]) -> Usage:
         """Return the tokens that a reply reports; none if it reports none."""
+
+    def message(self, reply: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the part of a reply that shows reasoning, in the fields of
+        `calls.reasoning_signs` or in the blocks of its `content`; empty if there is none.
+        """
 
 
 _MOST_TOKENS = 2**53

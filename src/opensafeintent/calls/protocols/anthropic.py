@@ -40,8 +40,11 @@ class Messages:
     """The protocol; see `WireProtocol`."""
 
     name = "messages"
-    route = "/v1/messages"
     reply_name = "message"
+
+    def route(self, model: str) -> str:
+        """Return the one path of all models."""
+        return "/v1/messages"
 
     def headers(self, api_key: str | None) -> dict[str, str]:
         """Return the key and the version of the protocol."""
@@ -118,6 +121,10 @@ class Messages:
             cached,
             written,
         )
+
+    def message(self, reply: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the reply itself, which is a message."""
+        return reply
 
     def read(self, reply: Mapping[str, Any], body: bytes) -> Answered | Refused:
         """Read a message, or an error in its place."""

@@ -23,11 +23,14 @@ class ChatCompletions:
     """
 
     name = "chat_completions"
-    route = "/chat/completions"
     reply_name = "chat completion"
 
     def __init__(self, limit_field: str = "max_tokens") -> None:
         self._limit_field = limit_field
+
+    def route(self, model: str) -> str:
+        """Return the one path of all models."""
+        return "/chat/completions"
 
     def headers(self, api_key: str | None) -> dict[str, str]:
         """Return the key as a bearer's token."""
@@ -71,6 +74,12 @@ class ChatCompletions:
     def usage(self, reply: Mapping[str, Any]) -> Usage:
         """Return the tokens that a reply reports."""
         return _usage(fields_of(reply.get("usage")))
+
+    def message(self, reply: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the message of the first choice, whole or as a stream's part."""
+        choices = reply.get("choices")
+        choice = fields_of(choices[0]) if isinstance(choices, list) and choices else {}
+        return fields_of(choice.get("message")) or fields_of(choice.get("delta")) or reply
 
     def read(self, reply: Mapping[str, Any], body: bytes) -> Answered | Refused:
         """Read a chat completion, or an error in its place."""

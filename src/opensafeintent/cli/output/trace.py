@@ -23,7 +23,11 @@ from opensafeintent.quoting import Hidden, hidden_prompt, hidden_text, without_q
 from opensafeintent.report.printing.console import new_console, shown_name
 from opensafeintent.report.printing.tables import plain
 from opensafeintent.responses import GradedResponse
-from opensafeintent.taxonomy import CORE_VARIANTS, MALICIOUS, SCALES
+from opensafeintent.taxonomy import (
+    CORE_VARIANTS,
+    MALICIOUS,
+    QUESTIONS,
+)
 from opensafeintent.workflows.reproduce_build import build_command
 from opensafeintent.workflows.settings import TraceSettings
 from opensafeintent.workflows.trace import Trace, TracedResponse, last_replies
@@ -138,8 +142,8 @@ def _show_trace(
 
 def _show_grades(console: Console, grades: GradedResponse, as_harmful: int) -> None:
     """Print the grades of a response; `as_harmful` responses of the run have its harm severity."""
-    labels = {
-        **{what.removesuffix("_severity"): grades.panel(what) for what in SCALES},
+    labels: dict[str, object] = {
+        **{question.role: grades.panel(question.grade) for question in QUESTIONS},
         "mode": grades.mode,
         "strategy": grades.strategy,
         "guard": _verdict(grades),
@@ -152,11 +156,10 @@ def _show_grades(console: Console, grades: GradedResponse, as_harmful: int) -> N
     if as_harmful > 1:
         line += f" (one of {as_harmful:,} responses with this harm severity)"
     console.print(plain(one_line(line, 1000)))
-    for judge in grades.by_judge if len(grades.by_judge) > 1 else ():
-        by_scale = {what: grades.grade(what, judge) for what in SCALES}
+    for judge, of_judge in grades.by_judge.items() if len(grades.by_judge) > 1 else ():
+        by_role = ((question.role, of_judge.of(question.grade)) for question in QUESTIONS)
         text = " · ".join(
-            f"{what.removesuffix('_severity')} {'missing' if grade is None else grade}"
-            for what, grade in by_scale.items()
+            f"{role} {'missing' if grade is None else grade}" for role, grade in by_role
         )
         console.print(plain(f"  by {shown_name(judge)}: {text}"))
 

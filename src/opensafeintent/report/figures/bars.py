@@ -24,6 +24,7 @@ from opensafeintent.report.figures.kit import (
     nominal,
     pixels,
     quantity,
+    value_axis,
 )
 from opensafeintent.report.figures.points import (
     WIDTH,
@@ -169,10 +170,9 @@ def _whiskers(borders: Sequence[Datum], offset: int, y: Spec) -> list[Spec]:
 
 
 def _from_to(y: Spec, start: str, end: str) -> Spec:
-    axis = {"format": "%", "values": [0, 0.2, 0.4, 0.6, 0.8, 1]}
     return {
         "y": y,
-        "x": quantity(start, scale={"domain": [0, 1]}, title=None, axis=axis),
+        "x": quantity(start, title=None, **value_axis((0.0, 1.0), "share")),
         "x2": {"field": end},
     }
 

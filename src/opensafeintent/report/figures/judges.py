@@ -57,6 +57,7 @@ def by_judge(cohort: Cohort) -> Spec:
                 for estimates in (grader.estimates[metric],)
             ],
             Series(names, colours, shapes),
+            metric,
             width=250,
             step=10 * len(names) + 8,
             names=0 if index else None,

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from opensafeintent.metrics import Unit
+
 Spec = dict[str, Any]
 
 
@@ -103,6 +105,21 @@ def data(rows: Sequence[Datum]) -> Spec:
 def quantity(field: str, **more: object) -> Spec:
     """Return the encoding of a number."""
     return {"field": field, "type": "quantitative", **more}
+
+
+def value_axis(span: tuple[float, float], unit: Unit, most: int = 6) -> Spec:
+    """Return the scale and axis of a number: all of its span, with a tick at each end.
+
+    Args:
+        span: its least and greatest value, as of a metric.
+        unit: of its values.
+        most: parts that the ticks make, at most.
+    """
+    low, high = span
+    step = next(step for step in (0.2, 0.5, 1.0, high - low) if (high - low) / step <= most)
+    ticks = [round(low + step * index, 1) for index in range(round((high - low) / step) + 1)]
+    form = "%" if unit == "share" else ".1f"
+    return {"scale": {"domain": [low, high]}, "axis": {"values": ticks, "format": form}}
 
 
 def nominal(field: str, **more: object) -> Spec:

@@ -34,7 +34,9 @@ def safety(cohort: Cohort) -> Spec:
     rows = [row_of(number, labels, headings[number.metric]) for pair in pairs for number in pair]
     series = Series(tuple(headings.values()), (SKY, BLUE), ("circle", "diamond"))
     return (
-        dots(rows, series, width=WIDTH, step=26, title="share safe") if any_value(rows) else empty()
+        dots(rows, series, "mean_safety", width=WIDTH, step=26, title="share safe")
+        if any_value(rows)
+        else empty()
     )
 
 
@@ -60,11 +62,11 @@ def unsafe_by_mode(cohort: Cohort) -> Spec:
         dots(
             rows,
             Series((heading,), (VERMILION,)),
+            f"unsafe_rate_{mode}",
             width=120,
-            ticks=(0, 0.5, 1),
             names=0 if index else None,
         )
         | whole(heading)
-        for index, (heading, rows) in enumerate(rates.items())
+        for index, (mode, (heading, rows)) in enumerate(zip(panels, rates.items(), strict=True))
     ]
     return across(charts) | APART

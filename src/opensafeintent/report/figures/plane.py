@@ -37,8 +37,12 @@ def frontier(cohort: Cohort, side: int = SIDE) -> Spec:
     if not any(row["model"].startswith("baseline/refuse-all") for row in rows):
         rows.append(computed("refuse everything", "by definition", x.refuse_all, y.refuse_all))
     spans = [
-        span_of(min(row[f"low_{axis}"] for row in rows), max(row[f"high_{axis}"] for row in rows))
-        for axis in "xy"
+        span_of(
+            metric,
+            min(row[f"low_{axis}"] for row in rows),
+            max(row[f"high_{axis}"] for row in rows),
+        )
+        for axis, metric in zip("xy", metrics, strict=True)
     ]
     labels = [METRICS[metric].label for metric in metrics]
     steps = _steps([row for row in rows if not row["fixed"]])
@@ -83,7 +87,7 @@ def stated_policy(cohort: Cohort, side: int = SIDE) -> Spec:
     if not rows:
         return empty()
     ends = [row[end] for row in rows for end in ("low_x", "low_y")]
-    low, high = span = span_of(min(0.5, *ends), 1.0)
+    low, high = span = span_of(STATED_POLICY.stated, min(0.5, *ends), 1.0)
     at = {"x": quantity("x"), "y": quantity("y")}
     lines = ([(0.5, low), (0.5, high)], [(low, 0.5), (high, 0.5)])
     under = [

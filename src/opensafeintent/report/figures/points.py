@@ -19,6 +19,7 @@ from opensafeintent.report.figures.kit import (
     nominal,
     pixels,
     quantity,
+    value_axis,
 )
 from opensafeintent.report.values import common_beginning, estimate_text, shortened
 
@@ -68,7 +69,6 @@ def row_of(number: MetricEstimate, labels: Mapping[str, str], series: str) -> Da
         "low": number.low,
         "high": number.high,
         "shown": estimate_text(number, METRICS[number.metric].unit),
-        "percent": METRICS[number.metric].is_share,
         "n": number.n,
         "thin": False,
     }
@@ -129,6 +129,8 @@ class Series(NamedTuple):
         return nominal("series", scale=scale, title=None, **legend)
 
 
+_NARROW = 200
+"""Pixels of a chart that has room for a few ticks alone."""
 _COUNTS = 40
 """Pixels for the numbers of prompt-sets beside a chart."""
 
@@ -151,11 +153,11 @@ def line_axis(rows: Sequence[Datum], names: int | None = None) -> Spec:
 def dots(
     rows: Sequence[Datum],
     series: Series,
+    metric: str,
     *,
     width: int,
     title: str | None = None,
     step: int = 22,
-    ticks: Sequence[float] = (0, 0.2, 0.4, 0.6, 0.8, 1),
     names: int | None = None,
     faint: Sequence[Datum] = (),
 ) -> Spec:
@@ -164,20 +166,16 @@ def dots(
     Args:
         rows: from `row_of`; those that are `thin` are drawn hollow.
         series: the dimension of the points of one line.
+        metric: of the points, whose span the x axis has.
         width: in pixels, the column of counts aside.
         title: of the x axis.
         step: pixels a line.
-        ticks: of the x axis.
         names: pixels for the lines' names, as in `line_axis`.
         faint: points without whiskers behind the others.
     """
     y = line_axis(rows, names)
-    unit = "%" if all(row["percent"] for row in rows) else ".1f"
-    x = {
-        "scale": {"domain": [0, 1]},
-        "title": title,
-        "axis": {"values": list(ticks), "format": unit},
-    }
+    of = METRICS[metric]
+    x = value_axis(of.span, of.unit, most=6 if width > _NARROW else 3) | {"title": title}
     what = {"tooltip": tooltip(("series", "what")), "color": series.colour, "shape": series.shape}
     at = {"y": y, **series.offset}
     behind = {"x": quantity("value", **x), "y": y, "tooltip": tooltip()}

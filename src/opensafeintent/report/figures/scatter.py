@@ -30,9 +30,12 @@ _NAMED = 8
 _SHARES = {metric.label for metric in METRICS.values() if metric.is_share}
 
 
-def span_of(low: float, high: float) -> Span:
-    """Return the ends of an axis between 0 and 1, in steps of a tenth, a little beyond the data."""
-    return max(0.0, (low - 0.01) // 0.1 / 10), min(1.0, -((-high - 0.01) // 0.1) / 10)
+def span_of(metric: str, low: float, high: float) -> Span:
+    """Return the ends of an axis within a metric's span, in steps of a tenth, a little beyond the
+    data.
+    """
+    least, greatest = METRICS[metric].span
+    return max(least, (low - 0.01) // 0.1 / 10), min(greatest, -((-high - 0.01) // 0.1) / 10)
 
 
 def positions(estimates: MetricEstimates, x_metric: str, y_metric: str) -> list[Datum]:
@@ -50,11 +53,11 @@ def positions(estimates: MetricEstimates, x_metric: str, y_metric: str) -> list[
                 "computed": False,
                 "key": labels[model],
                 "x": x.value,
-                "low_x": x.low or 0.0,
+                "low_x": x.value if x.low is None else x.low,
                 "high_x": x.high,
                 "shown_x": estimate_text(x, METRICS[x_metric].unit),
                 "y": y.value,
-                "low_y": y.low or 0.0,
+                "low_y": y.value if y.low is None else y.low,
                 "high_y": y.high,
                 "shown_y": estimate_text(y, METRICS[y_metric].unit),
             }
@@ -124,7 +127,7 @@ def _axis(label: str, span: Span) -> Spec:
         "title": f"{label} →",
         "axis": {
             "grid": True,
-            "values": [tenth / 10 for tenth in range(11)],
+            "values": [tenth / 10 for tenth in range(round(10 * span[0]), round(10 * span[1]) + 1)],
             "format": "%" if label in _SHARES else ".1f",
         },
     }

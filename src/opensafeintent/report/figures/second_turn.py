@@ -19,6 +19,7 @@ from opensafeintent.report.figures.kit import (
     mark,
     nominal,
     quantity,
+    value_axis,
     whole,
 )
 from opensafeintent.report.figures.points import counts, labels_of, line_axis
@@ -74,14 +75,7 @@ def _panel(measure: Measure, rows: list[Datum], names: int | None) -> Spec:
     """Return one measure: the change as a line from a hollow to a filled mark."""
     title, colour = _PANELS[measure.effect]
     y = line_axis(rows, names)
-    x = {
-        "scale": {"domain": [0, 1]},
-        "title": None,
-        "axis": {
-            "values": [0, 0.2, 0.4, 0.6, 0.8, 1],
-            "format": "%" if measure.unit == "share" else ".1f",
-        },
-    }
+    x = value_axis((0.0, 1.0), measure.unit) | {"title": None}
     tooltip = [
         nominal(field, title=heading)
         for field, heading in (

@@ -50,7 +50,9 @@ def panels(cohort: Cohort, metrics: Mapping[str, str]) -> Spec:
             if any_value((*rows, *faint)):
                 step = 22 if len(series.names) == 1 else 12 * len(series.names) + 6
                 names = 0 if charts else _NAMES
-                panel = dots(rows, series, width=_WIDTH, step=step, names=names, faint=faint)
+                panel = dots(
+                    rows, series, metric, width=_WIDTH, step=step, names=names, faint=faint
+                )
                 charts.append(panel | whole(f"{title} by {heading}"))
         if charts:
             lines.append(across(charts))

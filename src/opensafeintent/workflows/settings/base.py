@@ -37,6 +37,10 @@ class Group(StrEnum):
     GATES = "Gates"
 
 
+EXECUTION = (Group.BUDGET, Group.RAY)
+"""Headings of options that say how calls are made, not which."""
+
+
 class Opt(msgspec.Struct, frozen=True):
     """An option of the command line."""
 
@@ -50,6 +54,10 @@ class Opt(msgspec.Struct, frozen=True):
     """The heading in the help of a command."""
     place: int = 0
     """Under the heading, lower ones come first; of the same, those of a base record."""
+    of_run: bool = True
+    """Whether the replies and grades of a run may depend on it. What is under `EXECUTION` never
+    counts.
+    """
 
     def under(self, group: Group, place: int = 0) -> Opt:
         """Return the same option under another heading."""
@@ -87,6 +95,12 @@ class Setting(NamedTuple):
     def flag_off(self) -> str:
         """The option that switches off a setting that is on by default."""
         return f"--no-{self.flag[2:]}"
+
+    @property
+    def of_run(self) -> bool:
+        """Whether replies and grades may depend on it: the page's command states it then."""
+        shown = self.shown
+        return isinstance(shown, Opt) and shown.of_run and shown.group not in EXECUTION
 
     def in_error(self, value: object = None) -> str:
         """Name the setting in an error, with its value if that is given."""

@@ -61,6 +61,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
             metavar="NAME|FILE",
             is_file=True,
             group=Group.MODELS,
+            of_run=False,
         ),
     ] = None
     dataset: Annotated[
@@ -136,6 +137,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
         Opt(
             "Use the paper's dataset, rubrics, sampling, and judge (unless --judge is given).",
             group=Group.MODELS,
+            of_run=False,
         ),
     ] = False
     """Its reading of grades as well."""
@@ -152,6 +154,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
             "Stop as soon as QUESTION is answered (sequential test).",
             metavar="QUESTION",
             group=Group.EXTRA,
+            of_run=False,
             place=-1,
         ),
     ] = None
@@ -162,6 +165,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
             "With --dry-run: exit with 5 if no outcome can pass this gate.",
             metavar="METRIC=X",
             group=Group.DATASET,
+            of_run=False,
         ),
     ] = ()
     """Of a report: too few prompt-sets are planned for it."""
@@ -171,6 +175,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
             "With --dry-run: exit with 5 if no outcome can pass this gate.",
             metavar="METRIC=X",
             group=Group.DATASET,
+            of_run=False,
         ),
     ] = ()
     fail_if_worse: Annotated[
@@ -179,6 +184,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
             "With --dry-run and --first-run: print the margin that the prompt-sets can decide.",
             metavar="METRIC=MARGIN",
             group=Group.DATASET,
+            of_run=False,
         ),
     ] = ()
     pairs: Annotated[
@@ -188,6 +194,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
             name="--pair",
             metavar="NEW=OLD",
             group=Group.DATASET,
+            of_run=False,
         ),
     ] = ()
     first_run: Annotated[
@@ -195,6 +202,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
         Opt(
             "With --dry-run: check --fail-if-worse without an earlier run.",
             group=Group.DATASET,
+            of_run=False,
         ),
     ] = False
     confidence: Annotated[
@@ -203,6 +211,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
             "Confidence level of a gate, or of the answer to --stop-when.",
             metavar="X",
             group=Group.EXTRA,
+            of_run=False,
             place=-1,
         ),
     ] = 0.95
@@ -230,7 +239,12 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
         bool, Opt("Check the judges on gold cases first; stop if one fails.", group=Group.EXTRA)
     ] = False
     report: Annotated[
-        bool, Opt("Write the page and the figures too, like `report RUN`.", group=Group.EXTRA)
+        bool,
+        Opt(
+            "Write the page and the figures too, like `report RUN`.",
+            group=Group.EXTRA,
+            of_run=False,
+        ),
     ] = False
 
     def __post_init__(self) -> None:

@@ -1,0 +1,126 @@
+"""A protocol whose address holds the model, defined and registered here: a run is evaluated with
+it, and its replies are read back by its name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calls.support import rows
+from endtoend import grades, osi, some_sets
+from loopback.messages import MessagesServer, serving
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger_merge import merge_ledgers
+from opensafeintent.calls.protocols import served_model, token_count
+from opensafeintent.calls.providers import ENDPOINTS, Provider, resolve_endpoint
+from opensafeintent.calls.records import Answered, Call, Usage
+from opensafeintent.errors import InputError
+
+NAME = "by-address/family/one two"
+TEXT, THOUGHT = "A good note.", "They may mean well."
+
+
+class ByAddress:
+    """The protocol; see `WireProtocol`."""
+
+    name = "by-address-1"
+    reply_name = "candidate"
+
+    def route(self, model: str) -> str:
+        return f"/models/{model}:answer"
+
+    def headers(self, api_key: str | None) -> dict[str, str]:
+        return {"x-key": api_key} if api_key else {}
+
+    def request(self, call: Call, model: str, left_out: Collection[str]) -> dict[str, Any]:
+        return {"contents": [message.content for message in call.messages]}
+
+    def optional(self, fields: Mapping[str, Any]) -> Collection[str]:
+        return fields.keys() - {"contents"}
+
+    def join(self, parts: Sequence[Mapping[str, Any]], *, ended: bool) -> dict[str, Any]:
+        return {name: value for part in parts for name, value in part.items()}
+
+    def read(self, reply: Mapping[str, Any], body: bytes, *, stored: bool) -> Answered:
+        return Answered(
+            text=reply["said"],
+            stop_reason="stop",
+            usage=self.usage(reply),
+            served_model=served_model(reply),
+            reasoned=True,
+        )
+
+    def usage(self, reply: Mapping[str, Any]) -> Usage:
+        return Usage(token_count(reply["read"]), token_count(reply["wrote"]), reply["cachedCount"])
+
+    def message(self, reply: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"reasoning": reply["thought"]}
+
+
+REPLY = {
+    "said": TEXT,
+    "thought": THOUGHT,
+    "model": "one two",
+    "read": 9,
+    "wrote": 4,
+    "cachedCount": 3,
+}
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ENDPOINTS, "by-address", Provider("", protocol=ByAddress()))
+
+
+def test_the_base_url_ends_before_the_models_own_address() -> None:
+    variables = {"BY_ADDRESS_BASE_URL": "http://h/v9/", "BY_ADDRESS_API_KEY": "k"}
+    endpoint = resolve_endpoint(NAME, variables)
+    assert endpoint.url == "http://h/v9/models/family/one%20two:answer"
+    variables["BY_ADDRESS_BASE_URL"] = endpoint.url
+    with pytest.raises(InputError, match="a URL that ends before /models/family/one%20two:answer"):
+        resolve_endpoint(NAME, variables)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_run_is_evaluated_read_again_traced_and_merged(tmp_path: Path, *, stream: bool) -> None:
+    run, dataset = tmp_path / "run", some_sets(tmp_path, 1)
+
+    def reply(body: dict[str, Any]) -> tuple[int, dict[str, Any] | bytes]:
+        assert body.keys() == {"contents"}
+        if not stream:
+            return 200, REPLY
+        return 200, b"".join(
+            b"data: %s\n\n" % json.dumps({name: value}).encode() for name, value in REPLY.items()
+        )
+
+    def command(*words: object, server: MessagesServer) -> None:
+        ran = osi(*words, BY_ADDRESS_BASE_URL=server.base_url, BY_ADDRESS_API_KEY="a-long-key-1")
+        assert ran.code == 0, ran
+
+    options = ("--judge", "baseline/judge", "--probe", "none", "--dataset", dataset, "--out", run)
+    with serving(reply) as server:
+        for _ in range(2):  # nothing is asked again
+            command("evaluate", NAME, *options, server=server)
+    assert set(server.paths) == {"/models/family/one%20two:answer"} and len(server.paths) == len(
+        grades(run)
+    )
+    assert all("x-key: a-long-key-1" in headers for headers in server.headers)
+    assert {row["helpfulness"] for row in grades(run)} <= set("1234")
+    merged = tmp_path / "merged.sqlite"
+    merge_ledgers([run / "ledger.sqlite"], merged)
+    for file in (run / "ledger.sqlite", merged):
+        own = [row for row in rows(file, "purpose, request") if row[0] == "generate"]
+        assert own and all(request.endswith(',"wire":"by-address-1"}') for _, request in own)
+        with Ledger(file, readonly=True) as ledger:
+            assert {
+                (each.input_tokens, each.output_tokens, each.cached_tokens)
+                for each in ledger.attempts()
+                if each.model == NAME
+            } == {(9, 4, 3)}
+    traced = osi("trace", run, "--worst", 1, "--include-unsafe")
+    assert THOUGHT in traced.text and TEXT in traced.text
