@@ -73,8 +73,8 @@ def with_reply(attempted: Attempted, packed: bytes, request_end: str) -> Attempt
         request_end: the last `END_OF_REQUEST` characters of the stored request.
     """
     reply = unpack(packed)
-    protocol = protocol_of(request_end)
-    tier = transport_of(request_end).tier
+    tier, protocol_name = transport_of(request_end)
+    protocol = protocol_named(protocol_name)
     tier = stated_tier(reply) or STANDARD if tier == STANDARD else tier
     if tier != STANDARD:
         attempted = attempted._replace(tier=tier)
@@ -104,17 +104,16 @@ def stored_outcome(
     A refusal by a filter whose reply has a text is an answer that the filter cut. Without a count
     of tokens nobody knows whether the model wrote that text.
     """
+    if status == "answered":
+        try:
+            return read_reply(unpack(body), protocol_of(request_end), stored=True)
+        except NotAnAnswer as wrong:
+            return wrong
     refused = Refused(reason=error, usage=Usage(input_tokens, output_tokens), served_model=served)
     try:
         outcome = read_reply(unpack(body), protocol_of(request_end), stored=True)
-    except NotAnAnswer as wrong:
-        return refused if status == "refused" else wrong
     except ValueError:
-        if status == "answered":
-            raise
         return refused
-    if status == "answered":
-        return outcome
     if isinstance(outcome, Answered) and outcome.usage == Usage():
         return msgspec.structs.replace(refused, text_kept=False)
     return outcome if isinstance(outcome, Answered) else refused
