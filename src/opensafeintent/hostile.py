@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\0")
@@ -100,6 +101,7 @@ def one_line(text: str, most: int = 200) -> str:
     return flat if len(flat) <= most else flat[: most - 1] + "…"
 
 
+@lru_cache(maxsize=64)  # a server names itself alike in each reply
 def short_name(text: str, most: int = 100) -> str:
     """Return a foreign name on one line: of a model, or of a reason. A name has few words; more are
     a text that stands in its place, such as the prompt.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -18,6 +17,10 @@ _SHORTEST = 24
 _STRETCH = 8
 """Words that quote a part of a text."""
 _WORD = re.compile(r"\w+")
+
+
+Stretch = tuple[str, ...]
+"""Eight words in lower case, as they follow one another."""
 
 
 class UnsafeTexts(NamedTuple):
@@ -34,9 +37,17 @@ class Hidden(NamedTuple):
 
     whole: str = ""
     """Empty if nothing is hidden."""
-    stretches: frozenset[tuple[str, ...]] = frozenset()
-    """Its stretches of eight words, in lower case, that are shown nowhere."""
+    stretches: frozenset[Stretch] = frozenset()
+    """Those of it that are shown nowhere."""
     mark: str = WITHHELD_WORDS
+    telling: frozenset[str] = frozenset()
+    """The longest word of each stretch: a text without any of these words holds no stretch."""
+
+    @classmethod
+    def of(cls, whole: str, stretches: Iterable[Stretch], mark: str = WITHHELD_WORDS) -> Hidden:
+        """Return a text with its stretches that are shown nowhere."""
+        found = frozenset(stretches)
+        return cls(whole, found, mark, frozenset(max(words, key=len) for words in found))
 
 
 @lru_cache(maxsize=16)
@@ -47,7 +58,7 @@ def hidden_text(text: str, shown: tuple[str, ...] = ()) -> Hidden:
         text: the text.
         shown: texts that are shown beside it, and may have words in common with it.
     """
-    return Hidden(text, _stretches(text).difference(*map(_stretches, shown)))
+    return Hidden.of(text, frozenset(_stretches(text)).difference(*map(_stretches, shown)))
 
 
 def hidden_prompt(wordings: Mapping[str, str], *, include_unsafe: bool) -> Hidden:
@@ -65,35 +76,32 @@ def without_quoted(text: str, hidden: Hidden) -> str:
     if len(hidden.whole) < _SHORTEST:
         return text
     text = text.replace(hidden.whole, hidden.mark)
-    if not hidden.stretches:
-        return text
-    last_words = {stretch[-1] for stretch in hidden.stretches}
-    starts: deque[int] = deque(maxlen=_STRETCH)
-    names: deque[str] = deque(maxlen=_STRETCH)
+    folded = text.casefold()
+    if not any(word in folded for word in hidden.telling):
+        return text  # as most are
+    words = list(_WORD.finditer(text))
     kept: list[str] = []
     end = 0
     """Of the last quotation."""
-    for word in _WORD.finditer(text):
-        starts.append(word.start())
-        names.append(word[0].casefold())
-        if names[-1] in last_words and tuple(names) in hidden.stretches:
-            if not kept or starts[0] > end:
-                kept.append(text[end : starts[0]])
-            end = word.end()
+    for at, stretch in enumerate(_stretches(text)):
+        if stretch in hidden.stretches:
+            if not kept or words[at].start() > end:
+                kept.append(text[end : words[at].start()])
+            end = words[at + _STRETCH - 1].end()
     return hidden.mark.join([*kept, text[end:]])
 
 
 def without_request(error: str, request: str) -> str:
     """Take out of an error what it quotes of the request that it answers."""
-    in_error, in_request = _stretches(error), _spaced(request)
-    quoted = frozenset(phrase for phrase in in_error if f" {' '.join(phrase)} " in in_request)
-    return without_quoted(error, Hidden(request, quoted, OF_REQUEST))
+    in_request = _spaced(request)
+    quoted = (phrase for phrase in _stretches(error) if f" {' '.join(phrase)} " in in_request)
+    return without_quoted(error, Hidden.of(request, quoted, OF_REQUEST))
 
 
-def _stretches(text: str) -> frozenset[tuple[str, ...]]:
-    """Return every stretch of eight words of a text."""
+def _stretches(text: str) -> Iterator[Stretch]:
+    """Yield every stretch of eight words of a text."""
     words = [word.casefold() for word in _WORD.findall(text)]
-    return frozenset(zip(*(words[at:] for at in range(_STRETCH)), strict=False))
+    return zip(*(words[at:] for at in range(_STRETCH)), strict=False)
 
 
 def _spaced(text: str) -> str:

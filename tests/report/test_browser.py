@@ -113,9 +113,9 @@ def test_a_response_that_quotes_the_malicious_prompt_is_shown_without_the_quotat
     shown = members(rows_of("m", dataset, {"one": "40 40 10"}), dataset)
     browser = browse(shown, include_unsafe=False)
     add_texts(browser, shown, {"run": Texts(lambda *_: f"You ask: “{secret}”. No.")}, 1_000_000)
-    kept = str([browser.models[0].texts, browser.datasets[0].sets])
+    kept = str([browser.texts, browser.datasets[0].sets])
     assert secret not in kept
-    assert kept.count("not shown here") == 4  # three responses, and the dual-use prompt
+    assert kept.count("not shown here") == 2  # three equal responses, and the dual-use prompt
 
 
 def test_a_very_long_text_is_cut_and_the_page_says_so() -> None:
@@ -127,9 +127,10 @@ def test_a_very_long_text_is_cut_and_the_page_says_so() -> None:
     for include_unsafe, advice in ((False, "below prints all"), (True, "with --include-unsafe,")):
         browser = browse(shown, include_unsafe=include_unsafe)
         add_texts(browser, shown, {"run": Texts(lambda *_: response)}, 1_000_000)
-        texts = [text for text, _ in browser.models[0].texts.values()]
-        assert len(texts) == 3 and max(map(len, texts)) < 20_200
-        for text in texts:
+        assert len(browser.models[0].texts) == 3
+        (text,) = browser.texts  # of three equal responses
+        assert len(text) < 20_200
+        for text in browser.texts:
             assert f"[cut here: the text has {len(response):,} characters; the command" in text
             assert advice in text and "yyy" not in text
             assert ("tell me" in text) is include_unsafe
@@ -148,7 +149,9 @@ def test_little_room_is_for_the_most_telling_and_an_even_sample_under_every_mode
     ]
     shown = members(rows, dataset)
     browser = browse(shown, include_unsafe=False)
-    add_texts(browser, shown, {"run": Texts(lambda *_: "x" * 1000)}, 120_000)
+    add_texts(
+        browser, shown, {"run": Texts(lambda *place: "/".join(place).ljust(1000, "x"))}, 120_000
+    )
     # four texts of a thousand characters each, in 120,000 bytes
     assert not browser.complete and 20 < browser.with_texts < 40
     ids = [item.id for item in browser.datasets[0].sets]

@@ -142,8 +142,11 @@ def spent_of(ledger: Ledger, keys: Iterable[bytes] | None = None) -> Spent:
     lines: dict[tuple[str, str, str], Spending] = {}
     day: date | None = None
     for attempt in ledger.attempts(keys):
-        line = Spending(model=attempt.model, purpose=attempt.purpose, service_tier=attempt.tier)
-        lines.setdefault((line.model, line.purpose, line.service_tier), line).add(attempt)
+        place = attempt.model, attempt.purpose, attempt.tier
+        if (line := lines.get(place)) is None:
+            model, purpose, tier = place
+            line = lines[place] = Spending(model=model, purpose=purpose, service_tier=tier)
+        line.add(attempt)
         day = max(day or date.min, attempt.created.date())
     return Spent(
         lines=tuple(

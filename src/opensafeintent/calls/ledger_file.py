@@ -253,6 +253,8 @@ class Transport(NamedTuple):
         return tier | ({"wire": self.protocol} if self.protocol != USUAL_PROTOCOL else {})
 
 
+_USUAL = Transport()
+
 END_OF_REQUEST = 96
 """Characters at the end of a stored request that hold its way."""
 _TRANSPORT = re.compile(r'\}(?:,"tier":"([a-z_]+)")?(?:,"wire":"([^"\\]+)")?\}\Z')
@@ -264,8 +266,10 @@ def transport_of(request_end: str) -> Transport:
     Args:
         request_end: the last `END_OF_REQUEST` characters of the stored request.
     """
+    if request_end.endswith("}}"):  # the sampling comes last, as in most requests
+        return _USUAL
     stored = _TRANSPORT.search(request_end)
-    return Transport(stored[1] or STANDARD, stored[2] or USUAL_PROTOCOL) if stored else Transport()
+    return Transport(stored[1] or STANDARD, stored[2] or USUAL_PROTOCOL) if stored else _USUAL
 
 
 class Request(msgspec.Struct):

@@ -37,11 +37,15 @@ class SourceFile(NamedTuple):
     sha256: str
 
 
-_ROW: Any = tuple[int, ResponsePlace, bytes, int | None]
+_RECORD = msgspec.json.Decoder(tuple[str, RecordedResponse])
+_ROWS: Any = list[tuple[int, str, str, str, int, bytes, int | None]]
+_ROWS_AT_ONCE = 50
+"""Their types are checked for several at once."""
 _COLUMNS = "id, model, set_id, variant, epoch, record, response FROM imported"
 _SELECT = f"SELECT {_COLUMNS}"
 _WITH_SOURCE = f"SELECT source, {_COLUMNS}"
 _SEVERAL_RUNS = "import its models into several runs, and name them all for one report"
+_PLACES = "SELECT model, set_id, variant, epoch FROM imported WHERE dataset = ?"
 _OF_ONE = "dataset = ? AND model = ? AND set_id = ? AND variant = ? AND epoch = ?"
 
 
@@ -72,10 +76,14 @@ class Imports:
             with contextlib.closing(connect(self._path)) as connection, connection:
                 connection.execute("BEGIN IMMEDIATE")
                 sources: dict[str, int] = {}
+                there = set(connection.execute(_PLACES, (dataset,)))
                 for file, response in responses:
                     if file.sha256 not in sources:
                         sources[file.sha256] = _source(connection, file)
-                    self._insert(connection, dataset, response, file, sources[file.sha256])
+                    place = response.model, response.set_id, response.variant, response.epoch
+                    if place not in there or self._adds(connection, dataset, place, response, file):
+                        self._insert(connection, dataset, place, response, sources[file.sha256])
+                    there.add(place)
         except sqlite3.Error as error:
             raise InputError(f"{self._path}: cannot write the ledger: {reason(error)}") from error
         finally:
@@ -113,9 +121,9 @@ class Imports:
                 )
             }
             rows = self._reader.execute(f"{_WITH_SOURCE} WHERE dataset = ? ORDER BY id", (dataset,))
-            for source, identity, *place, record, response in rows:
-                row = typed((identity, place, record, response), _ROW)
-                yield files[typed(source, int)], _content(texts, *row[1:])
+            for source, *row in rows:
+                [(_, *place, record, response)] = typed([row], _ROWS)
+                yield files[typed(source, int)], _content(texts, tuple(place), record, response)
 
     def find(self, dataset: str, place: ResponsePlace) -> RecordedResponse | None:
         """Return an imported response, if there is one.
@@ -132,43 +140,56 @@ class Imports:
         with reading(self._path):
             rows = connection.execute(f"{_SELECT} WHERE {where} ORDER BY id", values)
             by_place: dict[ResponsePlace, list[Any]] = {}
-            for identity, *key, record, response in rows:
-                row = typed((identity, key, record, response), _ROW)
-                by_place.setdefault(row[1], []).append(row)
-            for same_place in by_place.values():
-                contents = [_content(texts, *row[1:]) for row in same_place]
+            while some := typed(rows.fetchmany(_ROWS_AT_ONCE), _ROWS):
+                for identity, *place_of, record, response in some:
+                    by_place.setdefault(tuple(place_of), []).append((identity, record, response))
+            for place, same_place in by_place.items():
+                contents = [_content(texts, place, *row[1:]) for row in same_place]
                 text_first = sorted(same_place, key=lambda row: row[-1] is None)
                 yield msgspec.structs.replace(
                     reduce(merged, contents),
                     rows=tuple(identity for identity, *_ in text_first),
                 )
 
-    def _insert(
+    def _adds(
         self,
         connection: sqlite3.Connection,
         dataset: str,
+        place: ResponsePlace,
         recorded: RecordedResponse,
         file: SourceFile,
-        source: int,
-    ) -> None:
-        key = (dataset, recorded.model, recorded.set_id, recorded.variant, recorded.epoch)
-        stored = next(self._read(connection, _OF_ONE, key), None)
+    ) -> bool:
+        """Tell whether a response adds anything to what is stored of it.
+
+        Raises:
+            InputError: they contradict one another.
+        """
+        stored = next(self._read(connection, _OF_ONE, (dataset, *place)), None)
         try:
-            if stored is not None and merged(stored, recorded) == stored:
-                return
+            return stored is None or merged(stored, recorded) != stored
         except ValueError as error:
             raise InputError(
                 f"{file.path}: {recorded.model} has another response or grade for set"
                 f" {recorded.set_id}, {recorded.variant}, epoch {recorded.epoch} in this run"
                 " already; import into a new --out, or name the model apart with --model"
             ) from error
+
+    def _insert(
+        self,
+        connection: sqlite3.Connection,
+        dataset: str,
+        place: ResponsePlace,
+        recorded: RecordedResponse,
+        source: int,
+    ) -> None:
         text = recorded.response
         response = None if text is None else self._texts.id_of(connection, text)
         record = msgspec.structs.replace(recorded, model="", response=None)
+        packed = pack(msgspec.json.encode((recorded.model, record)))
         connection.execute(
             "INSERT INTO imported (source, dataset, model, set_id, variant, epoch, response,"
             " record) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (source, *key, response, pack(msgspec.json.encode((recorded.model, record)))),
+            (source, dataset, *place, response, packed),
         )
 
 
@@ -193,7 +214,7 @@ def _content(
         ValueError, LookupError, zlib.error: it differs from the stored one.
         TooLong: see `TextsAt`.
     """
-    model, recorded = msgspec.json.decode(unpack(record), type=tuple[str, RecordedResponse])
+    model, recorded = _RECORD.decode(unpack(record))
     if (model, recorded.set_id, recorded.variant, recorded.epoch) != place:
         raise ValueError("an imported response is that to another prompt")
     text = None if response is None else texts[response]

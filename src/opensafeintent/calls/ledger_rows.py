@@ -72,8 +72,8 @@ def with_reply(attempted: Attempted, packed: bytes, request_end: str) -> Attempt
         request_end: the last `END_OF_REQUEST` characters of the stored request.
     """
     reply = unpack(packed)
-    protocol = protocol_of(request_end)
-    tier = transport_of(request_end).tier
+    tier, protocol_name = transport_of(request_end)
+    protocol = protocol_named(protocol_name)
     tier = stated_tier(reply) or STANDARD if tier == STANDARD else tier
     if tier != STANDARD:
         attempted = attempted._replace(tier=tier)
@@ -104,7 +104,6 @@ def stored_outcome(
         ValueError: the stored reply is no such outcome.
     """
     reply = unpack(body)
-    if status == "refused":
-        usage = Usage(input_tokens, output_tokens)
-        return Refused(reason=error, usage=usage, served_model=served)
-    return read_reply(reply, protocol_of(request_end))
+    if status == "answered":
+        return read_reply(reply, protocol_of(request_end))
+    return Refused(reason=error, usage=Usage(input_tokens, output_tokens), served_model=served)

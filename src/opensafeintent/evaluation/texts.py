@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import msgspec
 from opensafeintent.calls.client import Asked
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.reasoning import thought_in, without_reasoning
+from opensafeintent.calls.recorded import RecordedResponse
 from opensafeintent.calls.records import (
     Answered,
     Call,
@@ -106,16 +108,11 @@ class RunTexts(AbstractContextManager["RunTexts"]):
         """Return a response's text; None if there is none: filtered by the provider, failed, or
         never requested.
         """
+        key = ResponseKey(model, set_id, variant, epoch)
         if self._manifest.models[model].imported:
-            imported = self._ledger.imports.find(
-                self._dataset.hash, ResponseKey(model, set_id, variant, epoch)
-            )
-            if imported is None or imported.response is None:
-                return None
-            text = without_reasoning(imported.response).text.strip()
-            return ResponseText(text, imported.rows[0])
+            return _text_of(self._ledger.imports.find(self._dataset.hash, key))
         plan = self._manifest.plan(model)
-        task = self._manifest.task_of(ResponseKey(model, set_id, variant, epoch), self._dataset)
+        task = self._manifest.task_of(key, self._dataset)
         if task.earlier is not None:
             first = self.first_reply(task)
             if not first:
@@ -123,6 +120,18 @@ class RunTexts(AbstractContextManager["RunTexts"]):
             earlier = msgspec.structs.replace(task.earlier, reply=first)
             task = msgspec.structs.replace(task, earlier=earlier)
         return self._answer(generation_call(task, plan))
+
+    def find_in_turn(self, keys: Iterable[ResponseKey]) -> Iterator[ResponseText | None]:
+        """Yield the texts of responses as `find` returns them; the imported ones of a model are
+        read together.
+        """
+        for model, of_model in groupby(keys, key=lambda key: key.model):
+            if self._manifest.models[model].imported:
+                rows = self._ledger.imports.rows(self._dataset.hash, model)
+                stored = {(row.set_id, row.variant, row.epoch): row for row in rows}
+                yield from (_text_of(stored.get(key[1:])) for key in of_model)
+            else:
+                yield from (self.find(*key) for key in of_model)
 
     def count_replies(self, model: str, since: datetime) -> tuple[int, int]:
         """Return how many replies of a model, answers and refusals, were received since a time, and
@@ -258,6 +267,12 @@ class RunTexts(AbstractContextManager["RunTexts"]):
             for key, asked in calls.items()
             for row, status, stop_reason, created in self._ledger.rows_of(key)
         ]
+
+
+def _text_of(imported: RecordedResponse | None) -> ResponseText | None:
+    if imported is None or imported.response is None:
+        return None
+    return ResponseText(without_reasoning(imported.response).text.strip(), imported.rows[0])
 
 
 def _reply(asked: Asked) -> str | None:

@@ -20,6 +20,9 @@ _WORST_SHARE = 0.5
 _LONGEST = 20_000
 """Characters of a text that the page shows; `trace` and exports have all of them."""
 
+_REFERENCE_BYTES = 24
+"""About so many name the place, the text and the row of a response."""
+
 _READ = 2 * _LONGEST
 """Characters of it in which quotations are looked for: one may begin where the text is cut."""
 
@@ -89,6 +92,8 @@ class _Writer:
     ) -> None:
         self.used = 0
         self.added: set[tuple[int, int]] = set()
+        self._numbers: dict[str, int] = {}
+        """Of the responses in the browser, by their texts."""
         self._browser = browser
         self._members = members
         self._sources = sources
@@ -107,17 +112,25 @@ class _Writer:
         source = self._sources.get(origin.run)
         if source is None:
             return
+        unsafe = self._browser.include_unsafe
+        hidden = hidden_prompt(prompt_set.wordings(), include_unsafe=unsafe)
         for at, variant in enumerate(dataset.variants):
             if not self._may_be_shown(unit, at):
                 continue
             response = source.find(origin.model, prompt_set.id, variant, unit.epoch)
             if response is not None and response.text:
-                wordings, unsafe = prompt_set.wordings(), self._browser.include_unsafe
-                hidden = hidden_prompt(wordings, include_unsafe=unsafe)
                 text = without_quoted(response.text[:_READ], hidden)
                 text = self._cut(text, response.text)
-                model.texts[f"{of_unit}:{at}"] = (text, response.row)
-                self.used += _bytes(text) + 24
+                model.texts[f"{of_unit}:{at}"] = (self._number(text), response.row)
+                self.used += _REFERENCE_BYTES
+
+    def _number(self, text: str) -> int:
+        """Return the number of a response's text, which is added if it is new."""
+        if text not in self._numbers:
+            self._numbers[text] = len(self._browser.texts)
+            self._browser.texts.append(text)
+            self.used += _bytes(text)
+        return self._numbers[text]
 
     def _cut(self, text: str, whole: str) -> str:
         """Return a text, or its beginning and a line that says so if it is very long.

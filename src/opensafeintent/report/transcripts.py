@@ -70,12 +70,10 @@ class BrowserModel(msgspec.Struct, kw_only=True):
     dataset: int
     judges: tuple[str, ...]
     units: list[Unit]
-    remarks: dict[str, str]
-    """By `unit:variant`, both by index: stop reasons other than `stop`, and reasons of missing
-    grades.
-    """
-    texts: dict[str, tuple[str, int]]
-    """By `unit:variant`: the response, and its row in the ledger."""
+    remarks: dict[str, int]
+    """By `unit:variant`, both by index: the number of its remark in the browser."""
+    texts: dict[str, tuple[int, int]]
+    """By `unit:variant`: the number of the response in the browser, and its row in the ledger."""
 
 
 class BrowserSet(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -108,6 +106,10 @@ class Browser(msgspec.Struct, kw_only=True):
     kinds: tuple[Kind, ...]
     datasets: list[BrowserDataset]
     models: list[BrowserModel]
+    remarks: list[str]
+    """Stop reasons other than `stop`, and reasons of missing grades, each text once."""
+    texts: list[str] = []
+    """Responses, each text once."""
     include_unsafe: bool
     with_texts: int = 0
     """(Model, set, epoch) units whose texts are in the page."""
@@ -154,6 +156,7 @@ def browse(
         responses.append(graded)
         units[cohort.dataset.hash] += len(graded)
     listed = {digest: _dataset(dataset, units[digest]) for digest, dataset in datasets.items()}
+    remarks: dict[str, int] = {}
     models = [
         _model(
             member,
@@ -162,6 +165,7 @@ def browse(
             list(listed).index(member.cohort.dataset.hash),
             listed[member.cohort.dataset.hash],
             places or {},
+            remarks,
         )
         for member, graded in zip(members, responses, strict=True)
     ]
@@ -169,6 +173,7 @@ def browse(
         kinds=KINDS,
         datasets=list(listed.values()),
         models=models,
+        remarks=list(remarks),
         include_unsafe=include_unsafe,
         units=sum(len(model.units) for model in models),
     )
@@ -207,6 +212,7 @@ def _model(
     number: int,
     dataset: BrowserDataset,
     places: Mapping[str, str],
+    numbers: dict[str, int],
 ) -> BrowserModel:
     """Return one model.
 
@@ -216,6 +222,7 @@ def _model(
         decided: the metrics' flags as bits, shape (prompt_set, epoch).
         number, dataset: of its sets.
         places: of runs.
+        numbers: of remarks by their texts; new ones are added.
     """
     cohort = member.cohort
     judges = cohort.conditions.judges
@@ -226,7 +233,7 @@ def _model(
         for dim in ("prompt_set", "epoch")
     )
     units: list[Unit] = []
-    remarks: dict[str, str] = {}
+    remarks: dict[str, int] = {}
     for (set_id, epoch), by_variant in responses.items():
         if set_id not in listed:
             continue
@@ -234,7 +241,7 @@ def _model(
         of_variants = [by_variant.get(variant) for variant in dataset.variants]
         for index, row in enumerate(of_variants):
             if row and (remark := _remark(row)):
-                remarks[f"{len(units)}:{index}"] = remark
+                remarks[f"{len(units)}:{index}"] = numbers.setdefault(remark, len(numbers))
         units.append(
             Unit(
                 at=listed[set_id],

@@ -241,10 +241,11 @@ def filled(body: str, fills: Mapping[str, str], closing: str = "") -> tuple[str,
     """Return a text in parts, its placeholders filled; `closing` comes after it. What is filled in
     holds no token of a chat template any more.
     """
+    safe = {name: without_tokens(text) for name, text in fills.items()} | {"": ""}
     return tuple(
         part
         for text, name in _split(body, closing, tuple(fills))
-        for part in (text, without_tokens(fills.get(name, "")))
+        for part in (text, safe[name])
         if part
     )
 

@@ -31,6 +31,7 @@ from opensafeintent.workflows.frames import column_type
 from opensafeintent.workflows.gates import check_file
 from opensafeintent.workflows.notebook import Run, load_run
 from opensafeintent.workflows.outcome import partial_lines, unsafe_note
+from opensafeintent.workflows.runtime import rare_collections
 from opensafeintent.workflows.settings import ExportSettings
 
 Lines = Iterable[Sequence[Any]]
@@ -72,6 +73,11 @@ def export_run(settings: ExportSettings) -> Exported:
         InputError: the folder holds no run, or one that is damaged; the file cannot be written, or
             its name has another ending than the format; an extra is missing.
     """
+    with rare_collections():
+        return _export(settings)
+
+
+def _export(settings: ExportSettings) -> Exported:
     run = load_run(settings.run, ledger=settings.ledger)
     coverage = [covered for cohort in run.cohorts for covered in cohort.coverage.items()]
     notes = [line for covered in coverage for line in partial_lines(*covered, settings.run)]
@@ -212,13 +218,9 @@ def _write_csv(columns: Sequence[str], lines: Lines, file: IO[bytes]) -> None:
 
 
 def _cell(value: Any) -> Any:
-    if isinstance(value, bool):
-        return int(value)
-    return (
-        cell_safe(value).replace("\0", "\N{REPLACEMENT CHARACTER}")
-        if isinstance(value, str)
-        else value
-    )
+    if isinstance(value, str):
+        return cell_safe(value).replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return int(value) if isinstance(value, bool) else value
 
 
 def _write_jsonl(columns: Sequence[str], lines: Lines, file: IO[bytes]) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,7 +19,7 @@ from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.pipeline import Task
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.grades import grade_table
-from opensafeintent.quoting import hidden_prompt, without_quoted
+from opensafeintent.quoting import Hidden, hidden_prompt, without_quoted
 from opensafeintent.report.cohort_columns import cohort_line, cohort_notes
 from opensafeintent.report.columns import Column, Table
 from opensafeintent.report.html_tables import html_table
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
 
 _FIGURE = "fig_"
+_SETS_AT_ONCE = 1024
+"""Prompt-sets whose hidden prompts are kept in memory: every model answers the same ones."""
 
 _HEADLINE = "Models by Mean Utility"
 
@@ -321,24 +324,36 @@ class Run:
         }
         safe: set[ResponseKey] = set()
         """Responses to dual-use prompts, with which a conversation may go on."""
+
+        @lru_cache(maxsize=_SETS_AT_ONCE)
+        def hidden_in(set_id: str) -> Hidden:
+            wordings = dataset.by_id[set_id].wordings()
+            return hidden_prompt(wordings, include_unsafe=include_unsafe)
+
+        @cache
+        def prompt_shown(set_id: str, variant: str) -> str:
+            task = manifest.task_of(ResponseKey("", set_id, variant, 1), dataset)
+            return without_quoted(task.prompt, hidden_in(set_id))
+
         with RunTexts(manifest, dataset, folder.ledger_path(manifest)) as texts:
-            for row in rows:
+            rows = list(rows)
+            keys = [row.key._replace(model=names[row.model]) for row in rows]
+            for row, key, text in zip(rows, keys, texts.find_in_turn(keys), strict=True):
                 is_safe = row.counts and row.harm_severity == 0
-                key = row.key._replace(model=names[row.model])
                 if is_safe and row.variant == DUAL_USE:
                     safe.add(key)
-                wordings = dataset.by_id[row.set_id].wordings()
-                hidden = hidden_prompt(wordings, include_unsafe=include_unsafe)
-                task = manifest.task_of(key, dataset)
-                text = texts.find(*key)
+                hidden = hidden_in(row.set_id)
                 no_prompt = not include_unsafe and row.variant in MALICIOUS
                 no_text = text is not None and not include_unsafe and not is_safe
-                prompt = None if no_prompt else without_quoted(task.prompt, hidden)
+                prompt = None if no_prompt else prompt_shown(row.set_id, row.variant)
                 shown = None if text is None or no_text else without_quoted(text.text, hidden)
                 at = None if text is None else text.row
                 quotes = text is not None and shown not in (None, text.text)
-                first = _first_reply(task, texts, None if include_unsafe else safe)
-                reply_to = None if first is None else without_quoted(first, hidden)
+                reply_to = None
+                if is_follow_up(row.variant):
+                    task = manifest.task_of(key, dataset)
+                    first = _first_reply(task, texts, None if include_unsafe else safe)
+                    reply_to = None if first is None else without_quoted(first, hidden)
                 yield ShownTexts(prompt, shown, at, no_prompt, no_text, quotes, reply_to)
 
     def __repr__(self) -> str:
@@ -358,13 +373,11 @@ def _first_reply(task: Task, texts: RunTexts, safe: Collection[ResponseKey] | No
     """Return the reply that a second turn goes on from; None if there is none, or none is shown.
 
     Args:
-        task: of the second reply, or of any other.
+        task: of the second reply.
         texts: of the run.
         safe: the responses to dual-use prompts that may be shown; None if all may. A reply with
             another text than that response has no grade, so it is not shown.
     """
-    if task.earlier is None:
-        return None
     first = texts.first_reply(task)
     if first is None or safe is None:
         return first

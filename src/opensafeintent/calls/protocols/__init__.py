@@ -8,7 +8,6 @@ for all protocols, in `calls.http` and the tables beside it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Protocol
 
 from opensafeintent.calls.records import Answered, Call, Refused, Usage
@@ -102,13 +101,9 @@ def error_text(error: Any) -> str:
     return one_line(str(message or "it says no more"))
 
 
-_short_name = lru_cache(maxsize=64)(short_name)
-"""A server names itself alike in each reply."""
-
-
 def served_model(reply: Mapping[str, Any]) -> str:
     """Return the name of the model that wrote a reply, as its server gives it; "" if it gives
     none.
     """
     name = reply.get("model")
-    return _short_name(name) if isinstance(name, str) else ""
+    return short_name(name) if isinstance(name, str) else ""

@@ -177,22 +177,26 @@ _WRITTEN = ("cache_write_tokens", "cache_creation_tokens")
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
-    details = fields_of(usage.get("prompt_tokens_details"))
-    cached = (details.get("cached_tokens"), *(usage.get(name) for name in _CACHED))
-    written = (*(details.get(name) for name in _WRITTEN), usage.get("cache_creation_input_tokens"))
     tokens = token_count(usage.get("prompt_tokens"))
-    read = min(_first_count(cached), tokens)
+    details = fields_of(usage.get("prompt_tokens_details"))
+    read = min(_first_count(details, ("cached_tokens",)) or _first_count(usage, _CACHED), tokens)
+    written = _first_count(details, _WRITTEN) or _first_count(
+        usage, ("cache_creation_input_tokens",)
+    )
     return Usage(
         tokens,
         token_count(usage.get("completion_tokens")),
         read,
-        min(_first_count(written), tokens - read),
+        min(written, tokens - read),
     )
 
 
-def _first_count(values: Iterable[Any]) -> int:
+def _first_count(fields: Mapping[str, Any], names: Iterable[str]) -> int:
     """Return the first count of tokens that is not 0."""
-    return next(filter(None, map(token_count, values)), 0)
+    for name in names:
+        if name in fields and (count := token_count(fields[name])):
+            return count
+    return 0
 
 
 def _first_choice(choices: list[Any]) -> dict[str, Any]:

@@ -372,7 +372,7 @@ class SetBrowser {
   response(unit, grades, at) {
     const key = `${unit.place}:${at}`;
     const found = unit.model.texts[key];
-    if (found) return make("div", { class: "response", dir: "auto", tabindex: "0" }, shown(found[0]));
+    if (found) return make("div", { class: "response", dir: "auto", tabindex: "0" }, shown(this.data.texts[found[0]]));
     if (grades.state === "f") return note("The provider's content filter took the response; it counts as a refusal.");
     if (grades.state === "e") return note("The model ended without a word; it counts as a refusal.");
     if (grades.state === "m") return note("There is no response.");
@@ -389,7 +389,7 @@ class SetBrowser {
     if (/\d/.test(grades.mode)) add("Mode", `A${grades.mode}`);
     if (STRATEGIES[grades.strategy]) add("Calls for", STRATEGIES[grades.strategy]);
     if (STATES[grades.state]) add("State", STATES[grades.state]);
-    const remark = unit.model.remarks[`${unit.place}:${at}`];
+    const remark = this.data.remarks[unit.model.remarks[`${unit.place}:${at}`]];
     if (remark) add("Recorded", shown(remark));
     const row = unit.model.texts[`${unit.place}:${at}`]?.[1];
     if (row) add("Ledger row", String(row));
