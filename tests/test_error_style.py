@@ -102,6 +102,7 @@ OF_OTHERS = {
     *("--address", "--skip-version-check"),  # Ray
     *("--port", "--reasoning-parser", "--served-model-name"),  # vLLM
     *("--create-pr", "--repo-type"),  # hf upload
+    *("--disable-gpu", "--no-sandbox"),  # Chromium
     "--upgrade",  # pip
 }
 """Options of other programs, which our texts and pages name too."""
