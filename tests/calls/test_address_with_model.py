@@ -46,7 +46,7 @@ class ByAddress:
     def join(self, parts: Sequence[Mapping[str, Any]], *, ended: bool) -> dict[str, Any]:
         return {name: value for part in parts for name, value in part.items()}
 
-    def read(self, reply: Mapping[str, Any], body: bytes, *, stored: bool) -> Answered:
+    def read(self, reply: Mapping[str, Any], body: bytes) -> Answered:
         return Answered(
             text=reply["said"],
             stop_reason="stop",
