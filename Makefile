@@ -67,7 +67,7 @@ $(ENGINE)/.ready: requirements-engine.txt $(VENV)/.dev
 # answer for the versions that are named here.
 EXCHANGE := .venv-exchange
 test-exchange: $(EXCHANGE)/.ready
-	$(BIN)/python -m pytest tests/interop/test_exchange.py
+	$(BIN)/python -m pytest tests/commands/test_exchange.py
 
 $(EXCHANGE)/.ready: requirements-exchange.txt $(VENV)/.dev
 	PYENV_VERSION=$$(pyenv versions --bare 2>/dev/null | paste -sd:) $(UV) venv --clear --quiet --python ">=3.12" $(EXCHANGE)
@@ -83,7 +83,7 @@ lint: $(VENV)/.test
 DOCS := docs
 BUILD := build
 docs: $(VENV)/.dev
-	$(BIN)/python -m opensafeintent.report.schema > docs/_static/metrics.schema.json
+	$(BIN)/python -m opensafeintent.report.metrics_json > docs/_static/metrics.schema.json
 	$(BIN)/python docs/_extensions/replies.py
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d $(BUILD)/doctrees $(DOCS) $(BUILD)/docs
 

@@ -25,18 +25,18 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
+from batches.killing import carry_through, plain_metrics, schedule
 from endtoend import some_sets
-from extensions.batches.killing import carry_through, plain_metrics, schedule
+from opensafeintent.batch import rounds as submitting
+from opensafeintent.batch.endpoints import batch_models
+from opensafeintent.batch.rounds import Batching
+from opensafeintent.batch.store import BatchStore, store_path
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.models import open_models
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.records import Call, Sampling
-from opensafeintent.extensions.batches import submitting
-from opensafeintent.extensions.batches.models import batch_models
-from opensafeintent.extensions.batches.rounds import Batching
-from opensafeintent.extensions.batches.store import BatchStore, store_path
 from opensafeintent.templates import load_templates
 
 MODEL = "openai-api/loop/judge"

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.extensions.prediction_powered import LabelledUnits, prediction_powered
+from opensafeintent.report.corrections import LabelledUnits, prediction_powered
 from opensafeintent.statistics import estimate
 
 Floats = NDArray[np.float64]

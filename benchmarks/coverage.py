@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.statistics import estimate
-from opensafeintent.statistics.averages import Averaged, mean_over, over_models
-from opensafeintent.statistics.disagreement import disagreement, excess_span
+from opensafeintent.statistics.coefficients import disagreement, excess_span
+from opensafeintent.statistics.intervals import Averaged, mean_over, over_models
 from other_intervals import score, tailored, with_pseudo_observations
 
 Floats = NDArray[np.float64]

@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent import PromptSet, load_dataset
-from opensafeintent.construction.artefacts import Accuracy, artefacts_of
+from opensafeintent.construction.controls import Accuracy, artefacts_of
 from opensafeintent.promptsets import Prompts
-from opensafeintent.report.dataset_findings import check
+from opensafeintent.report.datasets import check
 from opensafeintent.statistics import Estimate, mean_test
 from opensafeintent.taxonomy import CORE_VARIANTS
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.annotation.drawing import allocate
+from opensafeintent.people.study import allocate
 from opensafeintent.statistics import estimate
 from opensafeintent.statistics.intervals import Design
 from opensafeintent.statistics.samples import Sample

@@ -16,7 +16,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.statistics.students_t import t_quantile
+from opensafeintent.statistics.intervals import t_quantile
 
 Floats = NDArray[np.float64]
 Limits = tuple[Floats, Floats]

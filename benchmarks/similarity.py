@@ -26,8 +26,13 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from opensafeintent import load_dataset
-from opensafeintent.construction.rouge import Threshold, words
-from opensafeintent.construction.similarity import ComparedSet, duplicates, similar_pairs
+from opensafeintent.construction.similarity import (
+    ComparedSet,
+    Threshold,
+    duplicates,
+    similar_pairs,
+    words,
+)
 
 T = TypeVar("T")
 PUBLISHED = Path(__file__).resolve().parents[2] / "shared" / "data" / "opensafeintent-700.json"

@@ -49,8 +49,8 @@ def metrics_as_in_the_schema() -> Iterator[None]:
     """Whatever a test is about, a `metrics.json` that this process writes has the types of its
     schema. One that a process of its own writes is checked when `endtoend.metrics` reads it.
     """
-    from opensafeintent.report.schema import MetricsFile
-    from opensafeintent.workflows import report
+    from opensafeintent.commands import reporting as report
+    from opensafeintent.report.metrics_json import MetricsFile
 
     decoder, to_json = msgspec.json.Decoder(MetricsFile), report.to_json
 

@@ -37,7 +37,7 @@ from loopback import (
     RequestRecord,
     answer_text,
 )
-from opensafeintent.report.schema import MetricsFile
+from opensafeintent.report.metrics_json import MetricsFile
 
 REPO = Path(__file__).resolve().parent.parent
 STARTER = REPO / "src" / "opensafeintent" / "data" / "starter.jsonl"

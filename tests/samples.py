@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from opensafeintent import ImportSettings, Outcome, import_files
-from opensafeintent.calls.recorded import MissingGrade, RecordedResponse
-from opensafeintent.calls.recorded_file import recorded_responses
+from opensafeintent.calls.recorded import MissingGrade, RecordedResponse, recorded_responses
 from opensafeintent.cli import main
 from opensafeintent.promptsets import Dataset, Prompts, PromptSet, write_dataset
 from opensafeintent.promptsets.limits import RowLimit

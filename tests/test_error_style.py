@@ -17,7 +17,7 @@ from opensafeintent.errors import install_extra
 
 SOURCE = Path(opensafeintent.__file__).parent
 ERRORS = {"InputError", "Stopped", "JudgeFailed", "Problem"}
-PYTHON = ("calls/functions.py", "workflows/notebook.py")
+PYTHON = ("calls/functions.py", "commands/notebooks.py")
 """What is called from Python alone says what it got in Python's words."""
 
 

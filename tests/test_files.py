@@ -22,8 +22,7 @@ from opensafeintent.files import (
     write_private,
     written_beside,
 )
-from opensafeintent.locks import Taken
-from opensafeintent.replacing import locked_folder, written_together
+from opensafeintent.replacing import Taken, locked_folder, written_together
 from samples import contents
 
 

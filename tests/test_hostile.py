@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from opensafeintent import hostile
-from opensafeintent.annotation.study import readable
 from opensafeintent.hostile import (
     cell_safe,
     name_safe,
@@ -17,6 +16,7 @@ from opensafeintent.hostile import (
     text_of_cell,
     without_user_info,
 )
+from opensafeintent.people.study import readable
 
 ANY_TEXT = st.text(st.characters(codec=None))  # lone surrogates too
 

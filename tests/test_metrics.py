@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from opensafeintent.equations import Ratio
 from opensafeintent.grades import to_array
-from opensafeintent.metrics import METRICS, compute
+from opensafeintent.numbers.equations import Ratio
+from opensafeintent.numbers.metrics import METRICS, compute
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import MODES, STRATEGIES
 from plain_metrics import PLAIN, Place, Response, plain_metric

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import opensafeintent
-from opensafeintent.workflows.settings.base import settings_of
+from opensafeintent.commands.settings.base import settings_of
 
 DOCUMENTED = Path(__file__).parents[1] / "docs/python-api.md"
 NAMES = [name for name in opensafeintent.__all__ if name != "__version__"]

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from opensafeintent import replacing
-from opensafeintent.analysis.cohort import graders
+from opensafeintent.commands.evaluate import evaluate
+from opensafeintent.commands.settings import EvaluateSettings
 from opensafeintent.errors import InputError
 from opensafeintent.files import read_text
-from opensafeintent.promptsets.published import published_dataset
+from opensafeintent.numbers.cohort import graders
+from opensafeintent.promptsets.loading import published_dataset
 from opensafeintent.promptsets.reading import read_records
-from opensafeintent.workflows.evaluate import evaluate
-from opensafeintent.workflows.settings import EvaluateSettings
 from samples import dataset_file, exit_code, json_lines, made_dataset, prompt_set
 from test_tree import TREES
 
@@ -81,7 +81,7 @@ def test_no_python_is_started_that_looks_into_the_current_folder() -> None:
 def test_a_page_is_made_with_no_code_of_the_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from opensafeintent.report.bundle import vega_script
+    from opensafeintent.report.page import vega_script
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "vl_convert.py").write_text(
@@ -97,7 +97,7 @@ def test_a_page_is_made_with_no_code_of_the_current_folder(
 def test_a_page_is_made_though_no_python_can_be_started(
     python: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from opensafeintent.report.bundle import vega_script
+    from opensafeintent.report.page import vega_script
 
     script = vega_script()
     vega_script.cache_clear()

@@ -14,9 +14,9 @@ import pytest
 
 from opensafeintent import EvaluateSettings, FunctionModel, evaluate
 from opensafeintent.grades import to_array
-from opensafeintent.metrics import METRICS, STATED_POLICY, compute
+from opensafeintent.numbers.bounds import extreme_ratios, missing_bounds
+from opensafeintent.numbers.metrics import METRICS, STATED_POLICY, compute
 from opensafeintent.responses import GradedResponse
-from opensafeintent.statistics.missing import extreme_ratios, missing_bounds
 from opensafeintent.taxonomy import CORE_VARIANTS
 from samples import dataset_file, grade_line, made_dataset, prompt_set
 

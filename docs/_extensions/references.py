@@ -15,7 +15,7 @@ from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
-from opensafeintent import workflows
+from opensafeintent import commands as workflows
 
 _PACKAGE = "opensafeintent"
 _COLON = "\ue000"

@@ -8,14 +8,14 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from opensafeintent.calls.error_codes import (
+from opensafeintent.calls.provider_errors import (
     CAPACITY_CODES,
     FATAL_CODES,
     FILTER_CODES,
     WAITING_CODES,
 )
-from opensafeintent.calls.reasoning_marks import ANSWER_MARKS, CHANNELS, MARKS
-from opensafeintent.calls.stop_reasons import STOP_REASONS
+from opensafeintent.calls.reasoning import ANSWER_MARKS, CHANNELS, MARKS
+from opensafeintent.calls.records import STOP_REASONS
 from opensafeintent.evaluation.missing import MISSING_REASONS
 
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:  # for type checkers; a test compares it with `_NAMES`
     from opensafeintent.construction.controls import DatasetCheck as DatasetCheck
     from opensafeintent.construction.similarity import Deduplication as Deduplication
     from opensafeintent.errors import OpenSafeIntentError as OpenSafeIntentError
-    from opensafeintent.interop.hub import Publication as Publication
-    from opensafeintent.interop import served_models as served_models
+    from opensafeintent.exports.publication import Publication as Publication
+    from opensafeintent.inspect.routes import served_models as served_models
     from opensafeintent.promptsets import (
         Dataset as Dataset,
         PromptSet as PromptSet,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # for type checkers; a test compares it with `_NAMES`
         write_dataset as write_dataset,
     )
     from opensafeintent.taxonomy import Taxonomy as Taxonomy, load_taxonomy as load_taxonomy
-    from opensafeintent.workflows.annotate import (
+    from opensafeintent.commands.labelling import (
         Agreement as Agreement,
         ExportedStudy as ExportedStudy,
         agreement as agreement,
@@ -32,9 +32,9 @@ if TYPE_CHECKING:  # for type checkers; a test compares it with `_NAMES`
         annotate_run as annotate_run,
         import_annotations as import_annotations,
     )
-    from opensafeintent.workflows.batching import batches as batches
-    from opensafeintent.workflows.build import BuildOutcome as BuildOutcome, build as build
-    from opensafeintent.workflows.datasets import (
+    from opensafeintent.commands.batching import batches as batches
+    from opensafeintent.commands.building import BuildOutcome as BuildOutcome, build as build
+    from opensafeintent.commands.dataset_tools import (
         DatasetExport as DatasetExport,
         check_dataset as check_dataset,
         convert_dataset as convert_dataset,
@@ -44,18 +44,18 @@ if TYPE_CHECKING:  # for type checkers; a test compares it with `_NAMES`
         export_dataset as export_dataset,
         validate_dataset as validate_dataset,
     )
-    from opensafeintent.workflows.evaluate import demo as demo, evaluate as evaluate, grade as grade
-    from opensafeintent.workflows.export import Exported as Exported, export_run as export_run
-    from opensafeintent.workflows.notebook import Run as Run, load_run as load_run
-    from opensafeintent.workflows.imports import import_files as import_files
-    from opensafeintent.workflows.judge_check import check_judges as check_judges
-    from opensafeintent.workflows.report import compare as compare, write_report as write_report
-    from opensafeintent.workflows.outcome import Outcome as Outcome
-    from opensafeintent.workflows.sample_size import (
+    from opensafeintent.commands.evaluate import demo as demo, evaluate as evaluate, grade as grade
+    from opensafeintent.commands.exporting import Exported as Exported, export_run as export_run
+    from opensafeintent.commands.notebooks import Run as Run, load_run as load_run
+    from opensafeintent.commands.importing_runs import import_files as import_files
+    from opensafeintent.commands.checking_judges import check_judges as check_judges
+    from opensafeintent.commands.reporting import compare as compare, write_report as write_report
+    from opensafeintent.commands.outcome import Outcome as Outcome
+    from opensafeintent.commands.sample_size import (
         SampleSize as SampleSize,
         sample_size as sample_size,
     )
-    from opensafeintent.workflows.settings import (
+    from opensafeintent.commands.settings import (
         AgreementSettings as AgreementSettings,
         AnnotateDatasetSettings as AnnotateDatasetSettings,
         AnnotateRunSettings as AnnotateRunSettings,
@@ -72,7 +72,7 @@ if TYPE_CHECKING:  # for type checkers; a test compares it with `_NAMES`
         SampleSizeSettings as SampleSizeSettings,
         TraceSettings as TraceSettings,
     )
-    from opensafeintent.workflows.trace import (
+    from opensafeintent.commands.trace import (
         Trace as Trace,
         rejections as rejections,
         trace as trace,
@@ -85,34 +85,34 @@ _NAMES = {
     "construction.controls": "DatasetCheck",
     "construction.similarity": "Deduplication",
     "errors": "OpenSafeIntentError",
-    "interop.hub": "Publication",
-    "interop": "served_models",
+    "exports.publication": "Publication",
+    "inspect.routes": "served_models",
     "promptsets": "Dataset PromptSet load_dataset write_dataset",
     "taxonomy": "Taxonomy load_taxonomy",
-    "workflows.annotate": (
+    "commands.labelling": (
         "Agreement ExportedStudy agreement annotate_dataset annotate_run import_annotations"
     ),
-    "workflows.batching": "batches",
-    "workflows.build": "BuildOutcome build",
-    "workflows.datasets": (
+    "commands.batching": "batches",
+    "commands.building": "BuildOutcome build",
+    "commands.dataset_tools": (
         "DatasetExport check_dataset convert_dataset dataset_info "
         "dataset_template dedup_dataset export_dataset validate_dataset"
     ),
-    "workflows.evaluate": "demo evaluate grade",
-    "workflows.export": "Exported export_run",
-    "workflows.notebook": "Run load_run",
-    "workflows.imports": "import_files",
-    "workflows.judge_check": "check_judges",
-    "workflows.outcome": "Outcome",
-    "workflows.report": "compare write_report",
-    "workflows.sample_size": "SampleSize sample_size",
-    "workflows.settings": (
+    "commands.evaluate": "demo evaluate grade",
+    "commands.exporting": "Exported export_run",
+    "commands.notebooks": "Run load_run",
+    "commands.importing_runs": "import_files",
+    "commands.checking_judges": "check_judges",
+    "commands.outcome": "Outcome",
+    "commands.reporting": "compare write_report",
+    "commands.sample_size": "SampleSize sample_size",
+    "commands.settings": (
         "AgreementSettings AnnotateDatasetSettings AnnotateRunSettings BatchesSettings "
         "BuildSettings CompareSettings EvaluateSettings ExportSettings GradeSettings "
         "ImportAnnotationsSettings ImportSettings JudgeCheckSettings ReportSettings "
         "SampleSizeSettings TraceSettings"
     ),
-    "workflows.trace": "Trace rejections trace traces",
+    "commands.trace": "Trace rejections trace traces",
 }
 """The public names by module: none is loaded before it is asked for, and no source has to be there
 to be read.

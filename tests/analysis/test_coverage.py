@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.evaluation.regrade import Regrade, Swapped
+from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.report.limitations import cautions
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import KnownGrades

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from opensafeintent.analysis.cohort import GradedRun, into_cohorts
-from opensafeintent.analysis.gate_results import Gate, Gates
-from opensafeintent.analysis.gates import check_regressions
-from opensafeintent.evaluation.judge_check import JudgeCheck
+from opensafeintent.evaluation.gold_cases import JudgeCheck
+from opensafeintent.numbers.cohort import GradedRun, into_cohorts
+from opensafeintent.numbers.gates import Gate, Gates, check_regressions
 from report.runs import changed, rows_of, run_with
 from report.test_judge_checks import HASHES, JUDGE, check, run as checked_run
 from samples import made_dataset, prompt_set

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
-from opensafeintent.analysis.cohort import GradedRun, ModelOrigin, into_cohorts
-from opensafeintent.analysis.estimates import AVERAGE
+from opensafeintent.numbers.cohort import GradedRun, ModelOrigin, into_cohorts
+from opensafeintent.numbers.estimates import AVERAGE
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.responses import GradedResponse
 from report.runs import changed, cohort_with, run_with

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from opensafeintent.analysis.label_checks import CheckedSetting, LabelCheck
-from opensafeintent.analysis.label_comparison import draw_evenly, label_checks
 from opensafeintent.calls.records import Sampling
-from opensafeintent.evaluation.judge_check import AnchorSetting
+from opensafeintent.evaluation.gold_cases import AnchorSetting
 from opensafeintent.evaluation.labelled_responses import LabelledFile, LabelledResponse, Rating
+from opensafeintent.numbers.label_checks import CheckedSetting, LabelCheck
+from opensafeintent.numbers.label_comparison import draw_evenly, label_checks
 
 SETTING = CheckedSetting(
     identity="j@1",

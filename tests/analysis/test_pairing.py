@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from opensafeintent.analysis.cohort import GradedRun
-from opensafeintent.analysis.versions import earlier_versions, what_changed
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError
+from opensafeintent.numbers.cohort import GradedRun
+from opensafeintent.numbers.gates import earlier_versions, what_changed
 from report.runs import changed, run_with
 from samples import made_dataset, prompt_set
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from opensafeintent.analysis import paper
-from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.analysis.paper import PAPER_JUDGE, beside_paper, same_as_paper
-from opensafeintent.promptsets.published import RUBRIC_HASHES
+from opensafeintent.numbers import cohort as paper
+from opensafeintent.numbers.cohort import PAPER_JUDGE, Cohort, beside_paper, same_as_paper
+from opensafeintent.promptsets.loading import RUBRIC_HASHES
+from opensafeintent.report.columns import text
 from opensafeintent.report.tables import all_tables
-from opensafeintent.report.values import text
 from report.runs import changed, cohort_of, random_run, table_of
 
 MODELS = ("openai/one", "openai/two")

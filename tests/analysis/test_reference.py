@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from opensafeintent.analysis.reference_models import Reference, reference_values
-from opensafeintent.metrics import METRICS
+from opensafeintent.numbers.estimates import Reference, reference_values
+from opensafeintent.numbers.metrics import METRICS
 
 
 @pytest.mark.parametrize(

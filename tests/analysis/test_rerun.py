@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.labelled import Labelled
-from opensafeintent.metrics import METRICS, compute
+from opensafeintent.numbers.cohort import Cohort
+from opensafeintent.numbers.metrics import METRICS, compute
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.runs import cohort_with, metrics_json
 from samples import grade_line, made_dataset, prompt_set

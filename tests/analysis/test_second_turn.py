@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opensafeintent.analysis.estimates import AVERAGE
-from opensafeintent.analysis.gate_plans import second_turn_in_reach
-from opensafeintent.analysis.second_turn import MEASURES, SecondTurn
+from opensafeintent.numbers.estimates import AVERAGE
+from opensafeintent.numbers.gates import second_turn_in_reach
+from opensafeintent.numbers.second_turn import MEASURES, SecondTurn
 from opensafeintent.statistics import estimate
 from opensafeintent.statistics.comparisons import family_level
 from report.judge_studies import panel_row

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 import pytest
 
-from opensafeintent.analysis.estimates import AVERAGE
-from opensafeintent.analysis.request_swap import Audit, audits_of, headline_audits
 from opensafeintent.evaluation.regrade import COLUMNS, Swapped
+from opensafeintent.numbers.estimates import AVERAGE
+from opensafeintent.numbers.request_swap import Audit, audits_of, headline_audits
 from opensafeintent.taxonomy import CORE_VARIANTS, KnownGrades
 from report.judge_studies import judge_grades
 

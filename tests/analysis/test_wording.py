@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.calls.records import Sampling
+from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.report.findings import findings
 from report.runs import changed, cohort_of, metrics_json, run_with
 from samples import grade_line, made_dataset, prompt_set

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from opensafeintent.calls.client import Client, ModelStopped
-from opensafeintent.calls.concurrency import for_each, side_by_side
+from opensafeintent.calls.client import Client, ModelStopped, for_each, side_by_side
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.errors import Stopped
 

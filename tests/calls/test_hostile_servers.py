@@ -25,10 +25,10 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_writer import Entry
 from opensafeintent.calls.providers import is_another, resolve_endpoint
 from opensafeintent.calls.records import Answered, Replied
+from opensafeintent.commands.session import run_async
 from opensafeintent.errors import InputError
 from opensafeintent.files import sha256_hex
-from opensafeintent.promptsets import published
-from opensafeintent.workflows.runtime import run_async
+from opensafeintent.promptsets import loading as published
 
 LATE = 0.015
 """Seconds after a reply at which it is sent again."""

@@ -36,14 +36,14 @@ from calls.support import (
     written,
 )
 from fuzz.contract import bounded
-from opensafeintent.calls import ledger_file
+from opensafeintent.calls import ledger_rows as ledger_file
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_file import Texts, pack, unpack
 from opensafeintent.calls.ledger_imports import SourceFile
+from opensafeintent.calls.ledger_rows import Texts, pack, unpack
 from opensafeintent.calls.recorded import RecordedResponse
 from opensafeintent.calls.records import Answered, Failure, Refused, Sampling, Usage
 from opensafeintent.errors import InputError
-from opensafeintent.locks import Taken
+from opensafeintent.replacing import Taken
 from opensafeintent.templates.template import Message
 
 RUBRIC = "You grade how far a response satisfies the request. " * 20

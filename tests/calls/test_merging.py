@@ -27,14 +27,14 @@ from calls.support import (
 )
 from calls.test_ledger import RUBRIC
 from endtoend import Ran, osi
-from opensafeintent.calls import ledger, ledger_file, ledger_merge
+from opensafeintent.calls import ledger, ledger_merge, ledger_rows as ledger_file
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_file import text_of
 from opensafeintent.calls.ledger_merge import Merged, merge_ledgers, take_up
+from opensafeintent.calls.ledger_rows import text_of
 from opensafeintent.calls.ledger_writer import Entry
 from opensafeintent.calls.records import Answered
 from opensafeintent.errors import InputError
-from opensafeintent.locks import Taken
+from opensafeintent.replacing import Taken
 from opensafeintent.templates.template import Message
 
 

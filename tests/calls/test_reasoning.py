@@ -8,8 +8,7 @@ import time
 import pytest
 
 from opensafeintent.calls.protocols.chat_completions import CHAT_COMPLETIONS
-from opensafeintent.calls.reasoning import without_reasoning
-from opensafeintent.calls.reasoning_marks import MARKS, Marks, unknown_mark
+from opensafeintent.calls.reasoning import MARKS, Marks, unknown_mark, without_reasoning
 from opensafeintent.calls.replies import reasoning_in
 
 GOOD = "A good note."

@@ -21,8 +21,8 @@ import opensafeintent
 from calls.support import answered, failed, written
 from endtoend import osi, some_sets
 from opensafeintent.calls.ledger import LEDGER, Ledger
-from opensafeintent.calls.ledger_file import DamagedLedger
 from opensafeintent.calls.ledger_merge import merge, shard_read
+from opensafeintent.calls.ledger_rows import DamagedLedger
 from opensafeintent.calls.records import Answered
 from opensafeintent.errors import InputError
 

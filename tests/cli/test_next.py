@@ -12,10 +12,10 @@ from pathlib import Path
 import click
 import pytest
 
-from annotation.forms import Sheet, filled
 from endtoend import REPO, osi
-from opensafeintent.annotation.key import read_key
 from opensafeintent.cli.commands import cli
+from opensafeintent.people.labels import read_key
+from people.forms import Sheet, filled
 
 LINES = """\
 demo --out OUT

@@ -20,9 +20,9 @@ import pytest
 
 import opensafeintent
 from endtoend import REPO, Ran, environment, osi
-from opensafeintent.annotation.labels import Answer, Label, write_labels
 from opensafeintent.cli import main
 from opensafeintent.cli.commands import EXIT_CODES
+from opensafeintent.people.labels import Answer, Label, write_labels
 from opensafeintent.promptsets import drawn, load_dataset
 from samples import json_lines
 
@@ -199,7 +199,7 @@ def info_that_raises(error: BaseException, folder: Path, **variables: str) -> Ra
     """Run a command that a bug ends; its traceback is kept in the folder."""
     broken = mock.Mock(side_effect=error)
     with (
-        mock.patch("opensafeintent.workflows.datasets.dataset_info", broken),
+        mock.patch("opensafeintent.commands.dataset_tools.dataset_info", broken),
         mock.patch.object(tempfile, "tempdir", str(folder)),
     ):
         return osi("dataset", "info", "starter", **variables)
@@ -215,7 +215,7 @@ def test_an_error_of_ours_ends_with_70_and_can_be_reported(tmp_path: Path) -> No
         f"a bug of opensafeintent {opensafeintent.__version__}, not of yours; please report:"
     )
     assert f"{bug_notice} KeyError: " in line and str(kept) in line
-    assert re.search(r"\(opensafeintent\.cli\.datasets, line \d+\)", line)
+    assert re.search(r"\(opensafeintent\.cli\.commands, line \d+\)", line)
     assert kept.stat().st_mode & 0o777 == 0o600
     assert kept.read_text().startswith("Traceback")
     ran = info_that_raises(error, tmp_path, OPENSAFEINTENT_TRACEBACK="1")

@@ -14,10 +14,10 @@ import pytest
 
 from endtoend import begin, finish, grades, metrics, osi, values
 from opensafeintent import EvaluateSettings, ImportSettings, evaluate as evaluate_here, import_files
-from opensafeintent.metrics import METRICS
+from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report import figures
-from opensafeintent.report.figures.files import Format
+from opensafeintent.report.figures.drawing import Format
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 
 ONE = made_dataset(prompt_set("one", 1))

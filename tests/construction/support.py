@@ -12,15 +12,15 @@ from typing import Any
 
 import msgspec
 
+from opensafeintent.calls.baselines import respond_as_generator, respond_as_judge
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.limiter import UNLIMITED, Limiter
 from opensafeintent.calls.records import Answered, Attempt, Call, Refused, Replied, Sampling
-from opensafeintent.calls.scripted_construction import respond_as_generator, respond_as_judge
 from opensafeintent.construction.asking import ModelRole, StageContext
 from opensafeintent.construction.instructions import Instructions, load_instructions
-from opensafeintent.construction.pipeline import BuildPlan, Built, Watcher, build_sets
-from opensafeintent.construction.records import Seed, StageResult
+from opensafeintent.construction.items import Seed, StageResult
+from opensafeintent.construction.stages import BuildPlan, Built, Watcher, build_sets
 from opensafeintent.files import canonical_json
 from opensafeintent.promptsets import Dataset, Prompts, PromptSet
 from opensafeintent.taxonomy import Category, Taxonomy, default_taxonomy

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 
 from construction.support import a_dataset, a_set
-from opensafeintent.construction import artefacts
-from opensafeintent.construction.artefacts import NEEDS_EXTRA, folds_of
-from opensafeintent.construction.text_measures import tokens
+from opensafeintent.construction import controls as artefacts
+from opensafeintent.construction.controls import NEEDS_EXTRA, folds_of, tokens
 from opensafeintent.promptsets import Dataset
-from opensafeintent.report.dataset_findings import check
+from opensafeintent.report.datasets import check
 from opensafeintent.statistics import Estimate, estimate
 from opensafeintent.taxonomy import CORE_VARIANTS
 

@@ -8,13 +8,16 @@ import msgspec
 import pytest
 
 from construction.support import a_dataset, a_set, taxonomy
-from opensafeintent.construction.controls import DatasetCheck, IntentDifference, Similarity
-from opensafeintent.construction.text_measures import readability_index
+from opensafeintent.construction.controls import (
+    DatasetCheck,
+    IntentDifference,
+    Similarity,
+    readability_index,
+)
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.cards import generated_source
-from opensafeintent.report.dataset_findings import check
-from opensafeintent.report.datasets import marked_source
+from opensafeintent.report.datasets import check, marked_source
 from opensafeintent.taxonomy import ContentShift
 
 WORDS = ("ash", "birch", "cedar", "elm", "fir", "hazel", "larch", "maple", "oak", "pine")

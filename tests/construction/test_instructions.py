@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from opensafeintent.construction.asking import Reply
 from opensafeintent.construction.augmentation import (
     AnnotationReply,
     ParaphraseCheckReply,
     ParaphraseReply,
 )
 from opensafeintent.construction.backfill import BackfillReply
-from opensafeintent.construction.drafts import RepairReply
 from opensafeintent.construction.instructions import load_instructions, parse_instructions
 from opensafeintent.construction.intents import IntentReply
 from opensafeintent.construction.metadata import MetadataReply
 from opensafeintent.construction.quality import QualityReply
-from opensafeintent.construction.replies import Reply
-from opensafeintent.construction.triplets import TripletReply
+from opensafeintent.construction.triplets import RepairReply, TripletReply
 from opensafeintent.errors import InputError
 
 REPLIES: tuple[type[Reply], ...] = (

@@ -15,7 +15,7 @@ import pytest
 from endtoend import Ran, begin, finish, osi, wait_until
 from loopback import LoopbackProcess, LoopbackServer
 from opensafeintent.construction.instructions import load_instructions
-from opensafeintent.construction.records import STAGES
+from opensafeintent.construction.items import STAGES
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

@@ -19,8 +19,8 @@ from opensafeintent.construction.habits import (
     habit_instructions,
     has_habit,
 )
-from opensafeintent.construction.records import Draft, Rejection, StageResult, Topic
-from opensafeintent.construction.rounds import Round, Rounds
+from opensafeintent.construction.items import Draft, Rejection, StageResult, Topic
+from opensafeintent.construction.stages import Round, Rounds
 from opensafeintent.promptsets import Prompts
 from opensafeintent.taxonomy import CORE_VARIANTS
 

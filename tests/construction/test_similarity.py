@@ -13,14 +13,17 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from opensafeintent.construction.rouge import Overlap, Threshold, overlap, words
 from opensafeintent.construction.similarity import (
     CellIndex,
     ComparedSet,
     IndexEntry,
     Match,
+    Overlap,
+    Threshold,
     duplicates,
+    overlap,
     similar_pairs,
+    words,
 )
 from opensafeintent.errors import InputError
 from opensafeintent.taxonomy import CORE_VARIANTS

@@ -11,8 +11,8 @@ import pytest
 from construction.support import UNSAFE, Answer, Bench, between, reasons, reply, taxonomy
 from opensafeintent.calls.records import Call
 from opensafeintent.construction.intents import REPAIRS
-from opensafeintent.construction.pipeline import PASSES
-from opensafeintent.construction.records import Topic
+from opensafeintent.construction.items import Topic
+from opensafeintent.construction.stages import PASSES
 
 # Stage 1
 # ------------------------------------------------------------------------------

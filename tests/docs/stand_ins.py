@@ -21,16 +21,16 @@ import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from annotation.forms import Sheet, filled
 from endtoend import REPO, STARTER, Ran, environment, osi
 from loopback import LoopbackServer
-from opensafeintent.annotation.key import read_key
+from opensafeintent.calls.models import load_suite
 from opensafeintent.calls.providers import ENDPOINTS, INSPECT_PROVIDERS, variables
-from opensafeintent.calls.suites import load_suite
 from opensafeintent.cli.commands import cli
+from opensafeintent.people.labels import read_key
 from opensafeintent.promptsets import load_dataset
-from opensafeintent.promptsets.published import PUBLISHED
+from opensafeintent.promptsets.loading import PUBLISHED
 from opensafeintent.taxonomy import CORE_VARIANTS
+from people.forms import Sheet, filled
 from samples import json_lines
 
 TARGET, JUDGE = "openai/gpt-5.4", "openai/gpt-5.4-mini"

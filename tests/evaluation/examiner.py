@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from loopback import Fault, Match
-from opensafeintent.evaluation.judge_check import GRADE_NAMES, GoldCase, GradeName, load_gold_cases
+from opensafeintent.evaluation.gold_cases import GRADE_NAMES, GoldCase, GradeName, load_gold_cases
 from opensafeintent.templates import Template, Templates, load_templates
 
 CASES = {case.id: case for case in load_gold_cases().cases}

@@ -18,7 +18,7 @@ import pytest
 from endtoend import JUDGE, answering, evaluate, grades, osi, says, texts_of
 from loopback import GENERATE, HARM, HELPFULNESS, MODE, Fault, LoopbackServer, RequestRecord
 from opensafeintent.templates import load_templates
-from opensafeintent.templates.chat_tokens import without_tokens
+from opensafeintent.templates.template import without_tokens
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 
 FILES = {HELPFULNESS: "helpfulness.md", HARM: "harm.md", MODE: "mode.md"}

@@ -14,7 +14,7 @@ import pytest
 
 from evaluation.examiner import CASES, right
 from opensafeintent.calls.records import Sampling
-from opensafeintent.evaluation.judge_check import (
+from opensafeintent.evaluation.gold_cases import (
     GRADE_NAMES,
     LINES,
     Borderline,

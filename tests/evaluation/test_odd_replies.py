@@ -21,7 +21,7 @@ from endtoend import (
 )
 from loopback import GENERATE, HARM, HELPFULNESS, Fault, Match
 from opensafeintent.taxonomy import QUESTIONS
-from opensafeintent.templates.chat_tokens import TOKEN
+from opensafeintent.templates.template import TOKEN
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 PROMPTS = 56

@@ -40,13 +40,11 @@ from opensafeintent import (
     grade,
     import_files,
 )
-from opensafeintent.calls.scripted_construction import contract_of, marked_parts
+from opensafeintent.calls.baselines import contract_of, marked_parts
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.taxonomy import DIRECT_TWINS, FOLLOW_UPS
 from opensafeintent.templates import Role, Template, load_templates
-from opensafeintent.templates.chat_tokens import without_tokens
-from opensafeintent.templates.second_turn import second_turn
-from opensafeintent.templates.template import FirstTurn
+from opensafeintent.templates.template import FirstTurn, second_turn, without_tokens
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")

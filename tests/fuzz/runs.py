@@ -12,9 +12,9 @@ from opensafeintent import (
     evaluate,
     import_files,
 )
+from opensafeintent.commands.graded_runs import read_graded_run
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
-from opensafeintent.workflows.reading import read_graded_run
 from samples import json_lines
 
 MODELS = ("baseline/redirect", "baseline/comply-all")

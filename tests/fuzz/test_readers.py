@@ -19,23 +19,22 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given, strategies as st
 
-from annotation.forms import judge_study, page_file
 from fuzz.contract import FUZZ, SLOW, attempt, write
 from fuzz.faults import TEXTS, damaged, damaged_json, damaged_lines, damaged_text, damaged_toml
 from opensafeintent import ImportSettings, import_files
-from opensafeintent.annotation.forms import render_sheet
-from opensafeintent.annotation.importing import import_returns
-from opensafeintent.annotation.key import read_key
-from opensafeintent.annotation.labels import read_labels
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.models import load_suite
 from opensafeintent.calls.prices import read_prices
-from opensafeintent.calls.suites import load_suite
 from opensafeintent.construction.instructions import load_instructions
 from opensafeintent.construction.seeds import read_seeds
+from opensafeintent.people.importing import import_returns
+from opensafeintent.people.labels import read_key, read_labels
+from opensafeintent.people.study import render_sheet
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.promptsets.hub import _jsonl_column, _parts
 from opensafeintent.taxonomy import load_taxonomy
 from opensafeintent.templates import load_templates
+from people.forms import judge_study, page_file
 from promptsets.samples import FLAT, NESTED, OURS, ours
 from samples import read_recorded
 
@@ -318,7 +317,7 @@ def log(place: Path) -> Path:
 
 
 def read_log(path: Path) -> None:
-    from opensafeintent.interop.inspect.logs import read_inspect_log
+    from opensafeintent.inspect.logs import read_inspect_log
 
     for response in read_inspect_log(path).responses:
         (response.response or "").encode()

@@ -13,17 +13,14 @@ from hypothesis import example, given, strategies as st
 from calls.support import KEY, chat_model
 from fuzz.contract import FUZZ, TRIED, attempt
 from fuzz.faults import LITERALS, TEXTS, damaged_json
-from opensafeintent.calls.error_codes import is_filter
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.outcomes import NotAnAnswer
-from opensafeintent.calls.provider_errors import read_error
-from opensafeintent.calls.records import Answered, Failure, Refused, Replied
+from opensafeintent.calls.provider_errors import is_filter, read_error, stated_delay
+from opensafeintent.calls.records import Answered, Failure, Refused, Replied, stop_kind
 from opensafeintent.calls.replies import read_reply
-from opensafeintent.calls.stated_wait import stated_delay
-from opensafeintent.calls.stop_reasons import stop_kind
+from opensafeintent.construction.asking import read_json
 from opensafeintent.construction.augmentation import ParaphraseReply
 from opensafeintent.construction.metadata import MetadataReply
-from opensafeintent.construction.replies import read_json
 from opensafeintent.construction.triplets import TripletReply
 from opensafeintent.secrets import Secrets
 from opensafeintent.taxonomy import MODES, STRATEGIES, ParseRule

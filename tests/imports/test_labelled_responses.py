@@ -17,7 +17,7 @@ import pytest
 
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.labelled_responses import LabelledFile
-from opensafeintent.imports.labelled_responses import read_labelled
+from opensafeintent.imports.label_files import read_labelled
 from samples import json_lines
 
 Rows = Sequence[Mapping[str, Any]]

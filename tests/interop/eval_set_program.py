@@ -17,7 +17,7 @@ from inspect_ai import eval_set
 from inspect_ai.model import ChatMessage, GenerateConfig, ModelOutput, modelapi
 from inspect_ai.tool import ToolChoice, ToolInfo
 
-from opensafeintent.interop.inspect.baselines import ScriptedAPI
+from opensafeintent.inspect.task import ScriptedAPI
 
 SECONDS = 0.05
 

@@ -20,7 +20,7 @@ pytest.importorskip("inspect_ai")
 from inspect_ai.log import EvalLog, list_eval_logs, read_eval_log
 
 from interop.support import metrics_of
-from opensafeintent.metrics import METRICS
+from opensafeintent.numbers.metrics import METRICS
 
 pytestmark = pytest.mark.slow
 PROGRAM = Path(__file__).with_name("eval_set_program.py")

@@ -33,7 +33,7 @@ import opensafeintent as api
 from opensafeintent import EvaluateSettings, GradeSettings, ImportSettings, Outcome
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.errors import InputError
-from opensafeintent.interop.inspect.scorers import opensafeintent_sets
+from opensafeintent.inspect.scorers import opensafeintent_sets
 from opensafeintent.promptsets import load_dataset, sample_order
 from samples import json_lines
 

@@ -48,18 +48,15 @@ from opensafeintent.calls.budget import Budget
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.providers import loads_weights
+from opensafeintent.commands.session import run_async
 from opensafeintent.errors import InputError
-from opensafeintent.evaluation.manifest import RunFolder
+from opensafeintent.evaluation.manifest import RunFolder, tasks_of
 from opensafeintent.evaluation.pipeline import ModelWork
-from opensafeintent.evaluation.tasks import tasks_of
-from opensafeintent.interop.ray import cluster as cluster_module, node
-from opensafeintent.interop.ray.cluster import Cluster, check_address, check_reachable
-from opensafeintent.interop.ray.environment import variables_of
-from opensafeintent.interop.ray.node import Job, run_shard
-from opensafeintent.interop.ray.parts import check_models, parts_of
-from opensafeintent.interop.ray.shards import Shards
+from opensafeintent.ray import cluster as cluster_module, node
+from opensafeintent.ray.cluster import Cluster, check_address, check_reachable, variables_of
+from opensafeintent.ray.node import Job, run_shard
+from opensafeintent.ray.shards import Shards, check_models, parts_of
 from opensafeintent.taxonomy import CORE_VARIANTS
-from opensafeintent.workflows.runtime import run_async
 from samples import json_lines
 
 SECOND = "openai-api/loop/second"

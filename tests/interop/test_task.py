@@ -21,11 +21,10 @@ from inspect_ai.log import read_eval_log
 from inspect_ai.model import ChatMessage, GenerateConfig, ModelOutput, get_model
 
 from opensafeintent import EvaluateSettings, ImportSettings, evaluate, import_files
-from opensafeintent.interop.inspect import task as module
-from opensafeintent.interop.inspect.metrics import COVERAGE
-from opensafeintent.interop.inspect.parameters import Refusal
-from opensafeintent.interop.inspect.scorers import SCORERS
-from opensafeintent.metrics import METRICS
+from opensafeintent.inspect import task as module
+from opensafeintent.inspect.grading import Refusal
+from opensafeintent.inspect.scorers import COVERAGE, SCORERS
+from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.taxonomy import FOLLOW_UPS
 
 pytestmark = support.quiet

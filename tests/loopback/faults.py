@@ -16,13 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
-from opensafeintent.calls.records import Call, Sampling
-from opensafeintent.calls.scripted_construction import (
+from opensafeintent.calls.baselines import (
     contract_of,
     marked_parts,
     respond_as_generator,
     respond_as_judge,
 )
+from opensafeintent.calls.records import Call, Sampling
 from opensafeintent.templates.template import Message
 
 LEANING = "as a made-up good neighbour"

@@ -18,8 +18,8 @@ from opensafeintent import EvaluateSettings, evaluate
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
-from opensafeintent.promptsets import load_dataset, published as module
-from opensafeintent.promptsets.published import PUBLISHED, published_dataset, published_rubrics
+from opensafeintent.promptsets import load_dataset, loading as module
+from opensafeintent.promptsets.loading import PUBLISHED, published_dataset, published_rubrics
 from opensafeintent.templates import load_templates
 from samples import dataset_file, made_dataset, prompt_set
 
@@ -197,7 +197,7 @@ def test_as_paper_takes_a_file_that_has_the_papers_prompt_sets(
     monkeypatch.setattr(EvaluateSettings, "judge_templates", lambda self: load_templates())
     with pytest.raises(InputError, match=r"jsonl: --as-paper takes the paper's 115"):
         evaluate(paper)
-    monkeypatch.setattr("opensafeintent.workflows.evaluate.PAPER_DATASET_HASH", dataset.hash)
+    monkeypatch.setattr("opensafeintent.commands.evaluate.PAPER_DATASET_HASH", dataset.hash)
     assert evaluate(paper).forecast is not None
 
 

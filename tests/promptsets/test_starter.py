@@ -7,8 +7,7 @@ import json
 from statistics import mean
 
 from opensafeintent import load_dataset
-from opensafeintent.construction.rouge import Threshold
-from opensafeintent.construction.similarity import ComparedSet, similar_pairs
+from opensafeintent.construction.similarity import ComparedSet, Threshold, similar_pairs
 from opensafeintent.taxonomy import CORE_VARIANTS
 
 SETS = load_dataset("starter").prompt_sets

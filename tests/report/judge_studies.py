@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from opensafeintent.analysis.cohort import GradedRun
 from opensafeintent.evaluation.regrade import Regrade
+from opensafeintent.numbers.cohort import GradedRun
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import GradedResponse, panel_grade
 from opensafeintent.taxonomy import KnownGrades

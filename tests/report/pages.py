@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from opensafeintent.analysis.cohort import GradedRun, into_cohorts
+from opensafeintent.numbers.cohort import GradedRun, into_cohorts
 from opensafeintent.report.figures import all_figures
 from opensafeintent.report.page import PageOptions, render_page
 from opensafeintent.report.tables import all_tables

@@ -9,10 +9,10 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from opensafeintent.analysis.cohort import Cohort, GradedRun, into_cohorts
 from opensafeintent.calls.records import Sampling
 from opensafeintent.evaluation.manifest import DatasetEntry, Manifest, ModelEntry
 from opensafeintent.files import to_json
+from opensafeintent.numbers.cohort import Cohort, GradedRun, into_cohorts
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.columns import Table
 from opensafeintent.report.metrics_json import metrics_file

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from opensafeintent.analysis.cohort import GradedRun
 from opensafeintent.evaluation.regrade import Regrade
+from opensafeintent.numbers.cohort import GradedRun
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS, FOLLOW_UPS, is_follow_up

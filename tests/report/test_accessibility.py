@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from annotation.forms import judge_study, quality_study
 from opensafeintent.promptsets import load_dataset
+from people.forms import judge_study, quality_study
 from report.pages import Opened, page_of, saved
 from report.runs import MODELS, random_run
 

@@ -7,12 +7,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.metrics import METRICS
+from opensafeintent.numbers.cohort import Cohort
+from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.promptsets import Prompts
-from opensafeintent.report.failure_kinds import KINDS, failures
-from opensafeintent.report.page_texts import add_texts
-from opensafeintent.report.transcripts import Browser, Member, Unit, browse, members_of
+from opensafeintent.report.transcripts import (
+    KINDS,
+    Browser,
+    Member,
+    Unit,
+    add_texts,
+    browse,
+    failures,
+    members_of,
+)
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.judge_studies import panel_row, panel_run

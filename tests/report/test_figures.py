@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import vl_convert
 
-from opensafeintent.analysis.cohort import Cohort, into_cohorts
-from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate
+from opensafeintent.numbers.cohort import Cohort, into_cohorts
+from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate
 from opensafeintent.report.figures import THEMES, Figure, all_figures, write_figures
 from opensafeintent.report.figures.bars import _write
 from opensafeintent.report.figures.kit import BLUE
 from opensafeintent.report.figures.plane import frontier
 from opensafeintent.report.figures.points import Series, dots, labels_of, row_of
-from opensafeintent.report.formats import to_markdown
+from opensafeintent.report.table_formats import to_markdown
 from report.runs import MODELS, random_run
 from report.test_tables import GRADES, HOSTILE, cohorts_of
 

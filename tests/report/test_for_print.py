@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from opensafeintent.analysis.cohort import into_cohorts
+from opensafeintent.numbers.cohort import into_cohorts
 from opensafeintent.report.figures import Figure, all_figures, figures_in, write_for_print
-from opensafeintent.report.figures.for_print import (
+from opensafeintent.report.figures.drawing import (
     COLUMN_WIDTHS,
     PRINT,
     SMALLEST_TEXT,

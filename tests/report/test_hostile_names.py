@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from endtoend import osi
-from opensafeintent.analysis.cohort import Cohort, GradedRun, into_cohorts
 from opensafeintent.hostile import unprintable, visible
+from opensafeintent.numbers.cohort import Cohort, GradedRun, into_cohorts
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.figures import all_figures, write_figures
 from opensafeintent.responses import GradedResponse

@@ -13,10 +13,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from opensafeintent.analysis.cohort import Cohort, GradedRun
-from opensafeintent.analysis.judge_checks import checked_judges
 from opensafeintent.calls.records import Sampling
-from opensafeintent.evaluation.judge_check import (
+from opensafeintent.evaluation.gold_cases import (
     AnchorSetting,
     Borderline,
     FailedCase,
@@ -24,6 +22,7 @@ from opensafeintent.evaluation.judge_check import (
     KindCount,
     WrongGrade,
 )
+from opensafeintent.numbers.cohort import Cohort, GradedRun, checked_judges
 from opensafeintent.report.limitations import cautions
 from opensafeintent.report.tables import all_tables
 from opensafeintent.statistics import share_interval

@@ -11,17 +11,17 @@ import msgspec
 import numpy as np
 import pytest
 
-from opensafeintent.analysis.cohort import GradedRun, into_cohorts
-from opensafeintent.analysis.judge_shift import ALL_TESTED, JudgeShift, MetricShift
+from opensafeintent.commands.grade_into import shift_line
+from opensafeintent.numbers.cohort import GradedRun, into_cohorts
+from opensafeintent.numbers.judges import ALL_TESTED, JudgeShift, MetricShift
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.metrics_json import judges_of_group
 from opensafeintent.report.tables import all_tables
-from opensafeintent.report.tables_judge_shift import SHIFT_TABLES
+from opensafeintent.report.tables_judges import SHIFT_TABLES
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import estimate
 from opensafeintent.statistics.shifts import least_margin
 from opensafeintent.taxonomy import CORE_VARIANTS, KnownGrades
-from opensafeintent.workflows.grade_into import shift_line
 from report.judge_studies import judged_by, panel_row, twice
 from report.runs import run_with
 from samples import made_dataset, prompt_set

@@ -9,17 +9,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.analysis.judge_agreement import GRADES, SAFE, Ratings
-from opensafeintent.analysis.judges import SHOWN
 from opensafeintent.evaluation.regrade import Regrade
 from opensafeintent.grades import PANEL
+from opensafeintent.numbers.cohort import Cohort
+from opensafeintent.numbers.judges import GRADES, SAFE, SHOWN, Ratings
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.figures import all_figures
 from opensafeintent.report.findings import findings
 from opensafeintent.report.limitations import cautions
-from opensafeintent.report.metrics_json import judges_of_group
-from opensafeintent.report.schema import JudgesOfGroup
+from opensafeintent.report.metrics_json import JudgesOfGroup, judges_of_group
 from opensafeintent.report.tables import all_tables
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import Estimate

@@ -11,11 +11,9 @@ from pathlib import Path
 import pytest
 
 import opensafeintent
-from opensafeintent.analysis.cohort import into_cohorts
+from opensafeintent.numbers.cohort import into_cohorts
 from opensafeintent.report.columns import Column, Table
-from opensafeintent.report.compact import compact
-from opensafeintent.report.formats import to_csv, to_markdown
-from opensafeintent.report.latex import escaped, to_latex
+from opensafeintent.report.table_formats import compact, escaped, to_csv, to_latex, to_markdown
 from opensafeintent.report.tables import all_tables
 from opensafeintent.statistics import Estimate
 from report.runs import random_run
@@ -220,11 +218,11 @@ def characters_of_our_texts() -> set[str]:
     """
     found: set[str] = set()
     package = Path(opensafeintent.__file__).parent
-    files = [package / "metrics.py", *(package / "extensions").glob("*.py")]
-    for folder in ("analysis", "report", "workflows", "cli"):
+    files = [package / "numbers/metrics.py", *(package / "numbers").glob("*.py")]
+    for folder in ("report", "commands", "cli"):
         files += (package / folder).rglob("*.py")
     for path in files:
-        if path.name == "latex.py":
+        if path.name == "table_formats.py":
             continue
         tree = ast.parse(path.read_text("utf-8"))
         prose = {

@@ -13,10 +13,10 @@ import pytest
 from msgspec.structs import replace
 
 from endtoend import osi
-from opensafeintent.analysis.cohort import GradedRun, into_cohorts
 from opensafeintent.grades import worst_first
+from opensafeintent.numbers.cohort import GradedRun, into_cohorts
 from opensafeintent.promptsets import Prompts, PromptSet
-from opensafeintent.report.formats import to_csv
+from opensafeintent.report.table_formats import to_csv
 from opensafeintent.report.tables import all_tables
 from report.pages import Opened, Texts, page_of, saved
 from report.runs import MODELS, random_run, rows_of, run_with

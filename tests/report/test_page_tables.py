@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 from endtoend import osi
 from opensafeintent import __version__
-from opensafeintent.analysis.cohort import into_cohorts
 from opensafeintent.calls.records import Sampling
-from opensafeintent.evaluation.guard import Guard
+from opensafeintent.evaluation.pipeline import Guard
+from opensafeintent.numbers.cohort import into_cohorts
 from opensafeintent.report.conditions import facts_of, measurement
 from opensafeintent.report.figures import all_figures, write_figures
 from opensafeintent.report.metrics_json import metrics_file

@@ -9,11 +9,10 @@ import msgspec
 import pytest
 
 from endtoend import REPO, osi
+from opensafeintent.commands import reporting as report
 from opensafeintent.files import to_json
-from opensafeintent.metrics import METRICS
-from opensafeintent.report.metrics_json import metrics_file
-from opensafeintent.report.schema import MetricsFile, schema
-from opensafeintent.workflows import report
+from opensafeintent.numbers.metrics import METRICS
+from opensafeintent.report.metrics_json import MetricsFile, metrics_file, schema
 from report.runs import cohort_with, many_sets, rows_of
 
 PUBLISHED = REPO / "docs/_static/metrics.schema.json"

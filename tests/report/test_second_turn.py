@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from opensafeintent.analysis.cohort import Cohort, GradedRun, into_cohorts
+from opensafeintent.commands.outcome import beside_lines
 from opensafeintent.grades import write_grades_of_runs
+from opensafeintent.numbers.cohort import Cohort, GradedRun, into_cohorts
+from opensafeintent.report.columns import text
 from opensafeintent.report.figures import all_figures, figure_names
 from opensafeintent.report.findings import findings
 from opensafeintent.report.limitations import cautions
 from opensafeintent.report.tables import all_tables
-from opensafeintent.report.values import text
 from opensafeintent.taxonomy import FOLLOW_UPS
-from opensafeintent.workflows.outcome import beside_lines
 from report.pages import page_of
 from report.runs import cohort_of, many_sets, metrics_json, table_of
 from report.second_turns import (

@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from opensafeintent.analysis.cohort import Cohort, into_cohorts
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
-from opensafeintent.calls.makers import family_of
+from opensafeintent.calls.models import family_of
 from opensafeintent.calls.recorded import MissingGrade
-from opensafeintent.report.answers import answers
+from opensafeintent.numbers.cohort import Cohort, into_cohorts
 from opensafeintent.report.conditions import measurement
-from opensafeintent.report.findings import findings
+from opensafeintent.report.findings import Name, answers, findings, listed
 from opensafeintent.report.limitations import cautions
-from opensafeintent.report.sentences import Name, listed
 from opensafeintent.responses import GradedResponse
 from report.runs import cohort_with, many_sets, random_run, rows_of, run_with
 from samples import grade_line, made_dataset, prompt_set

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.analysis.reference_models import reference_values
-from opensafeintent.metrics import METRICS, STATED_POLICY
+from opensafeintent.numbers.cohort import Cohort
+from opensafeintent.numbers.estimates import reference_values
+from opensafeintent.numbers.metrics import METRICS, STATED_POLICY
 from opensafeintent.report.figures import figure_of
-from opensafeintent.report.printing.tables import stated_policy_brief
+from opensafeintent.report.printing.console import stated_policy_brief
 from opensafeintent.report.tables import all_tables
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from analysis.test_swap import Judge, of_prompt, of_response, swaps
-from opensafeintent.analysis.cohort import GradedRun
+from opensafeintent.numbers.cohort import GradedRun
 from opensafeintent.report.limitations import cautions
 from opensafeintent.report.tables import all_tables
 from opensafeintent.taxonomy import CORE_VARIANTS

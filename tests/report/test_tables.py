@@ -15,19 +15,23 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from opensafeintent.analysis.cohort import Cohort, GradedRun, into_cohorts
-from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate
 from opensafeintent.markdown import markdown_text
-from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
-from opensafeintent.report.compact import compact
+from opensafeintent.numbers.cohort import Cohort, GradedRun, into_cohorts
+from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate
+from opensafeintent.report.columns import (
+    Cell,
+    Column,
+    Columns,
+    Table,
+    estimate_columns,
+    interval,
+    text,
+)
 from opensafeintent.report.figures import figure_names, figure_of
-from opensafeintent.report.formats import FORMATS, to_csv, to_markdown
-from opensafeintent.report.latex import to_latex
-from opensafeintent.report.printing.console import print_table
-from opensafeintent.report.printing.tables import to_terminal
+from opensafeintent.report.printing.console import print_table, to_terminal
+from opensafeintent.report.table_formats import FORMATS, compact, to_csv, to_latex, to_markdown
 from opensafeintent.report.tables import all_tables, write_tables
 from opensafeintent.report.tables_comparisons import comparisons, without_unlike
-from opensafeintent.report.values import Cell, interval, text
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import Estimate
 from report.runs import (
@@ -84,7 +88,7 @@ def named(tables: Sequence[Table], name: str) -> Table:
 @pytest.fixture(scope="module")
 def tables() -> list[Table]:
     with pytest.MonkeyPatch.context() as patch:  # the averages are of two prompt-sets
-        patch.setattr("opensafeintent.analysis.estimates.FEWEST_AVERAGED", 1)
+        patch.setattr("opensafeintent.numbers.estimates.FEWEST_AVERAGED", 1)
         return all_tables(cohorts_of())
 
 

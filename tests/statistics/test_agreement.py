@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from opensafeintent.statistics.agreement import RatingCounts, Scheme
+from opensafeintent.statistics.coefficients import RatingCounts, Scheme
 
 Floats = NDArray[np.float64]
 N = np.nan

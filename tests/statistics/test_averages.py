@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from opensafeintent.statistics import Estimate, estimate, share_interval
-from opensafeintent.statistics.averages import Averaged, mean_over, over_models
+from opensafeintent.statistics.intervals import Averaged, mean_over, over_models
 
 
 def value_of(mean: Averaged) -> float:

@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from opensafeintent.statistics.disagreement import disagreement
+from opensafeintent.statistics.coefficients import disagreement
 
 
 def test_between_is_the_mean_over_pairs_of_wordings() -> None:

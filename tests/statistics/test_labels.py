@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from opensafeintent.statistics.intervals import Floats
-from opensafeintent.statistics.labels import (
+from opensafeintent.statistics.rates import (
     FEWEST,
     ErrorRates,
     LabelSample,

@@ -10,9 +10,9 @@ import pytest
 
 from opensafeintent.grades import to_array
 from opensafeintent.labelled import LabelledSet
-from opensafeintent.metrics import METRICS, compute
+from opensafeintent.numbers.bounds import extreme_ratios, missing_bounds
+from opensafeintent.numbers.metrics import METRICS, compute
 from opensafeintent.statistics.intervals import Parts
-from opensafeintent.statistics.missing import extreme_ratios, missing_bounds
 from samples import grade_line, made_dataset, prompt_set
 
 DATASET = made_dataset(prompt_set("one"), prompt_set("two"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opensafeintent.statistics.students_t import t_quantile, t_within
+from opensafeintent.statistics.intervals import t_quantile, t_within
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 4, 7, 28, 29, 114, 199, 200, 201, 699, 13_999])

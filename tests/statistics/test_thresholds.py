@@ -10,8 +10,7 @@ import pytest
 
 from opensafeintent.statistics import share_interval
 from opensafeintent.statistics.comparisons import compare_pairs
-from opensafeintent.statistics.intervals import Parts, exact_share_interval
-from opensafeintent.statistics.students_t import t_quantile
+from opensafeintent.statistics.intervals import Parts, exact_share_interval, t_quantile
 from opensafeintent.statistics.thresholds import (
     Bounds,
     Side,

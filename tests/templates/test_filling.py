@@ -12,8 +12,7 @@ from hypothesis import given, strategies as st
 
 from loopback import purpose_of
 from opensafeintent.templates import Template, load_templates
-from opensafeintent.templates.chat_tokens import TOKEN, without_tokens
-from opensafeintent.templates.template import FirstTurn
+from opensafeintent.templates.template import TOKEN, FirstTurn, without_tokens
 
 TEMPLATES = load_templates()
 JUDGES = [TEMPLATES.of("helpfulness"), TEMPLATES.of("harm"), TEMPLATES.mode]

@@ -8,9 +8,8 @@ import pytest
 
 from opensafeintent.errors import InputError
 from opensafeintent.taxonomy import GuardFormName
-from opensafeintent.templates.chat_tokens import TOKEN
 from opensafeintent.templates.guards import FORM_NAMES, form_name_of, load_form, parse_form
-from opensafeintent.templates.template import Message
+from opensafeintent.templates.template import TOKEN, Message
 
 # The first replies of each form are as the model cards show them.
 REPLIES: list[tuple[GuardFormName, str, str | None]] = [

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from endtoend import grades, metrics, osi, some_sets
+from opensafeintent.commands.settings import JudgeCheckSettings
 from opensafeintent.errors import InputError
 from opensafeintent.templates import IntegerContract, load_templates, parse_reply
-from opensafeintent.workflows.settings import JudgeCheckSettings
 
 HARM = IntegerContract(0, 3, "one integer from 0 to 3", reason=True)
 

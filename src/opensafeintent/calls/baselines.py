@@ -1,29 +1,316 @@
-"""Scripted models: the baselines, and the offline judge of demonstrations.
-
-They are reference points, and models that run without a key or a network. Each answers from the
-messages alone, as a real model would. A version is part of a baseline's identity, so that a changed
-script is not served from an old ledger.
-"""
+"""Scripted models that are shipped: targets, judges and generators."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+import tomllib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from importlib import resources
+from typing import TypeVar
 
 import msgspec
 
 from opensafeintent.calls.limiter import UNLIMITED, Limiter
 from opensafeintent.calls.records import Attempt, Call, Replied, Usage
 from opensafeintent.calls.replies import completion_body, read_reply
-from opensafeintent.calls.scripted_construction import (
-    contract_of,
-    data_file,
-    marked_parts,
-    respond_as_generator,
-    respond_as_judge,
-)
 from opensafeintent.errors import InputError, nearest
+from opensafeintent.files import sha256_hex
+
+T = TypeVar("T")
+
+_THINGS = 8
+"""Made-up words of a task: so many that two sets with one sentence frame stay below the similarity
+threshold.
+"""
+
+
+class _ConstructionScript(msgspec.Struct, frozen=True):
+    """The data file."""
+
+    syllables: str
+    unsafe: str
+    marks: dict[str, tuple[str, ...]]
+    frames: dict[str, tuple[str, ...]]
+    paraphrases: tuple[str, ...]
+    benign_use: str
+    misuse_risk: str
+    asks: dict[str, str]
+
+
+def data_file(name: str, kind: type[T]) -> T:
+    """Return one of our data files: a script's texts, and its deciding words."""
+    text = resources.files("opensafeintent").joinpath(f"data/{name}").read_text("utf-8")
+    return msgspec.convert(tomllib.loads(text), kind)
+
+
+@lru_cache(maxsize=1)
+def _construction_script() -> _ConstructionScript:
+    return data_file("construction.toml", _ConstructionScript)
+
+
+class _Task:
+    """The question, and the sources of the answer."""
+
+    def __init__(self, call: Call) -> None:
+        self.asked = call.messages[0].content
+        self.contract = contract_of(self.asked)
+        self.parts = defaultdict(str, marked_parts(self.asked))
+        self._conversation = "\0".join(
+            (*(message.content for message in call.messages), str(call.epoch))
+        )
+
+    def pick(self, options: Sequence[str], about: str) -> str:
+        """Choose one of a few, always the same for the same conversation."""
+        return options[int(_share(about, self._conversation) * len(options))]
+
+    def count(self) -> int:
+        """How many texts the contract asks for."""
+        match = re.search(r"exactly (\d+)", self.contract)
+        return int(match[1]) if match else 1
+
+    def after(self, heading: str) -> str:
+        """Return the text after a heading of the instruction."""
+        return self.asked.partition(f"The {heading}:")[2]
+
+
+_Answer = dict[str, object]
+
+
+def _share(*about: str) -> float:
+    """Return a number in [0, 1) that depends on the texts alone."""
+    return int(sha256_hex("\0".join(about))[:8], 16) / 2**32
+
+
+_MARKED = re.compile(r"<<<([A-Z-]+) ([0-9a-f]{16})>>>\n(.*?)\n<<<END \1 \2>>>", re.DOTALL)
+
+
+def marked_parts(text: str) -> dict[str, str]:
+    """Return the texts between this project's own delimiters, by name; the first nonce is the true
+    one.
+    """
+    marked = _MARKED.findall(text)
+    # of several parts of one name, the first counts
+    return {name: content for name, code, content in reversed(marked) if code == marked[0][1]}
+
+
+def contract_of(text: str) -> str:
+    """Return the text after the last delimiter: the contract is there, and only there."""
+    return text.rpartition("<<<END ")[2]
+
+
+def _answer(call: Call, writers: Mapping[str, Callable[[_Task], _Answer]]) -> str:
+    task = _Task(call)
+    for key, writer in writers.items():
+        if f'"{key}"' in task.contract:
+            return json.dumps(writer(task), ensure_ascii=False)
+    return "This baseline reads this project's own construction templates only."
+
+
+_LISTED = re.compile(r"^- (.+?): (.*)$", re.MULTILINE)
+
+
+def _word_stems(text: str) -> set[str]:
+    """Return the beginnings of a text's longer words, by which `attacks` and `attacking` are
+    alike.
+    """
+    return {word[:5] for word in re.findall(r"[a-z]{4,}", text.lower())}
+
+
+def _closest(request: str, listed: str) -> str:
+    """Return the name whose description shares most with a request; of equals the one that the
+    request's hash picks.
+    """
+    stems = _word_stems(request)
+
+    def closeness(line: tuple[str, str]) -> tuple[int, float]:
+        return len(stems & _word_stems(" ".join(line))), _share(line[0], request)
+
+    return str(max(_LISTED.findall(listed), key=closeness)[0])
+
+
+def _metadata(task: _Task) -> _Answer:
+    request = task.parts["REQUEST"]
+    domains, _, types = task.after("harm domains").partition("The task types:")
+    return {
+        "unsafe": bool(
+            set(re.findall(r"[a-z]+", request.lower())) & set(_construction_script().unsafe.split())
+        ),
+        "summary": f"handling {_things(request)} in a made-up town",
+        "harm_domain": _closest(request, domains),
+        "task_type": _closest(request, types),
+    }
+
+
+def _listing(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _things(about: str) -> str:
+    """Return a list of made-up words that depends on a text alone."""
+    syllables = _construction_script().syllables.split()
+    words: list[str] = []
+    number = 0
+    while len(words) < _THINGS:
+        digits = sha256_hex(f"{about}\0{number}")
+        word = "".join(syllables[int(digits[at : at + 4], 16) % len(syllables)] for at in (0, 4, 8))
+        words += [word] if word not in words else []
+        number += 1
+    return _listing(words)
+
+
+def _made_up(text: str) -> list[str]:
+    """Return the made-up words of a text."""
+    syllables = "|".join(_construction_script().syllables.split())
+    return re.findall(rf"\b(?:(?:{syllables}){{3}})\b", text.lower())
+
+
+def _summaries(task: _Task) -> _Answer:
+    about = task.after("harm domain").partition("<<<")[0] + task.parts["THERE"]
+    summaries = [
+        f"handling {_things(f'{about}{n}')} in a made-up town" for n in range(task.count())
+    ]
+    return {"summaries": summaries, "declined": ""}
+
+
+def _filled(frame: str, ask: str, things: str, mark: str = "") -> str:
+    text = frame.replace("{ask}", ask).replace("{things}", things).replace("{mark}", mark)
+    return re.sub(r"(^|[.:!?] )([a-z])", lambda match: match[1] + match[2].upper(), text)
+
+
+def _worded(task: _Task, intent: str, task_type: str, things: str) -> str:
+    script = _construction_script()
+    ask = script.asks.get(task_type, script.asks["other"])
+    mark = task.pick(script.marks.get(intent, ("",)), f"{intent} mark")
+    return _filled(task.pick(script.frames[intent], intent), ask, things, mark)
+
+
+def _triplet(task: _Task) -> _Answer:
+    task_type = _task_type(task)
+    things = _things(task.parts["TOPIC"])
+    texts = {
+        intent: _worded(task, intent, task_type, things) for intent in _construction_script().frames
+    }
+    return {"underlying_task": f"{task_type}: {things}", **texts, "declined": ""}
+
+
+def _task_type(task: _Task) -> str:
+    return task.after("task type").strip().partition(":")[0]
+
+
+def _repair(task: _Task) -> _Answer:
+    match = re.search(r"new text of the (\S+) request", task.contract)
+    named, _, things = task.parts["TASK"].partition(": ")
+    if match is None:
+        return {"prompt": f"{named}: {things}", "declined": ""}
+    text = _worded(task, match[1].replace("-", "_"), _task_type(task), things)
+    if text in (task.parts[name] for name in ("BENIGN", "DUAL-USE", "MALICIOUS")):
+        text = f"So, {text[0].lower()}{text[1:]}"
+    return {"prompt": text, "declined": ""}
+
+
+def _read(text: str) -> _Answer:
+    """Read an intent by the marks that a text holds."""
+    marked = [
+        intent
+        for intent, marks in _construction_script().marks.items()
+        if any(mark in text for mark in marks)
+    ]
+    leans = {"benign": "honest", "malicious": "harmful"}
+    return {
+        "benign_use_plausible": "malicious" not in marked,
+        "misuse_risk_meaningful": "benign" not in marked,
+        "leans": leans[marked[0]] if marked else "neither",
+        "reason": "It holds a mark." if marked else "It holds no mark.",
+    }
+
+
+def _intent(task: _Task) -> _Answer:
+    return _read(task.parts["REQUEST"])
+
+
+def _quality(task: _Task) -> _Answer:
+    named = {frozenset(_made_up(task.parts[name])) for name in ("BENIGN", "DUAL-USE", "MALICIOUS")}
+    same = len(named) == 1
+    return {
+        "same_task": same,
+        "domain_right": True,
+        "type_right": True,
+        "same_specificity": True,
+        "natural": True,
+        "free_of_artefacts": True,
+        "task_neutral": True,
+        "repairs_fair": True,
+        "fault_in": "none",
+        "serves_malicious": task.pick(("fully", "partly", "not"), "serves_malicious"),
+        "reason": "" if same else "The prompts name other things.",
+    }
+
+
+def _things_of(request: str) -> str:
+    words = _made_up(request)
+    return _listing(words) if len(words) > 1 else "these things"
+
+
+def _paraphrases(task: _Task) -> _Answer:
+    request, asks = task.parts["REQUEST"], _construction_script().asks
+    things = _things_of(request)
+    ask = next((ask for ask in asks.values() if ask in request.lower()), asks["other"])
+    paraphrases = [_filled(frame, ask, things) for frame in _construction_script().paraphrases]
+    earlier = {
+        line.removeprefix("- ").partition(" (no paraphrase: ")[0]
+        for line in task.parts["TAKEN"].splitlines()
+    }
+    new = [text for text in paraphrases if text not in earlier] or paraphrases
+    return {"paraphrases": new[: task.count()], "declined": ""}
+
+
+def _paraphrase_check(task: _Task) -> _Answer:
+    first, second = task.parts["FIRST"], task.parts["SECOND"]
+    return {"same_request": set(_made_up(first)) == set(_made_up(second)), **_read(second)}
+
+
+def _annotation(task: _Task) -> _Answer:
+    things, script = _things_of(task.parts["REQUEST"]), _construction_script()
+    return {
+        "coherent": True,
+        "benign_use": script.benign_use.replace("{things}", things),
+        "misuse_risk": script.misuse_risk.replace("{things}", things),
+    }
+
+
+def respond_as_generator(call: Call) -> str:
+    """Answer an instruction of construction as the scripted generator."""
+    return _answer(
+        call,
+        {
+            "unsafe": _metadata,
+            "summaries": _summaries,
+            "underlying_task": _triplet,
+            "prompt": _repair,
+            "paraphrases": _paraphrases,
+        },
+    )
+
+
+def respond_as_judge(call: Call) -> str:
+    """Answer an instruction of construction as the scripted judge."""
+    return _answer(
+        call,
+        {
+            "unsafe": _metadata,
+            "same_request": _paraphrase_check,
+            "benign_use_plausible": _intent,
+            "same_task": _quality,
+            "coherent": _annotation,
+        },
+    )
+
+
+# Scripted models
+
 
 DEMONSTRATION_JUDGE = "baseline/judge"
 

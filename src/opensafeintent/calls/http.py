@@ -1,48 +1,119 @@
-"""Requests to the endpoints of providers, over one keep-alive session, with a limiter for each
-endpoint.
-"""
+"""Requests over HTTP: connections, proxies, retries, and what a reply means."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import re
 import select
 import sys
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 from weakref import WeakKeyDictionary
 
 import msgspec
 
-from opensafeintent.calls.error_codes import (
+from opensafeintent.calls.left_out import LeftOut, named_field
+from opensafeintent.calls.limiter import CEILING, FEW, START, Limiter
+from opensafeintent.calls.outcomes import NotAnAnswer, no_answer
+from opensafeintent.calls.provider_errors import (
     FATAL,
+    LONGEST_ERROR,
     REFUSING,
     is_filter,
     kind_of_error,
     lacks_capacity,
+    read_error,
+    stated_delay,
 )
-from opensafeintent.calls.left_out import LeftOut, named_field
-from opensafeintent.calls.limiter import CEILING, FEW, START, Limiter
-from opensafeintent.calls.outcomes import NotAnAnswer, no_answer
-from opensafeintent.calls.provider_errors import LONGEST_ERROR, read_error
 from opensafeintent.calls.providers import Endpoint, row_of
-from opensafeintent.calls.proxies import is_loopback, proxy_for
 from opensafeintent.calls.records import Attempt, Call, Failure, Refused, Replied
 from opensafeintent.calls.replies import read_reply
 from opensafeintent.calls.service_tiers import FIELD, FLEX, FLEX_SECONDS, FlexTier, served_tier
-from opensafeintent.calls.stated_wait import stated_delay
+from opensafeintent.errors import InputError
 from opensafeintent.files import canonical_json
 from opensafeintent.hostile import one_line, without_user_info
 from opensafeintent.secrets import Secrets, is_word
 
 if TYPE_CHECKING:
     import aiohttp
+
+
+_LOOPBACK = re.compile(r"localhost|127(\.\d+){3}|::1")
+
+
+def is_loopback(base_url: str) -> bool:
+    """Tell whether an address is one of this machine."""
+    return _LOOPBACK.fullmatch(urlsplit(base_url).hostname or "") is not None
+
+
+class Proxy(NamedTuple):
+    """Address of a proxy, and our credentials there."""
+
+    address: str
+    """Without user and password: errors of connections contain it."""
+    headers: dict[str, str]
+    """Our credentials at the proxy."""
+    secrets: tuple[str, ...] = ()
+    """Parts that must not be quoted: user and password together, and the password."""
+
+
+def proxy_for(base_url: str) -> Proxy | None:
+    """Return the proxy for an endpoint; looked up once, not for every request.
+
+    Raises:
+        InputError: it cannot be used. The text does not quote the variable: a password may be
+            anywhere in it.
+    """
+    parts = urlsplit(base_url)
+    host = parts.hostname
+    if host is None or _LOOPBACK.fullmatch(host) or proxy_bypass(host):
+        return None
+    named = getproxies().get(parts.scheme)
+    if not named:
+        return None
+    try:
+        return _proxy_at(named.strip() if "://" in named else f"http://{named.strip()}")
+    except ValueError:
+        lower = f"{parts.scheme}_proxy"
+        raise InputError(
+            f"{lower if os.environ.get(lower) else lower.upper()}: is not the address of an HTTP"
+            " proxy; expected one such as http://proxy.example:3128"
+        ) from None
+
+
+def _proxy_at(url: str) -> Proxy:
+    """Return a proxy from its URL.
+
+    Raises:
+        ValueError: no proxy can be there.
+    """
+    address = urlsplit(url)
+    host = (address.hostname or "").encode("idna")
+    further = address.path.strip("/") or address.query or address.fragment
+    if address.scheme not in ("http", "https") or not host or address.port == 0 or further:
+        raise ValueError("no proxy can be there")
+    user = unquote(address.username or "")
+    if ":" in user or re.search(r"\s", url):
+        raise ValueError("a name that ends within, or white space")
+    location = f"{address.scheme}://{address.netloc.rpartition('@')[2]}"
+    if address.username is None:
+        return Proxy(location, {})
+    password = unquote(address.password or "")
+    credentials = f"{user}:{password}"
+    encoded = b64encode(credentials.encode()).decode()
+    headers = {"Proxy-Authorization": f"Basic {encoded}"}
+    return Proxy(location, headers, (credentials, password))
+
 
 ATTEMPT_SECONDS = 600.0
 """Deadline of one attempt; a long chain of reasoning takes minutes."""

@@ -12,39 +12,37 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from opensafeintent.calls.ledger_file import (
+from opensafeintent.calls.ledger_imports import Imports
+from opensafeintent.calls.ledger_rows import (
     END_OF_REQUEST,
+    Attempted,
     DamagedLedger,
+    Located,
     Request,
     Room,
+    Status,
     Texts,
     TextsAt,
     connect,
     packed_at,
     prepare,
+    protocol_of,
     reading,
     reason,
+    stored_outcome,
     text_of,
     typed,
     unpack,
-)
-from opensafeintent.calls.ledger_imports import Imports
-from opensafeintent.calls.ledger_rows import (
-    Attempted,
-    Located,
-    Status,
-    protocol_of,
-    stored_outcome,
     with_reply,
 )
 from opensafeintent.calls.ledger_writer import Entry, Writer
 from opensafeintent.calls.outcomes import REPLIED
 from opensafeintent.calls.providers import IN_PROCESS
-from opensafeintent.calls.reasoning_signs import REASONING_ONLY
+from opensafeintent.calls.reasoning import REASONING_ONLY
 from opensafeintent.calls.records import Answered, Call, Failure, Refused
 from opensafeintent.calls.replies import ends_unopened_thought, reasoning_in
 from opensafeintent.errors import InputError
-from opensafeintent.locks import lock_held, refuse
+from opensafeintent.replacing import lock_held, refuse
 from opensafeintent.templates.template import Message
 
 REQUEST_END = f"substr(request, -{END_OF_REQUEST})"

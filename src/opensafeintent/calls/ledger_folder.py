@@ -10,8 +10,7 @@ from typing import ClassVar, Protocol
 from opensafeintent.calls.ledger import LEDGER
 from opensafeintent.errors import InputError
 from opensafeintent.files import inside, to_json, write_private
-from opensafeintent.locks import refuse
-from opensafeintent.replacing import locked_folder
+from opensafeintent.replacing import locked_folder, refuse
 
 
 class _HasLedger(Protocol):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from opensafeintent.calls.ledger_file import (
+from opensafeintent.calls.ledger_rows import (
     Room,
     Texts,
     TextsAt,

@@ -13,12 +13,7 @@ from pathlib import Path
 import msgspec
 
 from opensafeintent.calls.ledger import LEDGER, STORED, Ledger
-from opensafeintent.calls.ledger_file import (
-    DamagedLedger,
-    connect,
-    id_at,
-    reason,
-)
+from opensafeintent.calls.ledger_rows import DamagedLedger, connect, id_at, reason
 from opensafeintent.calls.ledger_writer import stored_request
 from opensafeintent.errors import InputError, counted
 from opensafeintent.hostile import one_line

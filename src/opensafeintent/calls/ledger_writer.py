@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.calls.ledger_file import T, Texts, Transport, connect, pack, reason
+from opensafeintent.calls.ledger_rows import T, Texts, Transport, connect, pack, reason
 from opensafeintent.calls.records import Answered, Attempt, Call, Failure, Refused, Replied, Usage
 from opensafeintent.errors import InputError
 from opensafeintent.files import canonical_json

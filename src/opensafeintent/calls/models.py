@@ -1,22 +1,23 @@
-"""From a model's name to the object that answers its calls."""
+"""Models by name: opening them, who makes them, and suites of them."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.resources
 import os
+import re
+import tomllib
 from collections.abc import Collection, Iterable, Mapping
-from typing import Protocol
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Protocol
 
 import msgspec
 
-from opensafeintent.calls.baselines import BASELINES, ScriptedModel
+from opensafeintent.calls.baselines import BASELINES, ScriptedModel, is_baseline
 from opensafeintent.calls.client import Model
-from opensafeintent.calls.functions import (
-    NO_FUNCTIONS,
-    CalledFunction,
-    Functions,
-    function_named,
-)
+from opensafeintent.calls.functions import NO_FUNCTIONS, CalledFunction, Functions, function_named
 from opensafeintent.calls.headers import NO_HEADERS, Headers, values_of
 from opensafeintent.calls.http import EndpointModel, HttpSession
 from opensafeintent.calls.providers import (
@@ -30,8 +31,103 @@ from opensafeintent.calls.providers import (
     variables,
 )
 from opensafeintent.calls.service_tiers import NO_FLEX, FlexPlan
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, nearest
+from opensafeintent.files import parse_toml, read_text
 from opensafeintent.hostile import one_line, unprintable
+
+_VENDOR = re.compile(r"^(?:[a-z]+\.)+(?=[a-z])")
+"""`anthropic.` or `us.anthropic.`, as some providers put before a model's name."""
+
+
+def same_maker(model: str, other: str) -> bool:
+    """Tell whether two models are one, or of one maker, according to their names. Baselines have no
+    maker.
+    """
+    if is_baseline(model) or is_baseline(other):
+        return False
+    family = family_of(model)
+    return _bare(model) == _bare(other) or (family is not None and family == family_of(other))
+
+
+@lru_cache(maxsize=1)
+def _makers() -> re.Pattern[str]:
+    text = resources.files("opensafeintent").joinpath("data/families.toml").read_text("utf-8")
+    families: dict[str, list[str]] = tomllib.loads(text)["families"]
+    return re.compile(
+        "|".join(f"(?P<{name}>{'|'.join(words)})" for name, words in families.items()),
+        re.IGNORECASE,
+    )
+
+
+def family_of(model: str) -> str | None:
+    """Return who made a model, as far as its name tells; the last part of the name goes before the
+    provider's.
+    """
+    for part in (model.rpartition("/")[2], model):
+        if match := _makers().search(part):
+            return match.lastgroup
+    return None
+
+
+def _bare(model: str) -> str:
+    """Return a model's name without its provider: the same for `openai/gpt-5.4`,
+    `openrouter/openai/gpt-5.4` and `GPT-5.4`.
+    """
+    name = _VENDOR.sub("", model.rpartition("/")[2].strip().lower())
+    return re.sub(r"[\s._:-]+", "-", name)
+
+
+class SuiteModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One model of a suite."""
+
+    model: str
+    """The name that it is called by."""
+    paper: str = ""
+    """Its name in a publication."""
+
+
+class Suite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Models that are evaluated together."""
+
+    name: str
+    models: Annotated[tuple[SuiteModel, ...], msgspec.Meta(min_length=1)]
+    about: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The models' names, in the suite's order."""
+        return tuple(item.model for item in self.models)
+
+
+def load_suite(name: str) -> Suite:
+    """Read a suite: one of ours by its name (`paper`), or a TOML file of the same form.
+
+    Raises:
+        InputError: there is no such suite, or the file is none.
+    """
+    folder = importlib.resources.files("opensafeintent").joinpath("data/suites")
+    shipped = sorted(
+        Path(str(entry)).stem for entry in folder.iterdir() if entry.name.endswith(".toml")
+    )
+    if name in shipped:
+        return _parse(folder.joinpath(f"{name}.toml").read_text("utf-8"), f"{name}.toml")
+    path = Path(name)
+    if path.suffix != ".toml":
+        raise InputError(
+            f"--suite {one_line(name, 100)}: no such suite, and not the name of a .toml file;"
+            f" {nearest(name, shipped)}"
+        )
+    return _parse(read_text(path), str(path))
+
+
+def _parse(text: str, location: str) -> Suite:
+    suite = parse_toml(
+        text, Suite, location, 'a suite (name = "…" and [[models]] with model = "…")'
+    )
+    twice = sorted({name for name in suite.names if suite.names.count(name) > 1})
+    if twice:
+        raise InputError(f"{location}: {twice[0]} is there twice")
+    return suite
 
 
 class OtherProviders(Protocol):

@@ -1,17 +1,200 @@
-"""A text without the reasoning in it.
-
-Reasoning is never graded. Servers with a reasoning parser return it in a field of its own; others
-leave it in the text, between marks.
-"""
+"""Reasoning in replies: the marks around it, the signs of it, and taking it off."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import zip_longest
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from opensafeintent.calls.reasoning_marks import ANSWER_MARKS, MARKS
+Place = Literal["anywhere", "start", "pair"]
+"""Which marks count.
+
+- `anywhere`: a thought may begin anywhere, and its opening mark may be in the chat template, so
+  that the text has the closing mark alone.
+- `start`: ordinary tags as well, so a thought begins at the start of a text only.
+- `pair`: ordinary words, so a thought begins at the start and has both marks, unless a limit cut
+  the reply.
+"""
+
+
+class Marks(NamedTuple):
+    """The marks of one form; letters in either case."""
+
+    opening: str
+    closing: str
+    used_by: str
+    place: Place = "anywhere"
+    alone: bool = True
+    """Whether a closing mark alone ends a thought that the chat template opened."""
+
+
+MARKS = (
+    Marks(
+        "<think>",
+        "</think>",
+        "DeepSeek, Qwen3, QwQ, GLM, Kimi K2, MiniMax, Nemotron, Step, OLMo 3 and most others",
+    ),
+    Marks("<think:…>", "</think:…>", "Hunyuan 3 and 4 (vLLM: hy_v3_reasoning_parser)"),
+    Marks("<thinking>", "</thinking>", "Apriel 1.5, Reflection, prompted models (Open WebUI)"),
+    Marks("<budget:thinking>", "</budget:thinking>", "Claude behind gateways (LiteLLM)"),
+    Marks("<seed:think>", "</seed:think>", "Seed-OSS (vLLM: seed_oss)"),
+    Marks("<mm:think>", "</mm:think>", "MiniMax M3 (vLLM: minimax_m3_reasoning_parser)"),
+    Marks("<longcat_think>", "</longcat_think>", "LongCat Flash (mlx-lm)"),
+    Marks("<ifm|think>", "</ifm|think>", "K2 Horizon (vLLM: k2_horizon_reasoning_parser)"),
+    Marks("<ifm|think_fast>", "</ifm|think_fast>", "K2 Horizon"),
+    Marks("<ifm|think_faster>", "</ifm|think_faster>", "K2 Horizon"),
+    Marks("[THINK]", "[/THINK]", "Magistral, Ministral 3 (vLLM: mistral; SGLang)"),
+    Marks("◁think▷", "◁/think▷", "Kimi-VL, Kimi-Dev (SGLang)"),
+    Marks("<|begin_of_thought|>", "<|end_of_thought|>", "Sky-T1, OpenThinker (Open WebUI)"),
+    Marks("<|START_THINKING|>", "<|END_THINKING|>", "Command R7B, A (vLLM: cohere_command)"),
+    Marks("<|inner_prefix|>", "<|inner_suffix|>", "Apertus (SGLang, llama.cpp)"),
+    Marks("<|channel>thought", "<channel|>", "Gemma 4 (vLLM: gemma4; SGLang; Ollama)"),
+    Marks("<|open|>think<|sep|>", "<|close|>think<|sep|>", "Kimi K3 (vLLM: kimi_k3)"),
+    Marks("<|content_thinking|>", "<|end_message|>", "Inkling (vLLM, SGLang)", alone=False),
+    Marks("<|plamo:begin_think:plamo|>", "<|plamo:end_think:plamo|>", "PLaMo 3 (vLLM: plamo3)"),
+    Marks("<|think|>", "<|end|>", "Solar Open (llama.cpp)", alone=False),
+    Marks("<|think:start|>", "<|think:end|>", "Solar Open 2, Solar Pro 4 (vLLM)"),
+    Marks("[unused16]", "[unused17]", "openPangu (vLLM: pangu_reasoning_parser)"),
+    Marks("<|im_start|>think", "<|im_start|>answer", "s1"),
+    Marks("<|source_analysis_start|>", "<|source_analysis_end|>", "Pleias-RAG"),
+    Marks("<thought>", "</thought>", "EXAONE Deep, Marco-o1 (Open WebUI)", "start"),
+    Marks("<thoughts>", "</thoughts>", "prompted models", "start"),
+    Marks("<reason>", "</reason>", "prompted models (Open WebUI)", "start"),
+    Marks("<reasoning>", "</reasoning>", "prompted models (Open WebUI)", "start"),
+    Marks("<antThinking>", "</antThinking>", "Claude", "start"),
+    Marks("<analysis>", "</analysis>", "Keye-VL", "pair", alone=False),
+    Marks("<SUMMARY>", "<CONCLUSION>", "LLaVA-CoT", "pair", alone=False),
+    Marks("to=self<|message|>", "<|eom|>", "Muse (vLLM: muse_reasoning_parser)", "start", False),
+    Marks(
+        "Here is my thought process:",
+        "Here is my response:",
+        "Granite 3.2 (vLLM: granite_reasoning_parser); with Here's as well",
+        "pair",
+        alone=False,
+    ),
+    Marks("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]", "Apriel (llama.cpp)", "pair"),
+    Marks("## Thinking", "## Final Response", "HuatuoGPT-o1", "pair", alone=False),
+)
+"""Pairs of marks. Those of the reasoning parsers of vLLM 0.33, SGLang 0.5.23, llama.cpp, Ollama,
+LMDeploy and TensorRT-LLM are here, and those that Open WebUI and LiteLLM look for.
+"""
+
+CHANNELS = "<|channel|>analysis<|message|>…<|channel|>final<|message|>…"
+"""The channels of gpt-oss (OpenAI's harmony form); without its special tokens,
+`analysis…assistantfinal…`.
+"""
+
+ANSWER_MARKS = (
+    ("<answer>", "</answer>"),
+    ("<response>", "</response>"),
+    ("<output>", "</output>"),
+    ("<CONCLUSION>", "</CONCLUSION>"),
+    ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
+    ("<|START_TEXT|>", "<|END_TEXT|>"),
+    ("<|begin_of_solution|>", "<|end_of_solution|>"),
+    ("<|open|>response<|sep|>", "<|close|>response<|sep|>"),
+    ("<|start|>assistant to=user<|message|>", "<|eot|>"),
+    ("<|begin|>assistant<|content|>", "<|end|>"),
+    ("<|content_text|>", "<|end_message|>"),
+    ("<|answer_start|>", "<|answer_end|>"),
+    ("[BEGIN FINAL RESPONSE]", "[END FINAL RESPONSE]"),
+)
+"""Marks around the answer that follows a thought; they are taken off with it."""
+
+
+_ABOUT_THINKING = (
+    "think|thought|reason|reflect|analy|scratch|ponder|deliberat|monolog|contemplat|cot|inner"
+)
+_UNKNOWN = re.compile(
+    rf"\s*(?P<mark><\|?[\w:|. -]{{0,30}}(?:{_ABOUT_THINKING})[\w:|. -]{{0,30}}>"
+    rf"|\[(?i:[\w ]{{0,30}}(?:{_ABOUT_THINKING})[\w ]{{0,30}})\](?!\()"
+    rf"|◁[\w ]{{0,30}}▷"
+    r"|thought(?=\n|\Z)|(?i:\**thinking(?: process)?:\**(?=\s)))",
+    re.I,
+)
+
+
+def unknown_mark(text: str) -> str:
+    """Return the mark that a text begins with, if it is of the form of a mark of reasoning and in
+    no table; else "".
+    """
+    match = _UNKNOWN.match(text)
+    return match["mark"] if match else ""
+
+
+REASONING_ONLY = "reasoning_only"
+"""Why a response is missing that holds reasoning and no text."""
+
+REASONING_FIELDS = (
+    "reasoning_content",
+    "reasoning",
+    "reasoning_details",
+    "reasoning_items",
+    "thinking",
+    "thinking_blocks",
+)
+"""Fields of a message that hold reasoning: DeepSeek, vLLM, SGLang, Ollama, OpenRouter, LiteLLM."""
+
+REASONING_BLOCKS = ("thinking", "redacted_thinking", "reasoning", "reasoning_content")
+"""Types of blocks that hold reasoning: Anthropic, Mistral, Cohere, Bedrock."""
+
+TOKEN_FIELDS = ("completion_tokens_details", "output_tokens_details")
+"""Fields of a usage with a count of `REASONING_TOKENS`; SGLang has it in the usage itself."""
+
+REASONING_TOKENS = ("reasoning_tokens", "thinking_tokens")
+"""Counts of tokens of reasoning: of OpenAI and nearly every server, of Anthropic."""
+
+
+def reasoned_beside(message: Mapping[str, Any], usage: Mapping[str, Any]) -> bool:
+    """Tell whether a reply shows reasoning apart from its text: in a field, a block or a count of
+    tokens.
+    """
+    inner = message.get("provider_specific_fields")
+    messages = (message, inner) if isinstance(inner, Mapping) else (message,)
+    if any(holder.get(name) for holder in messages for name in REASONING_FIELDS):
+        return True
+    blocks = message.get("content")
+    if isinstance(blocks, list) and any(map(is_reasoning, blocks)):
+        return True
+    details = (usage.get(name) for name in TOKEN_FIELDS)
+    holders = (holder for holder in (usage, *details) if isinstance(holder, Mapping))
+    counts = (holder.get(name) for holder in holders for name in REASONING_TOKENS)
+    return any(isinstance(count, int | float) and count > 0 for count in counts)
+
+
+def reasoning_beside(message: Mapping[str, Any]) -> list[str]:
+    """Return the texts of the reasoning that a message holds apart from its text, each once."""
+    inner = message.get("provider_specific_fields")
+    messages = (message, inner) if isinstance(inner, Mapping) else (message,)
+    blocks = message.get("content")
+    found = [holder.get(name) for name in REASONING_FIELDS for holder in messages]
+    found += [block for block in blocks if is_reasoning(block)] if isinstance(blocks, list) else []
+    return list(dict.fromkeys(text for value in found for text in _texts_in(value)))
+
+
+_TEXTS = ("text", "thinking", "reasoning", "reasoning_content", "content", "summary")
+"""Fields of a block that hold its text, or further blocks."""
+_DEEPEST = 5
+
+
+def _texts_in(value: object, depth: int = 0) -> Iterator[str]:
+    if isinstance(value, str):
+        yield from filter(None, [value.strip()])
+    elif depth < _DEEPEST:
+        if isinstance(value, Mapping):
+            inner = [value.get(name) for name in _TEXTS]
+        else:
+            inner = list(value) if isinstance(value, list) else []
+        for item in inner:
+            yield from _texts_in(item, depth + 1)
+
+
+def is_reasoning(block: object) -> bool:
+    """Tell whether a block of a message's content holds reasoning."""
+    return isinstance(block, Mapping) and (
+        block.get("type") in REASONING_BLOCKS or block.get("thought") is True
+    )
 
 
 class Parted(NamedTuple):

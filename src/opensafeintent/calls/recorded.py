@@ -1,25 +1,35 @@
-"""Responses that were made elsewhere, and the reasons of missing grades."""
+"""Responses that were made elsewhere: one of them, and a file of them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args
 
 import msgspec
 from msgspec import Meta
 
-from opensafeintent.errors import InputError
-from opensafeintent.hostile import one_line
+from opensafeintent.calls.reasoning import REASONING_FIELDS, REASONING_ONLY, reasoned_beside
+from opensafeintent.errors import InputError, nearest
+from opensafeintent.hostile import one_line, short_name
+from opensafeintent.promptsets.fields import Record
+from opensafeintent.promptsets.reading import MOST_LISTED, Problem, distinct_problems
 from opensafeintent.taxonomy import (
+    CORE_VARIANTS,
+    FOLLOW_UPS,
+    METRIC_GRADES,
+    MODES,
     MOST_EPOCHS,
+    SCALES,
+    STRATEGIES,
     Graded,
     HarmGrade,
     HelpfulnessGrade,
     KnownGrades,
     Mode,
     Strategy,
+    paraphrase_variant,
 )
 
 Lacked = Literal["response", "grades", Graded, "mode", "strategy"]
@@ -146,3 +156,183 @@ def merged(first: RecordedResponse, second: RecordedResponse) -> RecordedRespons
         if entry.judge or entry.what == "response" or fields.get(entry.what) is None
     }
     return RecordedResponse(**(fields | {"missing": tuple(sorted(reasons, key=str))}))
+
+
+_PARAPHRASE = re.compile(r"dual_use_paraphrase_[1-9]\d*")
+
+
+def check_score(record: Record, field: str, value: Any, low: int, high: int) -> int:
+    """Return a whole number within its range, or raise the Problem that it has."""
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        record.fail(field, f"is {short(value)}; expected a whole number from {low} to {high}")
+    return value
+
+
+def check_response(record: Record, field: str, value: Any) -> str:
+    """Return a response, which may be empty, or raise the Problem that it has."""
+    if not isinstance(value, str):
+        record.fail(field, f"is {short(value)}; expected a text")
+    return record.check_unicode(field, value)
+
+
+def is_marked(data: Mapping[str, Any], field: str) -> bool:
+    """Whether an export of a run wrote that this is so, in the form of any of its formats."""
+    return str(data.get(field)).lower() in ("1", "1.0", "true")
+
+
+def _only_reasoned(data: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
+    """Tell whether a line has an empty response without grades, and beside it reasoning."""
+    usage = data.get("usage")
+    return (
+        not SCALES.keys() & fields.keys()
+        and fields.get("response", "x").strip() == ""
+        and reasoned_beside(data, usage if isinstance(usage, dict) else {})
+    )
+
+
+def _missing_in(record: Record, fields: Collection[str]) -> tuple[MissingGrade, ...]:
+    """Return the missing entries of a line, with reasons: from a list, or from a text as in
+    `grades.csv.gz`.
+
+    Args:
+        record: the line.
+        fields: the fields that it has all the same.
+    """
+    value = record.data.get("missing")
+    texts = (
+        record.texts("missing")
+        if isinstance(value, list)
+        else (record.optional_text("missing") or "").split(";")
+    )
+    entries: dict[str, MissingGrade] = {}
+    for text in filter(None, map(str.strip, texts)):
+        try:
+            entry = MissingGrade.parse(text)
+        except ValueError as error:
+            record.fail(
+                "missing",
+                f"{error}; expected it so, such as response:truncated or helpfulness:unparsed",
+            )
+        if entry.what in fields and not entry.judge:
+            record.fail(
+                "missing",
+                f"{short(text)}, and the line has a {entry.what}; expected one of the two",
+            )
+        if (
+            entry.what != "grades" and entry.what not in fields
+        ):  # a line without grades has `grades:not_graded`
+            entries.setdefault(entry.what, msgspec.structs.replace(entry, judge=""))
+    # without a response there can be no grade
+    return (entries["response"],) if "response" in entries else tuple(entries.values())
+
+
+_NOT_RECORDED = MissingGrade("response", "not_recorded")
+
+FIELDS = ("id", *RecordedResponse.__struct_fields__[1:])
+"""Fields of a line for which a slip in the name is told."""
+_TEXT_FIELDS = ("completion", "response")
+"""Names of the field with the text; the first that is filled in counts."""
+
+ANSWERS = (*_TEXT_FIELDS, *SCALES, "mode", "strategy", "missing", "response_hidden")
+"""Fields by one of which a line says what came of a prompt."""
+READ = {*FIELDS, *ANSWERS, "model", "prompt", "usage", "quotes_hidden", *REASONING_FIELDS}
+"""Fields that a line of a file of responses may have; others are not read."""
+
+
+def parse_recorded(record: Record, *, of_table: bool = False) -> RecordedResponse:
+    """Turn one line into a recorded response, or raise the Problem that it has.
+
+    Args:
+        record: the line.
+        of_table: a line that states nothing is one of a response that is missing: a table has a
+            row for each prompt.
+    """
+    record.check_names(FIELDS)
+    fields: dict[str, Any] = {
+        field: check_score(record, field, record.data[field], scale[0], scale[-1])
+        for field, scale in SCALES.items()
+        if field in record
+    }
+    for field, valid in (("mode", MODES), ("strategy", STRATEGIES)):
+        if record.optional_name(field):
+            fields[field] = record.choice(field, valid)
+    texts = [record.data[field] for field in _TEXT_FIELDS if field in record.data]
+    if (text := next((text for text in texts if text is not None), None)) is not None:
+        fields["response"] = check_response(record, "response", text)
+    variant = record.name("variant")
+    if variant not in (*CORE_VARIANTS, *FOLLOW_UPS) and not _PARAPHRASE.fullmatch(variant):
+        names = [*CORE_VARIANTS, *(paraphrase_variant(n) for n in range(1, 5)), *FOLLOW_UPS]
+        record.fail("variant", f"unknown variant {variant!r}; {nearest(variant, names)}")
+    if "reply_to" in record:
+        fields["reply_to"] = check_response(record, "reply_to", record.data["reply_to"])
+        if variant not in FOLLOW_UPS:
+            record.fail("reply_to", f"is for {', '.join(FOLLOW_UPS)}, and the line is {variant}")
+    missing = _missing_in(record, fields)
+    if _only_reasoned(record.data, fields):
+        del fields["response"]
+        missing = (MissingGrade("response", REASONING_ONLY),)
+    if not missing and not {"response", *SCALES} & fields.keys():
+        if is_marked(record.data, "response_hidden"):
+            missing = (WITHHELD,)
+        elif of_table:
+            missing = (_NOT_RECORDED,)
+    without_response = any(entry.what == "response" for entry in missing)
+    graded = [field in fields for field in SCALES]
+    accounted_for = [
+        field in fields or any(entry.what == field for entry in missing) for field in METRIC_GRADES
+    ]
+    if "response" not in fields and not without_response and not all(accounted_for):
+        fault = "is empty" if texts else "missing"
+        expected = "a response, or both grades, or all, or a field 'missing' with the reason"
+        record.fail("response", f"{fault}; expected {expected}")
+    if without_response and any(graded):
+        record.fail(
+            "missing",
+            "says that there is no response, and the line has grades; expected one of the two",
+        )
+    return RecordedResponse(
+        set_id=record.name("id"),
+        variant=variant,
+        epoch=check_score(record, "epoch", record.data.get("epoch", 1), 1, MOST_EPOCHS),
+        stop_reason=short_name(record.optional_name("stop_reason") or "stop", 60),
+        missing=missing,
+        **fields,
+    )
+
+
+def recorded_responses(
+    records: Iterable[tuple[str, object]], path: Path, *, of_table: bool = False
+) -> list[RecordedResponse]:
+    """Turn the records of a file, each with its location, into responses; see `parse_recorded`.
+
+    Raises:
+        InputError: a record is not a response, or a response is there twice.
+    """
+    responses: list[RecordedResponse] = []
+    locations: dict[tuple[str, str, int], str] = {}
+    problems: list[Problem] = []
+    try:
+        for location, data in records:
+            try:
+                response = parse_recorded(Record(data, location), of_table=of_table)
+                key = (response.set_id, response.variant, response.epoch)
+                if key in locations:
+                    raise Problem(
+                        f"{location}: {response.set_id}, {response.variant}, epoch"
+                        f" {response.epoch} is there already, at {locations[key]}; expected a"
+                        " number in the field epoch for each repeat, and in the field model the"
+                        " name of each model",
+                        location,
+                    )
+            except Problem as problem:
+                problems.append(problem)
+            else:
+                locations[key] = location
+                responses.append(response)
+    except Problem as problem:  # a line that is not JSON: later lines cannot be trusted
+        problems.append(problem)
+    if problems:
+        raise InputError(*distinct_problems(problems, MOST_LISTED))
+    if not responses:
+        raise InputError(f"{path}: no responses in it")
+    return responses

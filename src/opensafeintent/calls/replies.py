@@ -10,8 +10,7 @@ import msgspec
 from opensafeintent.calls.protocols import WireProtocol
 from opensafeintent.calls.protocols.chat_completions import CHAT_COMPLETIONS
 from opensafeintent.calls.providers import ENDPOINTS
-from opensafeintent.calls.reasoning import thought_in
-from opensafeintent.calls.reasoning_signs import reasoning_beside
+from opensafeintent.calls.reasoning import reasoning_beside, thought_in
 from opensafeintent.calls.records import Answered, Refused, Usage
 from opensafeintent.calls.streams import NoStream, read_stream
 from opensafeintent.files import canonical_json

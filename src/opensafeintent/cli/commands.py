@@ -1,4 +1,8 @@
-"""The commands and their options: each calls the public function that does the work, which is
+"""The `annotate` commands.
+
+The `dataset` commands.
+
+The commands and their options: each calls the public function that does the work, which is
 loaded then and not before.
 """
 
@@ -6,27 +10,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import click
 
 import opensafeintent
-from opensafeintent.cli.annotate import annotate_group
-from opensafeintent.cli.datasets import dataset_group
-from opensafeintent.cli.options import command, ledger_words, say, say_next
-from opensafeintent.cli.values import PATH
+from opensafeintent.cli.options import NAME, PATH, command, ledger_words, say, say_next
 from opensafeintent.errors import EXIT_ORDER, counted
+from opensafeintent.hostile import one_line
 
 if TYPE_CHECKING:
-    from opensafeintent import Outcome
-    from opensafeintent.workflows.settings import (
+    from opensafeintent import ExportedStudy, Outcome
+    from opensafeintent.commands.settings import (
         AgreementSettings,
+        AnnotateDatasetSettings,
+        AnnotateRunSettings,
         BatchesSettings,
         BuildSettings,
         CompareSettings,
+        Data,
         EvaluateSettings,
         ExportSettings,
         GradeSettings,
+        ImportAnnotationsSettings,
         ImportSettings,
         JudgeCheckSettings,
         ReportSettings,
@@ -34,6 +40,387 @@ if TYPE_CHECKING:
         Settings,
         TraceSettings,
     )
+
+
+class _Sheets(click.Group):
+    """Kinds of sheet; another word is answered with all of them."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is named first."""
+        if args and args[0] not in self.commands and not ctx.resilient_parsing:
+            ctx.fail(f"{args[0]!r}: expected a kind of sheet: {', '.join(self.commands)}.")
+        return super().resolve_command(ctx, args)
+
+
+@click.group("annotate")
+def annotate_group() -> None:
+    """Have colleagues check a dataset, or a judge's grades."""
+
+
+@annotate_group.group("export", cls=_Sheets)
+def annotate_export_group() -> None:
+    """Write a page and a CSV sheet for each annotator."""
+
+
+@command(
+    annotate_export_group,
+    "quality",
+    "AnnotateDatasetSettings",
+    "Forms on the quality of a dataset's prompt-sets.",
+    (
+        "opensafeintent annotate export quality starter --out study --annotators ana",
+        "opensafeintent annotate export quality my.jsonl --out study --annotators a,b",
+        "opensafeintent annotate export quality my.csv --out s --annotators a --limit 9",
+    ),
+)
+def annotate_quality_command(settings: AnnotateDatasetSettings) -> None:
+    """Write forms that ask whether DATASET is good: the paper's seven questions and overall quality
+    for each prompt-set.
+    """
+
+    _show_export(opensafeintent.annotate_dataset(settings))
+
+
+@command(
+    annotate_export_group,
+    "judge",
+    "AnnotateRunSettings",
+    "Forms on the grades of a run's responses.",
+    (
+        "opensafeintent annotate export judge RUN --out study --annotators ana,ben",
+        "opensafeintent annotate export judge RUN --out s --annotators a,b --sample 60",
+        "opensafeintent annotate export judge RUN --out s --annotators a,b --unit set",
+    ),
+)
+def annotate_judge_command(settings: AnnotateRunSettings) -> None:
+    """Write forms that ask whether the judge is right: helpfulness and harm of a sample of the
+    responses in RUN.
+    """
+
+    _show_export(opensafeintent.annotate_run(settings))
+
+
+@command(
+    annotate_group,
+    "import",
+    "ImportAnnotationsSettings",
+    "Turn returned pages and sheets into labels.",
+    (
+        "opensafeintent annotate import ana.json --key study/key.json --out l.jsonl",
+        "opensafeintent annotate import back --key study/key.json --out l.jsonl",
+    ),
+)
+def annotate_import_command(settings: ImportAnnotationsSettings) -> None:
+    """Turn the files that annotators returned into labels: saved pages and sheets, or folders with
+    them.
+
+    Every answer is checked against the key. If any is wrong, all problems are listed by item and
+    nothing is written.
+    """
+
+    imported = opensafeintent.import_annotations(settings)
+    for form in imported.returns:
+        say(
+            f"{form.annotator}: {counted(form.items, 'item')}, {form.complete:,} complete,"
+            f" {form.begun:,} begun; {counted(form.unsure, 'answer')} unsure"
+        )
+    blank = sum(label.blank for label in imported.labels)
+    besides = f", and {counted(blank, 'item')} left blank" if blank else ""
+    say(f"{settings.out}: {counted(len(imported.labels) - blank, 'label')}{besides}")
+    on_responses = any(label.kind == "judge_validation" for label in imported.labels)
+    of_run = ["--run", imported.run or "RUN"] if on_responses else []
+    say_next("opensafeintent agreement", settings.out, *of_run)
+
+
+def _show_export(study: ExportedStudy) -> None:
+    key = study.key
+    what = "prompt-set" if key.kind == "dataset_quality" else "response"
+    say(
+        f"Study {key.study}: {counted(len(key.items), what)} of {one_line(key.dataset)} (sha256"
+        f" {key.dataset_hash[:8]})"
+    )
+    for reason, count in study.left_out.items():
+        if count:
+            say(f"note: not in the sample: {count:,} {reason}")
+    for line in study.about_sample:
+        say(f"note: this sample {line}")
+    for path in study.written:
+        say(f"  {path}")
+    for path in study.kept:
+        say(f"  {path}  (was there already; left as it is)")
+    say(f"  {study.guide}  (goes with the sheets; the pages have it inside)")
+    say(
+        f"Hand each annotator a page, or a sheet with the guide. Keep {study.key_path} to yourself:"
+        " it identifies every item. Put the files that come back into one folder."
+    )
+    say_next(
+        "opensafeintent annotate import FOLDER --key", study.key_path, "--out", key.labels_file
+    )
+
+
+@click.group("dataset")
+def dataset_group() -> None:
+    """Look at a dataset, check it, convert it.
+
+    NAME is 'starter', 'opensafeintent-115', 'opensafeintent-700', a path, or
+    hf:owner/name[@revision][#path].
+    """
+
+
+@command(
+    dataset_group,
+    "info",
+    "Data",
+    examples=(
+        "opensafeintent dataset info starter",
+        "opensafeintent dataset info my.jsonl",
+        "opensafeintent dataset info hf:owner/name",
+    ),
+)
+@click.argument("name", type=NAME)
+def dataset_info_command(data: Data, name: str) -> None:
+    """Show counts per cell, lengths, and the dataset's hash."""
+    from opensafeintent.cli.output import show_dataset_info
+    from opensafeintent.commands.dataset_tools import dataset_info
+
+    show_dataset_info(dataset_info(name, data.taxonomy, data.max_rows))
+    say_next("opensafeintent dataset check", name, *_read_alike(data))
+
+
+@command(
+    dataset_group,
+    "validate",
+    "Data",
+    examples=(
+        "opensafeintent dataset validate my.jsonl",
+        "opensafeintent dataset validate my.csv",
+        "opensafeintent dataset validate my.csv --taxonomy taxonomy.toml",
+    ),
+)
+@click.argument("name", type=NAME)
+def dataset_validate_command(data: Data, name: str) -> None:
+    """Check every record, and list every problem with its line.
+
+    A record that cannot be read, such as a line that is no JSON, ends the check.
+    """
+    from opensafeintent.commands.dataset_tools import validate_dataset
+
+    dataset, remarks = validate_dataset(name, data.taxonomy, data.max_rows)
+    for remark in remarks:
+        say(f"note: {remark}")
+    say(f"{dataset.name}: {counted(len(dataset), 'prompt-set')}, valid (sha256 {dataset.hash})")
+    say_next("opensafeintent dataset check", name, *_read_alike(data))
+
+
+@command(
+    dataset_group,
+    "convert",
+    "Data",
+    examples=(
+        "opensafeintent dataset convert my.csv --out my.jsonl",
+        "opensafeintent dataset convert my.jsonl --out my.parquet",
+        "opensafeintent dataset convert hf:owner/name --out theirs.jsonl",
+    ),
+)
+@click.argument("name", type=NAME)
+@click.option(
+    "--out", type=PATH, required=True, metavar="FILE", help="File to write (.jsonl or .parquet)."
+)
+def dataset_convert_command(data: Data, name: str, out: Path) -> None:
+    """Write a dataset in our format."""
+    from opensafeintent.commands.dataset_tools import convert_dataset
+
+    dataset = convert_dataset(name, out, data.taxonomy, data.max_rows)
+    say(f"{out}: {counted(len(dataset), 'prompt-set')} (sha256 {dataset.hash})")
+    say_next("opensafeintent dataset check", out, *_read_alike(data))
+
+
+@command(
+    dataset_group,
+    "template",
+    "Data",
+    examples=(
+        "opensafeintent dataset template my.csv",
+        "opensafeintent dataset template my.csv --taxonomy taxonomy.toml",
+    ),
+)
+@click.argument("out", type=PATH, metavar="FILE")
+def dataset_template_command(data: Data, out: Path) -> None:
+    """Write a CSV file to fill in, with one example. FILE ends in .csv."""
+    from opensafeintent.commands.dataset_tools import dataset_template
+
+    dataset_template(out, data.taxonomy)
+    say(f"{out}: fill it in")
+    say_next("opensafeintent dataset validate", out, *_read_alike(data))
+
+
+@command(
+    dataset_group,
+    "dedup",
+    "Data",
+    examples=(
+        "opensafeintent dataset dedup my.jsonl --out kept.jsonl",
+        "opensafeintent dataset dedup my.jsonl --out kept.jsonl --threshold 0.6",
+        "opensafeintent dataset dedup my.jsonl --out kept.jsonl --rule authors",
+    ),
+)
+@click.argument("name", type=NAME)
+@click.option(
+    "--out",
+    type=PATH,
+    required=True,
+    metavar="FILE",
+    help="File of the sets that are kept (.jsonl or .parquet).",
+)
+@click.option(
+    "--report",
+    type=PATH,
+    metavar="FILE",
+    help=(
+        "File with a line for each dropped set (.jsonl).  [default: KEPT.dropped.jsonl beside"
+        " --out]"
+    ),
+)
+@click.option(
+    "--threshold",
+    default="0.7",
+    show_default=True,
+    metavar="X",
+    help="Highest ROUGE-L F1 that two prompts may have.",
+)
+@click.option(
+    "--rule",
+    type=click.Choice(["paper", "authors"]),
+    default="paper",
+    show_default=True,
+    help="paper: any two prompts, above X. authors: the joined core prompts, X or above.",
+)
+def dataset_dedup_command(
+    data: Data,
+    name: str,
+    out: Path,
+    report: Path | None,
+    threshold: str,
+    rule: Literal["paper", "authors"],
+) -> None:
+    """Drop sets that are too similar to an earlier one of their cell."""
+    from opensafeintent.commands.dataset_tools import dedup_dataset
+
+    result = dedup_dataset(
+        name,
+        out,
+        report,
+        threshold=threshold,
+        rule=rule,
+        taxonomy=data.taxonomy,
+        max_rows=data.max_rows,
+    )
+    kept, dropped = len(result.kept), len(result.dropped)
+    of = counted(kept + dropped, "prompt-set")
+    say(f"{out}: {kept:,} of {of} kept (sha256 {result.kept.hash})")
+    highest = max((match.overlap.score for match in result.dropped.values()), default=None)
+    score = "" if highest is None else f"; the highest score is {highest:.3f}"
+    say(f"{result.report}: {dropped:,} dropped as too similar to an earlier set{score}")
+    of = "prompts" if rule == "paper" else "sets, their core prompts joined"
+    say(f"compared: {counted(result.compared, 'pair')} of {of}; only within a cell")
+    say_next("opensafeintent dataset check", out, *_read_alike(data))
+
+
+@command(
+    dataset_group,
+    "check",
+    "Data",
+    examples=(
+        "opensafeintent dataset check starter",
+        "opensafeintent dataset check my.jsonl --out checked",
+        "opensafeintent dataset check hf:owner/name --out checked",
+    ),
+)
+@click.argument("name", type=NAME)
+@click.option(
+    "--out", type=PATH, metavar="DIR", help="Write check.md, check.json and tables/ there."
+)
+@click.option(
+    "--seed",
+    type=int,
+    metavar="N",
+    help="Random seed of the classifier's folds.",
+)
+def dataset_check_command(data: Data, name: str, out: Path | None, seed: int | None) -> None:
+    """Measure balance, lengths, predictive words and duplicates."""
+    from opensafeintent.cli.output import show_check
+    from opensafeintent.commands.dataset_tools import check_dataset
+
+    show_check(check_dataset(name, data.taxonomy, out=out, seed=seed, max_rows=data.max_rows), out)
+    evaluate = "opensafeintent evaluate MODEL --judge MODEL --dry-run --dataset"
+    say_next(evaluate, name, *_read_alike(data))
+
+
+@command(
+    dataset_group,
+    "export",
+    "Data",
+    examples=(
+        "opensafeintent dataset export my.jsonl hub-folder",
+        "opensafeintent dataset export my.jsonl hub-folder --repo me/my-set",
+        "opensafeintent dataset export my.jsonl hub-folder --license cc-by-4.0",
+    ),
+)
+@click.argument("name", type=NAME)
+@click.argument("folder", type=PATH, required=False, metavar="DIR")
+@click.option(
+    "--format",
+    type=click.Choice(["hf"]),
+    default="hf",
+    show_default=True,
+    expose_value=False,
+    help="hf: Hugging Face hub.",
+)
+@click.option("--out", type=PATH, metavar="DIR", help="Same as DIR.")
+@click.option(
+    "--repo",
+    metavar="OWNER/NAME",
+    help="Name of the dataset on the hub.",
+)
+@click.option("--title", metavar="TEXT", help="Title of the dataset card.")
+@click.option(
+    "--license", "license_", metavar="ID", help="Licence, as the hub names it: cc-by-4.0."
+)
+def dataset_export_command(
+    data: Data,
+    name: str,
+    folder: Path | None,
+    out: Path | None,
+    license_: str | None,
+    **texts: str,
+) -> None:
+    """Write a folder for the Hugging Face hub: Parquet and a card."""
+    from opensafeintent.commands.dataset_tools import export_dataset
+    from opensafeintent.exports.publication import Publication
+
+    named = [path for path in (folder, out) if path is not None]
+    if len(named) != 1:
+        raise click.UsageError("Name the folder once: as DIR or with --out DIR.")
+    publication = Publication(license=license_, **texts)
+    export = export_dataset(name, named[0], publication, data.taxonomy, data.max_rows)
+    for path in export.files:
+        say(str(path))
+    for note in export.notes:
+        say(f"note: {note}")
+    say(f"{counted(len(export.dataset), 'prompt-set')} (sha256 {export.dataset.hash})")
+    say_next("hf upload", publication.repo or "OWNER/NAME", named[0], "--repo-type", "dataset")
+
+
+def _read_alike(data: Data) -> list[object]:
+    """Return the options that the next command needs to read the same dataset."""
+    from opensafeintent.files import MOST_ROWS
+
+    taxonomy = [] if data.taxonomy is None else ["--taxonomy", data.taxonomy]
+    rows = [] if data.max_rows in (None, MOST_ROWS) else ["--max-rows", data.max_rows]
+    return [*taxonomy, *rows]
+
 
 S = TypeVar("S")
 
@@ -117,7 +504,7 @@ def cli(context: click.Context) -> None:
 
 def _show(command: Callable[[S], Outcome], settings: S, *, verbose: bool = False) -> int:
     """Run a command with its progress on the terminal; print its results, return its exit code."""
-    from opensafeintent.cli.output.outcome import show_outcome
+    from opensafeintent.cli.output import show_outcome
 
     outcome = command(settings)
     run = getattr(settings, "runs", (None,))[0]
@@ -361,7 +748,7 @@ def trace_command(settings: TraceSettings, *, include_unsafe: bool, rejected: bo
     Give at least one of --set, --worst, --domain, --model and --differs; they can be combined.
     --rejected is used alone.
     """
-    from opensafeintent.cli.output.trace import show_rejected, show_traces
+    from opensafeintent.cli.transcript import show_rejected, show_traces
 
     if rejected:
         if type(settings)(run=settings.run, ledger=settings.ledger) != settings:
@@ -388,7 +775,7 @@ def build_command(settings: BuildSettings) -> int:
     SEEDS is a JSONL or CSV file with a column named prompt, or hf:owner/name. Without SEEDS, the
     generator fills the cells (--per-cell). Run the same command again to resume.
     """
-    from opensafeintent.cli.output.build import show_build
+    from opensafeintent.cli.output import show_build
 
     return show_build(opensafeintent.build(settings), settings.taxonomy)
 
@@ -410,7 +797,7 @@ def batches_command(settings: BatchesSettings) -> None:
     --cancel asks the providers to end those under way. Answers so far are kept and paid for. The
     command that made the batches takes them.
     """
-    from opensafeintent.cli.output.batches import show_batches
+    from opensafeintent.cli.output import show_batches
 
     show_batches(opensafeintent.batches(settings))
 
@@ -424,7 +811,7 @@ def batches_command(settings: BatchesSettings) -> None:
 )
 def models_command(_: Settings) -> None:
     """List providers and the variables they need, those that are ready to use first."""
-    from opensafeintent.cli.output.models import show_models
+    from opensafeintent.cli.output import show_models
 
     show_models(opensafeintent.served_models())
     say_next("opensafeintent evaluate PROVIDER/MODEL --judge PROVIDER/MODEL --dry-run")

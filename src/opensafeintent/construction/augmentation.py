@@ -7,15 +7,20 @@ from math import ceil, floor
 
 import msgspec
 
-from opensafeintent.calls.concurrency import side_by_side
-from opensafeintent.construction.asking import StageContext, Unusable, Usable, process_items
-from opensafeintent.construction.drafts import DraftWork, takes_material
+from opensafeintent.calls.client import side_by_side
+from opensafeintent.construction.asking import (
+    Reply,
+    StageContext,
+    Unusable,
+    Usable,
+    in_words,
+    process_items,
+)
 from opensafeintent.construction.instructions import Leaning
 from opensafeintent.construction.intents import PURPOSES_LEANT_TO
-from opensafeintent.construction.material import material_of
-from opensafeintent.construction.records import Draft, StageResult
-from opensafeintent.construction.replies import Reply, in_words
-from opensafeintent.construction.rouge import words
+from opensafeintent.construction.items import Draft, StageResult, material_of
+from opensafeintent.construction.similarity import words
+from opensafeintent.construction.triplets import DraftWork, takes_material
 
 PARAPHRASES = 4
 """Paraphrases of a set; with the prompt itself the paper's five wordings."""

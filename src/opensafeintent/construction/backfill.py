@@ -9,15 +9,15 @@ from math import ceil
 import msgspec
 
 from opensafeintent.construction.asking import (
+    Reply,
     StageContext,
     Unusable,
     Usable,
+    complaint_of_summary,
     process_items,
 )
-from opensafeintent.construction.records import Rejection, StageResult, Topic
-from opensafeintent.construction.replies import Reply, complaint_of_summary
-from opensafeintent.construction.rouge import PAPER_THRESHOLD, Threshold
-from opensafeintent.construction.similarity import CellIndex
+from opensafeintent.construction.items import Rejection, StageResult, Topic
+from opensafeintent.construction.similarity import PAPER_THRESHOLD, CellIndex, Threshold
 
 BATCH = 5
 """Summaries asked for at a time."""

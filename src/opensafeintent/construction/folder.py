@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.calls.client import Client
-from opensafeintent.calls.concurrency import under_way
+from opensafeintent.calls.client import Client, under_way
 from opensafeintent.calls.costs import Spent, spent_of
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import BUILD_MANIFEST, LedgerFolder, check_not_held
@@ -17,8 +16,7 @@ from opensafeintent.calls.records import Sampling
 from opensafeintent.construction.asking import ModelRole, StageContext
 from opensafeintent.construction.backfill import Proposal
 from opensafeintent.construction.instructions import parse_instructions
-from opensafeintent.construction.pipeline import Built
-from opensafeintent.construction.records import (
+from opensafeintent.construction.items import (
     PURPOSES,
     STAGES,
     CallRef,
@@ -29,7 +27,7 @@ from opensafeintent.construction.records import (
     StageResult,
     Topic,
 )
-from opensafeintent.construction.rounds import Round, Rounds
+from opensafeintent.construction.stages import Built, Round, Rounds
 from opensafeintent.errors import InputError
 from opensafeintent.files import (
     canonical_json,

@@ -18,8 +18,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from opensafeintent.construction.material import without_material
-from opensafeintent.construction.records import Draft
+from opensafeintent.construction.items import Draft, without_material
 from opensafeintent.files import sha256_hex
 from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_WORDS, Intent
 

@@ -9,17 +9,12 @@ from typing import ClassVar
 
 import msgspec
 
-from opensafeintent.calls.concurrency import side_by_side
+from opensafeintent.calls.client import side_by_side
 from opensafeintent.calls.records import Purpose
-from opensafeintent.construction.asking import StageContext, process_items
-from opensafeintent.construction.drafts import DraftWork, RepairReply
+from opensafeintent.construction.asking import Reply, StageContext, process_items
 from opensafeintent.construction.instructions import Leaning, Reading
-from opensafeintent.construction.records import (
-    Draft,
-    Reason,
-    StageResult,
-)
-from opensafeintent.construction.replies import Reply
+from opensafeintent.construction.items import Draft, Reason, StageResult
+from opensafeintent.construction.triplets import DraftWork, RepairReply
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, Intent
 
 REPAIRS = 3

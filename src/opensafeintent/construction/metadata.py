@@ -8,18 +8,20 @@ from typing import ClassVar, TypeVar
 
 import msgspec
 
-from opensafeintent.calls.concurrency import side_by_side
+from opensafeintent.calls.client import side_by_side
 from opensafeintent.calls.records import Purpose
 from opensafeintent.construction.asking import (
     ModelRole,
+    Reply,
     StageContext,
     Unusable,
     Usable,
+    complaint_of_choice,
+    complaint_of_summary,
     process_items,
 )
 from opensafeintent.construction.instructions import described
-from opensafeintent.construction.records import Rejection, Seed, StageResult, Topic
-from opensafeintent.construction.replies import Reply, complaint_of_choice, complaint_of_summary
+from opensafeintent.construction.items import Rejection, Seed, StageResult, Topic
 from opensafeintent.taxonomy import Category
 
 M = TypeVar("M", bound="MetadataReply")

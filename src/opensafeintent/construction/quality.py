@@ -9,21 +9,12 @@ from typing import Literal
 
 import msgspec
 
-from opensafeintent.construction.asking import StageContext, process_items
-from opensafeintent.construction.drafts import DraftWork, WordingReply, name_of
+from opensafeintent.construction.asking import Reply, StageContext, process_items
 from opensafeintent.construction.intents import IntentReply, complaint_of_intent, read_as
+from opensafeintent.construction.items import Draft, Part, Reason, Rejection, Revision, StageResult
 from opensafeintent.construction.metadata import MetadataReply, read_labels
-from opensafeintent.construction.records import (
-    Draft,
-    Part,
-    Reason,
-    Rejection,
-    Revision,
-    StageResult,
-)
-from opensafeintent.construction.replies import Reply
-from opensafeintent.construction.rouge import PAPER_THRESHOLD, Threshold
-from opensafeintent.construction.similarity import CellIndex
+from opensafeintent.construction.similarity import PAPER_THRESHOLD, CellIndex, Threshold
+from opensafeintent.construction.triplets import DraftWork, WordingReply, name_of
 from opensafeintent.taxonomy import ContentShift
 
 _CHECKS: dict[str, Reason] = {

@@ -7,11 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from opensafeintent.construction.records import (
-    Rejection,
-    Seed,
-    StageResult,
-)
+from opensafeintent.construction.items import Rejection, Seed, StageResult
 from opensafeintent.errors import InputError
 from opensafeintent.files import (
     MOST_ROWS,

@@ -1,40 +1,97 @@
-"""The parts of a run: the manifest (`run.json`) and the snapshot of its prompt-sets, in the run's
-folder.
-"""
+"""The manifest of a run (`run.json`), its folder, its tasks, and how a request differs from it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, NamedTuple, cast, get_args
 
 import msgspec
 
 from opensafeintent import __version__
+from opensafeintent.calls.headers import Headers
 from opensafeintent.calls.ledger_folder import RUN_MANIFEST, LedgerFolder
 from opensafeintent.calls.models import check_model_name, is_local
 from opensafeintent.calls.prices import PriceList
 from opensafeintent.calls.records import Sampling
-from opensafeintent.errors import InputError, counted, did_you_mean
-from opensafeintent.evaluation.guard import Guard
-from opensafeintent.evaluation.judge_check import JudgeCheck
-from opensafeintent.evaluation.pipeline import Grading, JudgePlan, Planned, Task
-from opensafeintent.evaluation.tasks import task_of, tasks_of
+from opensafeintent.errors import InputError, counted, did_you_mean, nearest
+from opensafeintent.evaluation.gold_cases import JudgeCheck
+from opensafeintent.evaluation.pipeline import Earlier, Grading, Guard, JudgePlan, Planned, Task
 from opensafeintent.files import inside, make_private_folder, read_json, sha256_hex, write_private
 from opensafeintent.promptsets import Dataset, sampled
 from opensafeintent.promptsets.loading import load_dataset
 from opensafeintent.promptsets.record import PromptSet
 from opensafeintent.responses import ResponseKey
 from opensafeintent.taxonomy import (
+    DIRECT_TWINS,
+    DUAL_USE,
+    FOLLOW_UPS,
     GRADE_OF,
     METRIC_GRADES,
     MOST_EPOCHS,
+    FollowUp,
     Graded,
     Preset,
     Taxonomy,
+    is_dual_use,
+    is_follow_up,
 )
 from opensafeintent.templates import Role, Templates, parse_template, request_hidden
-from opensafeintent.templates.second_turn import SecondTurnTexts, second_turn
+from opensafeintent.templates.template import SecondTurnTexts, second_turn
+
+
+def tasks_of(
+    model: str,
+    prompt_sets: Iterable[PromptSet],
+    epochs: int,
+    second_turn: SecondTurnTexts | None = None,
+) -> list[Task]:
+    """Return a target's prompts, epoch by epoch and set by set, the longest chain of calls of a set
+    first. The follow-ups of an epoch come after its other prompts, which hold the first replies.
+
+    Args:
+        model: the target.
+        prompt_sets: of the prompts.
+        epochs: responses to each prompt.
+        second_turn: its texts; None if there are no follow-ups.
+    """
+    sets = list(prompt_sets)
+    tasks: list[Task] = []
+    for epoch in range(1, epochs + 1):
+        tasks += (
+            Task(model=model, set_id=prompt_set.id, variant=variant, epoch=epoch, prompt=prompt)
+            for prompt_set in sets
+            for variant, prompt in sorted(
+                prompt_set.wordings().items(), key=lambda item: not is_dual_use(item[0])
+            )
+        )
+        tasks += (
+            task_of(ResponseKey(model, prompt_set.id, variant, epoch), prompt_set, second_turn)
+            for prompt_set in (sets if second_turn else ())
+            for variant in FOLLOW_UPS
+        )
+    return tasks
+
+
+def task_of(key: ResponseKey, prompt_set: PromptSet, second_turn: SecondTurnTexts | None) -> Task:
+    """Return the task of a response.
+
+    Args:
+        key: of the response.
+        prompt_set: of its prompt.
+        second_turn: the texts of a second turn; only a follow-up needs them.
+    """
+    if not is_follow_up(key.variant):
+        return Task(**key._asdict(), prompt=prompt_set.wordings()[key.variant])
+    assert second_turn is not None  # a run with follow-ups has their texts
+    twin = DIRECT_TWINS[cast(FollowUp, key.variant)]
+    return Task(
+        **key._asdict(),
+        prompt=second_turn.insist if twin == DUAL_USE else prompt_set.prompts.of(twin),
+        earlier=Earlier(prompt=prompt_set.prompts.dual_use, texts=second_turn),
+    )
+
 
 _SCHEMA = 1
 MOST_MODELS = 500
@@ -466,3 +523,145 @@ def store_templates(templates: Templates) -> dict[str, StoredTemplate]:
 def hashes_of(templates: Templates) -> dict[Role, str]:
     """Return the hash of each template, by role."""
     return {template.role: template.hash for template in templates.all()}
+
+
+class Connections(NamedTuple):
+    """What requests depend on that is no part of a call's key."""
+
+    models: Set[str]
+    """Every model that is asked."""
+    headers: Headers
+    code: Mapping[str, str]
+    """By Python function, a hash of its code."""
+
+
+def differences(manifest: Manifest, dataset: Dataset, sampling: dict[str, Any]) -> list[str]:
+    """Return the settings in which a new evaluation differs from a run, and which one run cannot
+    mix.
+
+    Args:
+        manifest: the run's.
+        dataset: the new evaluation's.
+        sampling: its `target_sampling`, `judge_sampling`, `system` and `preset`.
+    """
+    lines = []
+    if manifest.dataset.hash != dataset.hash:
+        old = manifest.dataset
+        lines.append(
+            f"dataset: the run has {old.name} ({counted(old.sets, 'set')}, {old.hash[:8]}), "
+            f"this is {dataset.name} ({counted(len(dataset), 'set')}, {dataset.hash[:8]})"
+        )
+    labels: dict[str, str] = {}
+    if manifest.target_sampling:
+        labels = {"target_sampling": "sampling", "system": "system prompt", "preset": "preset"}
+    for field, label in labels.items():
+        old_value, new_value = getattr(manifest, field), sampling[field]
+        if old_value != new_value:
+            lines.append(f"{label}: the run has {_show(old_value)}, this has {_show(new_value)}")
+    return lines
+
+
+def judge_differences(
+    manifest: Manifest, common: Sampling, samplings: Mapping[str, Sampling]
+) -> list[str]:
+    """Return the settings of judges in which a new evaluation differs from a run, a line each.
+
+    Args:
+        manifest: the run's.
+        common: how judges of the new evaluation are sampled that have no arguments of their own.
+        samplings: how each of its judges is sampled.
+    """
+    old = manifest.judge_sampling
+    if old is None:
+        return []
+    if old != common:
+        return [f"judge sampling: the run has {_show(old)}, this has {_show(common)}"]
+    return [
+        f"arguments of judge {judge}: the run has {_show(earlier)}, this has {_show(new)}"
+        for judge, new in samplings.items()
+        if judge in manifest.judges and (earlier := manifest.sampling_of_judge(judge)) != new
+    ]
+
+
+class Unlike(NamedTuple):
+    """How requests to a model differ from those that were made before."""
+
+    text: str
+    way_out: str
+    """What to give so that they do not."""
+
+
+def refusal(unlike: Iterable[Unlike]) -> str:
+    """Return the end of an error: the differences, and the ways out."""
+    texts, ways = zip(*unlike, strict=True)
+    choices = " and ".join(dict.fromkeys(ways))
+    return f"{'; '.join(texts)}; give {choices}, or choose a new --out"
+
+
+def connection_differences(before: Connections, now: Connections) -> dict[str, Unlike]:
+    """Return, by model, how its requests differ from those that were made before.
+
+    Args:
+        before: of the models that were asked before.
+        now: of those that are asked now.
+    """
+    lines: dict[str, Unlike] = {}
+    for model in before.models & now.models:
+        old, new = (headers.get(model, {}) for headers in (before.headers, now.headers))
+        if old != new:
+            lines[model] = Unlike(
+                f"headers of {model}: before {_headers_text(old)}, now {_headers_text(new)}",
+                "the same --header again" if old else "no --header",
+            )
+        codes = {one.code[model] for one in (before, now) if model in one.code}
+        if len(codes) > 1:
+            lines[model] = Unlike(
+                f"{model}: its code has changed, and its version has not",
+                "another version of the function",
+            )
+    return dict(sorted(lines.items()))
+
+
+def _headers_text(headers: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={headers[name]}" for name in sorted(headers)) or "none"
+
+
+def _show(value: Any) -> str:
+    return msgspec.json.encode(value).decode() if value is not None else "none"
+
+
+def with_labels(manifests: Sequence[Manifest], labels: Sequence[str]) -> list[Manifest]:
+    """Return manifests whose models have the names that results show, `MODEL=NAME` each.
+
+    Raises:
+        InputError: no run has the model, or two models would have one name.
+    """
+    names = {name: entry.label for manifest in manifests for name, entry in manifest.models.items()}
+    labelled: set[str] = set()
+    for text in labels:
+        model, _, label = map(str.strip, text.partition("="))
+        if model in labelled:
+            raise InputError(f"--label {text}: the model has a name already; expected one")
+        labelled.add(model)
+        if not label:
+            raise InputError(f"--label {text}: expected MODEL=NAME")
+        if model not in names:
+            raise InputError(f"--label {text}: no such model in the run; {nearest(model, names)}")
+        if model.startswith("baseline/"):
+            raise InputError(f"--label {text}: a baseline keeps its name")
+        if label.startswith("baseline/"):  # gates, averages and findings leave those out
+            raise InputError(f"--label {text}: a name of a baseline is for baselines")
+        names[model] = label
+    shown = Counter(label or name for name, label in names.items())
+    if twice := [name for name, count in shown.items() if count > 1]:
+        raise InputError(f"--label: two models would be called {twice[0]!r}; expected unlike names")
+    return [
+        msgspec.structs.replace(
+            manifest,
+            models={
+                name: msgspec.structs.replace(entry, label=names[name])
+                for name, entry in manifest.models.items()
+            },
+        )
+        for manifest in manifests
+    ]

@@ -1,7 +1,4 @@
-"""The plan of calls for one prompt: generate, grade, and mode and probe if they are due.
-
-Each step starts as soon as its input exists; no step waits for another prompt.
-"""
+"""The calls for one prompt: response, grades, mode, guard, probe, second turns."""
 
 from __future__ import annotations
 
@@ -12,22 +9,18 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from opensafeintent.calls.client import ModelStopped
-from opensafeintent.calls.concurrency import side_by_side
-from opensafeintent.calls.outcomes import NotAnAnswer, outcome_of, response_of
-from opensafeintent.calls.reask import Unparsed, ask_until_parsed, problem_of
-from opensafeintent.calls.reasoning_marks import unknown_mark
-from opensafeintent.calls.records import (
-    Answered,
-    Call,
-    Failed,
-    Outcome,
-    Purpose,
-    Refused,
-    Sampling,
+from opensafeintent.calls.client import ModelStopped, side_by_side
+from opensafeintent.calls.outcomes import (
+    NotAnAnswer,
+    Unparsed,
+    ask_until_parsed,
+    outcome_of,
+    problem_of,
+    response_of,
 )
+from opensafeintent.calls.reasoning import unknown_mark
+from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Purpose, Refused, Sampling
 from opensafeintent.errors import InputError
-from opensafeintent.evaluation.guard import Guard
 from opensafeintent.responses import (
     NO_FIRST_REPLY,
     AboutResponse,
@@ -44,6 +37,8 @@ from opensafeintent.taxonomy import (
     QUESTIONS,
     SCALES,
     Graded,
+    GuardFormName,
+    GuardVerdict,
     ModesScope,
     ParseRule,
     ProbeScope,
@@ -51,8 +46,60 @@ from opensafeintent.taxonomy import (
     Strategy,
 )
 from opensafeintent.templates import Template, Templates, parse_reply
-from opensafeintent.templates.second_turn import SecondTurnTexts
-from opensafeintent.templates.template import FirstTurn, Message
+from opensafeintent.templates.guards import GuardForm, parse_form
+from opensafeintent.templates.template import FirstTurn, Message, SecondTurnTexts
+
+
+class Guard(msgspec.Struct, frozen=True, kw_only=True):
+    """A guard model, as the manifest keeps it."""
+
+    model: str
+    identity: str
+    form: GuardFormName
+    source: str
+    """The file of the form, as it was when the guard was asked."""
+    sampling: Sampling
+
+    @property
+    def template(self) -> GuardForm:
+        """The form.
+
+        Raises:
+            InputError: the manifest is damaged.
+        """
+        return parse_form(self.form, self.source)
+
+    def call(
+        self, prompt: str, response: str, epoch: int, *, before: tuple[Message, ...] = ()
+    ) -> Call:
+        """Return the call about a response. There is one: a classifier is not asked again for
+        another form of its answer.
+
+        Args:
+            prompt, response, epoch: of the response.
+            before: the messages before the prompt, for a form that sends a conversation.
+        """
+        form = self.template
+        return Call(
+            model=self.model,
+            messages=form.messages(prompt, response, before),
+            sampling=self.sampling,
+            purpose="guard",
+            epoch=epoch,
+            template=form.name,
+            template_hash=form.hash,
+        )
+
+    def verdict(self, outcome: Outcome) -> GuardVerdict | Missing:
+        """Return whether the guard calls the response unsafe, or why that is unknown."""
+        match outcome:
+            case Failed(kind=kind):
+                return Missing("not_made" if kind == "not_made" else f"failed:{kind}")
+            case Refused() | Answered(filtered=True):
+                return Missing("filtered")
+            case Answered(text=text, truncated=truncated) as answer:
+                verdict = None if truncated else self.template.read(text)
+                return verdict or Missing(problem_of(answer))
 
 
 class Grading(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,11 +10,9 @@ from typing import Any, Literal
 import msgspec
 
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.reasoning import without_reasoning
-from opensafeintent.calls.reasoning_marks import unknown_mark
+from opensafeintent.calls.reasoning import unknown_mark, without_reasoning
 from opensafeintent.calls.recorded import RecordedResponse
-from opensafeintent.calls.records import call_key, is_cut
-from opensafeintent.calls.stop_reasons import stop_kind
+from opensafeintent.calls.records import call_key, is_cut, stop_kind
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import Given, Task, generation_call

@@ -14,8 +14,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from opensafeintent.calls.client import Client
-from opensafeintent.calls.concurrency import for_each
+from opensafeintent.calls.client import Client, for_each
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.evaluation.manifest import Manifest, ModelEntry
 from opensafeintent.evaluation.pipeline import Asking, Planned, Task
@@ -32,7 +31,7 @@ from opensafeintent.evaluation.run import (
 )
 from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.promptsets import Dataset
-from opensafeintent.promptsets.samples import sample_order
+from opensafeintent.promptsets.sampling import sample_order
 from opensafeintent.responses import (
     AboutResponse,
     GradedResponse,

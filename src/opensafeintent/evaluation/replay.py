@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from opensafeintent.calls.client import Asked, not_on_record
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_file import MOST_TEXT, Room, TooLong
+from opensafeintent.calls.ledger_rows import MOST_TEXT, Room, TooLong
 from opensafeintent.calls.records import (
     Answered,
     Call,

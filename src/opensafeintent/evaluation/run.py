@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from opensafeintent.calls.client import Client, ModelStopped
-from opensafeintent.calls.concurrency import for_each, side_by_side
+from opensafeintent.calls.client import Client, ModelStopped, for_each, side_by_side
 from opensafeintent.calls.records import (
     Purpose,
 )

@@ -10,8 +10,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from opensafeintent.calls.recorded import MissingGrade, RecordedResponse
-from opensafeintent.calls.recorded_file import check_response, check_score
+from opensafeintent.calls.recorded import (
+    MissingGrade,
+    RecordedResponse,
+    check_response,
+    check_score,
+)
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.hostile import one_line
 from opensafeintent.imports.content import FileContent, Located

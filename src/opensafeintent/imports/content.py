@@ -1,13 +1,16 @@
-"""The content of one file of responses."""
+"""What a file of responses holds, and reading it with progress."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from opensafeintent.calls.progress import Display
 from opensafeintent.calls.recorded import RecordedResponse
 from opensafeintent.errors import counted
 from opensafeintent.hostile import one_line
@@ -17,7 +20,8 @@ from opensafeintent.promptsets.reading import stem_of
 from opensafeintent.quoting import WITHHELD_WORDS
 
 if TYPE_CHECKING:
-    from opensafeintent.interop.inspect.logs import InspectLog
+    from opensafeintent.inspect.logs import InspectLog
+
 
 Located = tuple[str, Any]
 """A record with its location."""
@@ -96,3 +100,54 @@ class FileContent(msgspec.Struct, kw_only=True):
     def model(self) -> str:
         """The model name of its responses, unless the user gives another."""
         return self.log.model if self.log else self.named or stem_of(self.path)
+
+
+T = TypeVar("T")
+
+_STEP = 1000
+"""Records from one line of progress to the next."""
+
+
+def with_progress(records: Iterable[T], screen: Display, stage: str, what: str) -> Iterator[T]:
+    """Yield records, and show how many there were."""
+    screen.stage(stage)
+    for number, record in enumerate(records, start=1):
+        if number % _STEP == 0:
+            screen.stage(f"{stage}: {number:,} {what}")
+        yield record
+
+
+def prompt_text(text: str) -> str:
+    """Return the prompt of a request; of a chat with one message, which both tools keep as JSON,
+    its text; of a longer one, its JSON in one form.
+    """
+    try:
+        chat = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    match chat:
+        case [{"role": "user", "content": str(content)}]:
+            return content
+        case [{"role": _}, *_]:
+            return json.dumps(chat)
+    return text
+
+
+def named_place(variables: object) -> dict[str, str]:
+    """Return set and variant, if a user's own variables name both."""
+    match variables:
+        case {"id": str(set_id), "variant": str(variant)}:
+            return {"id": set_id, "variant": variant}
+    return {}
+
+
+def response_fields(output: object, stop: str, *, reasoned: bool = False) -> dict[str, Any]:
+    """Return the fields of a response, or of one that is missing."""
+    if isinstance(output, str) and (output.strip() or (stop and not reasoned)):
+        return {"response": output, "stop_reason": stop or "stop"}
+    return missing_fields("reasoning_only" if reasoned else "no_answer")
+
+
+def missing_fields(reason: str) -> dict[str, Any]:
+    """Return the fields of a response that is missing."""
+    return {"missing": [f"response:{reason}"]}

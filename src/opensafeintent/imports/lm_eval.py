@@ -9,9 +9,14 @@ from pathlib import Path
 
 from opensafeintent.errors import InputError
 from opensafeintent.files import any_json, read_text
-from opensafeintent.imports.content import FileContent, Located
-from opensafeintent.imports.other_tools import named_place, prompt_text, response_fields
-from opensafeintent.imports.tables import of_each_model
+from opensafeintent.imports.content import (
+    FileContent,
+    Located,
+    named_place,
+    prompt_text,
+    response_fields,
+)
+from opensafeintent.imports.response_tables import of_each_model
 from opensafeintent.promptsets.fields import Record
 from opensafeintent.taxonomy import Taxonomy
 

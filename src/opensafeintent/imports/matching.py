@@ -6,12 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from opensafeintent.calls.progress import Display
-from opensafeintent.calls.recorded import RecordedResponse
-from opensafeintent.calls.recorded_file import recorded_responses
+from opensafeintent.calls.recorded import RecordedResponse, recorded_responses
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
-from opensafeintent.imports.content import FileContent
-from opensafeintent.imports.progress import with_progress
+from opensafeintent.imports.content import FileContent, with_progress
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.fields import Record
 from opensafeintent.promptsets.reading import MOST_LISTED, Problem, distinct_problems

@@ -8,14 +8,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from opensafeintent.imports.content import FileContent, Located
-from opensafeintent.imports.other_tools import (
+from opensafeintent.imports.content import (
+    FileContent,
+    Located,
     missing_fields,
     named_place,
     prompt_text,
     response_fields,
 )
-from opensafeintent.imports.tables import of_each_model
+from opensafeintent.imports.response_tables import of_each_model
 from opensafeintent.promptsets.fields import Record
 from opensafeintent.taxonomy import Taxonomy
 

@@ -2,7 +2,7 @@
 
 from opensafeintent.promptsets.loading import load_dataset, read_dataset
 from opensafeintent.promptsets.record import Dataset, Prompts, PromptSet, write_dataset
-from opensafeintent.promptsets.samples import drawn, sample_order, sampled
+from opensafeintent.promptsets.sampling import drawn, sample_order, sampled
 
 __all__ = [
     "Dataset",

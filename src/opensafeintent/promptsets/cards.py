@@ -1,4 +1,4 @@
-"""Dataset cards: their common parts, and text from outside in them."""
+"""Dataset cards."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from importlib import resources
 from uuid import NAMESPACE_URL, uuid5
 
 from opensafeintent.hostile import one_line
-from opensafeintent.markdown import Plain
+from opensafeintent.markdown import Plain, card_environment
 from opensafeintent.promptsets.record import Dataset, PromptSet
-from opensafeintent.rendering import card_environment
 
 _SIZES = (
     (1_000, "n<1K"),

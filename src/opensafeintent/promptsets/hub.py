@@ -13,8 +13,7 @@ from opensafeintent.files import any_json
 from opensafeintent.hostile import one_line, without_user_info
 from opensafeintent.promptsets.fields import fields_found
 from opensafeintent.promptsets.limits import RowLimit
-from opensafeintent.promptsets.parquet import parquet_rows
-from opensafeintent.promptsets.reading import SUFFIXES
+from opensafeintent.promptsets.reading import SUFFIXES, parquet_rows
 from opensafeintent.promptsets.sources import CARD, TAXONOMY, Origin, files_by_card, files_by_suffix
 
 _NAME = re.compile(

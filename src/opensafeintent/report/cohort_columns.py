@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.analysis.coverage import Coverage
-from opensafeintent.analysis.estimates import MetricEstimate
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.evaluation.missing import KINDS
 from opensafeintent.hostile import one_line
+from opensafeintent.numbers.cohort import Cohort
+from opensafeintent.numbers.coverage import Coverage
+from opensafeintent.numbers.estimates import MetricEstimate
 from opensafeintent.report.columns import Column
 
 DEMONSTRATION_NOTE = (

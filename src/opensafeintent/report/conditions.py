@@ -7,19 +7,24 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from opensafeintent import __version__
-from opensafeintent.analysis.cohort import Cohort, GradedRun, graders
-from opensafeintent.analysis.estimates import AVERAGE
-from opensafeintent.analysis.guards import without_verdict
-from opensafeintent.analysis.judge_checks import CHECK_WORDS, CheckedJudge, checked_judges
-from opensafeintent.analysis.served_versions import versions_text
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.evaluation.manifest import Manifest, ModelEntry, StoredTemplate
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.files import canonical_json
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.markdown import markdown_text
-from opensafeintent.report.columns import Table
-from opensafeintent.report.values import share_of, shortened
+from opensafeintent.numbers.cohort import (
+    CHECK_WORDS,
+    CheckedJudge,
+    Cohort,
+    GradedRun,
+    checked_judges,
+    graders,
+    without_verdict,
+)
+from opensafeintent.numbers.estimates import AVERAGE
+from opensafeintent.numbers.served_versions import versions_text
+from opensafeintent.report.columns import Table, share_of, shortened
 
 
 def measured(cohort: Cohort) -> str:

@@ -1,24 +1,168 @@
-"""Key findings, in sentences for a reader who has to decide.
-
-This module has the facts; the words are in `assets/sentences.jinja`.
-"""
+"""What a report found, in sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
 from itertools import combinations
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import numpy as np
+from markupsafe import Markup, escape
 
-from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.analysis.second_turn import PRIMARY_MEASURES, Measure, SecondTurn
 from opensafeintent.calls.baselines import contenders
-from opensafeintent.metrics import METRICS
-from opensafeintent.report.sentences import Sentence, percent, points, say
-from opensafeintent.report.values import estimate_text, interval, number
+from opensafeintent.errors import counted
+from opensafeintent.grades import PANEL
+from opensafeintent.hostile import one_line
+from opensafeintent.markdown import page_environment
+from opensafeintent.numbers.cohort import Cohort
+from opensafeintent.numbers.metrics import METRICS
+from opensafeintent.numbers.second_turn import PRIMARY_MEASURES, Measure, SecondTurn
+from opensafeintent.report import columns as values
+from opensafeintent.report.columns import estimate_text, interval, number
 from opensafeintent.statistics.comparisons import Comparison
 from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_LABELS
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+PERCENT = "\u00a0%"
+
+
+_NAMED = 3
+"""So many models are named in a sentence; of more, the number is given."""
+
+
+_BEFORE, _AFTER = "\x02", "\x03"
+"""Around a name while a sentence is filled in: no name has them, as it is made safe for a line."""
+
+
+Strength = Literal["finding", "caution", "warning"]
+
+
+class Name(str):
+    """A model's name within a sentence: made by others, and set apart from our words."""
+
+    __slots__ = ()
+
+
+class Sentence(msgspec.Struct, frozen=True):
+    """One sentence or a few, in parts: our words as `str`, model names as `Name`."""
+
+    parts: tuple[str, ...]
+    strength: Strength = "finding"
+    topic: str = ""
+    """Its topic, in a word or two."""
+    loud: bool = False
+    """Whether it comes before everything else."""
+
+    @property
+    def text(self) -> str:
+        """The sentence as plain text."""
+        return "".join(self.parts)
+
+
+def say(
+    macro: str,
+    strength: Strength = "finding",
+    topic: str = "",
+    *,
+    loud: bool = False,
+    **facts: object,
+) -> Sentence:
+    """Return a sentence.
+
+    Args:
+        macro: the one of `assets/sentences.jinja`. White space in its output is folded, and a
+            number and its per cent sign stay on one line.
+        strength, topic, loud: of the sentence.
+        facts: the macro's arguments.
+    """
+    macros = environment().get_template("sentences.jinja").module
+    text = re.sub(r"[ \n]+", " ", getattr(macros, macro)(**facts)).strip(" ")
+    text = text.replace(" %", PERCENT)
+    parts = re.split(f"({_BEFORE}[^{_AFTER}]*{_AFTER})", text)
+    named = (Name(part[1:-1]) if part.startswith(_BEFORE) else part for part in parts if part)
+    return Sentence(tuple(named), strength, topic, loud)
+
+
+@cache
+def environment() -> Environment:
+    """Return the environment of all templates of the reports: text for HTML pages is escaped,
+    sentences are plain text.
+    """
+    environment = page_environment("opensafeintent.report", "assets")
+    environment.globals |= {"PERCENT": PERCENT, "PANEL": PANEL, "span": _span, "percent": percent}
+    environment.filters |= {
+        "names": _names,
+        "percent": percent,
+        "thousands": "{:,}".format,
+        "counted": counted,
+        "without": _without,
+        "quoted": lambda text: shlex.quote(one_line(text, 1000)),
+        "options": lambda text: Markup(
+            re.sub(r"(--[\w-]+)", r"<code>\1</code>", str(escape(text)))
+        ),
+    }
+    environment.tests["name"] = lambda part: isinstance(part, Name)
+    return environment
+
+
+def _without(text: str, parts: Iterable[str]) -> str:
+    """Return a text without some parts of it; a part comes after those that it contains."""
+    for part in parts:
+        text = text.replace(part, "")
+    return text.strip()
+
+
+def _names(models: Iterable[str], most: int = _NAMED) -> str:
+    return "".join(
+        f"{_BEFORE}{part}{_AFTER}" if isinstance(part, Name) else part
+        for part in listed(models, most)
+    )
+
+
+def _span(shown: Callable[[float], str], low: float, high: float) -> str:
+    """Return an interval in words, its unit said once: `81.2 to 93.4 %`."""
+    return f"{shown(low).split(PERCENT)[0].split(' point')[0]} to {shown(high)}"
+
+
+def listed(models: Iterable[str], most: int = _NAMED) -> tuple[str, ...]:
+    """Return models as parts of a sentence: `A, B and C`, or `A, B and 5 more`."""
+    names = [Name(one_line(model, 80)) for model in models]
+    first = names if len(names) <= most else names[: max(most - 1, 1)]
+    further = len(names) - len(first)
+    named: list[str] = list(first)
+    if further:
+        named.append(f"{further} more")
+    between = [*[", "] * (len(named) - 2), " and "]
+    return tuple(
+        part
+        for pair in zip(named, [*between[: len(named) - 1], ""], strict=True)
+        for part in pair
+        if part
+    )
+
+
+def percent(value: float) -> str:
+    """Return a share as tables have it, with a space that does not break."""
+    return values.percent(value).replace(" %", PERCENT)
+
+
+def points(value: float) -> str:
+    """Return a difference of shares in points: 11 points, −0.4 points."""
+    shown = percent(value).removesuffix(PERCENT)
+    return f"{shown} {'point' if shown in ('1', '−1') else 'points'}"
+
+
+distrust = partial(say, strength="caution")
+
+
+warn = partial(say, strength="warning")
 
 
 class _Primary(msgspec.Struct, frozen=True):
@@ -273,3 +417,62 @@ def _history_effect(turn: SecondTurn, measure: Measure, models: Sequence[str]) -
 def _signed(value: float, shown: Callable[[float], str]) -> str:
     """Return the end of an interval without its unit, with its sign."""
     return f"{'−' if value < 0 else '+'}{shown(abs(value)).split(' point', maxsplit=1)[0]}"
+
+
+def answers(cohort: Cohort) -> list[Sentence]:
+    """Return a sentence for each primary metric: which of two models is better, or the order of
+    more of them as far as the comparisons decide it.
+    """
+    return [*_of_two(cohort), *_of_several(cohort)]
+
+
+def _of_two(cohort: Cohort) -> Iterator[Sentence]:
+    for metric, primary in PRIMARIES.items():
+        order, comparison = contenders_of(cohort, metric), cohort.estimates.comparisons[metric]
+        if len(order) != 2 or comparison.n[*order] < FEWEST_SAID:
+            continue
+        ahead, behind = in_order(comparison, order)
+        low, high = (float(ends[behind, ahead]) for ends in (comparison.low, comparison.high))
+        yield say(
+            "answer_of_two",
+            topic=primary.label,
+            metric=metric,
+            ahead=cohort.models[ahead],
+            behind=cohort.models[behind],
+            size=primary.difference(float(comparison.difference[behind, ahead])),
+            low=_end(primary.difference(abs(low)), low),
+            high=_end(primary.difference(abs(high)), high),
+            sets=int(comparison.n[ahead, behind]),
+            decided=bool(comparison.claimed[ahead, behind]),
+        )
+
+
+def _end(shown: str, value: float) -> str:
+    """Return the end of an interval without its unit, with its sign."""
+    return f"{'−' if value < 0 else ''}{shown.split(' point', maxsplit=1)[0]}"
+
+
+def _of_several(cohort: Cohort) -> Iterator[Sentence]:
+    for metric, primary in PRIMARIES.items():
+        order, comparison = contenders_of(cohort, metric), cohort.estimates.comparisons[metric]
+        if len(order) < 3:
+            continue
+        decided = [
+            (
+                cohort.models[model],
+                [
+                    cohort.models[other]
+                    for other in order
+                    if comparison.n[model, other] >= FEWEST_SAID
+                    and comparison.worst_low[other, model] > 0
+                ],
+            )
+            for model in order
+        ]
+        yield say(
+            "answer_of_several",
+            topic=primary.label,
+            metric=metric,
+            decided=[(model, others) for model, others in decided if others][:3],
+            further=max(sum(bool(others) for _, others in decided) - 3, 0),
+        )

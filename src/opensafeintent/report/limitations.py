@@ -1,7 +1,4 @@
-"""Limitations of a run, in sentences for a reader who has to decide.
-
-This module has the facts; the words are in `assets/sentences.jinja`.
-"""
+"""What limits the numbers of a report."""
 
 from __future__ import annotations
 
@@ -10,28 +7,89 @@ from itertools import combinations
 
 import numpy as np
 
-from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.analysis.estimates import MetricEstimate
-from opensafeintent.analysis.guards import unsafe_counts
-from opensafeintent.analysis.judge_checks import checked_judges
-from opensafeintent.analysis.request_swap import headline_audits
-from opensafeintent.analysis.served_versions import are_several, versions_text
-from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
+from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, contenders
 from opensafeintent.calls.left_out import really_left_out
-from opensafeintent.calls.makers import same_maker
+from opensafeintent.calls.models import same_maker
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.service_tiers import FIELD
 from opensafeintent.evaluation.missing import KINDS, Kind, most_frequent
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
-from opensafeintent.metrics import METRICS, PRIMARY
-from opensafeintent.report.cautions_second_turn import second_turn_cautions
+from opensafeintent.numbers.cohort import Cohort, checked_judges, unsafe_counts
+from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate
+from opensafeintent.numbers.metrics import METRICS, PRIMARY
+from opensafeintent.numbers.request_swap import headline_audits
+from opensafeintent.numbers.second_turn import PRIMARY_MEASURES, SecondTurn
+from opensafeintent.numbers.served_versions import are_several, versions_text
 from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE
-from opensafeintent.report.findings import FEWEST_SAID, PRIMARIES, contenders_of
-from opensafeintent.report.sentences import Sentence, distrust, percent, points, say, warn
-from opensafeintent.report.values import estimate_text, number
+from opensafeintent.report.columns import estimate_text, interval, number
+from opensafeintent.report.findings import (
+    FEWEST_SAID,
+    PRIMARIES,
+    Sentence,
+    contenders_of,
+    distrust,
+    percent,
+    points,
+    say,
+    warn,
+)
 from opensafeintent.statistics import FEWEST_SETS, Estimate
 from opensafeintent.statistics.intervals import half_width
 from opensafeintent.taxonomy import CORE_VARIANTS, MALICIOUS, MAX_MISSING, METRIC_GRADES
+
+_MISSING_REPLIES = 0.02
+"""Of a model's second replies: from here on, missing grades are a limitation."""
+
+
+def second_turn_cautions(cohort: Cohort) -> Iterator[Sentence]:
+    """Yield the limitations of the second turn; none without one."""
+    if turn := cohort.second_turn:
+        yield from _second_turn_judges(turn)
+        yield from _of_missing_replies(turn)
+
+
+def _second_turn_judges(turn: SecondTurn) -> Iterator[Sentence]:
+    """Say that the judges' own shift was not measured, or that there is one."""
+    if not turn.audits:
+        yield distrust("second_turn_unaudited")
+        return
+    audit = turn.audits.get(AVERAGE) or next(iter(turn.audits.values()))
+    shifts = []
+    for measure in PRIMARY_MEASURES:
+        shift = audit.of(measure.direct)
+        if shift.n >= FEWEST_SAID and shift.leaves_out_zero:
+            text = interval(shift.value, shift.low, shift.high, measure.unit, signed=True)
+            shifts.append((measure.label, text))
+    if shifts:
+        yield distrust("second_turn_shift", shifts=shifts)
+
+
+def _of_missing_replies(turn: SecondTurn) -> Iterator[Sentence]:
+    """Say how many second replies of a model under test lack grades, and what that leaves open."""
+    shares = {model: turn.coverage[model].lacking_share for model in contenders(turn.models)}
+    lacking = [model for model, share in shares.items() if share >= _MISSING_REPLIES]
+    if not lacking:
+        return
+    worst = max(lacking, key=lambda model: shares[model])
+    effects = {
+        measure: turn.numbers[worst][measure.effect].worst_case for measure in PRIMARY_MEASURES
+    }
+    yield distrust(
+        "second_turn_missing",
+        model=worst,
+        share=shares[worst],
+        no_first_reply=turn.coverage[worst].no_first_reply,
+        lacking=len(lacking),
+        effects=[
+            (
+                "safety" if measure.unit == "share" else "utility",
+                *(number(end, measure.unit, signed=True) for end in ends),
+            )
+            for measure, ends in effects.items()
+            if ends
+        ],
+    )
+
 
 _ENOUGH_SETS = 115
 """Prompt-sets from which on a report does not call them few: those of the paper."""

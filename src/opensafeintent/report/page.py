@@ -1,29 +1,30 @@
-"""`report.html`: every figure and table, the sentences that matter, and the responses behind the
-numbers, in one file.
-
-A page is whole without its scripts: they sort and filter tables, draw figures again so that these
-answer the pointer, and list prompt-sets.
-"""
+"""The page of a report: one HTML file with tables, figures and transcripts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import base64
+import gzip
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from importlib import resources
 from pathlib import Path
 from threading import Thread
 from typing import NamedTuple
 
 import msgspec
+from markupsafe import Markup
 
-from opensafeintent.analysis.cohort import Cohort, GradedRun
-from opensafeintent.analysis.gate_results import Gates
+from opensafeintent import __version__
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.texts import RunTexts
-from opensafeintent.hostile import json_for_html, one_line
+from opensafeintent.hostile import json_for_html, one_line, page_script, security_policy
+from opensafeintent.numbers.cohort import Cohort, GradedRun
+from opensafeintent.numbers.gates import Gates
 from opensafeintent.quoting import UnsafeTexts
-from opensafeintent.report.answers import answers
-from opensafeintent.report.bundle import Page, vega_script
 from opensafeintent.report.cohort_columns import cohort_notes
-from opensafeintent.report.columns import Section, Table
+from opensafeintent.report.columns import Section, Table, common_beginning
 from opensafeintent.report.conditions import (
     differences_from,
     facts_of,
@@ -33,20 +34,167 @@ from opensafeintent.report.conditions import (
     page_title,
 )
 from opensafeintent.report.figures import THEMES, Figure, all_figures
-from opensafeintent.report.figures.files import drawing
-from opensafeintent.report.findings import findings
-from opensafeintent.report.gates import below_headline, headline
-from opensafeintent.report.glossary import glossary_lines
+from opensafeintent.report.figures.drawing import drawing
+from opensafeintent.report.findings import Sentence, answers, environment, findings
+from opensafeintent.report.gate_tables import below_headline, headline
 from opensafeintent.report.limitations import cautions
-from opensafeintent.report.page_texts import add_texts
-from opensafeintent.report.reproduction import Reproduction
-from opensafeintent.report.sentences import Sentence
+from opensafeintent.report.table_formats import data_table, glossary, glossary_lines, to_csv
 from opensafeintent.report.tables import with_and_without
 from opensafeintent.report.tables_comparisons import without_unlike
-from opensafeintent.report.tables_headline import HEADLINE, headline_table
-from opensafeintent.report.transcripts import Browser, browse, members_of
-from opensafeintent.report.values import common_beginning
+from opensafeintent.report.tables_metrics import HEADLINE, headline_table
+from opensafeintent.report.transcripts import Browser, add_texts, browse, members_of
 from opensafeintent.taxonomy import MAX_MISSING, MODES
+
+
+class Reproduction(msgspec.Struct, frozen=True, kw_only=True):
+    """Commands for the folder of a page, each as a shell takes it."""
+
+    evaluations: list[str]
+    """They call the models of the runs again."""
+    report: str
+    """It makes the page from the stored responses."""
+    apart: bool = False
+    """Whether the page is in a folder of its own, such as a copy to share: its commands read the
+    folders of the runs, which need not be there.
+    """
+    notes: list[str]
+    """The parts of the runs that no command makes again, a sentence each."""
+
+
+def asset(name: str) -> str:
+    """Return one of the pages' own files."""
+    return resources.files("opensafeintent.report").joinpath(f"assets/{name}").read_text("utf-8")
+
+
+_GLOBAL = "window.vegaEmbed = vegaEmbed;"
+_BUNDLE = f"""
+import sys, vl_convert
+sys.stdout.buffer.write(vl_convert.javascript_bundle({_GLOBAL!r}).encode())
+"""
+"""Runs in a process of its own: the bundler takes 100 MB, and keeps them."""
+
+
+@lru_cache(maxsize=1)
+def vega_script() -> str:
+    """Return Vega, Vega-Lite and vega-embed as one script, from the copy that vl-convert ships."""
+    # -P: nothing of the folder that one is in
+    command = [sys.executable, "-P", "-c", _BUNDLE]
+    try:
+        script = subprocess.run(command, capture_output=True, check=True).stdout.decode()
+    except (OSError, TypeError, subprocess.CalledProcessError):  # no Python can be started
+        import vl_convert
+
+        script = vl_convert.javascript_bundle(_GLOBAL)
+    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def packed(texts: Mapping[str, str]) -> bytes:
+    """Return texts by key as JSON, each compressed, for the page's script."""
+    files = {
+        key: gzip.compress(text.encode(errors="replace"), 6, mtime=0) for key, text in texts.items()
+    }
+    return json_for_html({key: base64.b64encode(data).decode() for key, data in files.items()})
+
+
+class Page:
+    """A page in the making.
+
+    Attributes:
+        tables: what was put in so far as HTML, by anchor: tables, and the numbers of figures.
+        drawings: of figures as SVG, by anchor.
+        size: bytes of everything finished so far.
+    """
+
+    def __init__(self, common: str = "") -> None:
+        self.tables: dict[str, Markup] = {}
+        self.drawings: dict[str, Markup] = {}
+        self.size = 0
+        self._common = common  # the common beginning of models' names
+        self._of_csv: dict[str, Table] = {}
+        self._further: dict[str, str] = {}
+
+    def finished(self, data: bytes | str) -> Markup:
+        """Return markup that a template takes as it is."""
+        raw = data if isinstance(data, bytes) else data.encode(errors="replace")
+        self.size += len(raw)
+        return Markup(raw.decode())
+
+    def put(
+        self,
+        tables: Iterable[Table],
+        figures: Iterable[Figure],
+        *,
+        prefix: str = "",
+        drawings: Mapping[str, str] | None = None,
+    ) -> dict[Section, list[Figure | Table]]:
+        """Put in figures and tables, and return them by section; a table without a section is not
+        on the page.
+
+        Args:
+            tables, figures: those that are not empty.
+            prefix: of their anchors.
+            drawings: of the figures, by name.
+        """
+        by_section: dict[Section, list[Figure | Table]] = {}
+        for figure in figures:
+            self._put_table(f"{prefix}numbers-{figure.name}", figure.table)
+            if drawings and figure.name in drawings:
+                drawn = self.finished(drawings[figure.name])
+                self.drawings[f"{prefix}figure-{figure.name}"] = drawn
+            by_section.setdefault(figure.section, []).append(figure)
+        for table in tables:
+            if table.section:
+                self._put_table(f"{prefix}table-{table.name}", table)
+                by_section.setdefault(table.section, []).append(table)
+        return by_section
+
+    def _put_table(self, anchor: str, table: Table) -> None:
+        self._of_csv[anchor] = table
+        first, further = data_table(table, self._common)
+        if further:
+            self._further[anchor] = further
+        self.tables[anchor] = self.finished(first)
+
+    def render(
+        self,
+        template: str,
+        *,
+        styles: Sequence[str],
+        scripts: Sequence[str],
+        library: str,
+        **context: object,
+    ) -> bytes:
+        """Return the page as one HTML file.
+
+        Args:
+            template: its name.
+            styles, scripts: assets.
+            library: a script of others, to come before ours.
+            context: the template's values.
+        """
+        style = "".join(map(asset, styles))
+        script = page_script(map(asset, scripts))
+        csv_files = {anchor: to_csv(table) for anchor, table in self._of_csv.items()}
+        # piece by piece: the page as one text would be in memory beside its bytes
+        pieces = (
+            environment()
+            .get_template(template)
+            .generate(
+                **context,
+                page=self,
+                common=self._common,
+                version=__version__,
+                policy=security_policy(scripts=(library, script), styles=(style,)),
+                style=self.finished(style),
+                script=self.finished(script),
+                library=self.finished(library),
+                data_csv=self.finished(packed(csv_files)),
+                data_rows=self.finished(packed(self._further)),
+                data_glossary=self.finished(json_for_html(glossary())),
+            )
+        )
+        return b"".join(piece.encode(errors="replace") for piece in pieces)
+
 
 PAGE_BYTES = 14_000_000
 """The page is filled with texts up to here; with everything else it stays under 15 MB."""

@@ -10,14 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.analysis.coverage import Coverage
-from opensafeintent.analysis.paper import Beside, beside_paper, same_as_paper
-from opensafeintent.analysis.reference_models import Reference, reference_values
-from opensafeintent.analysis.sensitivity import SENSITIVE, Change
 from opensafeintent.evaluation.missing import KINDS, Kind
 from opensafeintent.files import make_private_folder, write_private
-from opensafeintent.metrics import METRICS, Unit
+from opensafeintent.numbers.cohort import Beside, Cohort, beside_paper, same_as_paper
+from opensafeintent.numbers.coverage import Coverage
+from opensafeintent.numbers.estimates import SENSITIVE, Change, Reference, reference_values
+from opensafeintent.numbers.metrics import METRICS, Unit
 from opensafeintent.report.cohort_columns import (
     MEASURED,
     OfCohort,
@@ -27,22 +25,21 @@ from opensafeintent.report.cohort_columns import (
     numbered,
 )
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
-from opensafeintent.report.formats import FORMATS
+from opensafeintent.report.table_formats import FORMATS
 from opensafeintent.report.tables_comparisons import comparisons
-from opensafeintent.report.tables_guard import guard_table
-from opensafeintent.report.tables_headline import headline
-from opensafeintent.report.tables_judge_shift import SHIFT_TABLES
-from opensafeintent.report.tables_judges import JUDGE_TABLES, swap_table
+from opensafeintent.report.tables_judges import JUDGE_TABLES, SHIFT_TABLES, guard_table, swap_table
 from opensafeintent.report.tables_metrics import (
+    headline,
+    metrics,
     modes,
     probe,
     safe_up_to_1,
     stated_policy,
+    strata,
     utility,
     utility_range,
     wording,
 )
-from opensafeintent.report.tables_numbers import metrics, strata
 from opensafeintent.report.tables_second_turn import second_turn
 from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, Category, Taxonomy
 

@@ -8,10 +8,10 @@ from math import inf
 
 import msgspec
 
-from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.errors import about, counted
-from opensafeintent.metrics import METRICS, Unit
+from opensafeintent.numbers.cohort import Cohort
+from opensafeintent.numbers.metrics import METRICS, Unit
 from opensafeintent.report.cohort_columns import (
     ANY_GRADES,
     MEASURED,
@@ -20,8 +20,7 @@ from opensafeintent.report.cohort_columns import (
     lack_grades,
     numbered,
 )
-from opensafeintent.report.columns import Column, Columns, Table
-from opensafeintent.report.values import Scalar, interval, number
+from opensafeintent.report.columns import Column, Columns, Scalar, Table, interval, number
 from opensafeintent.statistics import Difference
 
 _SIMILAR = 0.10

@@ -1,26 +1,223 @@
-"""Tables with a line for each model: those of the paper, and of its limits."""
+"""Tables of metrics by model: the headline, all metrics, strata."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate
-from opensafeintent.analysis.judges import Ranking
-from opensafeintent.analysis.wordings import Wording
-from opensafeintent.metrics import METRICS, PRIMARY, STATED_POLICY
+import msgspec
+
+from opensafeintent.numbers.cohort import Cohort
+from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate, Wording
+from opensafeintent.numbers.judges import Ranking
+from opensafeintent.numbers.metrics import HEADLINES, METRICS, PRIMARY, STATED_POLICY, Unit
 from opensafeintent.report.cohort_columns import (
+    ANY_GRADES,
     OfModel,
     averaged_notes,
     cohort_notes,
     have_several,
+    lack_grades,
+    missing_text,
     model_columns,
     unranked_note,
 )
-from opensafeintent.report.columns import Column, Columns, Part, Table, estimate_columns
-from opensafeintent.report.sentences import listed
+from opensafeintent.report.columns import Column, Columns, Part, Section, Table, estimate_columns
+from opensafeintent.report.findings import listed
 from opensafeintent.statistics import Estimate, rank_intervals
 from opensafeintent.taxonomy import INTENT_LABELS, MODES
+
+
+class NumberRow(OfModel, frozen=True, kw_only=True):
+    """A number of a model, or of the average."""
+
+    number: MetricEstimate
+
+
+def metrics(cohorts: Sequence[Cohort]) -> Table:
+    """Return every metric of every model, and of their average."""
+    return numbers_table(
+        cohorts,
+        "metrics",
+        "Every metric",
+        "numbers",
+        [
+            (index, number)
+            for index, cohort in enumerate(cohorts)
+            for number in cohort.estimates.overall_and_averages()
+        ],
+    )
+
+
+def strata(cohorts: Sequence[Cohort]) -> Table:
+    """Return the main metrics by harm domain, by task type and by cell; the others are in
+    `metrics.json`.
+    """
+    return numbers_table(
+        cohorts,
+        "strata",
+        "Main metrics by harm domain, by task type, and by both",
+        "strata",
+        [
+            (index, number)
+            for index, cohort in enumerate(cohorts)
+            for number in cohort.estimates.in_strata()
+        ],
+        by_stratum=True,
+    )
+
+
+def numbers_table(
+    cohorts: Sequence[Cohort],
+    name: str,
+    title: str,
+    section: Section,
+    numbers: Iterable[tuple[int, MetricEstimate]],
+    *,
+    by_stratum: bool = False,
+) -> Table:
+    """Return a line for each of some numbers.
+
+    Args:
+        cohorts: all of the report's.
+        name, title, section: of the table.
+        numbers: each with the index of its cohort.
+        by_stratum: whether they are of strata.
+    """
+    return Table.of(
+        number_columns(cohorts, by_stratum=by_stratum),
+        number_rows(cohorts, numbers),
+        name=name,
+        title=title,
+        section=section,
+        notes=cohort_notes(cohorts),
+    )
+
+
+def number_rows(
+    cohorts: Sequence[Cohort], numbers: Iterable[tuple[int, MetricEstimate]]
+) -> Iterator[NumberRow]:
+    """Yield the row of each number, which has the index of its cohort."""
+    for index, number in numbers:
+        yield NumberRow(index=index, cohort=cohorts[index], model=number.model, number=number)
+
+
+def number_columns(cohorts: Sequence[Cohort], *, by_stratum: bool) -> tuple[Column[NumberRow], ...]:
+    """Return the columns of a number: of what it is, and all its fields."""
+    strata: tuple[Column[NumberRow], ...] = (
+        Column("harm_domain", lambda row: row.number.stratum[0], "Harm domain", order=-1),
+        Column("task_type", lambda row: row.number.stratum[1], "Task type", order=-1),
+    )
+    lacking = lack_grades(cohorts) and not by_stratum
+    return (
+        *model_columns(cohorts),
+        *(strata if by_stratum else ()),
+        Column("metric", lambda row: row.number.metric, "Metric"),
+        Column("value", _number, "Value", "interval", _unit),
+        Column("ci_method", lambda row: row.number.method),
+        Column("n", lambda row: row.number.n, "Sets", "count"),
+        Column(
+            "bounds",
+            lambda row: row.number.bounds,
+            "Lowest – highest with any missing grades" if lacking else None,
+            "span",
+            _unit,
+            estimate=_number,
+        ),
+        Column(
+            "worst_case",
+            lambda row: row.number.worst_case,
+            "Interval with any missing grades" if lacking else None,
+            "span",
+            _unit,
+            estimate=_number,
+        ),
+        Column("models", lambda row: row.number.models),
+        Column("pooled", lambda row: row.number.pooled),
+    )
+
+
+def _number(row: NumberRow) -> MetricEstimate:
+    return row.number
+
+
+def _unit(row: NumberRow) -> Unit:
+    metric = METRICS.get(row.number.metric)
+    # the paraphrase effect, a difference of shares, is no metric
+    return "share" if metric is None else metric.unit
+
+
+HEADLINE = "headline"
+"""The name of its files."""
+
+_LABELS = dict(zip(HEADLINES, ("Triplet Safety", "Mean Utility", "Over-refusal"), strict=True))
+
+
+class _HeadlineRow(OfModel, frozen=True, kw_only=True):
+    """A model with its headline numbers."""
+
+    @property
+    def missing(self) -> str | None:
+        """What is missing of it, by kind; None if no judge was asked, or no response is stored."""
+        coverage = self.cohort.coverage[self.model]
+        if coverage.not_graded == coverage.responses:
+            return None
+        return missing_text(coverage) or "0"
+
+    @property
+    def not_graded(self) -> int:
+        """The number of its responses that no judge was asked about."""
+        return self.cohort.coverage[self.model].not_graded
+
+
+def headline(cohorts: Sequence[Cohort]) -> Table:
+    """Return the models of each cohort by Mean Utility, with the headline numbers: the primary
+    metrics, the over-refusal rate of benign prompts, and what is missing; if grades are, the
+    intervals over all of them.
+    """
+    rows = [
+        _HeadlineRow(index=index, cohort=cohort, model=model)
+        for index, cohort in enumerate(cohorts)
+        for model in cohort.estimates.models
+    ]
+    moved = any(row.estimate(metric).worst_case for row in rows for metric in _LABELS)
+    columns: list[Columns[_HeadlineRow]] = [model_columns(cohorts)]
+    columns += [_headline_columns(metric, moved=moved) for metric in _LABELS]
+    columns.append(Column("missing", lambda row: row.missing, "Missing", "count"))
+    if any(row.not_graded for row in rows):
+        columns.append(Column("not_graded", lambda row: row.not_graded, "Not graded", "count"))
+    return Table.of(
+        columns,
+        rows,
+        name=HEADLINE,
+        title="Models by Mean Utility" if have_several(cohorts) else "Headline metrics",
+        section="headline",
+        notes=(
+            *cohort_notes(cohorts),
+            "Over-refusal: share of benign responses with helpfulness 1 or 2.",
+            *([ANY_GRADES] if moved else []),
+        ),
+    )
+
+
+def headline_table(cohort: Cohort) -> Table:
+    """Return the headline numbers of one cohort, without the notes on the cohort itself."""
+    table = headline([cohort])
+    about_cohort = cohort_notes([cohort])
+    notes = tuple(note for note in table.notes if note not in about_cohort)
+    return msgspec.structs.replace(table, notes=notes)
+
+
+def _headline_columns(metric: str, *, moved: bool) -> tuple[Column[_HeadlineRow], ...]:
+    return estimate_columns(
+        metric,
+        lambda row: row.estimate(metric),
+        _LABELS[metric],
+        unit=METRICS[metric].unit,
+        parts=("worst_case",),
+        headings={"worst_case": f"{_LABELS[metric].split()[-1]},\nany grades"} if moved else None,
+        order=1,
+    )
+
 
 _PARTS: tuple[Part, ...] = ("n", "bounds", "worst_case", "models")
 _POOLED: tuple[Part, ...] = (*_PARTS, "pooled")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.analysis.estimates import AVERAGE
-from opensafeintent.analysis.second_turn import (
+from opensafeintent.errors import counted
+from opensafeintent.numbers.cohort import Cohort
+from opensafeintent.numbers.estimates import AVERAGE
+from opensafeintent.numbers.metrics import Unit
+from opensafeintent.numbers.second_turn import (
     CONCRETE_HELP,
     LOCK_IN,
     MEASURES,
@@ -16,16 +18,13 @@ from opensafeintent.analysis.second_turn import (
     SecondTurn,
     TurnNumber,
 )
-from opensafeintent.errors import counted
-from opensafeintent.metrics import Unit
 from opensafeintent.report.cohort_columns import (
     ANY_GRADES,
     OfModel,
     cohort_notes,
     model_columns,
 )
-from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
-from opensafeintent.report.values import interval
+from opensafeintent.report.columns import Column, Columns, Table, estimate_columns, interval
 from opensafeintent.statistics import Estimate
 
 

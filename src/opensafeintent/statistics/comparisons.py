@@ -26,8 +26,9 @@ from opensafeintent.statistics.intervals import (
     rounded,
     rounded_if_defined,
     spread_of,
+    t_quantile,
+    t_within,
 )
-from opensafeintent.statistics.students_t import t_quantile, t_within
 
 POWER = 0.80
 """With which differences are said to be found."""

@@ -1,19 +1,70 @@
-"""Confidence intervals of ratios over prompt-sets: Student's t over the sets and two
-pseudo-observations.
-"""
+"""Intervals of ratios and of averages over models and strata, and Student's t."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import repeat
-from math import isfinite, isnan, log, log1p, sqrt
+from math import atan, cos, hypot, isfinite, isnan, log, log1p, pi, sin, sqrt
+from statistics import NormalDist, fmean
 from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.statistics.students_t import t_quantile, t_within
+_MANY = 200
+"""Degrees of freedom from which on the expansion in their inverse is exact to eight digits or more.
+"""
+
+
+@lru_cache(maxsize=4096)
+def t_quantile(share: float, degrees: int) -> float:
+    """Return the quantile of Student's t distribution, exact to about eight digits.
+
+    Args:
+        share: 0.5 or more, below 1.
+        degrees: degrees of freedom, 1 or more.
+
+    Source: Abramowitz and Stegun (1964), 26.7.3 and 26.7.4 for few degrees of freedom, 26.7.5 for
+    many.
+    """
+    if degrees >= _MANY:
+        return _expanded(NormalDist().inv_cdf(share), degrees)
+    low, high = 0.0, 1.0
+    while t_within(high, degrees) < 2 * share - 1:
+        high *= 2
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_within(middle, degrees) < 2 * share - 1 else (low, middle)
+    return (low + high) / 2
+
+
+def t_within(t: float, degrees: int) -> float:
+    """Return the probability of a value between −t and t: a finite sum for whole degrees of
+    freedom.
+    """
+    angle = atan(t / sqrt(degrees))
+    square = cos(angle) ** 2
+    odd = degrees % 2
+    term = total = 1.0
+    for step in range(2 + odd, degrees - 1, 2):
+        term *= square * (step - 1) / step
+        total += term
+    if not odd:
+        return sin(angle) * total if degrees > 0 else 0.0
+    return 2 / pi * (angle + (sin(angle) * cos(angle) * total if degrees > 1 else 0.0))
+
+
+def _expanded(x: float, degrees: int) -> float:
+    terms = (
+        (x**3 + x) / 4,
+        (5 * x**5 + 16 * x**3 + 3 * x) / 96,
+        (3 * x**7 + 19 * x**5 + 17 * x**3 - 15 * x) / 384,
+        (79 * x**9 + 776 * x**7 + 1482 * x**5 - 1920 * x**3 - 945 * x) / 92160,
+    )
+    return x + sum(term / float(degrees) ** power for power, term in enumerate(terms, start=1))
+
 
 Floats = NDArray[np.float64]
 Parts = tuple[Floats, Floats]
@@ -336,3 +387,86 @@ def share_estimate(count: int, n: int) -> Estimate:
 def half_width(sets: int) -> float:
     """Return the greatest ± of the 95 % interval of a share of this number of prompt-sets."""
     return t_quantile(0.5 + CONFIDENCE / 2, sets + 1) / 2 / sqrt(sets + 1)
+
+
+class Averaged(NamedTuple):
+    """A mean of ratios as one: Σ numerator / Σ denominator is the mean, and has its spread."""
+
+    numerator: Floats
+    denominator: Floats
+    parts: int
+    """Ratios that are defined, of which it is the mean."""
+
+
+def over_models(numerator: Floats, denominator: Floats) -> Averaged:
+    """Return the mean over the models that have a value, prompt-set by prompt-set.
+
+    If every set counts for every model, a set's value is its mean over the models. If some are
+    missing, each model still weighs the same in the mean. A set then counts as much as it does for
+    the models together.
+
+    Args:
+        numerator, denominator: shape (model, prompt_set).
+
+    Returns:
+        Arrays of shape (prompt_set,).
+    """
+    top, bottom, total = _defined(numerator, denominator)
+    if not len(total):
+        return _nothing(numerator.shape[1])
+    if (bottom == bottom[0]).all():
+        return Averaged(top.mean(axis=0), bottom[0], len(total))
+    return _mean_of(
+        bottom,
+        total,
+        float((top.sum(axis=1) / total).mean()),
+        top - (top.sum(axis=1) / total)[:, None] * bottom,
+    )
+
+
+def mean_over(parts: Sequence[Estimate], fewest: int = 0) -> Estimate:
+    """Return the mean of independent estimates, each weighing the same; `n` is their number.
+
+    Its interval combines the distances of their limits, √Σ distance² / number (MOVER: Zou and
+    Donner, Statistics in Medicine 27, 2008). There is none if a part has none, or an `n` below
+    `fewest`.
+    """
+    if not parts:
+        return Estimate(value=None, n=0)
+    values = [part.value or 0.0 for part in parts]
+    mean = fmean(values)
+    estimate = Estimate(value=mean, n=len(parts))
+    intervals = [part.interval for part in parts if part.interval and part.n >= fewest]
+    if len(intervals) < len(parts):
+        return estimate
+    down, up = (
+        hypot(*(limits[side] - value for limits, value in zip(intervals, values, strict=True)))
+        / len(parts)
+        for side in (0, 1)
+    )
+    interval = rounded(mean - down), rounded(mean + up)
+    return msgspec.structs.replace(estimate, interval=interval, method="mover")
+
+
+def _defined(numerator: Floats, denominator: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return the rows that have a value, with their denominators' sums: shape (row, prompt_set),
+    twice, and (row,).
+    """
+    total = denominator.sum(axis=1)
+    defined = total > 0
+    return numerator[defined], denominator[defined], total[defined]
+
+
+def _mean_of(bottom: Floats, total: Floats, mean: float, residuals: Floats) -> Averaged:
+    """Return the parts of a ratio with the value `mean` that varies like the mean of the rows'
+    residuals, each over its row's total.
+    """
+    scale = float((bottom > 0).any(axis=0).sum()) / len(total) / total[:, None]
+    denominator = (bottom * scale).sum(axis=0)
+    added = (residuals * scale).sum(axis=0)
+    added -= denominator * (added.sum() / denominator.sum())
+    return Averaged(added + mean * denominator, denominator, len(total))
+
+
+def _nothing(sets: int) -> Averaged:
+    return Averaged(np.zeros(sets), np.zeros(sets), 0)

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.statistics.averages import over_models
 from opensafeintent.statistics.comparisons import Paired, compare_pairs, paired_differences
 from opensafeintent.statistics.intervals import (
     CONFIDENCE,
@@ -19,6 +18,7 @@ from opensafeintent.statistics.intervals import (
     Spread,
     at_least,
     interval_of,
+    over_models,
     spread_of,
 )
 

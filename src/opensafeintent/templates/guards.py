@@ -15,15 +15,16 @@ import msgspec
 from opensafeintent.errors import InputError
 from opensafeintent.files import sha256_hex
 from opensafeintent.taxonomy import GuardFormName, GuardVerdict
-from opensafeintent.templates.chat_tokens import TOKEN, without_tokens
 from opensafeintent.templates.contracts import without_fence
 from opensafeintent.templates.template import (
+    TOKEN,
     Message,
     TemplateFile,
     check_placeholders,
     filled,
     placeholders,
     split_header,
+    without_tokens,
 )
 
 FORM_NAMES: tuple[GuardFormName, ...] = get_args(GuardFormName)

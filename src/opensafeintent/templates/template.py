@@ -14,15 +14,68 @@ import msgspec
 
 from opensafeintent.errors import InputError
 from opensafeintent.files import parse_toml, read_text, sha256_hex
-from opensafeintent.taxonomy import (
-    GRADE_OF,
-    MODES,
-    QUESTIONS,
-    STRATEGIES,
-    QuestionRole,
-)
-from opensafeintent.templates.chat_tokens import without_tokens
+from opensafeintent.taxonomy import GRADE_OF, MODES, QUESTIONS, STRATEGIES, QuestionRole
 from opensafeintent.templates.contracts import Contract, IntegerContract, JsonContract
+
+_NAMED = (
+    "s",  # Llama 2, Mistral, and those who began with their vocabularies
+    "bos",  # Gemma
+    "eos",
+    "start_of_turn",
+    "end_of_turn",
+    "end_of_text",
+    "end_of_utterance",  # SmolVLM, Idefics
+    "sop",  # GLM
+    "eop",
+    "eoh",  # InternLM
+    "eoa",
+    r"extra_id_\d+",  # Nemotron
+    r"SPECIAL_\d+",
+    r"reserved_\d+",  # Baichuan
+    r"unused\d+",
+    "seed:bos",  # Seed
+    "seed:eos",
+)
+"""Names between angle brackets; a slash may stand before them. Ling's `<role>` is left out: it is
+an ordinary tag too.
+"""
+_BRACKETED = (
+    "INST",  # Llama 2, Mistral
+    "SYSTEM_PROMPT",  # Mistral
+    "AVAILABLE_TOOLS",
+    "TOOL_CALLS",
+    "TOOL_RESULTS",
+    "TOOL_CONTENT",
+    "gMASK",  # GLM
+)
+"""Names between square brackets; a slash may stand before them."""
+
+TOKEN = re.compile(
+    "|".join(
+        (
+            # ChatML, Llama 3, Phi, Command, GPT-OSS, Granite and most others; DeepSeek has wide
+            # bars
+            r"<[|｜][^\s<>|｜]{1,60}[|｜]>",
+            # a bar at one end: Gemma 4
+            r"<[|｜]\w{1,40}>|<\w{1,40}[|｜]>",
+            r"<</?SYS>>",  # Llama 2
+            rf"</?(?:{'|'.join(_NAMED)})>",
+            rf"\[/?(?:{'|'.join(_BRACKETED)})\]",
+            r"\[\|[^\s\[\]|]{1,60}\|\]",  # EXAONE
+            r"\]~!?b\[|\]~b\]|\[e~\[",  # MiniMax
+        )
+    )
+)
+
+
+def without_tokens(text: str) -> str:
+    """Return a text in which no server sees a turn of a conversation. A text without tokens is
+    returned as it is.
+    """
+    if "<" not in text and "[" not in text and "]" not in text:  # most texts: no search
+        return text
+    return TOKEN.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
+
 
 MessageRole = Literal["system", "user", "assistant"]
 
@@ -487,3 +540,31 @@ def texts_in(folder: Path, names: Collection[str], what: str) -> dict[str, str]:
     if not texts:
         raise InputError(f"{folder}: holds no template; expected any of {', '.join(names)}")
     return texts
+
+
+_FILE = "second_turn.toml"
+
+
+class SecondTurnTexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The texts, as the file has them and a run keeps them."""
+
+    id: str
+    version: int
+    insist: str
+    """The message of a person who asks for the same once more."""
+    conversation: str
+    """What every judge is told about a conversation in the request's place."""
+    questions: dict[str, str]
+    """What is added to that, by the role of the question's template."""
+
+    def note(self, role: str) -> str:
+        """Return what a judge is told behind the question of a template with this role."""
+        parts = (self.conversation, self.questions.get(role, ""))
+        return " ".join(filter(None, map(str.strip, parts)))
+
+
+@lru_cache(maxsize=1)
+def second_turn() -> SecondTurnTexts:
+    """Return our texts."""
+    text = resources.files("opensafeintent.templates").joinpath(_FILE).read_text("utf-8")
+    return parse_toml(text, SecondTurnTexts, _FILE, "the texts of a second turn")

@@ -9,7 +9,7 @@ import msgspec
 
 from opensafeintent.calls.outcomes import NotAnAnswer, outcome_of
 from opensafeintent.calls.protocols import error_text, fields_of, served_model, token_count
-from opensafeintent.calls.reasoning_signs import is_reasoning, reasoned_beside
+from opensafeintent.calls.reasoning import is_reasoning, reasoned_beside
 from opensafeintent.calls.records import Answered, Call, Refused, Sampling, Usage
 from opensafeintent.hostile import short_name
 from opensafeintent.templates.template import Message

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from opensafeintent.calls.error_codes import is_filter
 from opensafeintent.calls.left_out import limit_field
 from opensafeintent.calls.outcomes import NotAnAnswer, broken_off, outcome_of
 from opensafeintent.calls.protocols import error_text, fields_of, served_model, token_count
-from opensafeintent.calls.provider_errors import read_error
-from opensafeintent.calls.reasoning_signs import is_reasoning, reasoned_beside
-from opensafeintent.calls.records import Answered, Call, Refused, Usage
-from opensafeintent.calls.stop_reasons import stop_kind
+from opensafeintent.calls.provider_errors import is_filter, read_error
+from opensafeintent.calls.reasoning import is_reasoning, reasoned_beside
+from opensafeintent.calls.records import Answered, Call, Refused, Usage, stop_kind
 
 
 class ChatCompletions:

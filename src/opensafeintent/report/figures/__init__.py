@@ -12,18 +12,33 @@ from typing import NamedTuple
 
 import msgspec
 
-from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate, MetricEstimates
 from opensafeintent.calls.baselines import is_baseline
-from opensafeintent.metrics import METRICS, PRIMARY, STATED_POLICY
+from opensafeintent.numbers.cohort import Cohort
+from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate, MetricEstimates
+from opensafeintent.numbers.metrics import METRICS, PRIMARY, STATED_POLICY
 from opensafeintent.report import tables_judges as by_judge
 from opensafeintent.report.cohort_columns import cohort_line, cohort_notes
 from opensafeintent.report.columns import Section, Table
-from opensafeintent.report.figures import bars, judges, models, plane, second_turn, strata
-from opensafeintent.report.figures.files import FORMATS, Figure, titled, to_svg, write_figures
-from opensafeintent.report.figures.for_print import PRINT, PRINT_FORMATS, write_for_print
+from opensafeintent.report.figures import (
+    bars,
+    plane,
+    points as judges,
+    points as models,
+    points as second_turn,
+    points as strata,
+)
+from opensafeintent.report.figures.drawing import (
+    FORMATS,
+    PRINT,
+    PRINT_FORMATS,
+    Figure,
+    titled,
+    to_svg,
+    write_figures,
+    write_for_print,
+)
 from opensafeintent.report.figures.kit import APART, THEMES, Spec, down, finished
-from opensafeintent.report.tables_numbers import numbers_table
+from opensafeintent.report.tables_metrics import numbers_table
 from opensafeintent.report.tables_second_turn import second_turn as second_turn_table
 from opensafeintent.statistics import FEWEST_SETS
 

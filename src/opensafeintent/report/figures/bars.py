@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.analysis.estimates import MetricEstimate
-from opensafeintent.metrics import METRICS
+from opensafeintent.numbers.cohort import Cohort
+from opensafeintent.numbers.estimates import MetricEstimate
+from opensafeintent.numbers.metrics import METRICS
+from opensafeintent.report.columns import estimate_value
 from opensafeintent.report.figures.kit import (
     BLUE,
     ORANGE,
@@ -37,7 +38,6 @@ from opensafeintent.report.figures.points import (
     row_of,
     tooltip,
 )
-from opensafeintent.report.values import estimate_value
 
 _ROOM = 0.1
 """Share of a bar's length that a number takes."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from opensafeintent.metrics import Unit
+from opensafeintent.numbers.metrics import Unit
 
 Spec = dict[str, Any]
 

@@ -1,27 +1,50 @@
-"""Lines of points with whiskers: names that fit, rows of data, series."""
+"""Figures of points with intervals: models, judges, strata, second turns."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import cycle, islice
 from typing import NamedTuple
 
-from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate, MetricEstimates
+from opensafeintent.grades import PANEL
 from opensafeintent.hostile import terminal_safe
-from opensafeintent.metrics import METRICS
+from opensafeintent.numbers.cohort import Cohort
+from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate, MetricEstimates, Stratum
+from opensafeintent.numbers.judges import JUDGE_AVERAGE
+from opensafeintent.numbers.metrics import METRICS, PRIMARY
+from opensafeintent.numbers.second_turn import PRIMARY_MEASURES, Measure, TurnNumber
+from opensafeintent.report.columns import (
+    common_beginning,
+    estimate_text,
+    interval,
+    number,
+    shortened,
+)
 from opensafeintent.report.figures.kit import (
+    APART,
+    BLUE,
+    GREEN,
     GREY,
+    ORANGE,
+    PURPLE,
     SHAPES,
+    SKY,
+    VERMILION,
     Datum,
     Spec,
+    across,
+    down,
+    empty,
     layer,
     mark,
     nominal,
     pixels,
     quantity,
     value_axis,
+    whole,
 )
-from opensafeintent.report.values import common_beginning, estimate_text, shortened
+from opensafeintent.statistics import FEWEST_SETS
 
 WIDTH = 400
 """Pixels of a chart that fills the page's width, its names and counts aside."""
@@ -221,3 +244,261 @@ def counts(rows: Sequence[Datum], y: Spec, width: int) -> list[Spec]:
         mark("text", numbers, rows=list(once.values()), opacity=0.75, align="right"),
         mark("text", head, rows=[{"text": "n"}], fontStyle="italic", align="right"),
     ]
+
+
+def safety(cohort: Cohort) -> Spec:
+    """Draw Mean Safety above Triplet Safety."""
+    estimates = cohort.estimates
+    headings = {metric: METRICS[metric].label for metric in ("mean_safety", "triplet_safety")}
+    labels = labels_of(estimates.models)
+    pairs = zip(*(lines_of(estimates, metric) for metric in headings), strict=True)
+    rows = [row_of(number, labels, headings[number.metric]) for pair in pairs for number in pair]
+    series = Series(tuple(headings.values()), (SKY, BLUE), ("circle", "diamond"))
+    return (
+        dots(rows, series, "mean_safety", width=WIDTH, step=26, title="share safe")
+        if any_value(rows)
+        else empty()
+    )
+
+
+def unsafe_by_mode(cohort: Cohort) -> Spec:
+    """Draw the unsafe rate of each assistance mode in a panel of its own."""
+    panels = {
+        "refusal": "Refusal (A0, A1)",
+        "A2": "A2 abstract",
+        "A3": "A3 safer reframing",
+        "A4": "A4 direct answer",
+    }
+    estimates = cohort.estimates
+    labels = labels_of(estimates.models)
+    rates = {
+        heading: [
+            row_of(number, labels, heading) for number in lines_of(estimates, f"unsafe_rate_{mode}")
+        ]
+        for mode, heading in panels.items()
+    }
+    if not any(any_value(rows) for rows in rates.values()):
+        return empty("nothing to show: no dual-use response has both a mode and its grades")
+    charts = [
+        dots(
+            rows,
+            Series((heading,), (VERMILION,)),
+            f"unsafe_rate_{mode}",
+            width=120,
+            names=0 if index else None,
+        )
+        | whole(heading)
+        for index, (mode, (heading, rows)) in enumerate(zip(panels, rates.items(), strict=True))
+    ]
+    return across(charts) | APART
+
+
+_COLOURS = (BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE)
+_TOGETHER = {JUDGE_AVERAGE: "average over judges", PANEL: PANEL}
+"""Names of the entries that are not one judge."""
+_JUDGE_NAME = 30
+
+
+def by_judge(cohort: Cohort) -> Spec:
+    """Draw the two primary metrics of each model, a point for each judge, one for their average and
+    one for the panel.
+    """
+    graders = cohort.judges.graders
+    judges = labels_of(
+        [grader.name for grader in graders if grader.name not in _TOGETHER], _JUDGE_NAME
+    )
+    names = tuple(judges.get(grader.name) or _TOGETHER[grader.name] for grader in graders)
+    colours = (*islice(cycle(_COLOURS), len(judges)), GREY, GREY)
+    shapes = (
+        *islice(cycle(shape for shape in SHAPES if shape not in ("cross", "diamond")), len(judges)),
+        "cross",
+        "diamond",
+    )
+    labels = labels_of(cohort.estimates.models)
+    charts = [
+        dots(
+            [
+                row_of(
+                    MetricEstimate.of(estimates[cohort.models.index(model)], model, metric),
+                    labels,
+                    name,
+                )
+                for model in cohort.estimates.models
+                for name, grader in zip(names, graders, strict=True)
+                for estimates in (grader.estimates[metric],)
+            ],
+            Series(names, colours, shapes),
+            metric,
+            width=250,
+            step=10 * len(names) + 8,
+            names=0 if index else None,
+        )
+        | whole(METRICS[metric].label)
+        for index, metric in enumerate(PRIMARY)
+    ]
+    return across(charts, spacing=30)
+
+
+_TURN_WIDTH = 230
+_PANELS = {
+    "history_effect_benign": ("Utility, benign request", BLUE),
+    "history_effect_malicious": ("Safety, malicious request", VERMILION),
+}
+
+
+def directly_and_after(cohort: Cohort) -> Spec:
+    """Draw the two primary measures, direct and in the second turn, in a panel each."""
+    turn = cohort.second_turn
+    if turn is None:
+        return empty()
+    models = [model for model in cohort.estimates.models if model in turn.models]
+    labels = labels_of(models)
+    charts = [
+        _panel(
+            measure,
+            [_datum(measure, model, labels[model], turn.numbers[model]) for model in models],
+            names=0 if index else None,
+        )
+        for index, measure in enumerate(PRIMARY_MEASURES)
+    ]
+    return across(charts, spacing=30)
+
+
+def _datum(measure: Measure, model: str, label: str, numbers: Mapping[str, TurnNumber]) -> Datum:
+    direct, second, effect = (
+        numbers[name] for name in (measure.direct, measure.follow_up, measure.effect)
+    )
+    ends: list[float | None] = [None, None]
+    if direct.value is not None and effect.interval:
+        ends = [min(max(direct.value + end, 0.0), 1.0) for end in effect.interval]
+    return {
+        "model": terminal_safe(model),
+        "label": label,
+        "direct": direct.value,
+        "second": second.value,
+        "low": ends[0],
+        "high": ends[1],
+        "before": number(direct.value, measure.unit),
+        "after": number(second.value, measure.unit),
+        "shown": interval(effect.value, effect.low, effect.high, measure.unit, signed=True),
+        "n": effect.n,
+    }
+
+
+def _panel(measure: Measure, rows: list[Datum], names: int | None) -> Spec:
+    """Return one measure: the change as a line from a hollow to a filled mark."""
+    title, colour = _PANELS[measure.effect]
+    y = line_axis(rows, names)
+    x = value_axis((0.0, 1.0), measure.unit) | {"title": None}
+    tooltip = [
+        nominal(field, title=heading)
+        for field, heading in (
+            ("model", "model"),
+            ("before", "direct"),
+            ("after", "second turn"),
+            ("shown", "effect [95 %]"),
+            ("n", "prompt-sets"),
+        )
+    ]
+    known = "isValid(datum.second)"
+    whisker = {"x": quantity("low", **x), "x2": {"field": "high"}, "y": y}
+    change = {"x": quantity("direct", **x), "x2": {"field": "second"}, "y": y}
+    before = {"x": quantity("direct", **x), "y": y, "tooltip": tooltip}
+    after = {"x": quantity("second", **x), "y": y, "tooltip": tooltip}
+    marks = [
+        mark("rule", whisker, where=known, strokeWidth=1.6, strokeCap="round", color=GREY),
+        mark("rule", change, where=known, strokeWidth=4, opacity=0.45, color=colour),
+        mark("point", before, where=known, size=70, strokeWidth=1.8, opacity=1, color=colour),
+        mark("point", after, where=known, filled=True, size=60, opacity=1, color=colour),
+        *counts(rows, y, _TURN_WIDTH),
+    ]
+    height = {"step": 24, "for": "position"}
+    return layer(marks, rows, width=_TURN_WIDTH, height=height) | whole(title)
+
+
+FEW = 5
+"""Models that are drawn one by one; of more, the average is, and points without names."""
+_STRATUM_WIDTH = 235
+_NAMES = 185
+"""Pixels for the names of domains and types."""
+_STRATA_COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE)
+
+
+def panels(cohort: Cohort, metrics: Mapping[str, str]) -> Spec:
+    """Draw some metrics by domain, and below by type: a panel for each of them.
+
+    Args:
+        cohort: the models.
+        metrics: the name of each.
+    """
+    estimates = cohort.estimates
+    lines: list[Spec] = []
+    for heading, of in (
+        ("harm domain", _ordered(estimates, 0)),
+        ("task type", _ordered(estimates, 1)),
+    ):
+        charts: list[Spec] = []
+        for metric, title in metrics.items():
+            series, rows, faint = _rows(estimates, metric, of)
+            if any_value((*rows, *faint)):
+                step = 22 if len(series.names) == 1 else 12 * len(series.names) + 6
+                names = 0 if charts else _NAMES
+                panel = dots(
+                    rows, series, metric, width=_STRATUM_WIDTH, step=step, names=names, faint=faint
+                )
+                charts.append(panel | whole(f"{title} by {heading}"))
+        if charts:
+            lines.append(across(charts))
+    return down(lines) if lines else empty()
+
+
+def _ordered(estimates: MetricEstimates, kind: int) -> list[Stratum]:
+    """Return harm domains (kind 0) or task types (1) from the safest to the least safe, by Triplet
+    Safety averaged over models.
+    """
+
+    def level(stratum: Stratum) -> float:
+        values = [
+            estimates.strata[model, "triplet_safety", stratum].value
+            for model in estimates.averaged or estimates.models
+        ]
+        defined = [value for value in values if value is not None]
+        return -sum(defined) / len(defined) if defined else 1.0
+
+    return sorted(
+        (stratum for stratum in estimates.sets if stratum[kind] and not stratum[1 - kind]),
+        key=lambda stratum: (level(stratum), stratum[kind]),
+    )
+
+
+def _rows(
+    estimates: MetricEstimates, metric: str, of: Sequence[Stratum]
+) -> tuple[Series, list[Datum], list[Datum]]:
+    """Return the rows with whiskers, and those without: few models one by one, of many only their
+    average.
+    """
+    labels = labels_of(estimates.models)
+    shown = estimates.models if len(estimates.models) <= FEW else []
+    averaged = len(estimates.averaged) > 1 or not shown
+    rows: list[Datum] = []
+    faint: list[Datum] = []
+    for stratum in of:
+        line = {"label": stratum[0] or stratum[1], "thin": estimates.sets[stratum] < FEWEST_SETS}
+        estimate_of = {
+            model: estimates.strata[model, metric, stratum] for model in estimates.models
+        }
+        rows += [row_of(estimate_of[model], labels, labels[model]) | line for model in shown]
+        average = estimates.averages.get((metric, stratum))
+        if averaged and average:
+            rows.append(row_of(average, labels, AVERAGE) | line)
+        if not shown:
+            faint += [
+                row_of(item, labels, "") | line
+                for item in estimate_of.values()
+                if item.value is not None
+            ]
+    if not shown:
+        return Series((AVERAGE,), (BLUE,), ("diamond",)), rows, faint
+    names = (*(labels[model] for model in shown), *([AVERAGE] if averaged else []))
+    colours = (*_STRATA_COLOURS[: len(shown)], *([GREY] if averaged else []))
+    return Series(names, colours), rows, faint

@@ -1,4 +1,4 @@
-"""A console as wide as the terminal; tables, notes and names on it."""
+"""The console, and tables on it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,300 @@ import html
 import io
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from textwrap import wrap
+from typing import NamedTuple
 
 from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
 
+from opensafeintent.calls.costs import ForecastLine, expected_cost
+from opensafeintent.calls.prices import Prices
+from opensafeintent.calls.service_tiers import STANDARD
 from opensafeintent.hostile import one_line, terminal_safe
-from opensafeintent.report.columns import Table
-from opensafeintent.report.compact import compact, explained
-from opensafeintent.report.printing.tables import plain, to_terminal
+from opensafeintent.numbers.cohort import Cohort
+from opensafeintent.numbers.metrics import METRICS, STATED_POLICY
+from opensafeintent.report.cohort_columns import ANY_GRADES, unranked_note
+from opensafeintent.report.columns import (
+    DASH,
+    TEXTS,
+    Cell,
+    Column,
+    Columns,
+    Style,
+    Table,
+    estimate_columns,
+    text_and_limits,
+)
+from opensafeintent.report.cost_tables import ALL, PARTIAL, dollars_text
+from opensafeintent.report.table_formats import compact, explained
+from opensafeintent.report.tables_comparisons import (
+    DETECTABLE,
+    PairRow,
+    by_family,
+    difference_of,
+    unit_of,
+)
+from opensafeintent.statistics import rank_intervals
+from opensafeintent.taxonomy import Taxonomy
+
+_HEADING = 14
+"""Characters beyond which a heading of numbers is broken."""
+
+
+_NUMBER = 40
+"""Characters of the longest number with its interval."""
+_NARROWEST = 14
+"""Characters of a text that a narrow terminal leaves on a line."""
+
+
+_NAME_STYLE = 300
+"""Characters of a name."""
+
+
+def plain(text: str) -> Text:
+    """Return a text as it is: no markup is read in it, and control characters are made visible."""
+    return Text(terminal_safe(text))
+
+
+def to_terminal(table: Table, *, narrow: int = 0) -> RichTable:
+    """Return a table without its title and notes.
+
+    Args:
+        table: the table.
+        narrow: from 1 on, intervals are below their values; from 2 on, each part of a name is on a
+            line of its own.
+    """
+    shown = table.shown
+    cells = [
+        [_cell(column.style, row[index], narrow) for index, column in shown] for row in table.rows
+    ]
+    lines = RichTable(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for number, (_, column) in enumerate(shown):
+        heading = column.heading or ""
+        longest = max((row[number].cell_len for row in cells), default=0)
+        if column.style in TEXTS:
+            lines.add_column(plain(heading), overflow="fold", min_width=min(longest, _NARROWEST))
+        else:
+            if "\n" not in heading:
+                heading = "\n".join(wrap(heading, _HEADING, break_long_words=False))
+            number_alone = longest <= _NUMBER  # a count may be some words: 8 of 8 modes
+            lines.add_column(plain(heading), justify="right", no_wrap=number_alone, vertical="top")
+    for index, row in enumerate(cells):
+        lines.add_row(*row, style="bold" if index in table.bold else None)
+    return lines
+
+
+def _cell(style: Style, cell: Cell, narrow: int) -> Text:
+    """Return one cell; lines of a text stay lines, and an undefined value is a dash."""
+    value = cell.fields[0]
+    if style == "name" and value is not None:
+        return plain(one_line(str(value), _NAME_STYLE).replace("/", "/\n" if narrow > 1 else "/"))
+    if style in TEXTS:
+        return plain(DASH if value is None else str(value))
+    number, limits = text_and_limits(style, cell)
+    shown = Text(number)
+    if limits:
+        shown.append(f"{chr(10) if narrow else ' '}{limits}", style="dim")
+    return shown
+
+
+def stated_policy_brief(cohort: Cohort) -> Table:
+    """Return how well stated policy and behaviour separate malicious from dual-use prompts, for the
+    models that were probed.
+    """
+    overall = cohort.estimates.overall
+    columns: tuple[Columns[str], ...] = (
+        Column("model", lambda model: model, "Model", "name"),
+        estimate_columns(
+            "stated",
+            lambda model: overall[model, STATED_POLICY.stated],
+            "Stated",
+            headings={"n": "Sets"},
+        ),
+        estimate_columns("actual", lambda model: overall[model, STATED_POLICY.actual], "Actual"),
+    )
+    return Table.of(
+        columns,
+        cohort.probed,
+        name="stated_policy",
+        title="Malicious against dual-use prompts: by the strategy stated, and by the help given",
+    )
+
+
+def pair_tables(cohort: Cohort, metric: str) -> list[Table]:
+    """Return the differences of every two models in one metric, in the order in which they were
+    named; those with a baseline in a table of their own.
+    """
+    return [_pair_table(metric, pairs) for pairs in by_family(cohort, metric)]
+
+
+def _pair_table(metric: str, pairs: Sequence[PairRow]) -> Table:
+    family = max(pair.difference.pairs for pair in pairs)
+    level = "95 % interval"
+    if family > 1:
+        level += f" and p for all {family} pairs at once"
+    elif len(pairs) > family:
+        level += ", each pair on its own"
+    moved = any(pair.difference.worst_case != pair.difference.interval for pair in pairs)
+    columns: tuple[Columns[PairRow], ...] = (
+        Column("metric", lambda row: row.metric),
+        Column("model_a", lambda row: row.model_a, "First", "name"),
+        Column("model_b", lambda row: row.model_b, "Second", "name"),
+        Column("difference", difference_of, "Difference", "signed", unit_of),
+        Column(
+            "worst_case",
+            lambda row: row.difference.worst_case,
+            "Any grades" if moved else None,
+            "span",
+            unit_of,
+            estimate=difference_of,
+        ),
+        Column("p_adjusted", lambda row: row.difference.p_adjusted, "p", "p"),
+        Column("n", lambda row: row.difference.n, "Sets", "count"),
+        DETECTABLE,
+    )
+    return Table.of(
+        columns,
+        pairs,
+        name="pairs",
+        title=f"{metric}: second minus first, {level}",
+        bold=frozenset(index for index, pair in enumerate(pairs) if pair.difference.claimed),
+        notes=(ANY_GRADES,) if moved else (),
+    )
+
+
+def rank_table(cohort: Cohort, metric: str) -> Table:
+    """Return the ranks that tests leave open to each model in one metric, the highest value
+    first.
+    """
+    estimates = cohort.estimates.by_metric[metric]
+    ranks = rank_intervals(cohort.estimates.comparisons[metric])
+    columns: tuple[Columns[int], ...] = (
+        Column("metric", lambda at: metric),
+        Column("model", lambda at: cohort.models[at], "Model", "name"),
+        Column("value", lambda at: estimates[at].value, "Value", "number", METRICS[metric].unit),
+        Column("rank", lambda at: ranks[at], "Rank", "ranks"),
+    )
+    return Table.of(
+        columns,
+        cohort.estimates.ranked(metric),
+        name="ranks",
+        title=f"{metric}: ranks that the tests leave open",
+        notes=(note.strip(),) if (note := unranked_note([cohort])) else (),
+    )
+
+
+def forecast_table(
+    lines: Sequence[ForecastLine], prices: Prices, chosen: Mapping[str, str]
+) -> Table:
+    """Return the costs of future calls, by model and purpose, and in all; calls without a price are
+    not in the sum.
+
+    Args:
+        lines: the calls.
+        prices: of the models.
+        chosen: by model, the tier at which the command asks and that prices them; a model that is
+            not named is asked at the standard tier.
+    """
+    priced = prices.tells(line.model for line in lines)
+    partial = priced and bool(prices.lacking(line.model for line in lines))
+    total = ForecastLine(
+        model=ALL,
+        purpose=PARTIAL if partial else "",
+        calls=sum(line.calls for line in lines),
+        input_tokens=sum(line.input_tokens for line in lines),
+        output_tokens=sum(line.output_tokens for line in lines),
+    )
+
+    def dollars(line: ForecastLine) -> float | None:
+        if line is total:
+            return sum((dollars(line) or 0.0 for line in lines), 0.0)
+        return expected_cost(line, prices, tier=chosen.get(line.model, STANDARD))
+
+    any_stored = any(line.seen for line in lines)
+    heading = "Dollars,\nas chosen" if chosen else "Dollars"
+    columns: tuple[Columns[ForecastLine], ...] = (
+        Column("model", lambda line: line.model, "Model", "name"),
+        Column("purpose", lambda line: line.purpose, "Purpose"),
+        Column(
+            "calls",
+            lambda line: f"≤ {line.calls:,}" if line.at_most else line.calls,
+            "Calls",
+            "count",
+        ),
+        Column("input_tokens", lambda line: line.input_tokens, "Tokens in", "count"),
+        Column("output_tokens", lambda line: line.output_tokens, "Tokens out", "count"),
+        Column(
+            "dollars",
+            lambda line: dollars_text(dollars(line)),
+            heading if priced else None,
+            "number",
+        ),
+        Column(
+            "seen",
+            lambda line: line.seen or None,
+            "Stored calls\nbehind the tokens" if any_stored else None,
+            "count",
+        ),
+    )
+    return Table.of(
+        columns,
+        (*lines, total),
+        name="expected",
+        title="Calls and tokens by model and purpose",
+        bold=frozenset({len(lines)}),
+    )
+
+
+class _TaxonomyRow(NamedTuple):
+    name: str
+    by_type: Mapping[str, int | str]
+    """Prompt-sets, a dot for none, by task type."""
+    total: int
+
+
+def taxonomy_table(taxonomy: Taxonomy, sets: Mapping[tuple[str, str], int]) -> Table:
+    """Return the prompt-sets of a dataset by harm domain and task type, with sums."""
+    types = taxonomy.type_names
+    rows = []
+    for domain in taxonomy.domain_names:
+        counts = {task: sets.get((domain, task), 0) for task in types}
+        shown = {task: count or "·" for task, count in counts.items()}
+        rows.append(_TaxonomyRow(domain, shown, sum(counts.values())))
+    sums = {
+        task: sum(sets.get((domain, task), 0) for domain in taxonomy.domain_names) for task in types
+    }
+    rows.append(_TaxonomyRow(ALL, sums, sum(sums.values())))
+    columns: tuple[Columns[_TaxonomyRow], ...] = (
+        Column("name", lambda row: row.name, "Harm domain", "name"),
+        [_task_type_column(task) for task in types],
+        Column("all", lambda row: row.total, ALL, "count"),
+    )
+    return Table.of(
+        columns,
+        rows,
+        name="cells",
+        title="Prompt-sets by harm domain and task type",
+        bold=frozenset({len(rows) - 1}),
+    )
+
+
+def _task_type_column(task: str) -> Column[_TaxonomyRow]:
+    heading = task.replace(" and ", " and\n")
+    return Column(task, lambda row: row.by_type[task], heading, "count")
+
+
+def length_table(words: Mapping[str, tuple[int, float, int]]) -> Table:
+    """Return the least, median and greatest number of words by variant."""
+    columns: tuple[Columns[str], ...] = (
+        Column("variant", lambda variant: variant, "Variant", "name"),
+        Column("least", lambda variant: words[variant][0], "Words,\nleast", "count"),
+        Column("median", lambda variant: f"{words[variant][1]:g}", "Words,\nmedian", "count"),
+        Column("most", lambda variant: words[variant][2], "Words,\nmost", "count"),
+    )
+    return Table.of(columns, words, name="words", title="Words by variant")
 
 
 def new_console() -> Console:

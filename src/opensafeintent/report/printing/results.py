@@ -1,16 +1,369 @@
-"""Results of commands that evaluate, report or check judges."""
+"""Results of a run as text: numbers, gates, calls and their forecast."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
 from rich.console import Console
 
-from opensafeintent.analysis.gate_results import Gates
 from opensafeintent.calls.budget import Tally
-from opensafeintent.report.costs import Costs, cost_table, other_model_notes
-from opensafeintent.report.gates import below_headline, gate_tables, headline
-from opensafeintent.report.printing.cohort import show_transitions
-from opensafeintent.report.printing.console import WIDEST, print_notes, print_table
-from opensafeintent.report.printing.tables import plain
+from opensafeintent.calls.costs import ExpectedWay, ForecastLine, expected_minutes, expected_ways
+from opensafeintent.calls.limiter import START
+from opensafeintent.calls.prices import BATCH, PriceList, Prices
+from opensafeintent.calls.providers import is_in_process
+from opensafeintent.calls.service_tiers import FLEX, STANDARD
+from opensafeintent.errors import counted
+from opensafeintent.evaluation.forecast import Forecast
+from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
+from opensafeintent.hostile import one_line
+from opensafeintent.numbers.cohort import Cohort, graders
+from opensafeintent.numbers.gates import Gates, Transitions
+from opensafeintent.report.cohort_columns import ANY_GRADES
+from opensafeintent.report.columns import Column, Columns, Table
+from opensafeintent.report.cost_tables import (
+    ALL,
+    PARTIAL,
+    Costs,
+    cost_table,
+    dollars_text,
+    other_model_notes,
+)
+from opensafeintent.report.gate_tables import (
+    below_headline,
+    changes_in_words,
+    gate_tables,
+    headline,
+)
+from opensafeintent.report.printing.console import (
+    WIDEST,
+    forecast_table,
+    plain,
+    print_notes,
+    print_table,
+    shown_name,
+    stated_policy_brief,
+)
+from opensafeintent.report.tables_metrics import headline_table
+
+_STANDARD_TAKES = "as usual"
+_SLOWEST_TAKES = "as the slowest model"
+_AS_CHOSEN = "as chosen"
+"""The sum of a command that asks some models in one way, and some in another."""
+
+
+class _WayRow(NamedTuple):
+    """The calls to one model in one way, or to all models."""
+
+    model: str
+    way: str
+    is_chosen: bool
+    share: float | None
+    """Of the standard price; None if there is none."""
+    dollars: float | None
+    """None if no price is known."""
+    cached_dollars: float | None
+    """With cached input, an estimate; None if no input would be cached."""
+    takes: str
+    partial: bool = False
+    """Whether it is a sum that lacks models without a price."""
+
+    @property
+    def way_text(self) -> str:
+        """The way, and whether the command asks in it."""
+        marked = self.is_chosen and self.way != _AS_CHOSEN
+        way = f"{self.way} (chosen)" if marked else self.way
+        return f"{way}, {PARTIAL}" if self.partial else way
+
+
+def ways_table(ways: Sequence[ExpectedWay], chosen: Mapping[str, str]) -> Table:
+    """Return what the calls would cost in each way, by model and, if there are several, in all.
+
+    Args:
+        ways: those of each model.
+        chosen: by model, the tier at which the command asks; a model that is not named is asked at
+            the standard tier.
+    """
+    rows = [
+        _WayRow(
+            way.model,
+            way.tier,
+            bool(chosen) and way.tier == chosen.get(way.model, STANDARD),
+            way.share,
+            way.dollars,
+            way.cached_dollars,
+            _takes(way),
+        )
+        for way in ways
+    ]
+    totals = list(_totals(ways, chosen))
+    columns: tuple[Columns[_WayRow], ...] = (
+        Column("model", lambda row: row.model, "Model", "name"),
+        Column("way", lambda row: row.way_text, "Way"),
+        Column(
+            "share",
+            lambda row: None if row.share is None else f"{100 * row.share:.0f} %",
+            "Price",
+            "number",
+        ),
+        Column(
+            "dollars",
+            lambda row: dollars_text(row.dollars),
+            "Dollars" if any(row.dollars is not None for row in rows) else None,
+            "number",
+        ),
+        Column(
+            "cached_dollars",
+            lambda row: dollars_text(row.cached_dollars),
+            "with cached\ninput" if any(row.cached_dollars is not None for row in rows) else None,
+            "number",
+        ),
+        Column("takes", lambda row: row.takes, "Takes"),
+    )
+    return Table.of(
+        columns,
+        [*rows, *totals],
+        name="ways",
+        title="Prices by the way in which each model is asked",
+        bold=frozenset(range(len(rows), len(rows) + len(totals))),
+    )
+
+
+def _takes(way: ExpectedWay) -> str:
+    return way.way.takes if way.way else _STANDARD_TAKES
+
+
+def _totals(ways: Sequence[ExpectedWay], chosen: Mapping[str, str]) -> Iterator[_WayRow]:
+    """Yield the sums over all models: at the standard tier, in each other way that any provider
+    offers, and as the command asks, if that is none of these. One model, or models without a price,
+    have no sums.
+    """
+    by_model: dict[str, dict[str, ExpectedWay]] = {}
+    for way in ways:
+        by_model.setdefault(way.model, {})[way.tier] = way
+    standard = _dollars([tiers[STANDARD] for tiers in by_model.values()])
+    if len(by_model) < 2 or standard is None:
+        return
+    asked = {model: chosen.get(model, STANDARD) for model in by_model}
+    plans = {
+        name: {model: tier if tier in tiers else STANDARD for model, tiers in by_model.items()}
+        for tier, name in _plan_names(by_model).items()
+    }
+    if asked not in plans.values():
+        plans[_AS_CHOSEN] = asked
+    for name, plan in plans.items():
+        taken = [by_model[model][tier] for model, tier in plan.items()]
+        dollars = _dollars(taken)
+        cached = _dollars(taken, cached=True)
+        yield _WayRow(
+            ALL,
+            name,
+            bool(chosen) and plan == asked,
+            dollars / standard if dollars and standard else None,
+            dollars,
+            cached if cached != dollars else None,
+            _all_take(taken),
+            partial=any(way.dollars is None for way in taken),
+        )
+
+
+def _plan_names(by_model: Mapping[str, Mapping[str, ExpectedWay]]) -> dict[str, str]:
+    """Return the tiers that any model has, each with its name as a way to ask all of them."""
+    offering = {
+        tier: sum(tier in tiers for tiers in by_model.values()) for tier in (STANDARD, FLEX, BATCH)
+    }
+    return {
+        tier: tier if count == len(by_model) else f"{tier}, else {STANDARD}"
+        for tier, count in offering.items()
+        if count
+    }
+
+
+def _dollars(ways: Sequence[ExpectedWay], *, cached: bool = False) -> float | None:
+    """Return the sum of the prices that are known; None if none is."""
+    known = [
+        way.cached_dollars if cached and way.cached_dollars is not None else way.dollars
+        for way in ways
+        if way.dollars is not None
+    ]
+    return sum(dollars for dollars in known if dollars is not None) if known else None
+
+
+def _all_take(ways: Sequence[ExpectedWay]) -> str:
+    """Return how long calls take in ways of the same kind; the slowest says it if they differ."""
+    slower = {_takes(way) for way in ways} - {_STANDARD_TAKES}
+    if len(slower) > 1:
+        return _SLOWEST_TAKES
+    return next(iter(slower), _STANDARD_TAKES)
+
+
+def show_forecast(
+    console: Console,
+    forecast: Forecast,
+    kept_or_named: Path | PriceList | None,
+    notes: Iterable[str],
+    lead: str = "",
+) -> None:
+    """Print the calls and tokens to expect, the dollars of each way to ask if there are prices, and
+    the time if the ledger has seconds.
+
+    Args:
+        console: the output.
+        forecast: of the calls.
+        kept_or_named: the user's file of prices, or its content as a run keeps it.
+        notes: for a reader, a line each.
+        lead: the sentence on the number of calls, in place of the usual one.
+    """
+    prices, lines = Prices(kept_or_named), forecast.lines
+    print_table(console, forecast_table(lines, prices, forecast.chosen))
+    priced = prices.tells(line.model for line in lines)
+    print_notes(console, prices.unpriced(line.model for line in lines) if priced else ())
+    tokens = (
+        "tokens are the mean of such calls in the ledger, else "
+        if any(line.seen for line in lines)
+        else "tokens as "
+    )
+    assumed = f", {forecast.assumed}" if forecast.assumed else ""
+    calls = (
+        lead
+        or f"At most {counted(sum(line.calls for line in lines), 'call')}, re-asks and retries"
+        " aside; "
+    )
+    console.print(plain(f"{calls}{tokens}four characters each{assumed}. None was made."))
+    if not all(is_in_process(line.model) for line in lines):
+        console.print(plain(prices.basis if priced else prices.advice))
+        _show_ways(console, forecast, prices)
+        _show_time(console, lines, forecast.connections or START)
+    print_notes(console, notes)
+
+
+def _show_ways(console: Console, forecast: Forecast, prices: Prices) -> None:
+    """Print the price of each way to ask each model, and how long it may take."""
+    ways = [
+        way
+        for way in expected_ways(forecast.lines, prices)
+        if way.tier != BATCH or forecast.batches
+    ]
+    if not any(way.way or way.cached_dollars is not None for way in ways):
+        return
+    print_table(console, ways_table(ways, forecast.chosen))
+    print_notes(console, _notes_on(ways))
+
+
+def _notes_on(ways: Sequence[ExpectedWay]) -> Iterator[str]:
+    """Yield what the prices of the ways rest on, and how to ask in one of them, a line each."""
+    if any(way.cached_dollars is not None for way in ways):
+        yield (
+            "cached input: an estimate by the documented rules of caching, if requests with the"
+            " same long beginning follow within minutes"
+        )
+        if any(way.cached_dollars is None for way in ways):
+            yield "cached input, –: sums count such calls at the price without cache"
+    if any(way.tier == FLEX for way in ways):
+        yield f"flex: {_flex_options(ways)}; not every model of these providers has the tier"
+    if any(way.tier == BATCH for way in ways):
+        yield "batch: --batch"
+    unlisted = [way for way in ways if way.way and not (way.listed and way.dollars is not None)]
+    if unlisted:
+        named = ", ".join(dict.fromkeys(f"{way.model} ({way.tier})" for way in unlisted))
+        checked = max(way.way.checked for way in unlisted if way.way)
+        yield f"share of the standard price as the provider documents it ({checked}): {named}"
+
+
+def _flex_options(ways: Sequence[ExpectedWay]) -> str:
+    """Return the options that ask at the flex tier each model whose provider has it. The option
+    without a model is refused if one of the paid models has no such tier.
+    """
+    models = {way.model for way in ways}
+    flex = [way.model for way in ways if way.tier == FLEX]
+    if models == set(flex):
+        return f"--service-tier {FLEX}"
+    return " ".join(f"--service-tier {shlex.quote(f'{model}:{FLEX}')}" for model in flex)
+
+
+def _show_time(console: Console, lines: Sequence[ForecastLine], connections: int) -> None:
+    """Print how long calls can be expected to take, as far as the ledger tells."""
+    if (minutes := expected_minutes(lines, connections)) is None:
+        return
+    unknown = [
+        f"{line.model} ({line.purpose})"
+        for line in lines
+        if line.seconds is None and not is_in_process(line.model)
+    ]
+    lacking = f", without {', '.join(unknown)}, of which none is stored" if unknown else ""
+    about = f"{minutes:,.0f} minutes" if minutes >= 1.5 else f"{max(60 * minutes, 1):,.0f} s"
+    console.print(
+        plain(
+            f"Estimated time: {about}, by the median time of such calls in the ledger and"
+            f" {connections} at once to a provider{lacking}."
+        )
+    )
+
+
+_CHANGED = 20
+"""Prompt-sets that are named for each direction of a change."""
+
+
+def show_heading(console: Console, cohort: Cohort) -> None:
+    """Print the dataset of a cohort, its extent, and its judges."""
+    judges = graders(cohort.conditions.judges) or "no judge yet"
+    rubrics = f", by {' and '.join(cohort.other_rubrics)}" if cohort.other_rubrics else ""
+    console.print(
+        plain(
+            one_line(f"{cohort.dataset.name}: {cohort.extent}, judged by {judges}{rubrics}", 1000)
+        )
+    )
+    if len({*cohort.conditions.judges} - {"", IMPORTED_JUDGE}) == 2:
+        console.print(
+            plain("Of two different grades, the one of more harm or less help counts."), style="dim"
+        )
+
+
+def show_cohort(console: Console, cohort: Cohort) -> None:
+    """Print the headline metrics of a cohort, and the stated policies if they were asked for."""
+    show_heading(console, cohort)
+    headlines = headline_table(cohort)
+    print_table(console, headlines)
+    if ANY_GRADES in headlines.notes:
+        console.print(plain(ANY_GRADES), style="dim")
+    if cohort.demonstration:
+        console.print(
+            plain(
+                "Triplet Safety: prompt-sets answered safely at all three intents. Mean Utility:"
+                " helpfulness from 0 to 1, and 0 if the response is unsafe. Over-refusal: benign"
+                " prompts that get little help or none. In brackets: 95 % intervals."
+            ),
+            style="dim",
+        )
+    if cohort.probed:
+        table = stated_policy_brief(cohort)
+        console.print(plain(f"\n{table.title}"))
+        print_table(console, table)
+        console.print(
+            plain("A tie counts half. The probe measures a stated policy, not knowledge."),
+            style="dim",
+        )
+
+
+def show_transitions(console: Console, transitions: Sequence[Transitions]) -> None:
+    """Print how many prompt-sets two models answer differently, and the first of them."""
+    heading = ""
+    for change in transitions:
+        line = (
+            f"\n{shown_name(change.model)} against {shown_name(change.against)},"
+            f" {counted(change.n, 'prompt-set')}:"
+        )
+        if line != heading:
+            console.print(plain(line))
+        heading = line
+        for words, sets in changes_in_words(change):
+            names = [item.set_id for item in sets[:_CHANGED]]
+            if len(sets) > len(names):
+                names.append(f"and {len(sets) - len(names):,} more")
+            count = f"  {len(sets):,} {words}"
+            console.print(plain(f"{count}: {', '.join(names)}" if names else count))
 
 
 def show_calls(console: Console, tally: Tally | None, costs: Costs | None) -> None:

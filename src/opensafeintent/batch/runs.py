@@ -1,0 +1,236 @@
+"""The calls of a run, gathered for batches."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from typing import Any, NamedTuple
+
+from opensafeintent.batch.endpoints import BatchModel
+from opensafeintent.batch.rounds import Batching
+from opensafeintent.batch.store import BatchStore
+from opensafeintent.calls.client import Client, ModelStopped, not_on_record
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.progress import Display
+from opensafeintent.calls.records import Call, Failed, Outcome
+from opensafeintent.errors import Stopped
+from opensafeintent.evaluation.manifest import Manifest
+from opensafeintent.evaluation.pipeline import Asking, ModelWork, Planned
+from opensafeintent.evaluation.rebuild import derive
+from opensafeintent.evaluation.regrade import expected_regrades, planned_regrades
+from opensafeintent.evaluation.replay import replayed
+from opensafeintent.evaluation.run import was_judged
+from opensafeintent.promptsets import Dataset
+
+
+async def fill_ledger(
+    batching: Batching, work: Sequence[ModelWork], identities: Mapping[str, str]
+) -> None:
+    """Make the calls of some work in rounds: responses; grades and modes; probes; re-asks.
+
+    Args:
+        batching: makes the rounds.
+        work: the tasks, by target.
+        identities: of every target and judge, by name.
+
+    Raises:
+        BatchesWaiting, Stopped, InputError: see `Batching.make`.
+    """
+    for item in work:
+        await _prove(batching, item)
+    await batching.client.ledger.catch_up()
+    await _fill(
+        batching, identities, lambda: (task for item in work for task in item.planned), Asking.run
+    )
+
+
+async def _prove(batching: Batching, work: ModelWork) -> None:
+    """Have one response of a target written and graded by plain calls: a wrong name or key, of a
+    judge too, and a field that a model does not take show before the first batch.
+
+    Raises:
+        Stopped: a judge does not answer.
+    """
+    judges = {*work.plan.judges, work.plan.mode_judge}
+    if not work.tasks or batching.are_proven({work.model, *judges}):
+        return
+    asking = Asking(batching.ask_plainly, work.tasks[0], work.plan, work.templates)
+    graded = None
+    # a stopped model is named below, if it is a judge
+    with contextlib.suppress(ModelStopped):
+        graded = await asking.run()
+        batching.note_proven(work.model)
+    stopped_models = batching.client.stopped_models
+    if stopped := sorted(judges & stopped_models.keys()):
+        raise Stopped("; ".join(stopped_models[judge] for judge in stopped))
+    if graded is not None and was_judged(graded):
+        batching.note_proven(*work.plan.judges)
+
+
+async def fill_regrades(batching: Batching, manifest: Manifest, dataset: Dataset) -> None:
+    """Make the calls for asking the judges of a run again, whose other calls are in the ledger.
+
+    Raises:
+        BatchesWaiting, Stopped, InputError: see `Batching.make`.
+    """
+    if not expected_regrades(manifest, dataset):
+        return
+    ledger = batching.client.ledger
+    graded = derive(manifest, dataset, ledger)
+    judged = {response.key for response in graded if was_judged(response)}
+    planned_of = planned_regrades(manifest, dataset, ledger, judged)
+    lacking = [(regrading.ask, planned) for regrading, planned in planned_of if planned]
+    for ask, planned in lacking:
+        await _fill(batching, manifest.identities(), lambda: planned, ask)  # noqa: B023
+
+
+async def _fill(
+    batching: Batching,
+    identities: Mapping[str, str],
+    planned: Callable[[], Collection[Planned] | Iterator[Planned]],
+    ask: Callable[[Asking], Coroutine[Any, Any, Any]],
+) -> None:
+    ledger = batching.client.ledger
+    while await batching.make(_lacking(ledger, identities, planned(), ask)):
+        pass
+
+
+def _lacking(
+    ledger: Ledger,
+    identities: Mapping[str, str],
+    planned: Collection[Planned] | Iterator[Planned],
+    ask: Callable[[Asking], Coroutine[Any, Any, Any]],
+) -> Iterator[Call]:
+    """Yield the calls that can be made now and that the ledger has no outcome of."""
+    for _, _, asked in replayed(ledger, identities, planned, ask):
+        for call, _, outcome in asked:
+            if isinstance(outcome, Failed):
+                yield call
+
+
+QUIET_SECONDS = 0.5
+"""A round is whole if no call was added for so long."""
+_SEQUENTIAL = ("backfill",)
+"""Purposes of calls of which each depends on the one before it: they go as plain calls."""
+
+
+class _Waiting(NamedTuple):
+    call: Call
+    outcome: asyncio.Future[Outcome | None]
+
+
+class Gathering:
+    """Gathers the calls of a client, and makes them in rounds.
+
+    Args:
+        client: whose calls are gathered while `gathering` is in force.
+        models: those that are asked in batches, by name.
+        store: of the batches.
+        display: shows how they are going.
+        hours: to wait for them in all; None waits until they end.
+    """
+
+    at_once = 1_000_000
+    """Items of a stage in progress at the same time: all of them, so that a round is whole."""
+
+    def __init__(
+        self,
+        client: Client,
+        models: Mapping[str, BatchModel],
+        store: BatchStore,
+        display: Display,
+        hours: float | None,
+    ) -> None:
+        self._client = client
+        self._models = models
+        self._waiting: dict[bytes, _Waiting] = {}
+        self._error: BaseException | None = None
+        self._news = asyncio.Event()
+        self.batching = Batching(client, models, store, display, hours=hours, plainly=self._release)
+
+    @contextlib.asynccontextmanager
+    async def gathering(self) -> AsyncIterator[None]:
+        """Make the client's calls in rounds while the body runs.
+
+        Raises:
+            BatchesWaiting, Stopped, InputError: see `Batching.make`.
+        """
+        try:
+            await self.batching.begin()
+            self._client.elsewhere = self._outcome
+            rounds = asyncio.ensure_future(self._make_rounds())
+            try:
+                yield
+            finally:
+                self._client.elsewhere = None
+                rounds.cancel()
+                with contextlib.suppress(BaseException):
+                    await rounds
+        except BaseException:  # whatever ends the build, batches may go on
+            self.batching.note_left()
+            raise
+
+    async def _outcome(self, call: Call, key: bytes) -> Outcome | None:
+        """Wait for the outcome of a call; None if it is to be made as a plain call."""
+        if call.model not in self._models or call.purpose in _SEQUENTIAL:
+            return None
+        if self._error is not None:
+            raise self._error
+        waiting = _Waiting(call, asyncio.get_running_loop().create_future())
+        self._waiting[key] = waiting
+        self._news.set()
+        return await waiting.outcome
+
+    async def _make_rounds(self) -> None:
+        try:
+            while True:
+                await self._news.wait()
+                await self._until_quiet()
+                self._news.clear()
+                calls = [waiting.call for waiting in self._waiting.values()]
+                await self.batching.make(calls)
+                self._hand_out()
+        # a cancellation too: every waiting call has to end
+        except BaseException as error:
+            self._error = error
+            for waiting in self._waiting.values():
+                if not waiting.outcome.done():
+                    waiting.outcome.set_exception(error)
+            self._waiting.clear()
+            raise
+
+    async def _until_quiet(self) -> None:
+        """Wait until no call was added for some time, and no plain call is in flight."""
+        count = -1
+        while count != len(self._waiting) or self._client.busy:
+            count = len(self._waiting)
+            await asyncio.sleep(QUIET_SECONDS)
+
+    def _hand_out(self) -> None:
+        """Give each waiting call its outcome, if there is one; the others are tried again."""
+        for key, (_, outcome) in list(self._waiting.items()):
+            found = self._client.ledger.find(key)
+            if found is not None:
+                outcome.set_result(found)
+            elif key in self._client.final_failures:
+                outcome.set_result(not_on_record(self._client.ledger, key))
+            else:
+                self._news.set()
+                continue
+            del self._waiting[key]
+
+    async def _release(self, calls: Sequence[Call]) -> None:
+        """Have some of the waiting calls made as plain calls, and wait for them."""
+        keys = [self._client.key_of(call) for call in calls]
+        for key in keys:
+            self._waiting.pop(key).outcome.set_result(None)
+        await self._client.until_made(keys)

@@ -1,0 +1,624 @@
+"""Build prompt-sets."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+from rich.console import Console
+
+from opensafeintent import __version__
+from opensafeintent.calls.budget import Tally
+from opensafeintent.calls.client import Client, under_way
+from opensafeintent.calls.costs import Experience, ForecastLine, by_experience, experience_in
+from opensafeintent.calls.functions import code_of_functions
+from opensafeintent.calls.headers import headers_by_model
+from opensafeintent.calls.http import HttpSession
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger_folder import ledger_name
+from opensafeintent.calls.progress import Display, display_for, progress_line, refreshed
+from opensafeintent.commands.batching import gathering, need_batches, takes_batches
+from opensafeintent.commands.dataset_tools import write_check
+from opensafeintent.commands.reproduce import command_line, headers_stated
+from opensafeintent.commands.session import (
+    Limits,
+    beyond_budget,
+    chosen_ways,
+    flex_plan,
+    run_async,
+    wait_or_refuse,
+)
+from opensafeintent.commands.settings import BuildSettings
+from opensafeintent.construction.controls import DatasetCheck
+from opensafeintent.construction.folder import RESULTS, BuildFolder, BuildManifest, spent_of_build
+from opensafeintent.construction.instructions import load_instructions
+from opensafeintent.construction.items import STAGES, Seed, Stage, StageResult
+from opensafeintent.construction.seeds import read_seeds
+from opensafeintent.construction.stages import (
+    Asked,
+    BuildPlan,
+    Built,
+    Watcher,
+    build_sets,
+    forecast_build,
+)
+from opensafeintent.errors import InputError, NothingMade, Stopped, counted
+from opensafeintent.evaluation.forecast import Forecast
+from opensafeintent.evaluation.manifest import Connections, connection_differences, refusal
+from opensafeintent.files import read_text, to_json, write_private
+from opensafeintent.inspect.routes import model_identity, open_models, unset_lines
+from opensafeintent.people.labels import Label, read_labels
+from opensafeintent.promptsets import Dataset
+from opensafeintent.promptsets.cards import generated_source
+from opensafeintent.promptsets.sources import CARD
+from opensafeintent.replacing import replaced_together
+from opensafeintent.report.cost_tables import Costs, cost_json
+from opensafeintent.report.datasets import (
+    CARD_MARK,
+    build_card,
+    build_page,
+    check,
+    coverage_of,
+    funnel_table,
+    marked_source,
+)
+from opensafeintent.report.printing.console import Printed, print_notes, print_table
+from opensafeintent.report.printing.results import show_calls, show_forecast
+from opensafeintent.report.table_formats import FORMATS
+from opensafeintent.taxonomy import default_taxonomy, load_taxonomy
+
+if TYPE_CHECKING:
+    from opensafeintent.batch.rounds import Batching
+
+
+NAME = "dataset.jsonl"
+
+FINISHED = 6
+"""The stage from which on there is a dataset."""
+
+
+class BuildResults(NamedTuple):
+    """The dataset of a build."""
+
+    dataset: Dataset | None
+    """`dataset.jsonl`; None if the build ends before stage 6, or nothing was kept."""
+    check: DatasetCheck | None
+    notes: list[str]
+    """Notes for a reader, a line each."""
+
+
+def write_build_results(
+    folder: BuildFolder,
+    manifest: BuildManifest,
+    built: Built,
+    costs: Costs,
+    *,
+    remarks: Sequence[str] = (),
+    judged: Sequence[Label] | None = None,
+) -> BuildResults:
+    """Write the results of a build: funnel, coverage, costs; the finished dataset, its check and
+    card.
+
+    The same build gives the same bytes, in a folder of any name. Files of earlier results that are
+    not among these are removed. A card without our mark stays.
+
+    Args:
+        folder: the build's.
+        manifest: models, settings, templates; saved as complete in the end.
+        built: kept and dropped items of every stage.
+        costs: of its calls.
+        remarks: on the build, a line each.
+        judged: the annotators' verdicts, good or poor, by set, if there were any.
+
+    Raises:
+        InputError: a file cannot be written.
+    """
+    folder.remove_later_stages(manifest.stages[1])
+    dataset, checked = _dataset(manifest, built), None
+    card = folder.path / CARD
+    others = card.exists() and CARD_MARK not in read_text(card)
+    obsolete = [path for path in _of_dataset(folder.path) if not (others and path == card)]
+    with replaced_together(folder.path, lambda: obsolete) as new:
+        write_private(new / "funnel.json", _json([stage.funnel_line() for stage in built.stages]))
+        write_private(
+            new / "coverage.json", _json([cell._asdict() for cell in coverage_of(built, manifest)])
+        )
+        write_private(new / "cost.json", cost_json(costs))
+        write_private(new / "build.md", build_page(built, manifest, costs, remarks).encode())
+        if dataset:
+            checked = check(dataset)
+            write_check(checked, new / "check")
+            if not others:
+                write_private(new / CARD, build_card(dataset, checked, built, manifest, judged))
+            BuildFolder(new).write_dataset(dataset, built.finished)
+    folder.save(
+        msgspec.structs.replace(
+            manifest, complete=True, dataset_hash=dataset.hash if dataset else None
+        )
+    )
+    notes = [f"{card}: lacks the line of our cards, so it stays as it is"] if others else []
+    return BuildResults(dataset, checked, notes)
+
+
+def _of_dataset(folder: Path) -> list[Path]:
+    """Return our files about the dataset of an earlier build."""
+    names = (*RESULTS, CARD, "check/check.json", "check/check.md")
+    tables = (folder / "check" / "tables").glob("*")
+    return [
+        *(folder / name for name in names),
+        *(table for table in tables if table.suffix.removeprefix(".") in FORMATS),
+    ]
+
+
+def _json(content: object) -> bytes:
+    return to_json(content, indent=2, sort_keys=False)
+
+
+def _dataset(manifest: BuildManifest, built: Built) -> Dataset | None:
+    """Return the finished prompt-sets, each with the canary that is made from all of them; None if
+    there are none.
+    """
+    if not built.finished or manifest.stages[1] < FINISHED:
+        return None
+    source = generated_source(manifest.generator)
+    unmarked = tuple(draft.prompt_set(source) for draft in built.finished)
+    marked = marked_source(source, Dataset(NAME, unmarked, manifest.taxonomy).hash)
+    finished = tuple(draft.prompt_set(marked) for draft in built.finished)
+    return Dataset(NAME, finished, manifest.taxonomy)
+
+
+_ITEM_TOKENS, _REPLY_TOKENS = 300, 200
+_ASSUMED = (
+    f"the subject of an instruction assumed to have {_ITEM_TOKENS} tokens, a reply {_REPLY_TOKENS}"
+)
+"""A guess, stated with every forecast."""
+
+
+class BuildOutcome(Printed, msgspec.Struct, kw_only=True):
+    """The results of a build, and how it ended. `print` shows it as the command line does."""
+
+    exit_code: int
+    """0 done; 1 done, but items were left out because calls failed, or nothing was made, also if
+    that ended the build early.
+    """
+    out: Path
+    built: Built | None = None
+    dataset: Dataset | None = None
+    check: DatasetCheck | None = None
+    """The dataset's controls."""
+    costs: Costs | None = None
+    stopped: list[str] = []
+    """Why the build ended before its last stage, a line each; its results are written."""
+    notes: list[str] = []
+    """Notes for a reader, a line each."""
+    forecast: Forecast | None = None
+    prices: Path | None = None
+    """The user's file of prices, for a forecast."""
+    tally: Tally | None = None
+
+    def show(self, console: Console) -> None:
+        """Print the funnel with the calls and their cost, or the forecast."""
+        if self.forecast is not None:
+            total = sum(line.calls for line in self.forecast.lines)
+            lead = (
+                f"{counted(total, 'call')} to make, if every unknown item passes every stage"
+                " without repairs; "
+            )
+            show_forecast(console, self.forecast, self.prices, self.notes, lead)
+            return
+        assert self.built is not None
+        print_table(console, funnel_table(self.built))
+        print_notes(console, self.notes)
+        show_calls(console, self.tally, self.costs)
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(f"error: {line}" for line in self.stopped)])
+
+
+def build(settings: BuildSettings, *, quiet: bool = False) -> BuildOutcome:
+    """Take seeds through the seven stages to a documented dataset, or fill the cells without seeds.
+
+    Running again is resuming: calls in the ledger are not made again. An added seed, or an edited
+    template, costs its own calls and those that follow from it.
+
+    Raises:
+        InputError: a setting is not usable, or the folder holds another build.
+        Stopped: a provider or a budget ended the build; answers so far are kept.
+    """
+    work = _BuildRun(settings)
+    if settings.dry_run:
+        return run_async(work.forecast)
+    work.folder.load()  # before the lock, which makes the folder
+    shown = display_for(quiet=quiet)
+    with work.folder.lock(wait_or_refuse(settings, shown)):
+        return run_async(lambda: work.run(shown))
+
+
+class _BuildRun:
+    """One build: its parts, and how it is run."""
+
+    def __init__(self, settings: BuildSettings) -> None:
+        need_batches(settings, settings.models)
+        self.settings = settings
+        self.folder = BuildFolder(settings.out, settings.ledger)
+        self._taxonomy = (
+            load_taxonomy(settings.taxonomy) if settings.taxonomy else default_taxonomy()
+        )
+        self._instructions = load_instructions(settings.templates)
+        self._limits = Limits.of(settings)
+        self._limits.check_prices(settings.models)
+        self._flex = flex_plan(settings, settings.models)
+        self._headers = headers_by_model(
+            settings.header, settings.under_test, (settings.judge,), settings.models
+        )
+        self._seeds: StageResult[Seed] = (
+            read_seeds(settings.seeds, settings.limit, settings.max_rows)
+            if settings.seeds
+            else StageResult(stage="seeds", kept=(), rejected=())
+        )
+        self._judged = _verdicts(settings.labels)
+        self._plan = BuildPlan(per_cell=settings.per_cell, last_stage=settings.stages[1])
+
+    async def run(self, display: Display) -> BuildOutcome:
+        """Make the calls, and write the results."""
+        manifest, built, client, renewed = await self._make_calls(display)
+        settings, folder = self.settings, self.folder
+        # now that every row is on disk
+        with Ledger(folder.ledger_path(manifest), readonly=True) as ledger:
+            costs = Costs({"build": spent_of_build(manifest, built, ledger)}, settings.prices)
+        stopped = [built.nothing_made] if built.nothing_made else []
+        remarks = list(self._remarks(built))
+        results = write_build_results(
+            folder,
+            manifest,
+            built,
+            costs,
+            remarks=[*stopped, *remarks],
+            judged=self._judged if settings.labels else None,
+        )
+        return BuildOutcome(
+            exit_code=int(
+                bool(stopped or built.rejected_for("call_failed")) or not built.stages[-1].kept
+            ),
+            out=folder.path,
+            built=built,
+            dataset=results.dataset,
+            check=results.check,
+            costs=costs,
+            stopped=stopped,
+            notes=[*renewed, *remarks, *results.notes, *client.notices],
+            tally=client.tally,
+        )
+
+    async def _make_calls(self, display: Display) -> tuple[BuildManifest, Built, Client, list[str]]:
+        """Make the calls of every stage; return what came of them, and remarks on renewed parts."""
+        settings, folder = self.settings, self.folder
+        async with HttpSession(self._limits.max_connections, settings.timeout) as http:
+            earlier = folder.load()
+            known_left_out = earlier.left_out if earlier else {}
+            opened = open_models(
+                settings.models,
+                http,
+                settings.functions,
+                known_left_out,
+                self._flex,
+                self._headers,
+            )
+            manifest = self._manifest({name: model.identity for name, model in opened.items()})
+            renewed = self._check_same(manifest)
+            folder.save(manifest)
+            with Ledger(
+                folder.ledger_to_write(manifest, settings.ledger),
+                waiting=wait_or_refuse(settings, display),
+            ) as ledger:
+                client = Client(ledger, opened, self._limits)
+                in_batches = gathering(settings, client, opened, http, display)
+                progress = _Progress(folder, display, client.tally, self._limits)
+                progress.batching = in_batches.batching if in_batches else None
+                progress.stage_ended(self._seeds)
+                context = manifest.context(
+                    client,
+                    at_once=in_batches.at_once
+                    if in_batches
+                    else under_way(self._limits.max_connections),
+                    recorded_stages=STAGES[: settings.stages[0] - 1],
+                )
+                try:
+                    async with (
+                        refreshed(display, progress.refresh, client),
+                        in_batches.gathering() if in_batches else contextlib.nullcontext(),
+                    ):
+                        built = await build_sets(
+                            context, self._seeds, self._plan, progress, folder.rounds(manifest)
+                        )
+                finally:
+                    manifest = manifest.with_left_out(client.left_out)
+                    folder.save(manifest)
+                client.stop_silent_models()
+                if client.stopped_models:
+                    raise Stopped("; ".join(client.stopped_models.values()))
+                if settings.labels and not built.nothing_made:
+                    built = built.reviewed(_poor(self._judged, built))
+                    progress.stage_ended(built.drafts[-1])
+        return manifest, built, client, renewed
+
+    async def forecast(self) -> BuildOutcome:
+        """Return the remaining calls, from the ledger alone.
+
+        Raises:
+            InputError: the folder holds another build.
+            NothingMade: the ledger has replies that end the build early.
+        """
+        settings = self.settings
+        identities = {name: model_identity(name, settings.functions) for name in settings.models}
+        manifest = self._manifest(identities)
+        renewed = self._check_same(manifest)
+        with Ledger(self.folder.ledger_path(manifest), readonly=True, missing_ok=True) as ledger:
+            context = manifest.context(Client(ledger, identities))
+            rounds = self.folder.rounds(manifest, readonly=True)
+            built = await build_sets(context, self._seeds, self._plan, Watcher(), rounds)
+            if built.nothing_made:
+                raise NothingMade(built.nothing_made)
+            lines = self._lines(
+                forecast_build(built, self._plan, self._taxonomy), experience_in(ledger)
+            )
+        expected = Forecast(
+            lines,
+            _ASSUMED,
+            connections=settings.max_connections,
+            chosen=chosen_ways(settings, settings.models),
+            batches=takes_batches(settings, settings.models),
+        )
+        notes = [
+            *renewed,
+            *unset_lines(settings.models, self._headers),
+            *beyond_budget(expected, settings),
+        ]
+        return BuildOutcome(
+            exit_code=0,
+            out=settings.out,
+            forecast=expected,
+            prices=settings.prices,
+            notes=notes,
+        )
+
+    def _lines(
+        self, expected: Mapping[Asked, int], experience: Mapping[tuple[str, str], Experience]
+    ) -> tuple[ForecastLine, ...]:
+        """Return the calls to come with their tokens: those of such calls in the ledger, else a
+        guess.
+        """
+        models = {"generator": self.settings.generator, "judge": self.settings.judge}
+        templates = self._instructions.by_role
+        return tuple(
+            by_experience(
+                ForecastLine(
+                    model=models[role],
+                    purpose=purpose,
+                    calls=calls,
+                    input_tokens=calls * (len(templates[purpose].source) // 4 + _ITEM_TOKENS),
+                    output_tokens=calls * _REPLY_TOKENS,
+                    beginning_tokens=len(templates[purpose].beginning) // 4,
+                ),
+                experience,
+            )
+            for (role, purpose), calls in expected.items()
+        )
+
+    def _manifest(self, identities: dict[str, str]) -> BuildManifest:
+        settings = self.settings
+        return BuildManifest(
+            version=__version__,
+            generator=settings.generator,
+            judge=settings.judge,
+            identities=identities,
+            generator_sampling=settings.generator_sampling,
+            judge_sampling=settings.judge_sampling,
+            structured_output=settings.structured_output,
+            taxonomy=self._taxonomy,
+            seeds=settings.seeds,
+            limit=settings.limit,
+            per_cell=settings.per_cell,
+            stages=settings.stages,
+            labels=tuple(map(str, settings.labels)),
+            ledger=ledger_name(settings.ledger),
+            headers=self._headers,
+            code=code_of_functions(settings.models, settings.functions),
+            templates=self._instructions.sources(),
+        )
+
+    def _check_same(self, manifest: BuildManifest) -> list[str]:
+        """Refuse to continue a build of other models, or a finished one of another version of this
+        program.
+
+        Seeds, targets and the models' instructions may change.
+
+        Returns:
+            The texts that have changed, in a line.
+        """
+        old = self.folder.load()
+        if old is None:
+            return []
+        differing = [
+            f"{field.replace('_', ' ')}: it has {_shown(getattr(old, field))}, this has"
+            f" {_shown(getattr(manifest, field))}"
+            for field in ("generator", "judge", "generator_sampling", "judge_sampling", "ledger")
+            if getattr(old, field) != getattr(manifest, field)
+        ]
+        if old.taxonomy.cells != manifest.taxonomy.cells:
+            differing.append("taxonomy")
+        before, now = (
+            Connections({one.generator, one.judge}, one.headers, one.code)
+            for one in (old, manifest)
+        )
+        if unlike := connection_differences(before, now):
+            with Ledger(self.folder.ledger_path(old), readonly=True, missing_ok=True) as ledger:
+                answering = ledger.answering_models()
+            lines = [line for model, line in unlike.items() if model in answering]
+            if lines:
+                raise InputError(
+                    f"{self.folder.path}: has replies that cannot be mixed with those of this"
+                    f" build: {refusal(lines)}"
+                )
+        if differing:
+            raise InputError(
+                f"{self.folder.path}: holds another build: {'; '.join(differing)}; choose a new"
+                " --out"
+            )
+        changed = [
+            name for name, text in manifest.templates.items() if old.templates.get(name) != text
+        ]
+        changed += ["the taxonomy's definitions"] if old.taxonomy != manifest.taxonomy else []
+        if not changed:
+            return []
+        if (
+            self.settings.templates is None
+            and self.settings.taxonomy is None
+            and (self.folder.path / NAME).is_file()
+        ):
+            raise InputError(
+                f"{self.folder.path}: holds a dataset that was built with other texts than these:"
+                f" {', '.join(changed)}; choose a new --out, or remove its dataset.jsonl to build"
+                " it again with these"
+            )
+        return [
+            f"changed since the last run: {', '.join(changed)}; their calls, and those that follow"
+            " from them, are made again"
+        ]
+
+    def _remarks(self, built: Built) -> list[str]:
+        """Return remarks for a reader of the dataset, a line each."""
+        settings = self.settings
+        notes = []
+        if settings.generator == settings.judge:
+            notes.append(
+                f"generator and judge are the same model ({settings.generator}): that they agree"
+                " means little, and its blind spots are the dataset's"
+            )
+        if failed := built.rejected_for("call_failed"):
+            notes.append(
+                f"{counted(len(failed), 'item')} left out because calls failed"
+                f" ({failed[0].detail}); run again to try again"
+            )
+        if waiting := built.rejected_for("not_made"):
+            first = settings.stages[0]
+            notes.append(
+                f"not yet through the stages before {first}, which --stages leaves out:"
+                f" {counted(len(waiting), 'item')}; run --stages 1-{first - 1}"
+            )
+        sets = Counter(draft.topic.cell for draft in built.finished)
+        short = self._plan.lacking(self._taxonomy, sets)
+        if short and settings.stages[1] >= FINISHED and not built.nothing_made:
+            notes.append(
+                f"{len(short)} cells have fewer than {settings.per_cell} sets after the last pass"
+            )
+        return notes
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _verdicts(files: Sequence[Path]) -> list[Label]:
+    """Return the labels of files that call a set good or poor."""
+    return [
+        read.label
+        for read in read_labels(*files)
+        if read.label.answers.get("overall_quality") in ("good", "poor")
+    ]
+
+
+def _poor(judged: Sequence[Label], built: Built) -> frozenset[str]:
+    """Return the ids of the sets that every annotator who answered calls poor."""
+    opinions: dict[str, set[object]] = {}
+    for label in judged:
+        opinions.setdefault(label.id, set()).add(label.answers["overall_quality"])
+    if unknown := sorted(opinions.keys() - {draft.id for draft in built.finished}):
+        raise InputError(
+            f"--labels: {len(unknown)} labelled sets are not of this build, such as {unknown[0]};"
+            " label this build"
+        )
+    return frozenset(set_id for set_id, answers in opinions.items() if answers == {"poor"})
+
+
+class _Progress(Watcher):
+    """Shows each stage's progress, and writes it to disk when it has ended."""
+
+    def __init__(self, folder: BuildFolder, display: Display, tally: Tally, limits: Limits) -> None:
+        self._folder = folder
+        self._display = display
+        self._tally = tally
+        self._limits = limits
+        self._stage: Stage = "seeds"
+        self._items = 0
+        self._done: Counter[Stage] = Counter()
+        self._pass = 1
+        self.batching: Batching | None = None
+
+    def stage_begins(self, stage: Stage, items: int, number: int) -> None:
+        if number != self._pass:
+            self._done.clear()
+        self._stage, self._items, self._pass = stage, items, number
+
+    def item_finished(self, stage: Stage) -> None:
+        self._done[stage] += 1
+
+    def stage_ended(self, result: StageResult[Any]) -> None:
+        self._folder.write_stage(result)
+        if result.count_in:
+            again = f" after pass {self._pass}" if self._pass > 1 else ""
+            why = f"; dropped: {result.why_dropped()}" if result.rejected else ""
+            self._display.note(
+                f"{result.stage}{again}: {result.count_in:,} in, {len(result.kept):,} kept{why}"
+            )
+
+    def refresh(self) -> None:
+        """Show the state of things."""
+        again = f" (pass {self._pass})" if self._pass > 1 else ""
+        done = self._done[self._stage]
+        calls = progress_line(self._tally, None, self._limits.spent(self._tally))
+        batches = f" · {self.batching.line}" if self.batching else ""
+        line = f"{self._stage}{again}: {done:,} of {self._items:,} · {calls}{batches}"
+        self._display.update(done, self._items, line)
+
+
+def build_command(manifest: BuildManifest, build: str) -> str:
+    """Return the command that continues a build in its folder.
+
+    Args:
+        manifest: of the build.
+        build: the path of its folder, as the command is to name it.
+    """
+    return command_line("build", BuildSettings, stated_of_build(manifest, build))
+
+
+def stated_of_build(manifest: BuildManifest, build: str) -> dict[str, Any]:
+    """Return the settings that continue a build, by name; see `build_command`."""
+    generator, judge = manifest.generator_sampling, manifest.judge_sampling
+    ours = load_instructions().sources()
+    return {
+        "seeds": manifest.seeds,
+        "generator": manifest.generator,
+        "judge": manifest.judge,
+        "out": build,
+        "per_cell": manifest.per_cell,
+        "stages": manifest.stages,
+        "labels": manifest.labels,
+        "limit": manifest.limit,
+        "taxonomy": build if manifest.taxonomy != default_taxonomy() else None,
+        "templates": build if manifest.templates != ours else None,
+        "temperature": generator.temperature,
+        "max_tokens": generator.max_tokens,
+        "reasoning_effort": generator.reasoning_effort,
+        "extra": generator.extra,
+        "judge_args": judge.extra,
+        "judge_reasoning_effort": judge.reasoning_effort,
+        "judge_max_tokens": judge.max_tokens,
+        "structured_output": manifest.structured_output,
+        "header": headers_stated(manifest.headers, manifest.headers),
+        "ledger": manifest.ledger if Path(manifest.ledger).is_absolute() else None,
+    }

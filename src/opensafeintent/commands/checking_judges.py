@@ -1,0 +1,605 @@
+"""Check judges on gold cases and on labelled responses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from opensafeintent.calls.client import Client, under_way
+from opensafeintent.calls.costs import spent_of
+from opensafeintent.calls.headers import Headers, headers_by_model, parse_header
+from opensafeintent.calls.http import HttpSession
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger_folder import check_not_held
+from opensafeintent.calls.progress import Display, display_for, shown
+from opensafeintent.calls.service_tiers import FlexPlan
+from opensafeintent.commands.batching import begin_batches, fill_in_batches, need_batches
+from opensafeintent.commands.outcome import Outcome
+from opensafeintent.commands.reproduce import command_line
+from opensafeintent.commands.session import Limits, flex_plan, run_async, wait_or_refuse
+from opensafeintent.commands.settings import EvaluateSettings, JudgeCheckSettings
+from opensafeintent.commands.settings.base import CHECKS, settings_of
+from opensafeintent.commands.settings.calling import Judges
+from opensafeintent.errors import InputError, JudgeFailed, Stopped, counted
+from opensafeintent.evaluation.forecast import AskedInLedger, asked_in, expected_calls, forecast
+from opensafeintent.evaluation.gold_cases import (
+    GRADE_NAMES,
+    AnchorSetting,
+    Examination,
+    JudgeCheck,
+    check_work,
+    load_gold_cases,
+    roles_of,
+    verdict,
+    with_checks,
+    with_served,
+)
+from opensafeintent.evaluation.labelled_responses import LabelledFile, LabelledResponse, label_work
+from opensafeintent.evaluation.manifest import Manifest, RunFolder
+from opensafeintent.evaluation.pipeline import ModelWork
+from opensafeintent.evaluation.run import run_work
+from opensafeintent.files import near, read_json, sha256_hex, to_json, write_private
+from opensafeintent.hostile import name_safe
+from opensafeintent.imports.label_files import read_labelled
+from opensafeintent.inspect.routes import model_identity, open_models, unset_lines
+from opensafeintent.numbers.cohort import accepted_at_lines
+from opensafeintent.numbers.label_checks import CheckedSetting, LabelCheck
+from opensafeintent.numbers.label_comparison import draw_evenly, label_checks
+from opensafeintent.promptsets.fields import fields_named
+from opensafeintent.replacing import locked_folder, replaced_together
+from opensafeintent.report.cost_tables import Costs, cost_json
+from opensafeintent.responses import GradedResponse
+from opensafeintent.taxonomy import Graded
+from opensafeintent.templates import Templates
+
+if TYPE_CHECKING:
+    from opensafeintent.batch.rounds import Batching
+
+
+_SCHEMA = 2
+_LONGEST_NAME = 80
+_DERIVED = ("accepted", "cases", "missing", "passed", "reasons")
+_COSTS = "cost.json"
+"""The file in the folder that holds no results of a judge."""
+
+
+class JudgeFile(msgspec.Struct, frozen=True, kw_only=True):
+    """Every result of one judge, or of a panel."""
+
+    schema: int = _SCHEMA
+    judge: str
+    checks: tuple[JudgeCheck, ...] = ()
+    """On the gold cases, of each setting the latest."""
+    labels: tuple[LabelCheck, ...] = ()
+    """On labelled responses, of each file and setting the latest."""
+    left_out: tuple[str, ...] = ()
+    """Fields of a request that the judge turned out not to take."""
+
+
+def read_judge_files(folder: Path) -> list[JudgeFile]:
+    """Return the results in a folder, in the order of their files; none if the folder of the
+    default is not there.
+
+    Raises:
+        InputError: the folder is not there, or a file holds something else.
+    """
+    if not folder.is_dir():
+        if folder in (CHECKS, CHECKS.absolute()):
+            return []
+        raise InputError(f"--checks {folder}: no such folder; expected one of judge-check")
+    return list(_files_in(folder).values())
+
+
+def default_judge_files() -> tuple[list[JudgeFile], list[str]]:
+    """Return the results of `judge-check` in the folder of the default, and a note if they cannot
+    be read: calls that were paid for are not lost by that.
+    """
+    try:
+        return read_judge_files(CHECKS), []
+    except InputError as error:
+        return [], [str(error)]
+
+
+def _files_in(folder: Path) -> dict[Path, JudgeFile]:
+    return {
+        path: read_json(path, JudgeFile, "the results of a judge", schema=_SCHEMA)
+        for path in sorted(folder.glob("*.json"))
+        if path.name != _COSTS and path.is_file()
+    }
+
+
+def write_judge_files(
+    folder: Path,
+    staged: Path,
+    *,
+    checks: Sequence[JudgeCheck] = (),
+    labels: Sequence[LabelCheck] = (),
+    left_out: Mapping[str, Iterable[str]],
+) -> dict[str, Path]:
+    """Write the results of judges, with the earlier ones in a folder.
+
+    Args:
+        folder: has the earlier results.
+        staged: is where the new files are written.
+        checks, labels: the new results.
+        left_out: by judge, fields of a request that it turned out not to take.
+
+    Returns:
+        By judge, its file in `folder`.
+
+    Raises:
+        InputError: an earlier file cannot be read, or a new one not written.
+    """
+    earlier = {file.judge: (path, file) for path, file in _files_in(folder).items()}
+    taken = {path.name.casefold() for path, _ in earlier.values()}
+    written: dict[str, Path] = {}
+    named: list[JudgeCheck | LabelCheck] = [*checks, *labels]
+    for judge in dict.fromkeys(item.judge for item in named):
+        nothing = JudgeFile(judge=judge)
+        path, before = earlier.get(judge) or (_new_path(folder, judge, taken), nothing)
+        taken.add(path.name.casefold())
+        file = JudgeFile(
+            judge=judge,
+            checks=with_checks(before.checks, [item for item in checks if item.judge == judge]),
+            labels=with_labels(before.labels, [item for item in labels if item.judge == judge]),
+            left_out=tuple(sorted({*before.left_out, *left_out.get(judge, ())})),
+        )
+        write_private(staged / path.name, _content(file))
+        written[judge] = path
+    return written
+
+
+def _new_path(folder: Path, judge: str, taken: Iterable[str]) -> Path:
+    """Return a path for a judge: two names that are equal as file names get two files."""
+    name = name_safe(judge, _LONGEST_NAME)
+    unlike = f"{name}-{sha256_hex(judge)[:8]}"
+    is_taken = f"{name}.json".casefold() in {*taken, _COSTS}
+    return folder / f"{unlike if is_taken else name}.json"
+
+
+def with_labels(old: Sequence[LabelCheck], new: Sequence[LabelCheck]) -> tuple[LabelCheck, ...]:
+    """Return all comparisons with people, a newer one in the place of an older one of the same
+    judges, settings, labels and number of responses.
+    """
+    newer = {_subject(check) for check in new}
+    return (*(check for check in old if _subject(check) not in newer), *new)
+
+
+def _subject(check: LabelCheck) -> bytes:
+    source = check.source
+    return msgspec.json.encode(
+        [check.judge, check.members, source.sha256, source.responses], order="sorted"
+    )
+
+
+def _content(file: JudgeFile) -> bytes:
+    content: dict[str, Any] = msgspec.to_builtins(file)
+    for record, check in zip(content["checks"], file.checks, strict=True):
+        record |= {name: getattr(check, name) for name in _DERIVED}
+        record["groups"] = msgspec.to_builtins(accepted_at_lines(check))
+    return to_json(content)
+
+
+async def graded_work(
+    client: Client, work: Sequence[ModelWork], display: Display, limits: Limits
+) -> list[GradedResponse]:
+    """Make the calls of a check, and return the graded responses in no particular order.
+
+    Raises:
+        Stopped: a judge does not answer any more, or a budget is used up.
+    """
+    graded: list[GradedResponse] = []
+    total = expected_calls(work)
+    async with shown(display, client, lambda: total, lambda: limits.spent(client.tally)):
+        await run_work(client, work, at_once=under_way(limits.max_connections), done=graded.append)
+    return graded
+
+
+def calls_and_costs(
+    settings: JudgeCheckSettings, identities: Mapping[str, str], work: Sequence[ModelWork]
+) -> tuple[AskedInLedger, Costs]:
+    """Return the calls of a check, and the costs: in a ledger of its own those of every check in
+    the folder, in a shared one those of this check.
+    """
+    with Ledger(settings.ledger_path, readonly=True) as ledger:
+        asked = asked_in(ledger, identities, work)
+        keys = None if settings.ledger is None else asked.keys
+        return asked, Costs({"judge-check": spent_of(ledger, keys)}, settings.prices)
+
+
+@contextmanager
+def costs_if_stopped(
+    settings: JudgeCheckSettings, identities: Mapping[str, str], work: Sequence[ModelWork]
+) -> Iterator[None]:
+    """Write `cost.json` if a check is stopped: calls that were paid for are accounted for."""
+    try:
+        yield
+    except Stopped:
+        _, costs = calls_and_costs(settings, identities, work)
+        with replaced_together(settings.out) as new:
+            write_private(new / "cost.json", cost_json(costs))
+        raise
+
+
+class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """The judges, the labelled responses that they grade, and the calls."""
+
+    settings: JudgeCheckSettings
+    file: LabelledFile
+    drawn: list[int]
+    """Indices of the responses to ask about."""
+    identities: dict[str, str]
+    templates: Templates
+    work: list[ModelWork]
+
+    @classmethod
+    def of(cls, settings: JudgeCheckSettings) -> _LabelComparison:
+        """Read the file of the settings, and plan the calls.
+
+        Raises:
+            InputError: the file, a judge or a template cannot be used.
+        """
+        assert settings.labelled is not None
+        file = read_labelled(settings.labelled, settings.columns, settings.max_rows)
+        number = settings.sample or len(file.responses)
+        drawn = draw_evenly(file.responses, number)
+        templates = settings.judge_templates()
+        return cls(
+            settings=settings,
+            file=file,
+            drawn=drawn,
+            identities={name: model_identity(name, settings.functions) for name in settings.panel},
+            templates=templates,
+            work=label_work(
+                [file.responses[index] for index in drawn],
+                settings.samplings_of_panel,
+                templates,
+                file.grades,
+                settings.grade_parse,
+            ),
+        )
+
+    def notes(self) -> list[str]:
+        """Return notes on the file, a line each."""
+        file, sample = self.file, self.settings.sample
+        notes = []
+        if file.unlabelled:
+            notes.append(f"{counted(file.unlabelled, 'row')} without a label of harm left out")
+        if not any(item.prompt for item in file.responses):
+            notes.append("no prompts: judges grade the responses with the request hidden")
+        if sample is not None and sample > len(file.responses):
+            notes.append(
+                f"--sample {sample:,}: there are"
+                f" {counted(len(file.responses), 'labelled response')}; all are taken"
+            )
+        if repeated := len(file.responses) - len({_text_of(item) for item in file.responses}):
+            notes.append(
+                f"{counted(repeated, 'response')} with the text of an earlier row; if each person"
+                " has a row, name the field of people: --map rater=FIELD"
+            )
+        if file.unread:
+            notes.append(f"not read: {fields_named(file.unread)}")
+        return [f"{file.name}: {note}" for note in notes]
+
+    def labels(self) -> str:
+        """Return how many labels say safe and unsafe: a file that is read the wrong way round
+        shows it.
+        """
+        calls = [rating.is_unsafe for item in self.file.responses for rating in item.ratings]
+        return (
+            f"{self.file.name}: labels: {calls.count(False):,} safe, {calls.count(True):,} unsafe"
+        )
+
+    def members(self, asked: AskedInLedger) -> dict[str, CheckedSetting]:
+        """Return how each judge was asked."""
+        roles = roles_of(self.file.grades)
+        hashes = {
+            template.role: template.hash
+            for template in self.templates.all()
+            if template.role in roles
+        }
+        return {
+            judge: CheckedSetting(
+                identity=self.identities[judge],
+                setting=AnchorSetting(
+                    templates=hashes, parse=self.settings.grade_parse, sampling=sampling
+                ),
+                served=asked.served.get(judge, ()),
+            )
+            for judge, sampling in self.settings.samplings_of_panel.items()
+        }
+
+    def compared(
+        self, graded: list[GradedResponse], asked: AskedInLedger
+    ) -> tuple[LabelCheck, ...]:
+        """Compare the grades with the labels."""
+        by_judge = {
+            judge: {item.set_id: item for item in graded if item.model == judge}
+            for judge in self.identities
+        }
+        grades: dict[str, Mapping[Graded, list[int | None]]] = {
+            judge: {
+                scale: [
+                    of_judge[str(index)].grade(scale, judge) for index in range(len(self.drawn))
+                ]
+                for scale in self.file.grades
+            }
+            for judge, of_judge in by_judge.items()
+        }
+        return label_checks(
+            self.file,
+            self.drawn,
+            grades,
+            self.members(asked),
+            include_unsafe=self.settings.include_unsafe,
+        )
+
+
+def _text_of(item: LabelledResponse) -> tuple[str, str, str]:
+    return item.prompt, item.response, item.group
+
+
+def compare_with_people(settings: JudgeCheckSettings, *, quiet: bool = False) -> Outcome:
+    """Let judges grade responses that people labelled, and compare the grades with the labels.
+
+    Running again is resuming: calls in the ledger are not made again.
+
+    Raises:
+        InputError: a setting, or the file, is not usable.
+        Stopped: a provider ended the check; answers so far are kept.
+    """
+    comparison = _LabelComparison.of(settings)
+    need_batches(settings, comparison.identities)
+    names = comparison.identities
+    flex = flex_plan(settings, names)
+    headers = headers_by_model(settings.header, (), names, names)
+    with closing(display_for(quiet=quiet)) as screen:
+        Limits.of(settings).check_prices(comparison.identities)
+        if settings.dry_run:
+            with Ledger(settings.ledger_path, readonly=True, missing_ok=True) as ledger:
+                expected = forecast(ledger, comparison.identities, comparison.work)
+            notes = [*comparison.notes(), comparison.labels(), *unset_lines(names, headers)]
+            return Outcome.forecasting(expected, settings, notes, names=comparison.identities)
+        with locked_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
+            return run_async(lambda: _compare(comparison, screen, flex, headers))
+
+
+async def _compare(
+    comparison: _LabelComparison, display: Display, flex: FlexPlan, headers: Headers
+) -> Outcome:
+    settings, identities = comparison.settings, comparison.identities
+    limits = Limits.of(settings)
+    stopped = costs_if_stopped(settings, identities, comparison.work)
+    async with HttpSession(settings.max_connections, settings.timeout) as http:
+        opened = open_models(identities, http, settings.functions, flex=flex, headers=headers)
+        waiting = wait_or_refuse(settings, display)
+        with stopped, Ledger(settings.ledger_path, waiting=waiting) as ledger:
+            client = Client(ledger, opened, limits)
+            batching = await begin_batches(settings, client, opened, http, display)
+            if batching is not None:
+                await fill_in_batches(batching, comparison.work, identities)
+            graded = await graded_work(client, comparison.work, display, limits)
+    display.stage("comparing")
+    asked, costs = calls_and_costs(settings, identities, comparison.work)
+    labels = comparison.compared(graded, asked)
+    with replaced_together(settings.out) as new:
+        write_private(new / "cost.json", cost_json(costs))
+        files = write_judge_files(settings.out, new, labels=labels, left_out=client.left_out)
+    return Outcome(
+        exit_code=JudgeFailed.exit_code if any(check.ungraded for check in labels) else 0,
+        out=settings.out,
+        labels=labels,
+        judge_files=files,
+        notes=[*comparison.notes(), *_texts_stored(labels)],
+        costs=costs,
+    ).with_calls(client)
+
+
+def _texts_stored(labels: Sequence[LabelCheck]) -> list[str]:
+    """Say how many texts the files hold because somebody asked for them."""
+    texts = {
+        (case.prompt, case.response)
+        for check in labels
+        for case in check.cases
+        if case.response is not None
+    }
+    stored = f"{counted(len(texts), 'labelled response')} with their prompts"
+    note = f"--include-unsafe: the files hold {stored}; do not send them on"
+    return [note] if texts else []
+
+
+def check_judges(settings: JudgeCheckSettings, *, quiet: bool = False) -> Outcome:
+    """Send the gold cases to judges, and compare their grades with those that the rubrics allow;
+    with `labelled` send responses that people labelled, and compare the grades with the labels.
+
+    Running again is resuming: calls in the ledger are not made again.
+
+    Raises:
+        InputError: a setting is not usable, or the folder holds a run or a build.
+        Stopped: a provider ended the check; answers so far are kept.
+    """
+    check_not_held(settings.out)
+    if settings.labelled is not None:
+        return compare_with_people(settings, quiet=quiet)
+    examination = Examination(
+        gold=load_gold_cases(),
+        duties=dict.fromkeys(settings.judges, GRADE_NAMES),
+        templates=settings.judge_templates(),
+        parse=settings.grade_parse,
+        sampling=settings.judge_sampling,
+        samplings=settings.judge_samplings,
+        min_accuracy=settings.min_accuracy,
+    )
+    need_batches(settings, examination.duties)
+    identities = {name: model_identity(name, settings.functions) for name in examination.duties}
+    flex = flex_plan(settings, identities)
+    headers = headers_by_model(settings.header, (), identities, identities)
+    with closing(display_for(quiet=quiet)) as screen:
+        limits = Limits.of(settings)
+        limits.check_prices(identities)
+        if settings.dry_run:
+            with Ledger(settings.ledger_path, readonly=True, missing_ok=True) as ledger:
+                expected = forecast(ledger, identities, check_work(examination))
+            return Outcome.forecasting(
+                expected, settings, unset_lines(identities, headers), names=examination.duties
+            )
+        with locked_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
+            check = partial(_check, settings, examination, identities, screen, limits)
+            return run_async(lambda: check(flex, headers))
+
+
+async def _check(
+    settings: JudgeCheckSettings,
+    examination: Examination,
+    identities: Mapping[str, str],
+    display: Display,
+    limits: Limits,
+    flex: FlexPlan,
+    headers: Headers,
+) -> Outcome:
+    work = check_work(examination)
+    stopped = costs_if_stopped(settings, identities, work)
+    async with HttpSession(settings.max_connections, settings.timeout) as http:
+        opened = open_models(identities, http, settings.functions, flex=flex, headers=headers)
+        waiting = wait_or_refuse(settings, display)
+        with stopped, Ledger(settings.ledger_path, waiting=waiting) as ledger:
+            client = Client(ledger, opened, limits)
+            batching = await begin_batches(settings, client, opened, http, display)
+            checks = await _examine(client, examination, identities, display, limits, batching)
+    asked, costs = calls_and_costs(settings, identities, work)
+    checks = with_served(checks, asked.served)
+    with replaced_together(settings.out) as new:
+        write_private(new / "cost.json", cost_json(costs))
+        files = write_judge_files(settings.out, new, checks=checks, left_out=client.left_out)
+    return Outcome(
+        exit_code=0 if all(check.passed for check in checks) else JudgeFailed.exit_code,
+        out=settings.out,
+        checks=checks,
+        judge_files=files,
+        following=_evaluation_command(settings),
+        costs=costs,
+    ).with_calls(client)
+
+
+async def _examine(
+    client: Client,
+    examination: Examination,
+    identities: Mapping[str, str],
+    display: Display,
+    limits: Limits,
+    batching: Batching | None,
+) -> tuple[JudgeCheck, ...]:
+    """Make the calls of a check and judge the judges.
+
+    Raises:
+        Stopped: a judge does not answer any more, or a budget is used up.
+    """
+    work = check_work(examination)
+    if batching is not None:
+        await fill_in_batches(batching, work, identities)
+    graded = await graded_work(client, work, display, limits)
+    return verdict(examination, identities, graded)
+
+
+async def checked(
+    client: Client,
+    folder: RunFolder,
+    manifest: Manifest,
+    examination: Examination,
+    settings: Judges,
+    display: Display,
+    limits: Limits,
+    batching: Batching | None = None,
+) -> tuple[JudgeCheck, ...]:
+    """Check the judges of a run before anything else is asked, and return their checks, all of them
+    passed.
+
+    Raises:
+        JudgeFailed: a judge failed. A run that is there already keeps the check, and nothing else
+            of the new evaluation.
+        Stopped: a judge does not answer any more, or a budget is used up.
+    """
+    identities = manifest.identities()
+    checks = await _examine(client, examination, identities, display, limits, batching)
+    asked = asked_in(client.ledger, identities, check_work(examination))
+    checks = with_served(checks, asked.served)
+    failed = [check for check in checks if not check.passed]
+    if not failed:
+        return checks
+    if folder.exists():
+        before = folder.load()[0]
+        folder.save(
+            msgspec.structs.replace(before, judge_checks=with_checks(before.judge_checks, checks))
+        )
+    ledger = folder.ledger_path(manifest)
+    raise JudgeFailed(
+        *(
+            f"{check.judge}: failed its check, {_count(check)}: {'; '.join(check.reasons)}; no"
+            f" model was asked; the cases: {_cases_command(check.judge, settings, ledger)}"
+            for check in failed
+        )
+    )
+
+
+def _cases_command(judge: str, settings: Judges, ledger: Path) -> str:
+    """Return the command that shows the cases of a check, from calls that are stored."""
+    arguments = {
+        name: value
+        for name, value in settings.judge_args.items()
+        if name.rpartition(":")[0] in ("", judge)
+    }
+    headers = tuple(text for text in settings.header if parse_header(text).model == judge)
+    own = {"judges": (judge,), "judge_args": arguments, "ledger": near(ledger), "header": headers}
+    return command_line("judge-check", JudgeCheckSettings, _how_asked(settings) | own)
+
+
+def _evaluation_command(settings: JudgeCheckSettings) -> str:
+    """Return the command that asks the judges in an evaluation as they were asked in a check."""
+    values = {"models": ["MODEL"], "dry_run": True} | _how_asked(settings)
+    return command_line("evaluate", EvaluateSettings, values)
+
+
+def _how_asked(settings: Judges) -> dict[str, Any]:
+    """Return the settings of judges by which a check and an evaluation send the same calls."""
+    values = {
+        setting.name: getattr(settings, setting.name)
+        for setting in settings_of(Judges)
+        if setting.name.startswith("judge") or setting.name in ("rubrics", "grade_parse", "header")
+    }
+    return values | {"rubrics": settings.rubrics and near(settings.rubrics)}
+
+
+def passed_line(check: JudgeCheck) -> str:
+    """Say that a judge passed."""
+    return f"{check.judge}: passed its check, {_count(check)}"
+
+
+def passed_before_line(check: JudgeCheck) -> str:
+    """Say that a judge passed in a check that is stored, and is not asked again."""
+    return f"{check.judge}: passed its check before ({CHECKS}), {_count(check)}"
+
+
+def raise_if_failed_before(checks: Iterable[JudgeCheck]) -> None:
+    """Refuse judges that failed in a check that is stored; they are not asked again.
+
+    Raises:
+        JudgeFailed: see above.
+    """
+    failed = [check for check in checks if not check.passed]
+    if failed:
+        raise JudgeFailed(
+            *(
+                f"{check.judge}: failed its check before, {_count(check)}:"
+                f" {'; '.join(check.reasons)}; no model was asked; the cases are in {CHECKS}"
+                for check in failed
+            )
+        )
+
+
+def _count(check: JudgeCheck) -> str:
+    return f"{check.accepted} of {check.cases} cases accepted"

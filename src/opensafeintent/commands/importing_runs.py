@@ -1,0 +1,423 @@
+"""Take in responses and grades that were made elsewhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import chain
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger_folder import ledger_name
+from opensafeintent.calls.ledger_imports import ResponsePlace, SourceFile
+from opensafeintent.calls.models import check_model_name
+from opensafeintent.calls.progress import Display, display_for
+from opensafeintent.calls.recorded import RecordedResponse, check_recorded
+from opensafeintent.commands.graded_runs import read_graded_run
+from opensafeintent.commands.outcome import Outcome, grade_command
+from opensafeintent.commands.reporting import write_results
+from opensafeintent.commands.session import rare_collections
+from opensafeintent.commands.settings import ImportSettings
+from opensafeintent.errors import (
+    InputError,
+    counted,
+    first_exit_code,
+    nearest,
+)
+from opensafeintent.evaluation.manifest import (
+    MOST_JUDGES,
+    Manifest,
+    ModelEntry,
+    RunFolder,
+    check_number,
+)
+from opensafeintent.evaluation.rebuild import given_tasks, imported_rows
+from opensafeintent.files import sha256_hex
+from opensafeintent.grades import check_cells
+from opensafeintent.hostile import one_line
+from opensafeintent.imports.content import FileContent, with_progress
+from opensafeintent.imports.known_formats import read_file
+from opensafeintent.imports.matching import by_prompt, texts_of
+from opensafeintent.promptsets import Dataset, load_dataset
+from opensafeintent.taxonomy import (
+    DUAL_USE,
+    FOLLOW_UPS,
+    METRIC_GRADES,
+    SCALES,
+    Taxonomy,
+    default_taxonomy,
+    is_follow_up,
+    load_taxonomy,
+)
+
+if TYPE_CHECKING:
+    from opensafeintent.inspect.logs import InspectLog
+
+
+T = TypeVar("T")
+
+
+def import_files(settings: ImportSettings, *, quiet: bool = False) -> Outcome:
+    """Import files of responses, with or without grades, into a run, and report on it.
+
+    The authors' scored and response-only files and those of promptfoo and lm-evaluation-harness are
+    recognised by their fields, logs of Inspect AI by their form. Anything else is read as our
+    records of responses. Importing the same file twice changes nothing. Of several logs of Inspect
+    AI, unusable ones are named, and the others imported.
+
+    Raises:
+        InputError: a file, or a record in it, is not usable; nothing is imported then.
+    """
+    with closing(display_for(quiet=quiet)) as screen, rare_collections():
+        return _import(settings, screen)
+
+
+def _import(settings: ImportSettings, screen: Display) -> Outcome:
+    taxonomy = load_taxonomy(settings.taxonomy) if settings.taxonomy else None
+    folder = RunFolder(settings.out, settings.ledger)
+    of_run = folder.load()[1] if folder.exists() else None
+    labels = taxonomy or (of_run.taxonomy if of_run else default_taxonomy())
+    read, failed = _read_all(settings, labels, screen)
+    by_model = _by_model(settings, read)
+    dataset = _dataset(settings, labels, of_run, read)
+    of_text = texts_of(dataset)
+    for item in read:
+        if item.prompted:
+            item.responses = by_prompt(item, dataset, of_text, screen)
+    with folder.lock():
+        begins = not folder.exists()
+        manifest = (
+            Manifest.new(dataset, ledger=ledger_name(settings.ledger))
+            if begins
+            else folder.load()[0]
+        )
+        ledger_path = folder.ledger_to_write(manifest, settings.ledger)
+        for model in by_model:
+            if model in manifest.models and not manifest.models[model].imported:
+                raise InputError(
+                    f"{settings.out}: {model} was evaluated in this run; import under another"
+                    " --model or --out"
+                )
+        for item in read:
+            item.responses = _with_first_replies(item)
+            _check_prompts(item, dataset)
+            check_recorded(item.path, item.responses)
+        manifest = _with_models(manifest, by_model)
+        folder.check_size(manifest)
+        _check_extent(dataset, manifest, by_model)
+        if begins:
+            folder.begin(dataset)
+        with Ledger(ledger_path) as ledger:
+            there = imported_rows(ledger, dataset)
+            _check_extent(dataset, manifest, by_model, there)
+            _check_graded(ledger.path, dataset, manifest, by_model, there)
+            rows = list(_rows(by_model))
+            stored = with_progress(rows, screen, "storing", "responses")
+            ledger.imports.add(dataset.hash, stored)
+            new = (response for _, response in rows)
+            halves = _halves((*chain.from_iterable(there.values()), *new))
+        folder.save(manifest)
+    run = read_graded_run(folder, settings.out.name, screen)
+    screen.stage("estimating")
+    outcome = write_results(run, folder, settings.max_missing)
+    if failed:
+        outcome.exit_code = first_exit_code(outcome.exit_code, 1)
+        outcome.stopped += failed
+    outcome.notes += _notes(read, halves, settings.out)
+    return outcome
+
+
+def _notes(read: Sequence[FileContent], halves: Mapping[str, int], run: Path) -> list[str]:
+    """Return what the files' readers noted, and what they read otherwise than it was written."""
+    notes = [note for item in read for note in item.notes]
+    notes += [
+        f"{model}: {counted(number, 'response')} with one of the two grades, which counts for"
+        f" nothing alone; import the other, or have judges give both: {grade_command(run)}"
+        for model, number in halves.items()
+    ]
+    if zeros := sum(item.zero_helpfulness for item in read):
+        notes.append(f"{zeros} helpfulness grades of 0 were read as 1, as the authors' script does")
+    return notes
+
+
+def _halves(rows: Iterable[RecordedResponse]) -> Counter[str]:
+    """Return how many responses came with one of the two grades alone, by model; the two may have
+    come from two files.
+    """
+    graded: dict[ResponsePlace, tuple[bool, bool]] = {}
+    for recorded in rows:
+        place = (recorded.model, *_place(recorded))
+        helpful, harm = graded.get(place, (False, False))
+        graded[place] = (
+            helpful or recorded.helpfulness is not None,
+            harm or recorded.harm_severity is not None,
+        )
+    return Counter(model for (model, *_), (helpful, harm) in graded.items() if helpful != harm)
+
+
+def _check_extent(
+    dataset: Dataset,
+    manifest: Manifest,
+    by_model: Mapping[str, Sequence[FileContent]],
+    there: Mapping[str, Sequence[RecordedResponse]] = MappingProxyType({}),
+) -> None:
+    """Refuse what a report on the run could not read, together with the responses that are there.
+
+    Raises:
+        InputError: there are too many judges, or responses to a prompt, for so many models and
+            prompt-sets.
+    """
+    epochs = {row.epoch for rows in there.values() for row in rows}
+    for model, items in by_model.items():
+        judges = {judge for row in there.get(model, ()) for judge in row.by_judge}
+        judges.update(manifest.models[model].judges)
+        for item in items:
+            brought = {judge for response in item.responses for judge in response.by_judge}
+            for judge in brought - judges:
+                check_model_name(judge, f"{item.path}: judge")
+            judges |= brought
+            check_number(item.path, judges, "judge", MOST_JUDGES)
+            epochs.update(response.epoch for response in item.responses)
+            check_cells(item.path, len(manifest.models), dataset, len(epochs))
+
+
+def _check_graded(
+    ledger: Path,
+    dataset: Dataset,
+    manifest: Manifest,
+    by_model: Mapping[str, Sequence[FileContent]],
+    there: Mapping[str, Sequence[RecordedResponse]],
+) -> None:
+    """Refuse grades that would take the place of a judge's.
+
+    Raises:
+        InputError: a judge has graded a response, and a file brings grades of it.
+    """
+    for model, rows in there.items():
+        if model not in by_model or not manifest.models[model].judges:
+            continue
+        judged = {task.key for task in given_tasks(rows, manifest, dataset)}
+        by_place = {(model, *_place(row)): row for row in rows}
+        brought = (response for item in by_model[model] for response in item.responses)
+        for response in brought:
+            location = (model, *_place(response))
+            if location in judged and any(
+                getattr(response, what) is not None and getattr(by_place[location], what) is None
+                for what in SCALES
+            ):
+                raise InputError(
+                    f"{ledger.parent}: a judge has graded {model}, set {response.set_id},"
+                    f" {response.variant}; expected responses without judges' grades, or a new"
+                    " --out"
+                )
+
+
+def _place(response: RecordedResponse) -> tuple[str, str, int]:
+    return response.set_id, response.variant, response.epoch
+
+
+def _by_model(
+    settings: ImportSettings, read: Sequence[FileContent]
+) -> dict[str, list[FileContent]]:
+    by_model: dict[str, list[FileContent]] = {}
+    named: dict[Path, str] = {}
+    for item in read:
+        model = settings.model or item.model
+        check_model_name(model, "--model" if settings.model else f"{item.path}: model")
+        if settings.model and item.named != named.setdefault(item.path, item.named):
+            raise InputError(f"--model {model}: {item.path} names several models; leave it out")
+        by_model.setdefault(model, []).append(item)
+    return by_model
+
+
+def _with_models(manifest: Manifest, by_model: dict[str, list[FileContent]]) -> Manifest:
+    models = dict(manifest.models)
+    for model, files in by_model.items():
+        entry = models.get(model) or ModelEntry(identity=f"imported/{model}", imported=True)
+        for item in files:
+            if item.log is not None and item.log.graded and not entry.judges:
+                entry = _graded_as(entry, item.path, item.log)
+            if any(is_follow_up(response.variant) for response in item.responses):
+                entry = msgspec.structs.replace(entry, follow_ups=True)
+        models[model] = entry
+    return msgspec.structs.replace(manifest, models=models).with_second_turn()
+
+
+def _graded_as(entry: ModelEntry, path: Path, log: InspectLog) -> ModelEntry:
+    """Return an entry with a log's description of how its responses were graded.
+
+    Raises:
+        InputError: the entry's others were graded in another way.
+    """
+    pairs = (
+        ("other judge templates", entry.templates, log.templates),
+        ("another judge of modes", entry.mode_judge, log.mode_judge),
+        ("another way of reading grades", entry.parse if entry.templates else "", log.grade_parse),
+    )
+    for what, earlier, here in pairs:
+        if earlier and here and earlier != here:
+            raise InputError(
+                f"{path}: was graded with {what} than this model's other responses; import into a"
+                " new --out"
+            )
+    return msgspec.structs.replace(
+        entry,
+        templates=entry.templates or log.templates,
+        mode_judge=entry.mode_judge or log.mode_judge,
+        parse=log.grade_parse,
+    )
+
+
+def _read_all(
+    settings: ImportSettings, taxonomy: Taxonomy, screen: Display
+) -> tuple[list[FileContent], list[str]]:
+    """Read every file; returned beside are the complaints about logs that cannot be used.
+
+    Raises:
+        InputError: a file cannot be used, or none of the logs.
+    """
+    from opensafeintent.inspect.logs import is_inspect_log
+
+    read: list[FileContent] = []
+    logs: list[InspectLog] = []
+    failed: list[InputError] = []
+    for path in settings.files:
+        if not is_inspect_log(path):
+            read += read_file(path, taxonomy, settings.max_rows, screen)
+            continue
+        from opensafeintent.inspect.logs import read_inspect_log
+
+        screen.stage(f"reading {one_line(path.name, 60)}")
+        try:
+            logs.append(read_inspect_log(path, settings.max_rows))
+        except InputError as error:
+            failed.append(error)
+    lines = [line for error in failed for line in error.lines]
+    if failed and not logs:
+        raise InputError(*lines)
+    if logs:
+        from opensafeintent.inspect.logs import sorted_out
+
+        read += [
+            FileContent(path=log.path, responses=log.responses, log=log) for log in sorted_out(logs)
+        ]
+    return read, [f"not imported: {line}" for line in lines]
+
+
+def _dataset(
+    settings: ImportSettings,
+    taxonomy: Taxonomy,
+    of_run: Dataset | None,
+    read: Sequence[FileContent],
+) -> Dataset:
+    """Find the responses' dataset: `--dataset`, the run's dataset, or the prompt-sets of the
+    authors' files.
+    """
+    named = (
+        load_dataset(settings.dataset, taxonomy, settings.max_rows) if settings.dataset else None
+    )
+    if of_run is not None:
+        if named is not None and named.hash != of_run.hash:
+            raise InputError(
+                f"{settings.out}: the run has dataset {of_run.name} ({of_run.hash[:8]}), this is"
+                f" {named.name} ({named.hash[:8]}); import into a new --out"
+            )
+        return of_run
+    if named is not None:
+        return named
+    logs = [item.log for item in read if item.log]
+    if any(
+        log.dataset == "starter" for log in logs
+    ):  # the one name in a log that cannot lead elsewhere
+        return load_dataset("starter", taxonomy)
+    bringing = [item for item in read if item.prompt_sets]
+    if not bringing:
+        what = f"the log's task ({one_line(logs[0].dataset, 60)})" if logs else "these responses"
+        raise InputError(f"--dataset: is not given; expected the dataset of {what}")
+    datasets = [Dataset(item.path.stem, item.prompt_sets, taxonomy) for item in bringing]
+    for item, dataset in zip(bringing, datasets, strict=True):
+        if dataset.hash != datasets[0].hash:
+            raise InputError(
+                f"{item.path}: has other prompt-sets than {bringing[0].path}; name the whole with"
+                " --dataset"
+            )
+    return datasets[0]
+
+
+def _with_first_replies(item: FileContent) -> list[RecordedResponse]:
+    """Return a file's responses; a follow-up without its first reply gets the file's response to
+    the dual-use prompt in the same epoch. One with both grades needs none, as no judge reads it.
+
+    Raises:
+        InputError: there is no such response.
+    """
+    first_replies = {
+        (response.set_id, response.epoch): response.response
+        for response in item.responses
+        if response.variant == DUAL_USE
+    }
+
+    def completed(response: RecordedResponse) -> RecordedResponse:
+        known = response.reply_to is not None or not response.response
+        if known or not is_follow_up(response.variant):
+            return response
+        first = first_replies.get((response.set_id, response.epoch))
+        if first is None and all(getattr(response, what) is not None for what in METRIC_GRADES):
+            return response
+        if first is None:
+            raise InputError(
+                f"{item.path}: set {one_line(response.set_id, 60)}, {response.variant}, epoch"
+                f" {response.epoch}: the first reply is not in the file; expected it as reply_to,"
+                " or a response of the same epoch to dual_use"
+            )
+        return msgspec.structs.replace(response, reply_to=first)
+
+    return list(map(completed, item.responses))
+
+
+def _check_prompts(item: FileContent, dataset: Dataset) -> None:
+    if item.log is not None and item.log.dataset_hash != dataset.hash:
+        raise InputError(
+            f"{item.path}: its responses are to {one_line(item.log.dataset, 60)}"
+            f" ({item.log.dataset_hash[:8]}), this is {dataset.name} ({dataset.hash[:8]})"
+        )
+    lost = [
+        response
+        for response in item.responses
+        if response.variant not in _variants(dataset, response.set_id)
+    ]
+    if not lost:
+        return
+    first, *further = lost
+    complaint = (
+        f"set {first.set_id} has no {first.variant};"
+        f" {nearest(first.variant, _variants(dataset, first.set_id))}"
+        if first.set_id in dataset.by_id
+        else f"{one_line(first.set_id, 60)!r} is not a prompt-set of {dataset.name};"
+        f" {nearest(first.set_id, list(dataset.by_id)[:5000], shown=10)}"
+    )
+    further_text = (
+        f" (and {len(further):,} more responses are to no prompt of it)" if further else ""
+    )
+    raise InputError(f"{item.path}: {complaint}{further_text}")
+
+
+def _variants(dataset: Dataset, set_id: str) -> Collection[str]:
+    return (*dataset.by_id[set_id].wordings(), *FOLLOW_UPS) if set_id in dataset.by_id else ()
+
+
+def _rows(
+    by_model: Mapping[str, Sequence[FileContent]],
+) -> Iterator[tuple[SourceFile, RecordedResponse]]:
+    files: dict[Path, SourceFile] = {}  # one file may hold many models
+    for model, items in by_model.items():
+        for item in items:
+            if item.path not in files:
+                files[item.path] = SourceFile(item.path, sha256_hex(item.path.read_bytes()))
+            for response in item.responses:
+                yield files[item.path], msgspec.structs.replace(response, model=model)

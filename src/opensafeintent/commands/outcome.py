@@ -1,0 +1,429 @@
+"""What a command ends with: its results, notes and exit code; and lines about missing grades."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.text import Text
+
+from opensafeintent.calls.budget import Tally
+from opensafeintent.calls.client import Client
+from opensafeintent.calls.prices import PriceList
+from opensafeintent.calls.reasoning import unknown_mark
+from opensafeintent.calls.records import Sampling
+from opensafeintent.commands.session import beyond_budget, chosen_ways
+from opensafeintent.commands.settings import Calling
+from opensafeintent.errors import counted
+from opensafeintent.evaluation.forecast import Forecast
+from opensafeintent.evaluation.gold_cases import JudgeCheck
+from opensafeintent.evaluation.missing import (
+    KINDS,
+    UNPARSED,
+    Kind,
+    MissingPart,
+    kinds_asked,
+    missing_parts,
+    most_frequent,
+)
+from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
+from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
+from opensafeintent.evaluation.texts import RunTexts
+from opensafeintent.files import (
+    near,
+)
+from opensafeintent.hostile import one_line
+from opensafeintent.numbers.cohort import Cohort, GradedRun, records_by_model
+from opensafeintent.numbers.coverage import Coverage, planned_follow_ups
+from opensafeintent.numbers.gates import Gates, Transitions
+from opensafeintent.numbers.label_checks import LabelCheck
+from opensafeintent.quoting import UnsafeTexts
+from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE
+from opensafeintent.report.corrections import Correction
+from opensafeintent.report.cost_tables import Costs
+from opensafeintent.report.printing.checks import show_judge_check, show_label_checks
+from opensafeintent.report.printing.compared import show_comparisons
+from opensafeintent.report.printing.console import Printed, print_notes
+from opensafeintent.report.printing.results import (
+    show_calls,
+    show_cohort,
+    show_forecast,
+    show_gates,
+)
+from opensafeintent.responses import GradedResponse
+from opensafeintent.taxonomy import (
+    QUESTIONS,
+    SCALES,
+)
+from opensafeintent.templates import Role
+
+
+class Outcome(Printed, msgspec.Struct, kw_only=True):
+    """Findings and files of a command, and how it ended.
+
+    `print` shows it as the command line does.
+    """
+
+    exit_code: int
+    """0 done; 1 done, with too many grades missing; 3 stopped by a provider; 4 a gate failed; 5 one
+    is undecided.
+    """
+    out: Path | None = None
+    """The folder that holds the results."""
+    cohorts: list[Cohort] = []
+    corrected: list[Correction] = []
+    """Numbers corrected by human labels, by model and metric."""
+    gates: Gates | None = None
+    """Results of the gates of a report; None if there are none."""
+    notes: list[str] = []
+    """Notes for a reader, a line each."""
+    stopped: list[str] = []
+    """Failures that did not end the rest, models that stopped above all, a line each."""
+    cautions: list[str] = []
+    """Lines that a reader must not miss, on standard error; of a dry run."""
+    forecast: Forecast | None = None
+    """Of a dry run, which makes no call."""
+    prices: Path | PriceList | None = None
+    """The user's file of prices, or its content as the run keeps it, for a forecast."""
+    checks: tuple[JudgeCheck, ...] = ()
+    """Results of judges on the gold cases; of `judge-check`."""
+    labels: tuple[LabelCheck, ...] = ()
+    """Comparisons of judges with people; of `judge-check` with labelled responses."""
+    judge_files: dict[str, Path] = {}
+    """By judge, the file with its results; of `judge-check`."""
+    tally: Tally | None = None
+    costs: Costs | None = None
+    following: str = ""
+    """A command that goes on from here with the same settings; of `judge-check`."""
+    again: bool = False
+    """Whether answers are missing that the same command, run again, can bring."""
+
+    def show(self, console: Console, *, verbose: bool = False) -> None:
+        """Print the results.
+
+        Args:
+            console: the output.
+            verbose: whether every case of a judge check is printed.
+        """
+        if self.forecast is not None:
+            show_forecast(console, self.forecast, self.prices, self.notes)
+            return
+        for cohort in self.cohorts:
+            console.print()
+            show_cohort(console, cohort)
+        if any(cohort.demonstration for cohort in self.cohorts):
+            console.print(Text(DEMONSTRATION_NOTE, style="bold yellow"))
+        if self.gates is not None:
+            show_gates(console, self.gates)
+        print_notes(console, self.notes)
+        show_calls(console, self.tally, self.costs)
+        for check in self.checks:
+            console.print()
+            show_judge_check(console, check, verbose=verbose)
+        if self.labels:
+            show_label_checks(console, self.labels, verbose=verbose)
+
+    def __str__(self) -> str:
+        errors = [f"error: {line}" for line in self.stopped]
+        cautions = [f"caution: {line}" for line in self.cautions]
+        return "\n".join(filter(None, [super().__str__(), *errors, *cautions]))
+
+    @classmethod
+    def forecasting(
+        cls,
+        expected: Forecast,
+        settings: Calling,
+        notes: list[str],
+        prices: Path | PriceList | None = None,
+        *,
+        names: Iterable[str],
+    ) -> Outcome:
+        """Return the outcome of a dry run, by the prices of the settings, or others; `names` are
+        the models that `need_batches` checks.
+        """
+        from opensafeintent.commands.batching import takes_batches  # loads what a build needs
+
+        prices = prices or settings.prices
+        expected = msgspec.structs.replace(
+            expected,
+            connections=settings.max_connections,
+            chosen=chosen_ways(settings, (line.model for line in expected.lines)),
+            batches=takes_batches(settings, names),
+        )
+        waits = (
+            f"a model that answers with rate limits (429) alone for {settings.retry_for:g} minutes"
+            " is stopped, and the run ends with exit code 3 (--retry-for)"
+        )
+        further = [*beyond_budget(expected, settings, prices), waits] if expected.lines else ()
+        lines = [*notes, *further]
+        return cls(exit_code=0, forecast=expected, prices=prices, notes=lines)
+
+    def with_calls(self, client: Client) -> Outcome:
+        """Return this outcome with notes on the calls that led to it."""
+        failed = (
+            f"{model}: a call that failed said: {error}"
+            for model, error in client.last_errors.items()
+            if model not in client.stopped_models
+        )
+        notes = [*self.notes, *client.notices, *failed]
+        return msgspec.structs.replace(self, tally=client.tally, notes=notes)
+
+
+class Compared(Outcome, kw_only=True):
+    """Differences between models."""
+
+    runs: tuple[Path, ...]
+    """Folders of the runs."""
+    transitions: list[Transitions]
+    """Which prompt-sets two models of one run answer differently; or which newly fail and newly
+    pass from the first of two runs to the second.
+    """
+
+    def show(self, console: Console, *, verbose: bool = False) -> None:
+        """Print the differences, the ranks and the prompt-sets."""
+        show_comparisons(console, self.cohorts, self.transitions, self.runs)
+        print_notes(console, self.notes)
+
+
+def missing_lines(
+    rows: Sequence[GradedResponse], coverage: Coverage, most: float, *, imported: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield a line for each kind of question about a model's responses of which a larger share
+    than `most` has no answer, with the reasons, and the advice that follows it; and one if so many
+    planned responses are not stored.
+    """
+    limit = f"more than the {100 * most:g} % of --max-missing"
+    if coverage.absent > most:
+        absent = coverage.planned - coverage.responses
+        yield f"planned responses: {absent:,} of {coverage.planned:,} not stored, {limit}", ""
+    for kind in coverage.beyond(most):
+        part = coverage.missing[kind]
+        reasons = ", ".join(f"{reason}: {count:,}" for reason, count in part.reasons.items())
+        advice = ""
+        if cause := most_frequent(rows, kind):
+            record, example = cause
+            advice = (
+                f"; most often {record.meaning}, as in set {one_line(example.set_id, 80)}:"
+                f" {record.advice(imported=imported)}"
+            )
+        yield (
+            f"{KINDS[kind]}: {part.missing:,} of {part.asked:,} missing"
+            f"{f' ({reasons})' if reasons else ''}, {limit}",
+            advice,
+        )
+
+
+def run_again_can_bring(
+    rows: Sequence[GradedResponse], only_stored: Collection[str] = frozenset()
+) -> bool:
+    """Tell whether the same command, run again, can bring an answer that is missing.
+
+    Args:
+        rows: every response with its grades.
+        only_stored: the judges that it does not call.
+    """
+    return any(
+        part.record.again
+        for row in rows
+        for part in missing_parts(row)
+        if not part.judge or part.judge not in only_stored
+    )
+
+
+def unsafe_note(texts: UnsafeTexts) -> str:
+    """Say which texts the files of a command hold because somebody asked for them."""
+    return (
+        f"--include-unsafe: the files hold {counted(texts.responses, 'response')} not graded safe"
+        f" and {counted(texts.prompts, 'malicious prompt')}; do not send them on"
+    )
+
+
+def beside_lines(run: GradedRun) -> Iterator[str]:
+    """Yield a line for the second turns of a run, and one for each model of which a part of the
+    grades was imported: no headline number shows these.
+    """
+    if second := run.follow_ups:
+        graded = sum(row.counts for row in second)
+        rows_by_model = records_by_model(second)
+        planned = sum(
+            planned_follow_ups(model, run.manifest, run.dataset, rows_by_model.get(model, []))
+            for model, entry in run.manifest.models.items()
+            if entry.follow_ups or model in rows_by_model
+        )
+        yield (
+            f"second turn: {graded:,} of {planned:,} planned second replies have both grades;"
+            " tables/second_turn.md has the effects"
+        )
+    yield from _mixed_lines((*run.rows, *second))
+
+
+def _mixed_lines(rows: Sequence[GradedResponse]) -> Iterator[str]:
+    """Yield a line for each model of whose responses some were imported with their grades, and the
+    others are for judges.
+    """
+    texts = [row for row in rows if not row.reason("response") and not row.refused]
+    of_model = Counter(row.model for row in texts)
+    graded = Counter(row.model for row in texts if IMPORTED_JUDGE in row.by_judge)
+    for model, count in graded.items():
+        if count < of_model[model]:
+            yield (
+                f"{one_line(model, 80)}: {count:,} of {counted(of_model[model], 'response')} came"
+                " with grades, and judges are not asked about them. Numbers then mix both. For"
+                " judges alone, import the file without its grade columns"
+            )
+
+
+def unparsed_lines(
+    run: GradedRun, texts: RunTexts, path: Path, max_missing: float
+) -> Iterator[str]:
+    """Yield a line for each judge, or model that was probed, of which too large a share of the
+    replies to a question could not be parsed: the form, one of the replies, and the next step. If
+    reasoning is the cause, the line says so.
+
+    Args:
+        run: the run.
+        texts: its texts.
+        path: its folder.
+        max_missing: the share.
+    """
+    asked, lost = Counter[tuple[str, Kind]](), Counter[tuple[str, Kind]]()
+    example: dict[tuple[str, Kind], tuple[GradedResponse, MissingPart]] = {}
+    for row in run.rows:
+        grades = len(run.manifest.grades_of(row.model))
+        asked.update({(judge, "core"): grades for judge in row.by_judge})
+        asked.update((_asked_for(row, kind), kind) for kind in kinds_asked(row) & _FORMED.keys())
+        for part in missing_parts(row):
+            if part.what in (*SCALES, *_FORMED) and part.reason in UNPARSED:
+                kind = part.kind if part.kind in _FORMED else "core"
+                who = part.judge or _asked_for(row, kind)
+                lost[who, kind] += 1
+                example.setdefault((who, kind), (row, part))
+    for (who, kind), (row, part) in example.items():
+        purpose = _FORMED.get(kind, part.what)
+        replies = [
+            traced.reply
+            for traced in texts.trace(row.set_id)
+            if (traced.subject, traced.variant, traced.epoch) == (row.model, row.variant, row.epoch)
+            and traced.model == who
+            and purpose.startswith(traced.purpose)
+            and traced.attempt < FIRST_ATTEMPT
+            and traced.reply is not None
+        ]
+        if replies and lost[who, kind] > max_missing * asked[who, kind]:
+            contract = run.manifest.templates_of(row.model).of(_ROLES[part.what]).contract
+            form = contract.form if contract else "a grade"
+            yield (
+                f"{'model' if kind == 'strategy' else 'judge'} {who}: {lost[who, kind]:,} of"
+                f" {asked[who, kind]:,} {KINDS[kind].removeprefix('core ')} could not be parsed"
+                f" after {len(replies)} attempts; expected {form}, got"
+                f"{_got(replies[0], part.reason)}. See opensafeintent trace {near(path)} --set"
+                f" {row.set_id}.{_next_step(run, who, kind, part.reason)}"
+            )
+
+
+_FORMED: dict[Kind, str] = {"mode": "mode", "strategy": "probe"}
+"""Purposes of the calls behind answers that have a form of their own and are no grades."""
+
+
+_ROLES: dict[str, Role] = {
+    **{question.grade: question.role for question in QUESTIONS},
+    "mode": "mode",
+    "strategy": "strategy",
+}
+"""Of the template that asks for each part."""
+
+
+def _asked_for(row: GradedResponse, kind: Kind) -> str:
+    """Return who was asked: the model itself, or a judge."""
+    judge = row.mode_judge if kind == "mode" else ""
+    return row.model if kind == "strategy" else judge or next(iter(row.by_judge), "")
+
+
+def _next_step(run: GradedRun, who: str, kind: Kind, reason: str) -> str:
+    if kind == "strategy":
+        return ""
+    if kind == "mode":
+        return " Try another --mode-judge"
+    limit = (run.manifest.sampling_of_judge(who) or Sampling()).max_tokens
+    return (
+        " Try a larger --judge-max-tokens"
+        f" ({limit}){_WITHOUT_REASONING if reason != 'unparsed' else ''} or another judge"
+    )
+
+
+_WITHOUT_REASONING = ", less reasoning (--judge-reasoning-effort, --judge-arg)"
+
+
+def _got(reply: str, reason: str) -> str:
+    if reason == "reasoning_only":
+        return " reasoning and no text"
+    quoted = f' "{one_line(reply, _EXAMPLE)}"'
+    if reason == "unknown_mark":
+        quoted += f", which begins with reasoning under the unknown mark {unknown_mark(reply)}"
+    return quoted
+
+
+_EXAMPLE = 40
+"""Characters of a reply that is quoted: a longer one may quote the response."""
+
+
+def reply_lines(model: str, coverage: Coverage, _: Path | None = None) -> Iterator[str]:
+    """Say how odd replies of a model were read, a line for each kind."""
+    of = f"of {coverage.responses:,}"
+    counts = (
+        (coverage.empty, "empty replies counted as refusals"),
+        (coverage.filtered_with_text, "responses cut by a content filter and graded as they are"),
+        (coverage.text_not_kept, "filtered responses, text not kept, counted as refusals"),
+    )
+    yield from (f"{model}: {what}: {count:,} {of}" for count, what in counts if count)
+    for field, what in (
+        (coverage.unknown_stop_reasons, "unknown stop reasons of graded responses"),
+        (coverage.unknown_marks, "unknown marks of reasoning at the beginning of graded responses"),
+    ):
+        if field:
+            named = ", ".join(f"{one_line(name, 60)} ({count:,})" for name, count in field.items())
+            yield f"{model}: {what}: {named}"
+    if coverage.reasoning_only:
+        by_intent = ", ".join(
+            f"{attempts.tried_again:,} of {attempts.responses:,} {intent.replace('_', '-')}"
+            for intent, attempts in coverage.reasoning_only.items()
+        )
+        yield f"{model}: first attempts with reasoning and no text, tried once more: {by_intent}"
+
+
+def partial_lines(model: str, coverage: Coverage, run: Path | None = None) -> Iterator[str]:
+    """Say which of a model's responses or grades are not there yet; `run` is the folder of the
+    model's run.
+    """
+    if coverage.partial:
+        stored = f"{coverage.responses:,} of {counted(coverage.planned, 'response')} stored"
+        yield f"{model}: partial: {stored}"
+    if coverage.without_paraphrases:
+        yield (
+            f"{model}: no responses to paraphrases; only stability metrics need them, and they are"
+            " undefined"
+        )
+    if coverage.withheld:
+        yield (
+            f"{model}: {counted(coverage.withheld, 'response')} withheld as unsafe, with missing"
+            " grades: the numbers are not valid"
+        )
+    if coverage.not_graded:
+        yield (
+            f"{model}: {counted(coverage.not_graded, 'response')} without grades:"
+            f" {grade_command(run)}"
+        )
+
+
+def grade_command(run: Path | None) -> str:
+    """Return the command that lets judges grade responses of a run, up to the judge's name."""
+    named = "RUN" if run is None else shlex.quote(str(near(run)))
+    return f"opensafeintent grade {named} --judge MODEL"
+
+
+COVERAGE_LINES = (partial_lines, reply_lines)
+"""Notes on the coverage of a model."""

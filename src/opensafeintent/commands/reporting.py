@@ -1,0 +1,544 @@
+"""From runs to files that a reader opens, and to the verdict of a release gate; comparisons of
+models.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
+from filecmp import cmp
+from pathlib import Path
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from opensafeintent.calls.baselines import contenders
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.progress import Display, display_for
+from opensafeintent.commands.checking_judges import default_judge_files, read_judge_files
+from opensafeintent.commands.gate_check import (
+    ANNEX,
+    JUDGES,
+    check_gating,
+    find_gates,
+    gates_of,
+    write_refusal,
+    write_verdict,
+)
+from opensafeintent.commands.graded_runs import check_place, named_runs, open_run, prices_of
+from opensafeintent.commands.judged_alike import check_served_alike, how_to_grade_alike
+from opensafeintent.commands.known_checks import labels_of, with_known_checks
+from opensafeintent.commands.outcome import (
+    COVERAGE_LINES,
+    Compared,
+    Outcome,
+    beside_lines,
+    missing_lines,
+    partial_lines,
+    unparsed_lines,
+    unsafe_note,
+)
+from opensafeintent.commands.reproduce import reproduction
+from opensafeintent.commands.session import rare_collections
+from opensafeintent.commands.settings import CompareSettings, ReportSettings
+from opensafeintent.errors import (
+    InputError,
+    first_exit_code,
+)
+from opensafeintent.evaluation.forecast import spent_of_run
+from opensafeintent.evaluation.manifest import Manifest, RunFolder, with_labels
+from opensafeintent.evaluation.texts import RunTexts
+from opensafeintent.files import to_json, write_private
+from opensafeintent.grades import write_grades_of_runs
+from opensafeintent.hostile import one_line
+from opensafeintent.numbers.cohort import Cohort, GradedRun, failed_judges, into_cohorts, labels_for
+from opensafeintent.numbers.gates import (
+    Gate,
+    Gates,
+    Lacking,
+    transitions_between,
+    transitions_within,
+    unlike_conditions,
+)
+from opensafeintent.numbers.label_checks import LabelCheck
+from opensafeintent.promptsets import Dataset
+from opensafeintent.replacing import Taken, locked_folder, replaced_together, written_together
+from opensafeintent.report.columns import Table
+from opensafeintent.report.conditions import judges_asked
+from opensafeintent.report.corrections import Correction
+from opensafeintent.report.cost_tables import Costs, cost_json, cost_tables
+from opensafeintent.report.gate_tables import gate_results, gate_tables, not_met, transitions_table
+from opensafeintent.report.limitations import judge_cautions
+from opensafeintent.report.metrics_json import CorrectedMetrics, labels_result, metrics_file
+from opensafeintent.report.tables import all_tables, tables_in, write_tables
+from opensafeintent.report.tables_comparisons import comparisons
+from opensafeintent.report.tables_people import label_tables
+from opensafeintent.responses import GradedResponse
+
+
+def write_report(settings: ReportSettings, *, quiet: bool = False) -> Outcome:
+    """Rebuild the results of one or more runs from their ledgers: `metrics.json`, grades, tables,
+    figures and the page.
+
+    All of them are of one state of the ledgers, and replace earlier ones together.
+
+    Raises:
+        InputError: a folder holds no run or is being written to, `out` holds another run or a
+            build, a gate cannot be used, human
+            labels do not belong to the runs, or the results cannot be written.
+    """
+    gates = gates_of(settings)
+    if len(set(settings.runs)) > 1 and settings.out is None:
+        raise InputError(
+            "--out: is not given; a report over several runs needs a place of its own, --out DIR"
+        )
+    out = settings.out or settings.runs[0]
+    for run in settings.runs:
+        RunFolder(run).check()  # before the lock, which makes a folder
+    check_place(out, settings.runs)
+    check_gating(settings, gates, settings.runs, out)
+    try:
+        with (
+            closing(display_for(quiet=quiet)) as screen,
+            rare_collections(),
+            # a copy to share has no file that names this machine
+            locked_folder(out, "writing a report into", lock_stays=RunFolder(out).exists()),
+        ):
+            outcome = _write_report(settings, gates, out, screen)
+    except InputError as refusal:
+        hint = "; or give --out DIR for a report on the results so far"
+        taken = isinstance(refusal, Taken) and not settings.out
+        refused = InputError(f"{refusal}{hint}") if taken else refusal
+        if gates:
+            write_refusal(settings, refused)
+        raise refused from refusal.__cause__
+    if outcome.gates is not None:
+        outcome.notes += [*outcome.gates.cautions, *not_met(outcome.gates)]
+        outcome.exit_code = first_exit_code(outcome.exit_code, outcome.gates.exit_code)
+    _, corrected = _correction(outcome.corrected, outcome.cohorts)
+    try:
+        write_verdict(settings, outcome, out / "report.html", next(iter(corrected), None))
+    except InputError as error:  # all the rest is there
+        outcome.stopped.append(str(error))
+        outcome.exit_code = first_exit_code(outcome.exit_code, error.exit_code)
+    return outcome
+
+
+def _write_report(
+    settings: ReportSettings, gates: Sequence[Gate], out: Path, display: Display
+) -> Outcome:
+    """Read, compute, draw, and put everything in its place; the folder is kept for us."""
+    with replaced_together(out, lambda: _ours(out)) as new, ExitStack() as stack:
+        folders = (*settings.runs, *([settings.baseline] if settings.baseline else []))
+        opened = [
+            stack.enter_context(open_run(RunFolder(path, settings.ledger), name, display))
+            for path, name in named_runs(folders).items()
+        ]
+        texts = {run.name: RunTexts(run.manifest, run.dataset, ledger) for run, ledger in opened}
+        earlier = opened.pop()[0] if settings.baseline else None
+        files = read_judge_files(settings.checks)
+        manifests = with_labels([run.manifest for run, _ in opened], settings.label)
+        corrector = _corrector(settings, texts) if settings.human_labels else None
+        spent = {
+            run.name: spent_of_run(run.manifest, run.dataset, ledger) for run, ledger in opened
+        }
+        runs = [
+            with_known_checks(run._replace(manifest=manifest), ledger, files)
+            for (run, ledger), manifest in zip(opened, manifests, strict=True)
+        ]
+        display.stage("estimating")
+        prices, unlike_prices = prices_of(settings.prices, manifests)
+        outcome, tables = _write_numbers(
+            runs,
+            new,
+            settings.max_missing,
+            Costs(spent, prices),
+            corrector,
+            labels=labels_of(files),
+            folders={name: path for path, name in named_runs(settings.runs).items()},
+            gate=lambda cohorts: find_gates(settings, gates, cohorts, runs, earlier, texts),
+        )
+        for run, path in zip(runs, named_runs(settings.runs), strict=True):
+            unparsed = unparsed_lines(run, texts[run.name], path, settings.max_missing)
+            outcome.notes += [*beside_lines(run), *unparsed]
+        outcome.notes += unlike_prices
+        display.stage("drawing")
+        names = (run.name for run, _ in opened)
+        stored = dict(zip(names, manifests, strict=True))
+        _write_page(settings, runs, outcome, tables, texts, stored, new, earlier=out)
+        if settings.annex:
+            from opensafeintent.report.annex import render_annex
+
+            annex = render_annex(
+                outcome.cohorts,
+                runs,
+                tables,
+                texts,
+                {run.name: ledger.latest() for run, ledger in opened},
+                gates=outcome.gates,
+                include_unsafe=settings.include_unsafe,
+                max_missing=settings.max_missing,
+            )
+            write_private(new / ANNEX, annex)
+            outcome.notes.append(f"the annex is {out / ANNEX}")
+    outcome.out = out
+    return outcome
+
+
+Corrector = Callable[[Sequence[Cohort]], "tuple[list[Correction], list[str]]"]
+"""Corrects the numbers of a report's cohorts, and returns notes on labels that were left out."""
+
+
+def _corrector(settings: ReportSettings, texts: Mapping[str, RunTexts]) -> Corrector:
+    from opensafeintent.report.corrections import correct, read_human_labels
+
+    labels = read_human_labels(settings.human_labels)
+    return lambda cohorts: correct(labels, cohorts, texts)
+
+
+def _write_page(
+    settings: ReportSettings,
+    runs: Sequence[GradedRun],
+    outcome: Outcome,
+    tables: Sequence[Table],
+    texts: Mapping[str, RunTexts],
+    stored: Mapping[str, Manifest],
+    out: Path,
+    *,
+    earlier: Path,
+) -> None:
+    """Write the figures, the page and what judges were asked; libraries of figures are loaded only
+    here.
+
+    Args:
+        settings: of the report.
+        runs: with every check that is known of their judges.
+        outcome: the results.
+        tables: of the results.
+        texts: of the runs.
+        stored: the manifests as the runs store them, from which their commands are made.
+        out: the new folder.
+        earlier: the present folder.
+    """
+    from opensafeintent.report.figures import all_figures, write_figures, write_for_print
+    from opensafeintent.report.figures.drawing import PRINT
+    from opensafeintent.report.page import PageOptions, render_page
+
+    figures, places = all_figures(outcome.cohorts), _places(settings.runs, earlier)
+    write_figures(figures, out / "figures", earlier=earlier / "figures")
+    if settings.figures_for == "print":
+        write_for_print(all_figures(outcome.cohorts, for_print=True), out / "figures" / PRINT)
+    if asked := judges_asked(runs):
+        write_private(out / JUDGES, asked)
+    options = PageOptions(
+        include_unsafe=settings.include_unsafe,
+        drawings=out / "figures",
+        max_missing=settings.max_missing,
+        gates=outcome.gates,
+        places=places,
+        reproduction=reproduction(settings, stored, places),
+        judges_asked=bool(asked),
+    )
+    page = render_page(outcome.cohorts, runs, tables, figures, texts, options)
+    write_private(out / "report.html", page.content)
+    if settings.include_unsafe:
+        outcome.notes.append(unsafe_note(page.unsafe))
+
+
+def _places(runs: Sequence[Path], page_folder: Path) -> dict[str, str]:
+    """Return the path of each run from the folder of the page; a run on another drive has none."""
+    places: dict[str, str] = {}
+    for path, name in named_runs(runs).items():
+        with suppress(ValueError):
+            places[name] = Path(os.path.relpath(path, page_folder.resolve())).as_posix()
+    return places
+
+
+def compare(settings: CompareSettings, *, quiet: bool = False) -> Compared:
+    """Compare every two models of one or more runs on the prompt-sets that count for both.
+
+    Raises:
+        InputError: a folder holds no run, there are not two models, or they were evaluated on other
+            datasets or judged differently, or `out` holds another run or a build.
+    """
+    if settings.out is not None:
+        check_place(settings.out, settings.runs)
+    with closing(display_for(quiet=quiet)) as screen, rare_collections():
+        runs = _runs_with_checks(settings, screen)
+        cohorts = into_cohorts(runs)
+        folders = {name: path for path, name in named_runs(settings.runs).items()}
+        _check_alike(runs, cohorts, folders)
+        check_served_alike(runs, cohorts, folders)
+        screen.stage("estimating")
+        for cohort in cohorts:
+            _ = cohort.estimates.comparisons
+    transitions = (
+        transitions_within(cohorts)
+        if len(runs) == 1
+        else transitions_between(cohorts, *runs)
+        if len(runs) == 2
+        else []
+    )
+    if settings.out is not None:
+        tables = [comparisons(cohorts), *([transitions_table(transitions)] if transitions else [])]
+        with written_together(settings.out) as new:
+            write_tables(tables, new)
+    return Compared(
+        exit_code=0,
+        out=settings.out,
+        runs=settings.runs,
+        cohorts=cohorts,
+        transitions=transitions,
+        notes=[*_partial_notes(cohorts, folders), *_judge_notes(cohorts)],
+    )
+
+
+def _judge_notes(cohorts: Sequence[Cohort], gates: Gates | None = None) -> list[str]:
+    """Return what a reader of any output has to know of the judges; gates name those that failed
+    their check themselves.
+    """
+    cautions = [sentence.text for cohort in cohorts for sentence in judge_cautions(cohort)]
+    return cautions + ([] if gates else failed_judges(cohorts))
+
+
+def _partial_notes(cohorts: Sequence[Cohort], folders: Mapping[str, Path]) -> Iterator[str]:
+    """Yield which responses or grades of any model are not there yet."""
+    for cohort in cohorts:
+        for model, coverage in cohort.coverage.items():
+            yield from partial_lines(model, coverage, folders[cohort.origins[model].run])
+
+
+def _runs_with_checks(settings: CompareSettings, display: Display) -> list[GradedRun]:
+    """Rebuild runs, with every check that is known of their judges."""
+    files, _ = default_judge_files()
+    runs = []
+    for path, name in named_runs(settings.runs).items():
+        with open_run(RunFolder(path, settings.ledger), name, display) as (run, ledger):
+            runs.append(with_known_checks(run, ledger, files))
+    return runs
+
+
+def _check_alike(
+    runs: Sequence[GradedRun], cohorts: Sequence[Cohort], places: Mapping[str, Path]
+) -> None:
+    """Refuse runs of which no model can be compared with one of the first.
+
+    Args:
+        runs: the runs, the oldest first.
+        cohorts: of all of them.
+        places: their folders, by name.
+
+    Raises:
+        InputError: see above; the text names the difference.
+    """
+    if sum(len(cohort.models) for cohort in cohorts) < 2:
+        raise InputError("nothing to compare: there are not two models")
+    first, *other_runs = runs
+    if not other_runs and max(len(cohort.models) for cohort in cohorts) < 2:
+        other_runs = [first]  # its own models differ
+    shared = [{origin.run for origin in cohort.origins.values()} for cohort in cohorts]
+    for run in other_runs:
+        if run is not first and any({first.name, run.name} <= names for names in shared):
+            continue
+        first_model = contenders(first.manifest.models)[0]
+        run_model = contenders(run.manifest.models)[-1]
+        differences = "; ".join(unlike_conditions(first, run, first_model, run_model))
+        way_out = ""
+        if run is not first:
+            folders = places[first.name], places[run.name]
+            way_out = how_to_grade_alike(first, run, (first_model, run_model), folders)
+        raise InputError(
+            f"{_named(first, first_model)} and {_named(run, run_model)} cannot be compared:"
+            f" {differences}{way_out}"
+        )
+
+
+def _named(run: GradedRun, model: str) -> str:
+    return f"{one_line(model, 200)} of {one_line(run.name, 200)}"
+
+
+def write_results(
+    run: GradedRun,
+    folder: RunFolder,
+    max_missing: float,
+    display: Display | None = None,
+    *,
+    page: bool = False,
+) -> Outcome:
+    """Write all derived files of a run into its folder, and return notes for a reader.
+
+    Args:
+        run: the run.
+        folder: its folder, held by this process.
+        max_missing: share of missing grades beyond which the exit code is 1.
+        display: is called when page and figures are drawn.
+        page: whether they are drawn; otherwise those of an earlier report are removed if they
+            show other numbers.
+    """
+    out, source = folder.path, (run.manifest, run.dataset)
+    earlier = out / "report.html"
+    outdated = False
+
+    def obsolete() -> list[Path]:
+        nonlocal outdated
+        if not page and _are_as_before(new, out):
+            return []
+        outdated = earlier.exists() and not page
+        return _ours(out)
+
+    with (
+        Ledger(folder.ledger_path(run.manifest), readonly=True) as ledger,
+        replaced_together(out, obsolete) as new,
+    ):
+        spent = spent_of_run(*source, ledger)
+        files, unread = default_judge_files()
+        run = with_known_checks(run, ledger, files)
+        outcome, tables = _write_numbers(
+            [run],
+            new,
+            max_missing,
+            Costs({run.name: spent}, run.manifest.prices or None),
+            labels=labels_of(files),
+            folders={run.name: out},
+        )
+        texts = {run.name: RunTexts(*source, ledger)}
+        unparsed = unparsed_lines(run, texts[run.name], out, max_missing)
+        outcome.notes += [*unread, *beside_lines(run), *unparsed]
+        if page:
+            (display or Display()).stage("drawing")
+            settings = ReportSettings(runs=(out,), max_missing=max_missing)
+            stored = {run.name: source[0]}
+            _write_page(settings, [run], outcome, tables, texts, stored, new, earlier=out)
+    outcome.out = out
+    if outdated:
+        line = f"the earlier {earlier} was removed, for it is out of date"
+        outcome.notes.append(line)
+    return outcome
+
+
+def _write_numbers(
+    runs: Sequence[GradedRun],
+    out: Path,
+    max_missing: float,
+    costs: Costs,
+    corrector: Corrector | None = None,
+    labels: Sequence[LabelCheck] = (),
+    folders: Mapping[str, Path] = {},
+    gate: Callable[[Sequence[Cohort]], Gates | None] = lambda cohorts: None,
+) -> tuple[Outcome, list[Table]]:
+    """Write metrics, costs, grades and tables; return the results, and the tables.
+
+    Args:
+        runs: the runs.
+        out: the folder.
+        max_missing: share of missing grades beyond which the exit code is 1.
+        costs: of the runs.
+        corrector: corrects the numbers by human labels; the corrected ones appear beside the
+            judge's, never in their place.
+        labels: comparisons of judges with people.
+        folders: of the runs, by name.
+        gate: compares the models with the gates of a report.
+    """
+    cohorts = into_cohorts(runs)
+    costs.names = {origin: name for cohort in cohorts for name, origin in cohort.origins.items()}
+    check_served_alike(runs, cohorts, folders)
+    partial, beyond, lacking = _coverage_notes(cohorts, max_missing, folders)
+    if (gates := gate(cohorts)) is not None:
+        gates = msgspec.structs.replace(gates, lacking=tuple(lacking))
+    corrected, left_aside = corrector(cohorts) if corrector else ([], [])
+    correction, correction_tables = _correction(corrected, cohorts)
+    compared = {index: labels_for(labels, cohort) for index, cohort in enumerate(cohorts)}
+    metrics = msgspec.structs.replace(
+        metrics_file(cohorts),
+        judge_labels=labels_result(compared),
+        corrected=correction,
+        gates=UNSET if gates is None else gate_results(gates),
+        other_models=costs.other_models,
+    )
+    write_private(out / "metrics.json", to_json(metrics))
+    write_grades_of_runs(_rows_as_shown(runs, costs.names), out / "grades.csv.gz")
+    write_private(out / "cost.json", cost_json(costs))
+    tables = [
+        *all_tables(cohorts),
+        *label_tables(compared, cohorts),
+        *correction_tables,
+        *gate_tables(gates),
+        *cost_tables(costs),
+    ]
+    write_tables(tables, out / "tables")
+    outcome = Outcome(
+        exit_code=1 if beyond else 0,
+        cohorts=cohorts,
+        corrected=corrected,
+        gates=gates,
+        notes=[*partial, *left_aside, *beyond, *_judge_notes(cohorts, gates)],
+        costs=costs,
+    )
+    return outcome, tables
+
+
+def _rows_as_shown(
+    runs: Sequence[GradedRun], shown: Mapping[tuple[str, str], str]
+) -> dict[str, tuple[list[GradedResponse], Dataset]]:
+    """Return every response by run, second replies last, under the name that tables have for its
+    model, by (run, model).
+    """
+    return {
+        run.name: (
+            [
+                msgspec.structs.replace(row, model=shown[run.name, row.model])
+                for row in (*run.rows, *run.follow_ups)
+            ],
+            run.dataset,
+        )
+        for run in runs
+    }
+
+
+def _coverage_notes(
+    cohorts: Sequence[Cohort], max_missing: float, folders: Mapping[str, Path]
+) -> tuple[list[str], list[str], list[Lacking]]:
+    """Return notes on what is missing or odd, and those of it that are more than `max_missing`,
+    which are also returned without advice; the folders are those of the runs, by name.
+    """
+    partial: list[str] = []
+    beyond: list[str] = []
+    lacking: list[Lacking] = []
+    for group, cohort in enumerate(cohorts):
+        for model, coverage in cohort.coverage.items():
+            for lines_of in COVERAGE_LINES:
+                partial += lines_of(model, coverage, folders.get(cohort.origins[model].run))
+            rows = [*cohort.rows[model], *cohort.follow_ups[model]]
+            imported = model in cohort.imported
+            for fact, advice in missing_lines(rows, coverage, max_missing, imported=imported):
+                beyond.append(f"{model}: {fact}{advice}")
+                lacking.append(Lacking(group, model, one_line(fact, 400)))
+    return partial, beyond, lacking
+
+
+def _are_as_before(new: Path, out: Path) -> bool:
+    """Whether every file of a folder is in the other one, with the same content."""
+    pairs = [(path, out / path.relative_to(new)) for path in new.rglob("*") if path.is_file()]
+    return all(old.is_file() and cmp(path, old, shallow=False) for path, old in pairs)
+
+
+def _ours(out: Path) -> list[Path]:
+    """Return files of an earlier report that a new one may not have; other files in the folder are
+    not ours.
+    """
+    from opensafeintent.report.figures import figures_in
+
+    page = [path for name in ("report.html", ANNEX, JUDGES) if (path := out / name).is_file()]
+    return [*page, *figures_in(out / "figures"), *tables_in(out / "tables")]
+
+
+def _correction(
+    corrected: Sequence[Correction], cohorts: Sequence[Cohort]
+) -> tuple[CorrectedMetrics | UnsetType, list[Table]]:
+    """Return the `metrics.json` entry of a correction by human labels, and its table."""
+    if not corrected:
+        return UNSET, []
+    from opensafeintent.report.corrections import corrected_metrics, correction_table
+
+    return corrected_metrics(corrected), [correction_table(corrected, cohorts)]

@@ -1,0 +1,550 @@
+"""The one shell of commands that work on a run: the forecast, the calls themselves, and the
+results.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection, Sequence
+from math import isnan
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opensafeintent.calls.budget import Budget
+from opensafeintent.calls.client import Client, Model, under_way
+from opensafeintent.calls.functions import code_of_functions
+from opensafeintent.calls.headers import NO_HEADERS, Headers, headers_by_model
+from opensafeintent.calls.http import HttpSession
+from opensafeintent.calls.ledger import LEDGER, Ledger
+from opensafeintent.calls.ledger_merge import shard_read, take_up
+from opensafeintent.calls.prices import PriceList, read_prices
+from opensafeintent.calls.progress import Display, progress_line, refreshed, shown
+from opensafeintent.calls.providers import PREFIX
+from opensafeintent.calls.records import Failed
+from opensafeintent.calls.shutdown import raise_if_interrupted
+from opensafeintent.commands.batching import begin_batches, fill_in_batches, need_batches
+from opensafeintent.commands.checking_judges import checked, passed_line
+from opensafeintent.commands.graded_runs import graded_run_of, named_runs
+from opensafeintent.commands.outcome import Outcome, run_again_can_bring
+from opensafeintent.commands.reporting import write_results
+from opensafeintent.commands.session import Limits, flex_plan, run_async, wait_or_refuse
+from opensafeintent.commands.settings import EvaluateSettings, GradeSettings
+from opensafeintent.errors import InputError, counted, first_exit_code
+from opensafeintent.evaluation.forecast import (
+    Forecast,
+    expected_calls,
+    forecast,
+    forecast_regrades,
+)
+from opensafeintent.evaluation.gold_cases import Examination, JudgeCheck, check_work, with_checks
+from opensafeintent.evaluation.manifest import (
+    Connections,
+    Manifest,
+    RunFolder,
+    connection_differences,
+    refusal,
+)
+from opensafeintent.evaluation.pipeline import ModelWork, Task
+from opensafeintent.evaluation.rebuild import derive
+from opensafeintent.evaluation.regrade import expected_regrades, regrade
+from opensafeintent.evaluation.replay import replay
+from opensafeintent.evaluation.run import missing_grades, run_work
+from opensafeintent.files import inside
+from opensafeintent.grades import check_cells
+from opensafeintent.hostile import one_line
+from opensafeintent.inspect.routes import open_models, unset_lines
+from opensafeintent.numbers.cohort import Cohort, GradedRun, graders, into_cohorts
+from opensafeintent.numbers.metrics import METRICS, PRIMARY
+from opensafeintent.promptsets import Dataset
+from opensafeintent.responses import GradedResponse, ResponseKey
+
+if TYPE_CHECKING:
+    from opensafeintent.batch.rounds import Batching
+    from opensafeintent.numbers.stop_when import StopWhen
+
+
+_READ_AT_ONCE = 500
+_CAREFUL = 32
+"""Connections if an answer may end the run: calls in flight then are paid for, and do not count."""
+_SHARDS = "shards"
+"""The folder of their ledgers, in that of the run; it exists while a cluster works, or after an
+interruption.
+"""
+
+
+def without_silent(folder: RunFolder, manifest: Manifest, named: Collection[str]) -> Manifest:
+    """Leave out the models that never answered.
+
+    A name that was misspelt once does not stay in the run; one that is named now is looked at
+    again, without the judges that never answered. A model that is not named now keeps its judges:
+    by them its grades are stored, or missing.
+    """
+    answering = _answering_in(folder, manifest)
+    if manifest.guard and manifest.guard.model not in answering:
+        manifest = msgspec.structs.replace(manifest, guard=msgspec.UNSET)
+    models = {
+        name: msgspec.structs.replace(
+            entry, judges=tuple(judge for judge in entry.judges if judge in answering)
+        )
+        if name in named
+        else entry
+        for name, entry in manifest.models.items()
+        if entry.imported or name in answering or name in named
+    }
+    return msgspec.structs.replace(manifest, models=models)
+
+
+def _answering_in(folder: RunFolder, manifest: Manifest) -> set[str]:
+    """Return the models that have answered a call of a run."""
+    answering: set[str] = set()
+    run_ledger = folder.ledger_path(manifest)
+    for path in filter(Path.is_file, (run_ledger, *_shards_of(folder))):
+        with (
+            contextlib.nullcontext() if path == run_ledger else shard_read(path.parent),
+            Ledger(path, readonly=True) as ledger,
+        ):
+            answering |= ledger.answering_models()
+    return answering
+
+
+def _shards_of(folder: RunFolder) -> list[Path]:
+    """Return the ledgers that shards of an interrupted run have left."""
+    paths = folder.path.glob(f"{_SHARDS}/*/{LEDGER}")
+    return [inside(folder.path, str(path.relative_to(folder.path))) for path in paths]
+
+
+class EvaluationPlan(msgspec.Struct, kw_only=True):
+    """A command's plan for a run: the run as it will be, and the calls that lead there."""
+
+    settings: EvaluateSettings | GradeSettings
+    folder: RunFolder
+    dataset: Dataset
+    manifest: Manifest
+    work: list[ModelWork]
+    named: list[str]
+    """Every model and judge that is named, each once."""
+    notes: list[str] = []
+    """Notes for a reader before any call, a line each."""
+    earlier: Manifest | None = None
+    """The run as it was; None for a new one."""
+    examination: Examination | None = None
+    """The check that judges have to pass first."""
+    known_checks: list[JudgeCheck] = []
+    """Checks of judges that passed before, in the folder of `judge-check`."""
+    stop_when: StopWhen | None = None
+    page: bool = False
+    """Whether page and figures are written too."""
+    only_stored: frozenset[str] = frozenset()
+    """The judges that are not called: the ledger has the grades that they gave."""
+    headers: Headers = NO_HEADERS
+    """Of the requests to each model, by the settings."""
+
+    def __post_init__(self) -> None:
+        self._connect()
+        if self.settings.prices is not None:
+            prices = read_prices(self.settings.prices)
+            self.manifest = msgspec.structs.replace(self.manifest, prices=prices)
+        if self.settings.batch:
+            need_batches(self.settings, self.in_batches)
+        self.folder.check_size(self.manifest)
+        epochs = max((entry.epochs for entry in self.manifest.models.values()), default=1)
+        check_cells(self.folder.path, len(self.manifest.models), self.dataset, epochs)
+
+    def _connect(self) -> None:
+        """Take the headers of the settings and the code of functions into the run.
+
+        Raises:
+            InputError: the run has replies to requests with other headers, or by other code.
+        """
+        settings, asked = self.settings, self.asked
+        judges = {*settings.panel, *self._run_judges}
+        self.headers = headers_by_model(settings.header, settings.under_test, judges, asked)
+        code = code_of_functions(asked, settings.functions)
+        if (old := self.earlier) is not None:
+            before = Connections(old.identities().keys(), old.headers, old.code)
+            unlike = connection_differences(before, Connections({*asked}, self.headers, code))
+            # a name that never answered is as good as new
+            answering = _answering_in(self.folder, old) if unlike else {}
+            if lines := [line for model, line in unlike.items() if model in answering]:
+                raise InputError(
+                    f"{self.folder.path}: holds a run that cannot be mixed with this one:"
+                    f" {refusal(lines)}"
+                )
+        kept = {
+            name: headers for name, headers in self.manifest.headers.items() if name not in asked
+        }
+        self.manifest = msgspec.structs.replace(
+            self.manifest,
+            headers=kept | {name: dict(headers) for name, headers in self.headers.items()},
+            code=self.manifest.code | code,
+        )
+
+    @property
+    def _run_judges(self) -> set[str]:
+        """The judges and the guard of the responses that the calls are for."""
+        panels = {judge for item in self.work for judge in item.plan.judges}
+        if self.work and self.manifest.guard:
+            panels.add(self.manifest.guard.model)
+        return panels
+
+    @property
+    def asked(self) -> list[str]:
+        """The models to call: the named ones, and the other judges of the run, because the whole
+        panel grades new responses.
+
+        Raises:
+            InputError: one of those is a Python function: a run may come from somebody else.
+        """
+        run_judges = sorted(self._run_judges - set(self.named) - self.only_stored)
+        if loaded := [judge for judge in run_judges if judge.startswith(PREFIX)]:
+            raise InputError(
+                f"{self.folder.path}: was graded by {loaded[0]} too, and only Python that the"
+                " command names is loaded; expected it as a --judge"
+            )
+        return [name for name in (*self.named, *run_judges) if name not in self.only_stored]
+
+    @property
+    def in_batches(self) -> list[str]:
+        """The models that have to be asked in batches if one is: a guard may be asked by plain
+        calls.
+        """
+        guard = self.manifest.guard.model if self.manifest.guard else None
+        models = {item.model for item in self.work}
+        judges = {name for item in self.work for name in (*item.plan.judges, item.plan.mode_judge)}
+        return [name for name in self.asked if name != guard or name in models | judges]
+
+    @property
+    def new_panels(self) -> dict[str, str]:
+        """By model of the run that other judges graded before, a line that says so."""
+        before = self.earlier.models if self.earlier else {}
+        return {
+            model: f"{one_line(model, 300)}: graded by {graders(before[model].judges)} before, now"
+            f" by {graders(entry.judges)}"
+            for model, entry in self.manifest.models.items()
+            if model in before and before[model].judges
+            if set(before[model].judges) != set(entry.judges)
+        }
+
+    @property
+    def prices(self) -> Path | PriceList | None:
+        """The user's file of prices, or else its content as the run keeps it."""
+        return self.settings.prices or self.manifest.prices or None
+
+    @property
+    def kept_judges(self) -> list[str]:
+        """What a run keeps or changes without being told to, a line each: judges of earlier
+        commands on a panel, if no line of `new_panels` names them, and another judge of modes.
+        """
+        before = self.earlier.models if self.earlier else {}
+        lines: list[str] = []
+        for model in (item.model for item in self.work if item.model in before):
+            old, new = before[model], self.manifest.models[model]
+            shown = one_line(model, 300)
+            if model not in self.new_panels and not {*new.judges} <= {*self.settings.panel}:
+                lines.append(
+                    f"{shown}: graded by {graders(new.judges)}: the judges of earlier commands"
+                    " count too; for other judges alone, take a new --out"
+                )
+            if old.mode_judge not in ("", new.mode_judge):
+                modes = (one_line(judge, 80) for judge in (old.mode_judge, new.mode_judge))
+                lines.append(f"{shown}: modes judged by {' before, now by '.join(modes)}")
+        return lines
+
+
+def dry_run(
+    plan: EvaluationPlan, ledger_path: Path | None = None, *, factor: float = 1.0
+) -> Outcome:
+    """Count the calls of a plan that the ledger does not hold, and make none.
+
+    Args:
+        plan: of the command.
+        ledger_path: a ledger to read in place of the run's.
+        factor: the prompt-sets of the command, over those of the plan: the plan may stand for a
+            dataset that is not here.
+    """
+    manifest, dataset = plan.manifest, plan.dataset
+    flex_plan(plan.settings, plan.asked)
+    Limits.of(plan.settings, plan.prices).check_prices(plan.asked)
+    checks = check_work(plan.examination) if plan.examination else []
+    if ledger_path is None:
+        ledger_path = plan.folder.ledger_to_write(manifest, plan.settings.ledger)
+    with Ledger(ledger_path, readonly=True, missing_ok=True) as ledger:
+        identities = manifest.identities()
+        if factor == 1.0:
+            parts = [forecast(ledger, identities, [*checks, *plan.work])]
+        else:
+            of_sets = forecast(ledger, identities, plan.work).scaled(factor)
+            parts = [forecast(ledger, identities, checks), of_sets]
+        parts.append(forecast_regrades(ledger, manifest, dataset))
+    lines = [line for part in parts for line in part.lines if line.model not in plan.only_stored]
+    assumed = next((part.assumed for part in parts if part.assumed), "")
+    expected = Forecast(tuple(lines), assumed)
+    notes = [
+        *plan.notes,
+        *plan.new_panels.values(),
+        *plan.kept_judges,
+        *unset_lines(plan.asked, plan.headers),
+    ]
+    return Outcome.forecasting(expected, plan.settings, notes, plan.prices, names=plan.in_batches)
+
+
+async def execute(plan: EvaluationPlan, display: Display) -> Outcome:
+    """Make the calls of a plan, and write the results into the run's folder, which this process
+    holds.
+
+    Raises:
+        InputError: a model, or the ledger, cannot be used.
+        JudgeFailed: a judge did not pass its check; no model was called.
+        Stopped: a provider or a budget ended the run; answers so far are kept.
+    """
+    folder, manifest, settings = plan.folder, plan.manifest, plan.settings
+    ledger_path = folder.ledger_to_write(manifest, settings.ledger)
+    limits = Limits.of(settings, plan.prices)
+    checks: tuple[JudgeCheck, ...] = ()
+    async with HttpSession(limits.max_connections, settings.timeout) as http:
+        opened = _open(plan, http)
+        limits.check_prices(opened)
+        for line in (*plan.notes, *plan.new_panels.values(), *plan.kept_judges):
+            display.note(line)
+        with Ledger(ledger_path, waiting=wait_or_refuse(settings, display)) as ledger:
+            client = Client(ledger, {**manifest.identities(), **opened}, limits)
+            batching = await begin_batches(settings, client, opened, http, display)
+            if plan.examination is not None:
+                checks = await checked(
+                    client, folder, manifest, plan.examination, settings, display, limits, batching
+                )
+            manifest = _with_judge_checks(manifest, [*plan.known_checks, *checks])
+            if not folder.exists():
+                folder.begin(plan.dataset)
+            manifest = msgspec.structs.replace(
+                manifest,
+                panels_before={
+                    model: plan.earlier.models[model].judges
+                    for model in (plan.new_panels if plan.earlier else ())
+                    if plan.earlier
+                },
+            )
+            folder.save(manifest)
+            try:
+                run, notes = await _run_calls(plan, manifest, client, display, limits, batching)
+            finally:
+                if folder.exists():
+                    folder.save(folder.manifest().with_left_out(client.left_out))
+    if manifest.panels_before:  # everything is graded
+        folder.save(msgspec.structs.replace(run.manifest, panels_before={}))
+    folder.load()  # results of a run whose folder was removed meanwhile are none
+    display.stage("estimating")
+    outcome = write_results(run, folder, settings.max_missing, display, page=plan.page).with_calls(
+        client
+    )
+    outcome.again = run_again_can_bring((*run.rows, *run.follow_ups), plan.only_stored)
+    if client.stopped_models:
+        outcome.exit_code = 3
+        outcome.stopped = [*client.stopped_models.values()]
+    effects = _panel_effects(plan, outcome.cohorts)
+    outcome.notes += [*notes, *map(passed_line, checks), *effects, *plan.kept_judges]
+    if plan.stop_when is not None:
+        outcome.notes += plan.stop_when.lines()
+        outcome.exit_code = first_exit_code(outcome.exit_code, *plan.stop_when.exit_codes())
+    return outcome
+
+
+def _open(plan: EvaluationPlan, http: HttpSession) -> dict[str, Model]:
+    """Return the models of a plan; nothing is sent yet."""
+    settings, asked = plan.settings, plan.asked
+    return open_models(
+        asked,
+        http,
+        settings.functions,
+        plan.manifest.left_out,
+        flex_plan(settings, asked),
+        plan.headers,
+    )
+
+
+def _with_judge_checks(manifest: Manifest, checks: Sequence[JudgeCheck]) -> Manifest:
+    """Return a manifest with further checks of its judges."""
+    together = with_checks(manifest.judge_checks, checks)
+    return msgspec.structs.replace(manifest, judge_checks=together) if checks else manifest
+
+
+def _panel_effects(plan: EvaluationPlan, cohorts: Sequence[Cohort]) -> list[str]:
+    """Return the changes of the headline metrics of each model whose judges changed, a line each.
+
+    Args:
+        plan: of the command.
+        cohorts: of the run as it is now.
+    """
+    lines, earlier = plan.new_panels, plan.earlier
+    if not lines or earlier is None:
+        return []
+    models = {model: earlier.models[model] for model in lines}
+    earlier = msgspec.structs.replace(earlier, models=models)
+    with Ledger(plan.folder.ledger_path(earlier), readonly=True) as ledger:
+        graded = derive(earlier, plan.dataset, ledger)
+    before = _headlines(into_cohorts([graded_run_of("before", earlier, plan.dataset, graded)]))
+    now = _headlines(cohorts)
+    return [
+        f"{line}: "
+        + ", ".join(
+            f"{METRICS[metric].label} {old}, now {now[model][metric]}"
+            for metric, old in before[model].items()
+        )
+        for model, line in lines.items()
+    ]
+
+
+def _headlines(cohorts: Sequence[Cohort]) -> dict[str, dict[str, str]]:
+    """Return the headline metrics of each model, by its name and the metric's."""
+    return {
+        origin.model: {
+            metric: "undefined" if isnan(value) else f"{value:.2f}"
+            for metric in (*PRIMARY, "mean_safety")
+            for value in (float(cohort.estimates.ratios[metric].value.values[index]),)
+        }
+        for cohort in cohorts
+        for index, origin in enumerate(cohort.origins.values())
+    }
+
+
+async def _unfinished_work(
+    plan: EvaluationPlan,
+    client: Client,
+    display: Display,
+    done: Callable[[GradedResponse], None],
+) -> list[ModelWork]:
+    """Return the work that still takes calls; every other response is done, and its calls count as
+    reused.
+    """
+    if client.ledger.count() == 0:
+        return plan.work
+    unfinished: list[ModelWork] = []
+    responses = sum(len(item.tasks) for item in plan.work)
+    read = 0
+    for item in plan.work:
+        tasks: list[Task] = []
+        for replayed in replay(client.ledger, plan.manifest.identities(), item.planned):
+            if read % _READ_AT_ONCE == 0:
+                so_far = f": {read:,} of {counted(responses, 'response')}" if read else ""
+                display.stage(f"reading the ledger{so_far}")
+                await asyncio.sleep(0)  # nothing else waits: an interruption is to be heard
+            read += 1
+            if not replayed.whole:
+                tasks.append(replayed.task)
+                continue
+            for call, _, outcome in replayed.asked:
+                if call.counted and not isinstance(outcome, Failed):
+                    client.reused(call, outcome)
+            client.tally.missing += missing_grades(replayed.result)
+            done(replayed.result)
+        unfinished.append(msgspec.structs.replace(item, tasks=tasks))
+    return unfinished
+
+
+async def _run_calls(
+    plan: EvaluationPlan,
+    manifest: Manifest,
+    client: Client,
+    display: Display,
+    limits: Limits,
+    batching: Batching | None,
+) -> tuple[GradedRun, list[str]]:
+    """Make every call of a plan, then those of re-grades and the request-swap audit; return the
+    whole run, and notes on the cluster.
+
+    With a cluster, the calls of the work are made there. With batches, they are in the ledger when
+    the work begins. Shards that an interrupted run left are merged first.
+    """
+    folder, dataset, stop_when = plan.folder, plan.dataset, plan.stop_when
+    notes = _taken_up(folder, client.ledger, display)
+    graded_by_key: dict[ResponseKey, GradedResponse] = {}
+    tally = client.tally
+    least = tally.new_calls.total() + tally.reused_calls  # a check of the judges went before
+    least += expected_calls(plan.work) + expected_regrades(manifest, dataset)
+
+    def done(graded: GradedResponse) -> None:
+        graded_by_key[graded.key] = graded
+        if stop_when is not None:
+            stop_when.take(graded)
+
+    def expected() -> int:  # probes come on top
+        return least + sum(count for (_, what), count in tally.new_calls.items() if what == "probe")
+
+    work = await _unfinished_work(plan, client, display, done)
+    if batching is not None:
+        await fill_in_batches(batching, work, manifest.identities(), (manifest, dataset))
+    if stop_when is not None:
+        work = stop_when.begin(manifest, folder.save, work)
+    if plan.settings.ray is not None:
+        notes += await _spread(plan, client, work, display, limits)
+    async with shown(display, client, expected, lambda: limits.spent(tally)):
+        if plan.settings.ray is None:
+            connections = limits.max_connections or (_CAREFUL if stop_when else None)
+            await run_work(client, work, at_once=under_way(connections), done=done)
+        if stop_when is not None:
+            manifest = stop_when.conclude()
+        # a reply that a limit cut is a thought if later ones of its model show how it thinks
+        settled = {key: graded for key, graded in graded_by_key.items() if not graded.truncated}
+        graded = derive(manifest, dataset, client.ledger, settled)
+        second = await regrade(client, manifest, dataset, graded)
+    with contextlib.suppress(OSError):
+        (folder.path / _SHARDS).rmdir()
+    manifest = manifest.with_left_out(client.left_out)
+    (name,) = named_runs([folder.path]).values()
+    return graded_run_of(name, manifest, dataset, graded, *second), notes
+
+
+def _taken_up(folder: RunFolder, ledger: Ledger, display: Display) -> list[str]:
+    """Merge the ledgers of shards that an interrupted run has left; a task that has not ended yet
+    is waited for.
+    """
+
+    def waiting(line: str) -> None:
+        raise_if_interrupted()
+        display.stage(f"waiting: {line}")
+
+    shards = sorted(_shards_of(folder))
+    added = sum(take_up(ledger, shard.parent, waiting).added for shard in shards)
+    return [f"shards of an interrupted run: {counted(added, 'call')} taken up"] if added else []
+
+
+async def _spread(
+    plan: EvaluationPlan,
+    client: Client,
+    work: Sequence[ModelWork],
+    display: Display,
+    limits: Limits,
+) -> list[str]:
+    """Make the calls of some work on a cluster; return notes for a reader of the results, a line
+    each.
+    """
+    from opensafeintent.ray.cluster import Cluster
+    from opensafeintent.ray.shards import Shards
+
+    settings = plan.settings
+    assert settings.ray is not None
+    cluster = Cluster(
+        address=settings.ray,
+        shards=settings.shards,
+        gpus_per_model=settings.gpus_per_model,
+        max_connections=settings.max_connections,
+        patience=Budget(max_retries=limits.max_retries, retry_seconds=limits.retry_seconds),
+        flex=flex_plan(settings, plan.asked),
+        headers=plan.headers,
+        timeout=settings.timeout,
+    )
+    shards = Shards(cluster, plan.folder.path / _SHARDS, client, run_async)
+
+    def refresh() -> None:
+        figures = progress_line(client.tally, None, limits.spent(client.tally))
+        display.update(
+            shards.done, shards.count, f"{shards.done:,} of {shards.count:,} shards · {figures}"
+        )
+
+    async with refreshed(display, refresh, client):
+        await shards.make(work, plan.manifest.identities())
+    twice = f"{counted(shards.duplicates, 'call')} made by two shards; the first answer counts"
+    return [*shards.notices, *([twice] if shards.duplicates else [])]

@@ -1,0 +1,304 @@
+"""What every command that calls models sets up: the loop, its limits, interruption."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any, TypeVar
+
+from opensafeintent.calls.budget import Budget, Tally
+from opensafeintent.calls.costs import expected_cost
+from opensafeintent.calls.models import is_local
+from opensafeintent.calls.prices import BATCH, PriceList, Prices, way_of
+from opensafeintent.calls.progress import Display
+from opensafeintent.calls.providers import ENDPOINTS, is_in_process, row_of
+from opensafeintent.calls.service_tiers import FLEX, NO_FLEX, STANDARD, FlexPlan
+from opensafeintent.calls.shutdown import Drain, handled, raise_if_interrupted
+from opensafeintent.commands.settings import Calling
+from opensafeintent.errors import InputError, Interrupted, nearest
+from opensafeintent.evaluation.forecast import Forecast
+from opensafeintent.replacing import Taken
+from opensafeintent.report.cost_tables import dollars_text
+
+T = TypeVar("T")
+
+_MOST_FILES_ON_MACOS = 10_240
+"""`OPEN_MAX`; its hard limit is infinity, which it refuses as a soft one."""
+_LOOK_SECONDS = 0.5
+"""A thread that waits for another does not wake for a signal that yet another one was given: it
+looks now and then.
+"""
+
+
+def run_async(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine on a loop of its own; in a thread if a loop runs already (a notebook).
+
+    Called on the main thread, it handles SIGINT, SIGTERM and SIGHUP for as long as it runs. While
+    calls are in flight, the first signal drains: no call is begun, and those in flight are waited
+    for and recorded. The second cancels, as does the first if nothing is in flight. A further one
+    raises at once, at any point of the program. A signal that is ignored (`nohup`, a job in the
+    background), or that the program handles itself, is left alone.
+
+    Raises:
+        KeyboardInterrupt: a signal ended the work; its cause is any other error on the way.
+    """
+    _raise_file_limit()
+    ending = _Ending()
+    try:
+        with handled(ending.ask, "SIGINT", "SIGTERM", "SIGHUP"):
+            result = _beside(make, ending) if _loop_runs() else _run(make, ending)
+    except BaseException as error:  # a signal counts, even if another error ended the work with it
+        if not ending.asked:
+            raise
+        ours = isinstance(error, Interrupted | asyncio.CancelledError | KeyboardInterrupt)
+        raise KeyboardInterrupt from None if ours else error
+    if ending.asked:  # while the last of it was being done
+        raise KeyboardInterrupt
+    return result
+
+
+class _Ending:
+    """How a piece of work hears that it is to end."""
+
+    def __init__(self) -> None:
+        self._drain = Drain()
+        self._draining = self._cancelled = False
+        self._target: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
+
+    @property
+    def asked(self) -> bool:
+        """Whether the work was asked to end."""
+        return self._drain.asked
+
+    def ask(self, *_: object) -> None:
+        """Ask the work to end; each time more urgently.
+
+        Runs at any point of the main thread, on a signal.
+        """
+        self._drain.asked = True
+        if self._target is None:  # about to begin
+            return
+        if not self._draining and not self._cancelled and self._drain.busy:
+            self._draining = True
+            self._soon(self._drain.begin)
+        elif not self._cancelled:
+            self._cancelled = True
+            self._soon(self._cancel)
+        else:
+            raise KeyboardInterrupt
+
+    def _cancel(self) -> None:
+        """Cancel; or wait for the calls that were begun between the first signal and now, when the
+        loop hears of it.
+        """
+        if self._drain.busy and not self._draining:
+            self._draining, self._cancelled = True, False
+            self._drain.begin()
+        else:
+            assert self._target is not None
+            self._target[1].cancel()
+
+    def _soon(self, do: Callable[[], object]) -> None:
+        assert self._target is not None
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the work has ended
+            self._target[0].call_soon_threadsafe(do)
+
+    async def work(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Do the work, with its drain in force."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._target = (asyncio.get_running_loop(), task)
+        if self.asked:
+            raise Interrupted
+        with self._drain.in_force():
+            return await make()
+
+
+def _loop_runs() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _beside(make: Callable[[], Coroutine[Any, Any, T]], ending: _Ending) -> T:
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        result = executor.submit(_run, make, ending)
+        while not result.done():
+            try:
+                wait([result], _LOOK_SECONDS)
+            except KeyboardInterrupt:  # another handler has raised it here, while we wait
+                ending.ask()
+        return result.result()
+
+
+def _run(make: Callable[[], Coroutine[Any, Any, T]], ending: _Ending) -> T:
+    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    if sys.platform != "win32":
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner, rare_collections():
+        return runner.run(ending.work(make))
+
+
+@contextlib.contextmanager
+def rare_collections() -> Iterator[None]:
+    """Collect garbage rarely: each time, all tasks or grades of a run are walked, for up to half of
+    all CPU (benchmarks).
+    """
+    thresholds = gc.get_threshold()
+    gc.set_threshold(100_000, 50, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+
+
+def _raise_file_limit() -> None:
+    """A connection is an open file: a thousand of them need more than the usual limit."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for wanted in (hard, max(soft, _MOST_FILES_ON_MACOS)):
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            break
+
+
+class Limits(Budget, frozen=True, kw_only=True):
+    """Limits of concurrent calls, of all calls, and of their cost."""
+
+    prices: Prices
+    max_connections: int | None = None
+    """Connections of one endpoint, exactly; adaptive by default."""
+
+    @classmethod
+    def of(cls, settings: Calling, prices: Path | PriceList | None = None) -> Limits:
+        """Return the limits that settings name, with the prices read: those of the settings, or
+        others.
+
+        Raises:
+            InputError: the file of prices cannot be read.
+        """
+        return cls(
+            calls=settings.budget_calls,
+            tokens=settings.budget_tokens,
+            dollars=settings.budget_dollars,
+            prices=Prices(prices or settings.prices),
+            max_connections=settings.max_connections,
+            max_retries=settings.max_retries,
+            retry_seconds=settings.retry_for * 60,
+        )
+
+    def check_prices(self, models: Iterable[str]) -> None:
+        """Check that every model that may be called has a price, if there is a budget in dollars.
+
+        Raises:
+            InputError: some have none.
+        """
+        if self.dollars is not None:
+            self.prices.need(models)
+
+    def spent(self, tally: Tally) -> float | None:
+        """Return the dollars spent so far; None if no model that was called has a price."""
+        paid = (model for model, *_ in tally.usage if not is_in_process(model))
+        if not any(map(self.prices.of, paid)):
+            return None
+        return self.prices.cost(tally.usage)
+
+
+def wait_or_refuse(settings: Calling, display: Display) -> Callable[[str], None]:
+    """Return a function to call with the name of a ledger's or folder's holder (`files.held`); it
+    shows the name, or raises `Taken`.
+    """
+
+    def wait(line: str) -> None:
+        if not settings.wait:
+            raise Taken(f"{line}; wait for it, or add --wait")
+        raise_if_interrupted()
+        display.stage(f"waiting: {line}")
+
+    return wait
+
+
+def flex_plan(settings: Calling, models: Iterable[str]) -> FlexPlan:
+    """Return which models are asked at the flex tier, by the settings.
+
+    Models that run in this process or on the user's own machines have no tiers and cost nothing:
+    they are asked as usual.
+
+    Args:
+        settings: of the command.
+        models: every model that the command may call.
+
+    Raises:
+        InputError: a model's provider has no flex tier, or a setting names another model.
+    """
+    if not settings.service_tier:
+        return NO_FLEX
+    paid = [name for name in models if not is_in_process(name) and not is_local(name)]
+    asked: list[str] = []
+    for text in settings.service_tier:
+        model = text.rpartition(":")[0]
+        if model and model not in paid:
+            raise InputError(
+                f"--service-tier {text}: no call goes to {model!r}; {nearest(model, paid)}"
+            )
+        asked += [model] if model else paid
+    lacking = [name for name in dict.fromkeys(asked) if not ((row := row_of(name)) and row.flex)]
+    if lacking:
+        having = ", ".join(name for name, row in ENDPOINTS.items() if row.flex)
+        raise InputError(
+            f"--service-tier {FLEX}: the provider of {', '.join(lacking)} has no flex tier;"
+            f" expected models of {having}, or --service-tier MODEL:{FLEX} for some of the models"
+        )
+    minutes = settings.flex_fallback
+    return FlexPlan(frozenset(asked), None if minutes is None else minutes * 60)
+
+
+def chosen_ways(settings: Calling, models: Iterable[str]) -> dict[str, str]:
+    """Return the tier at which each model is asked that is not asked at the standard tier, by
+    settings that `flex_plan` or `need_batches` have accepted.
+    """
+    named = {text.rpartition(":")[0] for text in settings.service_tier}
+    chosen: dict[str, str] = {}
+    for model in models:
+        if settings.batch and way_of(model, BATCH):
+            chosen[model] = BATCH
+        elif named & {"", model} and way_of(model, FLEX):
+            chosen[model] = FLEX
+    return chosen
+
+
+def beyond_budget(
+    expected: Forecast, settings: Calling, kept: Path | PriceList | None = None
+) -> Iterator[str]:
+    """Yield a note for each budget that the calls to come exceed, by the prices of the settings, or
+    others.
+    """
+    prices = Prices(kept or settings.prices)
+    dollars = sum(
+        expected_cost(line, prices, tier=expected.chosen.get(line.model, STANDARD)) or 0.0
+        for line in expected.lines
+    )
+    calls = sum(line.calls for line in expected.lines)
+    tokens = sum(line.input_tokens + line.output_tokens for line in expected.lines)
+    for flag, most, amount, shown in (
+        ("--budget-calls", settings.budget_calls, calls, f"{calls:,} calls"),
+        ("--budget-tokens", settings.budget_tokens, tokens, f"{tokens:,} tokens"),
+        ("--budget-dollars", settings.budget_dollars, dollars, f"{dollars_text(dollars)} dollars"),
+    ):
+        if most is not None and amount > most:
+            yield (
+                f"{flag} {most:.10g}: {shown} are expected; at the limit the command"
+                " stops with exit code 3, and goes on if it is run again"
+            )

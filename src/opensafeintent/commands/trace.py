@@ -1,0 +1,287 @@
+"""From a number to the responses behind it, and from a response to the calls in the ledger."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger_rows import Room
+from opensafeintent.calls.records import Answered
+from opensafeintent.commands.graded_runs import read_graded_run
+from opensafeintent.commands.settings import TraceSettings
+from opensafeintent.commands.settings.by_command import Differing
+from opensafeintent.construction.folder import BuildFolder
+from opensafeintent.construction.items import Rejection, Stage
+from opensafeintent.errors import InputError, nearest
+from opensafeintent.evaluation.manifest import RunFolder
+from opensafeintent.evaluation.pipeline import Task
+from opensafeintent.evaluation.texts import RunTexts, TracedRow
+from opensafeintent.grades import worst_first
+from opensafeintent.numbers.cohort import GradedRun, into_cohorts
+from opensafeintent.numbers.gates import answered_well
+from opensafeintent.numbers.judges import judges_differ
+from opensafeintent.promptsets import PromptSet
+from opensafeintent.responses import GradedResponse, ResponseKey
+from opensafeintent.taxonomy import DUAL_USE
+
+
+class TracedFirstTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """The first turn of a conversation."""
+
+    prompt: str
+    reply: str | None
+    """None if there is none."""
+    harm_severity: int | None
+    """Of the reply; None if it has no grade."""
+
+
+class TracedResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """One response of a prompt-set with its grades, its text, and the ledger rows behind them."""
+
+    grades: GradedResponse
+    first_turn: TracedFirstTurn | None = None
+    """The messages before the prompt, of a second reply."""
+    prompt: str
+    """The message that it replies to."""
+    text: str | None
+    """None if there is none."""
+    rows: tuple[TracedRow, ...]
+
+
+class Trace(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a run holds of one prompt-set."""
+
+    ledger: Path
+    prompt_set: PromptSet
+    responses: tuple[TracedResponse, ...]
+    as_harmful: int = 0
+    """With `worst`: how many responses of the selection have the harm severity of this one."""
+
+
+def trace(run: Path, set_id: str) -> Trace:
+    """Return every response to one prompt-set, with its grades and the ledger rows that they come
+    from.
+
+    Raises:
+        InputError: there is no run, or no prompt-set of that id in it.
+    """
+    (result,) = traces(TraceSettings(run=run, set_id=(set_id,)))
+    return result
+
+
+def traces(settings: TraceSettings) -> Iterator[Trace]:
+    """Yield a run's records of the requested prompt-sets, as `trace` does of one.
+
+    They come in the dataset's order. With `worst` every response comes alone, the most harmful
+    first.
+
+    Raises:
+        InputError: there is no run, nothing selects the sets, or the run has no such set, domain or
+            model.
+    """
+    folder = RunFolder(settings.run, settings.ledger)
+    run = _checked(settings, folder)
+    manifest, dataset = run.manifest, run.dataset
+    by_set: defaultdict[str, list[GradedResponse]] = defaultdict(list)
+    for row in (*run.rows, *run.follow_ups):
+        if not settings.model or row.model in settings.model:
+            by_set[row.set_id].append(row)
+    harm = {row.key: row.harm_severity for row in run.rows if row.variant == DUAL_USE}
+    ledger = folder.ledger_path(manifest)
+    with RunTexts(manifest, dataset, ledger) as texts:
+        for prompt_set, chosen, as_harmful in _chosen(settings, run, by_set):
+            fewer = "one model with --model, or fewer responses with --worst"
+            room = Room(ledger, f"name {fewer}")
+            behind: dict[tuple[str, str, int], list[TracedRow]] = {
+                (grades.model, grades.variant, grades.epoch): [] for grades in chosen
+            }
+            for traced in texts.trace(prompt_set.id, requests=settings.judge_prompts):
+                if (key := (traced.subject, traced.variant, traced.epoch)) in behind:
+                    for said in (traced.reply or "", traced.reasoning):
+                        room.take(said)
+                    behind[key].append(traced)
+            responses = []
+            for grades in chosen:
+                key = (grades.model, grades.variant, grades.epoch)
+                response = texts.find(grades.model, prompt_set.id, grades.variant, grades.epoch)
+                text = room.take(response.text) if response else None
+                task = manifest.task_of(grades.key, dataset)
+                responses.append(
+                    TracedResponse(
+                        grades=grades,
+                        first_turn=_first_turn(task, texts, harm),
+                        prompt=task.prompt,
+                        text=text,
+                        rows=tuple(behind[key]),
+                    )
+                )
+            yield Trace(
+                ledger=ledger,
+                prompt_set=prompt_set,
+                responses=tuple(responses),
+                as_harmful=as_harmful,
+            )
+
+
+def _first_turn(
+    task: Task, texts: RunTexts, harm: Mapping[ResponseKey, int | None]
+) -> TracedFirstTurn | None:
+    """Return the first turn of a conversation, of a response of a run.
+
+    Args:
+        task: of the response.
+        texts: of the run.
+        harm: the harm severity of the replies to the dual-use prompts.
+    """
+    if task.earlier is None:
+        return None
+    return TracedFirstTurn(
+        prompt=task.earlier.prompt,
+        reply=texts.first_reply(task),
+        harm_severity=harm.get(task.key._replace(variant=DUAL_USE)),
+    )
+
+
+def rejections(build: Path) -> Iterator[tuple[Stage, Rejection]]:
+    """Yield each item that a build dropped, with its stage.
+
+    Raises:
+        InputError: there is no build, or a file of it was damaged.
+    """
+    return BuildFolder(build).rejected()
+
+
+@contextmanager
+def last_replies(
+    build: Path, ledgers: Collection[Path] = ()
+) -> Iterator[Callable[[Rejection], str | None]]:
+    """Yield a function that returns the last reply behind an item that was dropped because no reply
+    was of use; None of other items, and if the ledger does not hold it.
+
+    Raises:
+        InputError: the ledger of the build cannot be read.
+    """
+    folder = BuildFolder(build, ledgers)
+    manifest = folder.load() if folder.manifest_path.is_file() else None
+    if manifest is None:  # as whoever reads the items says
+        yield lambda _: None
+        return
+    with Ledger(folder.ledger_path(manifest), readonly=True, missing_ok=True) as ledger:
+
+        def reply(rejection: Rejection) -> str | None:
+            with suppress(ValueError):  # of a file that somebody else made: no key
+                outcome = ledger.find(bytes.fromhex(rejection.last_call))
+                return outcome.text if isinstance(outcome, Answered) else None
+            return None
+
+        yield reply
+
+
+def _checked(settings: TraceSettings, folder: RunFolder) -> GradedRun:
+    """Return the run, after a check that it has the requested sets."""
+    chosen = (settings.set_id, settings.worst, settings.domain, settings.model, settings.differs)
+    if not any(chosen):
+        raise InputError(
+            "trace: no prompt-sets are named; expected --set ID, --worst N, --domain D, --model M"
+            " or --differs safety"
+        )
+    manifest, dataset = folder.load()
+    labels = {entry.label: name for name, entry in manifest.models.items() if entry.label}
+    for model in settings.model:
+        if model in labels and model not in manifest.models:
+            raise InputError(
+                f"--model {model}: is a label; expected the name of its model, {labels[model]}"
+            )
+    domains = () if settings.domain is None else (settings.domain,)
+    for flag, names, what, valid in (
+        ("--set", settings.set_id, f"a prompt-set of {dataset.name}", dataset.by_id),
+        ("--domain", domains, f"a harm domain of {dataset.name}", dataset.taxonomy.domain_names),
+        ("--model", settings.model, "a model of the run", manifest.models),
+    ):
+        for name in names:
+            if name not in valid:
+                raise InputError(f"{flag} {name}: not {what}; {nearest(name, valid, shown=10)}")
+    run = read_graded_run(folder, settings.run.name)
+    asked = {row.set_id for row in run.rows}
+    for set_id in settings.set_id:
+        if asked and set_id not in asked:
+            raise InputError(
+                f"--set {set_id}: was not evaluated: the run has responses to {len(asked):,} of"
+                f" {len(dataset):,} prompt-sets; run evaluate again without --limit"
+            )
+    return run
+
+
+_METRIC_OF: dict[Differing | None, str] = {
+    "safety": "triplet_safety",
+    "over-refusal": "low_help_rate_benign",
+}
+
+
+def _differing(settings: TraceSettings, run: GradedRun) -> Callable[[GradedResponse], bool]:
+    """Return whether a response is one on which judges differ, or one to a prompt-set that models
+    answer differently, as the settings ask; true of all if they do not.
+
+    Raises:
+        InputError: the run has no two judges, or no two of the models, that can differ.
+    """
+    if settings.differs is None:
+        return lambda _: True
+    differs = f"--differs {settings.differs}"
+    if settings.differs == "judges":
+        if not any(len(row.by_judge) > 1 for row in run.rows):
+            raise InputError(
+                f"{differs}: no response of {settings.run} has two judges; expected a run with two"
+                " or more --judge"
+            )
+        return judges_differ
+    found: set[str] = set()
+    compared = False
+    for cohort in into_cohorts([run]):
+        places = [
+            place
+            for place, origin in enumerate(cohort.origins.values())
+            if not settings.model or origin.model in settings.model
+        ]
+        if len(places) > 1:
+            compared = True
+            shares = answered_well(cohort, _METRIC_OF[settings.differs])[places]
+            # a share that is not known, NaN, is neither
+            least, most = np.fmin.reduce(shares), np.fmax.reduce(shares)
+            ids = cohort.array.labels["prompt_set"]
+            found |= {str(ids[index]) for index in np.flatnonzero(least < most).tolist()}
+    if not compared:
+        raise InputError(
+            f"{differs}: there are not two models that were judged alike; expected a run of two or"
+            " more models, and two or more --model if any is named"
+        )
+    return lambda row: row.set_id in found
+
+
+def _chosen(
+    settings: TraceSettings, run: GradedRun, by_set: dict[str, list[GradedResponse]]
+) -> Iterable[tuple[PromptSet, list[GradedResponse], int]]:
+    """Return the prompt-sets that are asked for, each with its responses; of the worst responses,
+    also how many are as harmful.
+    """
+    wanted = _differing(settings, run)
+    without_any = settings.set_id and settings.differs is None
+    chosen = [
+        (prompt_set, by_set[prompt_set.id], 0)
+        for prompt_set in run.dataset.prompt_sets
+        if (not settings.set_id or prompt_set.id in settings.set_id)
+        and settings.domain in (None, prompt_set.harm_domain)
+        and (without_any or any(map(wanted, by_set[prompt_set.id])))
+    ]
+    if settings.worst is None:
+        return chosen
+    rows = [row for _, rows, _ in chosen for row in rows if wanted(row)]
+    counts = Counter(row.harm_severity for row in rows)
+    worst = sorted(rows, key=worst_first)[: settings.worst]
+    return [(run.dataset.by_id[row.set_id], [row], counts[row.harm_severity]) for row in worst]

@@ -1,0 +1,72 @@
+"""The formats of files of responses: a new one is a module and a line of `FORMATS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from opensafeintent.calls.progress import Display
+from opensafeintent.errors import InputError
+from opensafeintent.hostile import one_line
+from opensafeintent.imports import authors, lm_eval, promptfoo, response_tables as tables
+from opensafeintent.imports.content import FileContent, Located, with_progress
+from opensafeintent.promptsets.fields import fields_found
+from opensafeintent.promptsets.limits import RowLimit
+from opensafeintent.promptsets.reading import Problem, read_records
+from opensafeintent.taxonomy import Taxonomy
+
+
+class ImportFormat(NamedTuple):
+    """One format. Logs of Inspect AI, which are no records, are recognised before."""
+
+    name: str
+    form: str
+    """The fields by which it is recognised, for an error."""
+    recognises: Callable[[Sequence[Located]], bool]
+    """Tells it by the records of a file, of which there is one or more."""
+    read: Callable[[Sequence[Located], Path, Taxonomy], list[FileContent]]
+
+
+FORMATS = (
+    ImportFormat("promptfoo", "results, or promptIdx", promptfoo.recognises, promptfoo.read),
+    ImportFormat("lm-evaluation-harness", "resps, arguments", lm_eval.recognises, lm_eval.read),
+    ImportFormat(
+        "the paper's authors",
+        "model_responses or response_scores_…",
+        authors.recognises,
+        authors.read,
+    ),
+    ImportFormat(
+        "ours", "id, variant, response; or prompt, response", tables.recognises, tables.read
+    ),
+)
+
+
+def read_file(
+    path: Path, taxonomy: Taxonomy, max_rows: int | None, display: Display
+) -> list[FileContent]:
+    """Read a file of responses, the responses of each model apart.
+
+    Raises:
+        InputError: it cannot be read, is of no format, or a record in it is not usable.
+    """
+    stage = f"reading {one_line(path.name, 60)}"
+    try:
+        rows = read_records(path, limit=RowLimit(max_rows))
+        records = list(with_progress(rows, display, stage, "rows"))
+        if not records:
+            raise InputError(f"{path}: no responses in it")
+        for format_ in FORMATS:
+            if format_.recognises(records):
+                contents = format_.read(records, path, taxonomy)
+                # one record may hold many
+                responses = sum(len(content.prompted) for content in contents)
+                if not any(content.responses or content.prompted for content in contents):
+                    raise InputError(f"{path}: no responses in it")
+                RowLimit(max_rows).check(str(path), rows=responses)
+                return contents
+    except Problem as problem:
+        raise InputError(str(problem)) from problem
+    forms = "; ".join(f"of {format_.name} ({format_.form})" for format_ in FORMATS)
+    raise InputError(f"{path}: expected a file {forms}{fields_found(records[0][1])}")

@@ -1,0 +1,178 @@
+"""Our own records of responses: lines of JSON, and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from opensafeintent.calls.recorded import ANSWERS, FIELDS, READ, is_marked, recorded_responses
+from opensafeintent.errors import InputError
+from opensafeintent.evaluation.manifest import MOST_MODELS, check_number
+from opensafeintent.grades import COLUMNS
+from opensafeintent.hostile import text_of_cell
+from opensafeintent.imports.content import FileContent, Located
+from opensafeintent.promptsets.fields import Record, fields_found
+from opensafeintent.promptsets.reading import (
+    MOST_LISTED,
+    OF_CELLS,
+    Problem,
+    distinct_problems,
+    is_table,
+    suffix_of,
+    whole_number,
+)
+from opensafeintent.taxonomy import SCALES, Taxonomy
+
+_BLANK = {"", "na", "n/a", "nan", "none", "null"}
+"""What programs write in place of a number that is missing, without case."""
+
+_NAMES = (*FIELDS, "model", "prompt")
+"""Fields for which a slip in the name is told."""
+_OF_OUR_EXPORT = "quotes_hidden"
+"""A column that `export` alone writes."""
+_OF_GRADES = {*COLUMNS[1:]}
+"""Columns of our `grades.csv.gz`; the first is there for several runs alone."""
+_PARTIAL = "partial"
+"""Its column that tells whether planned responses of the model are missing."""
+_WITHOUT_GRADES = (*COLUMNS, "ledger_row", "prompt_hidden", _PARTIAL)
+"""Columns that `export` writes. Those that are not read hold no grade: a note names the others,
+such as verdicts of a guard model and the grades of each judge.
+"""
+
+
+def recognises(records: Sequence[Located]) -> bool:
+    """Tell whether records are ours: whatever is no object, is refused by place."""
+    first = records[0][1]
+    if not isinstance(first, dict):
+        return True
+    return bool({"variant", "prompt"} & Record(first, "").renamed(_NAMES).data.keys())
+
+
+def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileContent]:
+    """Read our records, each model's apart.
+
+    Raises:
+        InputError: a record is not one of a response.
+    """
+    of_table = is_table(path)
+    _check_names(records, of_table=of_table)
+    fields = {field: None for _, data in records if isinstance(data, dict) for field in data}
+    if fields and not fields.keys() & set(ANSWERS):
+        raise InputError(
+            f"{path}: no response in it; expected a field 'response', or both grades (fields"
+            f" {' and '.join(map(repr, SCALES))}), or a field 'missing' with the"
+            f" reason{fields_found(fields)}"
+        )
+    if suffix_of(path) in OF_CELLS and (_OF_OUR_EXPORT in fields or fields.keys() >= _OF_GRADES):
+        records = [(location, _unguarded(row)) for location, row in records]
+    _refuse_raters(records)
+    if of_table:
+        records = [(location, _of_table(row)) for location, row in records]
+    contents = of_each_model(records, path, of_table=of_table)
+    known_fields = READ.union(_WITHOUT_GRADES)
+    contents[0].unread = tuple(field for field in fields if field not in known_fields)
+    if _OF_OUR_EXPORT in fields:
+        rows = (row for _, row in records if isinstance(row, dict))
+        incomplete = {str(row.get("model", "")) for row in rows if is_marked(row, _PARTIAL)}
+        for content in contents:
+            content.of_incomplete_run = content.named in incomplete
+    return contents
+
+
+def _check_names(records: Iterable[Located], *, of_table: bool) -> None:
+    """Refuse misspelt fields in the records of all models together.
+
+    Raises:
+        InputError: a name is nearly that of a field which the record lacks.
+    """
+    problems: list[Problem] = []
+    for location, data in records:
+        if not isinstance(data, dict):
+            continue
+        found = {"prompt"}
+        if _lacks_variant(data, of_table=of_table):
+            by_prompt = "prompt" in Record(data, location).renamed(found).data
+            found = {"id", "variant", "epoch"} if by_prompt else set()
+        try:
+            Record(data, location).check_names([name for name in _NAMES if name not in found])
+        except Problem as problem:
+            problems.append(problem)
+    if problems:
+        raise InputError(*distinct_problems(problems, MOST_LISTED))
+
+
+def _refuse_raters(records: Iterable[Located]) -> None:
+    """Refuse rows of people who rate one response.
+
+    Raises:
+        InputError: two rows of raters have the same response.
+    """
+    first: dict[tuple[str, ...], str] = {}
+    for location, data in records:
+        if isinstance(data, dict) and "rater" in data:
+            same = ("model", "id", "variant", "prompt", "response", "epoch")
+            response = tuple(str(data.get(name)) for name in same)
+            earlier = first.setdefault(response, location)
+            if earlier != location:
+                raise InputError(
+                    f"{location}: has the response of {earlier}, and a field rater; expected a row"
+                    " for each response (--labelled of judge-check takes one for each rater)"
+                )
+
+
+def of_each_model(
+    records: Iterable[Located], path: Path, *, repeats: bool = False, of_table: bool = False
+) -> list[FileContent]:
+    """Read lines of responses, each model's apart if they name their models.
+
+    Args:
+        records: the lines.
+        path: of their file.
+        repeats: later records of one prompt are later epochs, whether or not set and variant are
+            named.
+        of_table: a row without a response is one of a response that is missing.
+    """
+    by_model: dict[str, list[Located]] = {}
+    for location, data in records:
+        named = data.get("model") if isinstance(data, dict) else None
+        by_model.setdefault(named.strip() if isinstance(named, str) else "", []).append(
+            (location, data)
+        )
+    check_number(path, by_model, "model", MOST_MODELS)
+    return [
+        FileContent(path=path, responses=[], prompted=lines, named=named, of_table=of_table)
+        if repeats or any(_lacks_variant(data, of_table=of_table) for _, data in lines)
+        else FileContent(
+            path=path, responses=recorded_responses(lines, path, of_table=of_table), named=named
+        )
+        for named, lines in by_model.items()
+    ]
+
+
+def _lacks_variant(data: object, *, of_table: bool) -> bool:
+    """Tell whether a line has its prompt in place of its variant; in a table, also if the cell is
+    empty.
+    """
+    if not isinstance(data, dict):
+        return False
+    return "variant" not in data or (of_table and data["variant"] is None)
+
+
+def _unguarded(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of our own CSV with the texts that it was made of."""
+    return {
+        name: text_of_cell(cell) if isinstance(cell, str) else cell for name, cell in row.items()
+    }
+
+
+def _of_table(row: Any) -> dict[str, object]:
+    """Return a row of a table with its numbers; of these, an empty cell is left out."""
+    numbers = {"epoch", *SCALES}
+    cells = {name: cell for name, cell in row.items() if cell is not None or name not in numbers}
+    for name in cells.keys() & numbers:
+        if (number := whole_number(cells[name])) is not None:
+            cells[name] = number
+        elif str(cells[name]).strip().lower() in _BLANK:
+            del cells[name]
+    return cells

@@ -1,0 +1,737 @@
+"""Models that may be compared, with everything that a report computes about them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
+from typing import Literal, NamedTuple, TypeVar
+
+import msgspec
+import numpy as np
+
+from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
+from opensafeintent.calls.records import Sampling
+from opensafeintent.errors import counted
+from opensafeintent.evaluation.gold_cases import GradeName, JudgeCheck, roles_of
+from opensafeintent.evaluation.manifest import MOST_JUDGES, Manifest, check_number
+from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
+from opensafeintent.evaluation.regrade import Regrade, Swapped
+from opensafeintent.files import canonical_json, sha256_hex
+from opensafeintent.grades import PANEL, to_array
+from opensafeintent.hostile import one_line
+from opensafeintent.numbers.coverage import Coverage, coverage_of, planned_follow_ups
+from opensafeintent.numbers.equations import Grades
+from opensafeintent.numbers.estimates import (
+    AVERAGE,
+    EVERYWHERE,
+    LEFT_OUT,
+    Change,
+    MetricEstimate,
+    MetricEstimates,
+    Wording,
+    changes_without,
+    wordings_of,
+)
+from opensafeintent.numbers.judges import (
+    SAFE,
+    JudgeResults,
+    Ranking,
+    Ratings,
+    ranking_of,
+    shown_ratios,
+)
+from opensafeintent.numbers.label_checks import CheckedSetting, LabelCheck
+from opensafeintent.numbers.metrics import METRICS, STATED_POLICY, Unit
+from opensafeintent.numbers.request_swap import Audit, audits_of
+from opensafeintent.numbers.second_turn import SecondTurn, second_turn_of
+from opensafeintent.numbers.served_versions import Versions, versions_in
+from opensafeintent.promptsets import Dataset
+from opensafeintent.promptsets.loading import PAPER_DATASET_HASH, RUBRIC_HASHES
+from opensafeintent.responses import AboutResponse, GradedResponse
+from opensafeintent.statistics import Estimate, share_estimate
+from opensafeintent.statistics.samples import Sample
+from opensafeintent.taxonomy import CORE_VARIANTS, GRADE_OF, intent_of
+from opensafeintent.templates import Role, our_hash
+
+_Record = TypeVar("_Record", bound=AboutResponse)
+
+
+class GradedRun(NamedTuple):
+    """One run as a report takes it: its manifest, and every response with its grades."""
+
+    name: str
+    """The run's folder."""
+    manifest: Manifest
+    dataset: Dataset
+    rows: Sequence[GradedResponse]
+    regrades: Sequence[Regrade] = ()
+    """Responses that the judges graded twice."""
+    swaps: Sequence[Swapped] = ()
+    """Responses that the judges graded under other requests as well."""
+    follow_ups: Sequence[GradedResponse] = ()
+    """Second replies with their grades; none of them is in `rows`."""
+    in_conversation: Sequence[Regrade] = ()
+    """Direct replies that the judges graded again with the first turn shown before the request."""
+
+
+class ModelOrigin(NamedTuple):
+    """Origin of a model in a report."""
+
+    run: str
+    model: str
+    """Its name in the run."""
+
+
+class Conditions(msgspec.Struct, frozen=True, kw_only=True):
+    """The conditions that two models must share for comparable numbers."""
+
+    dataset: str
+    """Hash."""
+    judges: tuple[str, ...]
+    """The named judges, and the source of imported grades; sorted, because a panel does not depend
+    on the order of its judges.
+    """
+    mode_judge: str
+    parse: str
+    templates: tuple[tuple[str, str], ...]
+    """(role, hash) of the templates in force."""
+    arguments: tuple[tuple[str, str], ...]
+    """(judge, its request fields beyond temperature and token limit as JSON), if it has any."""
+
+
+def graders(judges: Sequence[str]) -> str:
+    """Name the judges: imported grades replace those of judges, and form no panel with them."""
+    named = " + ".join(judge for judge in judges if judge not in ("", IMPORTED_JUDGE))
+    mixed = named and IMPORTED_JUDGE in judges
+    return f"{named}, or as imported" if mixed else named or "".join(judges)
+
+
+class Cohort:
+    """Models that were evaluated under the same conditions: one section of a report.
+
+    Args:
+        conditions: the conditions.
+        dataset: of all of them.
+        members: by the name that a report shows, a run with the responses of one of its models
+            alone, and that model.
+
+    Attributes:
+        models: names as the report shows them, in the order in which the runs were named, and by
+            name within a run. A difference is the later one's value minus the earlier one's.
+        origins: by that name, the run and the model's name in it.
+        manifests: of the runs that they come from.
+        array: every grade of them, see `grades.to_array`; prompt-sets are sorted by id.
+        estimates: every metric of them, and all numbers computed from those.
+        judges: the results by judge.
+        temperatures: at which each model was sampled, if they are known.
+        probed_if_unsafe: the models that were asked which strategy their unsafe dual-use prompts
+            call for: by the plan of the run, or in a file of responses.
+        imported: the models whose responses another tool made.
+        guards: by model, the guard model that was asked about its responses; empty if none was.
+        stopped_early: the models whose prompt-sets are those that answered a question
+            (`--stop-when`).
+    """
+
+    def __init__(
+        self, conditions: Conditions, dataset: Dataset, members: dict[str, tuple[GradedRun, str]]
+    ) -> None:
+        self.conditions = conditions
+        self.dataset = dataset
+        self._members = members
+        self.models = list(members)
+        self.origins = {
+            shown: ModelOrigin(run.name, model) for shown, (run, model) in members.items()
+        }
+        self.manifests = list({run.name: run.manifest for run, _ in members.values()}.values())
+        self.stopped_early = [
+            shown
+            for shown, (run, model) in members.items()
+            if model in run.manifest.stopped_early()
+        ]
+        entries = {shown: run.manifest.models[model] for shown, (run, model) in members.items()}
+        self.imported = {shown for shown, entry in entries.items() if entry.imported}
+        guards = {name: run.manifest.guard for name, (run, _) in members.items()}
+        self.guards = {shown: guard.model if guard else "" for shown, guard in guards.items()}
+        self.rows = {shown: _named(run.rows, shown) for shown, (run, _) in members.items()}
+        self.probed_if_unsafe = [shown for shown, member in members.items() if _probed(*member)]
+        self.regrades = {shown: list(run.regrades) for shown, (run, _) in members.items()}
+        self._swaps = {shown: list(run.swaps) for shown, (run, _) in members.items()}
+        self.follow_ups = {
+            shown: _named(run.follow_ups, shown) for shown, (run, _) in members.items()
+        }
+        self._in_conversation = {
+            shown: list(run.in_conversation) for shown, (run, _) in members.items()
+        }
+        self._planned_follow_ups = {
+            shown: planned_follow_ups(model, run.manifest, dataset, run.follow_ups)
+            for shown, (run, model) in members.items()
+        }
+        self.temperatures = {
+            shown: run.manifest.sampling_of(model).temperature
+            for shown, (run, model) in members.items()
+        }
+        # so that intervals, with their seeded draws, do not depend on the order of a file
+        by_id = dataset.sorted
+        self.array = to_array(
+            (row for rows in self.rows.values() for row in rows), by_id, self.models
+        )
+        self.estimates = MetricEstimates(self.array, by_id)
+        named = {
+            judge: True
+            for run, model in members.values()
+            for judge in run.manifest.models[model].judges
+        }
+        self.judges = JudgeResults(self.estimates, by_id, self.rows, self.regrades, list(named))
+
+    @cached_property
+    def served(self) -> Versions:
+        """The versions of models and judges that replies name; models as the report shows them."""
+        rows = (*self.rows.values(), *self.follow_ups.values())
+        return versions_in(row for of_model in rows for row in of_model)
+
+    @cached_property
+    def coverage(self) -> dict[str, Coverage]:
+        """By model, the share of its plan that was completed."""
+        return {
+            shown: coverage_of(
+                model,
+                run.manifest,
+                self.dataset,
+                self.rows[shown],
+                follow_ups=self.follow_ups[shown],
+                retests=self.regrades[shown],
+                swaps=self._swaps[shown],
+                in_conversation=self._in_conversation[shown],
+            )
+            for shown, (run, model) in self._members.items()
+        }
+
+    @cached_property
+    def wordings(self) -> list[Wording]:
+        """The components of each model's flips."""
+        return wordings_of(self.estimates, self.array, self.temperatures)
+
+    @cached_property
+    def audits(self) -> dict[tuple[str, str], Audit]:
+        """The effects of requests on grades, by (model or AVERAGE, judge or panel); empty if no
+        request was swapped.
+        """
+        return audits_of({model: self._swaps[model] for model in self.estimates.models})
+
+    @cached_property
+    def second_turn(self) -> SecondTurn | None:
+        """The numbers of the second turn; None if no model was asked a second message."""
+        return second_turn_of(
+            self.array,
+            self.dataset.sorted,
+            self.follow_ups,
+            self._planned_follow_ups,
+            audited=self._in_conversation,
+            direct_rows=self.rows,
+            judges=self.judges.panel,
+        )
+
+    @cached_property
+    def safe_up_to_1(self) -> Ranking:
+        """The ranking in which a harm severity of 1 is still safe."""
+        grades = Grades(self.array, most_harm=1)
+        return ranking_of("safe up to harm severity 1", shown_ratios(grades), grades)
+
+    @property
+    def probed(self) -> list[str]:
+        """The models that were asked for a strategy under more than one intent, for comparison with
+        their responses.
+        """
+        overall = self.estimates.overall
+        return [model for model in self.estimates.models if overall[model, STATED_POLICY.stated].n]
+
+    def shows_probe(self, line: str) -> bool:
+        """Tell whether a model, or AVERAGE, has numbers of the probe that follows unsafe responses;
+        an average of a single model would repeat it.
+        """
+        probed = self.probed_if_unsafe
+        if line == AVERAGE:
+            return sum(model in self.estimates.averaged for model in probed) > 1
+        return line in probed
+
+    @cached_property
+    def changes(self) -> list[Change]:
+        """The headline metrics without filtered, and without truncated responses."""
+        return [
+            change
+            for left_out in LEFT_OUT
+            for change in changes_without(left_out, self.rows, self.array, self.estimates)
+        ]
+
+    @property
+    def epochs(self) -> dict[str, int]:
+        """How often each model was sent a prompt, as far as its responses are stored."""
+        return {
+            model: max(len({row.epoch for row in rows}), 1) for model, rows in self.rows.items()
+        }
+
+    @property
+    def extent(self) -> str:
+        """The number of prompt-sets, the planned part of them if that is smaller, and whether
+        an import has no paraphrases.
+        """
+        whole = len(self.dataset)
+        numbers = sorted({coverage.sets for coverage in self.coverage.values()})
+        part = ""
+        if numbers != [whole]:
+            least_and_most = dict.fromkeys((numbers[0], numbers[-1]))
+            part = f"{'–'.join(f'{number:,}' for number in least_and_most)} of "
+        limits = {coverage.limit for coverage in self.coverage.values()}
+        uneven = ", not the same of every model" if len(limits) > 1 else ""
+        lacking = sum(coverage.without_paraphrases for coverage in self.coverage.values())
+        paraphrases = ""
+        if lacking:
+            of = "" if lacking == len(self.coverage) else f" of {counted(lacking, 'model')}"
+            paraphrases = f", without paraphrases{of}"
+        return f"{part}{counted(whole, 'prompt-set')}{uneven}{paraphrases}"
+
+    @property
+    def other_rubrics(self) -> list[str]:
+        """The judges' templates that differ from our own ones: edited, or with reasons."""
+        ours = {our_hash(role) for role in GRADE_OF}
+        stored = {
+            digest: item
+            for manifest in self.manifests
+            for digest, item in manifest.templates.items()
+        }
+        return [
+            f"{stored[digest].id}/{stored[digest].version}"
+            for role, digest in self.conditions.templates
+            if role in GRADE_OF and digest in stored
+            if sha256_hex(stored[digest].source) not in ours
+        ]
+
+    @property
+    def by_our_line(self) -> bool:
+        """Whether harm was graded by our rubric as it is in force now, with reasons or without."""
+        ours = {our_hash("harm"), our_hash("harm", reasons=True)}
+        return dict(self.conditions.templates).get("harm") in ours
+
+    @property
+    def demonstration(self) -> bool:
+        """Whether the demonstration judge took part in the grading."""
+        return DEMONSTRATION_JUDGE in (*self.conditions.judges, self.conditions.mode_judge)
+
+
+def _probed(run: GradedRun, model: str) -> bool:
+    """Tell whether the only model of a run's responses was asked for strategies.
+
+    Nobody plans the probes of an imported model. The strategies of its file show them.
+    """
+    entry = run.manifest.models[model]
+    return any(row.strategy for row in run.rows) if entry.imported else entry.probe != "none"
+
+
+def _named(rows: Sequence[GradedResponse], shown: str) -> list[GradedResponse]:
+    """Return a model's responses under the name that a report shows."""
+    return [
+        row if row.model == shown else msgspec.structs.replace(row, model=shown) for row in rows
+    ]
+
+
+def into_cohorts(runs: Sequence[GradedRun]) -> list[Cohort]:
+    """Sort the models of all runs into cohorts of equal conditions; models that cannot be compared
+    are never mixed.
+
+    If two runs share a model's name, it is made unique by the dataset's hash, or by the run's
+    folder.
+    """
+    groups: dict[Conditions, list[tuple[GradedRun, str]]] = {}
+    for run in runs:
+        for model, part in _runs_by_model(run).items():
+            groups.setdefault(conditions_of(part, model), []).append((part, model))
+    names = _shown_names([member for members in groups.values() for member in members])
+    return [
+        Cohort(
+            conditions,
+            members[0][0].dataset,
+            {names[run.name, model]: (run, model) for run, model in members},
+        )
+        for conditions, members in groups.items()
+    ]
+
+
+def _runs_by_model(run: GradedRun) -> dict[str, GradedRun]:
+    """Return the run with the responses of each model alone, by model, in an order that no
+    manifest's writing changes.
+    """
+    rows, regrades, swaps = (
+        records_by_model(run.rows),
+        records_by_model(run.regrades),
+        records_by_model(run.swaps),
+    )
+    follow_ups, in_conversation = (
+        records_by_model(run.follow_ups),
+        records_by_model(run.in_conversation),
+    )
+    return {
+        model: run._replace(
+            rows=rows.get(model, []),
+            regrades=regrades.get(model, []),
+            swaps=swaps.get(model, []),
+            follow_ups=follow_ups.get(model, []),
+            in_conversation=in_conversation.get(model, []),
+        )
+        for model in sorted(run.manifest.models)
+    }
+
+
+def records_by_model(records: Iterable[_Record]) -> dict[str, list[_Record]]:
+    """Return records about responses by the model of the response."""
+    by_model: dict[str, list[_Record]] = {}
+    for record in records:
+        by_model.setdefault(record.model, []).append(record)
+    return by_model
+
+
+def conditions_of(run: GradedRun, model: str) -> Conditions:
+    """Return under which conditions a model of a run was evaluated."""
+    entry = run.manifest.models[model]
+    graded = {judge for row in run.rows if row.model == model for judge in row.by_judge}
+    check_number(one_line(run.name), graded, "judge", MOST_JUDGES)
+    return Conditions(
+        dataset=run.manifest.dataset.hash,
+        judges=tuple(sorted({*entry.judges, *graded})),
+        mode_judge=entry.mode_judge,
+        parse=entry.parse,
+        templates=tuple(sorted(entry.templates.items())),
+        arguments=tuple(
+            (judge, arguments)
+            for judge in sorted({*entry.judges, entry.mode_judge})
+            if (arguments := _arguments(run.manifest.sampling_of_judge(judge)))
+        ),
+    )
+
+
+def _arguments(sampling: Sampling | None) -> str:
+    if sampling is None or not (sampling.reasoning_effort or sampling.extra):
+        return ""
+    effort = {"reasoning_effort": sampling.reasoning_effort} if sampling.reasoning_effort else {}
+    return canonical_json(effort | sampling.extra).decode()
+
+
+def _shown_names(members: Sequence[tuple[GradedRun, str]]) -> dict[tuple[str, str], str]:
+    """Return the name that a report shows by (run, model); which of two equal ones gets a number
+    depends on their order.
+    """
+    labels = {
+        (run.name, model): run.manifest.models[model].label or model for run, model in members
+    }
+    times = Counter(labels.values())
+    by_dataset = Counter(
+        (labels[run.name, model], run.manifest.dataset.hash) for run, model in members
+    )
+    names: dict[tuple[str, str], str] = {}
+    for run, model in members:
+        digest = run.manifest.dataset.hash
+        name = label = labels[run.name, model]
+        if times[label] > by_dataset[label, digest]:
+            name += f"@{digest[:8]}"
+        if by_dataset[label, digest] > 1:
+            name += f" [{run.name}]"
+        number, unlike = 2, name
+        # a model may be named as another is shown, or as their average
+        while unlike in (AVERAGE, *names.values()):
+            unlike, number = f"{name} #{number}", number + 1
+        names[run.name, model] = unlike
+    return names
+
+
+PAPER_JUDGE = "anthropic/claude-sonnet-4-6"
+
+_FIGURES: tuple[tuple[str, Literal["best", "average"], float], ...] = (
+    ("mean_utility", "best", 0.56),
+    ("mean_utility", "average", 0.42),
+    ("worst_case_utility", "average", 0.44),
+    ("dual_use_utility", "average", 0.48),
+    ("benign_to_dual_use_drop", "average", 0.04),
+    ("stable_safe", "average", 0.5324),
+    ("stable_unsafe", "average", 0.2139),
+    ("safety_flip", "average", 0.2537),
+)
+"""Metric, of which of its twenty models, and its value; the tables of single models are not known
+to us as text.
+"""
+
+
+class Beside(NamedTuple):
+    """A figure of the paper, and the same of a run."""
+
+    label: str
+    unit: Unit
+    paper: float
+    here: MetricEstimate | None
+    """Of the best model, or the average over models; None if there is none."""
+
+
+def same_as_paper(cohort: Cohort) -> dict[str, bool]:
+    """Tell whether a cohort shares each with the paper: the dataset, the rubrics with the reading
+    of grades, and the judge.
+    """
+    conditions = cohort.conditions
+    templates = dict(conditions.templates)
+    rubrics = all(templates.get(role) == digest for role, digest in RUBRIC_HASHES.items())
+    return {
+        "dataset": conditions.dataset == PAPER_DATASET_HASH,
+        "rubric": rubrics and conditions.parse == "paper",
+        "judge": conditions.judges == (PAPER_JUDGE,),
+    }
+
+
+def beside_paper(cohort: Cohort) -> list[Beside]:
+    """Return the paper's figures beside a cohort's; none on another dataset, or if all models are
+    baselines.
+    """
+    models = cohort.estimates.averaged
+    if not models or not same_as_paper(cohort)["dataset"]:
+        return []
+    rows = []
+    for metric, of, value in _FIGURES:
+        if of == "average":
+            here = cohort.estimates.averages.get((metric, EVERYWHERE))
+        else:
+            defined = [cohort.estimates.overall[model, metric] for model in models]
+            here = max(
+                (number for number in defined if number.value is not None),
+                key=lambda number: number.value if number.value is not None else 0.0,
+                default=None,
+            )
+        which = "best model" if of == "best" else "model average"
+        rows.append(Beside(f"{METRICS[metric].label}, {which}", METRICS[metric].unit, value, here))
+    return rows
+
+
+class UnsafeCounts(NamedTuple):
+    """Responses by who calls them unsafe; each has a verdict of the guard and a grade of the
+    panel.
+    """
+
+    both: int
+    only_guard: int
+    only_panel: int
+    neither: int
+
+    @property
+    def compared(self) -> int:
+        """All of them."""
+        return sum(self)
+
+    @property
+    def differ(self) -> int:
+        """Those that one of the two calls unsafe."""
+        return self.only_guard + self.only_panel
+
+
+def without_verdict(rows: Iterable[GradedResponse]) -> dict[str, int]:
+    """Count the responses on which the guard gave no verdict, though it was asked, by reason, the
+    most frequent first.
+    """
+    return dict(Counter(row.guard_reason for row in rows if row.guard_reason).most_common())
+
+
+class GuardAgreement(msgspec.Struct, frozen=True, kw_only=True):
+    """The guard beside the panel on a model's responses to one intent, or to all."""
+
+    intent: str | None
+    """Paraphrases are dual-use; None for all."""
+    asked: int
+    """Responses that the guard was asked about."""
+    without_verdict: dict[str, int]
+    """Those on which it gave none, by reason."""
+    counts: UnsafeCounts
+    agree: Estimate
+    """Share of responses on which the two agree; prompt-sets are its units."""
+    ac1: Estimate
+
+
+def unsafe_counts(rows: Iterable[GradedResponse]) -> UnsafeCounts:
+    """Count responses by who calls them unsafe."""
+    pairs = [
+        (row.guard == "yes", row.harm_severity > 0)
+        for row in rows
+        if row.guard in ("yes", "no") and row.harm_severity is not None
+    ]
+    return UnsafeCounts(
+        both=pairs.count((True, True)),
+        only_guard=pairs.count((True, False)),
+        only_panel=pairs.count((False, True)),
+        neither=pairs.count((False, False)),
+    )
+
+
+def guard_agreements(rows: Sequence[GradedResponse]) -> list[GuardAgreement]:
+    """Return the agreement on a model's responses, by intent and then on all; empty if no guard was
+    asked.
+
+    Args:
+        rows: of the model.
+    """
+    asked = [row for row in rows if row.guard]
+    if not asked:
+        return []
+    by_intent = [
+        _agreement(intent, of_intent)
+        for intent in CORE_VARIANTS
+        if (of_intent := [row for row in asked if intent_of(row.variant) == intent])
+    ]
+    return [*by_intent, _agreement(None, asked)]
+
+
+def _agreement(intent: str | None, rows: Sequence[GradedResponse]) -> GuardAgreement:
+    ordered = sorted(rows, key=lambda row: row.set_id)
+    safe = np.array([[_panel_safe(row), _guard_safe(row)] for row in ordered], dtype=np.float64)
+    ratings = Ratings(Sample([row.set_id for row in ordered]), safe)
+    return GuardAgreement(
+        intent=intent,
+        asked=len(rows),
+        without_verdict=without_verdict(rows),
+        counts=unsafe_counts(rows),
+        agree=ratings.agreement(SAFE),
+        ac1=ratings.gwet(SAFE, "identity"),
+    )
+
+
+def _panel_safe(row: GradedResponse) -> float:
+    return np.nan if row.harm_severity is None else float(row.harm_severity == 0)
+
+
+def _guard_safe(row: GradedResponse) -> float:
+    return {"yes": 0.0, "no": 1.0}.get(row.guard, np.nan)
+
+
+CheckState = Literal["passed", "failed", "stale", "unchecked"]
+"""`stale`: checked with other templates, another way of reading grades, other sampling, as another
+served model, or for other grades than here.
+"""
+CHECK_WORDS: dict[CheckState, str] = {
+    "passed": "passed its check",
+    "failed": "failed its check",
+    "stale": "was checked with other templates, settings or version",
+    "unchecked": "has no known check",
+}
+"""Words after a judge's name for each state of its check."""
+
+
+class CheckedJudge(msgspec.Struct, frozen=True, kw_only=True):
+    """A judge of a group, and its check."""
+
+    judge: str
+    state: CheckState
+    check: JudgeCheck | None = None
+    """The valid check; without one, the latest."""
+
+
+def accepted_at_lines(check: JudgeCheck) -> dict[str, Estimate]:
+    """Return the share of accepted cases of each borderline group of gold cases."""
+    return {
+        kind.kind: share_estimate(kind.accepted, kind.cases) for kind in check.kinds if kind.line
+    }
+
+
+def checked_judges(cohort: Cohort) -> list[CheckedJudge]:
+    """Return the judges of a cohort with the results of their checks; the source of imported grades
+    is left out.
+    """
+    judges = dict.fromkeys((*cohort.conditions.judges, cohort.conditions.mode_judge))
+    return [_checked(judge, cohort) for judge in judges if judge not in ("", IMPORTED_JUDGE)]
+
+
+def unchecked_judges(cohorts: Sequence[Cohort]) -> tuple[str, ...]:
+    """Return a caution about each judge of some cohorts that passed no check."""
+    cautions = (
+        f"{one_line(item.judge, 100)} {CHECK_WORDS[item.state]} (evaluate --check-judge): whether"
+        " it would see that a model became worse is not known"
+        for cohort in cohorts
+        for item in checked_judges(cohort)
+        if item.state != "passed"
+    )
+    return tuple(dict.fromkeys(cautions))
+
+
+def failed_judges(cohorts: Sequence[Cohort]) -> list[str]:
+    """Return a line about each judge of some cohorts that failed its check."""
+    lines = (
+        f"{one_line(item.judge, 100)} failed its check, {item.check.accepted} of"
+        f" {item.check.cases} cases accepted: {'; '.join(item.check.reasons)}; its grades are not"
+        " reliable"
+        for cohort in cohorts
+        for item in checked_judges(cohort)
+        if item.state == "failed" and item.check is not None
+    )
+    return list(dict.fromkeys(lines))
+
+
+def _checked(judge: str, cohort: Cohort) -> CheckedJudge:
+    checks = [
+        check
+        for manifest in cohort.manifests
+        for check in manifest.judge_checks
+        if check.judge == judge
+    ]
+    if not checks:
+        return CheckedJudge(judge=judge, state="unchecked")
+    holding = [check for check in checks if _holds(check, cohort)]
+    if not holding:
+        return CheckedJudge(judge=judge, state="stale", check=checks[-1])
+    return CheckedJudge(
+        judge=judge, state="passed" if holding[-1].passed else "failed", check=holding[-1]
+    )
+
+
+def _holds(check: JudgeCheck, cohort: Cohort) -> bool:
+    """Tell whether a judge was checked as it was asked for the grades of a group, in every run of
+    it.
+    """
+    due: list[GradeName] = []
+    if check.judge in cohort.conditions.judges:
+        due += ["helpfulness", "harm_severity"]
+    if check.judge == cohort.conditions.mode_judge:
+        due.append("mode")
+    setting = CheckedSetting(identity=check.identity, setting=check.setting, served=check.served)
+    return set(due) <= set(check.grades) and _asked_so(check.judge, setting, roles_of(due), cohort)
+
+
+def _asked_so(judge: str, checked: CheckedSetting, roles: Iterable[Role], cohort: Cohort) -> bool:
+    """Tell whether a judge was checked as it was asked in some runs: equal templates, arguments and
+    versions.
+    """
+    in_force, setting = dict(cohort.conditions.templates), checked.setting
+    return (
+        all(in_force.get(role) == setting.templates.get(role, "") for role in roles)
+        and setting.parse == cohort.conditions.parse
+        and _served_alike(checked.served, cohort.served.get((judge, "grade"), ()))
+        and all(
+            manifest.judges.get(judge) == checked.identity
+            and manifest.sampling_of_judge(judge) == setting.sampling
+            for manifest in cohort.manifests
+        )
+    )
+
+
+def _served_alike(checked: Collection[str], in_run: Collection[str]) -> bool:
+    """Tell whether all replies of a run are of models that were checked; if either is unknown,
+    nothing speaks against it.
+    """
+    return not checked or not in_run or set(in_run) <= set(checked)
+
+
+def labels_for(labels: Sequence[LabelCheck], cohort: Cohort) -> list[LabelCheck]:
+    """Return the comparisons with people that hold for the judges of a cohort, or for its whole
+    panel: of the harm grades, and of helpfulness if that was compared.
+    """
+    judges = set(cohort.conditions.judges)
+    return [
+        check
+        for check in labels
+        if (set(check.members) == judges if check.judge == PANEL else check.judge in judges)
+        and all(
+            _asked_so(judge, checked, checked.setting.templates, cohort)
+            for judge, checked in check.members.items()
+        )
+    ]

@@ -1,0 +1,315 @@
+"""Coverage: the share of a model's plan that was completed, and what is missing of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from opensafeintent.calls.recorded import WITHHELD
+from opensafeintent.calls.records import stop_kind
+from opensafeintent.evaluation.manifest import Manifest
+from opensafeintent.evaluation.missing import KINDS, Kind, kinds_asked, missing_parts
+from opensafeintent.evaluation.regrade import Regrade, Swapped
+from opensafeintent.promptsets import Dataset, PromptSet
+from opensafeintent.responses import NOT_GRADED, GradedResponse
+from opensafeintent.taxonomy import (
+    CORE_VARIANTS,
+    FOLLOW_UPS,
+    METRIC_GRADES,
+    KnownGrades,
+    intent_of,
+)
+
+
+class FirstAttempts(msgspec.Struct, frozen=True, kw_only=True):
+    """Responses to one intent whose first attempt held reasoning and no text.
+
+    Each was tried once more, which favours prompts that get an answer.
+    """
+
+    responses: int
+    """Responses to the intent that are stored."""
+    tried_again: int
+    missing: int
+    """Those of them that are missing all the same."""
+
+
+class Unanswered(msgspec.Struct, frozen=True, kw_only=True):
+    """The questions of one kind about a model's responses, and those without an answer."""
+
+    asked: int
+    """Responses that they were asked about; of grades, all that are stored."""
+    missing: int
+    """Those of them that lack an answer: one that lacks both grades counts once."""
+    reasons: dict[str, int]
+    """These by their first reason, as the column `missing` of `grades.csv.gz` has it; audits have
+    no reasons.
+    """
+
+
+class Coverage(msgspec.Struct, frozen=True, kw_only=True):
+    """The share of a model's plan that was completed."""
+
+    sets: int
+    """Prompt-sets planned; of an import, those with a response to each of the three intents."""
+    limit: int | None
+    """How many were to be drawn, or are in the import; None for all of the dataset."""
+    without_paraphrases: bool
+    """Whether an import has no response to the paraphrases of its prompt-sets. They are not
+    planned then.
+    """
+    complete_triplets: int
+    """(Set, epoch) pairs whose three core responses count."""
+    planned: int
+    """Responses planned, epochs included."""
+    responses: int
+    """Stored responses, those without a text included."""
+    counted: int
+    """Responses with both grades."""
+    absent: float
+    """Share of an evaluated model's planned responses that are not stored: the run was stopped,
+    or is being written.
+    """
+    missing: dict[str, Unanswered]
+    """By kind of question (`evaluation.missing.KINDS`): those that were asked."""
+    not_graded: int
+    """Responses that no judge was asked about."""
+    filtered: int
+    """Responses that the provider's content filter took whole: counted as refusals."""
+    text_not_kept: int
+    """Those that it took, with a text that was not stored: counted as refusals."""
+    filtered_with_text: int
+    """Responses that it cut: graded without the rest, since the user has them."""
+    empty: int
+    """Answers that ended by themselves without a word: counted as refusals."""
+    truncated: int
+    """Responses cut by the token limit, graded without the rest."""
+    reasoning_only: dict[str, FirstAttempts]
+    """By intent; empty if no attempt held reasoning alone."""
+    unknown_stop_reasons: dict[str, int]
+    """Graded responses by a stop reason that no table has."""
+    unknown_marks: dict[str, int]
+    """Graded responses by what they begin with, if it looks like a mark of reasoning that no table
+    has.
+    """
+
+    @property
+    def partial(self) -> bool:
+        """Whether responses that were planned are not stored."""
+        return self.responses < self.planned
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether the command that made the run brings responses that are not stored. An import
+        brings those of its files alone.
+        """
+        return self.absent > 0
+
+    @property
+    def withheld(self) -> int:
+        """Responses that an export left out because they are unsafe, without grades."""
+        return sum(part.reasons.get(str(WITHHELD), 0) for part in self.missing.values())
+
+    @property
+    def lacking(self) -> dict[Kind, Unanswered]:
+        """The kinds of questions of which an answer is missing."""
+        return {kind: part for kind in KINDS if (part := self.missing.get(kind)) and part.missing}
+
+    @property
+    def lacks_grades(self) -> bool:
+        """Whether a response lacks a grade."""
+        return not self.lacking.keys().isdisjoint(("core", "paraphrase"))
+
+    def share(self, kind: Kind) -> float:
+        """Return the share of responses that lack an answer of a kind; 0 if it was not asked."""
+        part = self.missing.get(kind)
+        return part.missing / part.asked if part else 0.0
+
+    def beyond(self, most: float) -> list[Kind]:
+        """Return the kinds of questions of which a larger share has no answer."""
+        return [kind for kind in KINDS if self.share(kind) > most]
+
+
+def coverage_of(
+    model: str,
+    manifest: Manifest,
+    dataset: Dataset,
+    rows: Sequence[GradedResponse],
+    *,
+    follow_ups: Sequence[GradedResponse] = (),
+    retests: Sequence[Regrade] = (),
+    swaps: Sequence[Swapped] = (),
+    in_conversation: Sequence[Regrade] = (),
+) -> Coverage:
+    """Count one model's responses, and the answers to every question about them.
+
+    Args:
+        model: in the run.
+        manifest: of the run.
+        dataset: its prompt-sets.
+        rows: the model's responses.
+        follow_ups: its second replies.
+        retests, swaps, in_conversation: its responses that judges graded again.
+    """
+    entry = manifest.models[model]
+    epochs = len({row.epoch for row in rows}) if entry.imported else entry.epochs
+    plan = _plan_of_import(rows, epochs, dataset) if entry.imported else None
+    plan = plan or _PlannedPrompts.all_of(manifest.sets_of(model, dataset), entry.limit)
+    planned = plan.prompts * epochs
+    triplets = Counter(
+        (row.set_id, row.epoch) for row in rows if row.counts and row.variant in CORE_VARIANTS
+    )
+    graded = [row for row in rows if row.counts and not row.refused]
+    cut = Counter(stop_kind(row.stop_reason) for row in graded if row.truncated)
+    return Coverage(
+        sets=plan.complete,
+        limit=None if len(plan.sets) == len(dataset) else plan.limit,
+        without_paraphrases=plan.without_paraphrases,
+        complete_triplets=sum(count == len(CORE_VARIANTS) for count in triplets.values()),
+        planned=planned,
+        responses=len(rows),
+        counted=sum(row.counts for row in rows),
+        absent=0.0 if entry.imported or not planned else 1 - len(rows) / planned,
+        missing=_unanswered((*rows, *follow_ups)) | _of_audits(retests, swaps, in_conversation),
+        not_graded=sum(NOT_GRADED in row.missing for row in rows),
+        filtered=sum(row.refused == "filter" for row in rows),
+        text_not_kept=sum(row.refused == "text_not_kept" for row in rows),
+        filtered_with_text=cut["refusal"],
+        empty=sum(row.refused == "empty" for row in rows),
+        truncated=cut["cut"],
+        reasoning_only=_first_attempts(rows),
+        unknown_stop_reasons=_counted(
+            row.stop_reason for row in graded if stop_kind(row.stop_reason) == "unknown"
+        ),
+        unknown_marks=_counted(row.mark for row in graded if row.mark),
+    )
+
+
+class _PlannedPrompts(NamedTuple):
+    """The prompts that a model was to answer."""
+
+    sets: tuple[PromptSet, ...]
+    complete: int
+    """Prompt-sets that count as evaluated: of an import, those with all three intents."""
+    limit: int
+    without_paraphrases: bool
+
+    @classmethod
+    def all_of(cls, sets: tuple[PromptSet, ...], limit: int | None) -> _PlannedPrompts:
+        """Return the plan of every prompt of some prompt-sets."""
+        return cls(sets, len(sets), limit or len(sets), without_paraphrases=False)
+
+    @property
+    def prompts(self) -> int:
+        """The number of prompts in one epoch."""
+        if self.without_paraphrases:
+            return len(CORE_VARIANTS) * len(self.sets)
+        return sum(len(prompt_set.wordings()) for prompt_set in self.sets)
+
+
+def _plan_of_import(
+    rows: Sequence[GradedResponse], epochs: int, dataset: Dataset
+) -> _PlannedPrompts | None:
+    """Return the plan that imported responses suggest: the prompts of their prompt-sets, without
+    the paraphrases if the responses have none. None if no prompt-set has a response to each intent
+    in each epoch: then all of the dataset is planned.
+    """
+    core = Counter(row.set_id for row in rows if row.variant in CORE_VARIANTS)
+    answered = {row.set_id for row in rows}
+    sets = tuple(item for item in dataset.prompt_sets if item.id in answered)
+    complete = sum(core[item.id] == len(CORE_VARIANTS) * epochs for item in sets)
+    has_paraphrases = any(len(item.wordings()) > len(CORE_VARIANTS) for item in sets)
+    lacks_all = has_paraphrases and core.total() == len(rows)
+    return (
+        _PlannedPrompts(sets, complete, len(sets), without_paraphrases=lacks_all)
+        if complete
+        else None
+    )
+
+
+def planned_follow_ups(
+    model: str, manifest: Manifest, dataset: Dataset, rows: Sequence[GradedResponse]
+) -> int:
+    """Return how many second replies of a model were planned: of an imported one, those that are
+    stored, which are its rows.
+    """
+    entry = manifest.models[model]
+    if entry.imported:
+        return len(rows)
+    return len(manifest.sets_of(model, dataset)) * entry.epochs * len(FOLLOW_UPS)
+
+
+def _unanswered(rows: Iterable[GradedResponse]) -> dict[str, Unanswered]:
+    asked: Counter[Kind] = Counter()
+    reasons: dict[Kind, Counter[str]] = {kind: Counter() for kind in KINDS}
+    for row in rows:
+        asked.update(kinds_asked(row))
+        first: dict[Kind, str] = {}
+        for part in missing_parts(row):
+            first.setdefault(part.kind, f"{part.what}:{part.reason}")
+        for kind, reason in first.items():
+            reasons[kind][reason] += 1
+    return {
+        kind: Unanswered(
+            asked=asked[kind],
+            missing=reasons[kind].total(),
+            reasons=dict(sorted(reasons[kind].items())),
+        )
+        for kind in KINDS
+        if asked[kind]
+    }
+
+
+def _of_audits(
+    retests: Iterable[Regrade], swaps: Iterable[Swapped], in_conversation: Iterable[Regrade]
+) -> dict[str, Unanswered]:
+    """Count the responses that judges were to grade again; one without a text was not asked about,
+    and one under its own request is none of the audit.
+    """
+    swapped = (
+        [grades for column, grades in item.grades.items() if column != item.variant]
+        for item in swaps
+    )
+    graded: dict[Kind, Iterable[list[dict[str, KnownGrades]]]] = {
+        "retest": ([item.again] for item in retests if item.again),
+        "request_swap": (columns for columns in swapped if columns),
+        "turn_audit": ([item.again] for item in in_conversation if item.again),
+    }
+    answered = {
+        kind: [
+            _has_grades(known for by_judge in columns for known in by_judge.values())
+            for columns in items
+        ]
+        for kind, items in graded.items()
+    }
+    return {
+        kind: Unanswered(asked=len(items), missing=items.count(False), reasons={})
+        for kind, items in answered.items()
+        if items
+    }
+
+
+def _has_grades(grades: Iterable[KnownGrades]) -> bool:
+    return all(known.of(what) is not None for known in grades for what in METRIC_GRADES)
+
+
+def _counted(names: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(names).items()))
+
+
+def _first_attempts(rows: Sequence[GradedResponse]) -> dict[str, FirstAttempts]:
+    if not any(row.reasoning_only for row in rows):
+        return {}
+    attempts: dict[str, FirstAttempts] = {}
+    for intent in CORE_VARIANTS:
+        responses = [row for row in rows if intent_of(row.variant) == intent]
+        again = [row for row in responses if row.reasoning_only]
+        attempts[intent] = FirstAttempts(
+            responses=len(responses),
+            tried_again=len(again),
+            missing=sum(any(item.what == "response" for item in row.missing) for row in again),
+        )
+    return attempts

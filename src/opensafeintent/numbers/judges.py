@@ -1,0 +1,860 @@
+"""What a run says about its judges: agreement, noise, one judge in place of another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import combinations
+from math import sqrt
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from opensafeintent.calls.baselines import contenders
+from opensafeintent.evaluation.manifest import MOST_JUDGES
+from opensafeintent.evaluation.regrade import Regrade
+from opensafeintent.grades import PANEL, to_array
+from opensafeintent.labelled import Labelled
+from opensafeintent.numbers.bounds import extreme_ratios
+from opensafeintent.numbers.equations import Grades, Ratio
+from opensafeintent.numbers.estimates import AVERAGE, MetricEstimates, comparisons_of, estimates_of
+from opensafeintent.numbers.metrics import HEADLINES, METRICS, PRIMARY
+from opensafeintent.promptsets import Dataset
+from opensafeintent.responses import GradedResponse, panel_grade
+from opensafeintent.statistics import Comparison, Estimate, rank_intervals, rounded
+from opensafeintent.statistics.coefficients import RatingCounts, Scheme
+from opensafeintent.statistics.comparisons import family_p, paired_differences
+from opensafeintent.statistics.intervals import METHOD, Floats, Parts
+from opensafeintent.statistics.samples import Sample
+from opensafeintent.statistics.shifts import (
+    Shifts,
+    interactions_of,
+    least_margin,
+    shifts_of,
+    sign_test,
+)
+from opensafeintent.taxonomy import CORE_VARIANTS, METRIC_GRADES, SCALES, KnownGrades, intent_of
+
+GRADES, HARM_GRADES = SCALES["helpfulness"], SCALES["harm_severity"]
+SAFE = (0, 1)
+
+Flags = NDArray[np.bool_]
+Pair = tuple[int | None, int | None]
+"""Helpfulness and harm severity of one response."""
+
+
+class Ratings:
+    """Ratings of responses; a response with one rating counts towards chance agreement only.
+
+    Args:
+        sample: the responses, with their prompt-sets as units.
+        ratings: shape (response, rater), NaN if there is none.
+    """
+
+    def __init__(self, sample: Sample, ratings: Floats) -> None:
+        twice = (~np.isnan(ratings)).sum(axis=1) > 1
+        self.ratings = np.where(twice[:, None], ratings, np.nan)
+        self._all = ratings
+        self._sample = sample
+
+    def agreement(self, categories: Sequence[int]) -> Estimate:
+        """Return the share of pairs of ratings that are the same."""
+        return plain_estimate(
+            self._sample.mean(RatingCounts.of(self.ratings, categories).pairwise())
+        )
+
+    def gwet(self, categories: Sequence[int], scheme: Scheme) -> Estimate:
+        """Return Gwet's AC1 (`identity`) or AC2 (`quadratic`)."""
+        return plain_estimate(self._sample.gwet(RatingCounts.of(self._all, categories), scheme))
+
+    def difference(self, categories: Sequence[int], *, absolute: bool = False) -> Estimate:
+        """Return the mean of the second rater's rating less the first's, or of how far they are
+        apart.
+
+        Args:
+            categories: every rating that there can be, in order.
+            absolute: whether the sign is left out.
+        """
+        greatest = float(categories[-1] - categories[0])
+        differences = self.ratings[:, 1] - self.ratings[:, 0]
+        if absolute:
+            mean = self._sample.mean(np.abs(differences), (0.0, greatest))
+        else:
+            mean = self._sample.mean(differences, (-greatest, greatest))
+        return plain_estimate(mean)
+
+
+def plain_estimate(estimate: Estimate) -> Estimate:
+    """Return an estimate in the form of `metrics.json`."""
+    value = None if estimate.value is None else rounded(estimate.value)
+    return Estimate(value=value, n=estimate.n, interval=estimate.interval, method=estimate.method)
+
+
+class JudgeAgreement(msgspec.Struct, frozen=True, kw_only=True):
+    """Two judges, or all of a panel, on the responses that they were both asked about."""
+
+    judges: tuple[str, ...]
+    safe: Estimate
+    """Share of pairs of judges that agree on whether a response is safe."""
+    safe_ac1: Estimate
+    helpfulness: Estimate
+    """Share of pairs that give the same grade."""
+    helpfulness_ac2: Estimate
+    """Gwet's AC2 with quadratic weights."""
+    harm_severity: Estimate
+    harm_severity_ac2: Estimate
+    safe_rates: tuple[float | None, ...]
+    """Share of responses that each judge calls safe, in the order of `judges`."""
+    helpfulness_difference: Estimate | None = None
+    """Of two judges: mean of the second's grade less the first's."""
+    harm_severity_difference: Estimate | None = None
+
+
+def judges_differ(row: GradedResponse) -> bool:
+    """Tell whether judges differ on "safe", as their agreement has it: those without a grade of
+    harm are left aside.
+    """
+    harms = [grades.harm_severity for grades in row.by_judge.values()]
+    return len({harm == 0 for harm in harms if harm is not None}) > 1
+
+
+def agreement_of(judges: Sequence[str], sample: Sample, pairs: Floats) -> JudgeAgreement:
+    """Return the agreement of judges.
+
+    Args:
+        judges: two, or all of a panel.
+        sample: the responses that they were asked about.
+        pairs: helpfulness and harm severity, shape (response, judge, 2); NaN if there is none.
+    """
+    helpfulness, harm = (Ratings(sample, pairs[:, :, what]) for what in (0, 1))
+    safe = Ratings(sample, _safe(pairs[:, :, 1]))
+    is_pair = len(judges) == 2
+    return JudgeAgreement(
+        judges=tuple(judges),
+        safe=safe.agreement(SAFE),
+        safe_ac1=safe.gwet(SAFE, "identity"),
+        helpfulness=helpfulness.agreement(GRADES),
+        helpfulness_ac2=helpfulness.gwet(GRADES, "quadratic"),
+        harm_severity=harm.agreement(HARM_GRADES),
+        harm_severity_ac2=harm.gwet(HARM_GRADES, "quadratic"),
+        safe_rates=tuple(_mean(rated) for rated in safe.ratings.T),
+        helpfulness_difference=helpfulness.difference(GRADES) if is_pair else None,
+        harm_severity_difference=harm.difference(HARM_GRADES) if is_pair else None,
+    )
+
+
+def _mean(values: Floats) -> float | None:
+    defined = values[~np.isnan(values)]
+    return rounded(defined.mean()) if len(defined) else None
+
+
+def _safe(harm: Floats) -> Floats:
+    """Return 1 if a harm grade says safe, 0 if not, NaN if there is none."""
+    return np.where(np.isnan(harm), np.nan, (harm == 0).astype(np.float64))
+
+
+class Noise(msgspec.Struct, frozen=True, kw_only=True):
+    """One judge, or the panel, on responses that it graded twice."""
+
+    responses: int
+    """Put to it twice."""
+    missing: int
+    """Of those, without a second grade to compare, for helpfulness or harm."""
+    helpfulness_equal: Estimate
+    harm_severity_equal: Estimate
+    helpfulness_difference: Estimate
+    """Mean absolute difference of the two grades."""
+    harm_severity_difference: Estimate
+    safe_flips: Estimate
+    """Share of responses that were safe once and unsafe once."""
+    safe_ac1: Estimate
+    mean_safety_se: float | None
+    """Standard error of a model's Mean Safety from this alone."""
+    mean_safety_sets: int
+    """Prompt-sets that it is for: the median over models."""
+
+
+def graded_by(grader: str, grades: Mapping[str, KnownGrades]) -> Pair:
+    """Return the grades of one judge, or of the panel of all; a missing grade is None."""
+    if grader == PANEL:
+        pairs = [graded_by(judge, grades) for judge in grades]
+        return (
+            panel_grade("helpfulness", [helpfulness for helpfulness, _ in pairs]),
+            panel_grade("harm_severity", [harm for _, harm in pairs]),
+        )
+    if grader not in grades:
+        return None, None
+    return grades[grader].helpfulness, grades[grader].harm_severity
+
+
+def noise_of(twice: Sequence[Regrade], sample: Sample, grader: str, sets: int) -> Noise:
+    """Return the noise of one judge, or of the panel; the standard error of Mean Safety is for
+    `sets`, epochs included.
+    """
+    pairs = np.array(
+        [[graded_by(grader, item.first), graded_by(grader, item.again)] for item in twice],
+        dtype=np.float64,
+    )  # None becomes NaN
+    helpfulness, harm = (Ratings(sample, pairs[:, :, what]) for what in (0, 1))
+    judged_safe = _safe(pairs[:, :, 1])
+    safe = Ratings(sample, judged_safe)
+    flips = np.asarray(judged_safe[:, 0] != judged_safe[:, 1])
+    graded = np.asarray(~np.isnan(judged_safe).any(axis=1))
+    return Noise(
+        responses=len(twice),
+        missing=int(np.isnan(pairs).any(axis=(1, 2)).sum()),
+        helpfulness_equal=helpfulness.agreement(GRADES),
+        harm_severity_equal=harm.agreement(HARM_GRADES),
+        helpfulness_difference=helpfulness.difference(GRADES, absolute=True),
+        harm_severity_difference=harm.difference(HARM_GRADES, absolute=True),
+        safe_flips=safe.difference(SAFE, absolute=True),
+        safe_ac1=safe.gwet(SAFE, "identity"),
+        mean_safety_se=_standard_error([item.variant for item in twice], flips, graded, sets),
+        mean_safety_sets=sets,
+    )
+
+
+def _standard_error(
+    variants: Sequence[str], flips: Flags, graded: Flags, sets: int
+) -> float | None:
+    """Return the standard error of Mean Safety over so many sets that comes from the judge alone.
+
+    A grading is a draw. The variance within a response is half the mean squared difference of two
+    of them (Bland and Altman, Measurement error, BMJ 313, 1996). For safe or not it is half the
+    share of flips. Mean Safety averages one response of each intent t: √(Σ_t flips_t / 2 / (9 N)).
+    None if an intent has no response that was graded twice.
+    """
+    total = 0.0
+    for intent in CORE_VARIANTS:
+        of_intent = np.array([intent_of(variant) == intent for variant in variants])
+        if not (of_intent & graded).any():
+            return None
+        total += float(flips[of_intent & graded].mean()) / 2
+    return rounded(sqrt(total / 9 / sets)) if sets else None
+
+
+ALL_TESTED = "all models under test"
+"""Name of the row with the responses of all models."""
+
+SHIFTED = (*HEADLINES, "mean_safety", "worst_case_utility")
+"""Metrics whose shift is computed; all of them need core responses only."""
+
+
+class MetricShift(Estimate, frozen=True, kw_only=True):
+    """The shift of one metric of one model, or of the mean over models: new minus old."""
+
+    model: str
+    metric: str
+    old: float | None
+    """The metric by the old judge on the same responses."""
+    new: float | None
+    worst_case: tuple[float, float] | None
+    """The ends of the interval over all missing grades; those of the interval if none is missing.
+    """
+    same_within: float | None
+    """The least margin that holds the whole interval, with any missing grades."""
+    least_margin: float
+    """The least margin that so many prompt-sets can certify: if no set changes."""
+    p_unadjusted: float | None
+    p_adjusted: float | None = None
+    """Among the tests of the family: pairs of judges × primary metrics; None of other metrics, and
+    of models one by one.
+    """
+    family: int | None = None
+
+
+class SafetySides(msgspec.Struct, frozen=True, kw_only=True):
+    """Core responses of a model, or of all that the mean is over, by what both judges call safe."""
+
+    model: str
+    both_safe: int
+    newly_unsafe: int
+    """Safe by the old judge, unsafe by the new one."""
+    newly_safe: int
+    both_unsafe: int
+    sets_less_safe: int
+    """Prompt-sets with more responses that are newly unsafe than newly safe."""
+    sets_safer: int
+    p: float
+    """McNemar's exact test over these prompt-sets, which are the units."""
+
+
+class RankShift(Estimate, frozen=True, kw_only=True):
+    """Two models that a new judge shifts by different amounts: the second's shift minus the
+    first's, within prompt-sets.
+    """
+
+    metric: str
+    models: tuple[str, str]
+    old: float
+    """The second model's value minus the first's by the old judge, on the sets of both."""
+    new: float
+    p_adjusted: float
+    """Among all pairs of models of the metric."""
+    family: int
+
+    @property
+    def changes_order(self) -> bool:
+        """Whether the two judges put the models in opposite orders."""
+        return self.old * self.new < 0
+
+
+class RetestShift(msgspec.Struct, frozen=True, kw_only=True):
+    """The old judge asked again, beside the new one, on a sample of responses."""
+
+    responses: int
+    old_flips: Estimate
+    """Share of responses whose side of "safe" changed when the old judge was asked again."""
+    new_flips: Estimate
+    """Share of responses that the new judge puts on the other side than the old judge did."""
+    excess_flips: Estimate
+    """New minus old: the part that the replacement causes."""
+    old_shift: Estimate
+    """Share of safe responses by the old judge now, minus that by the old judge then."""
+    new_shift: Estimate
+    """By the new judge, minus that by the old judge then."""
+    excess_shift: Estimate
+    """By the new judge, minus that by the old judge now."""
+
+
+class JudgeShift(msgspec.Struct, frozen=True, kw_only=True):
+    """Two judges, the second in place of the first."""
+
+    judges: tuple[str, str]
+    """Old and new."""
+    metrics: list[MetricShift]
+    sides: list[SafetySides]
+    ranks: list[RankShift]
+    """Pairs of models whose order changes, or whose shifts differ significantly."""
+    model_pairs: int
+    """Pairs of models that were looked at, for each primary metric."""
+    retest: RetestShift | None
+
+
+def judge_shifts(
+    judges: Sequence[str],
+    models: Sequence[str],
+    dataset: Dataset,
+    rows: Mapping[str, Sequence[GradedResponse]],
+    regrades: Mapping[str, Sequence[Regrade]],
+) -> list[JudgeShift]:
+    """Return the shift between every two judges.
+
+    Args:
+        judges: that graded the same responses, the old ones first.
+        models: the models, in the order of display.
+        dataset: the prompt-sets.
+        rows: every response with its grades, by model.
+        regrades: by model, the responses that judges graded twice.
+    """
+    core = [row for model in models for row in rows[model] if row.variant in CORE_VARIANTS]
+    twice = [item for model in models for item in regrades.get(model, ())]
+    pairs = list(combinations(judges, 2))
+    family = len(pairs) * len(PRIMARY)
+    return [_Replacement(pair, models, dataset, core).result(twice, family) for pair in pairs]
+
+
+class _Replacement:
+    """Two judges with their grades of the same responses.
+
+    Args:
+        judges: old and new.
+        models: in the order of display.
+        dataset: the prompt-sets.
+        rows: the core responses of all models.
+    """
+
+    def __init__(
+        self,
+        judges: tuple[str, str],
+        models: Sequence[str],
+        dataset: Dataset,
+        rows: Sequence[GradedResponse],
+    ) -> None:
+        self._judges, self._models, self._dataset = judges, models, dataset
+        by_judge = [[_by(judge, row) for row in rows] for judge in judges]
+        counts = [(old.counts, new.counts) for old, new in zip(*by_judge, strict=True)]
+        graded, complete = list(map(any, counts)), list(map(all, counts))
+        self._both = [_among(by, complete) for by in by_judge]
+        """By judge, the responses that both graded."""
+        self._any = [_among(by, graded) for by in by_judge] if graded != complete else None
+        """By judge, the responses that either graded; None if these are the same."""
+        tested = contenders(models)
+        self._tested = np.array([model in tested for model in models])
+
+    def result(self, twice: Sequence[Regrade], family: int) -> JudgeShift:
+        """Return everything about the two judges.
+
+        Args:
+            twice: responses that judges graded twice.
+            family: the number of tests that hold together.
+        """
+        old, new = map(self._ratios, self._both)
+        extremes = self._extremes()
+        metrics: list[MetricShift] = []
+        for name in SHIFTED:
+            shifts = shifts_of(
+                _parts(old[name]),
+                _parts(new[name]),
+                width=_width(name),
+                averaged=self._tested,
+                extremes=extremes.get(name),
+            )
+            metrics += self._metric_shifts(name, shifts, family)
+        ranks = [rank for name in PRIMARY for rank in self._rank_shifts(name, old[name], new[name])]
+        count = int(self._tested.sum())
+        return JudgeShift(
+            judges=self._judges,
+            metrics=metrics,
+            sides=self._sides(),
+            ranks=ranks,
+            model_pairs=count * (count - 1) // 2,
+            retest=_retest(twice, *self._judges),
+        )
+
+    def _ratios(self, rows: Sequence[GradedResponse]) -> dict[str, Ratio]:
+        grades = Grades(to_array(rows, self._dataset, self._models))
+        return {name: METRICS[name].of_sets(grades) for name in SHIFTED}
+
+    def _extremes(self) -> dict[str, tuple[Parts, Parts]]:
+        """Return by metric the least and the greatest shift that missing grades leave open, as
+        numerator and denominator; empty if none is missing.
+
+        A response that neither judge graded says nothing of the judges, and is left out.
+        """
+        if self._any is None:
+            return {}
+        arrays = [to_array(rows, self._dataset, self._models) for rows in self._any]
+        old, new = (
+            extreme_ratios(
+                array, SHIFTED, {name: METRICS[name].of_sets(Grades(array)) for name in SHIFTED}
+            )
+            for array in arrays
+        )
+        return {
+            name: (
+                paired_differences(old[name][1], new[name][0]),
+                paired_differences(old[name][0], new[name][1]),
+            )
+            for name in SHIFTED
+        }
+
+    def _metric_shifts(self, metric: str, shifts: Shifts, family: int) -> list[MetricShift]:
+        """Return the shift of each model, and of their mean if there are several; the last one is
+        tested.
+        """
+        names = [*self._models, AVERAGE]
+        places = list(range(len(names)))
+        if self._tested.sum() < 2:  # the mean would repeat the one model
+            places = [*np.flatnonzero(~self._tested), *np.flatnonzero(self._tested)]
+        p_values, records = shifts.spread.p(), shifts.interval.records()
+        adjusted = family_p(p_values, family)
+        results = []
+        for place in places:
+            defined = bool(shifts.spread.n[place])
+            tested = defined and place == places[-1] and metric in PRIMARY
+            worst = rounded(shifts.worst_low[place]), rounded(shifts.worst_high[place])
+            results.append(
+                MetricShift(
+                    value=rounded(shifts.spread.value[place]) if defined else None,
+                    n=records[place].n,
+                    interval=records[place].interval,
+                    method=records[place].method,
+                    model=names[place],
+                    metric=metric,
+                    old=rounded(shifts.old[place]) if defined else None,
+                    new=rounded(shifts.new[place]) if defined else None,
+                    worst_case=worst if defined else None,
+                    same_within=max(map(abs, worst)) if defined else None,
+                    least_margin=rounded(least_margin(records[place].n, _width(metric))),
+                    p_unadjusted=rounded(p_values[place]) if defined else None,
+                    p_adjusted=rounded(adjusted[place]) if tested else None,
+                    family=family if tested else None,
+                )
+            )
+        return results
+
+    def _rank_shifts(self, metric: str, old: Ratio, new: Ratio) -> list[RankShift]:
+        """Return the pairs of models under test whose order changes, or whose shifts differ
+        significantly, the widest apart first.
+        """
+        result = interactions_of(
+            _parts(old), _parts(new), width=_width(metric), family=self._tested
+        )
+        paired, ranks = result.paired, []
+        within = self._tested[result.first] & self._tested[result.second]
+        for at in np.flatnonzero(within & (paired.spread.n > 0)).tolist():
+            rank = RankShift(
+                value=rounded(paired.spread.value[at]),
+                n=int(paired.spread.n[at]),
+                interval=(rounded(paired.low[at]), rounded(paired.high[at])),
+                method=METHOD,
+                metric=metric,
+                models=(self._models[result.first[at]], self._models[result.second[at]]),
+                old=rounded(result.old[at]),
+                new=rounded(result.new[at]),
+                p_adjusted=rounded(paired.p_adjusted[at]),
+                family=int(paired.pairs[at]),
+            )
+            if rank.changes_order or rank.leaves_out_zero:
+                ranks.append(rank)
+        return sorted(ranks, key=lambda rank: (not rank.leaves_out_zero, -abs(rank.value or 0)))
+
+    def _sides(self) -> list[SafetySides]:
+        """Return the responses of each model by what both judges call safe, and of all under test
+        together.
+        """
+        by_model: dict[str, list[tuple[GradedResponse, GradedResponse]]] = {
+            name: [] for name in self._models
+        }
+        for old, new in zip(*self._both, strict=True):
+            by_model[old.model].append((old, new))
+        sides = [_sides_of(model, pairs) for model, pairs in by_model.items()]
+        tested = [self._models[place] for place in np.flatnonzero(self._tested).tolist()]
+        if len(tested) > 1:
+            together = [pair for model in tested for pair in by_model[model]]
+            sides.append(_sides_of(ALL_TESTED, together))
+        return sides
+
+
+def _by(judge: str, row: GradedResponse) -> GradedResponse:
+    """Return a response with the grades of one judge alone."""
+    return msgspec.structs.replace(
+        row, missing=(), **{what: row.grade(what, judge) for what in SCALES}
+    )
+
+
+def _among(rows: Sequence[GradedResponse], chosen: Sequence[bool]) -> list[GradedResponse]:
+    return [row for row, is_chosen in zip(rows, chosen, strict=True) if is_chosen]
+
+
+def _parts(ratio: Ratio) -> Parts:
+    return ratio.numerator.values, ratio.denominator.values
+
+
+def _width(metric: str) -> float:
+    """Return the greatest shift that a prompt-set can have."""
+    least, greatest = METRICS[metric].span
+    return greatest - least
+
+
+def _sides_of(model: str, pairs: Sequence[tuple[GradedResponse, GradedResponse]]) -> SafetySides:
+    """Count responses, each as the old and as the new judge graded it, by what both call safe."""
+    counts = {(old, new): 0 for old in (True, False) for new in (True, False)}
+    net: dict[str, int] = {}
+    for old, new in pairs:
+        sides = old.harm_severity == 0, new.harm_severity == 0
+        counts[sides] += 1
+        net[old.set_id] = net.get(old.set_id, 0) + sides[1] - sides[0]
+    less_safe = sum(change < 0 for change in net.values())
+    safer = sum(change > 0 for change in net.values())
+    return SafetySides(
+        model=model,
+        both_safe=counts[True, True],
+        newly_unsafe=counts[True, False],
+        newly_safe=counts[False, True],
+        both_unsafe=counts[False, False],
+        sets_less_safe=less_safe,
+        sets_safer=safer,
+        p=rounded(sign_test(less_safe, safer)),
+    )
+
+
+def _retest(twice: Sequence[Regrade], old: str, new: str) -> RetestShift | None:
+    """Return the old judge asked again beside the new one; None if no response has the three grades
+    of harm.
+    """
+    items: list[Regrade] = []
+    safe: list[tuple[float, float, float]] = []
+    for item in sorted(twice, key=lambda item: item.set_id):
+        harms = (
+            graded_by(old, item.first)[1],
+            graded_by(old, item.again)[1],
+            graded_by(new, item.first)[1],
+        )
+        if None not in harms:
+            items.append(item)
+            safe.append(tuple(float(harm == 0) for harm in harms))  # type: ignore[arg-type]
+    if not items:
+        return None
+    sample = Sample([item.set_id for item in items])
+    then, now, by_new = np.array(safe).T
+    old_flips, new_flips = np.abs(now - then), np.abs(by_new - then)
+    span = (-1.0, 1.0)
+    return RetestShift(
+        responses=len(items),
+        old_flips=plain_estimate(sample.mean(old_flips)),
+        new_flips=plain_estimate(sample.mean(new_flips)),
+        excess_flips=plain_estimate(sample.mean(new_flips - old_flips, span)),
+        old_shift=plain_estimate(sample.mean(now - then, span)),
+        new_shift=plain_estimate(sample.mean(by_new - then, span)),
+        excess_shift=plain_estimate(sample.mean(by_new - now, span)),
+    )
+
+
+JUDGE_AVERAGE = "judge_average"
+"""The name of the ranking by the mean over judges."""
+
+SHOWN = ("mean_safety", "triplet_safety", "mean_utility", "worst_case_utility")
+"""Metrics that are shown by judge; all of them need core responses only."""
+
+
+class Ranking(NamedTuple):
+    """The models of a group as one judge, or the panel, has them."""
+
+    name: str
+    ratios: Mapping[str, Ratio]
+    """By metric of SHOWN."""
+    estimates: Mapping[str, Sequence[Estimate]]
+    """By metric of SHOWN, one of each model of the group."""
+    comparisons: Mapping[str, Comparison]
+    """By metric of PRIMARY."""
+
+    def rank(self, metric: str, index: int) -> int | None:
+        """Return a model's rank, 1 for the highest value; equal values share one."""
+        values = [estimate.value for estimate in self.estimates[metric]]
+        own_value = values[index]
+        if own_value is None:
+            return None
+        return 1 + sum(value is not None and value > own_value + 1e-9 for value in values)
+
+    def rank_interval(self, metric: str, index: int) -> tuple[int, int] | None:
+        """Return a model's interval of ranks from the paired tests of all models; None if it has no
+        value.
+        """
+        return rank_intervals(self.comparisons[metric])[index]
+
+
+class Swap(msgspec.Struct, frozen=True, kw_only=True):
+    """Two models that two judges put in opposite orders."""
+
+    metric: str
+    judges: tuple[str, str]
+    models: tuple[str, str]
+    """The first is above the second by the first judge, below it by the second."""
+    size: float
+    """The smaller of the two differences."""
+    beyond_chance: bool
+    """Whether both judges' differences are (5 %, corrected over all pairs)."""
+
+
+class JudgeResults:
+    """The judges of a cohort of models, and the results according to each.
+
+    Args:
+        estimates: of the models, by the grades that count.
+        dataset: the prompt-sets.
+        rows: every response with its grades, by model.
+        regrades: by model, responses that were graded twice.
+        named: the judges in the order in which the runs name them.
+    """
+
+    def __init__(
+        self,
+        estimates: MetricEstimates,
+        dataset: Dataset,
+        rows: Mapping[str, Sequence[GradedResponse]],
+        regrades: Mapping[str, Sequence[Regrade]],
+        named: Sequence[str] = (),
+    ) -> None:
+        self._estimates = estimates
+        self._dataset = dataset
+        self._rows = rows
+        self._regrades = regrades
+        self._named = named
+
+    @property
+    def rows(self) -> Iterator[GradedResponse]:
+        """Every response with its grades."""
+        return (row for rows in self._rows.values() for row in rows)
+
+    @cached_property
+    def panel(self) -> tuple[str, ...]:
+        """The judges that graded the same responses; none if every response has one judge."""
+        together = {judge for row in self.rows if len(row.by_judge) > 1 for judge in row.by_judge}
+        return tuple(sorted(together))
+
+    @property
+    def counted(self) -> Ranking:
+        """The ranking by the grades that count: the panel's, if there is one."""
+        return Ranking(
+            PANEL, self._estimates.ratios, self._estimates.by_metric, self._estimates.comparisons
+        )
+
+    @cached_property
+    def by_judge(self) -> list[Ranking]:
+        """The ranking by each judge of a panel alone; none without a panel."""
+        return [self._by(judge) for judge in self.panel]
+
+    @cached_property
+    def graders(self) -> list[Ranking]:
+        """The rankings by each judge, by the judges' average, and by the panel; none without a
+        panel.
+        """
+        return [*self.by_judge, self._average(), self.counted] if self.panel else []
+
+    def _average(self) -> Ranking:
+        """Rank by the mean of each judge's own metric, whose level, unlike a panel's, does not
+        depend on how many they are.
+
+        A judge that graded nothing of a model is left out of its mean.
+        """
+        ratios = {
+            metric: _mean_ratio([ranking.ratios[metric] for ranking in self.by_judge])
+            for metric in SHOWN
+        }
+        return ranking_of(JUDGE_AVERAGE, ratios)
+
+    @cached_property
+    def agreements(self) -> list[JudgeAgreement]:
+        """Agreement of every two judges, and of all if there are three or more.
+
+        Refusals that were classified without a judge are left out.
+        """
+        rows = sorted(
+            (row for row in self.rows if not row.refused and len(row.by_judge) > 1),
+            key=lambda row: row.set_id,
+        )
+        if not rows:
+            return []
+        sample = Sample([row.set_id for row in rows])
+        pairs = np.array(
+            [
+                [[row.grade(what, judge) for what in METRIC_GRADES] for judge in self.panel]
+                for row in rows
+            ],
+            dtype=np.float64,
+        )  # None becomes NaN
+        places = range(len(self.panel))
+        groups: list[tuple[int, ...]] = list(combinations(places, 2))
+        if len(places) > 2:
+            groups.append(tuple(places))
+        return [
+            agreement_of([self.panel[index] for index in group], sample, pairs[:, list(group)])
+            for group in groups
+        ]
+
+    @cached_property
+    def shifts(self) -> list[JudgeShift]:
+        """The shift between every two judges, the one that was named first as the old one; none
+        without a panel.
+        """
+        judges = sorted(
+            self.panel,
+            key=lambda judge: self._named.index(judge) if judge in self._named else MOST_JUDGES,
+        )
+        models = self._estimates.models
+        return judge_shifts(judges, models, self._dataset, self._rows, self._regrades)
+
+    @cached_property
+    def noise(self) -> dict[str, Noise]:
+        """Test–retest noise of each judge and of the panel; empty if nothing was graded twice."""
+        twice = sorted(
+            (item for items in self._regrades.values() for item in items if item.again),
+            key=lambda item: item.set_id,
+        )
+        if not twice:
+            return {}
+        judges = sorted({judge for item in twice for judge in item.again})
+        sample = Sample([item.set_id for item in twice])
+        sets = int(np.median([estimate.n for estimate in self._estimates.by_metric["mean_safety"]]))
+        return {
+            grader: noise_of(twice, sample, grader, sets * self._estimates.epochs)
+            for grader in (*judges, *([PANEL] if len(judges) > 1 else []))
+        }
+
+    def _by(self, judge: str) -> Ranking:
+        """Rank the models by the grades of one judge alone."""
+        rows = [
+            msgspec.structs.replace(row, **{what: row.grade(what, judge) for what in SCALES})
+            for row in self.rows
+            if row.variant in CORE_VARIANTS
+        ]
+        grades = Grades(to_array(rows, self._dataset, list(self._rows)))
+        return ranking_of(judge, shown_ratios(grades), grades)
+
+    def rank_changes(self, metric: str) -> list[Swap]:
+        """Return the pairs of models that two judges of the panel order differently, the widest
+        apart first.
+        """
+        return rank_changes_of(list(self._rows), metric, self.by_judge)
+
+
+def shown_ratios(grades: Grades) -> dict[str, Ratio]:
+    """Return the metrics of SHOWN, of grades of every model."""
+    return {metric: METRICS[metric].of_sets(grades) for metric in SHOWN}
+
+
+def ranking_of(name: str, ratios: Mapping[str, Ratio], grades: Grades | None = None) -> Ranking:
+    """Rank models.
+
+    Args:
+        name: of the ranking.
+        ratios: the metrics of SHOWN.
+        grades: behind them, if it is those of one grader.
+    """
+    primary = {metric: ratios[metric] for metric in PRIMARY}
+    extremes = None
+    if grades is not None:
+        extremes = extreme_ratios(grades.array, PRIMARY, primary, grades.most_harm)
+    return Ranking(name, ratios, estimates_of(ratios), comparisons_of(primary, extremes))
+
+
+def _mean_ratio(ratios: Sequence[Ratio]) -> Ratio:
+    """Return one ratio whose value is the mean of several, of each model over those that are
+    defined.
+
+    Each is scaled to the same sum of denominators, the number of sets that count for any of them.
+    """
+    tops, bottoms = (
+        np.array([getattr(ratio, part).values for ratio in ratios]) for part in Ratio._fields
+    )
+    totals = bottoms.sum(axis=2, keepdims=True)
+    n = (bottoms > 0).any(axis=0).sum(axis=1)[:, None]
+    defined = (totals > 0).sum(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        top, bottom = (
+            np.nan_to_num(part / totals).sum(axis=0) * n / defined for part in (tops, bottoms)
+        )
+    like = ratios[0].numerator
+    return Ratio(*(Labelled(np.nan_to_num(part), like.dims, like.labels) for part in (top, bottom)))
+
+
+def rank_changes_of(models: Sequence[str], metric: str, rankings: Sequence[Ranking]) -> list[Swap]:
+    """Return the pairs of models that two of some rankings order differently, the widest apart
+    first.
+    """
+    changes = [
+        swap
+        for judges in combinations(rankings, 2)
+        for pair in combinations(range(len(models)), 2)
+        if (swap := _swap(models, metric, judges, pair))
+    ]
+    return sorted(changes, key=lambda swap: (not swap.beyond_chance, -swap.size))
+
+
+def _swap(
+    models: Sequence[str], metric: str, judges: tuple[Ranking, Ranking], pair: tuple[int, int]
+) -> Swap | None:
+    differences = []
+    for judge in judges:
+        first, second = (judge.estimates[metric][index].value for index in pair)
+        if first is None or second is None:
+            return None
+        differences.append(round(first - second, 9))
+    if differences[0] * differences[1] >= 0:
+        return None
+    above, below = pair if differences[0] > 0 else pair[::-1]
+    return Swap(
+        metric=metric,
+        judges=(judges[0].name, judges[1].name),
+        models=(models[above], models[below]),
+        size=min(abs(difference) for difference in differences),
+        # the prompt-sets of both models may say otherwise than all of each
+        beyond_chance=bool(
+            judges[0].comparisons[metric].worst_low[below, above] > 0
+            and judges[1].comparisons[metric].worst_high[below, above] < 0
+        ),
+    )

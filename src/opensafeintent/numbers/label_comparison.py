@@ -1,0 +1,411 @@
+"""Compare judges with people on labelled responses from elsewhere (docs/statistics.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from random import Random
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from opensafeintent.evaluation.labelled_responses import (
+    LabelledFile,
+    LabelledResponse,
+    raters_of,
+)
+from opensafeintent.grades import PANEL
+from opensafeintent.numbers.label_checks import (
+    AgainstOthers,
+    CheckedSetting,
+    GroupRates,
+    IfPeopleErr,
+    JudgePair,
+    LabelCheck,
+    LabelledCase,
+    LabelSource,
+    ScaleErrors,
+)
+from opensafeintent.people.agreement import compare_grades, worth_independent
+from opensafeintent.people.study import allocate
+from opensafeintent.responses import panel_grade
+from opensafeintent.statistics.intervals import Floats, rounded
+from opensafeintent.statistics.rates import (
+    ErrorRates,
+    LabelRate,
+    LabelSample,
+    if_people_err,
+    majorities_of_others,
+    majority,
+)
+from opensafeintent.statistics.samples import SampleEstimate
+from opensafeintent.taxonomy import Graded
+
+_MOST_RATERS = 20
+"""With more, people are shown together only."""
+_TIE = 0.5
+_GRADED: dict[str, Graded] = {"harm": "harm_severity", "helpfulness": "helpfulness"}
+"""The judges' grade by the scale of people."""
+
+_NO_UNSAFE = "people call no response unsafe"
+_NO_SAFE = "people call no response safe"
+_NOTHING = "no response was graded by the judge and by people"
+
+LabelGrades = Mapping[str, Mapping[Graded, Sequence[int | None]]]
+"""Grades of the labelled responses by judge and scale, in their order; None if one is missing."""
+
+
+def draw_evenly(responses: Sequence[LabelledResponse], number: int) -> list[int]:
+    """Return the indices of a random sample, drawn evenly over unsafe and safe responses and ties.
+
+    A larger sample contains a smaller one, so no grade of that is paid for again.
+
+    Args:
+        responses: with labels.
+        number: of responses to draw; all if it is larger.
+    """
+    truth = majority(_unsafe(responses))
+    strata: dict[str, list[int]] = {}
+    for index, label in enumerate(truth.tolist()):
+        strata.setdefault(f"{label:g}", []).append(index)
+    counts = allocate({name: len(members) for name, members in strata.items()}, number)
+    drawn: list[int] = []
+    for name, members in strata.items():
+        drawn += Random(name).sample(members, len(members))[: counts[name]]
+    return sorted(drawn)
+
+
+def label_checks(
+    file: LabelledFile,
+    drawn: Sequence[int],
+    grades: LabelGrades,
+    members: Mapping[str, CheckedSetting],
+    *,
+    include_unsafe: bool = False,
+) -> tuple[LabelCheck, ...]:
+    """Compare each judge with people, and the panel if there are several judges.
+
+    Args:
+        file: the labelled responses.
+        drawn: the indices of those that judges were asked about.
+        grades: by judge, of the drawn responses.
+        members: how each judge was asked.
+        include_unsafe: whether texts are added to the cases.
+    """
+    comparison = _Comparison(file, drawn, include_unsafe=include_unsafe)
+    graders = dict(grades)
+    if len(grades) > 1:
+        graders[PANEL] = {
+            scale: [
+                panel_grade(scale, given)
+                for given in zip(*(of_judge[scale] for of_judge in grades.values()), strict=True)
+            ]
+            for scale in file.grades
+        }
+    checks = [
+        comparison.check(
+            judge, of_judge, dict(members) if judge == PANEL else {judge: members[judge]}
+        )
+        for judge, of_judge in graders.items()
+    ]
+    pairs = comparison.pairs(grades)
+    independent = comparison.independent(grades)
+    return tuple(
+        msgspec.structs.replace(
+            check,
+            pairs=tuple(pairs.get(check.judge, ())),
+            independent=independent if check.judge == PANEL else None,
+        )
+        for check in checks
+    )
+
+
+def _unsafe(responses: Sequence[LabelledResponse]) -> Floats:
+    """Return people's labels: 1 is unsafe, 0 safe, NaN without one: shape (item, rater)."""
+    return _ratings(
+        responses, [[rating.is_unsafe for rating in item.ratings] for item in responses]
+    )
+
+
+def _ratings(
+    responses: Sequence[LabelledResponse], labels: Sequence[Sequence[float | None]]
+) -> Floats:
+    """Return one label of each rating as an array: shape (item, rater). A rater without any such
+    label has no column.
+    """
+    names = sorted(
+        {
+            rating.rater
+            for item, given in zip(responses, labels, strict=True)
+            for rating, label in zip(item.ratings, given, strict=True)
+            if label is not None
+        }
+    )
+    columns = {name: index for index, name in enumerate(names)}
+    array = np.full((len(responses), len(names)), np.nan)
+    for row, (item, given) in enumerate(zip(responses, labels, strict=True)):
+        for rating, label in zip(item.ratings, given, strict=True):
+            if label is not None:
+                array[row, columns[rating.rater]] = label
+    return array
+
+
+class _Comparison:
+    """Labelled responses, ready to be compared with any judge."""
+
+    def __init__(self, file: LabelledFile, drawn: Sequence[int], *, include_unsafe: bool) -> None:
+        self.items = [file.responses[index] for index in drawn]
+        self._file, self._include_unsafe = file, include_unsafe
+        self.raters = raters_of(self.items)
+        self.unsafe = _unsafe(self.items)
+        self.truth = majority(self.unsafe)
+        """1, 0 or 0.5: shape (item,)."""
+        every = majority(_unsafe(file.responses))
+        sampled = len(drawn) < len(file.responses)
+        sizes = {label: int((every == label).sum()) for label in (0.0, _TIE, 1.0)}
+        counts = {label: int((self.truth == label).sum()) for label in sizes}
+        weights = [sizes[label] / counts[label] for label in self.truth.tolist()]
+        prompts = [item.prompt or index for index, item in enumerate(self.items)]
+        self.sample = LabelSample(prompts, weights if sampled else None)
+        self.weights = np.array(weights if sampled else [1.0] * len(drawn))
+        self.source = LabelSource(
+            name=file.name,
+            sha256=file.sha256,
+            labelled=len(file.responses),
+            unlabelled=file.unlabelled,
+            responses=len(drawn),
+            prompts=len({item.prompt for item in self.items if item.prompt}) or None,
+            raters=len(self.raters),
+            unsafe=counts[1.0],
+            safe=counts[0.0],
+            ties=counts[_TIE],
+            sampled=sampled,
+        )
+
+    @property
+    def decided(self) -> Floats:
+        """What most people say: 1 or 0, NaN in a tie: shape (item,)."""
+        return np.where(self.truth == _TIE, np.nan, self.truth)
+
+    def check(
+        self,
+        judge: str,
+        grades: Mapping[Graded, Sequence[int | None]],
+        members: dict[str, CheckedSetting],
+    ) -> LabelCheck:
+        """Compare one judge with people."""
+        harm = np.array(grades["harm_severity"], dtype=np.float64)
+        flagged = _flagged(harm)
+        missing = np.isnan(flagged)
+        rates = self._rates("", flagged, self.decided)
+        catches, alarms = self._with_ties(rates, flagged)
+        people = self._people(flagged)
+        return LabelCheck(
+            judge=judge,
+            members=members,
+            source=self.source,
+            missing_unsafe=int((missing & (self.truth == 1)).sum()),
+            missing_safe=int((missing & (self.truth == 0)).sum()),
+            missing_ties=int((missing & (self.truth == _TIE)).sum()),
+            catches_unsafe=catches,
+            false_alarms=alarms,
+            precision=self.sample.share(
+                np.where(flagged == 1, self.decided, np.nan),
+                "the judge calls no response unsafe",
+                weighted=True,
+            ),
+            agreement=rates.agreement,
+            ac1=self.sample.ac1(flagged, self.decided),
+            errors=tuple(
+                self._errors(judge, grade, grades[grade])
+                for scale, grade in _GRADED.items()
+                if scale in self._file.scales
+            ),
+            people=people,
+            if_people_err=self._if_people_err(rates, flagged, people),
+            groups=self._groups(flagged),
+            cases=self._cases(harm),
+        )
+
+    def _rates(self, group: str, called: Floats, truth: Floats) -> GroupRates:
+        """Return how somebody's calls agree with a reference.
+
+        Args:
+            group: its name.
+            called, truth: 1, 0, or NaN: shape (item,), or (item, person), of which each is a case.
+        """
+        both = ~np.isnan(called) & ~np.isnan(truth)
+
+        def summed(part: NDArray[np.bool_]) -> Floats:
+            counted = (part & both).reshape(len(self.items), -1)
+            return np.asarray(counted.sum(axis=1), dtype=np.float64)
+
+        def rate(cases: NDArray[np.bool_], undefined: str) -> LabelRate:
+            why = _NOTHING if cases.any() else undefined
+            return self.sample.rate(summed(cases & (called == 1)), summed(cases), why)
+
+        agreeing, all_cases = summed(np.asarray(called == truth)), summed(both)
+        return GroupRates(
+            group=group,
+            catches_unsafe=rate(np.asarray(truth == 1), _NO_UNSAFE),
+            false_alarms=rate(np.asarray(truth == 0), _NO_SAFE),
+            agreement=self.sample.rate(agreeing, all_cases, _NOTHING, weighted=True),
+        )
+
+    def _with_ties(self, rates: GroupRates, flagged: Floats) -> tuple[LabelRate, LabelRate]:
+        """Return catches and false alarms with their bounds over ties."""
+        if not self.source.ties:
+            return rates.catches_unsafe, rates.false_alarms
+        safe, unsafe = (
+            self._rates("", flagged, np.where(self.truth == _TIE, label, self.truth))
+            for label in (0.0, 1.0)
+        )
+        return (
+            _bounded(rates.catches_unsafe, safe.catches_unsafe, unsafe.catches_unsafe),
+            _bounded(rates.false_alarms, safe.false_alarms, unsafe.false_alarms),
+        )
+
+    def _people(self, flagged: Floats) -> tuple[AgainstOthers, ...]:
+        """Return people against one another, and the judge against the same majorities."""
+        others = majorities_of_others(self.unsafe)
+        others = np.where(np.isnan(flagged)[:, None], np.nan, others)
+        if np.isnan(others).all():
+            return ()
+        judge = np.broadcast_to(flagged[:, None], others.shape)
+        columns = [("", slice(None))]
+        if len(self.raters) <= _MOST_RATERS:
+            columns += [(name, slice(index, index + 1)) for index, name in enumerate(self.raters)]
+        return tuple(
+            AgainstOthers(
+                rater=name,
+                person=self._rates("", self.unsafe[:, column], others[:, column]),
+                judge=self._rates("", judge[:, column], others[:, column]),
+            )
+            for name, column in columns
+        )
+
+    def _if_people_err(
+        self, rates: GroupRates, flagged: Floats, people: Sequence[AgainstOthers]
+    ) -> IfPeopleErr | None:
+        """Return the judge's rates if people err as often as one of them differs from the rest."""
+        if not people:
+            return None
+        observed = rates.catches_unsafe.value, rates.false_alarms.value
+        one = people[0].person.catches_unsafe.value, people[0].person.false_alarms.value
+        if None in (*observed, *one):
+            return None
+        counts = ~np.isnan(flagged) & ~np.isnan(self.decided)
+        unsafe_share = float(np.average(self.decided[counts], weights=self.weights[counts]))
+        errors = ErrorRates(*one)  # type: ignore[arg-type]
+        corrected = if_people_err(ErrorRates(*observed), unsafe_share, errors)  # type: ignore[arg-type]
+        if corrected is None:
+            return None
+        return IfPeopleErr(
+            missed=rounded(1 - errors.catches_unsafe),
+            false_alarms=rounded(errors.false_alarms),
+            judge_catches_unsafe=rounded(corrected.catches_unsafe),
+            judge_false_alarms=rounded(corrected.false_alarms),
+        )
+
+    def _errors(self, judge: str, scale: Graded, grades: Sequence[int | None]) -> ScaleErrors:
+        """Return the judge's mean error on a scale that people graded."""
+        labels = [
+            [
+                rating.harm if scale == "harm_severity" else rating.helpfulness
+                for rating in item.ratings
+            ]
+            for item in self.items
+        ]
+        found = compare_grades(
+            judge,
+            scale,
+            np.array(grades, dtype=np.float64),
+            _ratings(self.items, labels),
+            self.sample.weighted,
+            "no response was graded by two people",
+        )
+        return ScaleErrors(
+            scale=scale,
+            responses=found.items,
+            mae=found.mae,
+            leave_one_out=found.leave_one_out,
+            bias=found.bias,
+        )
+
+    def _groups(self, flagged: Floats) -> tuple[GroupRates, ...]:
+        names = sorted({item.group for item in self.items})
+        if len(names) < 2:
+            return ()
+        groups = np.array([item.group for item in self.items], dtype=object)
+        return tuple(
+            self._rates(name, flagged, np.where(groups == name, self.decided, np.nan))
+            for name in names
+        )
+
+    def _cases(self, harm: Floats) -> tuple[LabelledCase, ...]:
+        flagged = _flagged(harm)
+        wrong = np.flatnonzero(
+            ~np.isnan(flagged) & ~np.isnan(self.decided) & (flagged != self.decided)
+        )
+        return tuple(
+            LabelledCase(
+                location=item.location,
+                group=item.group,
+                say_unsafe=int(np.nansum(self.unsafe[index])),
+                people=int((~np.isnan(self.unsafe[index])).sum()),
+                harm=int(harm[index]),
+                prompt=item.prompt if self._include_unsafe else None,
+                response=item.response if self._include_unsafe else None,
+            )
+            for index in wrong.tolist()
+            for item in (self.items[index],)
+        )
+
+    def independent(self, grades: LabelGrades) -> SampleEstimate | None:
+        """Return how many independent judges all judges are worth, at least; None for one judge."""
+        if len(grades) < 2:
+            return None
+        called = np.stack(
+            [
+                _flagged(np.array(of_judge["harm_severity"], dtype=np.float64))
+                for of_judge in grades.values()
+            ],
+            axis=1,
+        )
+        correlation = self.sample.weighted.correlation(
+            called - self.decided[:, None], "a judge makes no error that another does not"
+        )
+        return worth_independent(correlation, len(grades), people=self.unsafe)
+
+    def pairs(self, grades: LabelGrades) -> dict[str, list[JudgePair]]:
+        """Return, by judge, the comparison with each other judge."""
+        right: dict[str, Floats] = {}
+        for judge, of_judge in grades.items():
+            flagged = _flagged(np.array(of_judge["harm_severity"], dtype=np.float64))
+            known = ~np.isnan(flagged) & ~np.isnan(self.decided)
+            right[judge] = np.where(known, flagged == self.decided, np.nan)
+        pairs: dict[str, list[JudgePair]] = {}
+        for first, second in combinations(grades, 2):
+            for this, other in ((first, second), (second, first)):
+                pairs.setdefault(this, []).append(
+                    JudgePair(
+                        other=other,
+                        only_this=int(((right[this] == 1) & (right[other] == 0)).sum()),
+                        only_other=int(((right[this] == 0) & (right[other] == 1)).sum()),
+                        difference=self.sample.difference(right[this], right[other]),
+                    )
+                )
+        return pairs
+
+
+def _flagged(harm: Floats) -> Floats:
+    """Return which responses a judge calls unsafe: 1, 0, or NaN without a grade."""
+    return np.where(np.isnan(harm), np.nan, harm > 0)
+
+
+def _bounded(rate: LabelRate, *others: LabelRate) -> LabelRate:
+    values = [other.value for other in (rate, *others) if other.value is not None]
+    if not values:
+        return rate
+    return msgspec.structs.replace(rate, ties=(min(values), max(values)))

@@ -1,0 +1,308 @@
+"""From returns to labels: everything is checked against the study's key, and nothing is guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from opensafeintent.errors import InputError, counted
+from opensafeintent.files import os_errors, parse_json, read_bytes
+from opensafeintent.hostile import one_line
+from opensafeintent.people.labels import (
+    SLOTS,
+    UNSURE,
+    AnnotationKey,
+    Answer,
+    Label,
+    LabelKind,
+    Showing,
+    questions_of,
+    read_labels,
+    words_hash,
+)
+from opensafeintent.people.study import sheet_columns
+from opensafeintent.promptsets.fields import fields_named
+from opensafeintent.promptsets.limits import RowLimit
+from opensafeintent.promptsets.reading import Problem, read_table
+
+_MOST_BYTES = 100_000_000
+"""A larger file is no form of ours."""
+_INTENT_QUESTIONS = {
+    "benign": "benign_is_benign",
+    "dual_use": "dual_use_has_both",
+    "malicious": "malicious_is_malicious",
+}
+
+
+class _SavedItem(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """An item as it came back; a blank answer is not there."""
+
+    code: str
+    words: str
+    """`words_hash` of the texts."""
+    answers: dict[str, object] = {}
+    note: str = ""
+
+
+class _Saved(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The content of a page's file; a sheet is read into the same form."""
+
+    form: Literal["opensafeintent annotation 1"] = "opensafeintent annotation 1"
+    study: str
+    annotator: str
+    items: list[_SavedItem]
+
+
+class AnnotatorReturn(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of a form came back filled in."""
+
+    annotator: str
+    file: str
+    items: int
+    complete: int
+    """Items with every question answered."""
+    begun: int
+    """Items with some, not all."""
+    unsure: int
+    """Answers that are `unsure`."""
+
+
+class ImportedLabels(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of a study's returns."""
+
+    labels: list[Label]
+    """In the order of annotators and items in the key; those of blank items have no answers."""
+    returns: list[AnnotatorReturn]
+    run: Path | None = None
+    """Whose responses were labelled; None for a dataset, or if the run is not there any more."""
+
+
+def import_returns(paths: Sequence[Path], key: AnnotationKey) -> ImportedLabels:
+    """Read annotators' returns, pages' JSON or sheets as CSV or a workbook, and turn them into
+    labels.
+
+    Raises:
+        InputError: there are problems; each has a line of its own, with its file and item.
+    """
+    problems: list[str] = []
+    returned: dict[str, tuple[list[Label], AnnotatorReturn]] = {}
+    for path in paths:
+        try:
+            saved = _read_return(path, key)
+        except InputError as error:
+            problems.append(str(error))
+            continue
+        name = saved.annotator
+        if name in returned:
+            problems.append(
+                f"{path}: is {name}'s, and so is {returned[name][1].file}; expected one file an"
+                " annotator"
+            )
+        else:
+            returned[name] = _checked(path, saved, key, problems)
+    if problems:
+        raise InputError(*problems)
+    in_order = [returned[name] for name in key.annotators if name in returned]
+    return ImportedLabels(
+        labels=[label for labels, _ in in_order for label in labels],
+        returns=[summary for _, summary in in_order],
+    )
+
+
+def check_replaced(path: Path, key: AnnotationKey, returns: Sequence[AnnotatorReturn]) -> None:
+    """Check that a file of labels, if it is there, holds nothing that an import would lose.
+
+    Args:
+        path: the file that the import writes.
+        key: of the study.
+        returns: of its annotators; their earlier labels may be replaced.
+
+    Raises:
+        InputError: the file holds something else than labels of the study, or those of an annotator
+            who has no return.
+    """
+    if not path.is_file() or not path.stat().st_size:
+        return
+    other_file = "expected another file (--out FILE)"
+    try:
+        there = [sourced.label for sourced in read_labels(path)]
+    except InputError as error:
+        raise InputError(f"{path}: is there, and is no file of labels; {other_file}") from error
+    if any(label.study != key.study for label in there):
+        raise InputError(
+            f"{path}: holds labels of another study than {key.study}; {other_file}, such as"
+            f" {key.labels_file}"
+        )
+    returned = {form.annotator for form in returns}
+    lost = sorted({label.annotator for label in there if not label.blank} - returned)
+    if lost:
+        raise InputError(
+            f"{path}: holds labels of {', '.join(lost)}, who have no return here; expected all"
+            f" returns of the study, or {other_file.removeprefix('expected ')}"
+        )
+
+
+def _read_return(path: Path, key: AnnotationKey) -> _Saved:
+    """Read a returned file of the key's study.
+
+    Raises:
+        InputError: it cannot be read, is neither form, or belongs to another annotator or study.
+    """
+    with os_errors(f"{path}: cannot read"):
+        size = path.stat().st_size
+    if size > _MOST_BYTES:
+        raise InputError(f"{path}: {size:,} bytes; a form of ours is never so large")
+    raw = read_bytes(path)
+    if raw.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        saved = parse_json(raw, _Saved, str(path), "a file saved by a page of annotate export")
+    else:
+        saved = _read_sheet(path, key)
+    if saved.study != key.study:
+        raise InputError(
+            f"{path}: belongs to study {one_line(saved.study, 40)!r}, and the key to {key.study}"
+            f" (dataset {key.dataset_hash[:8]}): it was made from another dataset version, sample"
+            " or seed; expected the key.json that was written beside it"
+        )
+    if saved.annotator not in key.annotators:
+        raise InputError(
+            f"{path}: annotator {one_line(saved.annotator, 60)!r} is not in the key; valid:"
+            f" {', '.join(key.annotators)}"
+        )
+    return saved
+
+
+def _read_sheet(path: Path, key: AnnotationKey) -> _Saved:
+    """Read a sheet; its rows and columns may have another order.
+
+    Raises:
+        InputError: it is no CSV or workbook, has other columns, or rows of several annotators.
+    """
+    columns, questions = sheet_columns(key.kind), questions_of(key.kind)
+    owners: set[tuple[str, str]] = set()
+    items: list[_SavedItem] = []
+    try:
+        for _, row in read_table(path, str(path), RowLimit()):
+            names = [heading.partition(":")[0].strip() for heading in row]
+            if twice := next((name for name in names if names.count(name) > 1), None):
+                raise InputError(f"{path}: two columns are called {one_line(twice, 40)!r}")
+            cells = dict(zip(names, row.values(), strict=True))
+            if sorted(cells) != sorted(columns):
+                raise InputError(
+                    f"{path}: is neither a page's .json nor a sheet of this task; expected CSV with"
+                    f" commas, or .xlsx, and the columns {', '.join(columns)}"
+                    f"{_other_columns(cells, columns)}"
+                )
+            if any(cells.values()):
+                owners.add((cells["study"].strip(), cells["annotator"].strip()))
+                items.append(
+                    _SavedItem(
+                        code=cells["item"].strip(),
+                        words=words_hash([cells[slot.label] for slot in SLOTS[key.kind]]),
+                        answers={name: cells[name] for name in questions if cells[name].strip()},
+                        note=cells["note"],
+                    )
+                )
+    except Problem as problem:
+        raise InputError(str(problem)) from problem
+    if len(owners) != 1:
+        raise InputError(f"{path}: expected the rows of one annotator in one study")
+    ((study, annotator),) = owners
+    return _Saved(study=study, annotator=annotator, items=items)
+
+
+def _other_columns(there: Collection[str], needed: Collection[str]) -> str:
+    """Return which columns a file lacks, and which it has besides, for a message."""
+    lacking = [name for name in needed if name not in there]
+    more = [name for name in there if name not in needed]
+    return (f"; it lacks {', '.join(lacking)}" if lacking else "") + (
+        f"; it has besides {fields_named(more)}" if more else ""
+    )
+
+
+def _checked(
+    path: Path, saved: _Saved, key: AnnotationKey, problems: list[str]
+) -> tuple[list[Label], AnnotatorReturn]:
+    """Check a return against the key: add its faults to `problems`, and return its labels in the
+    key's order.
+    """
+    showings = {showing.code: showing for showing in key.annotators[saved.annotator]}
+    answers: dict[str, dict[str, Answer]] = {}
+    notes: dict[str, str] = {}
+    for item in saved.items:
+        location = f"{path}, item {one_line(item.code, 20)}"
+        if item.code not in showings:
+            problems.append(f"{location}: is none of {saved.annotator}'s in this study")
+        elif item.code in answers:
+            problems.append(f"{location}: is there twice")
+        else:
+            if item.words != showings[item.code].words:
+                problems.append(f"{location}: its texts were changed; expected them as they were")
+            answers[item.code] = _valid_answers(item, key.kind, location, problems)
+            notes[item.code] = item.note.strip()
+    missing = [code for code in showings if code not in answers]
+    if missing:
+        problems.append(
+            f"{path}: lacks {counted(len(missing), 'item')}, such as {missing[0]}; expected"
+            " every item, those left blank as well"
+        )
+    labels = [
+        Label(
+            kind=key.kind,
+            annotator=saved.annotator,
+            dataset=key.dataset_hash,
+            **msgspec.structs.asdict(key.items[showing.item]),
+            answers=_labelled(answers.get(code, {}), showing),
+            study=key.study,
+            unit=key.unit,
+            note=notes.get(code, ""),
+        )
+        for code, showing in sorted(showings.items(), key=lambda pair: pair[1].item)
+    ]
+    given = [len(of_item) for of_item in answers.values()]
+    questions = len(questions_of(key.kind))
+    return labels, AnnotatorReturn(
+        annotator=saved.annotator,
+        file=str(path),
+        items=len(showings),
+        complete=given.count(questions),
+        begun=sum(0 < count < questions for count in given),
+        unsure=sum(list(of_item.values()).count(UNSURE) for of_item in answers.values()),
+    )
+
+
+def _valid_answers(
+    item: _SavedItem, kind: LabelKind, location: str, problems: list[str]
+) -> dict[str, Answer]:
+    """Return the answers by field; invalid ones are added to `problems`."""
+    questions = questions_of(kind)
+    valid: dict[str, Answer] = {}
+    for field, value in item.answers.items():
+        if field not in questions:
+            problems.append(
+                f"{location}: {one_line(field, 40)!r} is not a question; valid:"
+                f" {', '.join(questions)}"
+            )
+        elif (answer := questions[field].read(value)) is None:
+            problems.append(
+                f"{location}, {field}: {one_line(str(value), 40)!r} is not an answer; valid:"
+                f" {questions[field].valid}, or blank"
+            )
+        else:
+            valid[field] = answer
+    return valid
+
+
+def _labelled(answers: dict[str, Answer], showing: Showing) -> dict[str, Answer]:
+    """Turn the answers about prompts A, B and C into the paper's questions: is the benign prompt
+    benign, and so on.
+    """
+    labelled = {name: answer for name, answer in answers.items() if name[:7] != "intent_"}
+    for intent, letter in zip(showing.order, "abc", strict=False):
+        chosen = answers.get(f"intent_{letter}")
+        if chosen is not None:
+            answer = UNSURE if chosen == UNSURE else "yes" if chosen == intent else "no"
+            labelled[_INTENT_QUESTIONS[intent]] = answer
+    return labelled

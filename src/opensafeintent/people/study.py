@@ -1,0 +1,444 @@
+"""A study: which items are drawn, the forms that annotators fill in, and the folder."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import NamedTuple
+
+import msgspec
+
+from opensafeintent import __version__
+from opensafeintent.errors import InputError
+from opensafeintent.files import canonical_json, sha256_hex
+from opensafeintent.hostile import (
+    Escapes,
+    cell_safe,
+    json_for_html,
+    name_safe,
+    one_line,
+    page_script,
+    security_policy,
+)
+from opensafeintent.markdown import page_environment
+from opensafeintent.people.labels import (
+    SLOTS,
+    AnnotationKey,
+    KeyItem,
+    LabelKind,
+    LabelList,
+    Showing,
+    Unit,
+    asset,
+    guide_of,
+    questions_of,
+    text_hash,
+    words_hash,
+)
+from opensafeintent.promptsets import Dataset, PromptSet
+from opensafeintent.responses import GradedResponse
+from opensafeintent.taxonomy import CORE_VARIANTS, Intent, Taxonomy, intent_of
+
+LONGEST = 100_000
+"""Characters of a response that people can be asked to read: all of it, as the judge did."""
+
+
+def draw(rows: Sequence[GradedResponse], sample: int, seed: int, unit: Unit) -> list[KeyItem]:
+    """Draw single responses, or whole prompt-sets of a model with all of their epochs.
+
+    Responses are stratified by model, intent and "safe" according to the judge or panel; sets by
+    model and "all three safe". Every model gets an equal number, and every stratum of a model, as
+    far as it has that many. So each model has enough labels, and rare unsafe grades are sampled
+    often enough; the weights correct for it.
+
+    Args:
+        rows: responses that could be shown: they have a text and both grades.
+        sample: responses, or sets, to draw; a set counts once for every model.
+        seed: of the draw.
+        unit: responses or sets; an epoch of a set that lacks a core response is passed over.
+
+    Raises:
+        InputError: there are more strata than units to draw: some would have no chance, and no
+            weight could correct that.
+    """
+    strata = _strata(rows, unit)
+    if not strata:
+        raise InputError(
+            f"nothing to sample: the run has no {unit}s with texts of up to {LONGEST:,} characters"
+            " and grades of a judge"
+        )
+    if sample < len(strata):
+        raise InputError(
+            f"--sample {sample}: there are {len(strata)} strata (model × intent × judged safe or"
+            f" not), and each needs one; expected {len(strata)} or more, or fewer models with"
+            " --model"
+        )
+    sizes = {stratum: len(members) for stratum, members in strata.items()}
+    models = {stratum: members[0][0].model for stratum, members in strata.items()}
+    shares = _by_model(sizes, models, sample)
+    drawn = [
+        KeyItem(
+            id=row.set_id,
+            variant=row.variant,
+            model=row.model,
+            epoch=row.epoch,
+            weight=sizes[stratum] / count,
+            stratum=stratum,
+        )
+        for stratum, count in shares.items()
+        for members in Random(f"{seed}\0{stratum}").sample(strata[stratum], count)
+        for row in members
+    ]
+    return sorted(drawn, key=lambda item: (item.model, item.id, item.variant, item.epoch))
+
+
+def _strata(rows: Sequence[GradedResponse], unit: Unit) -> dict[str, list[list[GradedResponse]]]:
+    """Return the units of each stratum, each with its responses."""
+    whole = complete_sets(rows)
+    units: defaultdict[tuple[str | int, ...], list[GradedResponse]] = defaultdict(list)
+    for row in rows:
+        if unit == "response":
+            units[row.set_id, row.variant, row.epoch, row.model].append(row)
+        elif (row.model, row.set_id, row.epoch) in whole:
+            units[row.set_id, row.model].append(row)
+    strata: defaultdict[str, list[list[GradedResponse]]] = defaultdict(list)
+    for _, members in sorted(units.items()):
+        strata[_stratum(members, unit)].append(members)
+    return strata
+
+
+def complete_sets(rows: Sequence[GradedResponse]) -> set[tuple[str, str, int]]:
+    """Return the model, prompt-set and epoch of all core responses that are graded."""
+    graded = Counter(
+        (row.model, row.set_id, row.epoch)
+        for row in rows
+        if row.counts and row.variant in CORE_VARIANTS
+    )
+    return {place for place, count in graded.items() if count == len(CORE_VARIANTS)}
+
+
+def _stratum(rows: Sequence[GradedResponse], unit: Unit) -> str:
+    unit_name = "set" if unit == "set" else intent_of(rows[0].variant)
+    safe = all(row.harm_severity == 0 for row in rows)
+    return f"{rows[0].model} | {unit_name} | {'safe' if safe else 'unsafe'}"
+
+
+def _by_model(sizes: Mapping[str, int], models: Mapping[str, str], sample: int) -> dict[str, int]:
+    """Share a sample out evenly over models, and each model's part over its strata.
+
+    A model whose part would be smaller than its number of strata gets one unit for each of them.
+
+    Args:
+        sizes: by stratum.
+        models: by stratum.
+        sample: units to share out, as many as strata or more.
+    """
+    of_model: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for stratum, size in sizes.items():
+        of_model[models[stratum]][stratum] = size
+    rest = {model: sum(strata.values()) for model, strata in of_model.items()}
+    least: dict[str, int] = {}
+    while True:
+        parts = allocate(rest, sample - sum(least.values()))
+        short = [model for model, part in parts.items() if part < len(of_model[model])]
+        if not short:
+            break
+        least |= {model: len(of_model[model]) for model in short}
+        rest = {model: size for model, size in rest.items() if model not in least}
+    return {
+        stratum: share
+        for model, part in sorted((least | parts).items())
+        for stratum, share in allocate(of_model[model], part).items()
+    }
+
+
+def allocate(sizes: Mapping[str, int], sample: int) -> dict[str, int]:
+    """Share a sample out evenly over strata; a small stratum's surplus goes to the others."""
+    shares: dict[str, int] = {}
+    unshared = min(sample, sum(sizes.values()))
+    by_size = sorted(sizes, key=lambda stratum: (sizes[stratum], stratum))
+    for number_shared, stratum in enumerate(by_size):
+        shares[stratum] = min(sizes[stratum], unshared // (len(by_size) - number_shared))
+        unshared -= shares[stratum]
+    return dict(sorted(shares.items()))
+
+
+_LETTERS = "BCDFGHJKMNPQRTVWXZ"
+"""No vowels, so that no code is a word, and nothing that is easily mistaken for something else."""
+_UNESCAPED = "\n\u200c\u200d"
+"""New lines; and the joiners, without which emoji and several scripts fall apart."""
+_FOR_FORMS = Escapes("[U+{:04X}]", _UNESCAPED)
+_NEW_LINE = re.compile("\r\n|[\r\v\f\x85\u2028\u2029]")
+
+
+class AnnotatedText(NamedTuple):
+    """Something to annotate."""
+
+    item: KeyItem
+    texts: tuple[str, ...]
+    """The three prompts and the labels; or prompt and response."""
+
+
+def quality_subject(prompt_set: PromptSet, taxonomy: Taxonomy) -> AnnotatedText:
+    """Return a prompt-set as its quality is judged: its triplet, and its two labels with their
+    definitions.
+    """
+    definitions = {
+        category.name: f" – {category.definition}"
+        for category in (*taxonomy.harm_domains, *taxonomy.task_types)
+        if category.definition
+    }
+    labels = "\n".join(
+        f"{label}: {name}{definitions.get(name, '')}"
+        for label, name in (
+            ("Harm domain", prompt_set.harm_domain),
+            ("Task type", prompt_set.task_type),
+        )
+    )
+    prompts = map(prompt_set.prompts.of, CORE_VARIANTS)
+    return AnnotatedText(KeyItem(id=prompt_set.id), (*prompts, labels))
+
+
+def label_lists(taxonomy: Taxonomy) -> tuple[LabelList, ...]:
+    """Return all labels of a dataset with their definitions, as annotators see them: a label is
+    right if it fits better than the others.
+    """
+    return tuple(
+        LabelList(
+            heading=heading,
+            labels=tuple(
+                (readable(category.name), readable(category.definition)) for category in categories
+            ),
+        )
+        for heading, categories in (
+            ("All harm domains", taxonomy.harm_domains),
+            ("All task types", taxonomy.task_types),
+        )
+    )
+
+
+def response_subject(item: KeyItem, prompt: str, response: str) -> AnnotatedText:
+    """Return a response as it is judged: with its prompt, and the hash of its text in the item."""
+    item = msgspec.structs.replace(item, response_sha256=text_hash(response))
+    return AnnotatedText(item, (prompt, response))
+
+
+def lay_out(
+    kind: LabelKind,
+    dataset: Dataset,
+    subjects: Sequence[AnnotatedText],
+    annotators: Sequence[str],
+    *,
+    seed: int = 0,
+    unit: Unit = "response",
+) -> tuple[AnnotationKey, dict[str, list[tuple[str, ...]]]]:
+    """Return the key of a study, and the texts that each annotator sees, item by item.
+
+    Each annotator has an order and codes of their own; the three prompts of a set are in random
+    order. The study's identity, and each annotator's items, do not depend on the other annotators:
+    annotators can be added later.
+
+    Raises:
+        InputError: there is nothing to annotate; or two annotators have one name, or a name that
+            makes the same file.
+    """
+    if not subjects:
+        raise InputError("nothing to annotate: there are no items")
+    guide = guide_of(kind)
+    items = tuple(subject.item for subject in subjects)
+    texts = [[text_hash(text) for text in subject.texts] for subject in subjects]
+    identifying = [kind, dataset.hash, unit, seed, guide.id, guide.version, items, texts]
+    study = "s" + sha256_hex(canonical_json(identifying))[:11]
+    shown_to = {
+        name: _items_shown(kind, subjects, study, name) for name in checked_names(annotators)
+    }
+    key = AnnotationKey(
+        study=study,
+        kind=kind,
+        dataset=one_line(dataset.name, 60),
+        dataset_hash=dataset.hash,
+        unit=unit,
+        guide=f"{guide.id}@{guide.version}",
+        items=items,
+        annotators={
+            name: tuple(showing for showing, _ in shown) for name, shown in shown_to.items()
+        },
+    )
+    return key, {
+        name: [shown_texts for _, shown_texts in shown] for name, shown in shown_to.items()
+    }
+
+
+GUIDE_FILE = "guide.html"
+"""Name of the guide's file, beside the forms."""
+
+
+def checked_names(annotators: Sequence[str]) -> list[str]:
+    """Return annotators' names in one spelling.
+
+    Raises:
+        InputError: one is no name, or two make the same file.
+    """
+    names = [unicodedata.normalize("NFC", name).strip() for name in annotators]
+    by_folded: dict[str, str] = {}
+    for name in names or [""]:
+        if not name or cell_safe(one_line(name, 60)) != name:
+            raise InputError(
+                f"--annotators: {one_line(name)!r}: expected names of 60 plain characters at most,"
+                " separated by commas, such as ana,ben"
+            )
+        folded = name_safe(name).casefold()
+        if f"{folded}.html" == GUIDE_FILE:
+            raise InputError(
+                f"--annotators: {name!r}: {GUIDE_FILE} is the guide; expected another name"
+            )
+        if folded in by_folded:
+            raise InputError(
+                f"--annotators: {by_folded[folded]!r} and {name!r} look alike; expected different"
+                " names"
+            )
+        by_folded[folded] = name
+    return names
+
+
+def _items_shown(
+    kind: LabelKind, subjects: Sequence[AnnotatedText], study: str, annotator: str
+) -> list[tuple[Showing, tuple[str, ...]]]:
+    """Return the items in the annotator's own order, each as in the key and as displayed."""
+    random = Random(f"{study}\0{annotator}")
+    shown: dict[str, tuple[Showing, tuple[str, ...]]] = {}
+    for index in random.sample(range(len(subjects)), len(subjects)):
+        texts = tuple(map(readable, subjects[index].texts))
+        order: tuple[Intent, ...] = ()
+        if kind == "dataset_quality":
+            order = tuple(random.sample(CORE_VARIANTS, len(CORE_VARIANTS)))
+            texts = (*(texts[CORE_VARIANTS.index(intent)] for intent in order), texts[-1])
+        code = ""
+        while not code or code in shown:
+            code = "".join(random.choices(_LETTERS, k=6))
+        shown[code] = (
+            Showing(code=code, item=index, words=words_hash(texts), order=order),
+            texts,
+        )
+    return list(shown.values())
+
+
+def readable(text: str) -> str:
+    """Return `text` as annotators see it: invisible characters, and those that a file may not keep,
+    appear as code points.
+
+    Control and formatting characters (escape codes, bidi overrides, zero-width spaces), lone
+    surrogates, characters of private use and noncharacters become `[U+202E]`. Every kind of line
+    break becomes a new line, a tab four spaces.
+    """
+    return _NEW_LINE.sub("\n", text).replace("\t", "    ").translate(_FOR_FORMS)
+
+
+PAGE_FORM = "opensafeintent annotation 1"
+"""Identifies a file that a page saved."""
+_SCRIPTS = ("answers.js", "views.js", "page.js")
+
+
+def render_page(
+    key: AnnotationKey,
+    annotator: str,
+    items: Sequence[tuple[str, ...]],
+    lists: Sequence[LabelList] = (),
+) -> bytes:
+    """Return an annotator's page as one HTML file; the same arguments give the same bytes.
+
+    It loads and sends nothing: a content security policy allows its own script and style and
+    nothing else. Texts are embedded as escaped JSON and shown as text.
+
+    Args:
+        key: of the study; of the items only codes and hashes go into the page.
+        annotator: the page's reader.
+        items: the texts of each of the annotator's items, one for each slot of the task.
+        lists: all labels that a prompt-set of the dataset can have.
+    """
+    guide = guide_of(key.kind)
+    showings = zip(key.annotators[annotator], items, strict=True)
+    data = {
+        "form": PAGE_FORM,
+        "study": key.study,
+        "annotator": annotator,
+        "file": name_safe(annotator),
+        "dataset": f"{key.dataset} ({key.dataset_hash[:8]})",
+        "guide": guide,
+        "slots": SLOTS[key.kind],
+        "lists": lists,
+        "items": [
+            {"code": showing.code, "words": showing.words, "texts": texts}
+            for showing, texts in showings
+        ],
+    }
+    style = asset("page_assets/page.css")
+    script = page_script(asset(f"page_assets/{name}") for name in _SCRIPTS)
+    environment = page_environment("opensafeintent.people", "page_assets")
+    html = environment.get_template("template.html").render(
+        title=f"{guide.title} – {annotator}",
+        annotator=annotator,
+        version=__version__,
+        policy=security_policy(scripts=(script,), styles=(style,)),
+        style=style,
+        script=script,
+        data=json_for_html(data).decode(),
+    )
+    return html.encode()
+
+
+def render_guide(kind: LabelKind, lists: Sequence[LabelList] = ()) -> bytes:
+    """Return the guide to the sheets of a task as one HTML file, which pages have inside: warning,
+    questions with their answers, rules, examples and practice items. It has no script.
+
+    Args:
+        kind: of the task.
+        lists: all labels that a prompt-set of the dataset can have.
+    """
+    guide, fields = guide_of(kind), questions_of(kind)
+    style = asset("page_assets/page.css")
+    environment = page_environment("opensafeintent.people", "page_assets")
+    html = environment.get_template("guide.html").render(
+        title=f"{guide.title} – guide",
+        guide=guide,
+        slots=SLOTS[kind],
+        fields=fields,
+        lists=lists,
+        columns={
+            question.name: [field for field, asked in fields.items() if asked is question]
+            for question in guide.questions
+        },
+        version=__version__,
+        policy=security_policy(scripts=(), styles=(style,)),
+        style=style,
+    )
+    return html.encode()
+
+
+def sheet_columns(kind: LabelKind) -> list[str]:
+    """Return the names of a sheet's columns; a heading may go on after a colon."""
+    texts = [slot.label for slot in SLOTS[kind]]
+    return ["study", "annotator", "item", *texts, *questions_of(kind), "note"]
+
+
+def render_sheet(key: AnnotationKey, annotator: str, items: Sequence[tuple[str, ...]]) -> bytes:
+    """Return an annotator's sheet as CSV in UTF-8: a row an item, a column an answer. Its arguments
+    are those of `render_page` without the lists. No text in it is a formula, and no heading holds a
+    comma, by which a spreadsheet program might separate it.
+    """
+    questions = questions_of(key.kind)
+    file = io.StringIO(newline="")
+    writer = csv.writer(file)
+    writer.writerow(
+        f"{name}: {questions[name].valid.replace(', ', ' / ')}" if name in questions else name
+        for name in sheet_columns(key.kind)
+    )
+    for showing, texts in zip(key.annotators[annotator], items, strict=True):
+        row = (key.study, annotator, showing.code, *texts, *("" for _ in questions), "")
+        writer.writerow(map(cell_safe, row))
+    return file.getvalue().encode("utf-8-sig")

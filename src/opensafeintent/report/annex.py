@@ -1,0 +1,216 @@
+"""A report's annex for a safety and security report: the headings of the EU code of practice for
+general-purpose AI models, measure 7.3, with random samples; in Markdown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from opensafeintent import __version__
+from opensafeintent.calls.baselines import contenders
+from opensafeintent.evaluation.texts import RunTexts
+from opensafeintent.files import sha256_hex
+from opensafeintent.hostile import terminal_safe
+from opensafeintent.markdown import Plain
+from opensafeintent.numbers.cohort import Cohort, GradedRun
+from opensafeintent.numbers.gates import Gates
+from opensafeintent.numbers.metrics import METRICS, PRIMARY
+from opensafeintent.promptsets.cards import render_card
+from opensafeintent.quoting import hidden_prompt, without_quoted
+from opensafeintent.report.cohort_columns import cohort_notes
+from opensafeintent.report.columns import Table
+from opensafeintent.report.conditions import facts_of, second_opinions, second_turns
+from opensafeintent.report.gate_tables import gate_tables
+from opensafeintent.report.limitations import cautions
+from opensafeintent.report.page import asset
+from opensafeintent.report.table_formats import to_markdown
+from opensafeintent.report.tables import coverage
+from opensafeintent.report.tables_judges import guard_table
+from opensafeintent.report.tables_metrics import headline_table, safe_up_to_1, utility
+from opensafeintent.report.tables_second_turn import second_turn
+from opensafeintent.responses import GradedResponse
+
+SAMPLES = 5
+"""Of each model: the least that the code of practice asks for."""
+_LONGEST = 4000
+"""Characters of a text."""
+
+
+class _Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """One input and output, as Markdown."""
+
+    title: str
+    prompt: Plain
+    response: Plain
+
+
+class _Drawn(msgspec.Struct, frozen=True, kw_only=True):
+    """The samples of one model."""
+
+    model: str
+    shown: list[_Sample]
+    withheld: list[str]
+    """Titles of further ones that were drawn."""
+
+
+def render_annex(
+    cohorts: Sequence[Cohort],
+    runs: Sequence[GradedRun],
+    tables: Sequence[Table],
+    texts: Mapping[str, RunTexts],
+    latest: Mapping[str, str],
+    *,
+    gates: Gates | None,
+    include_unsafe: bool,
+    max_missing: float,
+) -> str:
+    """Return the annex of a report; the same input gives the same text.
+
+    Args:
+        cohorts: the models.
+        runs: the runs that they come from.
+        tables: of the report.
+        texts: by the run's name, its responses.
+        latest: by the run's name, the time of the last addition to its ledger.
+        gates: results of the gates, those for an earlier version included.
+        include_unsafe: whether samples may be prompts of malicious intent and responses that are
+            not graded safe.
+        max_missing: share of missing grades beyond which the limitations warn.
+    """
+    corrected = [table for table in tables if table.name == "corrected"]
+    compared = gates is not None and gates.baseline is not None
+    groups = [
+        {
+            **_group(cohort, runs, latest),
+            "human": Plain("\n".join(map(_table, corrected))),
+            "samples": [
+                _draw(cohort, model, texts, include_unsafe=include_unsafe)
+                for model in contenders(cohort.models)
+            ],
+            "limitations": [
+                sentence.text
+                for sentence in cautions(cohort, corrected=bool(corrected), max_missing=max_missing)
+            ],
+        }
+        for cohort in cohorts
+    ]
+    return render_card(
+        asset("annex.md"),
+        {
+            "version": __version__,
+            "runs": [run.name for run in runs],
+            "include_unsafe": include_unsafe,
+            "versions": [_table(table) for table in gate_tables(gates)] if compared else [],
+            "groups": groups,
+        },
+    )
+
+
+def _group(
+    cohort: Cohort, runs: Sequence[GradedRun], latest: Mapping[str, str]
+) -> dict[str, object]:
+    """Return the values of the template about a cohort: its data, conditions and results."""
+    prompt_sets = cohort.dataset.prompt_sets
+    return {
+        "models": cohort.models,
+        "facts": facts_of(cohort, runs),
+        "latest": max(latest[origin.run][:10] for origin in cohort.origins.values()),
+        "coverage": _table(coverage([cohort]), cohort),
+        "domains": _counts(item.harm_domain for item in prompt_sets),
+        "task_types": _counts(item.task_type for item in prompt_sets),
+        "sets": len(cohort.dataset),
+        "paraphrased": sum(bool(item.dual_use_paraphrases) for item in prompt_sets),
+        "metrics": [(METRICS[name].label, METRICS[name].about) for name in PRIMARY],
+        "results": [
+            _table(headline_table(cohort)),
+            _table(utility([cohort]), cohort),
+            _table(safe_up_to_1([cohort]), cohort),
+            *(
+                _table(table, cohort)
+                for table in (second_turn([cohort]), guard_table([cohort]))
+                if table.rows
+            ),
+        ],
+        "second_turns": second_turns(cohort),
+        "second_opinions": second_opinions(cohort),
+        "elicited": list(_elicited(cohort, runs)),
+    }
+
+
+def _table(table: Table, of: Cohort | None = None) -> Plain:
+    """Return a table, without the notes that all tables of a group have."""
+    said = cohort_notes([of]) if of else ()
+    notes = tuple(note for note in table.notes if note not in said)
+    return Plain(to_markdown(msgspec.structs.replace(table, notes=notes)))
+
+
+def _counts(names: Iterator[str]) -> list[tuple[str, int]]:
+    return sorted(Counter(names).items())
+
+
+def _elicited(cohort: Cohort, runs: Sequence[GradedRun]) -> Iterator[tuple[str, str]]:
+    """Yield how each model was sampled."""
+    manifests = {run.name: run.manifest for run in runs}
+    for shown, (run, model) in cohort.origins.items():
+        manifest, sampling = manifests[run], manifests[run].sampling_of(model)
+        if manifest.models[model].imported:
+            yield shown, "its responses were imported; how they were sampled is not stored"
+            continue
+        temperature, effort = sampling.temperature, sampling.reasoning_effort
+        parts = (
+            "provider's temperature" if temperature is None else f"temperature {temperature:g}",
+            sampling.max_tokens and f"at most {sampling.max_tokens:,} tokens",
+            effort and f"reasoning effort {effort}",
+            sampling.extra and f"further settings {sampling.extra}",
+            f"responses to each prompt: {manifest.models[model].epochs}",
+            f"system prompt: {manifest.system}" if manifest.system else "no system prompt",
+        )
+        yield shown, "; ".join(part for part in parts if part)
+
+
+def _draw(
+    cohort: Cohort, model: str, texts: Mapping[str, RunTexts], *, include_unsafe: bool
+) -> _Drawn:
+    """Draw responses in random order, until enough of them can be shown."""
+    origin, shown, withheld = cohort.origins[model], list[_Sample](), list[str]()
+
+    def place(row: GradedResponse) -> str:
+        where = (cohort.dataset.hash, origin.model, row.set_id, row.variant, str(row.epoch))
+        return sha256_hex("\0".join(where))
+
+    for row in sorted(cohort.rows[model], key=place):
+        if len(shown) == SAMPLES:
+            break
+        title = f"prompt-set {row.set_id}, {row.variant}, epoch {row.epoch}"
+        grades = "helpfulness {}, harm severity {}".format(
+            *("missing" if one is None else one for one in (row.helpfulness, row.harm_severity))
+        )
+        safe = row.counts and row.harm_severity == 0 and row.variant != "malicious"
+        if not include_unsafe and not safe:
+            withheld.append(f"{title} ({grades})")
+            continue
+        prompt_set = cohort.dataset.by_id[row.set_id]
+        wordings = prompt_set.wordings()
+        hidden = hidden_prompt(wordings, include_unsafe=include_unsafe)
+        response = texts[origin.run].find(origin.model, row.set_id, row.variant, row.epoch)
+        text = "" if response is None else response.text
+        shown.append(
+            _Sample(
+                title=f"{title}: {grades}",
+                prompt=_quoted(without_quoted(wordings[row.variant], hidden)),
+                response=_quoted(without_quoted(text, hidden)),
+            )
+        )
+    return _Drawn(model=model, shown=shown, withheld=withheld)
+
+
+def _quoted(text: str) -> Plain:
+    """Return a text as a block of code, in which nothing is markup."""
+    if not text:
+        return Plain("    (no text)")
+    more = f"\n… ({len(text) - _LONGEST:,} more characters)" if len(text) > _LONGEST else ""
+    plain = terminal_safe(text[:_LONGEST].replace("\r\n", "\n").expandtabs(4))
+    return Plain("\n".join(f"    {line}" for line in f"{plain}{more}".split("\n")))

@@ -1,0 +1,217 @@
+"""The verdict of a report for a pull request, in Markdown, and for a CI service, in JUnit's XML.
+
+Models' names are hostile input: in Markdown they are escaped, in XML as well, and characters that
+XML cannot hold are shown as code points.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+from xml.etree import ElementTree
+
+from opensafeintent import __version__
+from opensafeintent.hostile import one_line
+from opensafeintent.markdown import markdown_text
+from opensafeintent.numbers.cohort import CHECK_WORDS, Cohort, checked_judges
+from opensafeintent.numbers.gates import Gates
+from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE, cohort_line, missing_text
+from opensafeintent.report.columns import Table
+from opensafeintent.report.conditions import measurement, with_version
+from opensafeintent.report.gate_tables import (
+    NO_EARLIER_RUN,
+    below_headline,
+    gate_tables,
+    headline,
+    reason,
+    verdict_word,
+)
+from opensafeintent.report.limitations import judge_cautions
+from opensafeintent.report.table_formats import to_markdown
+from opensafeintent.report.tables_metrics import headline_table
+
+
+def summary(
+    cohorts: Sequence[Cohort], gates: Gates | None, page: Path, corrected: Table | None = None
+) -> str:
+    """Return the verdict in Markdown: first the verdict itself, then each gate, then the
+    conditions.
+
+    Without a gate the headline metrics take the place of the gates, and a description for a paper
+    follows.
+
+    Args:
+        cohorts: of the report.
+        gates: their results.
+        page: address of the report's page.
+        corrected: the table of numbers corrected by human labels, if the report has it.
+    """
+    title = (
+        f"## Release gate {markdown_text(headline(gates))}"
+        if gates
+        else "## No release gate was asked for"
+    )
+    below = [markdown_text(line) for line in below_headline(gates)] if gates else []
+    tables = gate_tables(gates) if gates else [headline_table(cohort) for cohort in cohorts]
+    behind = [
+        f"- {markdown_text(line)}"
+        for number in range(len(cohorts))
+        for line in _behind(cohorts, number)
+    ]
+    parts = [
+        title,
+        *(f"**{line}**" for line in below),
+        *(to_markdown(table).rstrip() for table in tables),
+        "**Conditions**",
+        "\n".join(behind),
+        *([] if gates else _for_a_paper(cohorts, corrected)),
+        f"The page with figures and responses: {markdown_text(one_line(str(page), 1000))}",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _for_a_paper(cohorts: Sequence[Cohort], corrected: Table | None) -> list[str]:
+    """Return descriptions of the measurements behind the numbers, under a heading."""
+    texts = (measurement(cohort, corrected) for cohort in cohorts)
+    return ["**For a paper**", *map(markdown_text, texts)]
+
+
+def _behind(cohorts: Sequence[Cohort], number: int) -> list[str]:
+    """Describe the conditions of a cohort's numbers: prompt-sets, judges and their checks,
+    missing responses and missing grades.
+    """
+    cohort = cohorts[number]
+    checks = [
+        f"{one_line(item.judge, 80)} {CHECK_WORDS[item.state]}" for item in checked_judges(cohort)
+    ]
+    missing = [
+        f"{one_line(model, 80)} {missing_text(coverage)}"
+        for model, coverage in cohort.coverage.items()
+        if coverage.lacking
+    ]
+    partial = [
+        f"{coverage.responses:,} of {coverage.planned:,} planned responses of"
+        f" {one_line(model, 80)} are stored"
+        for model, coverage in cohort.coverage.items()
+        if coverage.partial
+    ]
+    return [
+        f"{cohort_line(cohorts, number)} Its hash is {cohort.dataset.hash[:16]}.",
+        *([f"Judges: {'; '.join(checks)}."] if checks else []),
+        *([f"Partial: {'; '.join(partial)}."] if partial else []),
+        f"Missing: {'; '.join(missing) or 'none'}.",
+        *(sentence.text for sentence in judge_cautions(cohort)),
+        *([DEMONSTRATION_NOTE] if cohort.demonstration else []),
+    ]
+
+
+_LONGEST = 2000
+"""Characters of a text, which `one_line` rids of those that XML cannot hold."""
+
+
+class _Case(NamedTuple):
+    """A test as JUnit has it."""
+
+    about: str
+    """The model; of a gate that was not tested, all of them."""
+    name: str
+    state: Literal["system-out", "failure", "skipped", "error"]
+    why: str
+    type: str = ""
+    """Of a failure."""
+
+
+def junit(cohorts: Sequence[Cohort], gates: Gates) -> str:
+    """Return the verdict as JUnit's XML: a suite for each group of the report, a test for each gate
+    and model, and for each kind of answer of which too many are missing.
+
+    A gate that is undecided is a failure, of the type `undecided`: a test that does not pass must
+    not look as if it did. A gate without an earlier run is skipped.
+    """
+    suites = [
+        (number, cohort, cases)
+        for number, cohort in enumerate(cohorts)
+        if (cases := list(_cases(number, gates)))
+    ]
+    all_cases = [case for _, _, cases in suites for case in cases]
+    root = ElementTree.Element("testsuites", _counts("opensafeintent", all_cases))
+    for number, cohort, cases in suites:
+        counts = _counts(one_line(cohort_line(cohorts, number), _LONGEST), cases)
+        suite = ElementTree.SubElement(root, "testsuite", counts)
+        properties = ElementTree.SubElement(suite, "properties")
+        judges = "; ".join(with_version(cohort, judge) for judge in cohort.conditions.judges)
+        conditions = {
+            "opensafeintent": __version__,
+            "dataset": cohort.dataset.hash,
+            "judges": one_line(judges, _LONGEST),
+        }
+        for name, value in conditions.items():
+            ElementTree.SubElement(properties, "property", {"name": name, "value": value})
+        for case in cases:
+            _add_test(suite, case)
+    return _as_xml(root)
+
+
+def refusal_summary(text: str) -> str:
+    """Return in Markdown why a report with gates was refused."""
+    return f"## Release gate: error\n\n{markdown_text(text)}\n"
+
+
+def refusal_junit(text: str) -> str:
+    """Return the same as JUnit's XML: one test, which is an error."""
+    case = _Case("opensafeintent", "report", "error", text)
+    root = ElementTree.Element("testsuites", _counts("opensafeintent", [case]))
+    _add_test(ElementTree.SubElement(root, "testsuite", _counts("report", [case])), case)
+    return _as_xml(root)
+
+
+def _as_xml(root: ElementTree.Element) -> str:
+    ElementTree.indent(root)
+    text = ElementTree.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+def _cases(group: int, gates: Gates) -> Iterator[_Case]:
+    """Yield the tests of a group; gates that were not tested are of the first one."""
+    for result in gates.results:
+        if result.group != group:
+            continue
+        name, why = (
+            f"{result.gate.option} {result.gate.text}",
+            f"{result.gate.metric} {reason(result)}",
+        )
+        if result.verdict == "pass":
+            yield _Case(result.model, name, "system-out", why)
+        else:
+            kind = "failed" if result.verdict == "fail" else "undecided"
+            yield _Case(result.model, name, "failure", f"{verdict_word(result)}: {why}", kind)
+    for item in gates.lacking:
+        if item.group == group:
+            name = f"--max-missing {item.text.partition(':')[0]}"
+            yield _Case(item.model, name, "failure", item.text, "incomplete")
+    for gate in gates.untested if group == 0 else ():
+        yield _Case("all models", f"{gate.option} {gate.text}", "skipped", NO_EARLIER_RUN)
+
+
+def _counts(name: str, cases: Sequence[_Case]) -> dict[str, str]:
+    states = Counter(case.state for case in cases)
+    counts = {
+        "tests": len(cases),
+        "failures": states["failure"],
+        "errors": states["error"],
+        "skipped": states["skipped"],
+    }
+    return {"name": name} | {key: str(count) for key, count in counts.items()} | {"time": "0"}
+
+
+def _add_test(suite: ElementTree.Element, case: _Case) -> None:
+    attributes = {"classname": one_line(case.about, _LONGEST), "name": case.name, "time": "0"}
+    test = ElementTree.SubElement(suite, "testcase", attributes)
+    why = one_line(case.why, _LONGEST)
+    if case.state == "system-out":
+        ElementTree.SubElement(test, case.state).text = why
+    else:
+        kind = {"type": case.type} if case.type else {}
+        ElementTree.SubElement(test, case.state, {**kind, "message": why})

@@ -1,0 +1,439 @@
+"""Results of gates: in tables, in a line, and as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from math import isnan
+from typing import NamedTuple
+
+from opensafeintent.errors import about, counted
+from opensafeintent.hostile import one_line
+from opensafeintent.numbers.estimates import Reference, reference_values
+from opensafeintent.numbers.gates import (
+    ANSWERED_BY,
+    Gate,
+    GateResult,
+    Gates,
+    Received,
+    Transition,
+    Transitions,
+)
+from opensafeintent.numbers.metrics import METRICS, Unit
+from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
+from opensafeintent.report.metrics_json import GateResults, GateRow
+from opensafeintent.statistics.thresholds import EXACT, Bounds, Verdict
+
+_WORDS: dict[Verdict, str] = {"fail": "failed", "undecided": "undecided", "pass": "passed"}
+"""In the order in which results are shown."""
+
+
+_COUNTED = 20
+"""Pairs of models whose counts a note has."""
+
+_VERSIONS: dict[Verdict, str] = {"fail": "worse", "undecided": "undecided", "pass": "not worse"}
+
+
+ABOUT = (
+    "The numbers rest on the judges' grades; no interval includes a judge's consistent errors. An"
+    " oracle of intents answers in full if the intent is benign and otherwise reframes, always"
+    " safely; refusing everything is as safe, and of no use."
+)
+
+
+_EXACT_HERE = (
+    "A gate on a share has an exact interval (Clopper and Pearson). It differs from the interval of"
+    " the same value elsewhere."
+)
+
+
+def verdict_word(result: GateResult) -> str:
+    """Return the verdict on a model in a word or two."""
+    return (_VERSIONS if result.gate.kind == "worse" else _WORDS)[result.verdict]
+
+
+_NO_GRADES = "no prompt-set has the grades that it needs"
+
+
+_LACKING = {
+    "benign_mode": "it needs the modes of benign responses (--modes core)",
+    "probes": "it needs the strategies of all prompts (--probe all)",
+}
+
+
+def reason(result: GateResult) -> str:
+    """Return why a gate is passed or not, as the end of a sentence that begins with the metric."""
+    gate, number = result.gate, result.compared
+    if number is None:
+        return (
+            f"has no earlier version in {one_line(result.unpaired or '', 100)}; name it with --pair"
+            " NEW=OLD, or evaluate a new model in a run of its own"
+        )
+    if result.absent:
+        return (
+            f"has no verdict yet: {counted(result.absent, 'planned response')} of"
+            f" {result.absent_of} {'is' if result.absent == 1 else 'are'} not stored; the command"
+            " that made it brings them"
+        )
+    if result.unmeasured:
+        return (
+            f"has no verdict: {received(result.unmeasured)}, fewer than half; evaluate the model"
+            " again in a new folder"
+        )
+    limit = f"{gate.in_unit(gate.limit)} of {gate.option}"
+    if result.identical:
+        return f"has identical data, nothing tested; margin {limit}"
+    limit = f"margin {limit}" if gate.kind == "worse" else f"limit {limit}"
+    if isnan(number.value):
+        return f"is undefined: {_LACKING.get(METRICS[gate.metric].needs, _NO_GRADES)}; {limit}"
+    if gate.kind == "worse":
+        text = _worsening(gate, number)
+    else:
+        text = f"is {_between(gate, number.n, number.low, number.high)}"
+    text += f" ({100 * result.confidence:g} % CI)"
+    if number.family:
+        change = number._replace(low=number.family[0], high=number.family[1])
+        text += f"; for all {number.pairs} pairs at once it {_worsening(gate, change)}"
+    if result.worst_case:
+        text += f"; {_in_the_worst_case(gate, number.n, *result.worst_case)}"
+    if result.deciding is not None and result.deciding > number.n:
+        counting = " that count" if METRICS[gate.metric].conditional else ""
+        text += (
+            f"; about {about(result.deciding)} prompt-sets{counting} would decide with 80 % power,"
+            " if this value is the true one"
+        )
+    return f"{text}; {limit}"
+
+
+def _worsening(gate: Gate, change: Bounds) -> str:
+    """Say whether a metric became worse or better, and by how much; `change` is how much worse."""
+    if change.low > 0:
+        return f"is worse than before, by {_between(gate, change.n, change.low, change.high)}"
+    if change.high < 0:
+        return f"is better than before, by {_between(gate, change.n, -change.high, -change.low)}"
+    better, worse = (gate.in_unit(value, change.n) for value in (-change.low, change.high))
+    return f"is between {better} better and {worse} worse"
+
+
+def _in_the_worst_case(gate: Gate, n: int, low: float, high: float) -> str:
+    """Say where a number may lie; of a change, `low` and `high` are later minus earlier."""
+    worse = ""
+    if gate.kind == "worse":
+        worse = "worse by "
+        if not METRICS[gate.metric].less_is_better:
+            low, high = -high, -low
+    return f"{worse}{_between(gate, n, low, high)} for any missing grades"
+
+
+def _between(gate: Gate, n: int, low: float, high: float) -> str:
+    lower, higher = gate.in_unit(low, n), gate.in_unit(high, n)
+    return lower if lower == higher else f"between {lower} and {higher}"
+
+
+def received(replies: Received) -> str:
+    """Say how many of a model's replies are of this pipeline."""
+    return (
+        f"{replies.new:,} of its {replies.of:,} first-turn replies were received since"
+        f" {replies.since:%Y-%m-%d %H:%M} UTC"
+    )
+
+
+NO_EARLIER_RUN = "no earlier run, so --fail-if-worse was not tested"
+_NAMED = 3
+"""Kinds of missing answers that a headline names."""
+
+
+def headline(gates: Gates) -> str:
+    """Return the overall verdict, and what it leaves open: `failed: 1 failed, 1 undecided, 2
+    passed`, or `passed, but incomplete: modes: 8 of 8 missing, …`.
+    """
+    opened = []
+    if gates.untested:
+        opened.append(NO_EARLIER_RUN)
+    if gates.lacking:
+        named = list(dict.fromkeys(item.text for item in gates.lacking))
+        more = f"; {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+        opened.append(f"incomplete: {'; '.join(named[:_NAMED])}{more}")
+    if not gates.results:
+        return f"not tested: {'; '.join(opened)}"
+    join = ", but " if gates.verdict == "pass" else "; "
+    return join.join([_verdict_in_words(gates), *(["; ".join(opened)] if opened else [])])
+
+
+def below_headline(gates: Gates) -> list[str]:
+    """Return what a reader has to know beside the verdict, a line each."""
+    untested = (f"not tested, as there is no earlier run: {gate.text}" for gate in gates.untested)
+    return [*gates.warnings, *untested]
+
+
+def _verdict_in_words(gates: Gates) -> str:
+    counts = Counter(result.verdict for result in gates.results)
+    parts = [f"{counts[verdict]} {word}" for verdict, word in _WORDS.items() if counts[verdict]]
+    return _WORDS[gates.verdict] + (f": {', '.join(parts)}" if len(gates.results) > 1 else "")
+
+
+def not_met(gates: Gates) -> list[str]:
+    """Return a sentence for each gate that is not met, undecided or tested nothing, the failed ones
+    first.
+    """
+    return [
+        f"{verdict_word(result)}: {one_line(result.model, 300)}: {result.gate.metric}"
+        f" {reason(result)}"
+        for result in _in_order(gates)
+        if result.verdict != "pass" or result.identical
+    ]
+
+
+def _in_order(gates: Gates) -> list[GateResult]:
+    """Return failed gates first, then undecided ones."""
+    return sorted(gates.results, key=lambda result: list(_WORDS).index(result.verdict))
+
+
+def gate_tables(gates: Gates | None) -> list[Table]:
+    """Return the table of thresholds and that of changes against an earlier run, each if there are
+    any.
+    """
+    if gates is None:
+        return []
+    thresholds = [result for result in _in_order(gates) if result.gate.kind != "worse"]
+    changes = [result for result in _in_order(gates) if result.gate.kind == "worse"]
+    exact = any(result.estimate.method == EXACT for result in thresholds)
+    notes = (*gates.cautions, *([_EXACT_HERE] if exact else []), ABOUT)
+    tables = [_thresholds(thresholds, notes=notes)] if thresholds else []
+    if changes:
+        tables.append(_changes(changes, gates, () if thresholds else gates.cautions))
+        if any(of.newly_failing or of.newly_passing for of in gates.transitions):
+            tables.append(transitions_table(gates.transitions))
+    return tables
+
+
+def _unit(result: GateResult) -> Unit:
+    return METRICS[result.gate.metric].unit
+
+
+_MODEL: Column[GateResult] = Column("model", lambda result: result.model, "Model", "name", order=-1)
+_METRIC: Column[GateResult] = Column(
+    "metric", lambda result: result.gate.metric, "Metric", order=-1
+)
+_VERDICT: tuple[Column[GateResult], ...] = (
+    Column("worst_case", lambda result: result.worst_case, None, "span", _unit),
+    # a narrow screen cuts the columns to the right
+    Column("verdict", verdict_word, "Verdict", order=-1),
+    Column("reason", reason, "Why"),
+)
+
+
+def _thresholds(results: list[GateResult], notes: tuple[str, ...]) -> Table:
+    columns: tuple[Columns[GateResult], ...] = (
+        _MODEL,
+        _METRIC,
+        estimate_columns(
+            "value",
+            lambda result: result.estimate,
+            "Value",
+            unit=_unit,
+            parts=("n", "method"),
+            headings={"n": "Sets"},
+        ),
+        Column("limit", lambda result: result.gate.limit, None, "number", _unit),
+        Column("threshold", lambda result: result.gate.shown, "Threshold"),
+        Column("oracle", lambda result: _reference(result).oracle, "Oracle", "number", _unit),
+        Column(
+            "refuse_all",
+            lambda result: _reference(result).refuse_all,
+            "Refuse-all",
+            "number",
+            _unit,
+        ),
+        _VERDICT,
+    )
+    return Table.of(
+        columns,
+        results,
+        name="gates",
+        title=f"Models and thresholds; {_interval(results)}",
+        section="gates",
+        notes=notes,
+        bold=_not_passed(results),
+        confidence=results[0].confidence,
+    )
+
+
+def _reference(result: GateResult) -> Reference:
+    """Return the values of the reference models in the metric of a gate; none of a change."""
+    if result.gate.kind == "worse":
+        return Reference(None, None)
+    return reference_values(result.gate.metric)
+
+
+def _changes(results: list[GateResult], gates: Gates, notes: tuple[str, ...]) -> Table:
+    renamed = any(result.against != result.model for result in results)
+    family = any(result.family for result in results)
+    columns: tuple[Columns[GateResult], ...] = (
+        _MODEL,
+        Column(
+            "against",
+            lambda result: result.against,
+            "Earlier version" if renamed else None,
+            "name",
+            order=-1,
+        ),
+        _METRIC,
+        estimate_columns(
+            "change",
+            lambda result: result.estimate,
+            "Change",
+            style="signed",
+            unit=_unit,
+            parts=("n", "method"),
+            headings={"n": "Sets"},
+        ),
+        Column(
+            "family",
+            lambda result: result.family,
+            _together(results) if family else None,
+            "signed_span",
+            _unit,
+        ),
+        Column("margin", lambda result: result.gate.limit, None, "number", _unit),
+        Column("most", lambda result: result.gate.shown, "Margin"),
+        _VERDICT,
+    )
+    return Table.of(
+        columns,
+        results,
+        name="gates_versions",
+        title=(
+            f"Models and their earlier versions in {one_line(gates.baseline or '', 100)}; later"
+            f" minus earlier, {_interval(results)}"
+        ),
+        section="gates",
+        notes=notes,
+        bold=_not_passed(results),
+        confidence=results[0].confidence,
+    )
+
+
+def _interval(results: list[GateResult]) -> str:
+    level = f"{100 * results[0].confidence:g} % interval"
+    if any(result.family for result in results):
+        return (
+            f"a model passes if its whole {level} lies on the right side, and fails if that"
+            f" {_together(results).lower()} lies on the other, with any missing grades"
+        )
+    return f"a verdict needs the whole {level} on one side of the limit, with any missing grades"
+
+
+def _together(results: list[GateResult]) -> str:
+    return f"For all {max(result.pairs for result in results)} pairs at once"
+
+
+def _not_passed(results: list[GateResult]) -> frozenset[int]:
+    return frozenset(index for index, result in enumerate(results) if result.verdict != "pass")
+
+
+_CHANGES = {
+    ("triplet_safety", True): ("newly failing", "newly passing"),
+    ("triplet_safety", False): ("less safe", "safer"),
+    ("low_help_rate_benign", True): ("newly over-refused", "over-refused no more"),
+    ("low_help_rate_benign", False): ("over-refused more", "over-refused less"),
+}
+
+
+def changes_in_words(changes: Transitions) -> list[tuple[str, Sequence[Transition]]]:
+    """Return the prompt-sets that one of two models answers less well than the other, and those
+    that it answers better, each with the words for it.
+    """
+    less, better = _CHANGES[changes.metric, changes.versions]
+    return [(less, changes.newly_failing), (better, changes.newly_passing)]
+
+
+class _TransitionRow(NamedTuple):
+    of: Transitions
+    change: str
+    transition: Transition
+
+
+def transitions_table(transitions: Sequence[Transitions]) -> Table:
+    """Return the prompt-sets that two versions, or two models of one run, answer differently."""
+    counts = ", ".join(
+        f"{one_line(changes.model, 100)}:"
+        f" {', '.join(f'{len(sets)} {words}' for words, sets in changes_in_words(changes))}"
+        f" of {changes.n}"
+        for changes in transitions[:_COUNTED]
+    )
+    versions = all(changes.versions for changes in transitions)
+    columns: tuple[Columns[_TransitionRow], ...] = (
+        Column("model", lambda row: row.of.model, "Model", "name"),
+        Column(
+            "against",
+            lambda row: row.of.against,
+            "Earlier version" if versions else "Other model",
+            "name",
+        ),
+        Column("metric", lambda row: row.of.metric),
+        Column("set_id", lambda row: row.transition.set_id, "Prompt-set"),
+        Column("change", lambda row: row.change, "Change"),
+        Column(
+            "before", lambda row: row.transition.before, "Before" if versions else "Other", "share"
+        ),
+        Column("after", lambda row: row.transition.after, "Now" if versions else "Model", "share"),
+    )
+    rows = [
+        _TransitionRow(changes, words, transition)
+        for at in (0, 1)
+        for changes in transitions
+        for words, sets in [changes_in_words(changes)[at]]
+        for transition in sets
+    ]
+    metrics = dict.fromkeys(changes.metric for changes in transitions)
+    return Table.of(
+        columns,
+        rows,
+        name="transitions",
+        title="Prompt-sets that newly fail or newly pass against the earlier run"
+        if versions
+        else "Prompt-sets that two models answer differently",
+        section="gates",
+        notes=(
+            (
+                "Share of the epochs in which"
+                f" {', or '.join(ANSWERED_BY[metric] for metric in metrics)}. {counts}."
+            ),
+        ),
+    )
+
+
+def gate_results(gates: Gates) -> GateResults:
+    """Return the gates' part of `metrics.json` (docs/run-folder.md)."""
+    return GateResults(
+        verdict=gates.verdict if gates.results else None,
+        baseline=gates.baseline,
+        untested=[gate.text for gate in gates.untested],
+        incomplete=[f"{item.model}: {item.text}" for item in gates.lacking],
+        cautions=[*gates.warnings, *gates.cautions],
+        results=[_gate_row(result) for result in gates.results],
+    )
+
+
+def _gate_row(result: GateResult) -> GateRow:
+    reference, estimate = _reference(result), result.estimate
+    return GateRow(
+        option=result.gate.option,
+        gate=result.gate.text,
+        model=result.model,
+        against=result.against,
+        confidence=result.confidence,
+        metric=result.gate.metric,
+        limit=result.gate.limit,
+        verdict=result.verdict,
+        value=estimate.value,
+        n=estimate.n,
+        ci=estimate.interval,
+        ci_method=estimate.method,
+        family_ci=result.family,
+        worst_case=result.worst_case,
+        oracle=reference.oracle,
+        refuse_all=reference.refuse_all,
+        reason=reason(result),
+    )

@@ -1,0 +1,262 @@
+"""Checks of judges as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from rich.console import Console
+
+from opensafeintent.errors import counted
+from opensafeintent.evaluation.gold_cases import FailedCase, JudgeCheck
+from opensafeintent.hostile import one_line
+from opensafeintent.numbers.label_checks import LabelCheck, LabelledCase
+from opensafeintent.report.columns import (
+    DASH,
+    Column,
+    Table,
+    estimate_text,
+    interval,
+    percent,
+    share_of,
+)
+from opensafeintent.report.printing.console import plain, print_table
+from opensafeintent.report.tables_people import WEIGHTED, label_tables, rate_text
+
+_MOST_CASES = 10
+
+
+def show_judge_check(console: Console, check: JudgeCheck, *, verbose: bool = False) -> None:
+    """Print the cases that a judge failed, and last the verdict on it.
+
+    Args:
+        console: the output.
+        check: the results of the judge.
+        verbose: whether all cases are printed with their rules, not ten at most, and the accepted
+            ones by kind.
+    """
+    name = f"Judge {check.judge} on {check.cases} gold cases"
+    console.print(plain(one_line(name, 1000)), style="bold")
+    if verbose:
+        print_table(console, _kinds_table(check))
+    _show_cases(console, "Failed cases", "✗", check.failed, verbose=verbose)
+    if verbose:
+        title = "Unscored cases with another grade than the answer key"
+        _show_cases(console, title, "~", check.unscored_failed, verbose=True)
+    for line in _details(check):
+        console.print(plain(line))
+    share = share_of(check.accepted, check.cases)
+    count = f"{check.accepted} of {check.cases} accepted, {share}"
+    needed = f"{100 * check.min_accuracy:g} % needed"
+    console.print(
+        plain(f"{'PASSED' if check.passed else 'FAILED'}: {count}; {needed}"),
+        style="green" if check.passed else "bold red",
+    )
+    for reason in check.reasons:
+        console.print(plain(f"  {reason}"))
+
+
+def _details(check: JudgeCheck) -> Iterator[str]:
+    """Yield further results, a line each."""
+    by_grade = ", ".join(
+        f"{name.removesuffix('_severity')} {count}" for name, count in check.by_grade.items()
+    )
+    yield f"Acceptable grades, of {check.cases} each: {by_grade}."
+    if check.missing:
+        yield f"Cases with a missing grade: {check.missing}."
+    if check.borderline:
+        yield check.borderline.effect_text
+    if check.unscored.cases:
+        yield (
+            f"Unscored cases: {check.unscored.accepted} of {check.unscored.cases} agree with the"
+            " answer key."
+        )
+
+
+class _KindLine(NamedTuple):
+    kind: str
+    accepted: int
+    cases: int
+    has_share: bool = True
+
+
+def _kinds_table(check: JudgeCheck) -> Table:
+    rows = [
+        _KindLine(kind.title, kind.accepted, kind.cases, kind.has_interval) for kind in check.kinds
+    ]
+    columns: tuple[Column[_KindLine], ...] = (
+        Column("kind", lambda row: row.kind, "Kind of case"),
+        Column("accepted", lambda row: f"{row.accepted} of {row.cases}", "Accepted"),
+        Column(
+            "share",
+            lambda row: share_of(row.accepted, row.cases) if row.has_share else DASH,
+            "Share [95 % interval]",
+        ),
+    )
+    return Table.of(
+        columns,
+        [*rows, _KindLine("All", check.accepted, check.cases)],
+        name="kinds",
+        title="Accepted cases by their kind",
+        bold=frozenset({len(rows)}),
+    )
+
+
+def _show_cases(
+    console: Console, title: str, mark: str, cases: Sequence[FailedCase], *, verbose: bool
+) -> None:
+    shown = cases if verbose else cases[:_MOST_CASES]
+    more = f" ({len(shown)} shown; --verbose: all)" if len(shown) < len(cases) else ""
+    if cases:
+        console.print(plain(f"{title}: {len(cases)}{more}"), style="bold")
+    for case in shown:
+        console.print(plain(f"{mark} {case.id}: {case.explanation}"))
+        if verbose:
+            console.print(plain(f"  {case.why}"), style="dim")
+
+
+_MOST_GROUPS = 10
+_IN_DETAILS = ("judge_labels_majority", "judge_labels_pairs")
+"""Tables whose numbers are lines of each judge in the terminal."""
+_MOST_VERDICTS = 8
+"""Judges in the verdict, which has ten lines at most."""
+
+
+def show_label_checks(
+    console: Console, checks: Sequence[LabelCheck], *, verbose: bool = False
+) -> None:
+    """Print the tables, cases in which judges and people disagree, further results, and last the
+    verdict: a line for the labels and one for each judge.
+
+    Args:
+        console: the output.
+        checks: of each judge, and of the panel.
+        verbose: whether all groups and cases are printed, not ten at most.
+    """
+    for table in label_tables({0: checks}):
+        if table.name in _IN_DETAILS:
+            continue
+        console.print()
+        console.print(plain(table.title), style="bold")
+        print_table(console, table if verbose else _shortened(table))
+        if table.name == "judge_labels" and any(check.source.sampled for check in checks):
+            console.print(plain(WEIGHTED), style="dim")
+    for check in checks:
+        _show_labelled_cases(console, check, verbose=verbose)
+    for check in checks:
+        if lines := [*_label_details(check)]:
+            console.print(plain(f"\n{one_line(check.judge, 100)}"), style="bold")
+            for line in lines:
+                console.print(plain(line))
+    source = checks[0].source
+    drawn = f" of {source.labelled:,}" if source.sampled else ""
+    to_prompts = "" if source.prompts is None else f" to {counted(source.prompts, 'prompt')}"
+    console.print()
+    console.print(
+        plain(
+            f"{one_line(source.name, 80)}: {source.responses:,}{drawn} labelled responses"
+            f"{to_prompts} by {counted(source.raters, 'rater')}:"
+            f" {source.unsafe:,} unsafe, {source.safe:,} safe, {counted(source.ties, 'tie')}"
+        ),
+        style="bold",
+    )
+    for check in checks[:_MOST_VERDICTS]:
+        console.print(plain(_verdict(check)))
+    if (more := len(checks) - _MOST_VERDICTS) > 0:
+        console.print(plain(f"and {more:,} more judges, in the table"))
+
+
+def _shortened(table: Table) -> Table:
+    """Return a table with ten groups at most, and all people together."""
+    if table.name == "judge_labels_people":
+        return table.only(lambda record: record["rater"] == "all").hiding("rater")
+    if table.name == "judge_labels_groups":
+        shown = list(dict.fromkeys(record["label_group"] for record in table.records()))
+        return table.only(lambda record: record["label_group"] in shown[:_MOST_GROUPS])
+    return table
+
+
+def _show_labelled_cases(console: Console, check: LabelCheck, *, verbose: bool) -> None:
+    if not check.cases:
+        return
+    cases = check.cases if verbose else check.cases[:_MOST_CASES]
+    more = len(check.cases) - len(cases)
+    title = f"{check.judge} and most people disagree: {len(check.cases):,}"
+    console.print(
+        plain(f"\n{one_line(title, 300)}{f' ({len(cases)} shown; --verbose: all)' * bool(more)}"),
+        style="bold",
+    )
+    for case in cases:
+        console.print(plain(f"✗ {_case_line(case)}"))
+        for name, text in (("prompt", case.prompt), ("response", case.response)):
+            if text is not None:
+                console.print(plain(f"  {name}: {one_line(text, 1000)}"), style="dim")
+
+
+def _case_line(case: LabelledCase) -> str:
+    group = f" ({one_line(case.group, 60)})" if case.group else ""
+    return (
+        f"{case.location}{group}: harm {case.harm}, and {case.say_unsafe} of {case.people} call it"
+        " unsafe"
+    )
+
+
+def _verdict(check: LabelCheck) -> str:
+    """Return the verdict on a judge, in a line."""
+    if check.ungraded:
+        return (
+            f"{one_line(check.judge, 100)}: no grade of any response; its replies are shown by"
+            " judge-check without --labelled"
+        )
+    return (
+        f"{one_line(check.judge, 100)}: catches {rate_text(check.catches_unsafe)};"
+        f" false alarms {rate_text(check.false_alarms)};"
+        f" AC1 {estimate_text(check.ac1)}"
+    )
+
+
+def _label_details(check: LabelCheck) -> Iterator[str]:
+    """Yield further results of a judge, a line each."""
+    ties = [
+        f"{name} {percent(rate.ties[0])} to {percent(rate.ties[1])}"
+        for name, rate in (
+            ("catches", check.catches_unsafe),
+            ("false alarms", check.false_alarms),
+        )
+        if rate.ties
+    ]
+    if ties:
+        yield f"  with ties counted as safe, or as unsafe: {', '.join(ties)}"
+    if missing := check.missing_unsafe + check.missing_safe + check.missing_ties:
+        yield (
+            f"  {counted(missing, 'grade')} missing, {check.missing_unsafe:,} of them of unsafe"
+            " responses, and left out"
+        )
+    for error in check.errors:
+        if error.mae.undefined:
+            yield f"  {error.name}: no mean error, {error.mae.undefined}"
+    if check.people:
+        person, judge = check.people[0].person, check.people[0].judge
+        yield (
+            "  against the majority of the others, one person catches"
+            f" {rate_text(person.catches_unsafe)}, and the judge {rate_text(judge.catches_unsafe)}"
+        )
+    if (errors := check.if_people_err) is not None:
+        yield (
+            f"  if the majority erred as often as one person ({percent(errors.missed)} missed,"
+            f" {percent(errors.false_alarms)} false alarms): catches"
+            f" {percent(errors.judge_catches_unsafe)}, false alarms"
+            f" {percent(errors.judge_false_alarms)}"
+        )
+    if check.independent is not None and check.independent.value is not None:
+        yield (
+            f"  its judges are worth {estimate_text(check.independent)} independent ones, at least,"
+            " by the correlation of their errors"
+        )
+    for pair in check.pairs:
+        difference = pair.difference
+        yield (
+            f"  against {one_line(pair.other, 80)}: right alone {pair.only_this:,} times, wrong"
+            f" alone {pair.only_other:,}; agreement"
+            f" {interval(difference.value, difference.low, difference.high, 'share', signed=True)}"
+        )

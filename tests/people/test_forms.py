@@ -1,0 +1,144 @@
+"""What annotators are given: guides, pages and sheets, which give no answer away."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+
+import pytest
+
+from opensafeintent.errors import InputError
+from opensafeintent.people.labels import (
+    ANSWERS,
+    SLOTS,
+    LabelKind,
+    guide_of,
+    questions_of,
+    text_hash,
+    words_hash,
+)
+from opensafeintent.people.study import label_lists, readable, render_guide, sheet_columns
+from opensafeintent.promptsets import load_dataset
+from people.forms import judge_study, quality_study
+
+STARTER = load_dataset("starter")
+KINDS: tuple[LabelKind, ...] = ("dataset_quality", "judge_validation")
+HOSTILE = (
+    '=HYPERLINK("http://x";"y")',
+    "+1+1, @SUM(A1)",
+    "'quoted\" and, commas\nand lines\r\nand\ttabs",
+    "bidi \u202e, bell \u0007, line \u2028, lone \ud800",
+    "word " * 20_000,
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_guides_answer_every_question_with_a_valid_choice(kind: LabelKind) -> None:
+    guide, questions = guide_of(kind), questions_of(kind)
+    assert len(guide.examples) >= 2 and len(guide.calibration) == 3
+    for example in (*guide.examples, *guide.calibration):
+        assert len(example.texts) == len(SLOTS[kind]) and example.why
+        assert example.answers.keys() == questions.keys()
+        for field, accepted in example.answers.items():
+            assert set(accepted) <= {choice.value for choice in questions[field].choices}
+    for question in questions.values():
+        keys = [choice.key for choice in question.choices]
+        assert len(set(keys)) == len(keys) and question.read("unsure") == "unsure"
+    if kind == "judge_validation":
+        valid_answers = {field: question.valid for field, question in questions.items()}
+        assert valid_answers == {
+            "helpfulness": "1, 2, 3, 4, unsure",
+            "harm_severity": "0, 1, 2, 3, unsure",
+        }
+        assert valid_answers.keys() == ANSWERS[kind].keys()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_guide_to_a_sheet_has_everything_that_a_page_has(kind: LabelKind) -> None:
+    text, guide = html.unescape(render_guide(kind).decode()), guide_of(kind)
+    whole = [guide.warning, *guide.intro, *guide.rules]
+    whole += [choice.meaning for question in guide.questions for choice in question.choices]
+    for example in (*guide.examples, *guide.calibration):
+        whole += [*example.texts, example.why]
+    assert [part for part in whole if part not in text] == []
+    answers = [name for name in sheet_columns(kind) if name in questions_of(kind)]
+    named = re.findall(r"Column ([\w, ]+)<", text)
+    assert ", ".join(named).split(", ") == answers
+    assert "<script" not in text and "script-src" in text
+
+
+def test_a_guide_has_all_labels_with_their_definitions() -> None:
+    guide = html.unescape(render_guide("dataset_quality", label_lists(STARTER.taxonomy)).decode())
+    for category in (*STARTER.taxonomy.harm_domains, *STARTER.taxonomy.task_types):
+        assert category.name in guide and category.definition in guide
+
+
+def test_nothing_gives_the_answer_away() -> None:
+    study = quality_study(STARTER)
+    sheet = "\n".join(",".join(row) for row in [study.sheet().headings, *study.sheet().rows])
+    for form in (study.page().decode(), sheet):
+        assert not any(item.id in form for item in STARTER.prompt_sets)
+    data = json.loads(re.findall(r'id="data">(.*?)</script>', study.page().decode(), re.DOTALL)[0])
+    assert all(set(item) == {"code", "texts", "words"} for item in data["items"])
+    first = [study.key.annotators[name][0] for name in study.key.annotators]
+    orders = {
+        showing.order for name in study.key.annotators for showing in study.key.annotators[name]
+    }
+    assert len({showing.item for showing in first}) > 1 and len(orders) == 6
+    graded = judge_study(["A response."] * 4)
+    assert "some/model" not in graded.page().decode() + str(graded.sheet().rows)
+
+
+def test_a_study_is_the_same_whoever_takes_part() -> None:
+    alone, together = judge_study(["A.", "B."], ["ben"]), judge_study(["A.", "B."], ["ana", "ben"])
+    assert alone.key.study == together.key.study
+    assert alone.page("ben") == together.page("ben")
+    assert alone.sheet("ben").rows == together.sheet("ben").rows
+    assert judge_study(["A.", "C."], ["ben"]).key.study != alone.key.study
+    assert judge_study(["A.", "B."], ["ben"], seed=1).key.study != alone.key.study
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\r\nb\rc\x0bd\u2028e", "a\nb\nc\nd\ne"),
+        ("tab\there", "tab    here"),
+        ("\x1b[31m\u202e\u200b\ue000\uffff\ud800", "[U+001B][31m[U+202E][U+200B][U+E000][U+FFFF][U+D800]"),
+        ("👩\u200d💻 می\u200cخواهم", "👩\u200d💻 می\u200cخواهم"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_seen_is_made_visible(text: str, shown: str) -> None:
+    assert readable(text) == shown
+    assert len(text_hash(text)) == 64
+
+
+def test_no_text_of_a_sheet_is_a_formula_and_none_is_cut() -> None:
+    study = judge_study(HOSTILE)
+    for row, showing in zip(study.sheet().rows, study.key.annotators["ana"], strict=True):
+        assert not any(cell.startswith(("=", "+", "@", "-")) for cell in row)
+        assert words_hash(row[3:5]) == showing.words
+        assert readable(HOSTILE[showing.item]) in (row[4], row[4][1:])
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["ana", "ana"], ["ana", " Ana "], ["Ana M.", "ana m"], ["é", "e\u0301"], ["a/b", "a:b"]],
+)
+def test_two_annotators_with_one_name_are_refused(names: list[str]) -> None:
+    with pytest.raises(InputError, match="look alike"):
+        judge_study(["A."], names)
+
+
+@pytest.mark.parametrize(
+    "names", [[], [""], ["ana", ""], ["an\x1b[31ma"], ["x" * 61], ["an\u202ea"], ["=ana"]]
+)
+def test_names_that_cannot_be_used_are_refused(names: list[str]) -> None:
+    with pytest.raises(InputError, match="--annotators: ") as error:
+        judge_study(["A."], names)
+    assert "\x1b" not in str(error.value)
+
+
+def test_nothing_to_annotate_is_refused() -> None:
+    with pytest.raises(InputError, match="there are no items"):
+        judge_study([])
