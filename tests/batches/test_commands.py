@@ -270,7 +270,7 @@ _COMMANDS: dict[str, Callable[[Path, dict[str, str], list[str]], object]] = {
 def test_second_turns_go_in_a_round_behind_their_first_replies(
     dataset: Path, tmp_path: Path
 ) -> None:
-    turn = ("--follow-ups", "--follow-up-audit", 4)
+    turn = ("--follow-ups", "--audit", "turn=4")
     with batch_server() as server:
         assert run_batch(server, dataset, tmp_path / "plain", *turn, batch=False).code == 0
     with batch_server() as server:

@@ -99,7 +99,7 @@ def _run(folder: Path) -> None:
     sets, run = some_sets(folder, 3), folder / "run"
     models = ("baseline/comply-all", "baseline/refuse-all")
     options = ("--judge", "baseline/judge", "--dataset", sets, "--out", run)
-    for extra_options in ((), ("--epochs", 2, "--judge-retest", 4), ("--dry-run",)):
+    for extra_options in ((), ("--epochs", 2, "--audit", "retest=4"), ("--dry-run",)):
         assert osi("evaluate", *models, *options, *extra_options).code in (0, 1)
     assert osi("report", run, "--include-unsafe").code == 0
     assert osi("compare", run).code == 0

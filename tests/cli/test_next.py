@@ -56,8 +56,8 @@ agreement QUALITY
 agreement JUDGED --run RUN
 judge-check --judge baseline/judge --out OUT
 judge-check --judge baseline/judge --out OUT --dry-run
-judge-check --judge baseline/judge --judge-arg baseline/judge:top_p=0.5 --judge-max-tokens 512 \
---judge-reasons --out OUT
+judge-check --judge baseline/judge --judge-arg baseline/judge:top_p=0.5 --judge-arg max_tokens=512 \
+--rubrics reasons --out OUT
 dataset info OWN.jsonl --taxonomy OWN.toml
 dataset validate OWN.jsonl --taxonomy OWN.toml
 dataset validate OWN.jsonl --taxonomy OWN.toml --max-rows 100
@@ -233,8 +233,8 @@ OTHERWISE = (
     ("--judge", "baseline/judge", "--judge", "baseline/keyword-filter"),
     ("--judge", "baseline/judge", "--mode-judge", "baseline/keyword-filter"),
     ("--judge", "baseline/judge", "--grade-parse", "paper"),
-    ("--judge", "baseline/judge", "--judge-reasons"),
-    ("--judge", "baseline/keyword-filter", "--judge-max-tokens", 99),
+    ("--judge", "baseline/judge", "--rubrics", "reasons"),
+    ("--judge", "baseline/keyword-filter", "--judge-arg max_tokens", 99),
 )
 """Judges of a second run that differ from those of RUN."""
 

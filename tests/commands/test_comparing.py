@@ -284,7 +284,13 @@ def judged(folder: Path, model: str, *options: object, judge: str = "baseline/ju
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--judge-reasons",), "judge templates: "),
+        (
+            (
+                "--rubrics",
+                "reasons",
+            ),
+            "judge templates: ",
+        ),
         (("--grade-parse", "paper"), "grades read as: strict, now paper"),
         (("--judge", "baseline/keyword-filter"), "judges: baseline/judge, now "),
     ],

@@ -143,7 +143,7 @@ def test_in_a_shared_ledger_only_the_run_s_own_calls_count(
         evaluate(server, some_sets(tmp_path, 5), big, *price_options, *shared, "--epochs", 2).code
         == 0
     )
-    ran = evaluate(server, sets, small, *price_options, *shared, "--judge-retest", 3)
+    ran = evaluate(server, sets, small, *price_options, *shared, "--audit", "retest=3")
     assert ran.code == 0
     assert (cost(alone)["ledger"], cost(small)["ledger"]) == ("own", "shared")
     expected = {

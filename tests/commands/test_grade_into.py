@@ -83,7 +83,7 @@ def test_a_planted_shift_is_recovered_and_the_same_judge_has_no_excess(
     assert lab.evaluate("--modes", "dual_use", "--probe", "none").code == 0
     out, same = tmp_path / "bridge", f"{JUDGE}~same"
     judges = (*BOTH, "--judge", same)
-    ran = osi("grade", lab.run, *judges, "--out", out, "--judge-retest", 60, server=server)
+    ran = osi("grade", lab.run, *judges, "--out", out, "--audit", "retest=60", server=server)
     assert ran.code == 0, ran.err
     shifts = {tuple(item["judges"]): item for item in metrics(out)["judges"][0]["shift"]}
     values = {item["metric"]: item for item in shifts[JUDGE, NEW]["metrics"]}
@@ -147,7 +147,7 @@ def test_dry_run_counts_the_new_judge_and_writes_nothing(lab: Lab, tmp_path: Pat
         for judge in ("judge", "judge~lenient")
         for what in ("harm", "helpfulness")
     }
-    assert set(counted("--judge-retest", 10)) == {*new, *again}
+    assert set(counted("--audit", "retest=10")) == {*new, *again}
     assert not out.exists() and asked(lab) == before
 
 
@@ -156,9 +156,9 @@ def test_the_old_judge_is_asked_again_now_and_not_read_from_the_run(
     server: LoopbackServer, tmp_path: Path
 ) -> None:
     lab = Lab(server, some_sets(tmp_path, 8), tmp_path / "run")
-    assert lab.evaluate("--judge-retest", 12).code == 0
+    assert lab.evaluate("--audit", "retest=12").code == 0
     before = asked(lab)
-    options = ("--out", tmp_path / "bridge", "--judge-retest", 12)
+    options = ("--out", tmp_path / "bridge", "--audit", "retest=12")
     ran = osi("grade", lab.run, *BOTH, *options, server=server)
     assert ran.code == 0, ran.err
     assert asked(lab) - before == {"judge": 24, "judge~lenient": 2 * RESPONSES + 24}
@@ -230,7 +230,7 @@ def test_refusals(lab: Lab, tmp_path: Path) -> None:
     assert "is the run whose responses are graded" in refused("--out", lab.run)
     shared = lab.run / "ledger.sqlite"
     assert "is only read" in refused("--out", tmp_path / "new", "--ledger", shared)
-    line = refused("--out", tmp_path / "new", "--judge-max-tokens", 9)
+    line = refused("--out", tmp_path / "new", "--judge-arg max_tokens", 9)
     assert "so that only the judge changes" in line
     other = tmp_path / "other"
     assert evaluate(lab.server, some_sets(tmp_path, 3), other).code == 0
@@ -264,7 +264,7 @@ def test_verdicts_of_the_run_s_guard_are_copied(server: LoopbackServer, tmp_path
     assert lab.evaluate("--guard", guard).code == 0
     server.set_faults(fails(404, model="llama-guard-3"))
     before = asked(lab)
-    for options in ((), ("--judge-retest", 5)):
+    for options in ((), ("--audit", "retest=5")):
         assert osi("grade", lab.run, *BOTH, "--out", out, *options, server=server).code == 0
         assert (asked(lab) - before)["llama-guard-3"] == 0
     assert harms(out, "guard") == harms(lab.run, "guard") == ["no"] * RESPONSES
@@ -275,7 +275,7 @@ def test_probes_stay_with_the_grades_and_the_audit_with_its_judge(
     server: LoopbackServer, tmp_path: Path
 ) -> None:
     lab, out = Lab(server, some_sets(tmp_path, 8), tmp_path / "run"), tmp_path / "second-opinion"
-    assert lab.evaluate("--follow-ups", "--follow-up-audit", 6).code == 0
+    assert lab.evaluate("--follow-ups", "--audit", "turn=6").code == 0
     server.set_faults(says("safe", model="llama-guard-3"))
     before = asked(lab)
     guarded = ("--judge", JUDGE, "--guard", "openai-api/loop/llama-guard-3", "--out", out)
@@ -326,7 +326,7 @@ def test_imported_responses_and_judges_that_are_python(tmp_path: Path) -> None:
     assert means["python/old@1"] == pytest.approx(2 / 3, abs=1e-6)
     assert means["python/new@1"] == 1
     # imported responses of the run itself are graded twice by the same option
-    again = grade(GradeSettings(run=run, judges=(old,), judge_retest=5))
+    again = grade(GradeSettings(run=run, judges=(old,), audit={"retest": 5}))
     assert again.tally is not None and again.tally.new_calls.total() == 10
 
 

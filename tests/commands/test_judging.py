@@ -100,11 +100,11 @@ def test_a_judge_that_is_right_passes_and_is_asked_once(
 def test_the_next_command_asks_the_judge_as_it_was_checked(
     server: LoopbackServer, tmp_path: Path
 ) -> None:
-    options = ("--judge-max-tokens", 512, "--judge-arg", "top_p=0.5")
+    options = ("--judge-arg max_tokens", 512, "--judge-arg", "top_p=0.5")
     ran = checked(server, tmp_path, None, *options)
     following = ran.out.splitlines()[-1]
     assert following.startswith(f"Next: opensafeintent evaluate MODEL --dry-run --judge {JUDGE} ")
-    assert following.endswith("--judge-arg top_p=0.5 --judge-max-tokens 512")
+    assert following.endswith("--judge-arg top_p=0.5 --judge-arg max_tokens=512")
 
 
 def test_failed_cases_are_named_with_what_was_said_and_what_was_acceptable(
@@ -252,7 +252,7 @@ def test_a_check_that_was_made_is_recognised_with_equal_settings_only(
     assert state(out) == "stale"
     # by its calls in the run's ledger, though with the judge's own arguments
     ledger = ("--ledger", run / "ledger.sqlite")
-    assert checked(server, tmp_path, None, *ledger, "--judge-max-tokens", 9).code == 0
+    assert checked(server, tmp_path, None, *ledger, "--judge-arg max_tokens", 9).code == 0
     assert osi(*page, server=server).code == 0 and state(out) == "unchecked"
     assert checked(server, tmp_path, None, *ledger).code == 0
     assert osi(*page, server=server).code == 0 and state(out) == "passed"
@@ -281,7 +281,7 @@ def test_a_check_in_the_usual_folder_is_not_paid_for_again(
     assert server.requests[0].purpose == GENERATE and calls(server)[GENERATE] == 14
     assert total(server) < 3 * len(CASES) and state(run) == "passed"
     server.reset()  # asked otherwise, the check does not hold
-    other = evaluate(server, two_sets, tmp_path / "b", "--check-judge", "--judge-max-tokens", 9)
+    other = evaluate(server, two_sets, tmp_path / "b", "--check-judge", "--judge-arg max_tokens", 9)
     assert other.code == 0 and server.requests[0].purpose != GENERATE
 
 

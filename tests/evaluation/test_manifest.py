@@ -75,7 +75,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
         (["--reasoning-effort", "low"], "low"),
         (["-M", "seed=7"], '"seed":7'),
         (["--preset", "paper-code"], "paper-code"),
-        (["--judge-max-tokens", 9], '"max_tokens":9'),
+        (["--judge-arg max_tokens", 9], '"max_tokens":9'),
         (["--ledger", "elsewhere.sqlite"], "elsewhere.sqlite"),
     ],
 )

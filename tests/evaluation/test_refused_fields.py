@@ -214,7 +214,7 @@ def test_arguments_reach_all_judges_or_one(server: LoopbackServer, tmp_path: Pat
     options = (
         *("--judge-arg", 'chat_template_kwargs={"enable_thinking": false}'),
         *("--judge-arg", "openai-api/loop/other:v1:seed=3"),
-        *("--judge-reasoning-effort", "low"),
+        *("--judge-arg", "reasoning_effort=low"),
     )
     ran = evaluate(server, dataset, run, *options, judges=judges)
     assert ran.code == 0, ran.err
@@ -244,7 +244,7 @@ def test_runs_with_other_arguments_of_a_judge_are_not_mixed(
     server: LoopbackServer, tmp_path: Path
 ) -> None:
     dataset = some_sets(tmp_path, 1)
-    for name, options in (("with", ("--judge-reasoning-effort", "low")), ("without", ())):
+    for name, options in (("with", ("--judge-arg", "reasoning_effort=low")), ("without", ())):
         assert evaluate(server, dataset, tmp_path / name, *options).code == 0
     out = tmp_path / "out"
     ran = osi("report", tmp_path / "with", tmp_path / "without", "--out", out, server=server)
@@ -281,7 +281,7 @@ def test_a_build_takes_arguments_for_both(server: LoopbackServer, tmp_path: Path
         "--judge",
         "openai-api/loop/construction-judge",
     )
-    extra = ("-M", "top_p=0.9", "--judge-arg", "seed=3", "--judge-reasoning-effort", "low")
+    extra = ("-M", "top_p=0.9", "--judge-arg", "seed=3", "--judge-arg", "reasoning_effort=low")
     ran = osi("build", seeds, *models, *extra, "--out", tmp_path / "build", server=server)
     assert ran.code == 0, ran.err
     for request in server.requests:

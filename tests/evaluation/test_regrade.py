@@ -1,5 +1,5 @@
-"""Asking the judges again, of a sample of the responses: with the same question (`--judge-retest`),
-and under other requests (`--request-swap`).
+"""Asking the judges again, of a sample of the responses: with the same question (`--audit retest`),
+and under other requests (`--audit swap`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ SWAPPED = 3 * 3
 """Of each set three responses, each under two other prompts and under none."""
 NO_NUMBER = {"value": None, "n": 0, "ci": None, "ci_method": None}
 both_options = pytest.mark.parametrize(
-    ("option", "calls_each"), [("--judge-retest", 1), ("--request-swap", 9)]
+    ("option", "calls_each"), [("--audit", "retest=1"), ("--audit", "swap=9")]
 )
 """The options, and what one more calls for of each grade: of a response, or of a set."""
 
@@ -117,7 +117,7 @@ def test_the_number_is_shared_out_evenly_and_no_model_gets_fewer_of_more() -> No
 
 
 def test_a_sample_is_graded_once_more_by_calls_of_its_own(lab: Lab) -> None:
-    assert lab.evaluate("--judge-retest", 10).code == 0
+    assert lab.evaluate("--audit", "retest=10").code == 0
     # 56 responses, each graded once for both; ten of them twice
     made_calls = lab.calls - Counter({PROBE: RESPONSES})
     assert made_calls == {GENERATE: RESPONSES, HELPFULNESS: 66, HARM: 66, MODE: 8}
@@ -131,7 +131,7 @@ def test_a_sample_is_graded_once_more_by_calls_of_its_own(lab: Lab) -> None:
 
 @pytest.mark.slow
 def test_a_sample_is_graded_under_every_other_request(lab: Lab) -> None:
-    options = ("--request-swap", 5, "--probe", "none", "--epochs", 2)
+    options = ("--audit", "swap=5", "--probe", "none", "--epochs", 2)
     assert lab.evaluate(*options).code == 0
     counts = in_ledger(lab.run, "purpose", "epoch")
     assert (
@@ -199,7 +199,7 @@ def test_what_a_judge_that_stops_said_is_kept(lab: Lab, option: str, calls_each:
     lab.server.set_faults(fails(401, HARM, skip=60))
     assert lab.evaluate(option, 8).code == 3
     assert osi("report", lab.run).code == 1  # a part of the audit is missing
-    if option == "--request-swap":
+    if option == "--audit swap":
         assert swap(lab.run)["left_out"] > 0
     else:
         assert (noise(lab.run)["responses"], noise(lab.run)["safe_flips"]["n"]) == (8, 4)
@@ -212,7 +212,7 @@ def test_what_a_judge_that_stops_said_is_kept(lab: Lab, option: str, calls_each:
 def test_a_judge_that_says_something_else_the_second_time_is_told(lab: Lab) -> None:
     # the first 56 harm calls are the first grading; the re-grades are all 3, and the first ones 0
     lab.server.set_faults(says("3", HARM, skip=RESPONSES), says("0", HARM))
-    lab.evaluate("--judge-retest", 10)
+    lab.evaluate("--audit", "retest=10")
     names = ("safe_flips", "harm_severity_difference", "helpfulness_difference")
     assert [noise(lab.run)[name]["value"] for name in names] == [1.0, 3.0, 0.0]
     # the first grading is the one that counts
@@ -221,7 +221,7 @@ def test_a_judge_that_says_something_else_the_second_time_is_told(lab: Lab) -> N
 
 def test_an_unreadable_second_grade_is_asked_for_again_and_is_no_grade(lab: Lab) -> None:
     lab.server.set_faults(says("safe, I think", HARM, skip=RESPONSES))
-    assert lab.evaluate("--judge-retest", 10).code == 1
+    assert lab.evaluate("--audit", "retest=10").code == 1
     counts = in_ledger(lab.run, "purpose", "attempt")
     assert [counts["harm", attempt] for attempt in (0, 100, 101, 102)] == [RESPONSES, 10, 10, 10]
     assert (noise(lab.run)["responses"], noise(lab.run)["missing"]) == (10, 10)
@@ -231,7 +231,7 @@ def test_an_unreadable_second_grade_is_asked_for_again_and_is_no_grade(lab: Lab)
 
 def test_a_swapped_grade_that_cannot_be_had_is_counted_as_left_out(lab: Lab) -> None:
     lab.server.set_faults(says("safe, I think", HARM, about=WITHHELD))
-    assert lab.evaluate("--request-swap", 4).code == 1
+    assert lab.evaluate("--audit", "swap=4").code == 1
     audit = swap(lab.run)
     assert (audit["responses"], audit["left_out"]) == (12, 12)
     assert audit["triplet_safety_request_hidden"] == NO_NUMBER
@@ -241,13 +241,13 @@ def test_a_swapped_grade_that_cannot_be_had_is_counted_as_left_out(lab: Lab) -> 
 @pytest.mark.slow
 def test_refusals_without_words_are_not_shown_to_a_judge_again(lab: Lab, tmp_path: Path) -> None:
     lab.server.set_faults(says(None, GENERATE, finish_reason="content_filter", first=50))
-    evaluate(lab.server, lab.dataset, tmp_path / "some", "--judge-retest", 10)
+    evaluate(lab.server, lab.dataset, tmp_path / "some", "--audit", "retest=10")
     # six responses are left for the judge: all of them are sampled, and no more
     assert lab.calls[HARM] == 6 + 6
     assert noise(tmp_path / "some")["responses"] == 6
     lab.server.reset()
     lab.server.set_faults(says(None, GENERATE, finish_reason="content_filter"))
-    assert evaluate(lab.server, lab.dataset, tmp_path / "all", "--request-swap", 4).code == 0
+    assert evaluate(lab.server, lab.dataset, tmp_path / "all", "--audit", "swap=4").code == 0
     assert lab.calls[HARM] == 0
     audit = swap(tmp_path / "all")
     assert (audit["responses"], audit["left_out"]) == (12, 0)
@@ -260,12 +260,12 @@ def test_refusals_without_words_are_not_shown_to_a_judge_again(lab: Lab, tmp_pat
 
 @pytest.mark.slow
 def test_no_more_sets_than_the_model_was_asked_are_swapped(lab: Lab, tmp_path: Path) -> None:
-    lab.evaluate("--limit", 3, "--request-swap", 5)
+    lab.evaluate("--limit", 3, "--audit", "swap=5")
     assert swap(lab.run)["responses"] == 9
     before = swap(lab.run)["safety_shift"]
-    lab.evaluate("--limit", 8, "--request-swap", 3)
+    lab.evaluate("--limit", 8, "--audit", "swap=3")
     assert swap(lab.run)["responses"] == 15  # five sets were asked for, and are there now
-    evaluate(lab.server, lab.dataset, tmp_path / "three", "--limit", 8, "--request-swap", 3)
+    evaluate(lab.server, lab.dataset, tmp_path / "three", "--limit", 8, "--audit", "swap=3")
     assert swap(tmp_path / "three")["safety_shift"] == before  # the same three in a larger lab.run
 
 
@@ -302,7 +302,9 @@ BY_BOTH = FunctionModel(reads_both, name="scripted", version="1")
 def test_a_judge_worked_out_by_hand(tmp_path: Path) -> None:
     models, run = (FunctionModel(answers, name="target", version="1"),), tmp_path / "run"
     settings = {"dataset": dataset_file(tmp_path, MIXED), "judges": (BY_BOTH,)}
-    evaluate_api(EvaluateSettings(models=models, probe="none", request_swap=4, out=run, **settings))
+    evaluate_api(
+        EvaluateSettings(models=models, probe="none", audit={"swap": 4}, out=run, **settings)
+    )
     audit = swap(run, "python/target@1", "python/scripted@1")
     assert audit["safety_shift"]["value"] == pytest.approx(-1 / 3, abs=1e-6)
     safe = ("triplet_safety", "triplet_safety_request_hidden")
@@ -322,11 +324,11 @@ def test_imported_responses_are_swapped_by_grade(tmp_path: Path) -> None:
     path = json_lines(tmp_path / "m.jsonl", lines)
     import_files(ImportSettings(files=(path,), out=run, dataset=file))
     judges = (BY_BOTH,)
-    dry = grade(GradeSettings(run=run, judges=judges, request_swap=4, dry_run=True))
+    dry = grade(GradeSettings(run=run, judges=judges, audit={"swap": 4}, dry_run=True))
     assert dry.forecast is not None
     swapped = [line.calls for line in dry.forecast.lines if "swapped" in line.purpose]
     assert swapped == [30] * len(QUESTIONS)
-    outcome = grade(GradeSettings(run=run, judges=judges, request_swap=4))
+    outcome = grade(GradeSettings(run=run, judges=judges, audit={"swap": 4}))
     # ten of the twelve responses are shown under three requests, for two grades
     assert outcome.tally and outcome.tally.new_calls[
         "python/scripted@1", "request_swap"
@@ -334,6 +336,6 @@ def test_imported_responses_are_swapped_by_grade(tmp_path: Path) -> None:
     audit = swap(run, "m", "python/scripted@1")
     assert (audit["responses"], audit["left_out"]) == (12, 1)
     before = (run / "metrics.json").read_bytes()
-    again = grade(GradeSettings(run=run, judges=judges, request_swap=4))
+    again = grade(GradeSettings(run=run, judges=judges, audit={"swap": 4}))
     assert again.tally is not None and again.tally.new_calls.total() == 0
     assert json.loads(before) == metrics(run)

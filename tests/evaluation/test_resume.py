@@ -262,7 +262,7 @@ MORE_PER_KILL = CONNECTIONS + 0.2 * CONNECTIONS / LATENCY
 (16 + 64).
 """
 Undisturbed = tuple[Path, int, list[bytes]]
-SWAP = ("--request-swap", 4)
+SWAP = ("--audit", "swap=4")
 
 
 @pytest.fixture(scope="module")

@@ -151,7 +151,7 @@ def test_each_epoch_has_its_own_first_reply(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_the_dry_run_foretells_the_calls(lab: Lab, epochs: int) -> None:
-    options = (*TURN, "--follow-up-audit", 5, "--epochs", epochs)
+    options = (*TURN, "--audit", "turn=5", "--epochs", epochs)
     out = lab.evaluate(*options, "--dry-run").out
     calls = SECOND_TURNS * epochs
     assert re.findall(r"second turn +(\d+)", out) == [str(calls)] * 3
@@ -226,7 +226,7 @@ def slow() -> Iterator[LoopbackProcess]:
 def test_a_run_that_was_killed_between_the_turns_goes_on(
     slow: LoopbackProcess, tmp_path: Path, share: float
 ) -> None:
-    dataset, options = some_sets(tmp_path, 12), (*TURN, "--follow-up-audit", 6)
+    dataset, options = some_sets(tmp_path, 12), (*TURN, "--audit", "turn=6")
     with LoopbackServer() as server:
         assert evaluate(server, dataset, tmp_path / "whole", *options).code == 0
         needed = total(server)
@@ -416,7 +416,7 @@ def test_a_first_reply_of_a_direct_response_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [("--follow-up-audit", 4), ("--judge-retest", 3)])
+@pytest.mark.parametrize("more", [("--audit", "turn=4"), ("--audit", "retest=3")])
 def test_trace_shows_the_whole_conversation(lab: Lab, more: tuple[object, ...]) -> None:
     assert lab.evaluate(*TURN, *more).code == 0
     item = load_dataset(str(lab.dataset)).prompt_sets[0]
@@ -429,7 +429,7 @@ def test_trace_shows_the_whole_conversation(lab: Lab, more: tuple[object, ...]) 
 
 @pytest.mark.slow
 def test_the_audit_shows_direct_replies_with_the_first_turn(lab: Lab) -> None:
-    assert lab.evaluate(*TURN, "--follow-up-audit", 6).code == 0
+    assert lab.evaluate(*TURN, "--audit", "turn=6").code == 0
     assert lab.calls[HARM] == PROMPTS + SECOND_TURNS + 6
     shown = [marked_parts(text) for text in conversations(lab.server, HARM)]
     requests = [marked_parts(parts["REQUEST"])["LAST-MESSAGE"] for parts in shown]
@@ -465,8 +465,8 @@ def test_a_guard_that_gets_messages_is_sent_the_conversation_and_another_is_not_
 
 
 def test_an_audit_needs_follow_ups(lab: Lab) -> None:
-    ran = lab.evaluate("--follow-up-audit", 6)
-    assert "--follow-up-audit: is for --follow-ups" in ran.refusal
+    ran = lab.evaluate("--audit", "turn=6")
+    assert "--audit turn: is for --follow-ups" in ran.refusal
 
 
 def test_the_twins_are_those_of_the_design() -> None:

@@ -106,7 +106,7 @@ def test_a_new_run_answers_the_third_question_and_asks_the_others_as_before(
     longer: Path, dataset: Path, before: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "new"
-    options = (*JUDGED, "--dataset", dataset, "--judge-retest", 2, "--request-swap", 1)
+    options = (*JUDGED, "--dataset", dataset, "--audit", "retest=2", "--audit", "swap=1")
     dry = run_longer(longer, "evaluate", *MODELS, *options, "--out", run, "--dry-run")
     assert dry.code == 0, dry
     assert "tone 28 " in dry.text and "helpfulness 28 " in dry.text

@@ -28,7 +28,7 @@ def evaluated(folder: Path) -> Path:
     run = folder / "run"
     if not run.exists():
         asked = EvaluateSettings(
-            models=MODELS, judges=("baseline/judge",), limit=2, judge_retest=2, out=run
+            models=MODELS, judges=("baseline/judge",), limit=2, audit={"retest": 2}, out=run
         )
         evaluate(asked)
         sets = RunFolder(run).load()[1].prompt_sets

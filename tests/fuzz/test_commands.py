@@ -27,9 +27,9 @@ SHORT = st.sampled_from([text for text in ODD if len(text) < 9000])
 hostile = st.one_of(SHORT, st.text(max_size=40)).map(argument)
 OPTIONS = (
     *("--dataset", "--taxonomy", "--suite", "--limit", "--epochs", "--temperature", "--max-tokens"),
-    *("--system", "--ledger", "--reasoning-effort", "-M", "--judge-retest", "--budget-calls"),
+    *("--system", "--ledger", "--reasoning-effort", "-M", "--audit retest", "--budget-calls"),
     *("--prices", "--rubrics", "--mode-judge", "--judge", "--max-missing", "--max-connections"),
-    *("--judge-max-tokens", "--out"),
+    *("--judge-arg", "max_tokens=--out"),
 )
 STARTS = (
     *("", "openai/", "openai-api/loop/", "baseline/", "replay/", "baseline/refuse-all:"),

@@ -110,7 +110,7 @@ def test_the_annex_describes_second_turns_of_a_run_that_has_them(tmp_path: Path)
     )
     evaluate(settings)
     assert "search, earlier turns, jailbreaks" in " ".join(annex(run).split())
-    evaluate(replace(settings, follow_ups=True, follow_up_audit=4))
+    evaluate(replace(settings, follow_ups=True, audit={"turn": 4}))
     text = " ".join(annex(run).split())
     assert "Each reply to a dual-use prompt was followed by a second message" in text
     assert "the judges graded 4 direct replies again with the first turn shown" in text

@@ -307,9 +307,12 @@ def test_every_grade_missing() -> None:
     ("reason", "reason_text"),
     [
         ("helpfulness:unparsed", "replies had the wrong form: read them with"),
-        ("helpfulness:reasoning_only", "hold reasoning and no text: raise --judge-max-tokens, or"),
+        (
+            "helpfulness:reasoning_only",
+            "hold reasoning and no text: raise --judge-arg max_tokens, or",
+        ),
         ("harm_severity:unknown_mark", "turn its reasoning off with --judge-arg"),
-        ("harm_severity:truncated", "--judge-max-tokens"),
+        ("harm_severity:truncated", "--judge-arg max_tokens"),
         ("harm_severity:filtered", "a content filter stopped the judge"),
         ("helpfulness:failed:no_answer", "the reply holds no text: run the same command again"),
         ("harm_severity:failed:rejected", "did not accept the request"),

@@ -1,4 +1,4 @@
-"""`--judge-reasons`: templates of their own, and replies that say why."""
+"""`--rubrics reasons`: templates of their own, and replies that say why."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from endtoend import grades, metrics, osi, some_sets
-from opensafeintent.commands.settings import JudgeCheckSettings
 from opensafeintent.errors import InputError
 from opensafeintent.templates import IntegerContract, load_templates, parse_reply
 
@@ -37,10 +36,8 @@ def test_a_reply_with_its_reason(reply: str) -> None:
 
 def test_refused_where_no_reason_can_be_given(tmp_path: Path) -> None:
     (tmp_path / "harmfulness.txt").write_text("How risky, 0 to 3? {prompt} {response}")
-    with pytest.raises(InputError, match=r"--judge-reasons: .*harmfulness.txt"):
+    with pytest.raises(InputError, match=r"--rubrics: .*harmfulness.txt"):
         load_templates(tmp_path, reasons=True)
-    with pytest.raises(InputError, match="--grade-parse paper"):
-        JudgeCheckSettings(judges=("baseline/judge",), judge_reasons=True, grade_parse="paper")
 
 
 @pytest.mark.slow
@@ -48,7 +45,16 @@ def test_a_run_with_reasons_is_a_group_of_its_own(tmp_path: Path) -> None:
     dataset = some_sets(tmp_path, 4)
     targets = ("baseline/redirect", "baseline/keyword-filter")
     asked = ("--judge", "baseline/judge", "--dataset", dataset)
-    for name, extra in (("plain", ()), ("reasons", ("--judge-reasons",))):
+    for name, extra in (
+        ("plain", ()),
+        (
+            "reasons",
+            (
+                "--rubrics",
+                "reasons",
+            ),
+        ),
+    ):
         ran = osi("evaluate", *targets, *asked, *extra, "--out", tmp_path / name)
         assert ran.code == 0, ran.err
     runs = (tmp_path / "plain", tmp_path / "reasons")
@@ -56,10 +62,10 @@ def test_a_run_with_reasons_is_a_group_of_its_own(tmp_path: Path) -> None:
     assert plain == reasoned  # the scripted judge gives the same grades, said otherwise
     assert osi("report", *runs, "--out", tmp_path / "both").code == 0
     assert len(metrics(tmp_path / "both")["groups"]) == 2
-    none = ("--judge-reasons", "--dry-run", "--out", tmp_path / "none")
+    none = ("--rubrics", "reasons", "--dry-run", "--out", tmp_path / "none")
     foretold = osi("evaluate", "baseline/comply-all", *asked, *none).out
     assert re.search(r"baseline/judge +harm +28 +[\d,]+ +1,680", foretold), foretold  # 28 × 60
-    again = osi("evaluate", *targets, *asked, "--judge-reasons", "--out", tmp_path / "reasons")
+    again = osi("evaluate", *targets, *asked, "--rubrics", "reasons", "--out", tmp_path / "reasons")
     assert "0 calls made" in again.out
 
 

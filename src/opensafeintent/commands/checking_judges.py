@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -24,7 +24,7 @@ from opensafeintent.commands.reproduce import command_line
 from opensafeintent.commands.session import Limits, flex_plan, run_async, wait_or_refuse
 from opensafeintent.commands.settings import EvaluateSettings, JudgeCheckSettings
 from opensafeintent.commands.settings.base import CHECKS, settings_of
-from opensafeintent.commands.settings.calling import Judges
+from opensafeintent.commands.settings.calling import REASONS, Judges
 from opensafeintent.errors import InputError, JudgeFailed, Stopped, counted
 from opensafeintent.evaluation.forecast import AskedInLedger, asked_in, expected_calls, forecast
 from opensafeintent.evaluation.gold_cases import (
@@ -47,7 +47,7 @@ from opensafeintent.files import near, read_json, sha256_hex, to_json, write_pri
 from opensafeintent.hostile import name_safe
 from opensafeintent.imports.label_files import read_labelled
 from opensafeintent.inspect.routes import model_identity, open_models, unset_lines
-from opensafeintent.numbers.cohort import accepted_at_lines
+from opensafeintent.numbers.cohort import GradedRun, accepted_at_lines
 from opensafeintent.numbers.label_checks import CheckedSetting, LabelCheck
 from opensafeintent.numbers.label_comparison import draw_evenly, label_checks
 from opensafeintent.promptsets.fields import fields_named
@@ -257,10 +257,10 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
             templates=templates,
             work=label_work(
                 [file.responses[index] for index in drawn],
-                settings.samplings_of_panel,
+                settings.samplings(settings.panel),
                 templates,
                 file.grades,
-                settings.grade_parse,
+                templates.parse,
             ),
         )
 
@@ -307,11 +307,11 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
             judge: CheckedSetting(
                 identity=self.identities[judge],
                 setting=AnchorSetting(
-                    templates=hashes, parse=self.settings.grade_parse, sampling=sampling
+                    templates=hashes, parse=self.templates.parse, sampling=sampling
                 ),
                 served=asked.served.get(judge, ()),
             )
-            for judge, sampling in self.settings.samplings_of_panel.items()
+            for judge, sampling in self.settings.samplings(self.settings.panel).items()
         }
 
     def compared(
@@ -426,13 +426,13 @@ def check_judges(settings: JudgeCheckSettings, *, quiet: bool = False) -> Outcom
     check_not_held(settings.out)
     if settings.labelled is not None:
         return compare_with_people(settings, quiet=quiet)
+    templates = settings.judge_templates()
     examination = Examination(
         gold=load_gold_cases(),
         duties=dict.fromkeys(settings.judges, GRADE_NAMES),
-        templates=settings.judge_templates(),
-        parse=settings.grade_parse,
-        sampling=settings.judge_sampling,
-        samplings=settings.judge_samplings,
+        templates=templates,
+        parse=templates.parse,
+        samplings=settings.samplings(settings.panel),
         min_accuracy=settings.min_accuracy,
     )
     need_batches(settings, examination.duties)
@@ -569,9 +569,13 @@ def _how_asked(settings: Judges) -> dict[str, Any]:
     values = {
         setting.name: getattr(settings, setting.name)
         for setting in settings_of(Judges)
-        if setting.name.startswith("judge") or setting.name in ("rubrics", "grade_parse", "header")
+        if setting.name.startswith("judge") or setting.name in ("rubrics", "header")
     }
-    return values | {"rubrics": settings.rubrics and near(settings.rubrics)}
+    return values | {"rubrics": _near(settings.rubrics)}
+
+
+def _near(rubrics: str | None) -> str | None:
+    return rubrics if rubrics in (None, REASONS) else str(near(Path(rubrics or "")))
 
 
 def passed_line(check: JudgeCheck) -> str:
@@ -603,3 +607,63 @@ def raise_if_failed_before(checks: Iterable[JudgeCheck]) -> None:
 
 def _count(check: JudgeCheck) -> str:
     return f"{check.accepted} of {check.cases} cases accepted"
+
+
+def with_known_checks(run: GradedRun, files: Sequence[JudgeFile]) -> GradedRun:
+    """Return a run with every check of its judges: its own, and those of `judge-check`."""
+    manifest = run.manifest
+    of_files = [check for file in files for check in file.checks if check.judge in manifest.judges]
+    known = with_checks(of_files, manifest.judge_checks)
+    return run._replace(manifest=msgspec.structs.replace(manifest, judge_checks=known))
+
+
+class KnownChecks(NamedTuple):
+    """The part of an examination that was made before."""
+
+    checks: list[JudgeCheck]
+    """Of judges that need no further check: they passed or failed."""
+    rest: Examination | None
+    """Of the other judges; None if there is none."""
+
+
+def made_before(
+    examination: Examination, identities: Mapping[str, str], files: Sequence[JudgeFile]
+) -> KnownChecks:
+    """Find the checks in results of `judge-check` that an examination would repeat.
+
+    A check that failed counts only if it is of the same grades and misses none: another one might
+    pass.
+
+    Args:
+        examination: the judges to check.
+        identities: of the judges, by name.
+        files: results of `judge-check`.
+    """
+    known: dict[str, JudgeCheck] = {}
+    for check in (check for file in files for check in file.checks):
+        grades = examination.duties.get(check.judge)
+        if (
+            grades is not None
+            and {*grades} <= {*check.grades}
+            and check.identity == identities[check.judge]
+            and check.gold_cases == examination.gold.hash
+            and check.setting == _asked_for(examination, check)
+        ):
+            by_this_mark = msgspec.structs.replace(check, min_accuracy=examination.min_accuracy)
+            same_grades = {*grades} == {*check.grades}
+            if by_this_mark.passed or (same_grades and not check.missing):
+                known[check.judge] = by_this_mark
+    duties = {judge: of for judge, of in examination.duties.items() if judge not in known}
+    rest = msgspec.structs.replace(examination, duties=duties) if duties else None
+    return KnownChecks(list(known.values()), rest)
+
+
+def _asked_for(examination: Examination, check: JudgeCheck) -> AnchorSetting:
+    """Return the setting in which an examination would ask for the grades of a check."""
+    duties = {check.judge: check.grades}
+    return msgspec.structs.replace(examination, duties=duties).setting_of(check.judge)
+
+
+def labels_of(files: Sequence[JudgeFile]) -> list[LabelCheck]:
+    """Return every comparison with people in results of `judge-check`, without its cases."""
+    return [msgspec.structs.replace(check, cases=()) for file in files for check in file.labels]

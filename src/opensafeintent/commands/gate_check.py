@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from opensafeintent.commands.judged_alike import how_to_grade_alike
+from opensafeintent.commands.joining import how_to_grade_alike
 from opensafeintent.commands.outcome import Outcome
-from opensafeintent.commands.settings import EvaluateSettings, Gating, ReportSettings
+from opensafeintent.commands.settings import Gating, ReportSettings
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
@@ -32,7 +32,6 @@ from opensafeintent.numbers.gates import (
     UnlikeRuns,
     check_regressions,
     check_thresholds,
-    earlier_versions,
     most_sets,
     out_of_reach,
     served_changes,
@@ -47,7 +46,7 @@ from opensafeintent.statistics import CONFIDENCE
 from opensafeintent.statistics.comparisons import NEW_SETS, SECOND_LOOK
 
 
-def gates_of(settings: Gating | EvaluateSettings) -> list[Gate]:
+def gates_of(settings: Gating) -> list[Gate]:
     """Return the requested gates, in the order of their options.
 
     Raises:
@@ -262,13 +261,10 @@ def _graded_alike(settings: ReportSettings, old: GradedRun, new: GradedRun) -> s
     if no command makes the two alike.
     """
     assert settings.baseline is not None
-    paired = earlier_versions(list(old.manifest.models), list(new.manifest.models), settings.pairs)
-    later, earlier = next(iter(paired.items()))
-    fields = ("target_sampling", "system", "preset")
-    if any(getattr(old.manifest, name) != getattr(new.manifest, name) for name in fields):
+    fields = ("target_sampling", "system", "as_paper")
+    if any(getattr(old.manifest.plan, name) != getattr(new.manifest.plan, name) for name in fields):
         return ""
-    places = settings.baseline, settings.runs[0]
-    return how_to_grade_alike(old, new, (earlier, later), places)
+    return how_to_grade_alike(old, new, (settings.baseline, settings.runs[0]))
 
 
 def _measured_since(

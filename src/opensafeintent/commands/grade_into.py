@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
 import msgspec
 
@@ -15,26 +14,21 @@ from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.ledger_merge import copy_calls, copy_ledger
 from opensafeintent.calls.progress import Display
 from opensafeintent.commands.outcome import Outcome
-from opensafeintent.commands.running import EvaluationPlan, dry_run, execute, without_silent
+from opensafeintent.commands.planning import extend_run, grown, state_judging
+from opensafeintent.commands.running import RunCommand, dry_run, execute, without_silent
 from opensafeintent.commands.session import run_async, wait_or_refuse
-from opensafeintent.commands.settings import EvaluateSettings, GradeSettings, Judging
+from opensafeintent.commands.settings import GradeSettings
 from opensafeintent.errors import InputError, counted
 from opensafeintent.evaluation.manifest import (
     Manifest,
-    ModelEntry,
     RunFolder,
-    differences,
-    hashes_of,
-    judge_differences,
-    store_templates,
 )
-from opensafeintent.evaluation.pipeline import Guard, ModelWork, Task
+from opensafeintent.evaluation.pipeline import ModelWork, Task
+from opensafeintent.evaluation.plan import Change, Plan
 from opensafeintent.evaluation.rebuild import imported_rows, judged_tasks
-from opensafeintent.evaluation.regrade import samples_by_model, stored_audit
+from opensafeintent.evaluation.regrade import stored_audit
 from opensafeintent.evaluation.replay import replay
-from opensafeintent.evaluation.run import AUDITED
 from opensafeintent.hostile import one_line
-from opensafeintent.inspect.routes import model_identity
 from opensafeintent.numbers.judges import JudgeShift
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.promptsets import Dataset
@@ -43,112 +37,6 @@ from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics.shifts import least_margin
 from opensafeintent.taxonomy import ProbeScope
 from opensafeintent.templates import Templates
-from opensafeintent.templates.guards import load_form
-
-
-class _RunSize(NamedTuple):
-    """A setting that says how much of something a run has."""
-
-    flag: str
-    asked: int | None
-    before: int
-    """The run has so many before the command."""
-    noun: str
-    most: int | None = None
-    """It can have so many; None is not said here."""
-    of: str = ""
-    """What these are called."""
-
-    def lines(self) -> Iterator[str]:
-        """Yield a line if the run does not get the number that was asked for."""
-        if self.asked is None:
-            return
-        named = f"{self.flag} {self.asked:,}"
-        before = self.before if self.most is None else min(self.before, self.most)
-        if self.asked < before:
-            has = counted(before, self.noun)
-            yield f"{named}: the run has {has} already; none is removed"
-        elif self.most is not None and self.asked > self.most:
-            yield f"{named}: the run has {counted(self.most, self.of)}; all are taken"
-
-
-def size_lines(
-    settings: EvaluateSettings | GradeSettings,
-    old: Manifest | None,
-    tasks: Mapping[str, Sequence[Task]],
-) -> list[str]:
-    """Say which numbers of a command the run does not have afterwards: a line each.
-
-    Args:
-        settings: of the command.
-        old: of the run as it is; None for a new one.
-        tasks: by model of the command, all that the run has afterwards; there may be none if no
-            sample of them is asked for.
-    """
-    before = [old.models[model] for model in tasks if old and model in old.models]
-    swaps = old.request_swap.sets if old and old.request_swap else 0
-    replies = [task for of_model in tasks.values() for task in of_model if task.earlier is None]
-    sizes = [
-        _RunSize(
-            "--judge-retest",
-            settings.judge_retest,
-            sum(entry.judge_retest for entry in before),
-            "retested response",
-            len(replies),
-            "response",
-        ),
-        _RunSize(
-            "--request-swap",
-            settings.request_swap,
-            swaps,
-            "audited prompt-set",
-            len({task.set_id for task in replies}),
-            "prompt-set",
-        ),
-    ]
-    if isinstance(settings, EvaluateSettings):
-        all_sets = old.dataset.sets if old else 0
-        sizes += [
-            _RunSize(
-                "--limit",
-                settings.limit,
-                max((entry.limit or all_sets for entry in before), default=0),
-                "prompt-set",
-            ),
-            _RunSize(
-                "--epochs",
-                None if settings.epochs == 1 else settings.epochs,  # it may not be given
-                max((entry.epochs for entry in before), default=0),
-                "epoch",
-            ),
-            _RunSize(
-                "--follow-up-audit",
-                settings.follow_up_audit,
-                sum(entry.follow_up_audit for entry in before),
-                "audited response",
-                sum(task.variant in AUDITED for task in replies),
-                "direct response",
-            ),
-        ]
-    return [line for size in sizes for line in size.lines()]
-
-
-def guard_of(settings: Judging) -> Guard | None:
-    """Return the guard model of a command; None if it names none.
-
-    Raises:
-        InputError: there is no such model, or its form is not known.
-    """
-    if settings.guard is None:
-        return None
-    form = settings.form_of_guard(settings.guard)
-    return Guard(
-        model=settings.guard,
-        identity=model_identity(settings.guard, settings.functions),
-        form=form,
-        source=load_form(form).source,
-        sampling=settings.guard_sampling,
-    )
 
 
 def grade_into(
@@ -221,7 +109,7 @@ _MOST_PLACES = 3
 """Changes of order that a line names."""
 
 
-def _precision(plan: EvaluationPlan) -> str:
+def _precision(plan: RunCommand) -> str:
     """Say how closely judges can be shown to agree on the planned prompt-sets."""
     sets = len({task.set_id for item in plan.work for task in item.tasks})
     points = 100 * least_margin(sets)
@@ -256,7 +144,7 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
             )
         return path
 
-    def plan(self, ledger_path: Path, display: Display) -> EvaluationPlan:
+    def plan(self, ledger_path: Path, display: Display) -> RunCommand:
         """Copy responses and grades into a ledger, and return the plan of the calls that it lacks.
 
         Args:
@@ -269,162 +157,135 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
         settings, folder = self.settings, self.folder
         given, dataset = self.source.load()
         given = without_silent(self.source, given, given.models)
-        _refuse_unlike(settings, self.source, given)
         old = None
         if folder.exists():
             old = without_silent(folder, folder.load()[0], given.models)
-            _refuse_mixture(settings, folder, old, given, dataset)
+            _refuse_mixture(folder, old, given)
+        templates = None
+        if settings.rubrics or not given.plan.judges:
+            templates = settings.judge_templates()
+        plan = extend_run(folder, old, self._wanted(given, old, templates))
         with (
             Ledger(self.source.ledger_path(given), readonly=True) as source,
             source.snapshot(),
         ):
             tasks = _tasks(given, dataset, source)
-            if not any(tasks.values()):
+            if not tasks:
                 raise InputError(
                     f"{self.source.path}: holds no response that a judge could grade; expected a"
                     " run that evaluate wrote, or imported responses without grades"
                 )
-            manifest = self._manifest(given, dataset, old, tasks)
+            manifest = self._manifest(given, old, plan, templates, tasks)
             display.stage("copying responses and grades")
             with Ledger(ledger_path, waiting=wait_or_refuse(settings, display)) as ledger:
                 work = _copied(manifest, dataset, tasks, source, ledger)
-        stored = _only_stored(given, manifest, tasks)
-        if manifest.guard and manifest.guard == given.guard:
-            stored |= {manifest.guard.model} - {*settings.panel}
-        guards = {settings.guard, manifest.guard.model if manifest.guard else None}
-        stored |= tasks.keys() - {*settings.panel, *manifest.judges, *guards}
+        stored = _only_stored(given.plan, plan)
+        if plan.guard and plan.guard == given.plan.guard:
+            stored |= {plan.guard.model} - {*settings.panel}
+        guards = {settings.guard, plan.guard.model if plan.guard else None}
+        stored |= tasks.keys() - {*settings.panel, *plan.panel, *guards}
         named = [name for name in (*settings.panel, settings.guard) if name and name not in stored]
-        return EvaluationPlan(
+        return RunCommand(
             settings=settings,
             folder=folder,
             dataset=dataset,
             manifest=manifest,
             work=work,
             named=list(dict.fromkeys(named)),
-            earlier=old and old.before_addition(),
+            earlier=old,
             only_stored=stored,
-            notes=[
-                *size_lines(settings, old, tasks),
-                *_without_probes(given, manifest, tasks),
-            ],
+            notes=_without_probes(given, manifest),
         )
 
+    def _wanted(self, given: Manifest, old: Manifest | None, templates: Templates | None) -> Plan:
+        """Return the plan of the run with the responses, or of the new run if it exists, with what
+        the command states in it.
+
+        Raises:
+            InputError: a judge that graded the run would be asked in another way now.
+        """
+        settings, before = self.settings, given.plan
+        base = msgspec.structs.replace(
+            old.plan if old else before,
+            limit=before.limit,
+            epochs=before.epochs,
+            second_turn=before.second_turn,
+            turn_audit=before.turn_audit,
+        )
+        if old is None:
+            base = msgspec.structs.replace(
+                base,
+                judges=(),
+                mode_judge=_mode_judge(settings.judges, before),
+                retest=0,
+                request_swap=None,
+            )
+        wanted = state_judging(settings, base, templates)
+        for judge in before.judge_samplings.keys() & wanted.judge_samplings.keys():
+            was, now = before.judge_samplings[judge], wanted.judge_samplings[judge]
+            if was != now:
+                change = Change(f"arguments of {judge}", was, now)
+                raise InputError(
+                    f"{self.source.path}: {change}; give the same, so that only the judge changes"
+                )
+        own = {name: wanted.judge_samplings[name] for name in wanted.panel}
+        wanted = msgspec.structs.replace(wanted, judge_samplings=own)
+        return msgspec.structs.replace(wanted, probe=_copied_probe(before, wanted))
+
     def _manifest(
-        self, given: Manifest, dataset: Dataset, old: Manifest | None, tasks: dict[str, list[Task]]
+        self,
+        given: Manifest,
+        old: Manifest | None,
+        plan: Plan,
+        templates: Templates | None,
+        models: Iterable[str],
     ) -> Manifest:
         """Return the manifest of the new run.
 
         Args:
             given: of the run with the responses.
-            dataset: its prompt-sets.
             old: of the new run, if it exists.
-            tasks: by model, the responses to grade.
+            plan: of the new run.
+            templates: that the command names; None are those of the run with the responses.
+            models: of the responses to grade.
         """
-        settings = self.settings
-        templates = {model: self._templates(given, model) for model in tasks}
-        samples = samples_by_model(tasks, settings.judge_retest or 0)
-        entries: dict[str, ModelEntry] = {}
-        for model, chosen in templates.items():
-            before = old.models.get(model) if old else None
-            entry = self._entry(given.models[model], before, chosen, samples[model])
-            grown = before.grown_by(entry) if before else entry
-            probe = _copied_probe(given.models[model], grown)
-            entries[model] = msgspec.structs.replace(grown, probe=probe)
-        kept = {judge: given.judges[judge] for judge in given.judges if judge not in settings.panel}
-        named = {name: model_identity(name, settings.functions) for name in settings.panel}
-        used = {judge for entry in entries.values() for judge in (*entry.judges, entry.mode_judge)}
-        identities = (old.judges if old else {}) | kept | named
-        stored = {
-            digest: item
-            for new in templates.values()
-            for digest, item in (store_templates(new).items())
-        }
-        return msgspec.structs.replace(
+        begun = old or msgspec.structs.replace(
             given,
             version=__version__,
-            ledger=old.ledger if old else ledger_name(settings.ledger),
-            models=(old.models if old else {}) | entries,
-            judges={name: key for name, key in identities.items() if name in used},
-            judge_sampling=settings.judge_sampling,
-            judge_samplings=given.judge_samplings
-            | (old.judge_samplings if old else {})
-            | settings.judge_samplings,
-            templates=(old.templates if old else {}) | stored,
-            judge_checks=old.judge_checks if old else given.judge_checks,
-            prices=(old or given).prices,
-            request_swap=old.request_swap if old else None,
-            guard=guard_of(settings) or (old or given).guard,
-            panels_before={},
-        ).swapping(settings.request_swap)
-
-    def _entry(
-        self, before: ModelEntry, there: ModelEntry | None, templates: Templates, retest: int
-    ) -> ModelEntry:
-        """Return the new run's entry of a model, its probes aside.
-
-        Args:
-            before: its entry in the run with the responses.
-            there: in the new run, if it has one; its judge of modes stays unless another is named.
-            templates: by which it is graded.
-            retest: how many of its responses each judge grades once more.
-        """
-        settings = self.settings
-        graded = bool(before.judges)
-        stays = there is not None and there.mode_judge in there.judges
-        mode_judge = settings.mode_judge or (
-            there.mode_judge if there and stays else _mode_judge(settings.judges, before)
+            ledger=ledger_name(self.settings.ledger),
+            models={},
+            judges={name: key for name, key in given.judges.items() if name in plan.panel},
+            panel_before=(),
         )
-        parse = before.parse if graded and settings.grade_parse == "strict" else None
-        return msgspec.structs.replace(
-            before,
-            judges=tuple(dict.fromkeys(settings.judges)),
-            parse=parse or settings.grade_parse,
-            templates=hashes_of(templates),
-            judge_retest=retest,
-            mode_judge=mode_judge,
-            modes=before.modes if mode_judge == before.mode_judge else settings.modes,
-        )
-
-    def _templates(self, given: Manifest, model: str) -> Templates:
-        """Return the templates for a model: those that its grades were given by, unless the command
-        names others.
-        """
-        settings = self.settings
-        if given.models[model].judges and not (settings.rubrics or settings.judge_reasons):
-            return given.templates_of(model)
-        return settings.judge_templates()
+        entries = {model: given.models[model] for model in models}
+        manifest = grown(begun, plan, self.settings, templates=templates, models=entries)
+        return manifest if old else msgspec.structs.replace(manifest, panel_before=())
 
 
-def _copied_probe(before: ModelEntry, entry: ModelEntry) -> ProbeScope:
-    """Return which probes a model's entry in the new run has, of those in its entry before.
+def _copied_probe(before: Plan, plan: Plan) -> ProbeScope:
+    """Return which probes of a run the new run has.
 
-    The model is not called. So the probes of unsafe responses stay only if the grades do.
+    No model is called. So the probes of unsafe responses stay only if the grades do.
     """
-    same_question = before.templates.get("strategy") == entry.templates.get("strategy")
+    same_question = before.templates.get("strategy") == plan.templates.get("strategy")
     same_grades = (
-        set(before.judges) == set(entry.judges)
-        and before.templates == entry.templates
-        and before.parse == entry.parse
+        {*before.judges} == {*plan.judges}
+        and before.templates == plan.templates
+        and before.parse == plan.parse
     )
     stays = same_question if before.probe == "all" else same_grades
-    return before.probe if stays and not before.imported else "none"
+    return before.probe if stays else "none"
 
 
-def _without_probes(given: Manifest, manifest: Manifest, models: Iterable[str]) -> list[str]:
-    """Return a note that names the models whose probes are not copied, if there are any."""
-    lacking = [
-        one_line(model, 80)
-        for model in models
-        if not given.models[model].imported
-        and given.models[model].probe != "none"
-        and manifest.models[model].probe == "none"
-    ]
-    if not lacking:
+def _without_probes(given: Manifest, manifest: Manifest) -> list[str]:
+    """Return a note if probes are not copied."""
+    called = any(not entry.imported for entry in manifest.models.values())
+    if not called or given.plan.probe == manifest.plan.probe:
         return []
-    return [f"probes are not copied, because they follow the earlier grades: {', '.join(lacking)}"]
+    return ["probes are not copied, because they follow the earlier grades"]
 
 
-def _mode_judge(judges: Sequence[str], before: ModelEntry) -> str:
+def _mode_judge(judges: Sequence[str], before: Plan) -> str:
     """Return the judge of modes if the command names none: the one that the run has, or the first
     new judge.
     """
@@ -434,64 +295,46 @@ def _mode_judge(judges: Sequence[str], before: ModelEntry) -> str:
     return (new or [before.mode_judge])[0]
 
 
-def _only_stored(given: Manifest, manifest: Manifest, models: Iterable[str]) -> frozenset[str]:
+def _only_stored(given: Plan, plan: Plan) -> frozenset[str]:
     """Return the judges that are not called: the run that is graded has their grades, by the same
     templates.
 
     Args:
         given: of the run that is graded.
-        manifest: of the new run.
-        models: the models whose responses are graded.
+        plan: of the new run.
     """
-    entries = [(given.models[model], manifest.models[model]) for model in models]
-    if manifest.request_swap or any(entry.judge_retest for _, entry in entries):
+    if plan.request_swap or plan.retest:
         return frozenset()
-    by_model = [{*before.judges, before.mode_judge} for before, _ in entries]
-    stored = set.intersection(*by_model)
-    for before, entry in entries:
-        if before.templates != entry.templates:
-            stored -= {*entry.judges, entry.mode_judge}
-        if before.mode_judge != entry.mode_judge:
-            stored.discard(entry.mode_judge)
+    stored = {*given.panel}
+    if given.templates != plan.templates:
+        stored -= {*plan.panel}
+    if given.mode_judge != plan.mode_judge or given.modes != plan.modes:
+        stored.discard(plan.mode_judge)
     return frozenset(stored)
 
 
-def _refuse_unlike(settings: GradeSettings, source: RunFolder, given: Manifest) -> None:
-    """Refuse judges that graded the run and would be asked in another way now.
+def _refuse_mixture(folder: RunFolder, old: Manifest, given: Manifest) -> None:
+    """Refuse a folder that holds another run than one with these responses.
 
     Raises:
         InputError: see above.
     """
-    if not given.judges.keys() & set(settings.panel):
-        return
-    unlike = judge_differences(given, settings.judge_sampling, settings.samplings_of_panel)
-    if unlike:
-        raise InputError(
-            f"{source.path}: {'; '.join(unlike)}; give the same, so that only the judge changes"
+    sampled = [
+        msgspec.structs.replace(
+            Plan(),
+            **{name: getattr(one.plan, name) for name in ("target_sampling", "system", "as_paper")},
         )
-
-
-def _refuse_mixture(
-    settings: GradeSettings, folder: RunFolder, old: Manifest, given: Manifest, dataset: Dataset
-) -> None:
-    """Refuse a folder that holds another run than one with these responses, or other arguments of
-    judges.
-
-    Raises:
-        InputError: see above.
-    """
-    fields = ("target_sampling", "judge_sampling", "system", "preset")
-    unlike = differences(old, dataset, {field: getattr(given, field) for field in fields})
-    unlike += judge_differences(old, settings.judge_sampling, settings.samplings_of_panel)
-    unlike += [
-        f"model {model}: it was called under another identity"
-        for model, entry in given.models.items()
-        if model in old.models and old.models[model].identity != entry.identity
+        for one in (old, given)
     ]
-    if unlike:
+    other = [model for model in given.models if model in old.models]
+    if (
+        old.dataset.hash != given.dataset.hash
+        or sampled[0] != sampled[1]
+        or any(old.models[model].identity != given.models[model].identity for model in other)
+    ):
         raise InputError(
-            f"{folder.path}: holds a run that cannot be mixed with this one: {'; '.join(unlike)};"
-            " choose a new --out"
+            f"{folder.path}: holds a run with other responses (dataset, sampling, system prompt or"
+            " models); choose a new --out"
         )
 
 
@@ -541,8 +384,8 @@ def _copied(
         work.append(
             ModelWork(
                 model=model,
-                plan=manifest.plan(model),
-                templates=manifest.templates_of(model),
+                plan=manifest.judge_plan(model),
+                templates=manifest.judge_templates(),
                 tasks=stored,
             )
         )

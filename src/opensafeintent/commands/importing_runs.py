@@ -36,7 +36,8 @@ from opensafeintent.evaluation.manifest import (
     RunFolder,
     check_number,
 )
-from opensafeintent.evaluation.rebuild import given_tasks, imported_rows
+from opensafeintent.evaluation.plan import Plan
+from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE, given_tasks, imported_rows
 from opensafeintent.files import sha256_hex
 from opensafeintent.grades import check_cells
 from opensafeintent.hostile import one_line
@@ -54,6 +55,7 @@ from opensafeintent.taxonomy import (
     is_follow_up,
     load_taxonomy,
 )
+from opensafeintent.templates.template import second_turn
 
 if TYPE_CHECKING:
     from opensafeintent.inspect.logs import InspectLog
@@ -107,6 +109,7 @@ def _import(settings: ImportSettings, screen: Display) -> Outcome:
             item.responses = _with_first_replies(item)
             _check_prompts(item, dataset)
             check_recorded(item.path, item.responses)
+        known = manifest.models.keys()
         manifest = _with_models(manifest, by_model)
         folder.check_size(manifest)
         _check_extent(dataset, manifest, by_model)
@@ -115,6 +118,7 @@ def _import(settings: ImportSettings, screen: Display) -> Outcome:
         with Ledger(ledger_path) as ledger:
             there = imported_rows(ledger, dataset)
             _check_extent(dataset, manifest, by_model, there)
+            _refuse_other_judges(manifest, known, by_model, there)
             _check_graded(ledger.path, dataset, manifest, by_model, there)
             rows = list(_rows(by_model))
             stored = with_progress(rows, screen, "storing", "responses")
@@ -175,7 +179,7 @@ def _check_extent(
     epochs = {row.epoch for rows in there.values() for row in rows}
     for model, items in by_model.items():
         judges = {judge for row in there.get(model, ()) for judge in row.by_judge}
-        judges.update(manifest.models[model].judges)
+        judges.update(manifest.plan.judges)
         for item in items:
             brought = {judge for response in item.responses for judge in response.by_judge}
             for judge in brought - judges:
@@ -199,7 +203,7 @@ def _check_graded(
         InputError: a judge has graded a response, and a file brings grades of it.
     """
     for model, rows in there.items():
-        if model not in by_model or not manifest.models[model].judges:
+        if model not in by_model or not manifest.plan.judges:
             continue
         judged = {task.key for task in given_tasks(rows, manifest, dataset)}
         by_place = {(model, *_place(row)): row for row in rows}
@@ -236,41 +240,87 @@ def _by_model(
 
 
 def _with_models(manifest: Manifest, by_model: dict[str, list[FileContent]]) -> Manifest:
-    models = dict(manifest.models)
+    models, plan = dict(manifest.models), manifest.plan
     for model, files in by_model.items():
-        entry = models.get(model) or ModelEntry(identity=f"imported/{model}", imported=True)
+        if model not in models:
+            models[model] = ModelEntry(identity=f"imported/{model}", imported=True)
         for item in files:
-            if item.log is not None and item.log.graded and not entry.judges:
-                entry = _graded_as(entry, item.path, item.log)
+            if item.log is not None and item.log.graded and not plan.judges:
+                plan = _graded_as(plan, item.path, item.log)
             if any(is_follow_up(response.variant) for response in item.responses):
-                entry = msgspec.structs.replace(entry, follow_ups=True)
-        models[model] = entry
-    return msgspec.structs.replace(manifest, models=models).with_second_turn()
+                texts = plan.second_turn or second_turn()
+                plan = msgspec.structs.replace(plan, second_turn=texts)
+    return msgspec.structs.replace(manifest, models=models, plan=plan)
 
 
-def _graded_as(entry: ModelEntry, path: Path, log: InspectLog) -> ModelEntry:
-    """Return an entry with a log's description of how its responses were graded.
+def _graded_as(plan: Plan, path: Path, log: InspectLog) -> Plan:
+    """Return a plan with a log's description of how its responses were graded.
 
     Raises:
-        InputError: the entry's others were graded in another way.
+        InputError: the run's others were graded in another way.
     """
     pairs = (
-        ("other judge templates", entry.templates, log.templates),
-        ("another judge of modes", entry.mode_judge, log.mode_judge),
-        ("another way of reading grades", entry.parse if entry.templates else "", log.grade_parse),
+        ("other judge templates", plan.templates, log.templates),
+        ("another judge of modes", plan.mode_judge, log.mode_judge),
+        ("another way of reading grades", plan.parse if plan.templates else "", log.grade_parse),
     )
     for what, earlier, here in pairs:
         if earlier and here and earlier != here:
             raise InputError(
-                f"{path}: was graded with {what} than this model's other responses; import into a"
-                " new --out"
+                f"{path}: was graded with {what} than the run's other responses; import into a new"
+                " --out"
             )
     return msgspec.structs.replace(
-        entry,
-        templates=entry.templates or log.templates,
-        mode_judge=entry.mode_judge or log.mode_judge,
+        plan,
+        templates=plan.templates or log.templates,
+        mode_judge=plan.mode_judge or log.mode_judge,
         parse=log.grade_parse,
     )
+
+
+def _refuse_other_judges(
+    manifest: Manifest,
+    known: Collection[str],
+    by_model: Mapping[str, Sequence[FileContent]],
+    there: Mapping[str, Sequence[RecordedResponse]],
+) -> None:
+    """Refuse grades by which models of one run could not be compared.
+
+    Args:
+        manifest: of the run with the models.
+        known: the models that the run had before.
+        by_model: the files.
+        there: the responses of the run.
+
+    Raises:
+        InputError: a model's grades are of other judges than those of another model.
+    """
+    graders: dict[str, set[str]] = {model: _graders(rows) for model, rows in there.items()}
+    for model, items in by_model.items():
+        brought = {judge for item in items for judge in _graders(item.responses)}
+        if brought and manifest.plan.judges and model not in known:
+            raise InputError(
+                f"{items[0].path}: has grades, and the run's responses are graded by"
+                f" {', '.join(manifest.plan.judges)}; import the file without its grade columns, or"
+                " into a new --out"
+            )
+        graders[model] = graders.get(model, set()) | brought
+        others = next((of for of in graders.values() if of and of != graders[model]), set())
+        if graders[model] and others:
+            raise InputError(
+                f"{items[0].path}: was graded by {', '.join(sorted(graders[model]))}, and the run's"
+                f" other responses by {', '.join(sorted(others))}; import into a new --out"
+            )
+
+
+def _graders(rows: Iterable[RecordedResponse]) -> set[str]:
+    """Return who gave the grades that responses came with."""
+    return {
+        judge
+        for row in rows
+        if row.by_judge or any(getattr(row, what) is not None for what in METRIC_GRADES)
+        for judge in (row.by_judge or (IMPORTED_JUDGE,))
+    }
 
 
 def _read_all(

@@ -13,7 +13,7 @@ import msgspec
 
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.commands.graded_runs import named_runs, read_graded_runs
-from opensafeintent.commands.judged_alike import check_served_alike
+from opensafeintent.commands.joining import check_join
 from opensafeintent.commands.session import rare_collections
 from opensafeintent.errors import InputError, install_extra
 from opensafeintent.evaluation.manifest import RunFolder
@@ -148,8 +148,8 @@ def load_run(
     ledgers = tuple(map(Path, named))
     with rare_collections():
         runs = read_graded_runs(list(folders), ledgers=ledgers)
+        check_join(runs, {name: path for path, name in folders.items()})
         cohorts = into_cohorts(runs)
-        check_served_alike(runs, cohorts, {name: path for path, name in folders.items()})
     return Run(cohorts, {name: RunFolder(path, ledgers) for path, name in folders.items()})
 
 

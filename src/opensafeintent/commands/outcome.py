@@ -252,7 +252,7 @@ def beside_lines(run: GradedRun) -> Iterator[str]:
         planned = sum(
             planned_follow_ups(model, run.manifest, run.dataset, rows_by_model.get(model, []))
             for model, entry in run.manifest.models.items()
-            if entry.follow_ups or model in rows_by_model
+            if not entry.imported or model in rows_by_model
         )
         yield (
             f"second turn: {graded:,} of {planned:,} planned second replies have both grades;"
@@ -292,8 +292,8 @@ def unparsed_lines(
     """
     asked, lost = Counter[tuple[str, Kind]](), Counter[tuple[str, Kind]]()
     example: dict[tuple[str, Kind], tuple[GradedResponse, MissingPart]] = {}
+    grades = len(run.manifest.grades)
     for row in run.rows:
-        grades = len(run.manifest.grades_of(row.model))
         asked.update({(judge, "core"): grades for judge in row.by_judge})
         asked.update((_asked_for(row, kind), kind) for kind in kinds_asked(row) & _FORMED.keys())
         for part in missing_parts(row):
@@ -314,7 +314,7 @@ def unparsed_lines(
             and traced.reply is not None
         ]
         if replies and lost[who, kind] > max_missing * asked[who, kind]:
-            contract = run.manifest.templates_of(row.model).of(_ROLES[part.what]).contract
+            contract = run.manifest.judge_templates().of(_ROLES[part.what]).contract
             form = contract.form if contract else "a grade"
             yield (
                 f"{'model' if kind == 'strategy' else 'judge'} {who}: {lost[who, kind]:,} of"
@@ -348,14 +348,14 @@ def _next_step(run: GradedRun, who: str, kind: Kind, reason: str) -> str:
         return ""
     if kind == "mode":
         return " Try another --mode-judge"
-    limit = (run.manifest.sampling_of_judge(who) or Sampling()).max_tokens
+    limit = run.manifest.plan.judge_samplings.get(who, Sampling()).max_tokens
     return (
-        " Try a larger --judge-max-tokens"
+        " Try a larger --judge-arg max_tokens="
         f" ({limit}){_WITHOUT_REASONING if reason != 'unparsed' else ''} or another judge"
     )
 
 
-_WITHOUT_REASONING = ", less reasoning (--judge-reasoning-effort, --judge-arg)"
+_WITHOUT_REASONING = ", less reasoning (--judge-arg reasoning_effort=)"
 
 
 def _got(reply: str, reason: str) -> str:

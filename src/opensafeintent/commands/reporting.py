@@ -13,10 +13,14 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from opensafeintent.calls.baselines import contenders
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display, display_for
-from opensafeintent.commands.checking_judges import default_judge_files, read_judge_files
+from opensafeintent.commands.checking_judges import (
+    default_judge_files,
+    labels_of,
+    read_judge_files,
+    with_known_checks,
+)
 from opensafeintent.commands.gate_check import (
     ANNEX,
     JUDGES,
@@ -27,8 +31,7 @@ from opensafeintent.commands.gate_check import (
     write_verdict,
 )
 from opensafeintent.commands.graded_runs import check_place, named_runs, open_run, prices_of
-from opensafeintent.commands.judged_alike import check_served_alike, how_to_grade_alike
-from opensafeintent.commands.known_checks import labels_of, with_known_checks
+from opensafeintent.commands.joining import check_join
 from opensafeintent.commands.outcome import (
     COVERAGE_LINES,
     Compared,
@@ -47,7 +50,7 @@ from opensafeintent.errors import (
     first_exit_code,
 )
 from opensafeintent.evaluation.forecast import spent_of_run
-from opensafeintent.evaluation.manifest import Manifest, RunFolder, with_labels
+from opensafeintent.evaluation.manifest import RunFolder, with_labels
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import to_json, write_private
 from opensafeintent.grades import write_grades_of_runs
@@ -59,7 +62,6 @@ from opensafeintent.numbers.gates import (
     Lacking,
     transitions_between,
     transitions_within,
-    unlike_conditions,
 )
 from opensafeintent.numbers.label_checks import LabelCheck
 from opensafeintent.promptsets import Dataset
@@ -144,7 +146,7 @@ def _write_report(
             run.name: spent_of_run(run.manifest, run.dataset, ledger) for run, ledger in opened
         }
         runs = [
-            with_known_checks(run._replace(manifest=manifest), ledger, files)
+            with_known_checks(run._replace(manifest=manifest), files)
             for (run, ledger), manifest in zip(opened, manifests, strict=True)
         ]
         display.stage("estimating")
@@ -164,9 +166,7 @@ def _write_report(
             outcome.notes += [*beside_lines(run), *unparsed]
         outcome.notes += unlike_prices
         display.stage("drawing")
-        names = (run.name for run, _ in opened)
-        stored = dict(zip(names, manifests, strict=True))
-        _write_page(settings, runs, outcome, tables, texts, stored, new, earlier=out)
+        _write_page(settings, runs, outcome, tables, texts, new, earlier=out)
         if settings.annex:
             from opensafeintent.report.annex import render_annex
 
@@ -203,7 +203,6 @@ def _write_page(
     outcome: Outcome,
     tables: Sequence[Table],
     texts: Mapping[str, RunTexts],
-    stored: Mapping[str, Manifest],
     out: Path,
     *,
     earlier: Path,
@@ -217,7 +216,6 @@ def _write_page(
         outcome: the results.
         tables: of the results.
         texts: of the runs.
-        stored: the manifests as the runs store them, from which their commands are made.
         out: the new folder.
         earlier: the present folder.
     """
@@ -237,7 +235,7 @@ def _write_page(
         max_missing=settings.max_missing,
         gates=outcome.gates,
         places=places,
-        reproduction=reproduction(settings, stored, places),
+        reproduction=reproduction(settings, (run.manifest for run in runs)),
         judges_asked=bool(asked),
     )
     page = render_page(outcome.cohorts, runs, tables, figures, texts, options)
@@ -266,10 +264,11 @@ def compare(settings: CompareSettings, *, quiet: bool = False) -> Compared:
         check_place(settings.out, settings.runs)
     with closing(display_for(quiet=quiet)) as screen, rare_collections():
         runs = _runs_with_checks(settings, screen)
-        cohorts = into_cohorts(runs)
         folders = {name: path for path, name in named_runs(settings.runs).items()}
-        _check_alike(runs, cohorts, folders)
-        check_served_alike(runs, cohorts, folders)
+        check_join(runs, folders)
+        cohorts = into_cohorts(runs)
+        if sum(len(cohort.models) for cohort in cohorts) < 2:
+            raise InputError("nothing to compare: there are not two models")
         screen.stage("estimating")
         for cohort in cohorts:
             _ = cohort.estimates.comparisons
@@ -314,48 +313,9 @@ def _runs_with_checks(settings: CompareSettings, display: Display) -> list[Grade
     files, _ = default_judge_files()
     runs = []
     for path, name in named_runs(settings.runs).items():
-        with open_run(RunFolder(path, settings.ledger), name, display) as (run, ledger):
-            runs.append(with_known_checks(run, ledger, files))
+        with open_run(RunFolder(path, settings.ledger), name, display) as (run, _):
+            runs.append(with_known_checks(run, files))
     return runs
-
-
-def _check_alike(
-    runs: Sequence[GradedRun], cohorts: Sequence[Cohort], places: Mapping[str, Path]
-) -> None:
-    """Refuse runs of which no model can be compared with one of the first.
-
-    Args:
-        runs: the runs, the oldest first.
-        cohorts: of all of them.
-        places: their folders, by name.
-
-    Raises:
-        InputError: see above; the text names the difference.
-    """
-    if sum(len(cohort.models) for cohort in cohorts) < 2:
-        raise InputError("nothing to compare: there are not two models")
-    first, *other_runs = runs
-    if not other_runs and max(len(cohort.models) for cohort in cohorts) < 2:
-        other_runs = [first]  # its own models differ
-    shared = [{origin.run for origin in cohort.origins.values()} for cohort in cohorts]
-    for run in other_runs:
-        if run is not first and any({first.name, run.name} <= names for names in shared):
-            continue
-        first_model = contenders(first.manifest.models)[0]
-        run_model = contenders(run.manifest.models)[-1]
-        differences = "; ".join(unlike_conditions(first, run, first_model, run_model))
-        way_out = ""
-        if run is not first:
-            folders = places[first.name], places[run.name]
-            way_out = how_to_grade_alike(first, run, (first_model, run_model), folders)
-        raise InputError(
-            f"{_named(first, first_model)} and {_named(run, run_model)} cannot be compared:"
-            f" {differences}{way_out}"
-        )
-
-
-def _named(run: GradedRun, model: str) -> str:
-    return f"{one_line(model, 200)} of {one_line(run.name, 200)}"
 
 
 def write_results(
@@ -393,7 +353,7 @@ def write_results(
     ):
         spent = spent_of_run(*source, ledger)
         files, unread = default_judge_files()
-        run = with_known_checks(run, ledger, files)
+        run = with_known_checks(run, files)
         outcome, tables = _write_numbers(
             [run],
             new,
@@ -408,8 +368,7 @@ def write_results(
         if page:
             (display or Display()).stage("drawing")
             settings = ReportSettings(runs=(out,), max_missing=max_missing)
-            stored = {run.name: source[0]}
-            _write_page(settings, [run], outcome, tables, texts, stored, new, earlier=out)
+            _write_page(settings, [run], outcome, tables, texts, new, earlier=out)
     outcome.out = out
     if outdated:
         line = f"the earlier {earlier} was removed, for it is out of date"
@@ -440,9 +399,9 @@ def _write_numbers(
         folders: of the runs, by name.
         gate: compares the models with the gates of a report.
     """
+    check_join(runs, folders)
     cohorts = into_cohorts(runs)
     costs.names = {origin: name for cohort in cohorts for name, origin in cohort.origins.items()}
-    check_served_alike(runs, cohorts, folders)
     partial, beyond, lacking = _coverage_notes(cohorts, max_missing, folders)
     if (gates := gate(cohorts)) is not None:
         gates = msgspec.structs.replace(gates, lacking=tuple(lacking))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,12 +15,13 @@ import msgspec
 
 from opensafeintent.calls.budget import Budget
 from opensafeintent.calls.client import Client, Model, under_way
+from opensafeintent.calls.costs import expected_cost
 from opensafeintent.calls.functions import code_of_functions
 from opensafeintent.calls.headers import NO_HEADERS, Headers, headers_by_model
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import LEDGER, Ledger
 from opensafeintent.calls.ledger_merge import shard_read, take_up
-from opensafeintent.calls.prices import PriceList, read_prices
+from opensafeintent.calls.prices import PriceList, Prices, read_prices
 from opensafeintent.calls.progress import Display, progress_line, refreshed, shown
 from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Failed
@@ -48,17 +49,19 @@ from opensafeintent.evaluation.manifest import (
     refusal,
 )
 from opensafeintent.evaluation.pipeline import ModelWork, Task
+from opensafeintent.evaluation.plan import growth_of
 from opensafeintent.evaluation.rebuild import derive
 from opensafeintent.evaluation.regrade import expected_regrades, regrade
 from opensafeintent.evaluation.replay import replay
 from opensafeintent.evaluation.run import missing_grades, run_work
-from opensafeintent.files import inside
+from opensafeintent.files import inside, near
 from opensafeintent.grades import check_cells
 from opensafeintent.hostile import one_line
 from opensafeintent.inspect.routes import open_models, unset_lines
 from opensafeintent.numbers.cohort import Cohort, GradedRun, graders, into_cohorts
 from opensafeintent.numbers.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets import Dataset
+from opensafeintent.report.cost_tables import dollars_text
 from opensafeintent.responses import GradedResponse, ResponseKey
 
 if TYPE_CHECKING:
@@ -76,25 +79,23 @@ interruption.
 
 
 def without_silent(folder: RunFolder, manifest: Manifest, named: Collection[str]) -> Manifest:
-    """Leave out the models that never answered.
-
-    A name that was misspelt once does not stay in the run; one that is named now is looked at
-    again, without the judges that never answered. A model that is not named now keeps its judges:
-    by them its grades are stored, or missing.
+    """Leave out the models and added judges that never answered, so that a name that was misspelt
+    once does not stay in the run; one that is named now is tried again.
     """
     answering = _answering_in(folder, manifest)
-    if manifest.guard and manifest.guard.model not in answering:
-        manifest = msgspec.structs.replace(manifest, guard=msgspec.UNSET)
+    plan = manifest.plan
+    if plan.guard and plan.guard.model not in answering:
+        plan = msgspec.structs.replace(plan, guard=None)
+    if judges := tuple(judge for judge in plan.judges if judge in answering):
+        plan = msgspec.structs.replace(plan, judges=judges)
+    else:  # the plan of a run in which nothing was graded is as good as new
+        plan = msgspec.structs.replace(plan, judges=(), mode_judge="", judge_samplings={})
     models = {
-        name: msgspec.structs.replace(
-            entry, judges=tuple(judge for judge in entry.judges if judge in answering)
-        )
-        if name in named
-        else entry
+        name: entry
         for name, entry in manifest.models.items()
         if entry.imported or name in answering or name in named
     }
-    return msgspec.structs.replace(manifest, models=models)
+    return msgspec.structs.replace(manifest, models=models, plan=plan)
 
 
 def _answering_in(folder: RunFolder, manifest: Manifest) -> set[str]:
@@ -116,8 +117,8 @@ def _shards_of(folder: RunFolder) -> list[Path]:
     return [inside(folder.path, str(path.relative_to(folder.path))) for path in paths]
 
 
-class EvaluationPlan(msgspec.Struct, kw_only=True):
-    """A command's plan for a run: the run as it will be, and the calls that lead there."""
+class RunCommand(msgspec.Struct, kw_only=True):
+    """What a command does with a run: the run as it will be, and the calls that lead there."""
 
     settings: EvaluateSettings | GradeSettings
     folder: RunFolder
@@ -150,8 +151,8 @@ class EvaluationPlan(msgspec.Struct, kw_only=True):
         if self.settings.batch:
             need_batches(self.settings, self.in_batches)
         self.folder.check_size(self.manifest)
-        epochs = max((entry.epochs for entry in self.manifest.models.values()), default=1)
-        check_cells(self.folder.path, len(self.manifest.models), self.dataset, epochs)
+        manifest = self.manifest
+        check_cells(self.folder.path, len(manifest.models), self.dataset, manifest.plan.epochs)
 
     def _connect(self) -> None:
         """Take the headers of the settings and the code of functions into the run.
@@ -162,7 +163,9 @@ class EvaluationPlan(msgspec.Struct, kw_only=True):
         settings, asked = self.settings, self.asked
         judges = {*settings.panel, *self._run_judges}
         self.headers = headers_by_model(settings.header, settings.under_test, judges, asked)
-        code = code_of_functions(asked, settings.functions)
+        code = code_of_functions(
+            [name for name in asked if name not in self.unstated_functions], settings.functions
+        )
         if (old := self.earlier) is not None:
             before = Connections(old.identities().keys(), old.headers, old.code)
             unlike = connection_differences(before, Connections({*asked}, self.headers, code))
@@ -186,77 +189,63 @@ class EvaluationPlan(msgspec.Struct, kw_only=True):
     def _run_judges(self) -> set[str]:
         """The judges and the guard of the responses that the calls are for."""
         panels = {judge for item in self.work for judge in item.plan.judges}
-        if self.work and self.manifest.guard:
-            panels.add(self.manifest.guard.model)
+        if self.work and self.manifest.plan.guard:
+            panels.add(self.manifest.plan.guard.model)
         return panels
 
     @property
     def asked(self) -> list[str]:
-        """The models to call: the named ones, and the other judges of the run, because the whole
-        panel grades new responses.
-
-        Raises:
-            InputError: one of those is a Python function: a run may come from somebody else.
+        """The models that may be called: those that are named, and the judges and the guard of the
+        run.
         """
-        run_judges = sorted(self._run_judges - set(self.named) - self.only_stored)
-        if loaded := [judge for judge in run_judges if judge.startswith(PREFIX)]:
-            raise InputError(
-                f"{self.folder.path}: was graded by {loaded[0]} too, and only Python that the"
-                " command names is loaded; expected it as a --judge"
-            )
-        return [name for name in (*self.named, *run_judges) if name not in self.only_stored]
+        names = dict.fromkeys((*self.named, *sorted(self._run_judges)))
+        return [name for name in names if name not in self.only_stored]
+
+    @property
+    def unstated_functions(self) -> list[str]:
+        """The Python functions of the run that the command does not name: none is loaded, since a
+        run may come from somebody else.
+        """
+        settings = self.settings
+        stated = {*settings.panel, *settings.under_test, settings.guard}
+        return [name for name in self.asked if name.startswith(PREFIX) and name not in stated]
 
     @property
     def in_batches(self) -> list[str]:
         """The models that have to be asked in batches if one is: a guard may be asked by plain
         calls.
         """
-        guard = self.manifest.guard.model if self.manifest.guard else None
+        guard = self.manifest.plan.guard.model if self.manifest.plan.guard else None
         models = {item.model for item in self.work}
         judges = {name for item in self.work for name in (*item.plan.judges, item.plan.mode_judge)}
         return [name for name in self.asked if name != guard or name in models | judges]
 
     @property
-    def new_panels(self) -> dict[str, str]:
-        """By model of the run that other judges graded before, a line that says so."""
-        before = self.earlier.models if self.earlier else {}
-        return {
-            model: f"{one_line(model, 300)}: graded by {graders(before[model].judges)} before, now"
-            f" by {graders(entry.judges)}"
-            for model, entry in self.manifest.models.items()
-            if model in before and before[model].judges
-            if set(before[model].judges) != set(entry.judges)
-        }
+    def growth(self) -> list[str]:
+        """What the run grows by, a text each; empty for a new run, or one that is resumed."""
+        old, new = self.earlier, self.manifest
+        if old is None or not old.plan.judges:
+            return []
+        added = [one_line(name, 200) for name in new.models if name not in old.models]
+        return [
+            *growth_of(old.plan, new.plan),
+            *([f"models: + {', '.join(added)}"] if added else []),
+        ]
+
+    @property
+    def not_called(self) -> list[str]:
+        """The models of the run that this command does not call, though the plan grew for them."""
+        called = {item.model for item in self.work}
+        entries = self.manifest.models.items()
+        return [name for name, entry in entries if name not in called and not entry.imported]
 
     @property
     def prices(self) -> Path | PriceList | None:
         """The user's file of prices, or else its content as the run keeps it."""
-        return self.settings.prices or self.manifest.prices or None
-
-    @property
-    def kept_judges(self) -> list[str]:
-        """What a run keeps or changes without being told to, a line each: judges of earlier
-        commands on a panel, if no line of `new_panels` names them, and another judge of modes.
-        """
-        before = self.earlier.models if self.earlier else {}
-        lines: list[str] = []
-        for model in (item.model for item in self.work if item.model in before):
-            old, new = before[model], self.manifest.models[model]
-            shown = one_line(model, 300)
-            if model not in self.new_panels and not {*new.judges} <= {*self.settings.panel}:
-                lines.append(
-                    f"{shown}: graded by {graders(new.judges)}: the judges of earlier commands"
-                    " count too; for other judges alone, take a new --out"
-                )
-            if old.mode_judge not in ("", new.mode_judge):
-                modes = (one_line(judge, 80) for judge in (old.mode_judge, new.mode_judge))
-                lines.append(f"{shown}: modes judged by {' before, now by '.join(modes)}")
-        return lines
+        return self.settings.prices or self.manifest.prices
 
 
-def dry_run(
-    plan: EvaluationPlan, ledger_path: Path | None = None, *, factor: float = 1.0
-) -> Outcome:
+def dry_run(plan: RunCommand, ledger_path: Path | None = None, *, factor: float = 1.0) -> Outcome:
     """Count the calls of a plan that the ledger does not hold, and make none.
 
     Args:
@@ -265,9 +254,17 @@ def dry_run(
         factor: the prompt-sets of the command, over those of the plan: the plan may stand for a
             dataset that is not here.
     """
-    manifest, dataset = plan.manifest, plan.dataset
     flex_plan(plan.settings, plan.asked)
     Limits.of(plan.settings, plan.prices).check_prices(plan.asked)
+    expected = _forecast(plan, ledger_path, factor)
+    owing = [line.model for line in expected.lines]
+    notes = [*plan.notes, *_growth_lines(plan), *unset_lines(owing, plan.headers)]
+    return Outcome.forecasting(expected, plan.settings, notes, plan.prices, names=plan.in_batches)
+
+
+def _forecast(plan: RunCommand, ledger_path: Path | None = None, factor: float = 1.0) -> Forecast:
+    """Count the calls of a command that the ledger does not hold: see `dry_run`."""
+    manifest, dataset = plan.manifest, plan.dataset
     checks = check_work(plan.examination) if plan.examination else []
     if ledger_path is None:
         ledger_path = plan.folder.ledger_to_write(manifest, plan.settings.ledger)
@@ -281,17 +278,35 @@ def dry_run(
         parts.append(forecast_regrades(ledger, manifest, dataset))
     lines = [line for part in parts for line in part.lines if line.model not in plan.only_stored]
     assumed = next((part.assumed for part in parts if part.assumed), "")
-    expected = Forecast(tuple(lines), assumed)
-    notes = [
-        *plan.notes,
-        *plan.new_panels.values(),
-        *plan.kept_judges,
-        *unset_lines(plan.asked, plan.headers),
-    ]
-    return Outcome.forecasting(expected, plan.settings, notes, plan.prices, names=plan.in_batches)
+    return Forecast(tuple(lines), assumed)
 
 
-async def execute(plan: EvaluationPlan, display: Display) -> Outcome:
+def _growth_lines(plan: RunCommand) -> list[str]:
+    """Say what a run grows by, and which models of it this command does not ask."""
+    if not plan.growth:
+        return []
+    lines = [f"the run grows: {'; '.join(plan.growth)}"]
+    if plan.not_called and plan.earlier and plan.manifest.plan != plan.earlier.plan:
+        names = ", ".join(one_line(name, 100) for name in plan.not_called)
+        lines.append(
+            f"not asked by this command, so their numbers are of the plan before: {names};"
+            f" `opensafeintent evaluate --out {near(plan.folder.path)}` asks all models of the run"
+        )
+    return lines
+
+
+def _cost_line(plan: RunCommand) -> str:
+    """Say how many calls a growth takes, and what they cost."""
+    expected = _forecast(plan)
+    calls = sum(line.calls for line in expected.lines)
+    prices = Prices(plan.prices)
+    costs = [expected_cost(line, prices) for line in expected.lines]
+    known = sum(cost for cost in costs if cost is not None)
+    paid = f", about {dollars_text(known)} dollars" if known else ""
+    return f"that takes {counted(calls, 'call')}{paid}"
+
+
+async def execute(plan: RunCommand, display: Display) -> Outcome:
     """Make the calls of a plan, and write the results into the run's folder, which this process
     holds.
 
@@ -307,7 +322,8 @@ async def execute(plan: EvaluationPlan, display: Display) -> Outcome:
     async with HttpSession(limits.max_connections, settings.timeout) as http:
         opened = _open(plan, http)
         limits.check_prices(opened)
-        for line in (*plan.notes, *plan.new_panels.values(), *plan.kept_judges):
+        growth = _growth_lines(plan)
+        for line in (*plan.notes, *growth, *([_cost_line(plan)] if growth else [])):
             display.note(line)
         with Ledger(ledger_path, waiting=wait_or_refuse(settings, display)) as ledger:
             client = Client(ledger, {**manifest.identities(), **opened}, limits)
@@ -319,22 +335,12 @@ async def execute(plan: EvaluationPlan, display: Display) -> Outcome:
             manifest = _with_judge_checks(manifest, [*plan.known_checks, *checks])
             if not folder.exists():
                 folder.begin(plan.dataset)
-            manifest = msgspec.structs.replace(
-                manifest,
-                panels_before={
-                    model: plan.earlier.models[model].judges
-                    for model in (plan.new_panels if plan.earlier else ())
-                    if plan.earlier
-                },
-            )
             folder.save(manifest)
             try:
                 run, notes = await _run_calls(plan, manifest, client, display, limits, batching)
             finally:
                 if folder.exists():
                     folder.save(folder.manifest().with_left_out(client.left_out))
-    if manifest.panels_before:  # everything is graded
-        folder.save(msgspec.structs.replace(run.manifest, panels_before={}))
     folder.load()  # results of a run whose folder was removed meanwhile are none
     display.stage("estimating")
     outcome = write_results(run, folder, settings.max_missing, display, page=plan.page).with_calls(
@@ -344,25 +350,44 @@ async def execute(plan: EvaluationPlan, display: Display) -> Outcome:
     if client.stopped_models:
         outcome.exit_code = 3
         outcome.stopped = [*client.stopped_models.values()]
-    effects = _panel_effects(plan, outcome.cohorts)
-    outcome.notes += [*notes, *map(passed_line, checks), *effects, *plan.kept_judges]
+    effects = _panel_effects(plan, run.manifest.plan.judges, outcome.cohorts)
+    outcome.notes += [*notes, *map(passed_line, checks), *effects]
     if plan.stop_when is not None:
         outcome.notes += plan.stop_when.lines()
         outcome.exit_code = first_exit_code(outcome.exit_code, *plan.stop_when.exit_codes())
     return outcome
 
 
-def _open(plan: EvaluationPlan, http: HttpSession) -> dict[str, Model]:
-    """Return the models of a plan; nothing is sent yet."""
-    settings, asked = plan.settings, plan.asked
-    return open_models(
-        asked,
-        http,
-        settings.functions,
-        plan.manifest.left_out,
-        flex_plan(settings, asked),
-        plan.headers,
-    )
+def _open(plan: RunCommand, http: HttpSession) -> dict[str, Model]:
+    """Return the models of a command; nothing is sent yet. One that cannot be opened is left out if
+    no call to it is due.
+
+    Raises:
+        InputError: a model that owes calls cannot be used.
+    """
+    settings, asked, strangers = plan.settings, plan.asked, plan.unstated_functions
+    flex = flex_plan(settings, asked)
+    opened: dict[str, Model] = {}
+    failed: dict[str, InputError] = {
+        name: InputError(
+            f"{plan.folder.path}: has {name}, and only Python that the command names is loaded;"
+            " name it too"
+        )
+        for name in strangers
+    }
+    for name in asked:
+        if name not in strangers:
+            try:
+                opened |= open_models(
+                    [name], http, settings.functions, plan.manifest.left_out, flex, plan.headers
+                )
+            except InputError as cannot:
+                failed[name] = cannot
+    due = {line.model for line in _forecast(plan).lines} if failed else set()
+    for name, error in failed.items():
+        if name in due:
+            raise error
+    return opened
 
 
 def _with_judge_checks(manifest: Manifest, checks: Sequence[JudgeCheck]) -> Manifest:
@@ -371,29 +396,29 @@ def _with_judge_checks(manifest: Manifest, checks: Sequence[JudgeCheck]) -> Mani
     return msgspec.structs.replace(manifest, judge_checks=together) if checks else manifest
 
 
-def _panel_effects(plan: EvaluationPlan, cohorts: Sequence[Cohort]) -> list[str]:
-    """Return the changes of the headline metrics of each model whose judges changed, a line each.
+def _panel_effects(plan: RunCommand, judges: Sequence[str], cohorts: Sequence[Cohort]) -> list[str]:
+    """Return the changes of the headline metrics of each model if its judges changed, a line each.
 
     Args:
         plan: of the command.
+        judges: that count now.
         cohorts: of the run as it is now.
     """
-    lines, earlier = plan.new_panels, plan.earlier
-    if not lines or earlier is None:
+    earlier = plan.earlier and plan.earlier.counted()
+    if earlier is None or not earlier.plan.judges or {*earlier.plan.judges} == {*judges}:
         return []
-    models = {model: earlier.models[model] for model in lines}
-    earlier = msgspec.structs.replace(earlier, models=models)
     with Ledger(plan.folder.ledger_path(earlier), readonly=True) as ledger:
         graded = derive(earlier, plan.dataset, ledger)
     before = _headlines(into_cohorts([graded_run_of("before", earlier, plan.dataset, graded)]))
     now = _headlines(cohorts)
+    panels = f"by {graders(earlier.plan.judges)} before, now by {graders(judges)}"
     return [
-        f"{line}: "
+        f"{one_line(model, 300)}: graded {panels}: "
         + ", ".join(
             f"{METRICS[metric].label} {old}, now {now[model][metric]}"
-            for metric, old in before[model].items()
+            for metric, old in values.items()
         )
-        for model, line in lines.items()
+        for model, values in before.items()
     ]
 
 
@@ -411,7 +436,7 @@ def _headlines(cohorts: Sequence[Cohort]) -> dict[str, dict[str, str]]:
 
 
 async def _unfinished_work(
-    plan: EvaluationPlan,
+    plan: RunCommand,
     client: Client,
     display: Display,
     done: Callable[[GradedResponse], None],
@@ -445,7 +470,7 @@ async def _unfinished_work(
 
 
 async def _run_calls(
-    plan: EvaluationPlan,
+    plan: RunCommand,
     manifest: Manifest,
     client: Client,
     display: Display,
@@ -489,12 +514,28 @@ async def _run_calls(
         # a reply that a limit cut is a thought if later ones of its model show how it thinks
         settled = {key: graded for key, graded in graded_by_key.items() if not graded.truncated}
         graded = derive(manifest, dataset, client.ledger, settled)
+        if manifest.panel_before and not _lack_judges(graded, manifest):
+            manifest = msgspec.structs.replace(manifest, panel_before=())
+            folder.save(manifest)
         second = await regrade(client, manifest, dataset, graded)
     with contextlib.suppress(OSError):
         (folder.path / _SHARDS).rmdir()
+    if manifest.panel_before:  # the judges that were added do not count yet
+        manifest = manifest.counted()
+        graded = derive(manifest, dataset, client.ledger)
     manifest = manifest.with_left_out(client.left_out)
     (name,) = named_runs([folder.path]).values()
     return graded_run_of(name, manifest, dataset, graded, *second), notes
+
+
+def _lack_judges(graded: Iterable[GradedResponse], manifest: Manifest) -> bool:
+    """Tell whether a judge that was added has not been asked about a response yet."""
+    added = {*manifest.plan.judges} - {*manifest.panel_before}
+    return any(
+        missing.judge in added and missing.reason == "not_made"
+        for row in graded
+        for missing in row.missing
+    )
 
 
 def _taken_up(folder: RunFolder, ledger: Ledger, display: Display) -> list[str]:
@@ -512,7 +553,7 @@ def _taken_up(folder: RunFolder, ledger: Ledger, display: Display) -> list[str]:
 
 
 async def _spread(
-    plan: EvaluationPlan,
+    plan: RunCommand,
     client: Client,
     work: Sequence[ModelWork],
     display: Display,

@@ -208,8 +208,8 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize:
         pilot = " and ".join(map(str, settings.pilot))
         cohort = _largest(settings.pilot, pilot, settings.ledger)
         deviations, basis = _measured(cohort, pilot)
-        entry = cohort.manifests[0].models[next(iter(cohort.origins.values())).model]
-        grading, epochs, pilot_judges = entry, entry.epochs, entry.judges
+        plan = cohort.manifests[0].plan
+        grading, epochs, pilot_judges = plan, plan.epochs, plan.judges
         pilot_dataset = cohort.dataset.name
     calls = _calls(grading, epochs, settings.judges)
     calls_per_set = sum(calls.values()) * models
@@ -277,7 +277,7 @@ def _calls(grading: Grading, epochs: int, judges: int | None) -> dict[str, int]:
         mode_judge=names[0],
         modes=grading.modes,
         probe=grading.probe,
-        judge_sampling=Sampling(),
+        judge_samplings=dict.fromkeys(names, Sampling()),
         target_sampling=Sampling(),
     )
     work = ModelWork(

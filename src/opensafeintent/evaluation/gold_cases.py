@@ -284,9 +284,8 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
     """By judge, the grades that it is there for."""
     templates: Templates
     parse: ParseRule = "strict"
-    sampling: Sampling
-    samplings: Mapping[str, Sampling] = {}
-    """Of the judges that have arguments of their own, by name."""
+    samplings: Mapping[str, Sampling]
+    """How each judge is sampled, by name."""
     min_accuracy: float = MIN_ACCURACY
 
     def setting_of(self, judge: str) -> AnchorSetting:
@@ -299,7 +298,7 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
                 if template.role in roles
             },
             parse=self.parse,
-            sampling=self.samplings.get(judge, self.sampling),
+            sampling=self.samplings[judge],
         )
 
 
@@ -328,7 +327,7 @@ def check_work(examination: Examination) -> list[ModelWork]:
             model=judge,
             plan=JudgePlan.of_given(
                 judge,
-                examination.samplings.get(judge, examination.sampling),
+                examination.samplings[judge],
                 examination.parse,
                 METRIC_GRADES,
             ),

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, cast, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import msgspec
 
 from opensafeintent import __version__
 from opensafeintent.calls.headers import Headers
 from opensafeintent.calls.ledger_folder import RUN_MANIFEST, LedgerFolder
-from opensafeintent.calls.models import check_model_name, is_local
+from opensafeintent.calls.models import check_model_name
 from opensafeintent.calls.prices import PriceList
-from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError, counted, did_you_mean, nearest
 from opensafeintent.evaluation.gold_cases import JudgeCheck
-from opensafeintent.evaluation.pipeline import Earlier, Grading, Guard, JudgePlan, Planned, Task
+from opensafeintent.evaluation.pipeline import Earlier, Grading, JudgePlan, Planned, Task
+from opensafeintent.evaluation.plan import Plan
 from opensafeintent.files import inside, make_private_folder, read_json, sha256_hex, write_private
 from opensafeintent.promptsets import Dataset, sampled
 from opensafeintent.promptsets.loading import load_dataset
@@ -29,16 +30,14 @@ from opensafeintent.taxonomy import (
     FOLLOW_UPS,
     GRADE_OF,
     METRIC_GRADES,
-    MOST_EPOCHS,
     FollowUp,
     Graded,
-    Preset,
     Taxonomy,
     is_dual_use,
     is_follow_up,
 )
-from opensafeintent.templates import Role, Templates, parse_template, request_hidden
-from opensafeintent.templates.template import SecondTurnTexts, second_turn
+from opensafeintent.templates import Role, Templates, parse_template
+from opensafeintent.templates.template import SecondTurnTexts
 
 
 def tasks_of(
@@ -100,8 +99,6 @@ metric.
 """
 MOST_JUDGES = 100
 """Judges of a run. A report computes how well every two of them agree."""
-_SHORT = 1000
-"""Tokens of a response that a preset keeps short."""
 
 
 class DatasetEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,54 +120,14 @@ class StoredTemplate(msgspec.Struct, frozen=True, kw_only=True):
     source: str
 
 
-class ModelEntry(Grading, frozen=True, kw_only=True):
-    """One target of a run: how far it was evaluated, and how it was graded."""
+class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One target of a run."""
 
     identity: str
-    epochs: Annotated[int, msgspec.Meta(ge=1, le=MOST_EPOCHS)] = 1
-    limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """Prompt-sets, the first ones of `promptsets.sample_order`; None is all of them."""
-    templates: dict[Role, str] = msgspec.field(default_factory=dict)
-    """Hash of the template in force, by role."""
     imported: bool = False
     """Its responses come from files, not from calls."""
     label: str = ""
     """Its name in results, if it has another there."""
-    judge_retest: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """How many of its responses each judge grades once more (`evaluation.regrade`)."""
-    follow_ups: bool = False
-    """Whether it is asked on after its replies to the dual-use prompts."""
-    follow_up_audit: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """How many of its direct replies each judge grades again with the first turn shown."""
-    options: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
-    """Options of `evaluate` without a field of their own, as they were stated last."""
-
-    def grown_by(self, new: ModelEntry) -> ModelEntry:
-        """Return the entry that covers this evaluation and a new one: more judges, epochs and sets;
-        the newer templates.
-        """
-        limit = None if self.limit is None or new.limit is None else max(self.limit, new.limit)
-        return msgspec.structs.replace(
-            new,
-            epochs=max(self.epochs, new.epochs),
-            limit=limit,
-            judges=(*self.judges, *(judge for judge in new.judges if judge not in self.judges)),
-            modes="core" if "core" in (self.modes, new.modes) else "dual_use",
-            probe=max(self.probe, new.probe, key=("none", "unsafe", "all").index),
-            judge_retest=max(self.judge_retest, new.judge_retest),
-            follow_ups=self.follow_ups or new.follow_ups,
-            follow_up_audit=max(self.follow_up_audit, new.follow_up_audit),
-            label=new.label or self.label,
-        )
-
-
-class SwapPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of every model is graded under other requests than its own: `evaluation.regrade`."""
-
-    sets: Annotated[int, msgspec.Meta(ge=1)]
-    """This number of first prompt-sets of `promptsets.sample_order` that a model was asked."""
-    hidden: str
-    """Text in place of the request if none is shown."""
 
 
 StopVerdict = Literal["yes", "no", "undecided"]
@@ -194,14 +151,24 @@ class StopQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
     question: str
     confidence: float
-    models: dict[str, str]
-    """The models that it concerns, with a hash of how each is asked and graded."""
+    models: tuple[str, ...]
+    """The models that it concerns."""
     held: dict[str, int] | None = None
-    """By model, the prompt-sets that the run held responses to before it was asked; None until that
-    is known.
+    """By model, the prompt-sets that the ledger held responses to before it was asked; None until
+    that is known.
     """
     answers: dict[str, StopAnswer] = {}
     """By model."""
+    limits: dict[str, int] = {}
+    """By model that needs no more, the prompt-sets that answered the question."""
+
+
+class StoredCommand(msgspec.Struct, frozen=True, kw_only=True):
+    """A command that made or changed a plan, as it was typed: without paths and secrets."""
+
+    name: str
+    settings: dict[str, Any]
+    """By name, those that were stated."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -212,40 +179,29 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     dataset: DatasetEntry
     ledger: str = "ledger.sqlite"
     """Relative to the run's folder, or absolute."""
-    target_sampling: Sampling | None = None
-    """None until a target is called: imported responses were sampled elsewhere."""
-    system: str | None = None
-    judge_sampling: Sampling | None = None
-    judge_samplings: dict[str, Sampling] = {}
-    """Of the judges that have arguments of their own, by name."""
+    plan: Plan = Plan()
+    commands: tuple[StoredCommand, ...] = ()
+    """Those that made the plan, in turn."""
+    models: dict[str, ModelEntry] = {}
+    judges: dict[str, str] = {}
+    """Identity by name."""
+    templates: dict[str, StoredTemplate] = {}
+    """By hash."""
     left_out: dict[str, tuple[str, ...]] = {}
     """By target or judge, the fields of a request that it turned out not to take."""
     headers: dict[str, dict[str, str]] = {}
     """By target or judge, the variable of each header that its requests have."""
     code: dict[str, str] = {}
     """By Python function, a hash of its code, as far as that is known."""
-    preset: Preset | None = None
-    models: dict[str, ModelEntry] = {}
-    judges: dict[str, str] = {}
-    """Identity by name."""
-    templates: dict[str, StoredTemplate] = {}
-    """By hash."""
     judge_checks: tuple[JudgeCheck, ...] = ()
     """Results of the judges on the gold cases; a run may hold none."""
-    request_swap: SwapPlan | None = None
-    """The audit of its judges, which belongs to the run: models and judges that join it take part.
-    """
-    second_turn: SecondTurnTexts | None = None
-    """The texts of follow-ups; None if no model is asked on."""
     stop_when: StopQuestion | None = None
-    guard: Guard | msgspec.UnsetType = msgspec.UNSET
-    """The guard model, which belongs to the run: it is asked about the responses of models that
-    join.
-    """
-    prices: PriceList | msgspec.UnsetType = msgspec.UNSET
+    prices: PriceList | None = None
     """Of the last command that brought a file of prices: costs are the same in each report."""
-    panels_before: dict[str, tuple[str, ...]] = {}
-    """By model, the judges before others were added; empty once these have graded everything."""
+    panel_before: tuple[str, ...] = ()
+    """The judges before others were added; they count until the others have been asked about every
+    response. Empty once that is done.
+    """
 
     @classmethod
     def new(cls, dataset: Dataset, **fields: Any) -> Manifest:
@@ -255,87 +211,64 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         )
         return cls(version=__version__, dataset=entry, **fields)
 
-    def before_addition(self) -> Manifest:
-        """Return the manifest with the judges of each model before an addition that was
-        interrupted.
+    def counted(self) -> Manifest:
+        """Return the manifest with the judges that count: those before an addition that has not
+        ended.
         """
-        restored = {
-            model: msgspec.structs.replace(self.models[model], judges=judges)
-            for model, judges in self.panels_before.items()
-            if model in self.models
-        }
-        return msgspec.structs.replace(self, models=self.models | restored)
+        if not self.panel_before:
+            return self
+        plan = msgspec.structs.replace(self.plan, judges=self.panel_before)
+        return msgspec.structs.replace(self, plan=plan)
 
-    def plan(self, model: str) -> JudgePlan:
+    def judge_plan(self, model: str) -> JudgePlan:
         """Return how a model's responses are graded."""
+        plan = self.plan
+        grading = {field: getattr(plan, field) for field in Grading.__struct_fields__}
+        if self.models[model].imported:
+            grading["probe"] = "none"
         return JudgePlan(
-            **{field: getattr(self.models[model], field) for field in Grading.__struct_fields__},
-            grades=self.grades_of(model),
-            judge_sampling=self.judge_sampling or Sampling(),
-            judge_samplings=self.judge_samplings,
-            target_sampling=self.sampling_of(model),
-            system=self.system,
-            guard=self.guard or None,
+            **grading,
+            grades=self.grades,
+            judge_samplings=plan.judge_samplings,
+            target_sampling=plan.sampling_of(model),
+            system=plan.system,
+            guard=plan.guard,
         )
 
-    def grades_of(self, model: str) -> tuple[Graded, ...]:
-        """Return the grades that a model's responses have, by the questions of its templates."""
-        roles = self.models[model].templates
-        return tuple(grade for role, grade in GRADE_OF.items() if role in roles)
+    @property
+    def grades(self) -> tuple[Graded, ...]:
+        """The grades that responses have, by the questions of the templates."""
+        return tuple(grade for role, grade in GRADE_OF.items() if role in self.plan.templates)
 
     def planned(self, model: str, tasks: Sequence[Task]) -> list[Planned]:
         """Return tasks of a model with how their responses are graded."""
-        if not tasks or not self.models[model].judges:
-            return []  # a model that was graded elsewhere has no templates here
-        plan, templates = self.plan(model), self.templates_of(model)
+        if not tasks or not self.plan.judges:
+            return []  # a run that was graded elsewhere has no templates here
+        plan, templates = self.judge_plan(model), self.judge_templates()
         return [Planned(task, plan, templates) for task in tasks]
 
-    def swapping(self, sets: int | None) -> Manifest:
-        """Return the manifest with this number of prompt-sets audited, or the present number if it
-        is larger; None adds nothing.
-        """
-        if sets is None:
-            return self
-        old = self.request_swap or SwapPlan(sets=sets, hidden=request_hidden())
-        plan = msgspec.structs.replace(old, sets=max(sets, old.sets))
-        return msgspec.structs.replace(self, request_swap=plan)
-
-    def with_second_turn(self) -> Manifest:
-        """Return the manifest with the texts of follow-ups, if one of its models is asked on."""
-        if self.second_turn or not any(entry.follow_ups for entry in self.models.values()):
-            return self
-        return msgspec.structs.replace(self, second_turn=second_turn())
-
-    def tasks_of(self, model: str, prompt_sets: Iterable[PromptSet], epochs: int) -> list[Task]:
-        """Return a target's prompts, with its follow-ups if it is asked on (`tasks.tasks_of`)."""
-        texts = self.second_turn if self.models[model].follow_ups else None
-        return tasks_of(model, prompt_sets, epochs, texts)
+    def tasks_of(self, model: str, dataset: Dataset) -> list[Task]:
+        """Return a target's prompts, with its follow-ups if it is asked on."""
+        sets = self.sets_of(model, dataset)
+        return tasks_of(model, sets, self.plan.epochs, self.plan.second_turn)
 
     def task_of(self, key: ResponseKey, dataset: Dataset) -> Task:
         """Return the task of a response of the run."""
-        return task_of(key, dataset.by_id[key.set_id], self.second_turn)
+        return task_of(key, dataset.by_id[key.set_id], self.plan.second_turn)
 
     def stopped_early(self) -> list[str]:
         """Return the models whose prompt-sets are those that answered the run's question."""
-        answers = self.stop_when.answers.values() if self.stop_when else ()
-        sizes_at_stop = {answer.sets for answer in answers if answer.verdict != "undecided"} - {
-            self.dataset.sets
-        }
-        return [name for name, entry in self.models.items() if entry.limit in sizes_at_stop]
+        if self.stop_when is None:
+            return []
+        answers = self.stop_when.answers.values()
+        sizes = {answer.sets for answer in answers if answer.verdict != "undecided"}
+        sizes -= {self.dataset.sets}
+        return [name for name, limit in self.stop_when.limits.items() if limit in sizes]
 
-    def sampling_of(self, model: str) -> Sampling:
-        """Return how a model is sampled under the preset, as far as that is known."""
-        sampling = self.target_sampling or Sampling()
-        if self.preset is None:
-            return sampling
-        local = is_local(model)
-        temperature = 0.0 if local and sampling.temperature is None else sampling.temperature
-        max_tokens = _SHORT if local or self.preset == "paper-code" else sampling.max_tokens
-        return msgspec.structs.replace(sampling, max_tokens=max_tokens, temperature=temperature)
-
-    def sampling_of_judge(self, judge: str) -> Sampling | None:
-        """Return how a judge is sampled; None if the run was not graded by judges."""
-        return self.judge_samplings.get(judge, self.judge_sampling)
+    def limit_of(self, model: str) -> int | None:
+        """Return how many prompt-sets a model was evaluated on; None for all."""
+        limits = self.stop_when.limits if self.stop_when else {}
+        return limits.get(model, self.plan.limit)
 
     def with_left_out(self, fields: Mapping[str, Iterable[str]]) -> Manifest:
         """Return the manifest with further fields that models turned out not to take."""
@@ -345,9 +278,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         }
         return msgspec.structs.replace(self, left_out=self.left_out | left_out)
 
-    def templates_of(self, model: str) -> Templates:
-        """Return the templates in force for a model, from the manifest's own copy."""
-        stored = (self.templates[digest] for digest in self.models[model].templates.values())
+    def judge_templates(self) -> Templates:
+        """Return the templates in force, from the manifest's own copy."""
+        stored = (self.templates[digest] for digest in self.plan.templates.values())
         return Templates.from_roles(
             {item.role: parse_template(item.role, item.file, item.source) for item in stored}
         )
@@ -356,12 +289,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """Return the identity of every target and judge, and of the guard: all it takes to look
         their calls up.
         """
-        guard = {self.guard.model: self.guard.identity} if self.guard else {}
+        guard = {self.plan.guard.model: self.plan.guard.identity} if self.plan.guard else {}
         return guard | {name: entry.identity for name, entry in self.models.items()} | self.judges
 
     def sets_of(self, model: str, dataset: Dataset) -> tuple[PromptSet, ...]:
         """Return the prompt-sets that a model was evaluated on, in the dataset's order."""
-        return sampled(dataset.prompt_sets, self.models[model].limit)
+        return sampled(dataset.prompt_sets, self.limit_of(model))
 
 
 class RunFolder(LedgerFolder):
@@ -437,25 +370,18 @@ class RunFolder(LedgerFolder):
             )
         return manifest, dataset
 
-    def templates(self, models: Sequence[str] = ()) -> Templates:
-        """Return the judge templates of the run: those of its models among `models`, or of all of
-        its models if none of them is there.
+    def templates(self) -> Templates:
+        """Return the judge templates of the run.
 
         Raises:
-            InputError: there is no run here, it was damaged, no judge of it graded these models, or
-                they were graded by different templates.
+            InputError: there is no run here, it was damaged, or no judge graded it.
         """
         manifest = self.manifest()
         if unknown := _unknown(manifest):
             raise InputError(f"{self.manifest_path}: names {unknown}, which is not in it")
-        graded = [name for name, entry in manifest.models.items() if entry.judges]
-        chosen = [name for name in graded if name in models] or graded
-        if not chosen:
+        if not manifest.plan.judges:
             raise InputError(f"{self.path}: no judge graded this run, so it has no templates")
-        first, *others = (manifest.models[name].templates for name in chosen)
-        if any(templates != first for templates in others):
-            raise InputError(f"{self.path}: its models were graded by different templates")
-        return manifest.templates_of(chosen[0])
+        return manifest.judge_templates()
 
     def begin(self, dataset: Dataset) -> None:
         """Make the folder and keep the prompt-sets in it."""
@@ -491,18 +417,17 @@ def _unknown(manifest: Manifest) -> str:
     for digest, template in manifest.templates.items():
         if sha256_hex(template.source) != digest:
             return f"the template {digest[:12]} ({template.file})"
-    for model, entry in manifest.models.items():
-        if not entry.judges:
-            if not entry.imported:
-                return f"a judge of {model!r}"
-            continue  # graded elsewhere, by templates that are known by their hashes alone
-        for judge in (*entry.judges, entry.mode_judge):
-            if judge not in manifest.judges:
-                return f"the judge {judge!r}"
-        for role in (*_ALWAYS, *entry.templates):
-            digest = entry.templates.get(role, "")
-            if digest not in manifest.templates or manifest.templates[digest].role != role:
-                return f"a template for {role} ({digest[:12]!r})"
+    plan = manifest.plan
+    if not plan.judges:
+        called = (name for name, entry in manifest.models.items() if not entry.imported)
+        return "".join(f"a judge of {model!r}" for model in islice(called, 1))
+    for judge in plan.panel:
+        if judge not in manifest.judges or judge not in plan.judge_samplings:
+            return f"the judge {judge!r}"
+    for role in (*_ALWAYS, *plan.templates):
+        digest = plan.templates.get(role, "")
+        if digest not in manifest.templates or manifest.templates[digest].role != role:
+            return f"a template for {role} ({digest[:12]!r})"
     return ""
 
 
@@ -533,54 +458,6 @@ class Connections(NamedTuple):
     headers: Headers
     code: Mapping[str, str]
     """By Python function, a hash of its code."""
-
-
-def differences(manifest: Manifest, dataset: Dataset, sampling: dict[str, Any]) -> list[str]:
-    """Return the settings in which a new evaluation differs from a run, and which one run cannot
-    mix.
-
-    Args:
-        manifest: the run's.
-        dataset: the new evaluation's.
-        sampling: its `target_sampling`, `judge_sampling`, `system` and `preset`.
-    """
-    lines = []
-    if manifest.dataset.hash != dataset.hash:
-        old = manifest.dataset
-        lines.append(
-            f"dataset: the run has {old.name} ({counted(old.sets, 'set')}, {old.hash[:8]}), "
-            f"this is {dataset.name} ({counted(len(dataset), 'set')}, {dataset.hash[:8]})"
-        )
-    labels: dict[str, str] = {}
-    if manifest.target_sampling:
-        labels = {"target_sampling": "sampling", "system": "system prompt", "preset": "preset"}
-    for field, label in labels.items():
-        old_value, new_value = getattr(manifest, field), sampling[field]
-        if old_value != new_value:
-            lines.append(f"{label}: the run has {_show(old_value)}, this has {_show(new_value)}")
-    return lines
-
-
-def judge_differences(
-    manifest: Manifest, common: Sampling, samplings: Mapping[str, Sampling]
-) -> list[str]:
-    """Return the settings of judges in which a new evaluation differs from a run, a line each.
-
-    Args:
-        manifest: the run's.
-        common: how judges of the new evaluation are sampled that have no arguments of their own.
-        samplings: how each of its judges is sampled.
-    """
-    old = manifest.judge_sampling
-    if old is None:
-        return []
-    if old != common:
-        return [f"judge sampling: the run has {_show(old)}, this has {_show(common)}"]
-    return [
-        f"arguments of judge {judge}: the run has {_show(earlier)}, this has {_show(new)}"
-        for judge, new in samplings.items()
-        if judge in manifest.judges and (earlier := manifest.sampling_of_judge(judge)) != new
-    ]
 
 
 class Unlike(NamedTuple):

@@ -175,7 +175,7 @@ MISSING_REASONS = (
         "a judge’s three replies had the wrong form",
         again=False,
         action=(
-            "read them with opensafeintent trace, and use another judge or --grade-parse paper"
+            "read them with opensafeintent trace, and use another judge"
         ),
     ),
     MissingReason(
@@ -229,7 +229,7 @@ MISSING_REASONS = (
         "a judge’s three replies hold reasoning and no text",
         again=False,
         action=(
-            "raise --judge-max-tokens, or lower the reasoning with --judge-reasoning-effort or"
+            "raise --judge-arg max_tokens=N, or lower the reasoning with reasoning_effort=low or"
             " --judge-arg, with a new --out"
         ),
     ),
@@ -245,7 +245,7 @@ MISSING_REASONS = (
         ("truncated",),
         "the token limit cut a judge’s three replies",
         again=False,
-        action="use a larger --judge-max-tokens and a new --out",
+        action="use a larger --judge-arg max_tokens=N and a new --out",
     ),
     MissingReason(
         "grade",

@@ -131,9 +131,8 @@ class JudgePlan(Grading, frozen=True, kw_only=True):
 
     grades: tuple[Graded, ...] = tuple(SCALES)
     """The grades that judges are asked for."""
-    judge_sampling: Sampling
-    judge_samplings: dict[str, Sampling] = {}
-    """Of the judges that have arguments of their own, by name."""
+    judge_samplings: Mapping[str, Sampling]
+    """By judge."""
     target_sampling: Sampling
     system: str | None = None
     guard: Guard | None = None
@@ -154,7 +153,7 @@ class JudgePlan(Grading, frozen=True, kw_only=True):
             probe="none",
             parse=parse,
             grades=grades,
-            judge_sampling=sampling,
+            judge_samplings={judge: sampling},
             target_sampling=Sampling(),
         )
 
@@ -173,7 +172,7 @@ class JudgePlan(Grading, frozen=True, kw_only=True):
 
     def sampling_of_judge(self, judge: str) -> Sampling:
         """Return how a judge is sampled."""
-        return self.judge_samplings.get(judge, self.judge_sampling)
+        return self.judge_samplings[judge]
 
 
 FIRST_ATTEMPT = 100

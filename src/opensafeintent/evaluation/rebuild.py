@@ -135,7 +135,7 @@ def derive(
     results: list[GradedResponse] = []
     for model, entry in manifest.models.items():
         if entry.imported:
-            results += _with_imported(imported.get(model, []), judged, entry.mode_judge)
+            results += _with_imported(imported.get(model, []), judged, manifest.plan.mode_judge)
         else:
             in_order = (judged[task.key] for task in tasks[model])
             with_outcome = [
@@ -158,7 +158,7 @@ def _with_tries(
     keys = ledger.reasoning_only()
     if not keys:
         return list(responses)
-    plan, identity = manifest.plan(model), manifest.models[model].identity
+    plan, identity = manifest.judge_plan(model), manifest.models[model].identity
     noted: list[GradedResponse] = []
     for response in responses:
         task = manifest.task_of(response.key, dataset)
@@ -183,7 +183,7 @@ def judged_tasks(
     return (
         given_tasks(rows, manifest, dataset)
         if entry.imported
-        else manifest.tasks_of(model, manifest.sets_of(model, dataset), entry.epochs)
+        else manifest.tasks_of(model, dataset)
     )
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from opensafeintent.calls.client import Client, for_each
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.evaluation.manifest import Manifest, ModelEntry
+from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import Asking, Planned, Task
 from opensafeintent.evaluation.rebuild import imported_rows, judged_tasks
 from opensafeintent.evaluation.replay import replayed
@@ -106,7 +106,7 @@ def audited(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> list[Planne
     Raises:
         InputError: an imported response is damaged.
     """
-    if manifest.request_swap is None:
+    if manifest.plan.request_swap is None:
         return []
     imported = imported_rows(ledger, dataset)
     order = sample_order(dataset.prompt_sets)
@@ -117,7 +117,7 @@ def audited(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> list[Planne
             if task.epoch == 1 and task.variant in CORE_VARIANTS:
                 tasks.setdefault(task.set_id, []).append(task)
         chosen = [prompt_set.id for prompt_set in order if prompt_set.id in tasks][
-            : manifest.request_swap.sets
+            : manifest.plan.request_swap.sets
         ]
         planned += manifest.planned(model, [task for set_id in chosen for task in tasks[set_id]])
     return planned
@@ -139,17 +139,19 @@ def planned_regrades(
     """
     retested: list[Planned] = []
     in_conversation: list[Planned] = []
-    again = [model for model, entry in manifest.models.items() if _asked_again(entry)]
-    any_imported = any(manifest.models[model].imported for model in again)
+    plan = manifest.plan
+    again = manifest.models if plan.retest or plan.turn_audit else {}
+    any_imported = any(entry.imported for entry in again.values())
     imported = imported_rows(ledger, dataset) if any_imported else {}
+    retests = samples_by_model(manifest.models, plan.retest)
+    audits = samples_by_model(manifest.models, plan.turn_audit)
     for model in again:
-        entry = manifest.models[model]
         judged = judged_tasks(manifest, dataset, model, imported.get(model, ()))
         tasks = {task.key: task for task in judged if task.key in keys and task.earlier is None}
         twins = [key for key in tasks if key.variant in AUDITED]
         for planned, chosen in (
-            (retested, sample(tasks, entry.judge_retest)),
-            (in_conversation, sample(twins, entry.follow_up_audit)),
+            (retested, sample(tasks, retests[model])),
+            (in_conversation, sample(twins, audits[model])),
         ):
             planned.extend(manifest.planned(model, [tasks[key] for key in chosen]))
     swapped = [item for item in audited(manifest, dataset, ledger) if item.task.key in keys]
@@ -158,10 +160,6 @@ def planned_regrades(
         (swapping(manifest, dataset), swapped),
         (showing_conversation(manifest, dataset), in_conversation),
     ]
-
-
-def _asked_again(entry: ModelEntry) -> bool:
-    return bool(entry.judge_retest or entry.follow_up_audit)
 
 
 _AT_ONCE = 64
@@ -280,15 +278,13 @@ def expected_regrades(manifest: Manifest, dataset: Dataset) -> int:
     """Return how many calls are made or reused at most when judges are asked again, re-asks
     aside.
     """
-    swapped = (
-        len(CORE_VARIANTS) * min(manifest.request_swap.sets, len(dataset))
-        if manifest.request_swap
-        else 0
-    )
-    expected = 0
-    for model, entry in manifest.models.items():
-        if entry.judges:
-            grades = len(manifest.grades_of(model)) * len(entry.judges)
-            expected += grades * (entry.judge_retest + entry.follow_up_audit)
-            expected += swapped * (grades * (len(COLUMNS) - 1) + (not entry.imported))
+    plan = manifest.plan
+    if not plan.judges:
+        return 0
+    swapped = plan.request_swap.sets if plan.request_swap else 0
+    swapped = len(CORE_VARIANTS) * min(swapped, len(dataset))
+    grades = len(manifest.grades) * len(plan.judges)
+    expected = grades * (plan.retest + plan.turn_audit)
+    for entry in manifest.models.values():
+        expected += swapped * (grades * (len(COLUMNS) - 1) + (not entry.imported))
     return expected

@@ -138,7 +138,8 @@ def swapping(manifest: Manifest, dataset: Dataset) -> Regrading:
     """Return the question of the swap audit: the set's other two prompts in the request's place,
     and none.
     """
-    hidden = manifest.request_swap.hidden if manifest.request_swap else ""
+    swap = manifest.plan.request_swap
+    hidden = swap.hidden if swap else ""
 
     def other_requests(task: Task) -> dict[str, Task]:
         prompts = dataset.by_id[task.set_id].prompts
@@ -163,9 +164,9 @@ def showing_conversation(manifest: Manifest, dataset: Dataset) -> Regrading:
     """
 
     def conversation(task: Task) -> dict[str, Task]:
-        assert manifest.second_turn is not None  # no other response is asked about
+        assert manifest.plan.second_turn is not None  # no other response is asked about
         dual_use = dataset.by_id[task.set_id].prompts.dual_use
-        earlier = Earlier(prompt=dual_use, texts=manifest.second_turn)
+        earlier = Earlier(prompt=dual_use, texts=manifest.plan.second_turn)
         return {task.variant: msgspec.structs.replace(task, earlier=earlier)}
 
     return Regrading("in conversation", conversation, purpose="in_conversation")

@@ -111,7 +111,7 @@ class RunTexts(AbstractContextManager["RunTexts"]):
         key = ResponseKey(model, set_id, variant, epoch)
         if self._manifest.models[model].imported:
             return _text_of(self._ledger.imports.find(self._dataset.hash, key))
-        plan = self._manifest.plan(model)
+        plan = self._manifest.judge_plan(model)
         task = self._manifest.task_of(key, self._dataset)
         if task.earlier is not None:
             first = self.first_reply(task)
@@ -139,9 +139,8 @@ class RunTexts(AbstractContextManager["RunTexts"]):
         """
         manifest, stored = self._manifest, list[str]()
         start = since.astimezone(UTC).isoformat(timespec="microseconds")
-        plan, identity = manifest.plan(model), manifest.models[model].identity
-        sets = manifest.sets_of(model, self._dataset)
-        for task in manifest.tasks_of(model, sets, manifest.models[model].epochs):
+        plan, identity = manifest.judge_plan(model), manifest.models[model].identity
+        for task in manifest.tasks_of(model, self._dataset):
             if task.earlier is None:  # a second reply goes on from one of these
                 rows = self._ledger.rows_of(call_key(generation_call(task, plan), identity))
                 stored += [created for _, status, _, created in rows if status != "failed"]
@@ -154,7 +153,7 @@ class RunTexts(AbstractContextManager["RunTexts"]):
             imported = self._ledger.imports.find(self._dataset.hash, task.key)
             reply = imported and imported.reply_to
             return without_reasoning(reply).text.strip() if reply else None
-        first = self._answer(first_call(task, self._manifest.plan(task.model)))
+        first = self._answer(first_call(task, self._manifest.judge_plan(task.model)))
         return first.text if first else None
 
     def _answer(self, call: Call) -> ResponseText | None:
@@ -177,13 +176,13 @@ class RunTexts(AbstractContextManager["RunTexts"]):
             set_id: the prompt-set.
             requests: whether the rows of judges and probes have the messages that were sent.
         """
-        prompt_set = self._dataset.by_id[set_id]
         for model, entry in self._manifest.models.items():
             if entry.imported:
                 yield from self._traced_imports(model, set_id, requests=requests)
-            elif prompt_set in self._manifest.sets_of(model, self._dataset):
-                for task in self._manifest.tasks_of(model, [prompt_set], entry.epochs):
-                    yield from self._traced_calls(task, requests=requests)
+            else:
+                for task in self._manifest.tasks_of(model, self._dataset):
+                    if task.set_id == set_id:
+                        yield from self._traced_calls(task, requests=requests)
 
     def _traced_imports(self, model: str, set_id: str, *, requests: bool) -> Iterator[TracedRow]:
         """Yield the rows of imported responses, and the calls of those that a judge had to
@@ -226,14 +225,14 @@ class RunTexts(AbstractContextManager["RunTexts"]):
         """Go through the plan of calls again, answered by the ledger alone, and note the calls."""
         manifest, identities = self._manifest, self._manifest.identities()
         ways: list[Callable[[Asking], Coroutine[Any, Any, object]]] = [Asking.run]
-        if manifest.models[task.model].judge_retest:
+        if manifest.plan.retest:
             ways.append(RETEST.ask)
-        if manifest.request_swap is not None and task.variant in CORE_VARIANTS and task.epoch == 1:
+        if manifest.plan.request_swap and task.variant in CORE_VARIANTS and task.epoch == 1:
             ways.append(swapping(manifest, self._dataset).ask)
-        if manifest.models[task.model].follow_up_audit and task.variant in AUDITED:
+        if manifest.plan.turn_audit and task.variant in AUDITED:
             ways.append(showing_conversation(manifest, self._dataset).ask)
         planned = manifest.planned(task.model, [task])
-        templates = manifest.models[task.model].templates
+        templates = manifest.plan.templates
         questions = {digest: role for role, digest in templates.items() if role in GRADE_OF}
         calls = {
             call.key: call

@@ -14,6 +14,7 @@ import msgspec
 from opensafeintent import __version__
 from opensafeintent.calls.models import family_of, is_local
 from opensafeintent.calls.providers import is_in_process, provider_of
+from opensafeintent.calls.records import Sampling
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.exports.shared import (
@@ -215,15 +216,17 @@ def _metric_config(cohort: Cohort, manifest: Manifest, model: str, name: str) ->
     }
     if not judges:
         return config | {"additional_details": {"judges": "imported grades, of unknown judges"}}
-    sampling, grading = manifest.judge_sampling, manifest.models[model]
-    temperature = {} if sampling is None else _without_none({"temperature": sampling.temperature})
-    templates = {role: grading.templates.get(role, "") for role in RUBRICS}
+    plan = manifest.plan
+    templates = {role: plan.templates.get(role, "") for role in RUBRICS}
     prompts = (
         manifest.templates[digest].source if digest in manifest.templates else f"sha256 {digest}"
         for digest in templates.values()
     )
     scoring = {
-        "judges": [{"model_info": _model_info(judge)} | temperature for judge in judges],
+        "judges": [
+            {"model_info": _model_info(judge)} | _temperature(plan.judge_samplings.get(judge))
+            for judge in judges
+        ],
         "input_prompt": "\n\n".join(prompts),
         "additional_details": {
             "helpfulness": "1 to 4; of several judges the lower median",
@@ -257,16 +260,21 @@ def _score_details(cohort: Cohort, model: str, estimate: MetricEstimate) -> Json
     return {"score": estimate.value, "details": details, "uncertainty": uncertainty}
 
 
+def _temperature(sampling: Sampling | None) -> Json:
+    return _without_none({"temperature": sampling.temperature}) if sampling else {}
+
+
 def _generation(manifest: Manifest, model: str) -> Json:
-    sampling = manifest.sampling_of(model)
+    plan = manifest.plan
+    sampling = plan.sampling_of(model)
     settings = {
         "reasoning_effort": sampling.reasoning_effort,
-        "system": manifest.system,
-        "preset": manifest.preset,
+        "system": plan.system,
+        "sampling_rule": "paper" if plan.as_paper else None,
         "extra": msgspec.json.encode(sampling.extra).decode() if sampling.extra else None,
     }
     arguments = {"temperature": sampling.temperature, "max_tokens": sampling.max_tokens}
-    details = _without_none(settings) | {"epochs": str(manifest.models[model].epochs)}
+    details = _without_none(settings) | {"epochs": str(plan.epochs)}
     return {"generation_args": _without_none(arguments), "additional_details": details}
 
 

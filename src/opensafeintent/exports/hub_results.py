@@ -111,10 +111,10 @@ def _repo_of(dataset: str, origin: RunOrigin) -> tuple[str, str]:
 
 def _notes(cohort: Cohort, model: str, manifest: Manifest, estimate: MetricEstimate) -> str:
     """Describe a value's precision, its sample, its judges and their rubrics."""
-    coverage, entry = cohort.coverage[model], manifest.models[cohort.origins[model].model]
+    coverage = cohort.coverage[model]
     rubrics: list[str] = []
     for role in RUBRICS:
-        if stored := manifest.templates.get(entry.templates.get(role, "")):
+        if stored := manifest.templates.get(manifest.plan.templates.get(role, "")):
             rubrics.append(f"{role} {stored.id} {stored.version}")
     parts = (
         estimate.interval and f"95 % CI [{estimate.low:.4f}, {estimate.high:.4f}]",

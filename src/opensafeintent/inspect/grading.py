@@ -65,7 +65,9 @@ class ScorerSettings(msgspec.Struct, frozen=True, kw_only=True):
             modes=self.modes,
             probe=self.probe,
             parse=self.grade_parse,
-            judge_sampling=Sampling(max_tokens=self.judge_max_tokens, temperature=0.0),
+            judge_samplings=dict.fromkeys(
+                judges, Sampling(max_tokens=self.judge_max_tokens, temperature=0.0)
+            ),
             target_sampling=Sampling(),
         )
 

@@ -93,6 +93,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     on the order of its judges.
     """
     mode_judge: str
+    modes: str
     parse: str
     templates: tuple[tuple[str, str], ...]
     """(role, hash) of the templates in force."""
@@ -151,7 +152,7 @@ class Cohort:
         ]
         entries = {shown: run.manifest.models[model] for shown, (run, model) in members.items()}
         self.imported = {shown for shown, entry in entries.items() if entry.imported}
-        guards = {name: run.manifest.guard for name, (run, _) in members.items()}
+        guards = {name: run.manifest.plan.guard for name, (run, _) in members.items()}
         self.guards = {shown: guard.model if guard else "" for shown, guard in guards.items()}
         self.rows = {shown: _named(run.rows, shown) for shown, (run, _) in members.items()}
         self.probed_if_unsafe = [shown for shown, member in members.items() if _probed(*member)]
@@ -168,7 +169,7 @@ class Cohort:
             for shown, (run, model) in members.items()
         }
         self.temperatures = {
-            shown: run.manifest.sampling_of(model).temperature
+            shown: run.manifest.plan.sampling_of(model).temperature
             for shown, (run, model) in members.items()
         }
         # so that intervals, with their seeded draws, do not depend on the order of a file
@@ -178,9 +179,7 @@ class Cohort:
         )
         self.estimates = MetricEstimates(self.array, by_id)
         named = {
-            judge: True
-            for run, model in members.values()
-            for judge in run.manifest.models[model].judges
+            judge: True for run, model in members.values() for judge in run.manifest.plan.judges
         }
         self.judges = JudgeResults(self.estimates, by_id, self.rows, self.regrades, list(named))
 
@@ -324,8 +323,9 @@ def _probed(run: GradedRun, model: str) -> bool:
 
     Nobody plans the probes of an imported model. The strategies of its file show them.
     """
-    entry = run.manifest.models[model]
-    return any(row.strategy for row in run.rows) if entry.imported else entry.probe != "none"
+    plan = run.manifest.plan
+    imported = run.manifest.models[model].imported
+    return any(row.strategy for row in run.rows) if imported else plan.probe != "none"
 
 
 def _named(rows: Sequence[GradedResponse], shown: str) -> list[GradedResponse]:
@@ -344,8 +344,8 @@ def into_cohorts(runs: Sequence[GradedRun]) -> list[Cohort]:
     """
     groups: dict[Conditions, list[tuple[GradedRun, str]]] = {}
     for run in runs:
-        for model, part in _runs_by_model(run).items():
-            groups.setdefault(conditions_of(part, model), []).append((part, model))
+        parts = _runs_by_model(run).items()
+        groups.setdefault(conditions_of(run), []).extend((part, model) for model, part in parts)
     names = _shown_names([member for members in groups.values() for member in members])
     return [
         Cohort(
@@ -390,21 +390,22 @@ def records_by_model(records: Iterable[_Record]) -> dict[str, list[_Record]]:
     return by_model
 
 
-def conditions_of(run: GradedRun, model: str) -> Conditions:
-    """Return under which conditions a model of a run was evaluated."""
-    entry = run.manifest.models[model]
-    graded = {judge for row in run.rows if row.model == model for judge in row.by_judge}
+def conditions_of(run: GradedRun) -> Conditions:
+    """Return under which conditions the models of a run were evaluated."""
+    plan = run.manifest.plan
+    graded = {judge for row in run.rows for judge in row.by_judge}
     check_number(one_line(run.name), graded, "judge", MOST_JUDGES)
     return Conditions(
         dataset=run.manifest.dataset.hash,
-        judges=tuple(sorted({*entry.judges, *graded})),
-        mode_judge=entry.mode_judge,
-        parse=entry.parse,
-        templates=tuple(sorted(entry.templates.items())),
+        judges=tuple(sorted({*plan.judges, *graded})),
+        mode_judge=plan.mode_judge,
+        modes=plan.modes,
+        parse=plan.parse,
+        templates=tuple(sorted(plan.templates.items())),
         arguments=tuple(
             (judge, arguments)
-            for judge in sorted({*entry.judges, entry.mode_judge})
-            if (arguments := _arguments(run.manifest.sampling_of_judge(judge)))
+            for judge in sorted(plan.panel)
+            if (arguments := _arguments(plan.judge_samplings.get(judge)))
         ),
     )
 
@@ -708,7 +709,7 @@ def _asked_so(judge: str, checked: CheckedSetting, roles: Iterable[Role], cohort
         and _served_alike(checked.served, cohort.served.get((judge, "grade"), ()))
         and all(
             manifest.judges.get(judge) == checked.identity
-            and manifest.sampling_of_judge(judge) == setting.sampling
+            and manifest.plan.judge_samplings.get(judge) == setting.sampling
             for manifest in cohort.manifests
         )
     )

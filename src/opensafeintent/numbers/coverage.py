@@ -155,9 +155,11 @@ def coverage_of(
         retests, swaps, in_conversation: its responses that judges graded again.
     """
     entry = manifest.models[model]
-    epochs = len({row.epoch for row in rows}) if entry.imported else entry.epochs
+    epochs = len({row.epoch for row in rows}) if entry.imported else manifest.plan.epochs
     plan = _plan_of_import(rows, epochs, dataset) if entry.imported else None
-    plan = plan or _PlannedPrompts.all_of(manifest.sets_of(model, dataset), entry.limit)
+    plan = plan or _PlannedPrompts.all_of(
+        manifest.sets_of(model, dataset), manifest.limit_of(model)
+    )
     planned = plan.prompts * epochs
     triplets = Counter(
         (row.set_id, row.epoch) for row in rows if row.counts and row.variant in CORE_VARIANTS
@@ -236,10 +238,10 @@ def planned_follow_ups(
     """Return how many second replies of a model were planned: of an imported one, those that are
     stored, which are its rows.
     """
-    entry = manifest.models[model]
-    if entry.imported:
+    if manifest.models[model].imported:
         return len(rows)
-    return len(manifest.sets_of(model, dataset)) * entry.epochs * len(FOLLOW_UPS)
+    follow_ups = len(FOLLOW_UPS) if manifest.plan.second_turn else 0
+    return len(manifest.sets_of(model, dataset)) * manifest.plan.epochs * follow_ups
 
 
 def _unanswered(rows: Iterable[GradedResponse]) -> dict[str, Unanswered]:

@@ -113,34 +113,33 @@ def _listed(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(repr(one_line(name, 200)) for name in names[:most]) + further
 
 
-def what_changed(old: GradedRun, new: GradedRun, earlier: str, later: str) -> list[str]:
+def what_changed(old: GradedRun, new: GradedRun) -> list[str]:
     """Return the differences in treatment of two versions of a model that may have caused a
     difference, a clause each.
 
     They are dataset, judges and their identities, judge templates, the reading of grades, sampling
-    of targets and judges, system prompt and preset. The numbers of prompt-sets and of epochs may
-    differ: versions are compared on the sets of both.
+    of targets and judges, and system prompt. The numbers of prompt-sets and of epochs may differ:
+    versions are compared on the sets of both.
     """
-    before, first, second = conditions_of(old, earlier), old.manifest, new.manifest
+    first, second = old.manifest, new.manifest
     facts: list[tuple[str, object, object]] = [
-        ("sampling", first.target_sampling, second.target_sampling),
-        ("system prompt", first.system, second.system),
-        ("preset", first.preset, second.preset),
-        ("judge sampling", first.judge_sampling, second.judge_sampling),
+        ("sampling", first.plan.target_sampling, second.plan.target_sampling),
+        ("the paper's sampling", first.plan.as_paper, second.plan.as_paper),
+        ("system prompt", first.plan.system, second.plan.system),
     ]
     facts += [
         (f"who serves {one_line(judge, 80)}", first.judges[judge], second.judges[judge])
-        for judge in dict.fromkeys((*before.judges, before.mode_judge))
+        for judge in first.plan.panel
         if judge in first.judges and judge in second.judges
     ]
-    return unlike_conditions(old, new, earlier, later) + _changes(facts)
+    return unlike_conditions(old, new) + _changes(facts)
 
 
-def unlike_conditions(old: GradedRun, new: GradedRun, earlier: str, later: str) -> list[str]:
-    """Return the conditions (`Conditions`) in which two models' cohorts differ, a clause each:
-    dataset, judges and their arguments, the reading of grades, judge templates.
+def unlike_conditions(old: GradedRun, new: GradedRun) -> list[str]:
+    """Return the conditions (`Conditions`) in which two runs differ, a clause each: dataset, judges
+    and their arguments, modes, the reading of grades, judge templates.
     """
-    before, after = conditions_of(old, earlier), conditions_of(new, later)
+    before, after = conditions_of(old), conditions_of(new)
     first, second = (
         f"{run.manifest.dataset.name} {run.manifest.dataset.hash[:16]}" for run in (old, new)
     )
@@ -149,6 +148,7 @@ def unlike_conditions(old: GradedRun, new: GradedRun, earlier: str, later: str) 
             ("dataset", first, second),
             ("judges", " + ".join(before.judges), " + ".join(after.judges)),
             ("judge of modes", before.mode_judge, after.mode_judge),
+            ("modes", before.modes, after.modes),
             ("grades read as", before.parse, after.parse),
             ("judge arguments", dict(before.arguments), dict(after.arguments)),
         ]
@@ -202,11 +202,7 @@ def paired_alike(
     """
     paired = earlier_versions(list(old.manifest.models), list(new.manifest.models), pairs)
     paired = {name: paired[name] for name in tested if name in paired}
-    changes = [
-        change
-        for name, earlier in paired.items()
-        for change in what_changed(old, new, earlier, name)
-    ]
+    changes = what_changed(old, new)
     changes += [change.text for change in moved_judges(old, new)]
     if changes:
         raise UnlikeRuns(

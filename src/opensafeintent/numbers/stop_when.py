@@ -12,7 +12,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from math import isnan, nan
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,7 +20,6 @@ from opensafeintent.calls.baselines import contenders
 from opensafeintent.errors import InputError, counted, nearest
 from opensafeintent.evaluation.manifest import Manifest, StopAnswer, StopQuestion, StopVerdict
 from opensafeintent.evaluation.pipeline import ModelWork, Task
-from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.grades import to_array
 from opensafeintent.numbers.bounds import extreme_ratios, missing_bounds
 from opensafeintent.numbers.equations import Grades
@@ -154,7 +153,6 @@ class _SequentialTest:
         self.sets = self.missing = 0
         """Prompt-sets of the prefix, and those of them that lack a value."""
         self.answer = stored if stored and stored.verdict != "undecided" else None
-        self.stood = self.answer is not None
 
 
 class StopWhen:
@@ -166,7 +164,6 @@ class StopWhen:
             at most, over all models.
         max_missing: nothing is decided while a greater share of the prefix has no value.
         manifest: of the run with this evaluation in it.
-        old: of the run as it was; None if there was none.
         dataset: its prompt-sets.
         work: the evaluation's tasks.
 
@@ -180,7 +177,6 @@ class StopWhen:
         confidence: float,
         max_missing: float,
         manifest: Manifest,
-        old: Manifest | None,
         dataset: Dataset,
         work: Sequence[ModelWork],
     ) -> None:
@@ -188,7 +184,7 @@ class StopWhen:
             " ".join(text.split()), [item.model for item in work]
         )
         self.manifest = manifest
-        self._old, self._dataset, self._max_missing = old, dataset, max_missing
+        self._dataset, self._max_missing = dataset, max_missing
         self._save: Callable[[Manifest], None] | None = None
         for item in work:
             needed = _NOT_ASKED.get(question.metric.needs)
@@ -203,18 +199,16 @@ class StopWhen:
         self._place = {set_id: index for index, set_id in enumerate(self._order)}
         self._due = Counter((task.model, task.set_id) for task in tasks)
         self._graded: defaultdict[tuple[str, str], list[GradedResponse]] = defaultdict(list)
-        conditions = {
-            model: self._conditions(model)
-            for models in question.subjects.values()
-            for model in models
-        }
-        self._asked = StopQuestion(question=question.text, confidence=confidence, models=conditions)
+        subjects = dict.fromkeys(model for models in question.subjects.values() for model in models)
+        self._asked = StopQuestion(
+            question=question.text, confidence=confidence, models=tuple(subjects)
+        )
         if before := manifest.stop_when:
-            if msgspec.structs.replace(before, held=None, answers={}) != self._asked:
+            if msgspec.structs.replace(before, held=None, answers={}, limits={}) != self._asked:
                 raise InputError(
                     f"--stop-when: the run was asked {before.question!r} at --confidence"
                     f" {before.confidence:g} of {', '.join(before.models)}; a run has one"
-                    " question, of the same models, judges and epochs: repeat it, or choose a new"
+                    " question, of the same models: repeat it, or choose a new"
                     " --out"
                 )
             self._asked = before
@@ -223,14 +217,6 @@ class StopWhen:
             name: _SequentialTest(question, models, self._error / 2, self._asked.answers.get(name))
             for name, models in question.subjects.items()
         }
-
-    def _conditions(self, model: str) -> str:
-        """Return a hash of the conditions of obtaining and grading a model's responses."""
-        entry = msgspec.structs.replace(self.manifest.models[model], limit=None, judge_retest=0)
-        fields: dict[str, Any] = msgspec.to_builtins(entry)
-        for name in ("follow_ups", "follow_up_audit"):  # they do not concern these responses
-            del fields[name]
-        return sha256_hex(canonical_json(fields))[:16]
 
     def impossible(self) -> list[str]:
         """Return the answers that no outcome of this number of prompt-sets can give."""
@@ -351,19 +337,15 @@ class StopWhen:
         # the ledger's content is still being read
         if self._save is None:
             return self.manifest
-        entries = dict(self.manifest.models)
+        limits = dict(self._asked.limits)
         for model in {model for model, _ in self._due}:
             tests = self._tests_of(model)
             answered = [test.answer.sets for test in tests if test.answer]
-            limit: int | None = max(*answered, (self._asked.held or {}).get(model, 0), 0)
-            if self._old and model in self._old.models and all(test.stood for test in tests):
-                limit = self._old.models[model].limit
-            if len(answered) == len(tests):
-                entries[model] = msgspec.structs.replace(entries[model], limit=limit)
-        self._asked = msgspec.structs.replace(self._asked, answers=self.answers)
-        self.manifest = msgspec.structs.replace(
-            self.manifest, models=entries, stop_when=self._asked
-        )
+            held = (self._asked.held or {}).get(model, 0)
+            if len(answered) == len(tests) and model not in limits:
+                limits[model] = max(*answered, held, 0)
+        self._asked = msgspec.structs.replace(self._asked, answers=self.answers, limits=limits)
+        self.manifest = msgspec.structs.replace(self.manifest, stop_when=self._asked)
         self._save(self.manifest)
         return self.manifest
 

@@ -155,7 +155,7 @@ def _elicited(cohort: Cohort, runs: Sequence[GradedRun]) -> Iterator[tuple[str, 
     """Yield how each model was sampled."""
     manifests = {run.name: run.manifest for run in runs}
     for shown, (run, model) in cohort.origins.items():
-        manifest, sampling = manifests[run], manifests[run].sampling_of(model)
+        manifest, sampling = manifests[run], manifests[run].plan.sampling_of(model)
         if manifest.models[model].imported:
             yield shown, "its responses were imported; how they were sampled is not stored"
             continue
@@ -165,8 +165,10 @@ def _elicited(cohort: Cohort, runs: Sequence[GradedRun]) -> Iterator[tuple[str, 
             sampling.max_tokens and f"at most {sampling.max_tokens:,} tokens",
             effort and f"reasoning effort {effort}",
             sampling.extra and f"further settings {sampling.extra}",
-            f"responses to each prompt: {manifest.models[model].epochs}",
-            f"system prompt: {manifest.system}" if manifest.system else "no system prompt",
+            f"responses to each prompt: {manifest.plan.epochs}",
+            f"system prompt: {manifest.plan.system}"
+            if manifest.plan.system
+            else "no system prompt",
         )
         yield shown, "; ".join(part for part in parts if part)
 

@@ -8,7 +8,7 @@ import msgspec
 
 from opensafeintent import __version__
 from opensafeintent.calls.providers import is_in_process
-from opensafeintent.evaluation.manifest import Manifest, ModelEntry, StoredTemplate
+from opensafeintent.evaluation.manifest import Manifest, StoredTemplate
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.files import canonical_json
 from opensafeintent.hostile import one_line, terminal_safe
@@ -293,15 +293,15 @@ def _sampling(cohort: Cohort) -> str:
         (
             sampling.temperature,
             sampling.max_tokens,
-            manifest.system is not None,
-            manifest.preset,
+            manifest.plan.system is not None,
+            manifest.plan.as_paper,
         )
         for manifest in cohort.manifests
-        if (sampling := manifest.target_sampling) is not None
+        if (sampling := manifest.plan.target_sampling) is not None
     }
     if len(settings) != 1:
         return "differs between runs" if settings else ""
-    temperature, tokens, system, preset = settings.pop()
+    temperature, tokens, system, as_paper = settings.pop()
     facts = (
         ""
         if all(map(is_in_process, cohort.models))
@@ -310,7 +310,7 @@ def _sampling(cohort: Cohort) -> str:
         else f"temperature {temperature:g}",
         f"at most {tokens:,} tokens" if tokens else "",
         "with a system prompt" if system else "",
-        f"preset {preset}" if preset else "",
+        "local models by the paper’s rule" if as_paper else "",
     )
     return ", ".join(filter(None, facts))
 
@@ -330,8 +330,7 @@ def judges_asked(runs: Sequence[GradedRun]) -> str:
     templates: dict[str, StoredTemplate] = {}
     for run in asking:
         parts += [f"## Run {_marked(run.name)}", *_asked_in(run.manifest)]
-        for entry in run.manifest.models.values():
-            templates |= _in_force(run.manifest, entry)
+        templates |= _in_force(run.manifest)
     for digest, item in templates.items():
         parts += [f"## {_marked(f'{item.role}: {item.id}/{item.version}')}", f"SHA-256 {digest}"]
         parts.append(_as_code(item.source))
@@ -341,33 +340,33 @@ def judges_asked(runs: Sequence[GradedRun]) -> str:
 def _asked_in(manifest: Manifest) -> Iterator[str]:
     """Yield the settings and texts of a run's judges, apart from its templates."""
     for judge in manifest.judges:
-        sampling, left_out = manifest.sampling_of_judge(judge), manifest.left_out.get(judge, ())
+        sampling, left_out = manifest.plan.judge_samplings[judge], manifest.left_out.get(judge, ())
         fields = f"; refused fields: {', '.join(left_out)}" if left_out else ""
         yield f"- Judge {_marked(judge)}: {_marked(_fields(sampling) + fields)}"
-    for model, entry in manifest.models.items():
-        if entry.judges:
-            names = (f"{item.id}/{item.version}" for item in _in_force(manifest, entry).values())
-            yield "- " + _marked(
-                f"Responses of {entry.label or model}: graded by {', '.join(entry.judges)}, modes"
-                f" ({entry.modes}) by {entry.mode_judge}, probe {entry.probe}, grades read as"
-                f" {entry.parse}; {', '.join(names)}"
-            )
-    if guard := manifest.guard:
+    plan = manifest.plan
+    names = (f"{item.id}/{item.version}" for item in _in_force(manifest).values())
+    yield "- " + _marked(
+        f"Responses: graded by {', '.join(plan.judges)}, modes ({plan.modes}) by"
+        f" {plan.mode_judge}, probe {plan.probe}, grades read as {plan.parse}; {', '.join(names)}"
+    )
+    if guard := manifest.plan.guard:
         named = f"Guard {guard.model}, form {guard.form}: {_fields(guard.sampling)}"
         yield f"- {_marked(named)}"
         yield _as_code(guard.source)
-    if manifest.request_swap:
+    if swap := manifest.plan.request_swap:
         yield "- Request swap, in place of a hidden request:"
-        yield _as_code(manifest.request_swap.hidden)
-    if texts := manifest.second_turn:
+        yield _as_code(swap.hidden)
+    if texts := manifest.plan.second_turn:
         yield "- Second turn, what judges are told behind their question:"
         yield from (_as_code(f"{role}: {texts.note(role)}") for role in texts.questions)
 
 
-def _in_force(manifest: Manifest, entry: ModelEntry) -> dict[str, StoredTemplate]:
-    """Return the templates of a model's judges, by hash."""
+def _in_force(manifest: Manifest) -> dict[str, StoredTemplate]:
+    """Return the templates of the judges, by hash."""
     stored = manifest.templates
-    return {digest: stored[digest] for digest in entry.templates.values() if digest in stored}
+    return {
+        digest: stored[digest] for digest in manifest.plan.templates.values() if digest in stored
+    }
 
 
 def _fields(settings: msgspec.Struct | None) -> str:

@@ -50,15 +50,13 @@ class Reproduction(msgspec.Struct, frozen=True, kw_only=True):
     """Commands for the folder of a page, each as a shell takes it."""
 
     evaluations: list[str]
-    """They call the models of the runs again."""
+    """Those that made the runs, in turn; files without their folders."""
     report: str
     """It makes the page from the stored responses."""
     apart: bool = False
     """Whether the page is in a folder of its own, such as a copy to share: its commands read the
     folders of the runs, which need not be there.
     """
-    notes: list[str]
-    """The parts of the runs that no command makes again, a sentence each."""
 
 
 def asset(name: str) -> str:

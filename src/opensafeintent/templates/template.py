@@ -14,7 +14,8 @@ import msgspec
 
 from opensafeintent.errors import InputError
 from opensafeintent.files import parse_toml, read_text, sha256_hex
-from opensafeintent.taxonomy import GRADE_OF, MODES, QUESTIONS, STRATEGIES, QuestionRole
+from opensafeintent.promptsets.loading import RUBRIC_HASHES
+from opensafeintent.taxonomy import GRADE_OF, MODES, QUESTIONS, STRATEGIES, ParseRule, QuestionRole
 from opensafeintent.templates.contracts import Contract, IntegerContract, JsonContract
 
 _NAMED = (
@@ -285,6 +286,13 @@ class Templates(msgspec.Struct, frozen=True, kw_only=True):
         return self.by_role[role]
 
     @property
+    def parse(self) -> ParseRule:
+        """How grades are read: the authors' files imply their own way."""
+        hashes = {str(template.role): template.hash for template in self.all()}
+        is_paper = all(hashes.get(role) == digest for role, digest in RUBRIC_HASHES.items())
+        return "paper" if is_paper else "strict"
+
+    @property
     def by_role(self) -> dict[Role, Template]:
         """Every template by its role."""
         return {template.role: template for template in self.all()}
@@ -480,7 +488,7 @@ def _with_reason(template: Template) -> Template:
     contract = template.contract
     if template.foreign or not isinstance(contract, IntegerContract):
         raise InputError(
-            f"--judge-reasons: {template.file} is used to the letter, and gives no reason;"
+            f"--rubrics: {template.file} is used to the letter, and gives no reason;"
             " expected templates of our form"
         )
     text = (

@@ -212,12 +212,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, metaclass=_NamesChecke
             value = _names_for_functions(getattr(self, setting.name), setting, functions)
             if isinstance(value, str | os.PathLike) and is_list(setting.kind):
                 value = (value,)
-            try:
-                value = msgspec.convert(value, setting.kind, dec_hook=self._path)
-            except (msgspec.ValidationError, TypeError) as error:
-                number = value if isinstance(value, int | float) else None
-                reason = _in_words(str(error), setting.kind)
-                raise InputError(f"{setting.in_error(number)}: {reason}") from error
+            number = value if isinstance(value, int | float) else None
+            value = self.convert(setting.in_error(number), value, setting.kind)
             if isinstance(value, str | Mapping):
                 try:  # bytes of another encoding, in a text or in one of a mapping's
                     json.dumps(value, ensure_ascii=False).encode()
@@ -228,6 +224,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, metaclass=_NamesChecke
         msgspec.structs.force_setattr(self, "functions", functions)
         self._check_overwriting()
         self._refuse_secrets()
+
+    @classmethod
+    def convert(cls, name: str, value: Any, kind: Any) -> Any:
+        """Return a value as one of its kind.
+
+        Raises:
+            InputError: it is none; the text begins with the name.
+        """
+        try:
+            return msgspec.convert(value, kind, dec_hook=cls._path)
+        except (msgspec.ValidationError, TypeError) as error:
+            raise InputError(f"{name}: {_in_words(str(error), kind)}") from error
 
     def _refuse_secrets(self) -> None:
         """Refuse the value of a secret variable in a text that is stored, sent or shown."""

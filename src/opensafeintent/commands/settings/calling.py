@@ -5,7 +5,7 @@ Settings of the judging of responses, and of `grade`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,7 +31,7 @@ from opensafeintent.commands.settings.base import (
 )
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import MOST_ROWS
-from opensafeintent.taxonomy import MAX_MISSING, MIN_ACCURACY, GuardFormName, ModesScope, ParseRule
+from opensafeintent.taxonomy import MAX_MISSING, MIN_ACCURACY, GuardFormName, ModesScope
 
 if TYPE_CHECKING:
     from opensafeintent.templates import Templates
@@ -226,52 +226,26 @@ class Judges(Calling, frozen=True, kw_only=True):
             group=Group.JUDGES,
         ),
     ] = {}
-    judge_reasoning_effort: Annotated[
+    rubrics: Annotated[
         str | None,
         Opt(
-            "Reasoning effort of the judges, if they have one.", metavar="LEVEL", group=Group.JUDGES
-        ),
-    ] = None
-    judge_max_tokens: Annotated[
-        Count, Opt("Token limit of a judge's reply.", metavar="N", group=Group.JUDGES)
-    ] = 2048
-    rubrics: Annotated[
-        Path | None,
-        Opt(
-            "Folder of judge templates that replace ours, or a run, whose templates are used.",
+            "Folder of judge templates that replace ours, a run, whose templates are used, or"
+            " 'reasons': ours with a reason before each grade.",
             metavar="DIR",
+            is_file=True,
             group=Group.JUDGES,
             place=2,
         ),
     ] = None
-    judge_reasons: Annotated[
-        bool,
-        Opt("Ask judges for a reason before each grade (separate templates).", group=Group.JUDGES),
-    ] = False
-    grade_parse: Annotated[
-        ParseRule,
-        Opt(
-            "How grades are read: 'paper' takes the first integer of a reply.",
-            group=Group.JUDGES,
-            place=2,
-        ),
-    ] = "strict"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.judges:
-            raise InputError("no judge: name at least one with --judge")
-        if self.judge_reasons and self.grade_parse == "paper":
-            raise InputError(
-                "--judge-reasons: a reply is a JSON object, and --grade-parse paper takes its"
-                " first integer; leave one out"
-            )
-        for name in self.judge_args:
-            judge, colon, _ = name.rpartition(":")
-            if colon and judge not in self.panel:
-                raise InputError(
-                    f"--judge-arg {name}: no judge {judge!r}; {nearest(judge, self.panel)}"
-                )
+        if self.rubrics not in (None, REASONS):
+            msgspec.structs.force_setattr(self, "rubrics", str(Path(self.rubrics or "").absolute()))
+        for name, value in self.judge_args.items():
+            kind = _SAMPLING_ARGUMENTS.get(name.rpartition(":")[2])
+            if kind is not None:
+                self.convert(f"--judge-arg {name}", value, kind)
 
     @property
     def panel(self) -> tuple[str, ...]:
@@ -279,60 +253,59 @@ class Judges(Calling, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(self.judges))
 
     def judge_templates(self) -> Templates:
-        """Return the judge templates in force.
+        """Return the judge templates that are named, ours by default.
 
         Raises:
-            InputError: the folder of rubrics cannot be used, or reasons are asked for of files that
-                cannot give them.
+            InputError: the folder of rubrics cannot be used.
         """
         from opensafeintent.evaluation.manifest import RunFolder
         from opensafeintent.templates import load_templates
 
-        if self.rubrics is not None and (run := RunFolder(self.rubrics)).exists():
-            if self.judge_reasons:
-                raise InputError(
-                    f"--judge-reasons: --rubrics {self.rubrics} is a run, whose templates are used"
-                    " as they are; leave one out"
-                )
-            return run.templates(self._models_of_rubrics)
-        return load_templates(self.rubrics, reasons=self.judge_reasons)
+        if self.rubrics in (None, REASONS):
+            return load_templates(reasons=self.rubrics == REASONS)
+        folder = Path(self.rubrics or "")
+        run = RunFolder(folder)
+        return run.templates() if run.exists() else load_templates(folder)
 
-    @property
-    def _models_of_rubrics(self) -> tuple[str, ...]:
-        """The models whose templates count if the rubrics are those of a run; all if there is
-        none.
+    def sampling_of(self, judge: str, before: Sampling | None = None) -> Sampling:
+        """Return how a judge is sampled: by the arguments that are stated; without any, as before,
+        if it was asked before.
         """
-        return ()
-
-    @property
-    def judge_sampling(self) -> Sampling:
-        """How judges are sampled."""
-        return Sampling(
-            max_tokens=self.judge_max_tokens,
-            temperature=0.0,
-            reasoning_effort=self.judge_reasoning_effort,
-            extra={name: value for name, value in self.judge_args.items() if ":" not in name},
-        )
-
-    @property
-    def judge_samplings(self) -> dict[str, Sampling]:
-        """How the judges that have arguments of their own are sampled, by name."""
-        arguments: dict[str, dict[str, Any]] = {}
+        stated: dict[str, Any] = {}
         for name, value in self.judge_args.items():
-            judge, colon, field = name.rpartition(":")
-            if colon:
-                arguments.setdefault(judge, {})[field] = value
-        common = self.judge_sampling
-        return {
-            judge: msgspec.structs.replace(common, extra=common.extra | fields)
-            for judge, fields in arguments.items()
-        }
+            of, colon, field = name.rpartition(":")
+            if not colon or of == judge:
+                stated[field] = value
+        if before is not None and not stated:
+            return before
+        own = {name: stated.pop(name) for name in _SAMPLING_ARGUMENTS if name in stated}
+        return Sampling(**{"max_tokens": JUDGE_TOKENS, "temperature": 0.0, **own}, extra=stated)
 
-    @property
-    def samplings_of_panel(self) -> dict[str, Sampling]:
-        """How each judge that is named is sampled."""
-        samplings = self.judge_samplings
-        return {judge: samplings.get(judge, self.judge_sampling) for judge in self.panel}
+    def check_judges(self, judges: Collection[str]) -> None:
+        """See that there is a judge, and that each argument is for one of them.
+
+        Raises:
+            InputError: see above.
+        """
+        if not judges:
+            raise InputError("no judge: name at least one with --judge")
+        for name in self.judge_args:
+            judge, colon, _ = name.rpartition(":")
+            if colon and judge not in judges:
+                raise InputError(
+                    f"--judge-arg {name}: no judge {judge!r}; {nearest(judge, judges)}"
+                )
+
+    def samplings(self, judges: Iterable[str]) -> dict[str, Sampling]:
+        """Return how each of some judges is sampled that were not asked before."""
+        return {judge: self.sampling_of(judge) for judge in judges}
+
+
+REASONS = "reasons"
+"""Name of the built-in rubrics that ask for a reason."""
+JUDGE_TOKENS = 2048
+_SAMPLING_ARGUMENTS: dict[str, Any] = {"max_tokens": Count, "reasoning_effort": str}
+"""Arguments of judges that are no fields of a provider's own."""
 
 
 class JudgeCheckSettings(Judges, frozen=True, kw_only=True):
@@ -423,9 +396,13 @@ class Judging(Judges, frozen=True, kw_only=True):
         ),
     ] = None
     modes: Annotated[
-        ModesScope,
-        Opt("Prompts for which the assistance mode is judged.", group=Group.JUDGES, place=1),
-    ] = "dual_use"
+        ModesScope | None,
+        Opt(
+            "Prompts for which the assistance mode is judged.  [default: dual_use]",
+            group=Group.JUDGES,
+            place=1,
+        ),
+    ] = None
     guard: Annotated[
         str | None,
         Opt(
@@ -439,25 +416,18 @@ class Judging(Judges, frozen=True, kw_only=True):
         GuardFormName | None,
         Opt("How the guard is asked and answers.  [default: by its name]", group=Group.EXTRA),
     ] = None
-    request_swap: Annotated[
-        Count | None,
+    audit: Annotated[
+        Mapping[str, Any],
         Opt(
-            "Re-grade N prompt-sets with another intent's request, to measure judge bias.",
-            metavar="N",
-            group=Group.EXTRA,
-        ),
-    ] = None
-    """Under none too."""
-    judge_retest: Annotated[
-        Count | None,
-        Opt(
-            "Grade N responses, of all models together, twice (test-retest noise).",
-            metavar="N",
+            "Re-grade N: retest=N (responses, once more), swap=N (prompt-sets, with another"
+            " intent's request), turn=N (direct replies, with the first turn shown; needs"
+            " --follow-ups). Repeatable.",
+            metavar="NAME=N",
             group=Group.EXTRA,
             place=-1,
         ),
-    ] = None
-    """N of all models together, by each judge."""
+    ] = {}
+    """N responses and replies of all models together, by each judge; N prompt-sets of each."""
     max_missing: Annotated[Share, MAX_MISSING_GRADES.under(Group.BUDGET)] = MAX_MISSING
 
     def __post_init__(self) -> None:
@@ -466,6 +436,10 @@ class Judging(Judges, frozen=True, kw_only=True):
             self.form_of_guard(self.guard)
         elif self.guard_form is not None:
             raise InputError(f"--guard-form {self.guard_form}: is for --guard, which is not given")
+        for name, number in self.audit.items():
+            if name not in AUDITS:
+                raise InputError(f"--audit {name}: {nearest(name, AUDITS)}")
+            self.convert(f"--audit {name}", number, Count)
 
     def form_of_guard(self, guard: str) -> GuardFormName:
         """Return how a guard model is asked and answers.
@@ -480,7 +454,7 @@ class Judging(Judges, frozen=True, kw_only=True):
     @property
     def guard_sampling(self) -> Sampling:
         """How the guard model is sampled."""
-        return Sampling(max_tokens=self.judge_max_tokens, temperature=0.0)
+        return Sampling(max_tokens=self.judge_args.get("max_tokens", JUDGE_TOKENS), temperature=0.0)
 
     @property
     def panel(self) -> tuple[str, ...]:
@@ -489,6 +463,10 @@ class Judging(Judges, frozen=True, kw_only=True):
         if self.mode_judge and self.mode_judge not in judges:
             return (*judges, self.mode_judge)
         return judges
+
+
+AUDITS = ("retest", "swap", "turn")
+"""Names of `--audit`."""
 
 
 class Distributed(Judging, frozen=True, kw_only=True):

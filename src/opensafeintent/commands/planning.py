@@ -1,0 +1,192 @@
+"""What a command makes of a run: its plan with what was stated in it, and its manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from opensafeintent.calls.functions import FunctionModel
+from opensafeintent.commands.settings import EvaluateSettings, GradeSettings, Judging
+from opensafeintent.commands.settings.base import Arg, Opt, settings_of
+from opensafeintent.errors import InputError, counted
+from opensafeintent.evaluation.manifest import (
+    Manifest,
+    ModelEntry,
+    RunFolder,
+    StoredCommand,
+    hashes_of,
+    store_templates,
+)
+from opensafeintent.evaluation.pipeline import Guard
+from opensafeintent.evaluation.plan import Plan, Refused, SwapPlan, extend_plan
+from opensafeintent.files import near
+from opensafeintent.inspect.routes import model_identity
+from opensafeintent.promptsets import Dataset
+from opensafeintent.templates import Templates, request_hidden
+from opensafeintent.templates.guards import load_form
+
+
+def state_judging(settings: Judging, plan: Plan, templates: Templates | None) -> Plan:
+    """Return a plan with what a command states about judges in it.
+
+    Args:
+        settings: of the command.
+        plan: of the run; the default of a new one.
+        templates: that the command names; None are the run's.
+
+    Raises:
+        InputError: there is no judge, or an argument is for another one.
+    """
+    judges = settings.judges or plan.judges
+    mode_judge = settings.mode_judge or plan.mode_judge or next(iter(judges), "")
+    panel = dict.fromkeys((*judges, mode_judge))
+    settings.check_judges([*filter(None, panel)])
+    before = plan.judge_samplings
+    retest, swap, turn = (settings.audit.get(name) for name in ("retest", "swap", "turn"))
+    second = SwapPlan(sets=swap, hidden=request_hidden()) if swap else None
+    if second and plan.request_swap:
+        second = msgspec.structs.replace(plan.request_swap, sets=second.sets)
+    return msgspec.structs.replace(
+        plan,
+        judges=tuple(dict.fromkeys(judges)),
+        mode_judge=mode_judge,
+        modes=settings.modes or plan.modes,
+        judge_samplings={
+            **before,
+            **{judge: settings.sampling_of(judge, before.get(judge)) for judge in panel},
+        },
+        templates=hashes_of(templates) if templates else plan.templates,
+        parse=templates.parse if templates else plan.parse,
+        retest=retest or plan.retest,
+        turn_audit=turn or plan.turn_audit,
+        request_swap=second or plan.request_swap,
+        guard=_stated_guard(settings) or plan.guard,
+    )
+
+
+def _stated_guard(settings: Judging) -> Guard | None:
+    """Return the guard model of a command; None if it names none.
+
+    Raises:
+        InputError: there is no such model, or its form is not known.
+    """
+    if settings.guard is None:
+        return None
+    form = settings.form_of_guard(settings.guard)
+    return Guard(
+        model=settings.guard,
+        identity=model_identity(settings.guard, settings.functions),
+        form=form,
+        source=load_form(form).source,
+        sampling=settings.guard_sampling,
+    )
+
+
+def refuse_other_dataset(
+    settings: EvaluateSettings, folder: RunFolder, old: Manifest, dataset: Dataset | None
+) -> None:
+    """Refuse a dataset, or a taxonomy, that is not the run's.
+
+    Raises:
+        InputError: see above.
+    """
+    here = old.dataset
+    if dataset is not None and dataset.hash != here.hash:
+        raise _cannot_mix(
+            folder,
+            old,
+            f"dataset: the run has {here.name} ({counted(here.sets, 'set')}, {here.hash[:8]}), this"
+            f" is {dataset.name} ({counted(len(dataset), 'set')}, {dataset.hash[:8]})",
+        )
+
+
+def extend_run(folder: RunFolder, old: Manifest | None, wanted: Plan) -> Plan:
+    """Return the plan of a run that exists as a command makes it larger; of a new run, the
+    command's.
+
+    Raises:
+        InputError: the run cannot grow into it; the text has the differences and the way out.
+    """
+    if old is None:
+        return wanted
+    try:
+        plan = extend_plan(old.plan, wanted)
+    except Refused as refused:
+        raise _cannot_mix(folder, old, str(refused)) from None
+    if old.stop_when is not None and old.stop_when.answers and plan != old.plan:
+        raise _cannot_mix(folder, old, "the run ended with an answer to --stop-when")
+    return plan
+
+
+def _cannot_mix(folder: RunFolder, old: Manifest, differences: str) -> InputError:
+    """Return the refusal of a command whose plan a run cannot grow into."""
+    ledger = near(folder.ledger_path(old).absolute())
+    return InputError(
+        f"{folder.path}: holds a run that cannot be mixed with this one: {differences}; choose a"
+        f" new --out; with --ledger {ledger} every stored reply counts there again"
+    )
+
+
+def grown(
+    old: Manifest,
+    plan: Plan,
+    settings: EvaluateSettings | GradeSettings,
+    *,
+    templates: Templates | None,
+    models: Mapping[str, ModelEntry] = {},
+) -> Manifest:
+    """Return the manifest of a run with a larger plan and further models.
+
+    Args:
+        old: of the run as it is.
+        plan: that it gets.
+        settings: of the command.
+        templates: that the command names; None are the run's.
+        models: that it names.
+    """
+    judges = {
+        judge: old.judges.get(judge) or model_identity(judge, settings.functions)
+        for judge in plan.panel
+    }
+    added = {*plan.judges} - {*old.plan.judges}
+    before = old.panel_before or (old.plan.judges if added else ())
+    changed = plan != old.plan or not models.keys() <= old.models.keys()
+    command = StoredCommand(
+        name="evaluate" if isinstance(settings, EvaluateSettings) else "grade",
+        settings=typed_settings(settings),
+    )
+    return msgspec.structs.replace(
+        old,
+        plan=plan,
+        commands=(*old.commands, command) if changed else old.commands,
+        models=old.models | dict(models),
+        judges=old.judges | judges,
+        templates=old.templates | (store_templates(templates) if templates else {}),
+        panel_before=before,
+    )
+
+
+def typed_settings(settings: Judging) -> dict[str, Any]:
+    """Return the settings of a command that results may depend on and that were stated, as JSON by
+    name; of a file, its name alone.
+    """
+    stated: dict[str, Any] = {}
+    for setting in settings_of(type(settings)):
+        value = getattr(settings, setting.name)
+        if (setting.of_run or isinstance(setting.shown, Arg)) and value != setting.default:
+            if isinstance(setting.shown, Opt) and setting.shown.is_file and Path(value).exists():
+                value = Path(value).name
+            stated[setting.name] = msgspec.to_builtins(value, enc_hook=_named)
+    if settings.under_test:
+        stated["models"] = list(settings.under_test)  # those of a suite too
+    return stated
+
+
+def _named(value: Any) -> Any:
+    if isinstance(value, Path):
+        return value.name
+    assert isinstance(value, FunctionModel)
+    return value.identity
