@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
@@ -79,15 +80,19 @@ def without_quoted(text: str, hidden: Hidden) -> str:
     folded = text.casefold()
     if not any(word in folded for word in hidden.telling):
         return text  # as most are
-    words = list(_WORD.finditer(text))
+    last_words = {stretch[-1] for stretch in hidden.stretches}
+    starts: deque[int] = deque(maxlen=_STRETCH)
+    names: deque[str] = deque(maxlen=_STRETCH)
     kept: list[str] = []
     end = 0
     """Of the last quotation."""
-    for at, stretch in enumerate(_stretches(text)):
-        if stretch in hidden.stretches:
-            if not kept or words[at].start() > end:
-                kept.append(text[end : words[at].start()])
-            end = words[at + _STRETCH - 1].end()
+    for word in _WORD.finditer(text):
+        starts.append(word.start())
+        names.append(word[0].casefold())
+        if names[-1] in last_words and tuple(names) in hidden.stretches:
+            if not kept or starts[0] > end:
+                kept.append(text[end : starts[0]])
+            end = word.end()
     return hidden.mark.join([*kept, text[end:]])
 
 
