@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from opensafeintent.calls.records import Sampling
 from opensafeintent.evaluation.manifest import DatasetEntry, Manifest, ModelEntry
+from opensafeintent.evaluation.plan import Plan
 from opensafeintent.files import to_json
 from opensafeintent.numbers.cohort import Cohort, GradedRun, into_cohorts
 from opensafeintent.promptsets import Dataset
@@ -118,21 +119,29 @@ def run_with(
         name=dataset.name, hash=dataset.hash, sets=len(dataset), taxonomy=dataset.taxonomy
     )
     entries = {
-        model: ModelEntry(identity=model, judges=(judge,), mode_judge=judge)
+        model: ModelEntry(identity=model)
         for model in models or dict.fromkeys(row.model for row in rows)
     }
-    sampling: dict[str, Any] = {"judge_sampling": Sampling(), "target_sampling": Sampling()}
-    manifest = Manifest(version="0", dataset=entry, models=entries, **sampling)
+    plan = Plan(
+        judges=(judge,),
+        mode_judge=judge,
+        judge_samplings={judge: Sampling()},
+        target_sampling=Sampling(),
+    )
+    manifest = Manifest(version="0", dataset=entry, models=entries, plan=plan)
     return GradedRun(name, manifest, dataset, rows)
 
 
 def changed(run: GradedRun, *, entry: dict[str, Any] | None = None, **fields: Any) -> GradedRun:
-    """Return a run whose manifest, or whose models' entries in it, are others."""
+    """Return a run whose manifest, plan, or models' entries are others."""
+    manifest = run.manifest
+    of_plan = {name: fields.pop(name) for name in [*fields] if name in Plan.__struct_fields__}
     entries = {
         model: replace(model_entry, **(entry or {}))
-        for model, model_entry in run.manifest.models.items()
+        for model, model_entry in manifest.models.items()
     }
-    return run._replace(manifest=replace(run.manifest, **({"models": entries} | fields)))
+    changes = {"models": entries, "plan": replace(manifest.plan, **of_plan)} | fields
+    return run._replace(manifest=replace(manifest, **changes))
 
 
 def cohort_of(*runs: GradedRun) -> Cohort:
