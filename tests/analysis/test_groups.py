@@ -6,13 +6,12 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from msgspec.structs import replace
 
 from opensafeintent.numbers.cohort import GradedRun, ModelOrigin, into_cohorts
 from opensafeintent.numbers.estimates import AVERAGE
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.responses import GradedResponse
-from report.runs import changed, cohort_with, run_with
+from report.runs import cohort_with, run_with
 from samples import grade_line, made_dataset, prompt_set
 
 DATASET = made_dataset(prompt_set("one"))
@@ -25,12 +24,7 @@ def run(name: str, judges: dict[str, str]) -> GradedRun:
     rows = [
         grade_line(model, "one", "benign", "40", stop_reason=f"{name} {model}") for model in judges
     ]
-    built = run_with(rows, DATASET, name=name)
-    entries = {
-        model: replace(entry, judges=(judges[model],), mode_judge=judges[model])
-        for model, entry in built.manifest.models.items()
-    }
-    return changed(built, models=entries)
+    return run_with(rows, DATASET, name=name)
 
 
 def test_a_name_that_another_model_is_shown_by_gets_a_number_and_leads_to_its_own_run() -> None:

@@ -208,7 +208,7 @@ def test_a_copy_tells_what_the_judges_were_asked(tmp_path: Path) -> None:
     ours = REPO / "src" / "opensafeintent" / "templates"
     edited = (ours / "harm.md").read_text().replace('id = "osi-harm"', 'id = "lab-harm"')
     (rubrics / "harm.md").write_text(f"{edited}\n```\n# Not a heading \u202e\n")
-    judge = ("--judge", "baseline/judge", "--judge-arg max_tokens", 77)
+    judge = ("--judge", "baseline/judge", "--judge-arg", "max_tokens=77")
     evaluate = ("evaluate", "baseline/redirect", *judge)
     assert osi(*evaluate, "--rubrics", rubrics, "--limit", 2, "--out", run).code == 0
     ran = osi("report", run, "--out", copy)
