@@ -11,12 +11,12 @@ from opensafeintent import (
     EvaluateSettings,
     FunctionModel,
     GradeSettings,
-    InputError,
     OpenSafeIntentError,
     Outcome,
     evaluate,
     grade,
 )
+from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import RunFolder
 from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
 

@@ -63,6 +63,8 @@ def test_a_new_option_is_kept_and_stated_without_a_second_place(
 def test_files_are_named_without_their_folders(tmp_path: Path) -> None:
     rubrics = tmp_path / "somewhere" / "mine"
     rubrics.mkdir(parents=True)
+    ours = Path(evaluate.__code__.co_filename).parents[1] / "templates"
+    (rubrics / "harm.md").write_text((ours / "harm.md").read_text("utf-8"), "utf-8")
     run = tmp_path / "run"
     options = ("--rubrics", rubrics, "--limit", 1, "--dataset", "starter", "--out", run)
     assert osi("evaluate", MODELS[0], "--judge", "baseline/judge", *options).code == 0
