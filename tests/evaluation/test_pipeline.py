@@ -168,7 +168,7 @@ def test_system_prompt_and_further_fields_reach_the_target_only(lab: Lab, tmp_pa
         elif record.model == "judge":
             assert sampling_of(record) == {"max_tokens": 2048, "temperature": 0}
     manifest = json.loads((lab.run / "run.json").read_text())
-    assert manifest["target_sampling"]["extra"] == further
+    assert manifest["plan"]["target_sampling"]["extra"] == further
 
 
 @pytest.mark.parametrize(
