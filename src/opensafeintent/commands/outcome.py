@@ -253,7 +253,7 @@ def beside_lines(run: GradedRun) -> Iterator[str]:
         yield (
             f"{one_line(', '.join(added), 200)}: not asked about every response yet, so the numbers"
             f" are by {one_line(', '.join(before), 200)} alone; `opensafeintent evaluate --out"
-            f" {run.name}` asks about the rest"
+            " RUN` asks about the rest"
         )
     if second := run.follow_ups:
         graded = sum(row.counts for row in second)

@@ -303,7 +303,7 @@ def _cost_line(plan: RunCommand) -> str:
     costs = [expected_cost(line, prices) for line in expected.lines]
     known = sum(cost for cost in costs if cost is not None)
     paid = f", about {dollars_text(known)} dollars" if known else ""
-    return f"that takes {counted(calls, 'call')}{paid}"
+    return f"that takes {counted(calls, 'call')}{paid}, re-asks and retries aside"
 
 
 async def execute(plan: RunCommand, display: Display) -> Outcome:
