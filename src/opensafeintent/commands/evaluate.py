@@ -23,6 +23,7 @@ from opensafeintent.commands.outcome import Outcome
 from opensafeintent.commands.planning import (
     extend_run,
     grown,
+    refuse_growth_after_stop,
     refuse_other_dataset,
     state_judging,
 )
@@ -32,7 +33,13 @@ from opensafeintent.commands.settings import EvaluateSettings, GradeSettings
 from opensafeintent.commands.settings.by_command import PAPER_DATASET
 from opensafeintent.errors import InputError, counted
 from opensafeintent.evaluation.gold_cases import Examination, duties_of, load_gold_cases
-from opensafeintent.evaluation.manifest import Manifest, ModelEntry, RunFolder, with_labels
+from opensafeintent.evaluation.manifest import (
+    Manifest,
+    ModelEntry,
+    RunFolder,
+    tasks_of,
+    with_labels,
+)
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.plan import Plan
 from opensafeintent.evaluation.rebuild import given_tasks, imported_rows
@@ -191,10 +198,10 @@ def _plan(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> Run
         InputError: the run cannot be mixed with this evaluation, or the question of --stop-when
             cannot be used.
     """
-    old, dataset = None, stated.dataset
+    stored, old, dataset = None, None, stated.dataset
     if folder.exists():
-        old, of_run = folder.load()
-        old = without_silent(folder, old, settings.targets)
+        stored, of_run = folder.load()
+        old = without_silent(folder, stored, settings.targets)
         refuse_other_dataset(settings, folder, old, dataset)
         dataset = of_run
     assert dataset is not None  # a new run has one
@@ -209,13 +216,24 @@ def _plan(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> Run
     }
     manifest = grown(manifest, plan, settings, templates=stated.templates, models=entries)
     manifest = with_labels([manifest], settings.label)[0]
+    if stored:
+        refuse_growth_after_stop(folder, stored, manifest)
     templates = manifest.judge_templates()
     work = [
         ModelWork(
             model=model,
             plan=manifest.judge_plan(model),
             templates=templates,
-            tasks=manifest.tasks_of(model, dataset),
+            # in the order of samples, so that what an interruption leaves is one
+            tasks=tasks_of(
+                model,
+                drawn(
+                    dataset.prompt_sets,
+                    plan.limit if settings.stop_when else manifest.limit_of(model),
+                ),
+                plan.epochs,
+                plan.second_turn,
+            ),
         )
         for model in models
     ]

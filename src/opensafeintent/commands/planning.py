@@ -117,12 +117,21 @@ def extend_run(folder: RunFolder, old: Manifest | None, wanted: Plan) -> Plan:
     if old is None:
         return wanted
     try:
-        plan = extend_plan(old.plan, wanted)
+        return extend_plan(old.plan, wanted)
     except PlanRefused as refused:
         raise _cannot_mix(folder, old, str(refused)) from None
-    if old.stop_when is not None and old.stop_when.answers and plan != old.plan:
+
+
+def refuse_growth_after_stop(folder: RunFolder, old: Manifest, grown_run: Manifest) -> None:
+    """Refuse a larger plan, or further models, for a run that an answer to --stop-when ended.
+
+    Raises:
+        InputError: see above.
+    """
+    if old.stop_when is None or not old.stop_when.limits:
+        return
+    if old.plan != grown_run.plan or old.models.keys() != grown_run.models.keys():
         raise _cannot_mix(folder, old, "the run ended with an answer to --stop-when")
-    return plan
 
 
 def _cannot_mix(folder: RunFolder, old: Manifest, differences: str) -> InputError:
