@@ -1,4 +1,4 @@
-"""Models that may be compared, with everything that a report computes about them."""
+"""The models of a report, with everything that a report computes about them."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def graders(judges: Sequence[str]) -> str:
 
 
 class Cohort:
-    """Models that were evaluated under the same conditions: one section of a report.
+    """The models of a report, which were evaluated under the same conditions.
 
     Args:
         conditions: the conditions.
@@ -335,26 +335,19 @@ def _named(rows: Sequence[GradedResponse], shown: str) -> list[GradedResponse]:
     ]
 
 
-def into_cohorts(runs: Sequence[GradedRun]) -> list[Cohort]:
-    """Sort the models of all runs into cohorts of equal conditions; models that cannot be compared
-    are never mixed.
+def gather_models(runs: Sequence[GradedRun]) -> Cohort:
+    """Gather the models of runs that were evaluated under the same conditions
+    (`commands.joining.check_join`).
 
-    If two runs share a model's name, it is made unique by the dataset's hash, or by the run's
-    folder.
+    If two runs share a model's name, the run's folder is added to it.
     """
-    groups: dict[Conditions, list[tuple[GradedRun, str]]] = {}
-    for run in runs:
-        parts = _runs_by_model(run).items()
-        groups.setdefault(conditions_of(run), []).extend((part, model) for model, part in parts)
-    names = _shown_names([member for members in groups.values() for member in members])
-    return [
-        Cohort(
-            conditions,
-            members[0][0].dataset,
-            {names[run.name, model]: (run, model) for run, model in members},
-        )
-        for conditions, members in groups.items()
-    ]
+    members = [(part, model) for run in runs for model, part in _runs_by_model(run).items()]
+    names = _shown_names(members)
+    return Cohort(
+        conditions_of(runs[0]),
+        runs[0].dataset,
+        {names[run.name, model]: (run, model) for run, model in members},
+    )
 
 
 def _runs_by_model(run: GradedRun) -> dict[str, GradedRun]:
@@ -425,16 +418,10 @@ def _shown_names(members: Sequence[tuple[GradedRun, str]]) -> dict[tuple[str, st
         (run.name, model): run.manifest.models[model].label or model for run, model in members
     }
     times = Counter(labels.values())
-    by_dataset = Counter(
-        (labels[run.name, model], run.manifest.dataset.hash) for run, model in members
-    )
     names: dict[tuple[str, str], str] = {}
     for run, model in members:
-        digest = run.manifest.dataset.hash
-        name = label = labels[run.name, model]
-        if times[label] > by_dataset[label, digest]:
-            name += f"@{digest[:8]}"
-        if by_dataset[label, digest] > 1:
+        name = labels[run.name, model]
+        if times[name] > 1:
             name += f" [{run.name}]"
         number, unlike = 2, name
         # a model may be named as another is shown, or as their average
@@ -620,7 +607,7 @@ CHECK_WORDS: dict[CheckState, str] = {
 
 
 class CheckedJudge(msgspec.Struct, frozen=True, kw_only=True):
-    """A judge of a group, and its check."""
+    """A judge, and its check."""
 
     judge: str
     state: CheckState
@@ -643,29 +630,25 @@ def checked_judges(cohort: Cohort) -> list[CheckedJudge]:
     return [_checked(judge, cohort) for judge in judges if judge not in ("", IMPORTED_JUDGE)]
 
 
-def unchecked_judges(cohorts: Sequence[Cohort]) -> tuple[str, ...]:
-    """Return a caution about each judge of some cohorts that passed no check."""
-    cautions = (
+def unchecked_judges(cohort: Cohort) -> tuple[str, ...]:
+    """Return a caution about each judge that passed no check."""
+    return tuple(
         f"{one_line(item.judge, 100)} {CHECK_WORDS[item.state]} (evaluate --check-judge): whether"
         " it would see that a model became worse is not known"
-        for cohort in cohorts
         for item in checked_judges(cohort)
         if item.state != "passed"
     )
-    return tuple(dict.fromkeys(cautions))
 
 
-def failed_judges(cohorts: Sequence[Cohort]) -> list[str]:
-    """Return a line about each judge of some cohorts that failed its check."""
-    lines = (
+def failed_judges(cohort: Cohort) -> list[str]:
+    """Return a line about each judge that failed its check."""
+    return [
         f"{one_line(item.judge, 100)} failed its check, {item.check.accepted} of"
         f" {item.check.cases} cases accepted: {'; '.join(item.check.reasons)}; its grades are not"
         " reliable"
-        for cohort in cohorts
         for item in checked_judges(cohort)
         if item.state == "failed" and item.check is not None
-    )
-    return list(dict.fromkeys(lines))
+    ]
 
 
 def _checked(judge: str, cohort: Cohort) -> CheckedJudge:
@@ -686,9 +669,7 @@ def _checked(judge: str, cohort: Cohort) -> CheckedJudge:
 
 
 def _holds(check: JudgeCheck, cohort: Cohort) -> bool:
-    """Tell whether a judge was checked as it was asked for the grades of a group, in every run of
-    it.
-    """
+    """Tell whether a judge was checked as it was asked for the grades, in every run."""
     due: list[GradeName] = []
     if check.judge in cohort.conditions.judges:
         due += ["helpfulness", "harm_severity"]

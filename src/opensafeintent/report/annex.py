@@ -57,7 +57,7 @@ class _Drawn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def render_annex(
-    cohorts: Sequence[Cohort],
+    cohort: Cohort,
     runs: Sequence[GradedRun],
     tables: Sequence[Table],
     texts: Mapping[str, RunTexts],
@@ -70,7 +70,7 @@ def render_annex(
     """Return the annex of a report; the same input gives the same text.
 
     Args:
-        cohorts: the models.
+        cohort: the models.
         runs: the runs that they come from.
         tables: of the report.
         texts: by the run's name, its responses.
@@ -82,21 +82,11 @@ def render_annex(
     """
     corrected = [table for table in tables if table.name == "corrected"]
     compared = gates is not None and gates.baseline is not None
-    groups = [
-        {
-            **_group(cohort, runs, latest),
-            "human": Plain("\n".join(map(_table, corrected))),
-            "samples": [
-                _draw(cohort, model, texts, include_unsafe=include_unsafe)
-                for model in contenders(cohort.models)
-            ],
-            "limitations": [
-                sentence.text
-                for sentence in cautions(cohort, corrected=bool(corrected), max_missing=max_missing)
-            ],
-        }
-        for cohort in cohorts
+    samples = [
+        _draw(cohort, model, texts, include_unsafe=include_unsafe)
+        for model in contenders(cohort.models)
     ]
+    limitations = cautions(cohort, corrected=bool(corrected), max_missing=max_missing)
     return render_card(
         asset("annex.md"),
         {
@@ -104,21 +94,23 @@ def render_annex(
             "runs": [run.name for run in runs],
             "include_unsafe": include_unsafe,
             "versions": [_table(table) for table in gate_tables(gates)] if compared else [],
-            "groups": groups,
+            **_results(cohort, runs, latest),
+            "human": Plain("\n".join(map(_table, corrected))),
+            "samples": samples,
+            "limitations": [sentence.text for sentence in limitations],
         },
     )
 
 
-def _group(
+def _results(
     cohort: Cohort, runs: Sequence[GradedRun], latest: Mapping[str, str]
 ) -> dict[str, object]:
-    """Return the values of the template about a cohort: its data, conditions and results."""
+    """Return the values of the template about the models: data, conditions and results."""
     prompt_sets = cohort.dataset.prompt_sets
     return {
-        "models": cohort.models,
         "facts": facts_of(cohort, runs),
         "latest": max(latest[origin.run][:10] for origin in cohort.origins.values()),
-        "coverage": _table(coverage([cohort]), cohort),
+        "coverage": _table(coverage(cohort), cohort),
         "domains": _counts(item.harm_domain for item in prompt_sets),
         "task_types": _counts(item.task_type for item in prompt_sets),
         "sets": len(cohort.dataset),
@@ -126,11 +118,11 @@ def _group(
         "metrics": [(METRICS[name].label, METRICS[name].about) for name in PRIMARY],
         "results": [
             _table(headline_table(cohort)),
-            _table(utility([cohort]), cohort),
-            _table(safe_up_to_1([cohort]), cohort),
+            _table(utility(cohort), cohort),
+            _table(safe_up_to_1(cohort), cohort),
             *(
                 _table(table, cohort)
-                for table in (second_turn([cohort]), guard_table([cohort]))
+                for table in (second_turn(cohort), guard_table(cohort))
                 if table.rows
             ),
         ],
@@ -141,8 +133,8 @@ def _group(
 
 
 def _table(table: Table, of: Cohort | None = None) -> Plain:
-    """Return a table, without the notes that all tables of a group have."""
-    said = cohort_notes([of]) if of else ()
+    """Return a table, without the notes that all tables have."""
+    said = cohort_notes(of) if of else ()
     notes = tuple(note for note in table.notes if note not in said)
     return Plain(to_markdown(msgspec.structs.replace(table, notes=notes)))
 

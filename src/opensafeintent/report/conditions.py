@@ -32,9 +32,9 @@ def measured(cohort: Cohort) -> str:
     return f"{one_line(cohort.dataset.name, 60)}: {cohort.extent}, {graded(cohort)}."
 
 
-def page_title(cohorts: Sequence[Cohort]) -> str:
+def page_title(cohort: Cohort) -> str:
     """Return the page's title."""
-    models = [model for cohort in cohorts for model in cohort.models]
+    models = cohort.models
     what = shortened(one_line(models[0], 200), 100) if len(models) == 1 else f"{len(models)} models"
     return f"Intent calibration of {what}"
 
@@ -45,36 +45,6 @@ def graded(cohort: Cohort) -> str:
     if judges == (IMPORTED_JUDGE,):
         return "grades as imported"
     return f"graded by {_named(judges)}" if judges else "not graded"
-
-
-def differences_from(cohort: Cohort, other: Cohort) -> str:
-    """Return the conditions in which another cohort differs from the first one, so that the two are
-    not mixed.
-    """
-    first, second = cohort.conditions, other.conditions
-    reasons = []
-    if second.dataset != first.dataset:
-        reasons.append(f"other prompt-sets ({second.dataset[:8]}, not {first.dataset[:8]})")
-    if second.judges != first.judges:
-        reasons.append(f"other judges ({_named(second.judges)}, not {_named(first.judges)})")
-    elif second.mode_judge != first.mode_judge:
-        reasons.append(
-            f"another judge of modes ({_named([second.mode_judge])}, not"
-            f" {_named([first.mode_judge])})"
-        )
-    if second.parse != first.parse:
-        reasons.append(f"grades read in another way ({second.parse}, not {first.parse})")
-    if second.arguments != first.arguments and second.judges == first.judges:
-        reasons.append(
-            f"other arguments of the judges ({_arguments_text(second.arguments)}, not"
-            f" {_arguments_text(first.arguments)})"
-        )
-    if second.templates and first.templates and second.templates != first.templates:
-        roles = sorted(role for role, _ in set(second.templates) - set(first.templates))
-        reasons.append(f"other judge templates ({', '.join(roles)})")
-    elif bool(second.templates) != bool(first.templates):
-        reasons.append("judge templates that are not stored")
-    return "; ".join(reasons)
 
 
 def with_version(cohort: Cohort, judge: str) -> str:
