@@ -35,7 +35,7 @@ def test_it_is_of_as_many_sets_as_its_value(safe: dict[str, str], error: float) 
         for epoch, good in enumerate(epochs, start=1)
         for variant in CORE_VARIANTS
     ]
-    result = metrics_json([cohort_with(SETS, rows)])["models"]["m"]["triplet_safety"]
+    result = metrics_json(cohort_with(SETS, rows))["models"]["m"]["triplet_safety"]
     assert result["n"] == len(safe)
     assert result["rerun_se"] == pytest.approx(error, abs=1e-6)
 

@@ -312,12 +312,3 @@ def test_what_is_sampled_differently_may_be_compared(tmp_path: Path) -> None:
     first_run = judged(tmp_path / "one", "baseline/refuse-all")
     second_run = judged(tmp_path / "other", "baseline/comply-all", "--system", "Be brief.")
     assert osi("compare", first_run, second_run).code == 0
-
-
-def test_models_of_one_run_that_were_judged_differently_are_in_parts(tmp_path: Path) -> None:
-    for model in ("baseline/refuse-all", "baseline/comply-all"):
-        run = judged(tmp_path / "run", model)
-    judged(run, "baseline/redirect", "--grade-parse", "paper")
-    ran = osi("compare", run)
-    assert ran.code == 0 and "nothing to compare it with" in ran.out
-    assert ran.out.count("second minus first") == 2
