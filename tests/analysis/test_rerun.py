@@ -71,8 +71,8 @@ def test_the_work_does_not_grow_with_the_epochs(monkeypatch: pytest.MonkeyPatch)
         calls_by_epochs[epochs] += 1
         init(self, *arguments)
 
-    metrics_json([many_epochs(2)])  # the reference models, which a process computes once
+    metrics_json(many_epochs(2))  # the reference models, which a process computes once
     monkeypatch.setattr(Labelled, "__init__", counting)
     for epochs in (3, 30):
-        assert metrics_json([many_epochs(epochs)])["models"]["m"]["triplet_safety"]["rerun_se"]
+        assert metrics_json(many_epochs(epochs))["models"]["m"]["triplet_safety"]["rerun_se"]
     assert calls_by_epochs[3] == calls_by_epochs[30]

@@ -653,7 +653,7 @@ def test_agreement_json_holds_every_number_and_the_command_prints_the_tables(
     assert overall["percent_agreement"]["value"] == round(5 / 6, 6)
     nothing = {"value": None, "n": 0, "ci": None, "ci_method": None, "se": None}
     assert quality["same_topic"]["yes_rate"] == nothing | {"undefined": "no answers"}
-    assert content["judges"]["by_judge"]["mae"]["value"] == 0.5
+    assert content["judges"]["judges"][0]["mae"]["value"] == 0.5
 
 
 # How sure a study is of a judge
