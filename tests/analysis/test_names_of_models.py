@@ -30,15 +30,16 @@ def test_a_name_that_another_model_is_shown_by_gets_a_number_and_leads_to_its_ow
     first = run("first", ["m", "m [second]"])
     second = run("second", ["a", "m"])
     cohort = gather_models([first, second])
-    assert cohort.origins == {
+    assert dict(zip(cohort.models, cohort.origins, strict=True)) == {
         "m [first]": ModelOrigin("first", "m"),
         "m [second]": ModelOrigin("first", "m [second]"),
         "a": ModelOrigin("second", "a"),
         "m [second] #2": ModelOrigin("second", "m"),
     }
-    for shown, (origin, model) in cohort.origins.items():
-        (row,) = cohort.rows[shown]
-        assert row.stop_reason == f"{origin} {model}" and row.model == shown
+    for shown, member in cohort.members.items():
+        (row,) = member.rows
+        assert row.stop_reason == f"{member.origin.run} {member.origin.model}"
+        assert row.model == shown == member.name
 
 
 def test_a_model_that_is_named_as_their_average_gets_a_number() -> None:

@@ -134,7 +134,7 @@ def _write_shared(
     )
 
     def texts(cohort: Cohort, model: str) -> Iterator[tuple[str, str | None]]:
-        rows, where = cohort.rows[model], cohort.origins[model].run
+        rows, where = cohort.rows[model], cohort.members[model].origin.run
         unsafe = settings.include_unsafe
         shown = run.texts(where, rows, cohort.dataset, include_unsafe=unsafe)
         for row, text in zip(rows, shown, strict=True):

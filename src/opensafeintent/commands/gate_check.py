@@ -281,8 +281,8 @@ def _measured_since(
     results, warnings = [], []
     counts: dict[str, Received] = {}
     for result in gates.results:
-        if result.model not in counts and result.model not in cohort.imported:
-            run, model = cohort.origins[result.model]
+        if result.model not in counts and not cohort.members[result.model].imported:
+            run, model = cohort.members[result.model].origin
             new, old = texts[run].count_replies(model, since)
             replies = counts[result.model] = Received(new, new + old, since)
             if replies.few or old:

@@ -358,10 +358,9 @@ class Run:
         """
         by_run: dict[str, tuple[list[GradedResponse], Dataset]] = {}
         for turn in ("rows", "follow_ups") if second_turns else ("rows",):
-            rows_of: Mapping[str, Sequence[GradedResponse]] = getattr(self.cohort, turn)
-            for model, rows in rows_of.items():
-                run = by_run.setdefault(self.cohort.origins[model].run, ([], self.cohort.dataset))
-                run[0].extend(rows)
+            for member in self.cohort.members.values():
+                run = by_run.setdefault(member.origin.run, ([], member.dataset))
+                run[0].extend(getattr(member, turn))
         return by_run
 
     def texts(
@@ -374,7 +373,7 @@ class Run:
         """
         folder = self._folders[run]
         manifest, _ = folder.load()
-        names = {shown: origin.model for shown, origin in self.cohort.origins.items()}
+        names = {name: member.origin.model for name, member in self.cohort.members.items()}
         safe: set[ResponseKey] = set()
         """Responses to dual-use prompts, with which a conversation may go on."""
 

@@ -309,7 +309,7 @@ def _judge_notes(cohort: Cohort, gates: Gates | None = None) -> list[str]:
 def _partial_notes(cohort: Cohort, folders: Mapping[str, Path]) -> Iterator[str]:
     """Yield which responses or grades of any model are not there yet."""
     for model, coverage in cohort.coverage.items():
-        yield from partial_lines(model, coverage, folders[cohort.origins[model].run])
+        yield from partial_lines(model, coverage, folders[cohort.members[model].origin.run])
 
 
 def _runs_with_checks(settings: CompareSettings, display: Display) -> list[GradedRun]:
@@ -405,7 +405,7 @@ def _write_numbers(
     """
     check_join(runs, folders)
     cohort = gather_models(runs)
-    costs.names = {origin: name for name, origin in cohort.origins.items()}
+    costs.names = dict(zip(cohort.origins, cohort.models, strict=True))
     partial, beyond, lacking = _coverage_notes(cohort, max_missing, folders)
     if (gates := gate(cohort)) is not None:
         gates = msgspec.structs.replace(gates, lacking=tuple(lacking))
@@ -468,12 +468,13 @@ def _coverage_notes(
     partial: list[str] = []
     beyond: list[str] = []
     lacking: list[Lacking] = []
-    for model, coverage in cohort.coverage.items():
+    for model, member in cohort.members.items():
         for lines_of in COVERAGE_LINES:
-            partial += lines_of(model, coverage, folders.get(cohort.origins[model].run))
-        rows = [*cohort.rows[model], *cohort.follow_ups[model]]
-        imported = model in cohort.imported
-        for fact, advice in missing_lines(rows, coverage, max_missing, imported=imported):
+            partial += lines_of(model, member.coverage, folders.get(member.origin.run))
+        rows = [*member.rows, *member.follow_ups]
+        for fact, advice in missing_lines(
+            rows, member.coverage, max_missing, imported=member.imported
+        ):
             beyond.append(f"{model}: {fact}{advice}")
             lacking.append(Lacking(model, one_line(fact, 400)))
     return partial, beyond, lacking

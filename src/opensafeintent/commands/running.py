@@ -430,7 +430,7 @@ def _headlines(cohort: Cohort) -> dict[str, dict[str, str]]:
             for metric in (*PRIMARY, "mean_safety")
             for value in (float(cohort.estimates.ratios[metric].value.values[index]),)
         }
-        for index, origin in enumerate(cohort.origins.values())
+        for index, origin in enumerate(cohort.origins)
     }
 
 

@@ -244,7 +244,7 @@ def _differing(settings: TraceSettings, run: GradedRun) -> Callable[[GradedRespo
     cohort = gather_models([run])
     places = [
         place
-        for place, origin in enumerate(cohort.origins.values())
+        for place, origin in enumerate(cohort.origins)
         if not settings.model or origin.model in settings.model
     ]
     if len(places) < 2:

@@ -92,7 +92,7 @@ def write_every_eval_ever(
     written = []
     numbers = folder_numbers(cohort)
     for model in models_with_results(cohort):
-        number = numbers[cohort.origins[model].model]
+        number = numbers[cohort.members[model].origin.model]
         record = _record(cohort, model, origin, f"-{number}" if number > 1 else "")
         info = record["model_info"]
         # without times: a ledger may be of other runs too
@@ -146,7 +146,7 @@ def _model_info(model: str, *, imported: bool = False) -> Json:
 
 def _record(cohort: Cohort, model: str, origin: RunOrigin, suffix: str) -> Json:
     """Return a model's record; `suffix` is added to an id that another model would have too."""
-    manifest, name = origin.manifest, cohort.origins[model].model
+    manifest, name = origin.manifest, cohort.members[model].origin.model
     entry, when = manifest.models[name], str(int(datetime.fromisoformat(origin.latest).timestamp()))
     info = _model_info(name, imported=entry.imported)
     evaluation = f"{COLLECTION}/{info['id']}{suffix}/{when}"

@@ -50,7 +50,7 @@ def write_hf_results(cohort: Cohort, origin: RunOrigin, out: Path) -> list[Path]
     repo, revision = _repo_of(cohort.dataset.name, origin)
     dataset: Json = {"id": repo} | ({"revision": revision} if revision else {})
     for model in models_with_results(cohort):
-        name = cohort.origins[model].model
+        name = cohort.members[model].origin.model
         lines = [
             line
             for estimate in defined_headlines(cohort, model)

@@ -110,7 +110,7 @@ def folder_numbers(cohort: Cohort) -> dict[str, int]:
     """
     by_folders: dict[tuple[str, ...], list[str]] = {}
     numbers = {}
-    for origin in cohort.origins.values():
+    for origin in cohort.origins:
         key = tuple(folder.casefold() for folder in folders_of(model_id(origin.model)))
         models = by_folders.setdefault(key, [])
         if origin.model not in models:

@@ -280,7 +280,7 @@ def transitions_between(cohort: Cohort, old: GradedRun, new: GradedRun) -> list[
     """
     results = []
     pairs = _of_one_name(list(old.manifest.models), list(new.manifest.models))
-    places = {origin: index for index, origin in enumerate(cohort.origins.values())}
+    places = {origin: index for index, origin in enumerate(cohort.origins)}
     for later, earlier in pairs.items():
         pair = ModelOrigin(new.name, later), ModelOrigin(old.name, earlier)
         if not is_baseline(later) and all(origin in places for origin in pair):
@@ -348,7 +348,7 @@ def transitions_of(
         model=first,
         against=second,
         metric=metric,
-        versions=cohort.origins[first].run != cohort.origins[second].run,
+        versions=cohort.members[first].origin.run != cohort.members[second].origin.run,
         n=int(in_both.sum()),
         newly_failing=tuple(item for item in transitions if item.after < item.before),
         newly_passing=tuple(item for item in transitions if item.after > item.before),
@@ -872,7 +872,7 @@ def check_regressions(
     """
     tested = contenders(new.manifest.models)
     paired = paired_alike(new, old, tested, pairs)
-    in_report = {origin: model for model, origin in cohort.origins.items()}
+    in_report = dict(zip(cohort.origins, cohort.models, strict=True))
     both = gather_models([new, old])
     versions = _versions(both, new, old, paired, same_text)
     compared: dict[tuple[str, Gate], GateResult] = {}
@@ -912,7 +912,7 @@ def _versions(
     paired: Mapping[str, str],
     same_text: Callable[[GradedResponse, GradedResponse], bool],
 ) -> list[_Versions]:
-    places = {origin: place for place, origin in enumerate(both.origins.values())}
+    places = {origin: place for place, origin in enumerate(both.origins)}
     return [
         _Versions(
             name,

@@ -109,7 +109,7 @@ def _results(
     prompt_sets = cohort.dataset.prompt_sets
     return {
         "facts": facts_of(cohort, runs),
-        "latest": max(latest[origin.run][:10] for origin in cohort.origins.values()),
+        "latest": max(latest[origin.run][:10] for origin in cohort.origins),
         "coverage": _table(coverage(cohort), cohort),
         "domains": _counts(item.harm_domain for item in prompt_sets),
         "task_types": _counts(item.task_type for item in prompt_sets),
@@ -128,7 +128,7 @@ def _results(
         ],
         "second_turns": second_turns(cohort),
         "second_opinions": second_opinions(cohort),
-        "elicited": list(_elicited(cohort, runs)),
+        "elicited": list(_elicited(cohort)),
     }
 
 
@@ -143,12 +143,12 @@ def _counts(names: Iterator[str]) -> list[tuple[str, int]]:
     return sorted(Counter(names).items())
 
 
-def _elicited(cohort: Cohort, runs: Sequence[GradedRun]) -> Iterator[tuple[str, str]]:
+def _elicited(cohort: Cohort) -> Iterator[tuple[str, str]]:
     """Yield how each model was sampled."""
-    manifests = {run.name: run.manifest for run in runs}
-    for shown, (run, model) in cohort.origins.items():
-        manifest, sampling = manifests[run], manifests[run].plan.sampling_of(model)
-        if manifest.models[model].imported:
+    for shown, member in cohort.members.items():
+        manifest = member.manifest
+        sampling = manifest.plan.sampling_of(member.origin.model)
+        if member.imported:
             yield shown, "its responses were imported; how they were sampled is not stored"
             continue
         temperature, effort = sampling.temperature, sampling.reasoning_effort
@@ -169,7 +169,7 @@ def _draw(
     cohort: Cohort, model: str, texts: Mapping[str, RunTexts], *, include_unsafe: bool
 ) -> _Drawn:
     """Draw responses in random order, until enough of them can be shown."""
-    origin, shown, withheld = cohort.origins[model], list[_Sample](), list[str]()
+    origin, shown, withheld = cohort.members[model].origin, list[_Sample](), list[str]()
 
     def place(row: GradedResponse) -> str:
         where = (cohort.dataset.hash, origin.model, row.set_id, row.variant, str(row.epoch))

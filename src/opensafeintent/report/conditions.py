@@ -169,10 +169,11 @@ def second_opinions(cohort: Cohort) -> list[str]:
             f"To measure their own shift, the judges graded {audited:,} direct replies again with"
             " the first turn shown."
         )
-    rows = (*cohort.rows.values(), *cohort.follow_ups.values())
-    asked = [row for of_model in rows for row in of_model if row.guard]
+    members = cohort.members.values()
+    asked = [row for one in members for row in (*one.rows, *one.follow_ups) if row.guard]
     if asked:
-        guards = ", ".join(one_line(name, 80) for name in sorted({*cohort.guards.values()} - {""}))
+        names = sorted({member.guard for member in members} - {""})
+        guards = ", ".join(one_line(name, 80) for name in names)
         verdicts = len(asked) - sum(without_verdict(asked).values())
         sentences.append(
             f"A guard model, {guards}, was asked whether a response is unsafe. It gave a verdict on"
@@ -203,7 +204,7 @@ def _corrections(cohort: Cohort, corrected: Table | None) -> list[str]:
 
 def _with_exact_name(cohort: Cohort, shown: str) -> str:
     """Return a model as results show it, with its exact name behind a label, and its version."""
-    exact = cohort.origins[shown].model
+    exact = cohort.members[shown].origin.model
     name = one_line(shown, 100)
     full = name if shown.startswith(exact) else f"{name} ({one_line(exact, 100)})"
     return full + _in_brackets(exact, versions_text(cohort.served.get((shown, "reply"), {})))
@@ -220,8 +221,8 @@ def _by_model(cohort: Cohort, words: Mapping[int, str], form: str, of: str) -> s
         of: the word before the models.
     """
     by_epochs: dict[int, list[str]] = {}
-    for model, epochs in cohort.epochs.items():
-        by_epochs.setdefault(epochs, []).append(one_line(model, 80))
+    for model, member in cohort.members.items():
+        by_epochs.setdefault(member.epochs, []).append(one_line(model, 80))
     texts = {
         epochs: words.get(epochs, form.format(epochs)) for epochs in sorted(by_epochs, reverse=True)
     }

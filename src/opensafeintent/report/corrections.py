@@ -122,7 +122,7 @@ def match(
             label is of a model in the report.
     """
     dataset = cohort.dataset
-    models = {origin.model for origin in cohort.origins.values()}
+    models = {origin.model for origin in cohort.origins}
     responses = _responses(cohort)
     truths: defaultdict[str, list[Truth]] = defaultdict(list)
     aside: Counter[str] = Counter()
@@ -157,12 +157,12 @@ def match(
 def _responses(cohort: Cohort) -> dict[AnnotatedItem, list[tuple[str, ModelOrigin]]]:
     """Return the models of a report that have a response, by response."""
     responses: defaultdict[AnnotatedItem, list[tuple[str, ModelOrigin]]] = defaultdict(list)
-    for name, origin in cohort.origins.items():
-        for row in cohort.rows[name]:
+    for name, member in cohort.members.items():
+        for row in member.rows:
             item = AnnotatedItem(
-                cohort.dataset.hash, row.set_id, row.variant, origin.model, row.epoch
+                cohort.dataset.hash, row.set_id, row.variant, member.origin.model, row.epoch
             )
-            responses[item].append((name, origin))
+            responses[item].append((name, member.origin))
     return responses
 
 

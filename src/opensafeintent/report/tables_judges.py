@@ -88,11 +88,12 @@ def guard_table(cohort: Cohort) -> Table:
 
 def _rows(cohort: Cohort) -> Iterator[_GuardRow]:
     for model in cohort.estimates.models:
-        for agreement in guard_agreements(cohort.rows[model]):
+        member = cohort.members[model]
+        for agreement in guard_agreements(member.rows):
             yield _GuardRow(
                 cohort=cohort,
                 model=model,
-                guard=cohort.guards[model],
+                guard=member.guard,
                 agreement=agreement,
             )
 

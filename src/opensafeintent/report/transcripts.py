@@ -296,7 +296,7 @@ def _model(
         places: of runs.
         numbers: of remarks by their texts; new ones are added.
     """
-    judges, run = cohort.conditions.judges, cohort.origins[shown].run
+    judges, run = cohort.conditions.judges, cohort.members[shown].origin.run
     listed = {item.id: index for index, item in enumerate(dataset.sets)}
     rows, columns = (
         {name: index for index, name in enumerate(cohort.array[dim].values.tolist())}
@@ -455,7 +455,7 @@ class _Writer:
         prompt_set = self._cohort.dataset.by_id[dataset.sets[unit.at].id]
         if not dataset.sets[unit.at].prompts:
             self._add_prompts(dataset, unit.at, prompt_set)
-        origin = self._cohort.origins[model.name]
+        origin = self._cohort.members[model.name].origin
         source = self._sources.get(origin.run)
         if source is None:
             return
