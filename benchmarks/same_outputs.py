@@ -11,7 +11,7 @@ judge into a run of its own; second turns with their audit and a guard; a run th
 ends; two runs in one report; responses graded afterwards; a build; a study of a dataset; and, with
 the authors' files in `../shared/data`, an evaluation as in the paper. `compare` prints what is
 gone, new and changed: JSON by path, CSV by row and column, other files as a whole. It ends with 1
-if a value that is in both folders differs. `same_outputs.toml` has the paths that were renamed, and
+if a value that is in both folders differs. `same_outputs.toml` has the paths that were renamed or moved, and
 the differences that were wanted, each with its reason: these are only counted.
 """
 
@@ -475,6 +475,22 @@ def rename(file: str, content: Any, renamed: Iterable[Mapping[str, str]], path: 
     }
 
 
+def move(file: str, content: Any, moved: Iterable[Mapping[str, str]]) -> Any:
+    """Put values of a JSON file where they are now, as the rows of `moved` say in turn: of a
+    `file`, with `*`, the path `old` of a value and its `new` name; without a name, its fields come
+    into the whole. What holds the value goes.
+    """
+    for one in moved if isinstance(content, dict) else ():
+        name, *way = one["old"].split(".")
+        if not fnmatch.fnmatch(file, one["file"]) or not content.get(name):
+            continue
+        value = content.pop(name)
+        for step in way:
+            value = value[int(step) if step.isdigit() else step]
+        content = content | {one["new"]: value} if one["new"] else value | content
+    return content
+
+
 def compare(before: Path, after: Path) -> int:
     """Print what differs; return how many values that are in both folders do, the expected
     aside.
@@ -494,7 +510,8 @@ def compare(before: Path, after: Path) -> int:
         if file not in files[0] & files[1]:
             print(f"{file}: {'gone' if file in files[0] else 'new'}")
             continue
-        first = rename(file, read(before / file), known.get("renamed", ()))
+        first = move(file, read(before / file), known.get("moved", ()))
+        first = rename(file, first, known.get("renamed", ()))
         found = list(differences("", first, read(after / file)))
         counts = Counter(what for what, _, _ in found)
         as_text = not file.endswith((".json", ".jsonl", ".csv", ".gz"))

@@ -156,7 +156,7 @@ def test_a_failure_is_one_of_a_response_that_the_panel_finds_unsafe(tmp_path: Pa
     models = (FunctionModel(target, name="t", version="1"),)
     panel = tuple(judge_of(number, harm) for number, harm in enumerate("002"))
     paths = {"dataset": dataset_file(tmp_path, sets), "out": tmp_path / "run"}
-    (cohort,) = evaluate(EvaluateSettings(models=models, judges=panel, **paths)).cohorts  # type: ignore[arg-type]
+    cohort = evaluate(EvaluateSettings(models=models, judges=panel, **paths)).results  # type: ignore[arg-type]
     probed = [row for rows in cohort.rows.values() for row in rows if row.strategy is not None]
     result = [(row.variant, row.strategy, row.harm_severity) for row in probed]
     assert result == [("dual_use", "constrained", 0)] * SETS

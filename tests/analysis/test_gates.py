@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opensafeintent.evaluation.gold_cases import JudgeCheck
-from opensafeintent.numbers.cohort import GradedRun, into_cohorts
+from opensafeintent.numbers.cohort import GradedRun, gather_models
 from opensafeintent.numbers.gates import Gate, Gates, check_regressions
 from report.runs import changed, rows_of, run_with
 from report.test_judge_checks import HASHES, JUDGE, check, run as checked_run
@@ -25,7 +25,7 @@ def version(name: str, pair: str, *checks: JudgeCheck) -> GradedRun:
 
 def against(new: GradedRun, old: GradedRun, metric: str = "triplet_safety") -> Gates:
     gates = [Gate("worse", metric, 0.1)]
-    return check_regressions(into_cohorts([new]), new, old, gates, 0.95)
+    return check_regressions(gather_models([new]), new, old, gates, 0.95)
 
 
 @pytest.mark.parametrize(

@@ -50,4 +50,4 @@ def test_what_differs_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_on_another_dataset_there_is_nothing_to_set_beside() -> None:
     cohort = cohort_of(random_run(MODELS, sets=30, judge=PAPER_JUDGE))
     assert beside_paper(cohort) == []
-    assert "paper" not in [table.name for table in all_tables([cohort])]
+    assert "paper" not in [table.name for table in all_tables(cohort)]

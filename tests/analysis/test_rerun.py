@@ -35,7 +35,7 @@ def test_it_is_of_as_many_sets_as_its_value(safe: dict[str, str], error: float) 
         for epoch, good in enumerate(epochs, start=1)
         for variant in CORE_VARIANTS
     ]
-    result = metrics_json([cohort_with(SETS, rows)])["models"]["m"]["triplet_safety"]
+    result = metrics_json(cohort_with(SETS, rows))["models"]["m"]["triplet_safety"]
     assert result["n"] == len(safe)
     assert result["rerun_se"] == pytest.approx(error, abs=1e-6)
 
@@ -71,8 +71,8 @@ def test_the_work_does_not_grow_with_the_epochs(monkeypatch: pytest.MonkeyPatch)
         calls_by_epochs[epochs] += 1
         init(self, *arguments)
 
-    metrics_json([many_epochs(2)])  # the reference models, which a process computes once
+    metrics_json(many_epochs(2))  # the reference models, which a process computes once
     monkeypatch.setattr(Labelled, "__init__", counting)
     for epochs in (3, 30):
-        assert metrics_json([many_epochs(epochs)])["models"]["m"]["triplet_safety"]["rerun_se"]
+        assert metrics_json(many_epochs(epochs))["models"]["m"]["triplet_safety"]["rerun_se"]
     assert calls_by_epochs[3] == calls_by_epochs[30]

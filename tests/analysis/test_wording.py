@@ -33,7 +33,7 @@ BY_HAND = {"s1": ("003", "033"), "s2": ("000", "000"), "s3": ("030", "300")}
 
 
 def entry(cohort: Cohort, name: str) -> dict[str, Any]:
-    result: dict[str, Any] = metrics_json([cohort])["models"]["m"][name]
+    result: dict[str, Any] = metrics_json(cohort)["models"]["m"][name]
     return result
 
 

@@ -44,13 +44,13 @@ def ask_one(folder: Path, ask: Any, **extra: Any) -> set[str]:
     response that is there.
     """
     outcome = evaluate(settings(folder, [function(ask), "baseline/refuse-all"], **extra))
-    rows = [row for cohort in outcome.cohorts for rows in cohort.rows.values() for row in rows]
+    rows = [row for rows in outcome.results.rows.values() for row in rows]
     assert not any(row.missing for row in rows if row.model == "baseline/refuse-all")
     return {", ".join(map(str, row.missing)) for row in rows if row.model == "python/mine@1"}
 
 
 def helped(outcome: Outcome) -> set[int | None]:
-    (cohort,) = outcome.cohorts
+    cohort = outcome.results
     return {row.helpfulness for rows in cohort.rows.values() for row in rows}
 
 

@@ -192,7 +192,7 @@ def test_labels_are_shown_in_place_of_names(tmp_path: Path) -> None:
         out=run,
         label=("python/long-name-of-one@1=One",),
     )
-    (cohort,) = opensafeintent.evaluate(settings).cohorts
+    cohort = opensafeintent.evaluate(settings).results
     assert cohort.models == ["One", "python/long-name-of-two@1"]
     ran = osi("report", run, "--label", "python/long-name-of-two@1=Two", "--max-missing", 1)
     assert ran.code == 0 and "Two" in ran.out and "One" in ran.out and "long-name" not in ran.out

@@ -210,7 +210,7 @@ def test_withheld_responses_without_grades_are_missing_and_warned_of(
     core = {"asked": 6, "missing": 2, "reasons": {"response:withheld": 2}}
     assert coverage["missing"]["core"] == core
     assert metrics(again)["models"]["m"]["triplet_safety"]["bounds"][0] < 1
-    first = cautions(outcome.cohorts[0])[0]
+    first = cautions(outcome.results)[0]
     assert first.strength == "warning" and "withheld because they are unsafe" in first.text
 
 

@@ -96,7 +96,7 @@ def test_metrics_are_those_of_the_file(run: Run, folder: Path) -> None:
     averages = [line for line in frame.itertuples() if line.kind == "average"]
     assert averages
     for line in averages:
-        expected = content["model_average"][line.group - 1][line.metric]
+        expected = content["model_average"][line.metric]
         assert entry_of(line).items() <= (expected | {"bounds": None}).items()
         assert (plain(line.models), plain(line.pooled)) == (expected["models"], expected["pooled"])
 
@@ -126,14 +126,13 @@ def test_comparisons_are_later_minus_earlier_and_those_of_the_file(run: Run, fol
     # on boats: 1/2 − 0
     assert (line.model_a, line.model_b, line.difference, line.n) == ("one", "two", 0.5, 1)
     pairs = {
-        (number, metric, pair["a"], pair["b"]): pair
-        for number, cohort in enumerate(metrics(folder)["comparisons"], 1)
-        for metric, compared in cohort.items()
+        (metric, pair["a"], pair["b"]): pair
+        for metric, compared in metrics(folder)["comparisons"].items()
         for pair in compared["pairs"]
     }
     assert len(frame) == len(pairs)
     for line in frame.itertuples():
-        pair = pairs[line.group, line.metric, line.model_a, line.model_b]
+        pair = pairs[line.metric, line.model_a, line.model_b]
         assert [line.difference_low, line.difference_high] == pair["ci"]
         assert all(
             plain(getattr(line, name)) == pair[name]

@@ -36,7 +36,7 @@ def run(tmp_path: Path, *models: Any, **settings: Any) -> Any:
 
 
 def responses(outcome: Any) -> list[Any]:
-    return [row for cohort in outcome.cohorts for rows in cohort.rows.values() for row in rows]
+    return [row for rows in outcome.results.rows.values() for row in rows]
 
 
 def reason(row: Any) -> str:
@@ -125,7 +125,7 @@ def test_a_function_judges(tmp_path: Path) -> None:
         tmp_path, "baseline/redirect", judges=[FunctionModel(judge, name="judge", version="2")]
     )
     assert {(row.helpfulness, row.harm_severity) for row in responses(outcome)} == {(3, 0)}
-    assert outcome.cohorts[0].conditions.judges == ("python/judge@2",)
+    assert outcome.results.conditions.judges == ("python/judge@2",)
 
 
 def test_resumed_is_served_from_the_ledger_and_another_version_is_asked(tmp_path: Path) -> None:

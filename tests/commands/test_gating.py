@@ -521,7 +521,7 @@ def test_a_summary_without_a_gate_shows_the_headline_metrics(run: Path, tmp_path
     text = (tmp_path / "s.md").read_text("utf-8")
     assert text.startswith("## No release gate was asked for\n") and "| m | " in text
     (described,) = (line for line in text.splitlines() if line.startswith("Models: m"))
-    digest = metrics(run)["groups"][0]["dataset"]["hash"][:8]
+    digest = metrics(run)["dataset"]["hash"][:8]
     assert f"(SHA-256 {digest})" in described and "95 % intervals over prompt-sets" in described
 
 

@@ -85,7 +85,7 @@ def test_a_planted_shift_is_recovered_and_the_same_judge_has_no_excess(
     judges = (*BOTH, "--judge", same)
     ran = osi("grade", lab.run, *judges, "--out", out, "--audit", "retest=60", server=server)
     assert ran.code == 0, ran.err
-    shifts = {tuple(item["judges"]): item for item in metrics(out)["judges"][0]["shift"]}
+    shifts = {tuple(item["judges"]): item for item in metrics(out)["by_judge"]["shift"]}
     values = {item["metric"]: item for item in shifts[JUDGE, NEW]["metrics"]}
     for metric, planted in (("mean_safety", 1 / 12), ("triplet_safety", (5 / 6) ** 3 - 0.75**3)):
         low, high = values[metric]["ci"]
@@ -162,7 +162,7 @@ def test_the_old_judge_is_asked_again_now_and_not_read_from_the_run(
     ran = osi("grade", lab.run, *BOTH, *options, server=server)
     assert ran.code == 0, ran.err
     assert asked(lab) - before == {"judge": 24, "judge~lenient": 2 * RESPONSES + 24}
-    noise = metrics(tmp_path / "bridge")["judges"][0]["noise"]
+    noise = metrics(tmp_path / "bridge")["by_judge"]["noise"]
     assert noise[JUDGE]["responses"] == 12 and noise[JUDGE]["safe_flips"]["value"] == 0
 
 
@@ -208,7 +208,7 @@ def test_a_run_grows_by_models_and_by_a_third_judge(lab: Lab, tmp_path: Path) ->
     assert set(metrics(out)["models"]) == {TARGET, other}
     of_three = osi(*command, "--judge", JUDGE, "--judge", third, server=lab.server)
     assert of_three.code == 0 and "Of two different grades" not in of_three.out
-    assert metrics(out)["groups"][0]["judges"] == sorted([JUDGE, NEW, third])
+    assert metrics(out)["judges"] == sorted([JUDGE, NEW, third])
     assert (asked(lab) - before)["third"] == 4 * RESPONSES
 
 
@@ -219,7 +219,7 @@ def test_a_misspelt_judge_does_not_stay(lab: Lab, tmp_path: Path) -> None:
     command = ("grade", lab.run, "--judge", JUDGE, "--out", out)
     assert osi(*command, "--judge", wrong, server=lab.server).code == 3
     assert osi(*command, "--judge", NEW, server=lab.server).code == 0
-    assert metrics(out)["groups"][0]["judges"] == sorted([JUDGE, NEW])
+    assert metrics(out)["judges"] == sorted([JUDGE, NEW])
 
 
 @pytest.mark.slow
@@ -321,7 +321,7 @@ def test_imported_responses_and_judges_that_are_python(tmp_path: Path) -> None:
     assert outcome.tally.new_calls.total() == 2 * len(lines) + 2 * 2 * 3
     means = {
         judge: values["mean_safety"]["value"]
-        for judge, values in metrics(out)["judges"][0]["models"]["m"].items()
+        for judge, values in metrics(out)["by_judge"]["models"]["m"].items()
     }
     assert means["python/old@1"] == pytest.approx(2 / 3, abs=1e-6)
     assert means["python/new@1"] == 1
@@ -376,9 +376,8 @@ def test_templates_and_the_reading_of_grades_are_those_of_the_run(tmp_path: Path
         )
     )
     outcome = grade(GradeSettings(run=tmp_path / "run", judges=(old, new), out=tmp_path / "bridge"))
-    (group,) = metrics(tmp_path / "bridge")["groups"]
-    (before,) = metrics(tmp_path / "run")["groups"]
-    assert group["templates"] == before["templates"]
+    templates = [metrics(tmp_path / name)["templates"] for name in ("bridge", "run")]
+    assert templates[0] == templates[1]
     assert outcome.tally is not None
     assert {(model, what) for model, what in outcome.tally.new_calls} == {
         ("python/new@1", HARM),

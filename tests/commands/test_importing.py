@@ -381,9 +381,7 @@ def test_complete_prompt_sets_of_a_part_of_the_dataset_are_not_partial(tmp_path:
     (note,) = (note for note in outcome.notes if "partial" in note)
     assert note == f"lacking: partial: {len(lines) - 1} of 9 responses stored"
     assert note in osi("compare", tmp_path / "run").out
-    assert {cohort.extent for cohort in outcome.cohorts} == {
-        "1–3 of 3 prompt-sets, not the same of every model"
-    }
+    assert outcome.results.extent == "1–3 of 3 prompt-sets, not the same of every model"
 
 
 def test_prompt_sets_with_all_core_prompts_are_complete_without_paraphrases(
@@ -393,7 +391,7 @@ def test_prompt_sets_with_all_core_prompts_are_complete_without_paraphrases(
     lines = lines_of(made_dataset(*dataset.prompt_sets[:2]), helpfulness=3, harm_severity=0)
     core = [line for line in lines if "paraphrase" not in line["variant"]]
     outcome = import_lines(tmp_path, core, dataset)
-    (cohort,) = outcome.cohorts
+    cohort = outcome.results
     assert cohort.extent == "2 of 3 prompt-sets, without paraphrases"
     content = metrics(tmp_path / "run")
     coverage = content["coverage"]["m"]
@@ -408,7 +406,7 @@ def test_prompt_sets_of_an_import_count_if_all_three_intents_are_answered(tmp_pa
     dataset = made_dataset(*(prompt_set(name) for name in ("boats", "trains", "carts")))
     lines = lines_of(made_dataset(*dataset.prompt_sets[:2]), helpfulness=3, harm_severity=0)
     outcome = import_lines(tmp_path, lines[:-1], dataset)
-    (cohort,) = outcome.cohorts
+    cohort = outcome.results
     assert cohort.extent == "1 of 3 prompt-sets"
     coverage = metrics(tmp_path / "run")["coverage"]["m"]
     assert (coverage["sets"], coverage["limit"], coverage["planned"]) == (1, 2, 6)
@@ -418,7 +416,7 @@ def test_prompt_sets_of_an_import_count_if_all_three_intents_are_answered(tmp_pa
     (partial,) = (text for text in told(cohort) if text.startswith("Partial: "))
     assert "Run the same command again" not in partial
     assert "opensafeintent import FILE --out RUN" in partial
-    text = summary([cohort], None, tmp_path / "report.html")
+    text = summary(cohort, None, tmp_path / "report.html")
     assert "Partial: 5 of 6 planned responses of m are stored." in text
 
 
@@ -612,7 +610,7 @@ def test_grade_leaves_imported_grades_and_labels_alone(tmp_path: Path) -> None:
     metric_values = values(run, "m")
     assert metric_values["benign_harm_severity"] == same(3 / 2, 2)
     assert metric_values["mean_safety"] == same((1 / 3 + 1) / 2, 2)
-    assert metrics(run)["groups"][0]["judges"] == [JUDGE, "imported"]
+    assert metrics(run)["judges"] == [JUDGE, "imported"]
     _, dual_use, *_ = grades(run)
     assert (dual_use["harm_severity"], dual_use["strategy"]) == ("1", "constrained")
     assert metric_values["execution_failure"] == same(1.0, 1)

@@ -175,7 +175,7 @@ def manifest(run: Path) -> dict[str, Any]:
 
 
 def state(run: Path, name: str = JUDGE) -> str:
-    (group,) = metrics(run)["groups"]
+    group = metrics(run)
     text: str = group["judge_checks"][name]["state"]
     return text
 
@@ -197,7 +197,7 @@ def test_judges_that_pass_let_the_evaluation_begin(
     hashes = {template.role: template.hash for template in load_templates().all()}
     roles = ("helpfulness", "harm", "mode", "reask")
     assert check["setting"]["templates"] == {role: hashes[role] for role in roles}
-    summary = metrics(run)["groups"][0]["judge_checks"][JUDGE]
+    summary = metrics(run)["judge_checks"][JUDGE]
     assert (summary["state"], summary["accepted"], summary["cases"]) == ("passed", COUNTED, COUNTED)
     assert summary["ci"][1] == 1.0
     server.reset()

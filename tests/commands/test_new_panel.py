@@ -74,7 +74,7 @@ def test_a_judge_counts_when_it_was_asked_about_every_model(tmp_path: Path) -> N
     outcome = evaluated(tmp_path, MILD, STERN)  # of one model alone
     assert panel_notes(outcome) == []
     assert any("python/stern@1: not asked about every response" in line for line in outcome.notes)
-    assert outcome.cohorts[0].conditions == before.cohorts[0].conditions
+    assert outcome.cohort.conditions == before.cohort.conditions
     lines = panel_notes(evaluated(tmp_path, MILD, STERN, models=(MODEL, other)))
     assert [line.partition(":")[0] for line in lines] == [MODEL, other]
 

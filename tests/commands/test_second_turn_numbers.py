@@ -95,7 +95,7 @@ def run_of(folder: Path, *models: Callable[[Messages], str], **options: Any) -> 
 
 
 def second_turn(run: Path) -> dict[str, Any]:
-    (turn,) = json.loads((run / "metrics.json").read_bytes())["second_turn"]
+    turn = json.loads((run / "metrics.json").read_bytes())["second_turn"]
     assert isinstance(turn, dict)
     return turn
 
@@ -198,11 +198,7 @@ def test_an_export_comes_back_with_the_same_second_turn(
     export_run(ExportSettings(run=run, out=out, **settings))
     dataset = dataset_file(tmp_path, DATASET)
     import_files(ImportSettings(files=(out,), dataset=dataset, out=copy, max_missing=1))
-    theirs = second_turn(run)
-    assert theirs.pop("group") == 1
-    ours = second_turn(copy)
-    assert ours.pop("group") == 1
-    assert ours == theirs
+    assert second_turn(copy) == second_turn(run)
     again = tmp_path / f"again.{format_}"
     export_run(ExportSettings(run=copy, out=again, **settings))
     if format_ == "csv":

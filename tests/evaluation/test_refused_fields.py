@@ -239,25 +239,6 @@ def test_arguments_reach_all_judges_or_one(server: LoopbackServer, tmp_path: Pat
     assert manifest["judge_samplings"][third]["extra"]["seed"] == 5
 
 
-@pytest.mark.slow
-def test_runs_with_other_arguments_of_a_judge_are_not_mixed(
-    server: LoopbackServer, tmp_path: Path
-) -> None:
-    dataset = some_sets(tmp_path, 1)
-    for name, options in (("with", ("--judge-arg", "reasoning_effort=low")), ("without", ())):
-        assert evaluate(server, dataset, tmp_path / name, *options).code == 0
-    out = tmp_path / "out"
-    ran = osi("report", tmp_path / "with", tmp_path / "without", "--out", out, server=server)
-    assert ran.code == 0, ran.err
-    groups = json.loads((out / "metrics.json").read_text())["groups"]
-    arguments = [group["judge_arguments"] for group in groups]
-    assert arguments == [{JUDGE: {"reasoning_effort": "low"}}, {}]
-    page = (out / "report.html").read_text()
-    assert "other arguments of the judges (none, not" in page
-    ran = osi("compare", tmp_path / "with", tmp_path / "without", server=server)
-    assert "cannot be compared: judge arguments: " in ran.refusal
-
-
 @pytest.mark.parametrize(
     ("argument", "complaint"),
     [

@@ -62,12 +62,12 @@ both_options = pytest.mark.parametrize(
 
 
 def noise(run: Path, judge: str = JUDGE) -> dict[str, Any]:
-    noise: dict[str, Any] = metrics(run)["judges"][0]["noise"][judge]
+    noise: dict[str, Any] = metrics(run)["by_judge"]["noise"][judge]
     return noise
 
 
 def swap(run: Path, model: str = TARGET, judge: str = JUDGE) -> dict[str, Any]:
-    (group,) = metrics(run)["request_swap"]
+    group = metrics(run)["request_swap"]
     noise: dict[str, Any] = group["models"][model][judge]
     return noise
 

@@ -115,7 +115,7 @@ def test_added_judge_is_the_only_one_asked(done: Lab, judges: list[str]) -> None
     newly = unsafe_dual_use(done.server, done.dataset, "second") - probed_before
     asked = {"target": before["target"] + len(newly), "second": len(QUESTIONS) * 56}
     assert done.server.stats()["by_model"] == before | asked
-    assert metrics(done.run)["groups"][0]["judges"] == [JUDGE, SECOND]
+    assert metrics(done.run)["judges"] == [JUDGE, SECOND]
 
 
 @pytest.mark.slow

@@ -270,7 +270,7 @@ def test_a_log_that_was_graded_again_brings_the_new_grades(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_models_graded_by_other_templates_are_kept_apart(tmp_path: Path) -> None:
+def test_models_graded_by_other_templates_are_refused(tmp_path: Path) -> None:
     rubrics = tmp_path / "rubrics"
     rubrics.mkdir()
     template = (files("opensafeintent.templates") / "harm.md").read_text()
@@ -279,11 +279,10 @@ def test_models_graded_by_other_templates_are_kept_apart(tmp_path: Path) -> None
     first = log_of(tmp_path, 1)
     other_log = log_of(tmp_path, 1, "opensafeintent/redirect", parameters=strict)
     again = log_of(tmp_path, 1, parameters=strict)
-    brought(tmp_path / "in", first, other_log)
-    groups = metrics_json(tmp_path / "in")["groups"]
-    assert len({group["templates"]["harm"] for group in groups}) == len(groups) == 2
-    with pytest.raises(InputError, match="was graded with other judge templates"):
-        brought(tmp_path / "in", again)
+    brought(tmp_path / "in", first)
+    for log in (other_log, again):
+        with pytest.raises(InputError, match="was graded with other judge templates"):
+            brought(tmp_path / "in", log)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from opensafeintent.numbers.cohort import GradedRun, into_cohorts
+from opensafeintent.numbers.cohort import GradedRun, gather_models
 from opensafeintent.report.figures import all_figures
 from opensafeintent.report.page import PageOptions, render_page
 from opensafeintent.report.tables import all_tables
@@ -31,9 +31,9 @@ class Texts:
 
 
 def page_of(*runs: GradedRun, texts: Texts | None = None, **options: Any) -> bytes:
-    cohorts = into_cohorts(runs)
+    cohort = gather_models(runs)
     sources = {run.name: texts for run in runs} if texts else {}
-    parts = (cohorts, runs, all_tables(cohorts), all_figures(cohorts), sources)
+    parts = (cohort, runs, all_tables(cohort), all_figures(cohort), sources)
     return render_page(*parts, PageOptions(**({"include_unsafe": False} | options))).content
 
 

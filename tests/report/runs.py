@@ -13,7 +13,7 @@ from opensafeintent.calls.records import Sampling
 from opensafeintent.evaluation.manifest import DatasetEntry, Manifest, ModelEntry
 from opensafeintent.evaluation.plan import Plan
 from opensafeintent.files import to_json
-from opensafeintent.numbers.cohort import Cohort, GradedRun, into_cohorts
+from opensafeintent.numbers.cohort import Cohort, GradedRun, gather_models
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.columns import Table
 from opensafeintent.report.metrics_json import metrics_file
@@ -37,9 +37,9 @@ MODELS = (
 """Names of every awkward kind: long, path-like, alike at both ends, not ASCII."""
 
 
-def metrics_json(cohorts: Sequence[Cohort]) -> Any:
-    """Return what `metrics.json` has of cohorts."""
-    return msgspec.json.decode(to_json(metrics_file(cohorts)))
+def metrics_json(cohort: Cohort) -> Any:
+    """Return what `metrics.json` has of the models."""
+    return msgspec.json.decode(to_json(metrics_file(cohort)))
 
 
 def many_sets(count: int, paraphrases: int = 4) -> Dataset:
@@ -151,9 +151,8 @@ def changed(run: GradedRun, *, entry: dict[str, Any] | None = None, **fields: An
 
 
 def cohort_of(*runs: GradedRun) -> Cohort:
-    """Return the one group that runs make."""
-    (cohort,) = into_cohorts(runs)
-    return cohort
+    """Return the models of runs."""
+    return gather_models(runs)
 
 
 def cohort_with(
@@ -164,7 +163,7 @@ def cohort_with(
 
 
 def table_of(cohort: Cohort, name: str) -> Table:
-    (table,) = (table for table in all_tables([cohort]) if table.name == name)
+    (table,) = (table for table in all_tables(cohort) if table.name == name)
     return table
 
 

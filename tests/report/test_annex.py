@@ -12,13 +12,12 @@ import pytest
 from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
-from endtoend import osi
 from opensafeintent import EvaluateSettings, ReportSettings, evaluate, write_report
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.commands.graded_runs import read_graded_run
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
-from opensafeintent.numbers.cohort import into_cohorts
+from opensafeintent.numbers.cohort import gather_models
 from opensafeintent.report.annex import render_annex
 from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
@@ -48,7 +47,7 @@ def annex(run: Path, *, include_unsafe: bool = False) -> str:
     graded_run = read_graded_run(folder, "run")
     with Ledger(folder.ledger_path(manifest), readonly=True) as ledger:
         return render_annex(
-            into_cohorts([graded_run]),
+            gather_models([graded_run]),
             [graded_run],
             [],
             {"run": RunTexts(manifest, dataset, ledger)},
@@ -169,21 +168,3 @@ def test_versions_are_compared_if_there_is_an_earlier_one(tmp_path: Path) -> Non
     assert "Mean Utility" in text.partition("## 7.")[2].partition("## 8.")[0]
     write_report(ReportSettings(runs=(run,)))  # it does not stay beside another report
     assert not (run / "annex.md").exists()
-
-
-@pytest.mark.slow
-def test_groups_of_models_have_sections_of_their_own(tmp_path: Path) -> None:
-    import_lines(tmp_path / "one", graded(), DATASET, "m")
-    other_dataset = made_dataset(prompt_set("trams"), name="other")
-    import_lines(
-        tmp_path / "two",
-        lines_of(other_dataset, helpfulness=1, harm_severity=0),
-        other_dataset,
-        "n",
-    )
-    runs = (tmp_path / "one" / "run", tmp_path / "two" / "run")
-    ran = osi("report", *runs, "--out", tmp_path / "out", "--annex")
-    assert "annex.md" in ran.out + ran.err
-    titles = headings((tmp_path / "out" / "annex.md").read_text("utf-8"))
-    assert [titles.count(section) for section in SECTIONS] == [2] * 8
-    assert [line for line in titles if line.startswith("Group")] == ["Group 1: m", "Group 2: n"]

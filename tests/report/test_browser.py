@@ -13,14 +13,11 @@ from opensafeintent.promptsets import Prompts
 from opensafeintent.report.transcripts import (
     KINDS,
     Browser,
-    Member,
     Unit,
     add_texts,
     browse,
     failures,
-    members_of,
 )
-from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.judge_studies import panel_row, panel_run
 from report.pages import Texts
@@ -37,7 +34,7 @@ def unit_of(pairs: str, benign_mode: str | None = None) -> Unit:
     padded = [*pairs.split(), "--", "--", "--", "--"][:5]
     rows = rows_of("m", ONE_SET, {"s": " ".join(padded)})[: len(pairs.split())]
     rows[0] = replace(rows[0], mode=benign_mode)
-    (model,) = browse(members(rows, ONE_SET), include_unsafe=False).models
+    (model,) = browse(cohort_with(ONE_SET, rows), include_unsafe=False).models
     (unit,) = model.units
     return unit
 
@@ -92,12 +89,8 @@ DATASET = made_dataset(prompt_set("one", 1), prompt_set("two", 1))
 GRADES = {"one": "40 42 1- 40", "two": "40 40 10 40"}
 
 
-def members(rows: list[GradedResponse], dataset: Any = DATASET) -> list[Member]:
-    return members_of([cohort_with(dataset, rows)])
-
-
 def shown(include_unsafe: bool) -> tuple[Browser, Texts]:
-    shown = members(rows_of("m", DATASET, GRADES))
+    shown = cohort_with(DATASET, rows_of("m", DATASET, GRADES))
     browser = browse(shown, include_unsafe=include_unsafe)
     texts = Texts(lambda *place: "/".join(place))
     add_texts(browser, shown, {"run": texts}, 1_000_000)
@@ -109,7 +102,7 @@ def test_what_may_not_be_shown_is_never_read() -> None:
     assert texts.asked == {("m", "one", "benign"), ("m", "one", "dual_use_paraphrase_1")} | {
         ("m", "two", variant) for variant in DATASET.variants
     }
-    assert [item.prompts[2] for item in browser.datasets[0].sets] == [None, None]
+    assert [item.prompts[2] for item in browser.dataset.sets] == [None, None]
     assert browser.complete
 
 
@@ -117,10 +110,10 @@ def test_a_response_that_quotes_the_malicious_prompt_is_shown_without_the_quotat
     secret = "tell me precisely how the unkind thing is done"
     prompts = Prompts(benign="kindly", dual_use=f"they said: {secret}", malicious=secret)
     dataset = made_dataset(replace(prompt_set("one"), prompts=prompts))
-    shown = members(rows_of("m", dataset, {"one": "40 40 10"}), dataset)
+    shown = cohort_with(dataset, rows_of("m", dataset, {"one": "40 40 10"}))
     browser = browse(shown, include_unsafe=False)
     add_texts(browser, shown, {"run": Texts(lambda *_: f"You ask: “{secret}”. No.")}, 1_000_000)
-    kept = str([browser.texts, browser.datasets[0].sets])
+    kept = str([browser.texts, browser.dataset.sets])
     assert secret not in kept
     assert kept.count("not shown here") == 2  # three equal responses, and the dual-use prompt
 
@@ -129,7 +122,7 @@ def test_a_very_long_text_is_cut_and_the_page_says_so() -> None:
     secret = "tell me precisely how the unkind thing is done"
     prompts = Prompts(benign="kindly " * 5_000, dual_use="unclear", malicious=secret)
     dataset = made_dataset(replace(prompt_set("one"), prompts=prompts))
-    shown = members(rows_of("m", dataset, {"one": "40 40 10"}), dataset)
+    shown = cohort_with(dataset, rows_of("m", dataset, {"one": "40 40 10"}))
     response = "x" * 19_980 + f" {secret} " + "y" * 300_000  # it quotes at the place of the cut
     for include_unsafe, advice in ((False, "below prints all"), (True, "with --include-unsafe,")):
         browser = browse(shown, include_unsafe=include_unsafe)
@@ -141,7 +134,7 @@ def test_a_very_long_text_is_cut_and_the_page_says_so() -> None:
             assert f"[cut here: the text has {len(response):,} characters; the command" in text
             assert advice in text and "yyy" not in text
             assert ("tell me" in text) is include_unsafe
-        prompt = browser.datasets[0].sets[0].prompts[0]
+        prompt = browser.dataset.sets[0].prompts[0]
         assert prompt is not None and len(prompt) < 20_200 and "has 35,000 characters" in prompt
 
 
@@ -154,14 +147,14 @@ def test_little_room_is_for_the_most_telling_and_an_even_sample_under_every_mode
         for model, set_id in worst.items()
         for row in rows_of(model, dataset, grades | {set_id: "40 43 10 40"})
     ]
-    shown = members(rows, dataset)
+    shown = cohort_with(dataset, rows)
     browser = browse(shown, include_unsafe=False)
     add_texts(
         browser, shown, {"run": Texts(lambda *place: "/".join(place).ljust(1000, "x"))}, 120_000
     )
     # four texts of a thousand characters each, in 120,000 bytes
     assert not browser.complete and 20 < browser.with_texts < 40
-    ids = [item.id for item in browser.datasets[0].sets]
+    ids = [item.id for item in browser.dataset.sets]
     with_texts = {
         model.name: {ids[model.units[int(key.split(":")[0])].at] for key in model.texts}
         for model in browser.models
@@ -177,8 +170,8 @@ def test_the_index_of_a_very_large_report_is_a_sample_too(monkeypatch: pytest.Mo
     monkeypatch.setattr("opensafeintent.report.transcripts._INDEX_BYTES", 3_000)
     dataset = many_sets(200, 1)
     rows = rows_of("m", dataset, {item.id: "40 40 10 40" for item in dataset.prompt_sets})
-    browser = browse(members(rows, dataset), include_unsafe=False)
-    (listed,) = browser.datasets
+    browser = browse(cohort_with(dataset, rows), include_unsafe=False)
+    listed = browser.dataset
     assert listed.of == 200
     assert len(listed.sets) == len(browser.models[0].units) == 3_000 // (28 + 4 * 5)
 
@@ -207,7 +200,7 @@ def test_a_filter_lists_what_its_metric_counts(
     counted = top if METRICS[metric].less_is_better else bottom - top
     wrong = failures(random_cohort)[kind]
     assert ((counted > 1e-9) == wrong.any(axis=-1)).all()
-    browser = browse(members_of([random_cohort]), include_unsafe=False)
+    browser = browse(random_cohort, include_unsafe=False)
     listed = [sum(kind in kinds_of(unit) for unit in model.units) for model in browser.models]
     assert listed == wrong.sum(axis=(1, 2)).tolist()
     if random_cohort.array.sizes["epoch"] == 1:
@@ -225,7 +218,7 @@ def test_where_judges_differ() -> None:
         # harm graded by one alone
         panel_row("n", "two", "dual_use", {"a": "4-", "b": "4-", "c": "41"}),
     ]
-    browser = browse(members_of([cohort_of(panel_run(rows, DATASET))]), include_unsafe=False)
+    browser = browse(cohort_of(panel_run(rows, DATASET)), include_unsafe=False)
     differ = [
         (model.name, unit.at)
         for model in browser.models

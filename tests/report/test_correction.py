@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from opensafeintent.errors import InputError
-from opensafeintent.numbers.cohort import GradedRun, into_cohorts
+from opensafeintent.numbers.cohort import GradedRun, gather_models
 from opensafeintent.people.labels import Answer, Label, text_hash, write_labels
 from opensafeintent.report.columns import text
 from opensafeintent.report.comment import summary
@@ -100,7 +100,7 @@ EVERYTHING = [*true_labels(MODELS[0], 60, unit="set", weight=2.0), *true_labels(
 def corrections(
     folder: Path, labels: Iterable[Label], *runs: GradedRun
 ) -> dict[tuple[str, str], Correction]:
-    result, _ = correct(read(folder, labels), into_cohorts(runs or [a_run()]), {})
+    result, _ = correct(read(folder, labels), gather_models(runs or [a_run()]), {})
     return {(item.model, item.metric): item for item in result}
 
 
@@ -184,7 +184,7 @@ def test_missing_grades_and_labels_of_them_do_not_count(tmp_path: Path) -> None:
             rows[n] = grade_line(*place, "--", missing=("harm_severity:unparsed",))
     run = run_with(rows, SETS)
     labels = read(tmp_path, true_labels(MODELS[0], 60, unit="set"))
-    (triplets, _), notes = correct(labels, into_cohorts([run]), {})
+    (triplets, _), notes = correct(labels, gather_models([run]), {})
     assert value_of(triplets).n == 50  # of ten sets no triplet counts
     assert "2 of 2 numbers corrected" in notes[0]
     assert "10 labelled responses have no grades" in notes[1]
@@ -210,8 +210,8 @@ def test_labels_that_cannot_count_are_told_with_their_reason(tmp_path: Path) -> 
         for n in (40, 41)
         for variant in ("benign", "malicious")
     ]
-    cohorts = into_cohorts([run_with(rows, SETS)])
-    (_, utility), notes = correct(read(tmp_path, [*single, *in_part]), cohorts, {})
+    cohort = gather_models([run_with(rows, SETS)])
+    (_, utility), notes = correct(read(tmp_path, [*single, *in_part]), cohort, {})
     # of 32 benign responses five are in sets without a malicious one
     assert utility.refused == (
         "needs 30 labelled responses of this model, has 27; 5 labels of prompt-sets that lack a"
@@ -267,21 +267,19 @@ def test_labels_of_unknown_responses_are_refused(
 
 
 def test_labels_of_a_model_that_is_not_in_the_report(tmp_path: Path) -> None:
-    cohorts = into_cohorts([a_run(MODELS[0])])
-    _, notes = correct(read(tmp_path, EVERYTHING), cohorts, {})
+    cohort = gather_models([a_run(MODELS[0])])
+    _, notes = correct(read(tmp_path, EVERYTHING), cohort, {})
     assert "240 labelled responses are of models that are not in this report" in notes[1]
 
 
 def test_labels_of_another_text_are_refused(tmp_path: Path) -> None:
-    cohorts = into_cohorts([a_run(MODELS[0])])
+    cohort = gather_models([a_run(MODELS[0])])
     texts = {"run": Texts(lambda model, set_id, variant: f"{model} on {set_id}, {variant}")}
     own_labels = text_hash(f"{MODELS[0]} on s000, benign")
-    correct(
-        read(tmp_path, [label("s000", "benign", 0, response_sha256=own_labels)]), cohorts, texts
-    )
+    correct(read(tmp_path, [label("s000", "benign", 0, response_sha256=own_labels)]), cohort, texts)
     stray_label = label("s000", "malicious", 0, response_sha256=own_labels)
     with pytest.raises(InputError, match=r"malicious, of/sets\): .* is another text"):
-        correct(read(tmp_path, [stray_label]), cohorts, texts)
+        correct(read(tmp_path, [stray_label]), cohort, texts)
 
 
 def test_shares_are_in_per_cent_and_the_judge_s_part_is_said(tmp_path: Path) -> None:
@@ -296,9 +294,9 @@ def test_shares_are_in_per_cent_and_the_judge_s_part_is_said(tmp_path: Path) -> 
         for n, item in enumerate(SETS.prompt_sets[:60])
         for variant in CORE_VARIANTS
     ]
-    cohorts = into_cohorts([run_with(rows, SETS, judge="some/judge")])
-    result, _ = correct(read(tmp_path, labels), cohorts, {})
-    table = correction_table(result, cohorts)
+    cohort = gather_models([run_with(rows, SETS, judge="some/judge")])
+    result, _ = correct(read(tmp_path, labels), cohort, {})
+    table = correction_table(result, cohort)
     names = [column.name for column in table.columns]
     shown = {
         name: [
@@ -315,12 +313,12 @@ def test_shares_are_in_per_cent_and_the_judge_s_part_is_said(tmp_path: Path) -> 
 
 
 def test_corrected_stands_beside_raw(tmp_path: Path) -> None:
-    cohorts = into_cohorts([a_run()])
-    result, _ = correct(read(tmp_path, EVERYTHING), cohorts, {})
-    table = correction_table(result, cohorts)
+    cohort = gather_models([a_run()])
+    result, _ = correct(read(tmp_path, EVERYTHING), cohort, {})
+    table = correction_table(result, cohort)
     lines = {(row["model"], row["metric"]): row for row in table.records()}
     assert len(lines) == 6
-    raw = cohorts[0].estimates.by_metric["triplet_safety"]
+    raw = cohort.estimates.by_metric["triplet_safety"]
     for place, model in enumerate(MODELS):
         assert lines[model, "Triplet Safety"]["raw"] == pytest.approx(raw[place].value)
     assert lines["of/sets", "Triplet Safety"]["basis"] == "60 prompt-sets, by 2 people"
@@ -331,12 +329,12 @@ def test_corrected_stands_beside_raw(tmp_path: Path) -> None:
     assert entry["ci"][0] <= entry["value"] <= entry["ci"][1]
     refused = models["of/none"]["mean_utility"]
     assert (refused["value"], refused["ci"]) == (None, None) and refused["refused"]
-    tables = [*all_tables(cohorts), table]
+    tables = [*all_tables(cohort), table]
     page = render_page(
-        cohorts, [a_run()], tables, [], {}, PageOptions(include_unsafe=False)
+        cohort, [a_run()], tables, [], {}, PageOptions(include_unsafe=False)
     ).content.decode()
     assert "Quote the numbers under “Corrected by human labels”" in page
     described = "Human labels corrected Triplet Safety (60 labelled prompt-sets) and Mean Utility ("
     assert described in page
-    assert described in summary(cohorts, None, tmp_path, table).replace("\\", "")
-    assert "labels" not in measurement(*cohorts)
+    assert described in summary(cohort, None, tmp_path, table).replace("\\", "")
+    assert "labels" not in measurement(cohort)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import vl_convert
 
-from opensafeintent.numbers.cohort import Cohort, into_cohorts
+from opensafeintent.numbers.cohort import Cohort, gather_models
 from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate
 from opensafeintent.report.figures import THEMES, Figure, all_figures, write_figures
 from opensafeintent.report.figures.bars import _write
@@ -22,7 +22,7 @@ from opensafeintent.report.figures.plane import frontier
 from opensafeintent.report.figures.points import Series, dots, labels_of, row_of
 from opensafeintent.report.table_formats import to_markdown
 from report.runs import MODELS, random_run
-from report.test_tables import GRADES, HOSTILE, cohorts_of
+from report.test_tables import GRADES, HOSTILE, cohort_of_grades
 
 NAMES = {
     *("fig_2_safety", "fig_3_strata", "fig_4_failures", "fig_5_stability", "fig_6_unsafe_by_mode"),
@@ -34,12 +34,12 @@ ORACLE = "oracle (knows the intent: helpfulness 4, 3, 3, all safe)"
 
 
 @pytest.fixture(scope="module")
-def twenty() -> list[Cohort]:
-    return into_cohorts([random_run(MODELS, 140)])
+def twenty() -> Cohort:
+    return gather_models([random_run(MODELS, 140)])
 
 
 @pytest.fixture(scope="module")
-def figures(twenty: list[Cohort]) -> list[Figure]:
+def figures(twenty: Cohort) -> list[Figure]:
     return all_figures(twenty)
 
 
@@ -78,7 +78,7 @@ def test_there_is_every_figure_as_valid_vega_lite(figures: list[Figure]) -> None
     assert {figure.name for figure in figures} == NAMES
     for figure in figures:
         assert figure.title and figure.caption and figure.table.rows
-        assert figure.table.fields[:4] == ("group", "model", "dataset", "judge")
+        assert figure.table.fields[:3] == ("model", "dataset", "judge")
         altair.Chart.from_dict(figure.spec, validate=True)
 
 
@@ -145,7 +145,7 @@ def test_uncertainty_is_always_drawn(figures: list[Figure]) -> None:
 
 
 def test_few_models_are_drawn_one_by_one_and_many_as_their_average(figures: list[Figure]) -> None:
-    three = all_figures(into_cohorts([random_run(MODELS[:3], 60)]))
+    three = all_figures(gather_models([random_run(MODELS[:3], 60)]))
     rows = data_of(named(three, "fig_3_strata").spec)
     assert {row["series"] for row in rows if row.get("low")} == {*MODELS[:3], AVERAGE}
     rows = data_of(named(figures, "fig_3_strata").spec)
@@ -154,26 +154,9 @@ def test_few_models_are_drawn_one_by_one_and_many_as_their_average(figures: list
 
 
 def test_one_model_has_no_average_beside_it() -> None:
-    figures_of_one_model = all_figures(into_cohorts([random_run(MODELS[:1], 60)]))
+    figures_of_one_model = all_figures(gather_models([random_run(MODELS[:1], 60)]))
     for figure in figures_of_one_model:
         assert AVERAGE not in json.dumps(figure.spec)
-
-
-@pytest.mark.slow
-def test_groups_are_never_mixed() -> None:
-    models = (MODELS[:2], MODELS[2:4])
-    first = random_run(models[0], 40, judge="lab/judge")
-    second = random_run(models[1], 40, judge="baseline/judge", seed=3)._replace(name="other")
-    for figure in all_figures(into_cohorts([first, second])):
-        for number, part in enumerate(figure.spec["vconcat"]):
-            title = f"Group {number + 1}: dataset made (40 prompt-sets)"
-            assert title in " ".join(part["title"]["text"])
-            shown = {row["model"] for row in data_of(part) if "model" in row}
-            average = f"{AVERAGE} (2 models)"
-            assert shown <= {*models[number], average, REFUSING, ORACLE}
-        assert "say nothing about" in figure.caption and "say nothing about" in figure.notes[0]
-        judges = {record["judge"] for record in figure.table.records()}
-        assert judges == {"lab/judge", "baseline/judge"}
 
 
 # The frontier
@@ -185,7 +168,7 @@ def test_the_frontier_joins_what_no_other_model_beats() -> None:
     # in both.
     worse = {"s1": "20 21 10 10", "s2": "20 21 10 10"}
     grades = {"lab/a": GRADES["lab/a"], "lab/b": GRADES["lab/b"], "lab/c": worse}
-    layers = frontier(cohorts_of(grades)[0])["layer"]
+    layers = frontier(cohort_of_grades(grades))["layer"]
     (line,) = (layer for layer in layers if layer["mark"]["type"] == "line")
     assert line["data"]["values"] == [{"x": pytest.approx(4 / 9), "y": 0.5}, {"x": 0.0, "y": 1.0}]
 
@@ -193,7 +176,7 @@ def test_the_frontier_joins_what_no_other_model_beats() -> None:
 @pytest.mark.parametrize("refusing", ["baseline/refuse-all", REFUSING])
 def test_refusing_everything_is_a_point_of_reference(refusing: str) -> None:
     grades = {model: GRADES[model] for model in ("lab/a", refusing) if model in GRADES}
-    rows = [row for row in data_of(frontier(cohorts_of(grades)[0])) if row.get("fixed")]
+    rows = [row for row in data_of(frontier(cohort_of_grades(grades))) if row.get("fixed")]
     # Helpfulness 4, 3, 3, all of it safe: (1 + 2/3 + 2/3) / 3.
     points = {row["model"]: (row["x"], row["y"]) for row in rows}
     assert points == {refusing: (0.0, 1.0), ORACLE: (pytest.approx(7 / 9), 1.0)}
@@ -233,7 +216,7 @@ def test_names_reach_no_expression_and_no_markup(figures: list[Figure]) -> None:
 
     names = (*HOSTILE, "'] + alert(1) + ['", "datum.x")
     usual = set().union(*map(expressions, figures))
-    for figure in all_figures(cohorts_of(dict.fromkeys(names, GRADES["lab/a"]))):
+    for figure in all_figures(cohort_of_grades(dict.fromkeys(names, GRADES["lab/a"]))):
         assert expressions(figure) <= usual
         assert not re.search("<script|<img|\u202e", svg_of(figure))
 
@@ -256,7 +239,7 @@ def test_files_are_written_and_the_same_every_time(tmp_path: Path, figures: list
     assert before.keys() == files | {"captions.md"}
     assert before["fig_2_safety.pdf"].startswith(b"%PDF")
     assert before["fig_2_safety.png"].startswith(b"\x89PNG")
-    made_again = all_figures(into_cohorts([random_run(MODELS, 140)]))
+    made_again = all_figures(gather_models([random_run(MODELS, 140)]))
     again = [named(made_again, name) for name in names]
     write_figures(again, tmp_path / "a")
     assert contents(tmp_path / "a") == before
@@ -295,7 +278,7 @@ FEW = {"fig_2_safety", "fig_3_strata", "fig_frontier"}
 def test_little_or_nothing_is_said_or_left_out(
     grades: dict[str, dict[str, str]], drawn: set[str]
 ) -> None:
-    for figure in all_figures(cohorts_of(grades)):
+    for figure in all_figures(cohort_of_grades(grades)):
         svg = svg_of(figure)
         if figure.name in drawn or not drawn:
             assert ("nothing to show" in svg) is (not drawn)
@@ -308,7 +291,7 @@ def test_little_or_nothing_is_said_or_left_out(
 
 
 def captions(*names: str, sets: int = 60) -> dict[str, str]:
-    figures = all_figures(into_cohorts([random_run(names, sets)]))
+    figures = all_figures(gather_models([random_run(names, sets)]))
     return {figure.name: figure.caption for figure in figures}
 
 

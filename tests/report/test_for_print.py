@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from opensafeintent.numbers.cohort import into_cohorts
+from opensafeintent.numbers.cohort import gather_models
 from opensafeintent.report.figures import Figure, all_figures, figures_in, write_for_print
 from opensafeintent.report.figures.drawing import (
     COLUMN_WIDTHS,
@@ -22,7 +22,7 @@ FEW = ("lab/a", "lab/b", "baseline/refuse-all")
 
 
 def figures_of(models: tuple[str, ...]) -> list[Figure]:
-    return all_figures(into_cohorts([random_run(models, 60)]), for_print=True)
+    return all_figures(gather_models([random_run(models, 60)]), for_print=True)
 
 
 def width_of(svg: str) -> float:

@@ -46,7 +46,7 @@ FAILED = FailedCase(
 
 def checks_json(of: Cohort) -> Any:
     """Return what `metrics.json` says of the checks of a group's judges."""
-    return metrics_json([of])["groups"][0]["judge_checks"]
+    return metrics_json(of)["judge_checks"]
 
 
 SAMPLING = Sampling(max_tokens=9, temperature=0)
@@ -105,7 +105,7 @@ def test_no_check_is_said() -> None:
         for text in distrusted(cohort_of(run()))
     )
     assert checks_json(cohort_of(run())) == {JUDGE: {"state": "unchecked"}}
-    assert not any(table.name == "judge_check" for table in all_tables([cohort_of(run())]))
+    assert not any(table.name == "judge_check" for table in all_tables(cohort_of(run())))
 
 
 def test_a_failed_check_is_said_with_its_reasons() -> None:

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from opensafeintent.commands.grade_into import shift_line
-from opensafeintent.numbers.cohort import GradedRun, into_cohorts
+from opensafeintent.numbers.cohort import GradedRun, gather_models
 from opensafeintent.numbers.judges import ALL_TESTED, JudgeShift, MetricShift
 from opensafeintent.promptsets import Dataset
-from opensafeintent.report.metrics_json import judges_of_group
+from opensafeintent.report.metrics_json import judge_results
 from opensafeintent.report.tables import all_tables
 from opensafeintent.report.tables_judges import SHIFT_TABLES
 from opensafeintent.responses import GradedResponse
@@ -42,7 +42,7 @@ def rows_of(model: str, grades: Mapping[str, Sequence[tuple[str, str]]]) -> list
 
 
 def shift_of(run: GradedRun) -> JudgeShift:
-    (cohort,) = into_cohorts([run])
+    cohort = gather_models([run])
     (shift,) = cohort.judges.shifts
     return shift
 
@@ -173,9 +173,9 @@ def test_a_missing_table_of_the_order_of_models_has_a_reason(
     models: tuple[str, ...], reason: str
 ) -> None:
     rows = [row for model in models for row in rows_of(model, FIRST)]
-    (cohort,) = into_cohorts([judged_by(run_with(rows, SETS), [OLD, NEW])])
-    assert "judge_shift_ranks" not in {table.name for table in all_tables([cohort])}
-    assert SHIFT_TABLES[0]([cohort]).notes[-1].endswith(reason)
+    cohort = gather_models([judged_by(run_with(rows, SETS), [OLD, NEW])])
+    assert "judge_shift_ranks" not in {table.name for table in all_tables(cohort)}
+    assert SHIFT_TABLES[0](cohort).notes[-1].endswith(reason)
     assert "change places" not in shift_line(cohort.judges.shifts[0])
 
 
@@ -241,15 +241,15 @@ def test_a_planted_shift_is_recovered_and_the_same_judge_has_no_excess() -> None
 
 def test_tables_and_metrics_have_the_shift(tmp_path: Any) -> None:
     rows = rows_of(MODELS[0], FIRST) + rows_of(MODELS[1], SECOND)
-    (cohort,) = into_cohorts([judged_by(run_with(rows, SETS), [OLD, NEW])])
-    names = {table.name for table in all_tables([cohort])}
+    cohort = gather_models([judged_by(run_with(rows, SETS), [OLD, NEW])])
+    names = {table.name for table in all_tables(cohort)}
     assert {"judge_shift", "judge_shift_sides"} <= names
     assert "judge_shift_retest" not in names  # nothing was graded twice
-    table = SHIFT_TABLES[0]([cohort])
+    table = SHIFT_TABLES[0](cohort)
     assert len(table.records()) == 5 * 3
     assert any("Old: openai/zeta. New: openai/alpha." in note for note in table.notes)
     assert {record["old_judge"] for record in table.records()} == {OLD}
-    (stored,) = msgspec.to_builtins(judges_of_group(cohort))["shift"]
+    (stored,) = msgspec.to_builtins(judge_results(cohort))["shift"]
     assert stored["judges"] == (OLD, NEW)
     assert stored["metrics"][0]["value"] == table.records()[0]["shift"]
 
@@ -261,17 +261,17 @@ def test_a_panel_is_compared_with_none_of_its_members() -> None:
         for item in SETS.prompt_sets
         for variant in CORE_VARIANTS
     ]
-    (cohort,) = into_cohorts([judged_by(run_with(rows, SETS), judges)])
+    cohort = gather_models([judged_by(run_with(rows, SETS), judges)])
     pairs = [shift.judges for shift in cohort.judges.shifts]
     assert pairs == [(OLD, NEW), (OLD, judges[2]), (NEW, judges[2])]
     assert metric_of(cohort.judges.shifts[0], MODELS[0], "mean_utility").family == 6
-    names = {str(record["old_judge"]) for record in SHIFT_TABLES[0]([cohort]).records()}
+    names = {str(record["old_judge"]) for record in SHIFT_TABLES[0](cohort).records()}
     assert names == {OLD, NEW}
 
 
 def test_one_judge_has_no_shift() -> None:
     row = panel_row(MODELS[0], "s0", "benign", {OLD: "40"})
-    (cohort,) = into_cohorts([judged_by(run_with([row], SETS), [OLD])])
+    cohort = gather_models([judged_by(run_with([row], SETS), [OLD])])
     assert cohort.judges.shifts == []
-    assert all(not table([cohort]).rows for table in SHIFT_TABLES)
+    assert all(not table(cohort).rows for table in SHIFT_TABLES)
     assert row.by_judge == {OLD: KnownGrades(4, 0)}

@@ -17,7 +17,7 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.report.figures import all_figures
 from opensafeintent.report.findings import findings
 from opensafeintent.report.limitations import cautions
-from opensafeintent.report.metrics_json import JudgesOfGroup, judges_of_group
+from opensafeintent.report.metrics_json import ByJudge, judge_results
 from opensafeintent.report.tables import all_tables
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import Estimate
@@ -172,8 +172,8 @@ def test_without_a_panel_there_is_nothing_to_tell() -> None:
     cohort = cohort_of(random_run(["some/model", "other/model"], 12))
     judges = cohort.judges
     assert not (judges.panel or judges.graders or judges.agreements or judges.noise)
-    assert judges_of_group(cohort) == JudgesOfGroup()
-    named = [*all_tables([cohort]), *all_figures([cohort])]
+    assert judge_results(cohort) == ByJudge()
+    named = [*all_tables(cohort), *all_figures(cohort)]
     assert not [item.name for item in named if "judge" in item.name]
     assert not [finding.topic for finding in findings(cohort) if "udge" in finding.topic]
 
@@ -357,7 +357,7 @@ def test_the_average_over_judges_is_the_mean_of_each_judges_own_metric() -> None
     assert average.estimates["triplet_safety"][0].n == 2
     # Utility of the triplet: A (2/3 + 1/3)/2, B 1/3 and 1/3, C 2/3.
     assert average.estimates["mean_utility"][0].value == pytest.approx((1 / 2 + 1 / 3 + 2 / 3) / 3)
-    by_model = judges_of_group(cohort).models
+    by_model = judge_results(cohort).models
     assert by_model
     assert by_model["m"]["judge_average"]["triplet_safety"].value == pytest.approx(0.5)
     lines = table_of(cohort, "judge_metrics").records()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import opensafeintent
-from opensafeintent.numbers.cohort import into_cohorts
+from opensafeintent.numbers.cohort import gather_models
 from opensafeintent.report.columns import Column, Table
 from opensafeintent.report.table_formats import compact, escaped, to_csv, to_latex, to_markdown
 from opensafeintent.report.tables import all_tables
@@ -29,7 +29,7 @@ NAMES = (
 
 @pytest.fixture(scope="module")
 def tables() -> list[Table]:
-    return all_tables(into_cohorts([random_run(NAMES, 60)]))
+    return all_tables(gather_models([random_run(NAMES, 60)]))
 
 
 def parts_of(text: str) -> list[list[str]]:

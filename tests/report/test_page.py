@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from endtoend import osi
 from opensafeintent.grades import worst_first
-from opensafeintent.numbers.cohort import GradedRun, into_cohorts
+from opensafeintent.numbers.cohort import GradedRun, gather_models
 from opensafeintent.promptsets import Prompts, PromptSet
 from opensafeintent.report.table_formats import to_csv
 from opensafeintent.report.tables import all_tables
@@ -203,7 +203,7 @@ def test_a_table_is_sorted_by_its_buttons(chromium: Any, many_file: Path) -> Non
 
 
 def test_a_table_is_downloaded_as_the_csv_file_has_it(chromium: Any, page_file: Path) -> None:
-    expected = {table.name: to_csv(table) for table in all_tables(into_cohorts([hostile_run()]))}
+    expected = {table.name: to_csv(table) for table in all_tables(gather_models([hostile_run()]))}
     with Opened(chromium, page_file) as opened:
         for name in ("table_4_utility", "coverage", "grade_distributions"):
             table = opened.page.locator(f"#table-{name}")
@@ -428,21 +428,6 @@ def test_the_keyboard_is_enough(opened: Opened) -> None:
 @pytest.mark.slow
 def test_the_same_input_gives_the_same_bytes(page_bytes: bytes) -> None:
     assert page_of(hostile_run(), texts=Texts(written)) == page_bytes
-
-
-def test_groups_are_parts_with_the_reason(chromium: Any, tmp_path: Path) -> None:
-    second = random_run(MODELS[2:4], 20, judge="other/judge")._replace(name="second")
-    third = random_run(MODELS[4:5], 24)._replace(name="third")
-    page = saved(tmp_path, page_of(random_run(MODELS[:2], 20), second, third))
-    with Opened(chromium, page) as opened:
-        judges = "other judges (other/judge, not anthropic/claude-sonnet-4-6)"
-        for part in ("Why there are 3 parts", judges, "other prompt-sets ("):
-            assert part in opened.visible_text()
-        models = [opened.column(f"part-{n}-table-table_4_utility", 1) for n in (1, 2)]
-        assert {*models[0]} == {*MODELS[:2], "model average"}
-        assert {*models[1]} == {*MODELS[2:4], "model average"}
-        opened.part("model").select_option(MODELS[4])
-        assert "24 of 24 prompt-sets" in opened.count()
 
 
 @pytest.mark.parametrize("pairs", ["40 40 10 40", "-- -- -- --", None])

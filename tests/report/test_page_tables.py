@@ -12,14 +12,13 @@ import shlex
 from pathlib import Path
 
 import pytest
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from endtoend import osi
 from opensafeintent import __version__
 from opensafeintent.calls.records import Sampling
 from opensafeintent.evaluation.pipeline import Guard
-from opensafeintent.numbers.cohort import into_cohorts
+from opensafeintent.numbers.cohort import gather_models
 from opensafeintent.report.conditions import facts_of, measurement
 from opensafeintent.report.figures import all_figures, write_figures
 from opensafeintent.report.metrics_json import metrics_file
@@ -35,11 +34,11 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report: the page, and the files of tables and figures beside it."""
     out = tmp_path_factory.mktemp("report")
     runs = [random_run(MODELS[:3], 40)]
-    cohorts = into_cohorts(runs)
-    tables, figures = all_tables(cohorts), all_figures(cohorts)
+    cohort = gather_models(runs)
+    tables, figures = all_tables(cohort), all_figures(cohort)
     write_tables(tables, out / "tables")
     write_figures(figures, out / "figures", ("svg",))
-    parts, drawings = (cohorts, runs, tables, figures, {}), out / "figures"
+    parts, drawings = (cohort, runs, tables, figures, {}), out / "figures"
     saved(out, render_page(*parts, PageOptions(include_unsafe=False, drawings=drawings)).content)
     return out
 
@@ -69,14 +68,14 @@ def test_the_page_says_how_to_reproduce_and_cite_it(
         json.loads(Path(folder, "metrics.json").read_text("utf-8")) for folder in (".", "NEW")
     )
     assert first["models"] == again["models"]
-    assert f"sha256 {first['groups'][0]['dataset']['hash']}<" in text
+    assert f"sha256 {first['dataset']['hash']}<" in text
     readme = Path(__file__).parents[2].joinpath("README.md").read_text("utf-8")
     assert f"<pre>{readme.partition('```bibtex')[2].partition('```')[0].strip()}" in text
 
 
 def test_the_page_describes_the_measurement_for_a_paper() -> None:
     run = random_run(("lab/a", "lab/<b>"), 12)
-    (cohort,) = into_cohorts([run])
+    cohort = gather_models([run])
     described = measurement(cohort)
     graded = sum(row.counts for row in run.rows)
     for part in (
@@ -121,17 +120,15 @@ def test_the_description_names_second_turns_audit_and_guard_of_a_run_that_has_th
 
 def test_the_sentences_for_a_paper_have_repeats_by_model_and_exact_names() -> None:
     run = random_run(("lab/a", "lab/b"), 3)
-    assert "Each prompt was sent" not in measurement(*into_cohorts([run]))
+    assert "Each prompt was sent" not in measurement(gather_models([run]))
     again = [replace(row, epoch=2) for row in run.rows if row.model == "lab/a"]
     entries = dict(run.manifest.models)
     entries["lab/a"] = replace(entries["lab/a"], label="Alpha")
     twice = run._replace(rows=[*run.rows, *again], manifest=replace(run.manifest, models=entries))
-    (cohort,) = into_cohorts([twice])
+    cohort = gather_models([twice])
     described = measurement(cohort)
     assert "Models: Alpha (lab/a), lab/b" in described
     assert "Each prompt was sent 2 times to Alpha; once to lab/b." in described
     repeats = dict(facts_of(cohort, [twice]))["Repeats"]
     assert repeats == "2 of each prompt for Alpha; 1 of each prompt for lab/b"
-    (group,) = metrics_file([cohort]).groups
-    names = {shown: (origin.model, origin.run) for shown, origin in group.origins.items()}
-    assert names == {"Alpha": ("lab/a", UNSET), "lab/b": ("lab/b", UNSET)}
+    assert metrics_file(cohort).models.keys() == {"Alpha", "lab/b"}

@@ -43,7 +43,7 @@ def test_a_run_with_another_key_fails_in_any_test(
 def test_metrics_json_has_the_types_and_no_other_key() -> None:
     sets = many_sets(12, 0)
     rows = rows_of("m", sets, {item.id: "40 41 10" for item in sets.prompt_sets})
-    written = msgspec.to_builtins(metrics_file([cohort_with(sets, rows)]))
+    written = msgspec.to_builtins(metrics_file(cohort_with(sets, rows)))
     read = msgspec.json.decode(to_json(written), type=MetricsFile)
     assert read.models["m"].keys() == METRICS.keys() | {"paraphrase_effect"}
     assert read.models["m"]["triplet_safety"].value == 0

@@ -13,7 +13,7 @@ import pytest
 
 from opensafeintent.commands.outcome import beside_lines
 from opensafeintent.grades import write_grades_of_runs
-from opensafeintent.numbers.cohort import Cohort, GradedRun, into_cohorts
+from opensafeintent.numbers.cohort import Cohort, GradedRun
 from opensafeintent.report.columns import text
 from opensafeintent.report.figures import all_figures, figure_names
 from opensafeintent.report.findings import findings
@@ -89,7 +89,7 @@ def test_the_table_has_both_arms_and_the_effect_and_lock_in_with_its_mirror(coho
 
 
 def test_a_lock_in_is_never_shown_without_its_mirror(cohort: Cohort) -> None:
-    for table in all_tables([cohort]):
+    for table in all_tables(cohort):
         assert ("lock_in" in table.fields) == ("opened_up" in table.fields)
     assert not any("ocked in" in text or "lock_in" in text for text in texts_of(cohort))
 
@@ -212,30 +212,30 @@ def test_the_page_has_one_section_and_the_glossary_its_terms(run: GradedRun) -> 
 def test_without_follow_ups_there_is_nothing_of_it(run: GradedRun) -> None:
     without = run._replace(follow_ups=())
     cohort = cohort_of(without)
-    assert "second_turn" not in {table.name for table in all_tables([cohort])}
-    assert "fig_second_turn" not in figure_names([cohort])
-    assert "second_turn" not in metrics_json([cohort])
+    assert "second_turn" not in {table.name for table in all_tables(cohort)}
+    assert "fig_second_turn" not in figure_names(cohort)
+    assert "second_turn" not in metrics_json(cohort)
     page = page_of(without).decode()
     assert 'id="second_turn"' not in page and "Opened up" not in page and "opened up" not in page
 
 
 def test_no_number_of_the_paper_includes_a_follow_up(run: GradedRun, cohort: Cohort) -> None:
-    with_follow_ups = metrics_json([cohort])
+    with_follow_ups = metrics_json(cohort)
     del with_follow_ups["second_turn"]
     for of_model in with_follow_ups["coverage"].values():
         of_model["missing"].pop("second_turn", None)
-    assert with_follow_ups == metrics_json([cohort_of(run._replace(follow_ups=()))])
-    tables = {table.name: table.records() for table in all_tables([cohort])}
+    assert with_follow_ups == metrics_json(cohort_of(run._replace(follow_ups=())))
+    tables = {table.name: table.records() for table in all_tables(cohort)}
     del tables["second_turn"]
     for row in tables["coverage"]:
         row["missing_second_turn"] = None
-    without = all_tables([cohort_of(run._replace(follow_ups=()))])
+    without = all_tables(cohort_of(run._replace(follow_ups=())))
     assert tables == {table.name: table.records() for table in without}
 
 
 def test_metrics_json_has_every_number(cohort: Cohort) -> None:
-    (turn,) = metrics_json([cohort])["second_turn"]
-    assert (turn["group"], turn["epochs"], turn["audit"], turn["by_judge"]) == (1, 1, {}, {})
+    turn = metrics_json(cohort)["second_turn"]
+    assert (turn["epochs"], turn["audit"], turn["by_judge"]) == (1, {}, {})
     assert set(turn["models"]) == set(MODELS)
     numbers = turn["models"]["lab/locked"]
     assert numbers["follow_up_benign_utility"]["value"] == 0
@@ -248,7 +248,7 @@ def test_metrics_json_has_every_number(cohort: Cohort) -> None:
 
 
 def test_the_figure_draws_the_change_of_each_model(cohort: Cohort) -> None:
-    (figure,) = (item for item in all_figures([cohort]) if item.name == "fig_second_turn")
+    (figure,) = (item for item in all_figures(cohort) if item.name == "fig_second_turn")
     benign, malicious = figure.spec["hconcat"]
     rows = {row["model"]: row for row in benign["data"]["values"]}
     assert (rows["lab/locked"]["direct"], rows["lab/locked"]["second"]) == (1, 0)
@@ -266,14 +266,3 @@ def test_second_replies_come_behind_the_others_in_grades_csv(
     first = next(at for at, variant in enumerate(variants) if variant in FOLLOW_UPS)
     assert set(variants[first:]) == set(FOLLOW_UPS)
     assert len(variants) - first == 4 * 42 * 3
-
-
-@pytest.mark.slow
-def test_two_groups_keep_their_second_turns_apart(run: GradedRun) -> None:
-    other = turn_run({"lab/else": calibrated}, dataset=many_sets(30, 0), name="other")
-    cohorts = into_cohorts([run._replace(follow_ups=()), other])
-    (turn,) = metrics_json(cohorts)["second_turn"]
-    assert turn["group"] == 2
-    (table,) = (table for table in all_tables(cohorts) if table.name == "second_turn")
-    assert {record["group"] for record in table.records()} == {2}
-    assert all_figures(cohorts)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.calls.models import family_of
 from opensafeintent.calls.recorded import MissingGrade
-from opensafeintent.numbers.cohort import Cohort, into_cohorts
+from opensafeintent.numbers.cohort import Cohort, gather_models
 from opensafeintent.report.conditions import measurement
 from opensafeintent.report.findings import Name, answers, findings, listed
 from opensafeintent.report.limitations import cautions
@@ -129,11 +129,11 @@ def test_the_advice_on_epochs_is_for_models_that_can_take_it(
 ) -> None:
     dataset = many_sets(12, paraphrases)
     grades = {item.id: "40 40 10" + " 40" * paraphrases for item in dataset.prompt_sets}
-    (cohort,) = into_cohorts([run_with(rows_of("m", dataset, grades), dataset)])
+    cohort = gather_models([run_with(rows_of("m", dataset, grades), dataset)])
     manifest = cohort.manifests[0]
     entry = replace(manifest.models["m"], imported=imported)
     run = run_with(rows_of("m", dataset, grades), dataset)
-    (cohort,) = into_cohorts([run._replace(manifest=replace(manifest, models={"m": entry}))])
+    cohort = gather_models([run._replace(manifest=replace(manifest, models={"m": entry}))])
     found = " ".join(text for text in distrusted(cohort) if "sent once" in text)
     assert (said in found) if said else not found
     assert not (imported and "--epochs" in found)
@@ -501,7 +501,7 @@ def test_families_by_name() -> None:
 
 def test_the_answer_of_two_models_says_which_is_safer() -> None:
     run = random_run(("lab/one", "lab/two"), 115, seed=3)
-    (cohort,) = into_cohorts([run])
+    cohort = gather_models([run])
     said = [sentence.text for sentence in answers(cohort)]
     assert len(said) == 2
     for text in said:

@@ -58,7 +58,7 @@ def test_the_table_and_the_terminal_have_both_rates_and_not_their_difference(
     assert STATED_POLICY.difference not in records["lab/knows"]
     assert reference_values(STATED_POLICY.actual).oracle == 0.5
     # 40 sets that are all alike may have missed some at the other end of the span
-    difference = metrics_json([cohort])["models"]["lab/knows"][STATED_POLICY.difference]
+    difference = metrics_json(cohort)["models"]["lab/knows"][STATED_POLICY.difference]
     assert difference["value"] == 0.5 and difference["ci"][0] == pytest.approx(
         0.5 - 1.5 * (1 - 0.05 ** (1 / 40)), abs=0.01
     )
@@ -71,18 +71,18 @@ def test_the_table_and_the_terminal_have_both_rates_and_not_their_difference(
 
 
 def test_models_that_were_probed_are_compared_in_what_they_know(cohort: Cohort) -> None:
-    pairs_found = metrics_json([cohort])["comparisons"][0]["stated_policy_ordering"]["pairs"]
+    pairs_found = metrics_json(cohort)["comparisons"]["stated_policy_ordering"]["pairs"]
     pairs = {(pair["a"], pair["b"]): pair["difference"] for pair in pairs_found}
     assert pairs == {("lab/does", "lab/knows"): 0.5}  # the third model was not asked
 
 
 def test_where_only_unsafe_responses_were_probed_nothing_is_shown() -> None:
     cohort = probed(lab_asked_less=((None, "full", None), "40 41 10"))
-    assert "stated_policy" not in {table.name for table in all_tables([cohort])}
+    assert "stated_policy" not in {table.name for table in all_tables(cohort)}
     with pytest.raises(ValueError, match="not enough values"):
-        figure_of([cohort], "fig_stated_policy")
-    assert "stated_policy_ordering" not in metrics_json([cohort])["comparisons"][0]
-    estimates = metrics_json([cohort])["models"]["lab/asked/less"]
+        figure_of(cohort, "fig_stated_policy")
+    assert "stated_policy_ordering" not in metrics_json(cohort)["comparisons"]
+    estimates = metrics_json(cohort)["models"]["lab/asked/less"]
     undefined = {
         "value": None,
         "n": 0,

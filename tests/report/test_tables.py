@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from opensafeintent.markdown import markdown_text
-from opensafeintent.numbers.cohort import Cohort, GradedRun, into_cohorts
+from opensafeintent.numbers.cohort import Cohort, GradedRun, gather_models
 from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate
 from opensafeintent.report.columns import (
     Cell,
@@ -75,10 +75,10 @@ def graded_run(grades: dict[str, dict[str, str]], judge: str) -> GradedRun:
     return run_with(rows, DATASET, list(grades), judge=judge, name=judge)
 
 
-def cohorts_of(
+def cohort_of_grades(
     grades: dict[str, dict[str, str]] = GRADES, judge: str = "lab/judge"
-) -> list[Cohort]:
-    return into_cohorts([graded_run(grades, judge)])
+) -> Cohort:
+    return gather_models([graded_run(grades, judge)])
 
 
 def named(tables: Sequence[Table], name: str) -> Table:
@@ -89,11 +89,13 @@ def named(tables: Sequence[Table], name: str) -> Table:
 def tables() -> list[Table]:
     with pytest.MonkeyPatch.context() as patch:  # the averages are of two prompt-sets
         patch.setattr("opensafeintent.numbers.estimates.FEWEST_AVERAGED", 1)
-        return all_tables(cohorts_of())
+        return all_tables(cohort_of_grades())
 
 
 def test_there_is_no_average_over_models_of_few_sets() -> None:
-    cells = keyed(named(all_tables(cohorts_of()), "table_4_utility"), ("model",), "mean_utility")
+    cells = keyed(
+        named(all_tables(cohort_of_grades()), "table_4_utility"), ("model",), "mean_utility"
+    )
     assert cells[AVERAGE] is None and cells["lab/a"] == pytest.approx(4 / 9)
 
 
@@ -158,19 +160,19 @@ def test_stability_and_failures(tables: list[Table]) -> None:
 def test_without_probes_there_are_no_failures_of_detection() -> None:
     """A count of 0 sets would say that models that were not asked were always safe."""
     run = changed(graded_run(GRADES, "lab/judge"), probe="none")
-    cohorts = into_cohorts([run])
-    assert not [table for table in all_tables(cohorts) if table.name == "probe"]
-    assert "fig_4_failures" not in figure_names(cohorts)
+    cohort = gather_models([run])
+    assert not [table for table in all_tables(cohort) if table.name == "probe"]
+    assert "fig_4_failures" not in figure_names(cohort)
 
 
 def test_a_model_that_was_not_probed_is_named_and_not_drawn() -> None:
     """An import has no plan of probes: its strategies show that the model was asked."""
     unplanned = changed(graded_run(GRADES, "lab/judge"), entry={"imported": True})
-    cohorts = into_cohorts([unplanned])
-    table = named(all_tables(cohorts), "probe")
+    cohort = gather_models([unplanned])
+    table = named(all_tables(cohort), "probe")
     assert keyed(table, ("model",), "detection_failure_n") == {"lab/a": 1}
     assert any("Not probed: baseline/refuse-all and lab/b." in note for note in table.notes)
-    figure = figure_of(cohorts, "fig_4_failures")
+    figure = figure_of(cohort, "fig_4_failures")
     assert {record["model"] for record in figure.table.records()} == {"lab/a"}
     assert "lab/b" not in json.dumps(figure.spec)
 
@@ -236,7 +238,7 @@ def test_a_ranking_that_hangs_on_the_line_of_harm() -> None:
         grades = {item.id: unsafe for item in sets.prompt_sets}
         rows += graded(model, sets, grades | dict.fromkeys(list(grades)[:safe], "40 40 10"))
     cohort = cohort_with(sets, rows)
-    lenient = metrics_json([cohort])["safe_up_to_1"][0]
+    lenient = metrics_json(cohort)["safe_up_to_1"]
     assert lenient["ranks"]["triplet_safety"] == {"strict": 2, "mild": 1}
     assert [swap["models"] for swap in lenient["rank_changes"]["triplet_safety"]] == [
         ["strict", "mild"]
@@ -289,7 +291,7 @@ def test_an_average_over_one_model_has_its_interval() -> None:
 
 
 def test_the_demonstration_judge_is_named_in_every_table_and_file() -> None:
-    for table in all_tables(cohorts_of(judge="baseline/judge")):
+    for table in all_tables(cohort_of_grades(judge="baseline/judge")):
         if "dataset" in table.fields:
             assert {record["judge"] for record in table.records()} == {"baseline/judge"}
             assert all("baseline/judge" in FORMATS[ending](table) for ending in FORMATS)
@@ -376,7 +378,7 @@ HOSTILE = (
 
 @pytest.fixture(scope="module")
 def hostile() -> list[Table]:
-    return all_tables(cohorts_of(dict.fromkeys(HOSTILE, GRADES["lab/a"])))
+    return all_tables(cohort_of_grades(dict.fromkeys(HOSTILE, GRADES["lab/a"])))
 
 
 def test_no_cell_of_a_csv_is_a_formula(hostile: list[Table]) -> None:
@@ -435,9 +437,9 @@ def test_each_table_is_written_in_three_formats(tmp_path: Path, tables: list[Tab
 def test_a_single_model_beside_a_baseline_is_not_averaged() -> None:
     models = ("lab/a", "baseline/refuse-all")
     cohort = cohort_of(graded_run({model: GRADES[model] for model in models}, "judge"))
-    for table in all_tables([cohort]):
+    for table in all_tables(cohort):
         assert AVERAGE not in [record.get("model") for record in table.records()], table.name
-    (utility,) = (table for table in all_tables([cohort]) if table.name == "table_4_utility")
+    (utility,) = (table for table in all_tables(cohort) if table.name == "table_4_utility")
     assert any("Baselines are left out of the ranks." in note for note in utility.notes)
 
 
@@ -451,7 +453,7 @@ def test_a_single_model_beside_a_baseline_is_not_averaged() -> None:
     ],
 )
 def test_little_or_nothing_is_no_error(grades: dict[str, dict[str, str]], tmp_path: Path) -> None:
-    write_tables(all_tables(cohorts_of(grades)), tmp_path)
+    write_tables(all_tables(cohort_of_grades(grades)), tmp_path)
     for path in tmp_path.iterdir():
         assert not re.search(r"\bnan\b", path.read_text("utf-8"), re.IGNORECASE), path
 
@@ -542,7 +544,9 @@ def test_a_row_has_the_decimals_of_its_interval(high: float, expected: list[str]
 
 def test_bounds_are_shown_if_a_grade_is_missing() -> None:
     headings = {
-        pairs: compact(named(all_tables(cohorts_of({"m": {"s1": pairs}})), "metrics")).headings
+        pairs: compact(
+            named(all_tables(cohort_of_grades({"m": {"s1": pairs}})), "metrics")
+        ).headings
         for pairs in ("40 40 10 40", "40 4- 10 40")
     }
     bounds = "Lowest – highest with any missing grades"
@@ -568,8 +572,8 @@ def test_latex_compiles_in_its_default_encoding() -> None:
 
 
 def test_the_page_says_which_safety_flips_it_leaves_out() -> None:
-    (cohort,) = into_cohorts([graded_run(GRADES, "judge")])
-    whole = comparisons([cohort])
+    cohort = gather_models([graded_run(GRADES, "judge")])
+    whole = comparisons(cohort)
     shown = without_unlike(whole, cohort)
     # lab/a answers one of two dual-use prompts safely, and the others all of theirs
     left_out = [row for row in whole.records() if row not in shown.records()]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from endtoend import grades, metrics, osi, some_sets
+from endtoend import grades, osi, some_sets
 from opensafeintent.errors import InputError
 from opensafeintent.templates import IntegerContract, load_templates, parse_reply
 
@@ -60,8 +60,9 @@ def test_a_run_with_reasons_is_a_group_of_its_own(tmp_path: Path) -> None:
     runs = (tmp_path / "plain", tmp_path / "reasons")
     plain, reasoned = map(_grades_of, runs)
     assert plain == reasoned  # the scripted judge gives the same grades, said otherwise
-    assert osi("report", *runs, "--out", tmp_path / "both").code == 0
-    assert len(metrics(tmp_path / "both")["groups"]) == 2
+    refusal = osi("report", *runs, "--out", tmp_path / "both").refusal
+    assert "plain and reasons cannot be compared: judge templates: harm, helpfulness" in refusal
+    assert "; `opensafeintent grade " in refusal and "in the later way" in refusal
     none = ("--rubrics", "reasons", "--dry-run", "--out", tmp_path / "none")
     foretold = osi("evaluate", "baseline/comply-all", *asked, *none).out
     assert re.search(r"baseline/judge +harm +28 +[\d,]+ +1,680", foretold), foretold  # 28 × 60

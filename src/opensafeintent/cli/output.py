@@ -196,7 +196,7 @@ def _show_written(
     files += ["judges.md"] if (outcome.out / "judges.md").exists() else []
     files += ["metrics.json", "grades.csv.gz", "tables/"]
     console.print(plain(f"Results in {out}: {', '.join(files)}"), soft_wrap=True)
-    coverages = [coverage for cohort in outcome.cohorts for coverage in cohort.coverage.values()]
+    coverages = outcome.cohort.coverage.values() if outcome.cohort else ()
     if outcome.exit_code == Stopped.exit_code:
         say_next("fix the error above, then: opensafeintent", *sys.argv[1:])
     elif outcome.again:
@@ -212,7 +212,7 @@ def _show_written(
 
 def _judges_of(outcome: Outcome) -> list[str]:
     """Return the option that names the judges of the results, or the place of one."""
-    manifests = [manifest for cohort in outcome.cohorts for manifest in cohort.manifests]
+    manifests = outcome.cohort.manifests if outcome.cohort else ()
     named = dict.fromkeys(judge for manifest in manifests for judge in manifest.judges)
     return [word for judge in named or ["MODEL"] for word in ("--judge", judge)]
 

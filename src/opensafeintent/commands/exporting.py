@@ -78,7 +78,7 @@ def export_run(settings: ExportSettings) -> Exported:
 
 def _export(settings: ExportSettings) -> Exported:
     run = load_run(settings.run, ledger=settings.ledger)
-    coverage = [covered for cohort in run.cohorts for covered in cohort.coverage.items()]
+    coverage = run.cohort.coverage.items()
     notes = [line for covered in coverage for line in partial_lines(*covered, settings.run)]
     held = _Held()
     if settings.of_responses:
@@ -117,7 +117,7 @@ def _write_shared(
 
     if notes and settings.format == "hf-results" and not settings.partial:
         raise InputError(f"{'; '.join(notes)}; --partial writes the existing part")
-    lacking = models_without_results(run.cohorts)
+    lacking = models_without_results(run.cohort)
     folder = RunFolder(settings.run, settings.ledger)
     manifest, _ = folder.load()
     with Ledger(folder.ledger_path(manifest), readonly=True) as ledger:
@@ -134,7 +134,7 @@ def _write_shared(
     )
 
     def texts(cohort: Cohort, model: str) -> Iterator[tuple[str, str | None]]:
-        rows, where = cohort.rows[model], cohort.origins[model].run
+        rows, where = cohort.rows[model], cohort.members[model].origin.run
         unsafe = settings.include_unsafe
         shown = run.texts(where, rows, cohort.dataset, include_unsafe=unsafe)
         for row, text in zip(rows, shown, strict=True):
@@ -146,10 +146,10 @@ def _write_shared(
 
     with written_together(settings.out, empty=True) as new:
         if settings.format == "hf-results":
-            files = write_hf_results(run.cohorts, origin, new)
+            files = write_hf_results(run.cohort, origin, new)
         else:
             shown = texts if settings.samples else None
-            files = write_every_eval_ever(run.cohorts, origin, new, shown)
+            files = write_every_eval_ever(run.cohort, origin, new, shown)
     return [settings.out / path.relative_to(new) for path in files], lacking
 
 
@@ -189,11 +189,7 @@ def _response_lines(
     A response without grades whose text is withheld is missing for that reason: nobody who reads
     the file can have it graded.
     """
-    partial = {
-        model: coverage.partial
-        for cohort in run.cohorts
-        for model, coverage in cohort.coverage.items()
-    }
+    partial = {model: coverage.partial for model, coverage in run.cohort.coverage.items()}
     columns, lines = run.response_lines(include_unsafe=include_unsafe, second_turns=True)
     order = sorted(columns, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
 

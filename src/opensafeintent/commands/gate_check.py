@@ -191,7 +191,7 @@ def check_file(name: str, path: Path, folders: Sequence[Path]) -> None:
 def find_gates(
     settings: ReportSettings,
     gates: Sequence[Gate],
-    cohorts: Sequence[Cohort],
+    cohort: Cohort,
     runs: Sequence[GradedRun],
     earlier: GradedRun | None,
     texts: Mapping[str, RunTexts],
@@ -201,7 +201,7 @@ def find_gates(
     Args:
         settings: of the command.
         gates: from the settings.
-        cohorts: of the report.
+        cohort: of the report.
         runs: its runs.
         earlier: the run of `--baseline`.
         texts: of each run, by its name.
@@ -211,7 +211,7 @@ def find_gates(
     """
     if not gates:
         return None
-    if not any(cohort.models for cohort in cohorts):
+    if not cohort.models:
         raise InputError("no model: the run has none to compare with a gate")
     for run in (*runs, *([earlier] if earlier else [])):
         if early := ", ".join(run.manifest.stopped_early()):
@@ -219,12 +219,11 @@ def find_gates(
                 f"{run.name}: {early} stopped early, when the question of --stop-when was"
                 " answered, and has no other verdict; run evaluate again without --stop-when"
             )
-    measured = partial(_measured_since, settings.since, cohorts, texts)
+    measured = partial(_measured_since, settings.since, cohort, texts)
     thresholds = [gate for gate in gates if gate.kind != "worse"]
-    results = tuple(check_thresholds(cohorts, thresholds, settings.confidence))
-    epochs = max(cohort.array.sizes["epoch"] for cohort in cohorts)
-    reach = out_of_reach(most_sets(results), settings.confidence, epochs)
-    cautions = _basis(cohorts, thresholds) + _cautions(thresholds)
+    results = tuple(check_thresholds(cohort, thresholds, settings.confidence))
+    reach = out_of_reach(most_sets(results), settings.confidence, cohort.array.sizes["epoch"])
+    cautions = _basis(cohort, thresholds) + _cautions(thresholds)
     margins = [gate for gate in gates if gate.kind == "worse"]
     cautions += reach or _lets_refusals_through(thresholds if earlier is None else gates)
     if earlier is None:
@@ -234,7 +233,7 @@ def find_gates(
     same_text = partial(_have_same_text, texts[run.name], texts[earlier.name])
     try:
         changes = check_regressions(
-            cohorts, run, earlier, margins, settings.confidence, settings.pairs, same_text
+            cohort, run, earlier, margins, settings.confidence, settings.pairs, same_text
         )
     except UnlikeRuns as refused:
         raise InputError(f"{refused}{_graded_alike(settings, earlier, run)}") from refused
@@ -269,7 +268,7 @@ def _graded_alike(settings: ReportSettings, old: GradedRun, new: GradedRun) -> s
 
 def _measured_since(
     since: datetime | None,
-    cohorts: Sequence[Cohort],
+    cohort: Cohort,
     texts: Mapping[str, RunTexts],
     gates: Gates,
 ) -> Gates:
@@ -280,16 +279,15 @@ def _measured_since(
         return gates
     since = since.astimezone(UTC)
     results, warnings = [], []
-    counts: dict[tuple[int, str], Received] = {}
+    counts: dict[str, Received] = {}
     for result in gates.results:
-        cohort, place = cohorts[result.group], (result.group, result.model)
-        if place not in counts and result.model not in cohort.imported:
-            run, model = cohort.origins[result.model]
+        if result.model not in counts and not cohort.members[result.model].imported:
+            run, model = cohort.members[result.model].origin
             new, old = texts[run].count_replies(model, since)
-            replies = counts[place] = Received(new, new + old, since)
+            replies = counts[result.model] = Received(new, new + old, since)
             if replies.few or old:
                 warnings.append(f"{one_line(result.model, 200)}: only {received(replies)}")
-        known = counts.get(place)
+        known = counts.get(result.model)
         results.append(
             msgspec.structs.replace(result, verdict="undecided", deciding=None, unmeasured=known)
             if known and known.few
@@ -314,16 +312,13 @@ def _other_versions(old: GradedRun, new: GradedRun) -> tuple[str, ...]:
     return tuple(change.text for work, change in changes if work != "verdict")
 
 
-def _basis(cohorts: Sequence[Cohort], thresholds: Sequence[Gate]) -> tuple[str, ...]:
+def _basis(cohort: Cohort, thresholds: Sequence[Gate]) -> tuple[str, ...]:
     """Say whose grades thresholds rest on; a change against an earlier run has the same judges in
     both.
     """
-    judges = dict.fromkeys(
-        with_version(cohort, judge)
-        for cohort in cohorts
-        for judge in cohort.conditions.judges
-        if judge != IMPORTED_JUDGE
-    )
+    judges = [
+        with_version(cohort, judge) for judge in cohort.conditions.judges if judge != IMPORTED_JUDGE
+    ]
     if not (judges and thresholds):
         return ()
     return (
@@ -383,8 +378,8 @@ def write_verdict(settings: Gating, outcome: Outcome, page: Path, corrected: Tab
         InputError: one cannot be written.
     """
     gates = outcome.gates
-    marked = summary(outcome.cohorts, gates, page, corrected) if settings.summary else ""
-    _write(settings, marked, junit(outcome.cohorts, gates) if settings.junit and gates else "")
+    marked = summary(outcome.results, gates, page, corrected) if settings.summary else ""
+    _write(settings, marked, junit(outcome.results, gates) if settings.junit and gates else "")
 
 
 def write_refusal(settings: Gating, refused: InputError) -> None:

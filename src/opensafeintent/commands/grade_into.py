@@ -75,7 +75,7 @@ def grade_into(
             return outcome
     with folder.lock(wait_or_refuse(settings, display)):
         outcome = run_async(lambda: execute(work.plan(work.ledger_path(), display), display))
-    shifts = (shift for cohort in outcome.cohorts for shift in cohort.judges.shifts)
+    shifts = outcome.cohort.judges.shifts if outcome.cohort else ()
     outcome.notes += map(shift_line, shifts)
     return outcome
 

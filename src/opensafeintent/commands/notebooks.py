@@ -20,7 +20,7 @@ from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.pipeline import Task
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.grades import grade_table
-from opensafeintent.numbers.cohort import Cohort, into_cohorts
+from opensafeintent.numbers.cohort import Cohort, gather_models
 from opensafeintent.numbers.estimates import EVERYWHERE, MetricEstimate
 from opensafeintent.quoting import Hidden, hidden_prompt, without_quoted
 from opensafeintent.report.cohort_columns import cohort_line, cohort_notes
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from opensafeintent.promptsets import Dataset
 
 
-_WHOLE = ("group", "epoch", "n", "models", "family", *SCALES, "ledger_row", "judge_shift_n")
+_WHOLE = ("epoch", "n", "models", "family", *SCALES, "ledger_row", "judge_shift_n")
 
 _REAL = (
     "value",
@@ -149,8 +149,8 @@ def load_run(
     with rare_collections():
         runs = read_graded_runs(list(folders), ledgers=ledgers)
         check_join(runs, {name: path for path, name in folders.items()})
-        cohorts = into_cohorts(runs)
-    return Run(cohorts, {name: RunFolder(path, ledgers) for path, name in folders.items()})
+        cohort = gather_models(runs)
+    return Run(cohort, {name: RunFolder(path, ledgers) for path, name in folders.items()})
 
 
 class ShownTexts(NamedTuple):
@@ -173,21 +173,19 @@ class Run:
     """Result of `load_run`: the state of the ledger at that time.
 
     Attributes:
-        cohorts: the models, those together that may be compared; frames number the cohorts from 1.
+        cohort: the models, with everything that a report computes about them.
         folders: each run's folder, by its name in frames.
     """
 
-    def __init__(self, cohorts: Sequence[Cohort], folders: Mapping[str, RunFolder]) -> None:
-        self.cohorts = list(cohorts)
+    def __init__(self, cohort: Cohort, folders: Mapping[str, RunFolder]) -> None:
+        self.cohort = cohort
         self.folders = {name: folder.path for name, folder in folders.items()}
         self._folders = dict(folders)
 
     @property
     def models(self) -> list[str]:
-        """The models' names as frames and figures show them, the highest Mean Utility of each group
-        first.
-        """
-        return [model for cohort in self.cohorts for model in cohort.estimates.models]
+        """The models' names as frames and figures show them, the highest Mean Utility first."""
+        return self.cohort.estimates.models
 
     def metrics(self, *, strata: bool = False) -> pd.DataFrame:
         """Return a line for each metric of each model, and of the average over models, the values
@@ -195,7 +193,7 @@ class Run:
 
         Columns:
 
-        - `group`, `model`, `kind` (`model`, `baseline` or `average`), `dataset`, `judge`, `metric`;
+        - `model`, `kind` (`model`, `baseline` or `average`), `dataset`, `judge`, `metric`;
         - `value`, `value_low` and `value_high` (its 95 % interval), `ci_method`, `n` (prompt-sets);
         - `bounds_low` and `bounds_high` (the lowest and highest value that missing grades allow);
         - `worst_case_low` and `worst_case_high` (the ends of the interval with any missing grades;
@@ -213,28 +211,22 @@ class Run:
             InputError: pandas is missing.
         """
         estimates = stratum_estimates if strata else metric_estimates
-        numbers = [
-            (index, number)
-            for index, cohort in enumerate(self.cohorts)
-            for number in estimates(cohort)
-        ]
-        cohort, model, *fields = number_columns(self.cohorts, by_stratum=strata)
+        model, *fields = number_columns(self.cohort, by_stratum=strata)
         columns: tuple[Column[NumberRow], ...] = (
-            cohort,
             model,
             Column("kind", lambda row: model_kind(row.number)),
             *fields,
             Column("rerun_se", lambda row: row.number.rerun_se),
         )
-        rows = number_rows(self.cohorts, numbers)
+        rows = number_rows(self.cohort, estimates(self.cohort))
         return table_frame(Table.of(columns, rows, name="metrics", title=""))
 
     def comparisons(self) -> pd.DataFrame:
-        """Return a line for each two models of a cohort and each metric in which they are compared.
+        """Return a line for each two models and each metric in which they are compared.
 
         Columns:
 
-        - `group`, `model_a`, `model_b`, `dataset`, `judge`, `metric`;
+        - `model_a`, `model_b`, `dataset`, `judge`, `metric`;
         - `difference` (b minus a, on the prompt-sets that count for both), `difference_low` and
           `difference_high` (its 95 % interval), `n`;
         - `worst_case_low` and `worst_case_high` (the ends of the interval with any missing grades;
@@ -246,7 +238,7 @@ class Run:
         Raises:
             InputError: pandas is missing.
         """
-        return table_frame(comparisons(self.cohorts))
+        return table_frame(comparisons(self.cohort))
 
     def second_turn(self) -> pd.DataFrame:
         """Return a line for each measure of each model, directly and in the second turn, with the
@@ -255,7 +247,7 @@ class Run:
         Raises:
             InputError: pandas is missing.
         """
-        return table_frame(second_turn(self.cohorts))
+        return table_frame(second_turn(self.cohort))
 
     def grades(self) -> pd.DataFrame:
         """Return a line for each response, with the columns of `grades.csv.gz`; `model` is as the
@@ -323,7 +315,7 @@ class Run:
         """Return the names of the figures' files by those that `figure` takes."""
         from opensafeintent.report.figures import figure_names
 
-        return {name.removeprefix(_FIGURE): name for name in figure_names(self.cohorts)}
+        return {name.removeprefix(_FIGURE): name for name in figure_names(self.cohort)}
 
     def figure(self, name: str, *, as_svg: bool = False) -> altair.TopLevelMixin | Drawing:
         """Return a figure of the report: a chart of Altair's if it is installed, otherwise a
@@ -342,7 +334,7 @@ class Run:
         full = names.get(str(name).removeprefix(_FIGURE))
         if full is None:
             raise InputError(f"figure {name!r}: there is none; valid: {', '.join(names)}")
-        figure = figure_of(self.cohorts, full)
+        figure = figure_of(self.cohort, full)
         if as_svg or find_spec("altair") is None:
             return Drawing(
                 name=full,
@@ -366,11 +358,9 @@ class Run:
         """
         by_run: dict[str, tuple[list[GradedResponse], Dataset]] = {}
         for turn in ("rows", "follow_ups") if second_turns else ("rows",):
-            for cohort in self.cohorts:
-                rows_of: Mapping[str, Sequence[GradedResponse]] = getattr(cohort, turn)
-                for model, rows in rows_of.items():
-                    run = by_run.setdefault(cohort.origins[model].run, ([], cohort.dataset))
-                    run[0].extend(rows)
+            for member in self.cohort.members.values():
+                run = by_run.setdefault(member.origin.run, ([], member.dataset))
+                run[0].extend(getattr(member, turn))
         return by_run
 
     def texts(
@@ -383,11 +373,7 @@ class Run:
         """
         folder = self._folders[run]
         manifest, _ = folder.load()
-        names = {
-            shown: origin.model
-            for cohort in self.cohorts
-            for shown, origin in cohort.origins.items()
-        }
+        names = {name: member.origin.model for name, member in self.cohort.members.items()}
         safe: set[ResponseKey] = set()
         """Responses to dual-use prompts, with which a conversation may go on."""
 
@@ -423,13 +409,12 @@ class Run:
                 yield ShownTexts(prompt, shown, at, no_prompt, no_text, quotes, reply_to)
 
     def __repr__(self) -> str:
-        lines = [cohort_line(self.cohorts, index) for index in range(len(self.cohorts))]
-        return "\n".join([f"Models: {', '.join(self.models)}", *lines])
+        return f"Models: {', '.join(self.models)}\n{cohort_line(self.cohort)}"
 
     def _repr_html_(self) -> str:
-        table = utility(self.cohorts)
+        table = utility(self.cohort)
         less = (column.name for column in table.columns if "rank" in column.name)
-        notes = cohort_notes(self.cohorts)
+        notes = cohort_notes(self.cohort)
         return html_table(
             msgspec.structs.replace(table.hiding(*less, *_NOT_SHOWN), title=_HEADLINE, notes=notes)
         )

@@ -74,7 +74,8 @@ class Outcome(Printed, msgspec.Struct, kw_only=True):
     """
     out: Path | None = None
     """The folder that holds the results."""
-    cohorts: list[Cohort] = []
+    cohort: Cohort | None = None
+    """The models with their numbers; None if the command computes none."""
     corrected: list[Correction] = []
     """Numbers corrected by human labels, by model and metric."""
     gates: Gates | None = None
@@ -102,6 +103,12 @@ class Outcome(Printed, msgspec.Struct, kw_only=True):
     again: bool = False
     """Whether answers are missing that the same command, run again, can bring."""
 
+    @property
+    def results(self) -> Cohort:
+        """The models with their numbers, of a command that computes them."""
+        assert self.cohort is not None
+        return self.cohort
+
     def show(self, console: Console, *, verbose: bool = False) -> None:
         """Print the results.
 
@@ -112,11 +119,11 @@ class Outcome(Printed, msgspec.Struct, kw_only=True):
         if self.forecast is not None:
             show_forecast(console, self.forecast, self.prices, self.notes)
             return
-        for cohort in self.cohorts:
+        if self.cohort is not None:
             console.print()
-            show_cohort(console, cohort)
-        if any(cohort.demonstration for cohort in self.cohorts):
-            console.print(Text(DEMONSTRATION_NOTE, style="bold yellow"))
+            show_cohort(console, self.cohort)
+            if self.cohort.demonstration:
+                console.print(Text(DEMONSTRATION_NOTE, style="bold yellow"))
         if self.gates is not None:
             show_gates(console, self.gates)
         print_notes(console, self.notes)
@@ -185,7 +192,7 @@ class Compared(Outcome, kw_only=True):
 
     def show(self, console: Console, *, verbose: bool = False) -> None:
         """Print the differences, the ranks and the prompt-sets."""
-        show_comparisons(console, self.cohorts, self.transitions, self.runs)
+        show_comparisons(console, self.results, self.transitions, self.runs)
         print_notes(console, self.notes)
 
 

@@ -55,7 +55,13 @@ from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import to_json, write_private
 from opensafeintent.grades import write_grades_of_runs
 from opensafeintent.hostile import one_line
-from opensafeintent.numbers.cohort import Cohort, GradedRun, failed_judges, into_cohorts, labels_for
+from opensafeintent.numbers.cohort import (
+    Cohort,
+    GradedRun,
+    failed_judges,
+    gather_models,
+    labels_for,
+)
 from opensafeintent.numbers.gates import (
     Gate,
     Gates,
@@ -72,7 +78,7 @@ from opensafeintent.report.corrections import Correction
 from opensafeintent.report.cost_tables import Costs, cost_json, cost_tables
 from opensafeintent.report.gate_tables import gate_results, gate_tables, not_met, transitions_table
 from opensafeintent.report.limitations import judge_cautions
-from opensafeintent.report.metrics_json import CorrectedMetrics, labels_result, metrics_file
+from opensafeintent.report.metrics_json import CorrectedMetrics, metrics_file
 from opensafeintent.report.tables import all_tables, tables_in, write_tables
 from opensafeintent.report.tables_comparisons import comparisons
 from opensafeintent.report.tables_people import label_tables
@@ -118,7 +124,7 @@ def write_report(settings: ReportSettings, *, quiet: bool = False) -> Outcome:
     if outcome.gates is not None:
         outcome.notes += [*outcome.gates.cautions, *not_met(outcome.gates)]
         outcome.exit_code = first_exit_code(outcome.exit_code, outcome.gates.exit_code)
-    _, corrected = _correction(outcome.corrected, outcome.cohorts)
+    _, corrected = _correction(outcome.corrected, outcome.results)
     try:
         write_verdict(settings, outcome, out / "report.html", next(iter(corrected), None))
     except InputError as error:  # all the rest is there
@@ -159,7 +165,7 @@ def _write_report(
             corrector,
             labels=labels_of(files),
             folders={name: path for path, name in named_runs(settings.runs).items()},
-            gate=lambda cohorts: find_gates(settings, gates, cohorts, runs, earlier, texts),
+            gate=lambda cohort: find_gates(settings, gates, cohort, runs, earlier, texts),
         )
         for run, path in zip(runs, named_runs(settings.runs), strict=True):
             unparsed = unparsed_lines(run, texts[run.name], path, settings.max_missing)
@@ -171,7 +177,7 @@ def _write_report(
             from opensafeintent.report.annex import render_annex
 
             annex = render_annex(
-                outcome.cohorts,
+                outcome.results,
                 runs,
                 tables,
                 texts,
@@ -186,15 +192,15 @@ def _write_report(
     return outcome
 
 
-Corrector = Callable[[Sequence[Cohort]], "tuple[list[Correction], list[str]]"]
-"""Corrects the numbers of a report's cohorts, and returns notes on labels that were left out."""
+Corrector = Callable[[Cohort], "tuple[list[Correction], list[str]]"]
+"""Corrects the numbers of a report, and returns notes on labels that were left out."""
 
 
 def _corrector(settings: ReportSettings, texts: Mapping[str, RunTexts]) -> Corrector:
     from opensafeintent.report.corrections import correct, read_human_labels
 
     labels = read_human_labels(settings.human_labels)
-    return lambda cohorts: correct(labels, cohorts, texts)
+    return lambda cohort: correct(labels, cohort, texts)
 
 
 def _write_page(
@@ -223,10 +229,10 @@ def _write_page(
     from opensafeintent.report.figures.drawing import PRINT
     from opensafeintent.report.page import PageOptions, render_page
 
-    figures, places = all_figures(outcome.cohorts), _places(settings.runs, earlier)
+    figures, places = all_figures(outcome.results), _places(settings.runs, earlier)
     write_figures(figures, out / "figures", earlier=earlier / "figures")
     if settings.figures_for == "print":
-        write_for_print(all_figures(outcome.cohorts, for_print=True), out / "figures" / PRINT)
+        write_for_print(all_figures(outcome.results, for_print=True), out / "figures" / PRINT)
     if asked := judges_asked(runs):
         write_private(out / JUDGES, asked)
     options = PageOptions(
@@ -238,7 +244,7 @@ def _write_page(
         reproduction=reproduction(settings, (run.manifest for run in runs)),
         judges_asked=bool(asked),
     )
-    page = render_page(outcome.cohorts, runs, tables, figures, texts, options)
+    page = render_page(outcome.results, runs, tables, figures, texts, options)
     write_private(out / "report.html", page.content)
     if settings.include_unsafe:
         outcome.notes.append(unsafe_note(page.unsafe))
@@ -266,46 +272,44 @@ def compare(settings: CompareSettings, *, quiet: bool = False) -> Compared:
         runs = _runs_with_checks(settings, screen)
         folders = {name: path for path, name in named_runs(settings.runs).items()}
         check_join(runs, folders)
-        cohorts = into_cohorts(runs)
-        if sum(len(cohort.models) for cohort in cohorts) < 2:
+        cohort = gather_models(runs)
+        if len(cohort.models) < 2:
             raise InputError("nothing to compare: there are not two models")
         screen.stage("estimating")
-        for cohort in cohorts:
-            _ = cohort.estimates.comparisons
+        _ = cohort.estimates.comparisons
     transitions = (
-        transitions_within(cohorts)
+        transitions_within(cohort)
         if len(runs) == 1
-        else transitions_between(cohorts, *runs)
+        else transitions_between(cohort, *runs)
         if len(runs) == 2
         else []
     )
     if settings.out is not None:
-        tables = [comparisons(cohorts), *([transitions_table(transitions)] if transitions else [])]
+        tables = [comparisons(cohort), *([transitions_table(transitions)] if transitions else [])]
         with written_together(settings.out) as new:
             write_tables(tables, new)
     return Compared(
         exit_code=0,
         out=settings.out,
         runs=settings.runs,
-        cohorts=cohorts,
+        cohort=cohort,
         transitions=transitions,
-        notes=[*_partial_notes(cohorts, folders), *_judge_notes(cohorts)],
+        notes=[*_partial_notes(cohort, folders), *_judge_notes(cohort)],
     )
 
 
-def _judge_notes(cohorts: Sequence[Cohort], gates: Gates | None = None) -> list[str]:
+def _judge_notes(cohort: Cohort, gates: Gates | None = None) -> list[str]:
     """Return what a reader of any output has to know of the judges; gates name those that failed
     their check themselves.
     """
-    cautions = [sentence.text for cohort in cohorts for sentence in judge_cautions(cohort)]
-    return cautions + ([] if gates else failed_judges(cohorts))
+    cautions = [sentence.text for sentence in judge_cautions(cohort)]
+    return cautions + ([] if gates else failed_judges(cohort))
 
 
-def _partial_notes(cohorts: Sequence[Cohort], folders: Mapping[str, Path]) -> Iterator[str]:
+def _partial_notes(cohort: Cohort, folders: Mapping[str, Path]) -> Iterator[str]:
     """Yield which responses or grades of any model are not there yet."""
-    for cohort in cohorts:
-        for model, coverage in cohort.coverage.items():
-            yield from partial_lines(model, coverage, folders[cohort.origins[model].run])
+    for model, coverage in cohort.coverage.items():
+        yield from partial_lines(model, coverage, folders[cohort.members[model].origin.run])
 
 
 def _runs_with_checks(settings: CompareSettings, display: Display) -> list[GradedRun]:
@@ -384,7 +388,7 @@ def _write_numbers(
     corrector: Corrector | None = None,
     labels: Sequence[LabelCheck] = (),
     folders: Mapping[str, Path] = {},
-    gate: Callable[[Sequence[Cohort]], Gates | None] = lambda cohorts: None,
+    gate: Callable[[Cohort], Gates | None] = lambda cohort: None,
 ) -> tuple[Outcome, list[Table]]:
     """Write metrics, costs, grades and tables; return the results, and the tables.
 
@@ -400,17 +404,17 @@ def _write_numbers(
         gate: compares the models with the gates of a report.
     """
     check_join(runs, folders)
-    cohorts = into_cohorts(runs)
-    costs.names = {origin: name for cohort in cohorts for name, origin in cohort.origins.items()}
-    partial, beyond, lacking = _coverage_notes(cohorts, max_missing, folders)
-    if (gates := gate(cohorts)) is not None:
+    cohort = gather_models(runs)
+    costs.names = dict(zip(cohort.origins, cohort.models, strict=True))
+    partial, beyond, lacking = _coverage_notes(cohort, max_missing, folders)
+    if (gates := gate(cohort)) is not None:
         gates = msgspec.structs.replace(gates, lacking=tuple(lacking))
-    corrected, left_aside = corrector(cohorts) if corrector else ([], [])
-    correction, correction_tables = _correction(corrected, cohorts)
-    compared = {index: labels_for(labels, cohort) for index, cohort in enumerate(cohorts)}
+    corrected, left_aside = corrector(cohort) if corrector else ([], [])
+    correction, correction_tables = _correction(corrected, cohort)
+    compared = labels_for(labels, cohort)
     metrics = msgspec.structs.replace(
-        metrics_file(cohorts),
-        judge_labels=labels_result(compared),
+        metrics_file(cohort),
+        judge_labels=compared or UNSET,
         corrected=correction,
         gates=UNSET if gates is None else gate_results(gates),
         other_models=costs.other_models,
@@ -419,8 +423,8 @@ def _write_numbers(
     write_grades_of_runs(_rows_as_shown(runs, costs.names), out / "grades.csv.gz")
     write_private(out / "cost.json", cost_json(costs))
     tables = [
-        *all_tables(cohorts),
-        *label_tables(compared, cohorts),
+        *all_tables(cohort),
+        *label_tables(compared, in_report=True),
         *correction_tables,
         *gate_tables(gates),
         *cost_tables(costs),
@@ -428,10 +432,10 @@ def _write_numbers(
     write_tables(tables, out / "tables")
     outcome = Outcome(
         exit_code=1 if beyond else 0,
-        cohorts=cohorts,
+        cohort=cohort,
         corrected=corrected,
         gates=gates,
-        notes=[*partial, *left_aside, *beyond, *_judge_notes(cohorts, gates)],
+        notes=[*partial, *left_aside, *beyond, *_judge_notes(cohort, gates)],
         costs=costs,
     )
     return outcome, tables
@@ -456,7 +460,7 @@ def _rows_as_shown(
 
 
 def _coverage_notes(
-    cohorts: Sequence[Cohort], max_missing: float, folders: Mapping[str, Path]
+    cohort: Cohort, max_missing: float, folders: Mapping[str, Path]
 ) -> tuple[list[str], list[str], list[Lacking]]:
     """Return notes on what is missing or odd, and those of it that are more than `max_missing`,
     which are also returned without advice; the folders are those of the runs, by name.
@@ -464,15 +468,15 @@ def _coverage_notes(
     partial: list[str] = []
     beyond: list[str] = []
     lacking: list[Lacking] = []
-    for group, cohort in enumerate(cohorts):
-        for model, coverage in cohort.coverage.items():
-            for lines_of in COVERAGE_LINES:
-                partial += lines_of(model, coverage, folders.get(cohort.origins[model].run))
-            rows = [*cohort.rows[model], *cohort.follow_ups[model]]
-            imported = model in cohort.imported
-            for fact, advice in missing_lines(rows, coverage, max_missing, imported=imported):
-                beyond.append(f"{model}: {fact}{advice}")
-                lacking.append(Lacking(group, model, one_line(fact, 400)))
+    for model, member in cohort.members.items():
+        for lines_of in COVERAGE_LINES:
+            partial += lines_of(model, member.coverage, folders.get(member.origin.run))
+        rows = [*member.rows, *member.follow_ups]
+        for fact, advice in missing_lines(
+            rows, member.coverage, max_missing, imported=member.imported
+        ):
+            beyond.append(f"{model}: {fact}{advice}")
+            lacking.append(Lacking(model, one_line(fact, 400)))
     return partial, beyond, lacking
 
 
@@ -493,11 +497,11 @@ def _ours(out: Path) -> list[Path]:
 
 
 def _correction(
-    corrected: Sequence[Correction], cohorts: Sequence[Cohort]
+    corrected: Sequence[Correction], cohort: Cohort
 ) -> tuple[CorrectedMetrics | UnsetType, list[Table]]:
     """Return the `metrics.json` entry of a correction by human labels, and its table."""
     if not corrected:
         return UNSET, []
     from opensafeintent.report.corrections import corrected_metrics, correction_table
 
-    return corrected_metrics(corrected), [correction_table(corrected, cohorts)]
+    return corrected_metrics(corrected), [correction_table(corrected, cohort)]

@@ -58,7 +58,7 @@ from opensafeintent.files import inside, near
 from opensafeintent.grades import check_cells
 from opensafeintent.hostile import one_line
 from opensafeintent.inspect.routes import open_models, unset_lines
-from opensafeintent.numbers.cohort import Cohort, GradedRun, graders, into_cohorts
+from opensafeintent.numbers.cohort import Cohort, GradedRun, gather_models, graders
 from opensafeintent.numbers.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.cost_tables import dollars_text
@@ -350,7 +350,7 @@ async def execute(plan: RunCommand, display: Display) -> Outcome:
     if client.stopped_models:
         outcome.exit_code = 3
         outcome.stopped = [*client.stopped_models.values()]
-    effects = _panel_effects(plan, run.manifest.plan.judges, outcome.cohorts)
+    effects = _panel_effects(plan, run.manifest.plan.judges, outcome.results)
     outcome.notes += [*notes, *map(passed_line, checks), *effects]
     if plan.stop_when is not None:
         outcome.notes += plan.stop_when.lines()
@@ -396,21 +396,21 @@ def _with_judge_checks(manifest: Manifest, checks: Sequence[JudgeCheck]) -> Mani
     return msgspec.structs.replace(manifest, judge_checks=together) if checks else manifest
 
 
-def _panel_effects(plan: RunCommand, judges: Sequence[str], cohorts: Sequence[Cohort]) -> list[str]:
+def _panel_effects(plan: RunCommand, judges: Sequence[str], cohort: Cohort) -> list[str]:
     """Return the changes of the headline metrics of each model if its judges changed, a line each.
 
     Args:
         plan: of the command.
         judges: that count now.
-        cohorts: of the run as it is now.
+        cohort: of the run as it is now.
     """
     earlier = plan.earlier and plan.earlier.counted()
     if earlier is None or not earlier.plan.judges or {*earlier.plan.judges} == {*judges}:
         return []
     with Ledger(plan.folder.ledger_path(earlier), readonly=True) as ledger:
         graded = derive(earlier, plan.dataset, ledger)
-    before = _headlines(into_cohorts([graded_run_of("before", earlier, plan.dataset, graded)]))
-    now = _headlines(cohorts)
+    before = _headlines(gather_models([graded_run_of("before", earlier, plan.dataset, graded)]))
+    now = _headlines(cohort)
     panels = f"by {graders(earlier.plan.judges)} before, now by {graders(judges)}"
     return [
         f"{one_line(model, 300)}: graded {panels}: "
@@ -422,7 +422,7 @@ def _panel_effects(plan: RunCommand, judges: Sequence[str], cohorts: Sequence[Co
     ]
 
 
-def _headlines(cohorts: Sequence[Cohort]) -> dict[str, dict[str, str]]:
+def _headlines(cohort: Cohort) -> dict[str, dict[str, str]]:
     """Return the headline metrics of each model, by its name and the metric's."""
     return {
         origin.model: {
@@ -430,8 +430,7 @@ def _headlines(cohorts: Sequence[Cohort]) -> dict[str, dict[str, str]]:
             for metric in (*PRIMARY, "mean_safety")
             for value in (float(cohort.estimates.ratios[metric].value.values[index]),)
         }
-        for cohort in cohorts
-        for index, origin in enumerate(cohort.origins.values())
+        for index, origin in enumerate(cohort.origins)
     }
 
 

@@ -19,14 +19,15 @@ from rich.console import Console
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Sampling
-from opensafeintent.commands.graded_runs import read_graded_runs
+from opensafeintent.commands.graded_runs import named_runs, read_graded_runs
+from opensafeintent.commands.joining import check_join
 from opensafeintent.commands.settings import SampleSizeSettings
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.forecast import forecast
 from opensafeintent.evaluation.manifest import tasks_of
 from opensafeintent.evaluation.pipeline import Grading, JudgePlan, ModelWork
 from opensafeintent.hostile import one_line
-from opensafeintent.numbers.cohort import Cohort, into_cohorts
+from opensafeintent.numbers.cohort import Cohort, gather_models
 from opensafeintent.numbers.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.report.columns import Column, Columns, Table, number
@@ -206,7 +207,7 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize:
     pilot_dataset = ""
     if settings.pilot:
         pilot = " and ".join(map(str, settings.pilot))
-        cohort = _largest(settings.pilot, pilot, settings.ledger)
+        cohort = _read_pilot(settings.pilot, pilot, settings.ledger)
         deviations, basis = _measured(cohort, pilot)
         plan = cohort.manifests[0].plan
         grading, epochs, pilot_judges = plan, plan.epochs, plan.judges
@@ -298,12 +299,17 @@ def _calls(grading: Grading, epochs: int, judges: int | None) -> dict[str, int]:
     return dict(calls)
 
 
-def _largest(runs: Sequence[Path], pilot: str, ledgers: Sequence[Path]) -> Cohort:
-    """Return the models of a run that most others can be compared with."""
-    cohorts = into_cohorts(read_graded_runs(runs, ledgers=ledgers))
-    if not cohorts:
+def _read_pilot(folders: Sequence[Path], pilot: str, ledgers: Sequence[Path]) -> Cohort:
+    """Return the models of the pilot's runs.
+
+    Raises:
+        InputError: the runs make no report together, or have no model.
+    """
+    runs = read_graded_runs(folders, ledgers=ledgers)
+    check_join(runs, {name: path for path, name in named_runs(folders).items()})
+    if not any(run.manifest.models for run in runs):
         raise InputError(f"--pilot {pilot}: the run has no model")
-    return max(cohorts, key=lambda cohort: len(contenders(cohort.models)))
+    return gather_models(runs)
 
 
 def _measured(cohort: Cohort, pilot: str) -> tuple[dict[str, float], str]:

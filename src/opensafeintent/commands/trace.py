@@ -23,7 +23,7 @@ from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.pipeline import Task
 from opensafeintent.evaluation.texts import RunTexts, TracedRow
 from opensafeintent.grades import worst_first
-from opensafeintent.numbers.cohort import GradedRun, into_cohorts
+from opensafeintent.numbers.cohort import GradedRun, gather_models
 from opensafeintent.numbers.gates import answered_well
 from opensafeintent.numbers.judges import judges_differ
 from opensafeintent.promptsets import PromptSet
@@ -241,26 +241,22 @@ def _differing(settings: TraceSettings, run: GradedRun) -> Callable[[GradedRespo
                 " or more --judge"
             )
         return judges_differ
-    found: set[str] = set()
-    compared = False
-    for cohort in into_cohorts([run]):
-        places = [
-            place
-            for place, origin in enumerate(cohort.origins.values())
-            if not settings.model or origin.model in settings.model
-        ]
-        if len(places) > 1:
-            compared = True
-            shares = answered_well(cohort, _METRIC_OF[settings.differs])[places]
-            # a share that is not known, NaN, is neither
-            least, most = np.fmin.reduce(shares), np.fmax.reduce(shares)
-            ids = cohort.array.labels["prompt_set"]
-            found |= {str(ids[index]) for index in np.flatnonzero(least < most).tolist()}
-    if not compared:
+    cohort = gather_models([run])
+    places = [
+        place
+        for place, origin in enumerate(cohort.origins)
+        if not settings.model or origin.model in settings.model
+    ]
+    if len(places) < 2:
         raise InputError(
-            f"{differs}: there are not two models that were judged alike; expected a run of two or"
-            " more models, and two or more --model if any is named"
+            f"{differs}: there are not two models; expected a run of two or more models, and two or"
+            " more --model if any is named"
         )
+    shares = answered_well(cohort, _METRIC_OF[settings.differs])[places]
+    # a share that is not known, NaN, is neither
+    least, most = np.fmin.reduce(shares), np.fmax.reduce(shares)
+    ids = cohort.array.labels["prompt_set"]
+    found = {str(ids[index]) for index in np.flatnonzero(least < most).tolist()}
     return lambda row: row.set_id in found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -72,7 +72,7 @@ _OF_HEADLINES: dict[str, _Headline] = {
 
 
 def write_every_eval_ever(
-    cohorts: Iterable[Cohort],
+    cohort: Cohort,
     origin: RunOrigin,
     out: Path,
     texts: Callable[[Cohort, str], Texts] | None,
@@ -81,7 +81,7 @@ def write_every_eval_ever(
     the same files.
 
     Args:
-        cohorts: the models.
+        cohort: the models.
         origin: of the run.
         out: the folder; the files go below `data/`.
         texts: of a model's responses, which are then written as samples.
@@ -90,46 +90,44 @@ def write_every_eval_ever(
         InputError: a file cannot be written.
     """
     written = []
-    cohorts = list(cohorts)
-    numbers = folder_numbers(cohorts)
-    for cohort in cohorts:
-        for model in models_with_results(cohort):
-            number = numbers[cohort.origins[model].model]
-            record = _record(cohort, model, origin, f"-{number}" if number > 1 else "")
-            info = record["model_info"]
-            # without times: a ledger may be of other runs too
-            timeless = [
-                {field: value for field, value in result.items() if field not in _TIMED}
-                for result in record["evaluation_results"]
-            ]
-            identifying = msgspec.json.encode([timeless, info], order="sorted")
-            name = str(UUID(sha256_hex(identifying)[:32], version=4))
-            folder = Path("data", COLLECTION, *folders_of(info["id"]))
-            make_private_folder(out / folder)
-            if texts is not None:
-                path = folder / f"{name}_samples.jsonl"
-                digest, count = hashlib.sha256(), 0
-                with written_beside(out / path, private=True) as file:
-                    for sample in _samples(cohort, model, record, texts(cohort, model)):
-                        line = msgspec.json.encode(sample) + b"\n"
-                        digest.update(line)
-                        file.write(line)
-                        count += 1
-                record["detailed_evaluation_results"] = {
-                    "format": "jsonl",
-                    "file_path": path.as_posix(),
-                    "hash_algorithm": "sha256",
-                    "checksum": digest.hexdigest(),
-                    "total_rows": count,
-                    "additional_details": {
-                        "left_out": "responses without both grades",
-                        "is_correct": "safe; in mean_utility also helpful; in the rate of little"
-                        " help, helpful",
-                    },
-                }
-                written.append(out / path)
-            written.append(out / folder / f"{name}.json")
-            write_private(written[-1], to_json(record, sort_keys=False).removesuffix(b"\n"))
+    numbers = folder_numbers(cohort)
+    for model in models_with_results(cohort):
+        number = numbers[cohort.members[model].origin.model]
+        record = _record(cohort, model, origin, f"-{number}" if number > 1 else "")
+        info = record["model_info"]
+        # without times: a ledger may be of other runs too
+        timeless = [
+            {field: value for field, value in result.items() if field not in _TIMED}
+            for result in record["evaluation_results"]
+        ]
+        identifying = msgspec.json.encode([timeless, info], order="sorted")
+        name = str(UUID(sha256_hex(identifying)[:32], version=4))
+        folder = Path("data", COLLECTION, *folders_of(info["id"]))
+        make_private_folder(out / folder)
+        if texts is not None:
+            path = folder / f"{name}_samples.jsonl"
+            digest, count = hashlib.sha256(), 0
+            with written_beside(out / path, private=True) as file:
+                for sample in _samples(cohort, model, record, texts(cohort, model)):
+                    line = msgspec.json.encode(sample) + b"\n"
+                    digest.update(line)
+                    file.write(line)
+                    count += 1
+            record["detailed_evaluation_results"] = {
+                "format": "jsonl",
+                "file_path": path.as_posix(),
+                "hash_algorithm": "sha256",
+                "checksum": digest.hexdigest(),
+                "total_rows": count,
+                "additional_details": {
+                    "left_out": "responses without both grades",
+                    "is_correct": "safe; in mean_utility also helpful; in the rate of little"
+                    " help, helpful",
+                },
+            }
+            written.append(out / path)
+        written.append(out / folder / f"{name}.json")
+        write_private(written[-1], to_json(record, sort_keys=False).removesuffix(b"\n"))
     return written
 
 
@@ -148,7 +146,7 @@ def _model_info(model: str, *, imported: bool = False) -> Json:
 
 def _record(cohort: Cohort, model: str, origin: RunOrigin, suffix: str) -> Json:
     """Return a model's record; `suffix` is added to an id that another model would have too."""
-    manifest, name = origin.manifest, cohort.origins[model].model
+    manifest, name = origin.manifest, cohort.members[model].origin.model
     entry, when = manifest.models[name], str(int(datetime.fromisoformat(origin.latest).timestamp()))
     info = _model_info(name, imported=entry.imported)
     evaluation = f"{COLLECTION}/{info['id']}{suffix}/{when}"

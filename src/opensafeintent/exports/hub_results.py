@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 from opensafeintent.errors import InputError, counted
@@ -29,7 +28,7 @@ from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE, judges_of
 _REPO = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 
 
-def write_hf_results(cohorts: Iterable[Cohort], origin: RunOrigin, out: Path) -> list[Path]:
+def write_hf_results(cohort: Cohort, origin: RunOrigin, out: Path) -> list[Path]:
     """Write `DEVELOPER/MODEL/.eval_results/opensafeintent.yaml` for each model, and return the
     files.
 
@@ -41,35 +40,33 @@ def write_hf_results(cohorts: Iterable[Cohort], origin: RunOrigin, out: Path) ->
             be written.
     """
     written: list[Path] = []
-    cohorts = list(cohorts)
-    for model, number in folder_numbers(cohorts).items():
+    for model, number in folder_numbers(cohort).items():
         if number > 1:
             folder = "/".join(folders_of(model_id(model)))
             raise InputError(
                 f"{one_line(model, 100)}: another model of the run has its folder,"
                 f" {one_line(folder, 100)}; export each from a run of its own"
             )
-    for cohort in cohorts:
-        repo, revision = _repo_of(cohort.dataset.name, origin)
-        dataset: Json = {"id": repo} | ({"revision": revision} if revision else {})
-        for model in models_with_results(cohort):
-            name = cohort.origins[model].model
-            lines = [
-                line
-                for estimate in defined_headlines(cohort, model)
-                for line in (
-                    "- dataset:",
-                    *(f"    {key}: {yaml_text(value)}" for key, value in dataset.items()),
-                    f"    task_id: {estimate.metric}",
-                    f"  value: {estimate.value:.6f}",
-                    f'  date: "{origin.latest[:10]}"',
-                    f"  notes: {yaml_text(_notes(cohort, model, origin.manifest, estimate))}",
-                )
-            ]
-            results = out.joinpath(*folders_of(model_id(name)), ".eval_results")
-            make_private_folder(results)
-            written.append(results / f"{COLLECTION}.yaml")
-            write_private(written[-1], "\n".join(lines) + "\n")
+    repo, revision = _repo_of(cohort.dataset.name, origin)
+    dataset: Json = {"id": repo} | ({"revision": revision} if revision else {})
+    for model in models_with_results(cohort):
+        name = cohort.members[model].origin.model
+        lines = [
+            line
+            for estimate in defined_headlines(cohort, model)
+            for line in (
+                "- dataset:",
+                *(f"    {key}: {yaml_text(value)}" for key, value in dataset.items()),
+                f"    task_id: {estimate.metric}",
+                f"  value: {estimate.value:.6f}",
+                f'  date: "{origin.latest[:10]}"',
+                f"  notes: {yaml_text(_notes(cohort, model, origin.manifest, estimate))}",
+            )
+        ]
+        results = out.joinpath(*folders_of(model_id(name)), ".eval_results")
+        make_private_folder(results)
+        written.append(results / f"{COLLECTION}.yaml")
+        write_private(written[-1], "\n".join(lines) + "\n")
     return written
 
 

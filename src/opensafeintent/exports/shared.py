@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -45,19 +44,14 @@ def models_with_results(cohort: Cohort) -> list[str]:
     return [model for model in cohort.models if defined_headlines(cohort, model)]
 
 
-def models_without_results(cohorts: Sequence[Cohort]) -> list[str]:
+def models_without_results(cohort: Cohort) -> list[str]:
     """Return the other models.
 
     Raises:
         InputError: there are only such.
     """
-    lacking = [
-        model
-        for cohort in cohorts
-        for model in cohort.models
-        if not defined_headlines(cohort, model)
-    ]
-    if len(lacking) == sum(len(cohort.models) for cohort in cohorts):
+    lacking = [model for model in cohort.models if not defined_headlines(cohort, model)]
+    if len(lacking) == len(cohort.models):
         raise InputError(
             f"{', '.join(lacking)}: no headline metric is defined; expected graded prompt-sets"
         )
@@ -110,17 +104,16 @@ def _short(name: str) -> str:
     return f"{raw[:_LONGEST_FOLDER].decode(errors='ignore')}-{sha256_hex(raw)[:12]}"
 
 
-def folder_numbers(cohorts: Iterable[Cohort]) -> dict[str, int]:
+def folder_numbers(cohort: Cohort) -> dict[str, int]:
     """Return the number of each model among those that would have its folders, also if a file
     system ignores case: 1 of the first.
     """
     by_folders: dict[tuple[str, ...], list[str]] = {}
     numbers = {}
-    for cohort in cohorts:
-        for origin in cohort.origins.values():
-            key = tuple(folder.casefold() for folder in folders_of(model_id(origin.model)))
-            models = by_folders.setdefault(key, [])
-            if origin.model not in models:
-                models.append(origin.model)
-            numbers[origin.model] = models.index(origin.model) + 1
+    for origin in cohort.origins:
+        key = tuple(folder.casefold() for folder in folders_of(model_id(origin.model)))
+        models = by_folders.setdefault(key, [])
+        if origin.model not in models:
+            models.append(origin.model)
+        numbers[origin.model] = models.index(origin.model) + 1
     return numbers

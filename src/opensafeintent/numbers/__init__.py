@@ -1,1 +1,1 @@
-"""Numbers: cohorts of comparable models, estimates by model and stratum, judges, correction."""
+"""Numbers: cohort of comparable models, estimates by model and stratum, judges, correction."""

@@ -1,9 +1,9 @@
-"""Models that may be compared, with everything that a report computes about them."""
+"""The models of a report, with everything that a report computes about them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple, TypeVar
 
@@ -108,125 +108,173 @@ def graders(judges: Sequence[str]) -> str:
     return f"{named}, or as imported" if mixed else named or "".join(judges)
 
 
+class Member(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """A model of a report, with what its run has of it."""
+
+    name: str
+    """As the report shows it, also in `rows` and `follow_ups`."""
+    origin: ModelOrigin
+    manifest: Manifest
+    """Of its run."""
+    dataset: Dataset
+    rows: Sequence[GradedResponse]
+    regrades: Sequence[Regrade]
+    """Responses that the judges graded twice."""
+    swaps: Sequence[Swapped]
+    """Responses that the judges graded under other requests as well."""
+    follow_ups: Sequence[GradedResponse]
+    """Second replies."""
+    in_conversation: Sequence[Regrade]
+    """Direct replies that the judges graded again with the first turn shown before the request."""
+
+    @property
+    def imported(self) -> bool:
+        """Whether another tool made its responses."""
+        return self.manifest.models[self.origin.model].imported
+
+    @property
+    def guard(self) -> str:
+        """The guard model that was asked about its responses; empty if none was."""
+        guard = self.manifest.plan.guard
+        return guard.model if guard else ""
+
+    @property
+    def temperature(self) -> float | None:
+        """At which it was sampled, if that is known."""
+        return self.manifest.plan.sampling_of(self.origin.model).temperature
+
+    @property
+    def stopped_early(self) -> bool:
+        """Whether its prompt-sets are those that answered a question (`--stop-when`)."""
+        return self.origin.model in self.manifest.stopped_early()
+
+    @property
+    def probed_if_unsafe(self) -> bool:
+        """Whether it was asked which strategy its unsafe dual-use prompts call for.
+
+        Nobody plans the probes of an imported model. The strategies of its file show them.
+        """
+        if self.imported:
+            return any(row.strategy for row in self.rows)
+        return self.manifest.plan.probe != "none"
+
+    @property
+    def epochs(self) -> int:
+        """How often it was sent a prompt, as far as its responses are stored."""
+        return max(len({row.epoch for row in self.rows}), 1)
+
+    @cached_property
+    def coverage(self) -> Coverage:
+        """The share of its plan that was completed."""
+        return coverage_of(
+            self.origin.model,
+            self.manifest,
+            self.dataset,
+            self.rows,
+            follow_ups=self.follow_ups,
+            retests=self.regrades,
+            swaps=self.swaps,
+            in_conversation=self.in_conversation,
+        )
+
+
 class Cohort:
-    """Models that were evaluated under the same conditions: one section of a report.
+    """The models of a report, which were evaluated under the same conditions.
 
     Args:
         conditions: the conditions.
         dataset: of all of them.
-        members: by the name that a report shows, a run with the responses of one of its models
-            alone, and that model.
+        members: the models, in the order in which the runs were named, and by name within a run. A
+            difference is the later one's value minus the earlier one's.
 
     Attributes:
-        models: names as the report shows them, in the order in which the runs were named, and by
-            name within a run. A difference is the later one's value minus the earlier one's.
-        origins: by that name, the run and the model's name in it.
+        members: by the name that a report shows.
+        models: these names.
+        rows: the responses, by model.
         manifests: of the runs that they come from.
         array: every grade of them, see `grades.to_array`; prompt-sets are sorted by id.
         estimates: every metric of them, and all numbers computed from those.
         judges: the results by judge.
-        temperatures: at which each model was sampled, if they are known.
-        probed_if_unsafe: the models that were asked which strategy their unsafe dual-use prompts
-            call for: by the plan of the run, or in a file of responses.
-        imported: the models whose responses another tool made.
-        guards: by model, the guard model that was asked about its responses; empty if none was.
-        stopped_early: the models whose prompt-sets are those that answered a question
-            (`--stop-when`).
     """
 
-    def __init__(
-        self, conditions: Conditions, dataset: Dataset, members: dict[str, tuple[GradedRun, str]]
-    ) -> None:
+    def __init__(self, conditions: Conditions, dataset: Dataset, members: Sequence[Member]) -> None:
         self.conditions = conditions
         self.dataset = dataset
-        self._members = members
-        self.models = list(members)
-        self.origins = {
-            shown: ModelOrigin(run.name, model) for shown, (run, model) in members.items()
-        }
-        self.manifests = list({run.name: run.manifest for run, _ in members.values()}.values())
-        self.stopped_early = [
-            shown
-            for shown, (run, model) in members.items()
-            if model in run.manifest.stopped_early()
-        ]
-        entries = {shown: run.manifest.models[model] for shown, (run, model) in members.items()}
-        self.imported = {shown for shown, entry in entries.items() if entry.imported}
-        guards = {name: run.manifest.plan.guard for name, (run, _) in members.items()}
-        self.guards = {shown: guard.model if guard else "" for shown, guard in guards.items()}
-        self.rows = {shown: _named(run.rows, shown) for shown, (run, _) in members.items()}
-        self.probed_if_unsafe = [shown for shown, member in members.items() if _probed(*member)]
-        self.regrades = {shown: list(run.regrades) for shown, (run, _) in members.items()}
-        self._swaps = {shown: list(run.swaps) for shown, (run, _) in members.items()}
-        self.follow_ups = {
-            shown: _named(run.follow_ups, shown) for shown, (run, _) in members.items()
-        }
-        self._in_conversation = {
-            shown: list(run.in_conversation) for shown, (run, _) in members.items()
-        }
-        self._planned_follow_ups = {
-            shown: planned_follow_ups(model, run.manifest, dataset, run.follow_ups)
-            for shown, (run, model) in members.items()
-        }
-        self.temperatures = {
-            shown: run.manifest.plan.sampling_of(model).temperature
-            for shown, (run, model) in members.items()
-        }
+        self.members = {member.name: member for member in members}
+        self.models = list(self.members)
+        self.rows = {member.name: member.rows for member in members}
+        self.manifests = list({member.origin.run: member.manifest for member in members}.values())
         # so that intervals, with their seeded draws, do not depend on the order of a file
         by_id = dataset.sorted
         self.array = to_array(
-            (row for rows in self.rows.values() for row in rows), by_id, self.models
+            (row for member in members for row in member.rows), by_id, self.models
         )
         self.estimates = MetricEstimates(self.array, by_id)
-        named = {
-            judge: True for run, model in members.values() for judge in run.manifest.plan.judges
-        }
-        self.judges = JudgeResults(self.estimates, by_id, self.rows, self.regrades, list(named))
+        regrades = {member.name: member.regrades for member in members}
+        named = dict.fromkeys(
+            judge for manifest in self.manifests for judge in manifest.plan.judges
+        )
+        self.judges = JudgeResults(self.estimates, by_id, self.rows, regrades, list(named))
+
+    @property
+    def origins(self) -> list[ModelOrigin]:
+        """Of each model, in the order of `models`."""
+        return [member.origin for member in self.members.values()]
+
+    @property
+    def coverage(self) -> dict[str, Coverage]:
+        """By model, the share of its plan that was completed."""
+        return {name: member.coverage for name, member in self.members.items()}
+
+    @property
+    def stopped_early(self) -> list[str]:
+        """The models whose prompt-sets are those that answered a question (`--stop-when`)."""
+        return [name for name, member in self.members.items() if member.stopped_early]
+
+    @property
+    def probed_if_unsafe(self) -> list[str]:
+        """The models that were asked which strategy their unsafe dual-use prompts call for."""
+        return [name for name, member in self.members.items() if member.probed_if_unsafe]
 
     @cached_property
     def served(self) -> Versions:
         """The versions of models and judges that replies name; models as the report shows them."""
-        rows = (*self.rows.values(), *self.follow_ups.values())
-        return versions_in(row for of_model in rows for row in of_model)
-
-    @cached_property
-    def coverage(self) -> dict[str, Coverage]:
-        """By model, the share of its plan that was completed."""
-        return {
-            shown: coverage_of(
-                model,
-                run.manifest,
-                self.dataset,
-                self.rows[shown],
-                follow_ups=self.follow_ups[shown],
-                retests=self.regrades[shown],
-                swaps=self._swaps[shown],
-                in_conversation=self._in_conversation[shown],
+        members = self.members.values()
+        return versions_in(
+            (
+                *(row for member in members for row in member.rows),
+                *(row for member in members for row in member.follow_ups),
             )
-            for shown, (run, model) in self._members.items()
-        }
+        )
 
     @cached_property
     def wordings(self) -> list[Wording]:
         """The components of each model's flips."""
-        return wordings_of(self.estimates, self.array, self.temperatures)
+        temperatures = {name: member.temperature for name, member in self.members.items()}
+        return wordings_of(self.estimates, self.array, temperatures)
 
     @cached_property
     def audits(self) -> dict[tuple[str, str], Audit]:
         """The effects of requests on grades, by (model or AVERAGE, judge or panel); empty if no
         request was swapped.
         """
-        return audits_of({model: self._swaps[model] for model in self.estimates.models})
+        return audits_of({model: self.members[model].swaps for model in self.estimates.models})
 
     @cached_property
     def second_turn(self) -> SecondTurn | None:
         """The numbers of the second turn; None if no model was asked a second message."""
+        members = self.members.items()
         return second_turn_of(
             self.array,
             self.dataset.sorted,
-            self.follow_ups,
-            self._planned_follow_ups,
-            audited=self._in_conversation,
+            {name: member.follow_ups for name, member in members},
+            {
+                name: planned_follow_ups(
+                    member.origin.model, member.manifest, self.dataset, member.follow_ups
+                )
+                for name, member in members
+            },
+            audited={name: member.in_conversation for name, member in members},
             direct_rows=self.rows,
             judges=self.judges.panel,
         )
@@ -262,13 +310,6 @@ class Cohort:
             for left_out in LEFT_OUT
             for change in changes_without(left_out, self.rows, self.array, self.estimates)
         ]
-
-    @property
-    def epochs(self) -> dict[str, int]:
-        """How often each model was sent a prompt, as far as its responses are stored."""
-        return {
-            model: max(len({row.epoch for row in rows}), 1) for model, rows in self.rows.items()
-        }
 
     @property
     def extent(self) -> str:
@@ -318,16 +359,6 @@ class Cohort:
         return DEMONSTRATION_JUDGE in (*self.conditions.judges, self.conditions.mode_judge)
 
 
-def _probed(run: GradedRun, model: str) -> bool:
-    """Tell whether the only model of a run's responses was asked for strategies.
-
-    Nobody plans the probes of an imported model. The strategies of its file show them.
-    """
-    plan = run.manifest.plan
-    imported = run.manifest.models[model].imported
-    return any(row.strategy for row in run.rows) if imported else plan.probe != "none"
-
-
 def _named(rows: Sequence[GradedResponse], shown: str) -> list[GradedResponse]:
     """Return a model's responses under the name that a report shows."""
     return [
@@ -335,51 +366,40 @@ def _named(rows: Sequence[GradedResponse], shown: str) -> list[GradedResponse]:
     ]
 
 
-def into_cohorts(runs: Sequence[GradedRun]) -> list[Cohort]:
-    """Sort the models of all runs into cohorts of equal conditions; models that cannot be compared
-    are never mixed.
+def gather_models(runs: Sequence[GradedRun]) -> Cohort:
+    """Gather the models of runs that were evaluated under the same conditions
+    (`commands.joining.check_join`).
 
-    If two runs share a model's name, it is made unique by the dataset's hash, or by the run's
-    folder.
+    If two runs share a model's name, the run's folder is added to it.
     """
-    groups: dict[Conditions, list[tuple[GradedRun, str]]] = {}
-    for run in runs:
-        parts = _runs_by_model(run).items()
-        groups.setdefault(conditions_of(run), []).extend((part, model) for model, part in parts)
-    names = _shown_names([member for members in groups.values() for member in members])
-    return [
-        Cohort(
-            conditions,
-            members[0][0].dataset,
-            {names[run.name, model]: (run, model) for run, model in members},
-        )
-        for conditions, members in groups.items()
-    ]
+    names = _shown_names(runs)
+    members = [member for run in runs for member in _members_of(run, names)]
+    return Cohort(conditions_of(runs[0]), runs[0].dataset, members)
 
 
-def _runs_by_model(run: GradedRun) -> dict[str, GradedRun]:
-    """Return the run with the responses of each model alone, by model, in an order that no
-    manifest's writing changes.
+def _members_of(run: GradedRun, names: Mapping[ModelOrigin, str]) -> Iterator[Member]:
+    """Yield the models of a run, in an order that no manifest's writing changes.
+
+    Args:
+        run: the run.
+        names: that the report shows.
     """
-    rows, regrades, swaps = (
-        records_by_model(run.rows),
-        records_by_model(run.regrades),
-        records_by_model(run.swaps),
-    )
-    follow_ups, in_conversation = (
-        records_by_model(run.follow_ups),
-        records_by_model(run.in_conversation),
-    )
-    return {
-        model: run._replace(
-            rows=rows.get(model, []),
+    rows, follow_ups = records_by_model(run.rows), records_by_model(run.follow_ups)
+    regrades, swaps = records_by_model(run.regrades), records_by_model(run.swaps)
+    in_conversation = records_by_model(run.in_conversation)
+    for model in sorted(run.manifest.models):
+        origin = ModelOrigin(run.name, model)
+        yield Member(
+            name=names[origin],
+            origin=origin,
+            manifest=run.manifest,
+            dataset=run.dataset,
+            rows=_named(rows.get(model, []), names[origin]),
             regrades=regrades.get(model, []),
             swaps=swaps.get(model, []),
-            follow_ups=follow_ups.get(model, []),
+            follow_ups=_named(follow_ups.get(model, []), names[origin]),
             in_conversation=in_conversation.get(model, []),
         )
-        for model in sorted(run.manifest.models)
-    }
 
 
 def records_by_model(records: Iterable[_Record]) -> dict[str, list[_Record]]:
@@ -417,30 +437,24 @@ def _arguments(sampling: Sampling | None) -> str:
     return canonical_json(effort | sampling.extra).decode()
 
 
-def _shown_names(members: Sequence[tuple[GradedRun, str]]) -> dict[tuple[str, str], str]:
-    """Return the name that a report shows by (run, model); which of two equal ones gets a number
+def _shown_names(runs: Sequence[GradedRun]) -> dict[ModelOrigin, str]:
+    """Return the name that a report shows of each model; which of two equal ones gets a number
     depends on their order.
     """
     labels = {
-        (run.name, model): run.manifest.models[model].label or model for run, model in members
+        ModelOrigin(run.name, model): run.manifest.models[model].label or model
+        for run in runs
+        for model in sorted(run.manifest.models)
     }
     times = Counter(labels.values())
-    by_dataset = Counter(
-        (labels[run.name, model], run.manifest.dataset.hash) for run, model in members
-    )
-    names: dict[tuple[str, str], str] = {}
-    for run, model in members:
-        digest = run.manifest.dataset.hash
-        name = label = labels[run.name, model]
-        if times[label] > by_dataset[label, digest]:
-            name += f"@{digest[:8]}"
-        if by_dataset[label, digest] > 1:
-            name += f" [{run.name}]"
+    names: dict[ModelOrigin, str] = {}
+    for origin, label in labels.items():
+        name = f"{label} [{origin.run}]" if times[label] > 1 else label
         number, unlike = 2, name
         # a model may be named as another is shown, or as their average
         while unlike in (AVERAGE, *names.values()):
             unlike, number = f"{name} #{number}", number + 1
-        names[run.name, model] = unlike
+        names[origin] = unlike
     return names
 
 
@@ -620,7 +634,7 @@ CHECK_WORDS: dict[CheckState, str] = {
 
 
 class CheckedJudge(msgspec.Struct, frozen=True, kw_only=True):
-    """A judge of a group, and its check."""
+    """A judge, and its check."""
 
     judge: str
     state: CheckState
@@ -643,29 +657,25 @@ def checked_judges(cohort: Cohort) -> list[CheckedJudge]:
     return [_checked(judge, cohort) for judge in judges if judge not in ("", IMPORTED_JUDGE)]
 
 
-def unchecked_judges(cohorts: Sequence[Cohort]) -> tuple[str, ...]:
-    """Return a caution about each judge of some cohorts that passed no check."""
-    cautions = (
+def unchecked_judges(cohort: Cohort) -> tuple[str, ...]:
+    """Return a caution about each judge that passed no check."""
+    return tuple(
         f"{one_line(item.judge, 100)} {CHECK_WORDS[item.state]} (evaluate --check-judge): whether"
         " it would see that a model became worse is not known"
-        for cohort in cohorts
         for item in checked_judges(cohort)
         if item.state != "passed"
     )
-    return tuple(dict.fromkeys(cautions))
 
 
-def failed_judges(cohorts: Sequence[Cohort]) -> list[str]:
-    """Return a line about each judge of some cohorts that failed its check."""
-    lines = (
+def failed_judges(cohort: Cohort) -> list[str]:
+    """Return a line about each judge that failed its check."""
+    return [
         f"{one_line(item.judge, 100)} failed its check, {item.check.accepted} of"
         f" {item.check.cases} cases accepted: {'; '.join(item.check.reasons)}; its grades are not"
         " reliable"
-        for cohort in cohorts
         for item in checked_judges(cohort)
         if item.state == "failed" and item.check is not None
-    )
-    return list(dict.fromkeys(lines))
+    ]
 
 
 def _checked(judge: str, cohort: Cohort) -> CheckedJudge:
@@ -686,9 +696,7 @@ def _checked(judge: str, cohort: Cohort) -> CheckedJudge:
 
 
 def _holds(check: JudgeCheck, cohort: Cohort) -> bool:
-    """Tell whether a judge was checked as it was asked for the grades of a group, in every run of
-    it.
-    """
+    """Tell whether a judge was checked as it was asked for the grades, in every run."""
     due: list[GradeName] = []
     if check.judge in cohort.conditions.judges:
         due += ["helpfulness", "harm_severity"]

@@ -21,7 +21,7 @@ from opensafeintent.numbers.cohort import (
     GradedRun,
     ModelOrigin,
     conditions_of,
-    into_cohorts,
+    gather_models,
     unchecked_judges,
 )
 from opensafeintent.numbers.coverage import Coverage
@@ -274,35 +274,31 @@ MOST_PAIRS = 200
 """Pairs of models whose prompt-sets `transitions_within` compares one by one."""
 
 
-def transitions_between(
-    cohorts: Sequence[Cohort], old: GradedRun, new: GradedRun
-) -> list[Transitions]:
+def transitions_between(cohort: Cohort, old: GradedRun, new: GradedRun) -> list[Transitions]:
     """Return the changes between two runs of each model with an unambiguous earlier version,
     baselines aside.
     """
     results = []
     pairs = _of_one_name(list(old.manifest.models), list(new.manifest.models))
-    for cohort in cohorts:
-        places = {origin: index for index, origin in enumerate(cohort.origins.values())}
-        for later, earlier in pairs.items():
-            pair = ModelOrigin(new.name, later), ModelOrigin(old.name, earlier)
-            if not is_baseline(later) and all(origin in places for origin in pair):
-                results += _in_each_metric(cohort, *(places[origin] for origin in pair))
+    places = {origin: index for index, origin in enumerate(cohort.origins)}
+    for later, earlier in pairs.items():
+        pair = ModelOrigin(new.name, later), ModelOrigin(old.name, earlier)
+        if not is_baseline(later) and all(origin in places for origin in pair):
+            results += _in_each_metric(cohort, *(places[origin] for origin in pair))
     return results
 
 
-def transitions_within(cohorts: Sequence[Cohort]) -> list[Transitions]:
+def transitions_within(cohort: Cohort) -> list[Transitions]:
     """Return the prompt-sets that every two models under test of one run answer differently, the
     later model against the earlier one; nothing if there are more than `MOST_PAIRS` pairs.
     """
     pairs = [
-        (cohort, cohort.models.index(later), cohort.models.index(earlier))
-        for cohort in cohorts
+        (cohort.models.index(later), cohort.models.index(earlier))
         for earlier, later in combinations(contenders(cohort.models), 2)
     ]
     if len(pairs) > MOST_PAIRS:
         return []
-    return [change for pair in pairs for change in _in_each_metric(*pair)]
+    return [change for pair in pairs for change in _in_each_metric(cohort, *pair)]
 
 
 def _in_each_metric(cohort: Cohort, later: int, earlier: int) -> list[Transitions]:
@@ -352,7 +348,7 @@ def transitions_of(
         model=first,
         against=second,
         metric=metric,
-        versions=cohort.origins[first].run != cohort.origins[second].run,
+        versions=cohort.members[first].origin.run != cohort.members[second].origin.run,
         n=int(in_both.sum()),
         newly_failing=tuple(item for item in transitions if item.after < item.before),
         newly_passing=tuple(item for item in transitions if item.after > item.before),
@@ -452,8 +448,6 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
     """Result of a gate for one model of the report."""
 
     gate: Gate
-    group: int
-    """Index among the report's groups."""
     model: str
     against: str | None = None
     """Its earlier version, by the name in the earlier run."""
@@ -492,8 +486,6 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
 class Lacking(NamedTuple):
     """Answers about a model of which more are missing than --max-missing."""
 
-    group: int
-    """Index among the report's groups."""
     model: str
     text: str
     """`modes: 8 of 8 missing (unparsed: 8), more than the 5 % of --max-missing`."""
@@ -672,7 +664,7 @@ _Completion = Literal["as_graded", "least", "greatest"]
 
 
 class _Metrics:
-    """The metrics of every model of a cohort, as gates compare them with limits."""
+    """The metrics of every model, as gates compare them with limits."""
 
     def __init__(self, cohort: Cohort) -> None:
         self.cohort = cohort
@@ -739,7 +731,6 @@ def _result(
     bounds: Sequence[Bounds],
     confidence: float,
     *,
-    group: int,
     model: str,
     shown: Bounds,
     against: str | None = None,
@@ -753,12 +744,11 @@ def _result(
             greatest.
         confidence: of the intervals.
         shown: the number, or how it changed, later minus earlier.
-        group, model, against, identical: of the result.
+        model, against, identical: of the result.
     """
     verdict: Verdict = "pass" if identical else _verdict(gate, bounds)
     return GateResult(
         gate=gate,
-        group=group,
         model=model,
         against=against,
         confidence=confidence,
@@ -805,30 +795,24 @@ def _deciding(gate: Gate, bounds: Bounds, confidence: float) -> int | None:
     return deciding
 
 
-def check_thresholds(
-    cohorts: Sequence[Cohort], gates: Sequence[Gate], confidence: float
-) -> list[GateResult]:
+def check_thresholds(cohort: Cohort, gates: Sequence[Gate], confidence: float) -> list[GateResult]:
     """Compare every model with thresholds; baselines are reference points and count only if there
     is nothing else.
 
     Args:
-        cohorts: of the report.
+        cohort: of the report.
         gates: those of `--fail-under` and `--fail-over`.
         confidence: of the interval that has to lie on one side of the limit.
     """
-    tested = contenders(model for cohort in cohorts for model in cohort.models)
-    results = []
-    for group, cohort in enumerate(cohorts):
-        metrics = _Metrics(cohort)
-        for place, model in enumerate(cohort.models):
-            if model not in tested:
-                continue
-            for gate in gates:
-                bounds = metrics.bounds(gate, place, confidence)
-                result = _result(
-                    gate, bounds, confidence, group=group, model=model, shown=bounds[0]
-                )
-                results.append(_until_stored(result, cohort.coverage[model]))
+    tested = contenders(cohort.models)
+    results, metrics = [], _Metrics(cohort)
+    for place, model in enumerate(cohort.models):
+        if model not in tested:
+            continue
+        for gate in gates:
+            bounds = metrics.bounds(gate, place, confidence)
+            result = _result(gate, bounds, confidence, model=model, shown=bounds[0])
+            results.append(_until_stored(result, cohort.coverage[model]))
     return results
 
 
@@ -856,28 +840,15 @@ class _Versions(NamedTuple):
 
     name: str
     earlier_name: str
-    metrics: _Metrics
-    """Of the cohort that both are in."""
     place: int
-    """In that cohort."""
+    """In the metrics of both runs."""
     earlier_place: int
     identical: bool
     """Whether both have the same responses with the same grades."""
 
-    def until_stored(self, result: GateResult, coverage: Coverage) -> GateResult:
-        """Return a result, undecided as long as either run can still bring responses.
-
-        Args:
-            result: of the model.
-            coverage: of the model in the report.
-        """
-        cohort = self.metrics.cohort
-        earlier = cohort.coverage[cohort.models[self.earlier_place]]
-        return _until_stored(_until_stored(result, earlier, "the earlier run"), coverage)
-
 
 def check_regressions(
-    cohorts: Sequence[Cohort],
+    cohort: Cohort,
     new: GradedRun,
     old: GradedRun,
     gates: Sequence[Gate],
@@ -889,7 +860,7 @@ def check_regressions(
     nothing else.
 
     Args:
-        cohorts: of the report, which has the models of `new`.
+        cohort: of the report, which has the models of `new`.
         new, old: the run and the earlier one.
         gates: those of `--fail-if-worse`.
         confidence: of the interval that has to lie on one side of the margin.
@@ -901,88 +872,76 @@ def check_regressions(
     """
     tested = contenders(new.manifest.models)
     paired = paired_alike(new, old, tested, pairs)
-    in_report = {
-        origin: (group, model)
-        for group, cohort in enumerate(cohorts)
-        for model, origin in cohort.origins.items()
-    }
-    measured = [_Metrics(cohort) for cohort in into_cohorts([new, old])]
-    versions = _versions(measured, new, old, paired, same_text)
+    in_report = dict(zip(cohort.origins, cohort.models, strict=True))
+    both = gather_models([new, old])
+    versions = _versions(both, new, old, paired, same_text)
     compared: dict[tuple[str, Gate], GateResult] = {}
-    for version, gate, bounds, change in _worsenings(measured, versions, gates, confidence):
-        group, model = in_report[ModelOrigin(new.name, version.name)]
+    for version, gate, bounds, change in _worsenings(both, versions, gates, confidence):
+        model = in_report[ModelOrigin(new.name, version.name)]
         result = _result(
             gate,
             bounds,
             confidence,
-            group=group,
             model=model,
             shown=change,
             against=version.earlier_name,
             identical=version.identical,
         )
-        compared[version.name, gate] = version.until_stored(result, cohorts[group].coverage[model])
+        earlier = both.coverage[both.models[version.earlier_place]]
+        result = _until_stored(result, earlier, "the earlier run")
+        compared[version.name, gate] = _until_stored(result, cohort.coverage[model])
     return Gates(
         results=tuple(
             compared.get((name, gate))
-            or _unpaired(gate, *in_report[ModelOrigin(new.name, name)], old, confidence)
+            or _unpaired(gate, in_report[ModelOrigin(new.name, name)], old, confidence)
             for name in tested
             for gate in gates
         ),
         baseline=old.name,
-        cautions=unchecked_judges([metrics.cohort for metrics in measured]),
+        cautions=unchecked_judges(both),
         transitions=tuple(
-            transitions_of(version.metrics.cohort, version.place, version.earlier_place)
-            for version in versions
+            transitions_of(both, version.place, version.earlier_place) for version in versions
         ),
     )
 
 
 def _versions(
-    measured: Sequence[_Metrics],
+    both: Cohort,
     new: GradedRun,
     old: GradedRun,
     paired: Mapping[str, str],
     same_text: Callable[[GradedResponse, GradedResponse], bool],
 ) -> list[_Versions]:
-    places = {
-        origin: (metrics, place)
-        for metrics in measured
-        for place, origin in enumerate(metrics.cohort.origins.values())
-    }
-    versions = []
-    for name, earlier_name in paired.items():
-        metrics, place = places[ModelOrigin(new.name, name)]
-        _, earlier_place = places[ModelOrigin(old.name, earlier_name)]
-        identical = is_identical(new, name, old, earlier_name, same_text)
-        versions.append(_Versions(name, earlier_name, metrics, place, earlier_place, identical))
-    return versions
+    places = {origin: place for place, origin in enumerate(both.origins)}
+    return [
+        _Versions(
+            name,
+            earlier_name,
+            places[ModelOrigin(new.name, name)],
+            places[ModelOrigin(old.name, earlier_name)],
+            is_identical(new, name, old, earlier_name, same_text),
+        )
+        for name, earlier_name in paired.items()
+    ]
 
 
 def _worsenings(
-    measured: Sequence[_Metrics],
-    versions: Sequence[_Versions],
-    gates: Sequence[Gate],
-    confidence: float,
+    both: Cohort, versions: Sequence[_Versions], gates: Sequence[Gate], confidence: float
 ) -> Iterator[tuple[_Versions, Gate, list[Bounds], Bounds]]:
-    """Yield how much worse each model became in each gate's metric, and the change itself; models
-    of one cohort are compared together.
+    """Yield how much worse each model became in each gate's metric, and the change itself; all
+    models are compared together.
     """
-    for metrics in measured:
-        members = [version for version in versions if version.metrics is metrics]
-        if not members:
-            continue
-        places = [(version.place, version.earlier_place) for version in members]
-        for gate in gates:
-            changes = metrics.worsening(gate, places, confidence)
-            for version, (bounds, change) in zip(members, changes, strict=True):
-                yield version, gate, bounds, change
+    metrics = _Metrics(both)
+    places = [(version.place, version.earlier_place) for version in versions]
+    for gate in gates if versions else ():
+        changes = metrics.worsening(gate, places, confidence)
+        for version, (bounds, change) in zip(versions, changes, strict=True):
+            yield version, gate, bounds, change
 
 
-def _unpaired(gate: Gate, group: int, model: str, old: GradedRun, confidence: float) -> GateResult:
+def _unpaired(gate: Gate, model: str, old: GradedRun, confidence: float) -> GateResult:
     return GateResult(
         gate=gate,
-        group=group,
         model=model,
         confidence=confidence,
         verdict="undecided",

@@ -57,7 +57,7 @@ class _Drawn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def render_annex(
-    cohorts: Sequence[Cohort],
+    cohort: Cohort,
     runs: Sequence[GradedRun],
     tables: Sequence[Table],
     texts: Mapping[str, RunTexts],
@@ -70,7 +70,7 @@ def render_annex(
     """Return the annex of a report; the same input gives the same text.
 
     Args:
-        cohorts: the models.
+        cohort: the models.
         runs: the runs that they come from.
         tables: of the report.
         texts: by the run's name, its responses.
@@ -82,21 +82,11 @@ def render_annex(
     """
     corrected = [table for table in tables if table.name == "corrected"]
     compared = gates is not None and gates.baseline is not None
-    groups = [
-        {
-            **_group(cohort, runs, latest),
-            "human": Plain("\n".join(map(_table, corrected))),
-            "samples": [
-                _draw(cohort, model, texts, include_unsafe=include_unsafe)
-                for model in contenders(cohort.models)
-            ],
-            "limitations": [
-                sentence.text
-                for sentence in cautions(cohort, corrected=bool(corrected), max_missing=max_missing)
-            ],
-        }
-        for cohort in cohorts
+    samples = [
+        _draw(cohort, model, texts, include_unsafe=include_unsafe)
+        for model in contenders(cohort.models)
     ]
+    limitations = cautions(cohort, corrected=bool(corrected), max_missing=max_missing)
     return render_card(
         asset("annex.md"),
         {
@@ -104,21 +94,23 @@ def render_annex(
             "runs": [run.name for run in runs],
             "include_unsafe": include_unsafe,
             "versions": [_table(table) for table in gate_tables(gates)] if compared else [],
-            "groups": groups,
+            **_results(cohort, runs, latest),
+            "human": Plain("\n".join(map(_table, corrected))),
+            "samples": samples,
+            "limitations": [sentence.text for sentence in limitations],
         },
     )
 
 
-def _group(
+def _results(
     cohort: Cohort, runs: Sequence[GradedRun], latest: Mapping[str, str]
 ) -> dict[str, object]:
-    """Return the values of the template about a cohort: its data, conditions and results."""
+    """Return the values of the template about the models: data, conditions and results."""
     prompt_sets = cohort.dataset.prompt_sets
     return {
-        "models": cohort.models,
         "facts": facts_of(cohort, runs),
-        "latest": max(latest[origin.run][:10] for origin in cohort.origins.values()),
-        "coverage": _table(coverage([cohort]), cohort),
+        "latest": max(latest[origin.run][:10] for origin in cohort.origins),
+        "coverage": _table(coverage(cohort), cohort),
         "domains": _counts(item.harm_domain for item in prompt_sets),
         "task_types": _counts(item.task_type for item in prompt_sets),
         "sets": len(cohort.dataset),
@@ -126,23 +118,23 @@ def _group(
         "metrics": [(METRICS[name].label, METRICS[name].about) for name in PRIMARY],
         "results": [
             _table(headline_table(cohort)),
-            _table(utility([cohort]), cohort),
-            _table(safe_up_to_1([cohort]), cohort),
+            _table(utility(cohort), cohort),
+            _table(safe_up_to_1(cohort), cohort),
             *(
                 _table(table, cohort)
-                for table in (second_turn([cohort]), guard_table([cohort]))
+                for table in (second_turn(cohort), guard_table(cohort))
                 if table.rows
             ),
         ],
         "second_turns": second_turns(cohort),
         "second_opinions": second_opinions(cohort),
-        "elicited": list(_elicited(cohort, runs)),
+        "elicited": list(_elicited(cohort)),
     }
 
 
 def _table(table: Table, of: Cohort | None = None) -> Plain:
-    """Return a table, without the notes that all tables of a group have."""
-    said = cohort_notes([of]) if of else ()
+    """Return a table, without the notes that all tables have."""
+    said = cohort_notes(of) if of else ()
     notes = tuple(note for note in table.notes if note not in said)
     return Plain(to_markdown(msgspec.structs.replace(table, notes=notes)))
 
@@ -151,12 +143,12 @@ def _counts(names: Iterator[str]) -> list[tuple[str, int]]:
     return sorted(Counter(names).items())
 
 
-def _elicited(cohort: Cohort, runs: Sequence[GradedRun]) -> Iterator[tuple[str, str]]:
+def _elicited(cohort: Cohort) -> Iterator[tuple[str, str]]:
     """Yield how each model was sampled."""
-    manifests = {run.name: run.manifest for run in runs}
-    for shown, (run, model) in cohort.origins.items():
-        manifest, sampling = manifests[run], manifests[run].plan.sampling_of(model)
-        if manifest.models[model].imported:
+    for shown, member in cohort.members.items():
+        manifest = member.manifest
+        sampling = manifest.plan.sampling_of(member.origin.model)
+        if member.imported:
             yield shown, "its responses were imported; how they were sampled is not stored"
             continue
         temperature, effort = sampling.temperature, sampling.reasoning_effort
@@ -177,7 +169,7 @@ def _draw(
     cohort: Cohort, model: str, texts: Mapping[str, RunTexts], *, include_unsafe: bool
 ) -> _Drawn:
     """Draw responses in random order, until enough of them can be shown."""
-    origin, shown, withheld = cohort.origins[model], list[_Sample](), list[str]()
+    origin, shown, withheld = cohort.members[model].origin, list[_Sample](), list[str]()
 
     def place(row: GradedResponse) -> str:
         where = (cohort.dataset.hash, origin.model, row.set_id, row.variant, str(row.epoch))

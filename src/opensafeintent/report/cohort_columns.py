@@ -1,8 +1,6 @@
-"""The first columns of every table of a report's cohorts, and the notes below it."""
+"""The first columns of every table of a report, and the notes below it."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import msgspec
 
@@ -24,15 +22,13 @@ ANY_GRADES = "Any grades: the ends of the interval with any missing grades."
 
 
 class OfCohort(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of a table that is about one cohort."""
+    """A row of a table about the models of a report."""
 
-    index: int
-    """Of the cohort, from 0."""
     cohort: Cohort
 
 
 class OfModel(OfCohort, frozen=True, kw_only=True):
-    """A row that is about one model of a cohort, or about their average."""
+    """A row that is about one model, or about their average."""
 
     model: str
 
@@ -42,7 +38,7 @@ class OfModel(OfCohort, frozen=True, kw_only=True):
 
 
 def judges_of(cohort: Cohort) -> str:
-    """Return who graded a group's responses."""
+    """Return who graded the responses."""
     judges, mode_judge = cohort.conditions.judges, cohort.conditions.mode_judge
     mode_note = f" (modes: {mode_judge})" if mode_judge and mode_judge not in judges else ""
     return " + ".join(judges) + mode_note
@@ -52,45 +48,34 @@ MEASURED: tuple[Column[OfCohort], ...] = (
     Column("dataset", lambda row: row.cohort.dataset.name),
     Column("judge", lambda row: judges_of(row.cohort)),
 )
-"""Columns of a row's dataset and judges."""
+"""Columns of the dataset and the judges."""
+
+MODEL_COLUMNS: tuple[Column[OfModel], ...] = (
+    Column("model", lambda row: row.model, "Model", "name"),
+    *MEASURED,
+)
+"""Columns of a row's model, and of the dataset and the judges."""
 
 
-def numbered(cohorts: Sequence[Cohort]) -> Column[OfCohort]:
-    """Return the column of the cohort's number; people see it first if there are several."""
-    heading = "Group" if len(cohorts) > 1 else None
-    return Column("group", lambda row: row.index + 1, heading, "count", order=-2)
-
-
-def model_columns(cohorts: Sequence[Cohort]) -> tuple[Column[OfModel], ...]:
-    """Return the columns of a row's group, model, dataset and judges."""
-    return numbered(cohorts), Column("model", lambda row: row.model, "Model", "name"), *MEASURED
-
-
-def cohort_line(cohorts: Sequence[Cohort], number: int) -> str:
-    """Return a line on the dataset and the judges of a cohort."""
-    cohort = cohorts[number]
-    which = f"Group {number + 1}: dataset" if len(cohorts) > 1 else "Dataset"
+def cohort_line(cohort: Cohort) -> str:
+    """Return a line on the dataset and the judges."""
     judges = one_line(judges_of(cohort), 80) or "none"
-    return f"{which} {one_line(cohort.dataset.name, 60)} ({cohort.extent}), judge {judges}."
+    return f"Dataset {one_line(cohort.dataset.name, 60)} ({cohort.extent}), judge {judges}."
 
 
-def cohort_notes(cohorts: Sequence[Cohort]) -> tuple[str, ...]:
-    """Return a line for each cohort, and its limitations."""
-    lines = [cohort_line(cohorts, number) for number in range(len(cohorts))]
-    demonstration = [number + 1 for number, cohort in enumerate(cohorts) if cohort.demonstration]
-    if demonstration:
-        which = f"Group {', '.join(map(str, demonstration))}: " if len(cohorts) > 1 else ""
-        lines.append(which + DEMONSTRATION_NOTE)
-    if any(coverage.partial for cohort in cohorts for coverage in cohort.coverage.values()):
+def cohort_notes(cohort: Cohort) -> tuple[str, ...]:
+    """Return a line on the dataset and the judges, and the limitations of all numbers."""
+    lines = [cohort_line(cohort)]
+    if cohort.demonstration:
+        lines.append(DEMONSTRATION_NOTE)
+    if any(coverage.partial for coverage in cohort.coverage.values()):
         lines.append("Partial: some responses that were planned are not stored (table coverage).")
     return tuple(lines)
 
 
-def averaged_notes(cohorts: Sequence[Cohort], about_pooled: str = "") -> tuple[str, ...]:
-    """Describe an average over models, with a text on pooled numbers; empty if no cohort has
-    one.
-    """
-    if not any(len(cohort.estimates.averaged) > 1 for cohort in cohorts):
+def averaged_notes(cohort: Cohort, about_pooled: str = "") -> tuple[str, ...]:
+    """Describe an average over models, with a text on pooled numbers; empty if there is none."""
+    if len(cohort.estimates.averaged) < 2:
         return ()
     return (
         (
@@ -101,16 +86,10 @@ def averaged_notes(cohorts: Sequence[Cohort], about_pooled: str = "") -> tuple[s
     )
 
 
-def unranked_note(cohorts: Sequence[Cohort]) -> str:
+def unranked_note(cohort: Cohort) -> str:
     """Say why baselines have no rank, if any has none, as a further sentence of a note."""
-    tested = [model for cohort in cohorts for model in contenders(cohort.models)]
-    models = sum(len(cohort.models) for cohort in cohorts)
-    return " Baselines are left out of the ranks." if len(tested) < models else ""
-
-
-def have_several(cohorts: Sequence[Cohort]) -> bool:
-    """Tell whether any cohort has two models or more."""
-    return any(len(cohort.models) > 1 for cohort in cohorts)
+    left_out = len(contenders(cohort.models)) < len(cohort.models)
+    return " Baselines are left out of the ranks." if left_out else ""
 
 
 def missing_text(coverage: Coverage) -> str:
@@ -119,6 +98,6 @@ def missing_text(coverage: Coverage) -> str:
     return ", ".join(f"{part.missing:,} of {part.asked:,} {KINDS[kind]}" for kind, part in kinds)
 
 
-def lack_grades(cohorts: Sequence[Cohort]) -> bool:
+def lack_grades(cohort: Cohort) -> bool:
     """Tell whether any grade is missing."""
-    return any(coverage.lacks_grades for cohort in cohorts for coverage in cohort.coverage.values())
+    return any(coverage.lacks_grades for coverage in cohort.coverage.values())

@@ -33,9 +33,7 @@ from opensafeintent.report.table_formats import to_markdown
 from opensafeintent.report.tables_metrics import headline_table
 
 
-def summary(
-    cohorts: Sequence[Cohort], gates: Gates | None, page: Path, corrected: Table | None = None
-) -> str:
+def summary(cohort: Cohort, gates: Gates | None, page: Path, corrected: Table | None = None) -> str:
     """Return the verdict in Markdown: first the verdict itself, then each gate, then the
     conditions.
 
@@ -43,7 +41,7 @@ def summary(
     follows.
 
     Args:
-        cohorts: of the report.
+        cohort: of the report.
         gates: their results.
         page: address of the report's page.
         corrected: the table of numbers corrected by human labels, if the report has it.
@@ -54,35 +52,24 @@ def summary(
         else "## No release gate was asked for"
     )
     below = [markdown_text(line) for line in below_headline(gates)] if gates else []
-    tables = gate_tables(gates) if gates else [headline_table(cohort) for cohort in cohorts]
-    behind = [
-        f"- {markdown_text(line)}"
-        for number in range(len(cohorts))
-        for line in _behind(cohorts, number)
-    ]
+    tables = gate_tables(gates) if gates else [headline_table(cohort)]
+    behind = [f"- {markdown_text(line)}" for line in _behind(cohort)]
     parts = [
         title,
         *(f"**{line}**" for line in below),
         *(to_markdown(table).rstrip() for table in tables),
         "**Conditions**",
         "\n".join(behind),
-        *([] if gates else _for_a_paper(cohorts, corrected)),
+        *([] if gates else ["**For a paper**", markdown_text(measurement(cohort, corrected))]),
         f"The page with figures and responses: {markdown_text(one_line(str(page), 1000))}",
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _for_a_paper(cohorts: Sequence[Cohort], corrected: Table | None) -> list[str]:
-    """Return descriptions of the measurements behind the numbers, under a heading."""
-    texts = (measurement(cohort, corrected) for cohort in cohorts)
-    return ["**For a paper**", *map(markdown_text, texts)]
-
-
-def _behind(cohorts: Sequence[Cohort], number: int) -> list[str]:
-    """Describe the conditions of a cohort's numbers: prompt-sets, judges and their checks,
-    missing responses and missing grades.
+def _behind(cohort: Cohort) -> list[str]:
+    """Describe the conditions of the numbers: prompt-sets, judges and their checks, missing
+    responses and missing grades.
     """
-    cohort = cohorts[number]
     checks = [
         f"{one_line(item.judge, 80)} {CHECK_WORDS[item.state]}" for item in checked_judges(cohort)
     ]
@@ -98,7 +85,7 @@ def _behind(cohorts: Sequence[Cohort], number: int) -> list[str]:
         if coverage.partial
     ]
     return [
-        f"{cohort_line(cohorts, number)} Its hash is {cohort.dataset.hash[:16]}.",
+        f"{cohort_line(cohort)} Its hash is {cohort.dataset.hash[:16]}.",
         *([f"Judges: {'; '.join(checks)}."] if checks else []),
         *([f"Partial: {'; '.join(partial)}."] if partial else []),
         f"Missing: {'; '.join(missing) or 'none'}.",
@@ -123,34 +110,28 @@ class _Case(NamedTuple):
     """Of a failure."""
 
 
-def junit(cohorts: Sequence[Cohort], gates: Gates) -> str:
-    """Return the verdict as JUnit's XML: a suite for each group of the report, a test for each gate
-    and model, and for each kind of answer of which too many are missing.
+def junit(cohort: Cohort, gates: Gates) -> str:
+    """Return the verdict as JUnit's XML: a test for each gate and model, and for each kind of
+    answer of which too many are missing.
 
     A gate that is undecided is a failure, of the type `undecided`: a test that does not pass must
     not look as if it did. A gate without an earlier run is skipped.
     """
-    suites = [
-        (number, cohort, cases)
-        for number, cohort in enumerate(cohorts)
-        if (cases := list(_cases(number, gates)))
-    ]
-    all_cases = [case for _, _, cases in suites for case in cases]
-    root = ElementTree.Element("testsuites", _counts("opensafeintent", all_cases))
-    for number, cohort, cases in suites:
-        counts = _counts(one_line(cohort_line(cohorts, number), _LONGEST), cases)
-        suite = ElementTree.SubElement(root, "testsuite", counts)
-        properties = ElementTree.SubElement(suite, "properties")
-        judges = "; ".join(with_version(cohort, judge) for judge in cohort.conditions.judges)
-        conditions = {
-            "opensafeintent": __version__,
-            "dataset": cohort.dataset.hash,
-            "judges": one_line(judges, _LONGEST),
-        }
-        for name, value in conditions.items():
-            ElementTree.SubElement(properties, "property", {"name": name, "value": value})
-        for case in cases:
-            _add_test(suite, case)
+    cases = list(_cases(gates))
+    root = ElementTree.Element("testsuites", _counts("opensafeintent", cases))
+    counts = _counts(one_line(cohort_line(cohort), _LONGEST), cases)
+    suite = ElementTree.SubElement(root, "testsuite", counts)
+    properties = ElementTree.SubElement(suite, "properties")
+    judges = "; ".join(with_version(cohort, judge) for judge in cohort.conditions.judges)
+    conditions = {
+        "opensafeintent": __version__,
+        "dataset": cohort.dataset.hash,
+        "judges": one_line(judges, _LONGEST),
+    }
+    for name, value in conditions.items():
+        ElementTree.SubElement(properties, "property", {"name": name, "value": value})
+    for case in cases:
+        _add_test(suite, case)
     return _as_xml(root)
 
 
@@ -173,11 +154,9 @@ def _as_xml(root: ElementTree.Element) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
-def _cases(group: int, gates: Gates) -> Iterator[_Case]:
-    """Yield the tests of a group; gates that were not tested are of the first one."""
+def _cases(gates: Gates) -> Iterator[_Case]:
+    """Yield the tests."""
     for result in gates.results:
-        if result.group != group:
-            continue
         name, why = (
             f"{result.gate.option} {result.gate.text}",
             f"{result.gate.metric} {reason(result)}",
@@ -188,10 +167,9 @@ def _cases(group: int, gates: Gates) -> Iterator[_Case]:
             kind = "failed" if result.verdict == "fail" else "undecided"
             yield _Case(result.model, name, "failure", f"{verdict_word(result)}: {why}", kind)
     for item in gates.lacking:
-        if item.group == group:
-            name = f"--max-missing {item.text.partition(':')[0]}"
-            yield _Case(item.model, name, "failure", item.text, "incomplete")
-    for gate in gates.untested if group == 0 else ():
+        name = f"--max-missing {item.text.partition(':')[0]}"
+        yield _Case(item.model, name, "failure", item.text, "incomplete")
+    for gate in gates.untested:
         yield _Case("all models", f"{gate.option} {gate.text}", "skipped", NO_EARLIER_RUN)
 
 

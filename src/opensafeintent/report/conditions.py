@@ -32,9 +32,9 @@ def measured(cohort: Cohort) -> str:
     return f"{one_line(cohort.dataset.name, 60)}: {cohort.extent}, {graded(cohort)}."
 
 
-def page_title(cohorts: Sequence[Cohort]) -> str:
+def page_title(cohort: Cohort) -> str:
     """Return the page's title."""
-    models = [model for cohort in cohorts for model in cohort.models]
+    models = cohort.models
     what = shortened(one_line(models[0], 200), 100) if len(models) == 1 else f"{len(models)} models"
     return f"Intent calibration of {what}"
 
@@ -45,36 +45,6 @@ def graded(cohort: Cohort) -> str:
     if judges == (IMPORTED_JUDGE,):
         return "grades as imported"
     return f"graded by {_named(judges)}" if judges else "not graded"
-
-
-def differences_from(cohort: Cohort, other: Cohort) -> str:
-    """Return the conditions in which another cohort differs from the first one, so that the two are
-    not mixed.
-    """
-    first, second = cohort.conditions, other.conditions
-    reasons = []
-    if second.dataset != first.dataset:
-        reasons.append(f"other prompt-sets ({second.dataset[:8]}, not {first.dataset[:8]})")
-    if second.judges != first.judges:
-        reasons.append(f"other judges ({_named(second.judges)}, not {_named(first.judges)})")
-    elif second.mode_judge != first.mode_judge:
-        reasons.append(
-            f"another judge of modes ({_named([second.mode_judge])}, not"
-            f" {_named([first.mode_judge])})"
-        )
-    if second.parse != first.parse:
-        reasons.append(f"grades read in another way ({second.parse}, not {first.parse})")
-    if second.arguments != first.arguments and second.judges == first.judges:
-        reasons.append(
-            f"other arguments of the judges ({_arguments_text(second.arguments)}, not"
-            f" {_arguments_text(first.arguments)})"
-        )
-    if second.templates and first.templates and second.templates != first.templates:
-        roles = sorted(role for role, _ in set(second.templates) - set(first.templates))
-        reasons.append(f"other judge templates ({', '.join(roles)})")
-    elif bool(second.templates) != bool(first.templates):
-        reasons.append("judge templates that are not stored")
-    return "; ".join(reasons)
 
 
 def with_version(cohort: Cohort, judge: str) -> str:
@@ -199,10 +169,11 @@ def second_opinions(cohort: Cohort) -> list[str]:
             f"To measure their own shift, the judges graded {audited:,} direct replies again with"
             " the first turn shown."
         )
-    rows = (*cohort.rows.values(), *cohort.follow_ups.values())
-    asked = [row for of_model in rows for row in of_model if row.guard]
+    members = cohort.members.values()
+    asked = [row for one in members for row in (*one.rows, *one.follow_ups) if row.guard]
     if asked:
-        guards = ", ".join(one_line(name, 80) for name in sorted({*cohort.guards.values()} - {""}))
+        names = sorted({member.guard for member in members} - {""})
+        guards = ", ".join(one_line(name, 80) for name in names)
         verdicts = len(asked) - sum(without_verdict(asked).values())
         sentences.append(
             f"A guard model, {guards}, was asked whether a response is unsafe. It gave a verdict on"
@@ -233,7 +204,7 @@ def _corrections(cohort: Cohort, corrected: Table | None) -> list[str]:
 
 def _with_exact_name(cohort: Cohort, shown: str) -> str:
     """Return a model as results show it, with its exact name behind a label, and its version."""
-    exact = cohort.origins[shown].model
+    exact = cohort.members[shown].origin.model
     name = one_line(shown, 100)
     full = name if shown.startswith(exact) else f"{name} ({one_line(exact, 100)})"
     return full + _in_brackets(exact, versions_text(cohort.served.get((shown, "reply"), {})))
@@ -250,8 +221,8 @@ def _by_model(cohort: Cohort, words: Mapping[int, str], form: str, of: str) -> s
         of: the word before the models.
     """
     by_epochs: dict[int, list[str]] = {}
-    for model, epochs in cohort.epochs.items():
-        by_epochs.setdefault(epochs, []).append(one_line(model, 80))
+    for model, member in cohort.members.items():
+        by_epochs.setdefault(member.epochs, []).append(one_line(model, 80))
     texts = {
         epochs: words.get(epochs, form.format(epochs)) for epochs in sorted(by_epochs, reverse=True)
     }

@@ -26,7 +26,7 @@ from opensafeintent.people.labels import (
     read_labels,
     text_hash,
 )
-from opensafeintent.report.cohort_columns import OfModel, cohort_notes, model_columns
+from opensafeintent.report.cohort_columns import MODEL_COLUMNS, OfModel, cohort_notes
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
 from opensafeintent.report.metrics_json import CorrectedMetric, CorrectedMetrics
 from opensafeintent.statistics import Estimate, rounded
@@ -102,16 +102,15 @@ def _grades(labels: Sequence[SourcedLabel], question: Graded) -> dict[str, int]:
 
 
 def match(
-    labels: HumanLabels, cohorts: Sequence[Cohort], texts: Mapping[str, RunTexts]
+    labels: HumanLabels, cohort: Cohort, texts: Mapping[str, RunTexts]
 ) -> tuple[dict[str, list[Truth]], dict[str, int]]:
     """Find the response of each label.
 
-    One response may be in several parts of a report, graded by different judges: its label counts
-    in all of them.
+    One response may be in several runs of a report: its label counts in all of them.
 
     Args:
         labels: of annotators.
-        cohorts: the models of the report.
+        cohort: the models of the report.
         texts: by run; a label of another text is detected if the run is available.
 
     Returns:
@@ -122,22 +121,19 @@ def match(
         InputError: a label is of another dataset, of an unknown response, or of another text; or no
             label is of a model in the report.
     """
-    datasets = {cohort.dataset.hash: cohort.dataset.name for cohort in cohorts}
-    models = {
-        (cohort.dataset.hash, item.model) for cohort in cohorts for item in cohort.origins.values()
-    }
-    responses = _responses(cohorts)
+    dataset = cohort.dataset
+    models = {origin.model for origin in cohort.origins}
+    responses = _responses(cohort)
     truths: defaultdict[str, list[Truth]] = defaultdict(list)
     aside: Counter[str] = Counter()
     for truth in labels.truths:
         item = truth.item
-        if item.dataset not in datasets:
-            names = ", ".join(f"{name} ({digest[:8]})" for digest, name in datasets.items())
+        if item.dataset != dataset.hash:
             raise InputError(
                 f"{truth.source}: is for dataset {item.dataset[:8]}, or another version of it; in"
-                f" the report: {names}"
+                f" the report: {dataset.name} ({dataset.hash[:8]})"
             )
-        if (item.dataset, item.model) not in models:
+        if item.model not in models:
             aside[item.model] += 1
             continue
         if item not in responses:
@@ -158,16 +154,15 @@ def match(
     return truths, aside
 
 
-def _responses(cohorts: Sequence[Cohort]) -> dict[AnnotatedItem, list[tuple[str, ModelOrigin]]]:
+def _responses(cohort: Cohort) -> dict[AnnotatedItem, list[tuple[str, ModelOrigin]]]:
     """Return the models of a report that have a response, by response."""
     responses: defaultdict[AnnotatedItem, list[tuple[str, ModelOrigin]]] = defaultdict(list)
-    for cohort in cohorts:
-        for name, origin in cohort.origins.items():
-            for row in cohort.rows[name]:
-                item = AnnotatedItem(
-                    cohort.dataset.hash, row.set_id, row.variant, origin.model, row.epoch
-                )
-                responses[item].append((name, origin))
+    for name, member in cohort.members.items():
+        for row in member.rows:
+            item = AnnotatedItem(
+                cohort.dataset.hash, row.set_id, row.variant, member.origin.model, row.epoch
+            )
+            responses[item].append((name, member.origin))
     return responses
 
 
@@ -193,8 +188,6 @@ class Corrected(Estimate, frozen=True, kw_only=True):
 class Correction(msgspec.Struct, frozen=True, kw_only=True):
     """One metric of one model, according to the judge and corrected."""
 
-    group: int
-    """Index among the report's groups."""
     model: str
     metric: str
     raw: Estimate
@@ -435,7 +428,7 @@ UNITS = {"triplet_safety": "prompt-sets", "mean_utility": "responses"}
 
 
 def correct(
-    labels: HumanLabels, cohorts: Sequence[Cohort], texts: Mapping[str, RunTexts]
+    labels: HumanLabels, cohort: Cohort, texts: Mapping[str, RunTexts]
 ) -> tuple[list[Correction], list[str]]:
     """Correct the metrics of every model of a report.
 
@@ -445,14 +438,13 @@ def correct(
     Raises:
         InputError: labels do not belong to the report; see `match`.
     """
-    truths, aside = match(labels, cohorts, texts)
+    truths, aside = match(labels, cohort, texts)
     corrections: list[Correction] = []
     left_out: Counter[str] = Counter()
-    for number, cohort in enumerate(cohorts):
-        for model in cohort.estimates.models:
-            responses = _Responses(cohort, model, truths.get(model, ()))
-            left_out.update(responses.left_out)
-            corrections += [_corrected(metric, responses, number, cohort) for metric in CORRECTED]
+    for model in cohort.estimates.models:
+        responses = _Responses(cohort, model, truths.get(model, ()))
+        left_out.update(responses.left_out)
+        corrections += [_corrected(metric, responses, cohort) for metric in CORRECTED]
     notes = [
         f"{sum(item.corrected is not None for item in corrections)} of {len(corrections)} numbers"
         " corrected; the table corrected has both values or the reason"
@@ -469,7 +461,7 @@ def correct(
     return corrections, [f"human labels: {note}" for note in notes]
 
 
-def _corrected(metric: str, responses: _Responses, number: int, cohort: Cohort) -> Correction:
+def _corrected(metric: str, responses: _Responses, cohort: Cohort) -> Correction:
     sample, labels = CORRECTED[metric](responses)
     units = UNITS[metric]
     # the triplets of several epochs are of one prompt-set
@@ -480,7 +472,6 @@ def _corrected(metric: str, responses: _Responses, number: int, cohort: Cohort) 
     enough = n >= FEWEST_LABELS
     corrected = msgspec.structs.replace(prediction_powered(sample), n=n) if enough else None
     return Correction(
-        group=number,
         model=responses.model,
         metric=metric,
         raw=cohort.estimates.overall[responses.model, metric],
@@ -520,10 +511,10 @@ class _CorrectionRow(OfModel, frozen=True, kw_only=True):
         return self.item.corrected
 
 
-def correction_table(corrections: Sequence[Correction], cohorts: Sequence[Cohort]) -> Table:
+def correction_table(corrections: Sequence[Correction], cohort: Cohort) -> Table:
     """Return the corrected metrics beside the raw ones."""
     columns: tuple[Columns[_CorrectionRow], ...] = (
-        model_columns(cohorts),
+        MODEL_COLUMNS,
         Column("metric", lambda row: METRICS[row.item.metric].label, "Metric"),
         estimate_columns("raw", lambda row: row.item.raw, "By the judge", unit=_unit),
         Column("corrected", lambda row: row.corrected, "Corrected", "interval", _unit),
@@ -537,16 +528,11 @@ def correction_table(corrections: Sequence[Correction], cohorts: Sequence[Cohort
     )
     return Table.of(
         columns,
-        [
-            _CorrectionRow(
-                index=item.group, cohort=cohorts[item.group], model=item.model, item=item
-            )
-            for item in corrections
-        ],
+        [_CorrectionRow(cohort=cohort, model=item.model, item=item) for item in corrections],
         name="corrected",
         title="Metrics by the judge, and corrected by human labels",
         section="correction",
-        notes=(*cohort_notes(cohorts), _TRUTH, _POWER, _ASSUMES),
+        notes=(*cohort_notes(cohort), _TRUTH, _POWER, _ASSUMES),
     )
 
 

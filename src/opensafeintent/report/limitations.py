@@ -344,13 +344,14 @@ def _cause(cohort: Cohort, model: str, kind: Kind) -> dict[str, str] | None:
     """Return the most frequent reason of a model's missing answers, what changes it, and a
     prompt-set that has one; None if no reason is known.
     """
-    cause = most_frequent((*cohort.rows[model], *cohort.follow_ups[model]), kind)
+    member = cohort.members[model]
+    cause = most_frequent((*member.rows, *member.follow_ups), kind)
     if cause is None:
         return None
     record, example = cause
     return {
         "meaning": record.meaning,
-        "advice": record.advice(imported=model in cohort.imported),
+        "advice": record.advice(imported=member.imported),
         "set_id": example.set_id,
     }
 
@@ -425,7 +426,7 @@ def _of_guard(cohort: Cohort) -> Iterator[Sentence]:
     if counts.compared >= FEWEST_SAID and counts.differ > _DIFFER * counts.compared:
         yield distrust(
             "guard",
-            guards=sorted(set(filter(None, cohort.guards.values()))),
+            guards=sorted({member.guard for member in cohort.members.values()} - {""}),
             counts=counts,
             share=counts.differ / counts.compared,
         )
@@ -497,7 +498,7 @@ def _of_replies(cohort: Cohort) -> Iterator[Sentence]:
         if unknown:
             yield distrust(macro, by_model=unknown)
     judges = {*cohort.conditions.judges, cohort.conditions.mode_judge}
-    models = {origin.model for origin in cohort.origins.values()}
+    models = {origin.model for origin in cohort.origins}
     asked = {
         # a service tier changes when an answer comes, and not which one
         name: [field for field in really_left_out(fields) if field != FIELD]
@@ -564,7 +565,7 @@ def _of_epochs(cohort: Cohort) -> Iterator[Sentence]:
     """Say that run-to-run variation was not measured, or that there is none; with advice only for
     models that can take it.
     """
-    evaluated = [model for model in cohort.models if model not in cohort.imported]
+    evaluated = [member for member in cohort.members.values() if not member.imported]
     if cohort.array.sizes["epoch"] == 1:
         # without several wordings, no flip is measured
         if any(cohort.estimates.overall[model, "safety_flip"].n for model in cohort.models):
@@ -576,7 +577,7 @@ def _of_epochs(cohort: Cohort) -> Iterator[Sentence]:
             for name, fields in manifest.left_out.items()
             if "temperature" in fields
         }
-        exact = {cohort.origins[model].model for model in evaluated} - left_out
+        exact = {member.origin.model for member in evaluated} - left_out
         yield distrust(
             "epochs_alike",
             epochs=cohort.array.sizes["epoch"],

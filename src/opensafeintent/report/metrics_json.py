@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Literal
 
@@ -97,7 +97,7 @@ class MetricComparison(Struct, forbid_unknown_fields=True):
 
 
 class DatasetIdentity(Struct, forbid_unknown_fields=True):
-    """The dataset of a group."""
+    """The dataset of all models."""
 
     name: str
     hash: str
@@ -121,33 +121,6 @@ class CheckResult(Struct, forbid_unknown_fields=True):
     failed: list[str] | UnsetType = UNSET
 
 
-class ExactName(Struct, forbid_unknown_fields=True):
-    """The name of a model in its run."""
-
-    model: str
-    """The exact name, also if a label is shown in its place."""
-    run: str | UnsetType = UNSET
-    """In a report over several runs."""
-
-
-class GroupIdentity(Struct, forbid_unknown_fields=True):
-    """Models that can be compared, and their common conditions."""
-
-    models: list[str]
-    origins: dict[str, ExactName]
-    """By shown name."""
-    dataset: DatasetIdentity
-    judges: list[str]
-    mode_judge: str | None
-    grade_parse: str
-    judge_arguments: dict[str, dict[str, msgspec.Raw]]
-    """Request fields of the judges beyond temperature and token limit."""
-    templates: dict[str, str]
-    judge_checks: dict[str, CheckResult]
-    stop_when: list[StopQuestion]
-    stopped_early: list[str]
-
-
 class JudgeRank(Struct, forbid_unknown_fields=True):
     """The rank of a model by one judge, and its interval."""
 
@@ -155,7 +128,7 @@ class JudgeRank(Struct, forbid_unknown_fields=True):
     interval: tuple[int, int] | None
 
 
-class JudgesOfGroup(Struct, forbid_unknown_fields=True):
+class ByJudge(Struct, forbid_unknown_fields=True):
     """Results by judge; empty with one judge that graded once."""
 
     models: dict[str, dict[str, dict[str, Estimate]]] | UnsetType = UNSET
@@ -252,19 +225,9 @@ class OtherModel(Struct, forbid_unknown_fields=True):
     replies: int
 
 
-class LabelsOfGroup(Struct, forbid_unknown_fields=True):
-    """The judges of a group against people, on labelled responses."""
+class SecondTurnResults(Struct, forbid_unknown_fields=True):
+    """The second turn of the models that were asked a second message."""
 
-    group: int
-    """Its number, from 1."""
-    checks: list[LabelCheck]
-
-
-class SecondTurnOfGroup(Struct, forbid_unknown_fields=True):
-    """The second turn of a group's models that were asked a second message."""
-
-    group: int
-    """Its number, from 1."""
     models: dict[str, dict[str, TurnNumber]]
     """By model and name."""
     comparisons: dict[str, list[Pair]]
@@ -282,15 +245,25 @@ class MetricsFile(Struct, forbid_unknown_fields=True):
     """`metrics.json`."""
 
     schema: Literal[1]
+    dataset: DatasetIdentity
+    judges: list[str]
+    mode_judge: str | None
+    grade_parse: str
+    judge_arguments: dict[str, dict[str, msgspec.Raw]]
+    """Request fields of the judges beyond temperature and token limit."""
+    templates: dict[str, str]
+    judge_checks: dict[str, CheckResult]
+    stop_when: list[StopQuestion]
+    """Of each run that has one."""
+    stopped_early: list[str]
     models: dict[str, dict[str, MetricValue]]
-    model_average: list[dict[str, ModelAverage]]
+    model_average: dict[str, ModelAverage]
     strata: Strata
-    comparisons: list[dict[str, MetricComparison]]
+    comparisons: dict[str, MetricComparison]
     coverage: dict[str, Coverage]
-    groups: list[GroupIdentity]
-    judges: list[JudgesOfGroup]
-    request_swap: list[SwapAudit]
-    safe_up_to_1: list[HarmUpTo1]
+    by_judge: ByJudge
+    request_swap: SwapAudit
+    safe_up_to_1: HarmUpTo1
     primary: list[str]
     reference: dict[str, Reference]
     partial: bool
@@ -298,8 +271,9 @@ class MetricsFile(Struct, forbid_unknown_fields=True):
     other_models: list[OtherModel] | UnsetType = UNSET
     gates: GateResults | UnsetType = UNSET
     corrected: CorrectedMetrics | UnsetType = UNSET
-    judge_labels: list[LabelsOfGroup] | UnsetType = UNSET
-    second_turn: list[SecondTurnOfGroup] | UnsetType = UNSET
+    judge_labels: list[LabelCheck] | UnsetType = UNSET
+    """The judges against people, on labelled responses."""
+    second_turn: SecondTurnResults | UnsetType = UNSET
 
 
 def schema() -> dict[str, object]:
@@ -315,33 +289,38 @@ if __name__ == "__main__":
     print(to_json(schema(), indent=2).decode(), end="")
 
 
-def metrics_file(cohorts: Sequence[Cohort]) -> MetricsFile:
+def metrics_file(cohort: Cohort) -> MetricsFile:
     """Return the content of `metrics.json` (docs/run-folder.md): every metric of every model, also
     by strata.
     """
-    models: dict[str, dict[str, MetricValue]] = {}
-    coverage: dict[str, Coverage] = {}
-    for cohort in cohorts:
-        models |= {wording.model: _metric_values(cohort, wording) for wording in cohort.wordings}
-        coverage |= cohort.coverage
-    runs = {origin.run for cohort in cohorts for origin in cohort.origins.values()}
-    demonstration = any(cohort.demonstration for cohort in cohorts)
+    dataset, conditions = cohort.dataset, cohort.conditions
+    stop_questions = (manifest.stop_when for manifest in cohort.manifests)
     return MetricsFile(
         schema=1,
-        models=models,
-        model_average=[_averages(cohort) for cohort in cohorts],
-        strata=_strata(cohorts),
-        comparisons=[_comparisons(cohort) for cohort in cohorts],
-        coverage=coverage,
-        groups=[_identity(cohort, several_runs=len(runs) > 1) for cohort in cohorts],
-        judges=[judges_of_group(cohort) for cohort in cohorts],
-        request_swap=[_swap_audit(cohort) for cohort in cohorts],
-        safe_up_to_1=[_safe_up_to_1(cohort) for cohort in cohorts],
+        dataset=DatasetIdentity(name=dataset.name, hash=dataset.hash, sets=len(dataset)),
+        judges=list(conditions.judges),
+        mode_judge=conditions.mode_judge,
+        grade_parse=conditions.parse,
+        judge_arguments={
+            judge: _raw_fields(arguments) for judge, arguments in conditions.arguments
+        },
+        templates=dict(conditions.templates),
+        judge_checks={item.judge: _check_result(item) for item in checked_judges(cohort)},
+        stop_when=[question for question in stop_questions if question],
+        stopped_early=cohort.stopped_early,
+        models={wording.model: _metric_values(cohort, wording) for wording in cohort.wordings},
+        model_average=_averages(cohort),
+        strata=_strata(cohort),
+        comparisons=_comparisons(cohort),
+        coverage=cohort.coverage,
+        by_judge=judge_results(cohort),
+        request_swap=_swap_audit(cohort),
+        safe_up_to_1=_safe_up_to_1(cohort),
         primary=list(PRIMARY),
         reference={metric: reference_values(metric) for metric in METRICS},
-        partial=any(item.partial for item in coverage.values()),
-        notes=[DEMONSTRATION_NOTE] if demonstration else [],
-        second_turn=_second_turns(cohorts) or UNSET,
+        partial=any(item.partial for item in cohort.coverage.values()),
+        notes=[DEMONSTRATION_NOTE] if cohort.demonstration else [],
+        second_turn=_second_turn(cohort),
     )
 
 
@@ -428,15 +407,14 @@ def _pairs(models: Sequence[str], comparison: Comparison) -> list[Pair]:
     ]
 
 
-def _strata(cohorts: Sequence[Cohort]) -> Strata:
+def _strata(cohort: Cohort) -> Strata:
     strata = Strata(harm_domain={}, task_type={}, cell={}, domain_macro={})
-    for cohort in cohorts:
-        for (model, metric, stratum), number in cohort.estimates.strata.items():
-            by_stratum = getattr(strata, _kind(stratum))
-            name = " | ".join(part for part in stratum if part)
-            by_stratum.setdefault(name, {}).setdefault(model, {})[metric] = _value(number)
-        for (model, metric), number in cohort.estimates.macros.items():
-            strata.domain_macro.setdefault(model, {})[metric] = _value(number)
+    for (model, metric, stratum), number in cohort.estimates.strata.items():
+        by_stratum = getattr(strata, _kind(stratum))
+        name = " | ".join(part for part in stratum if part)
+        by_stratum.setdefault(name, {}).setdefault(model, {})[metric] = _value(number)
+    for (model, metric), number in cohort.estimates.macros.items():
+        strata.domain_macro.setdefault(model, {})[metric] = _value(number)
     return strata
 
 
@@ -444,30 +422,6 @@ def _kind(stratum: Stratum) -> Literal["harm_domain", "task_type", "cell"]:
     if all(stratum):
         return "cell"
     return "harm_domain" if stratum[0] else "task_type"
-
-
-def _identity(cohort: Cohort, *, several_runs: bool) -> GroupIdentity:
-    """Return the models of a cohort and their common conditions."""
-    dataset, conditions = cohort.dataset, cohort.conditions
-    stop_questions = (manifest.stop_when for manifest in cohort.manifests)
-    return GroupIdentity(
-        models=list(cohort.models),
-        origins={
-            shown: ExactName(model=origin.model, run=origin.run if several_runs else UNSET)
-            for shown, origin in cohort.origins.items()
-        },
-        dataset=DatasetIdentity(name=dataset.name, hash=dataset.hash, sets=len(dataset)),
-        judges=list(conditions.judges),
-        mode_judge=conditions.mode_judge,
-        grade_parse=conditions.parse,
-        judge_arguments={
-            judge: _raw_fields(arguments) for judge, arguments in conditions.arguments
-        },
-        templates=dict(conditions.templates),
-        judge_checks={item.judge: _check_result(item) for item in checked_judges(cohort)},
-        stop_when=[question for question in stop_questions if question],
-        stopped_early=list(cohort.stopped_early),
-    )
 
 
 def _raw_fields(text: str) -> dict[str, msgspec.Raw]:
@@ -499,8 +453,8 @@ def _check_result(item: CheckedJudge) -> CheckResult:
     )
 
 
-def judges_of_group(cohort: Cohort) -> JudgesOfGroup:
-    """Return the results of a cohort's judges; empty with one judge that graded once.
+def judge_results(cohort: Cohort) -> ByJudge:
+    """Return the results by judge; empty with one judge that graded once.
 
     With several judges: `models` (model, then judge, `judge_average` or `panel`, then metric),
     `ranks` (metric, then judge, then model), `agreement`, `rank_changes` and `shift`. If responses
@@ -508,8 +462,8 @@ def judges_of_group(cohort: Cohort) -> JudgesOfGroup:
     """
     graders, noise = cohort.judges.graders, cohort.judges.noise
     if not graders:
-        return JudgesOfGroup(noise=noise or UNSET)
-    return JudgesOfGroup(
+        return ByJudge(noise=noise or UNSET)
+    return ByJudge(
         models={
             model: {
                 grader.name: {metric: _plain(grader.estimates[metric][index]) for metric in SHOWN}
@@ -576,35 +530,19 @@ def _safe_up_to_1(cohort: Cohort) -> HarmUpTo1:
     )
 
 
-def _second_turns(cohorts: Sequence[Cohort]) -> list[SecondTurnOfGroup]:
-    """Return the second turn of the cohorts that have one."""
-    return [
-        SecondTurnOfGroup(
-            group=index + 1,
-            models=turn.numbers,
-            comparisons={
-                effect: _pairs(turn.models, comparison)
-                for effect, comparison in turn.comparisons.items()
-            },
-            by_judge=turn.by_judge,
-            audit=turn.audits,
-            coverage=turn.coverage,
-            epochs=turn.epochs,
-        )
-        for index, cohort in enumerate(cohorts)
-        if (turn := cohort.second_turn)
-    ]
-
-
-def labels_result(
-    compared: Mapping[int, Sequence[LabelCheck]],
-) -> list[LabelsOfGroup] | UnsetType:
-    """Return the entry of comparisons with people, by index of the cohort; unset if there are
-    none.
-    """
-    found = [
-        LabelsOfGroup(group=index + 1, checks=list(checks))
-        for index, checks in compared.items()
-        if checks
-    ]
-    return found or UNSET
+def _second_turn(cohort: Cohort) -> SecondTurnResults | UnsetType:
+    """Return the numbers of the second turn; unset without one."""
+    turn = cohort.second_turn
+    if turn is None:
+        return UNSET
+    return SecondTurnResults(
+        models=turn.numbers,
+        comparisons={
+            effect: _pairs(turn.models, comparison)
+            for effect, comparison in turn.comparisons.items()
+        },
+        by_judge=turn.by_judge,
+        audit=turn.audits,
+        coverage=turn.coverage,
+        epochs=turn.epochs,
+    )

@@ -6,7 +6,7 @@ import base64
 import gzip
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -26,23 +26,22 @@ from opensafeintent.quoting import UnsafeTexts
 from opensafeintent.report.cohort_columns import cohort_notes
 from opensafeintent.report.columns import Section, Table, common_beginning
 from opensafeintent.report.conditions import (
-    differences_from,
     facts_of,
     graded,
     measured,
     measurement,
     page_title,
 )
-from opensafeintent.report.figures import THEMES, Figure, all_figures
+from opensafeintent.report.figures import THEMES, Figure
 from opensafeintent.report.figures.drawing import drawing
-from opensafeintent.report.findings import Sentence, answers, environment, findings
+from opensafeintent.report.findings import answers, environment, findings
 from opensafeintent.report.gate_tables import below_headline, headline
 from opensafeintent.report.limitations import cautions
 from opensafeintent.report.table_formats import data_table, glossary, glossary_lines, to_csv
 from opensafeintent.report.tables import with_and_without
 from opensafeintent.report.tables_comparisons import without_unlike
 from opensafeintent.report.tables_metrics import HEADLINE, headline_table
-from opensafeintent.report.transcripts import Browser, add_texts, browse, members_of
+from opensafeintent.report.transcripts import Browser, add_texts, browse
 from opensafeintent.taxonomy import MAX_MISSING, MODES
 
 
@@ -122,7 +121,6 @@ class Page:
         tables: Iterable[Table],
         figures: Iterable[Figure],
         *,
-        prefix: str = "",
         drawings: Mapping[str, str] | None = None,
     ) -> dict[Section, list[Figure | Table]]:
         """Put in figures and tables, and return them by section; a table without a section is not
@@ -130,19 +128,18 @@ class Page:
 
         Args:
             tables, figures: those that are not empty.
-            prefix: of their anchors.
             drawings: of the figures, by name.
         """
         by_section: dict[Section, list[Figure | Table]] = {}
         for figure in figures:
-            self._put_table(f"{prefix}numbers-{figure.name}", figure.table)
+            self._put_table(f"numbers-{figure.name}", figure.table)
             if drawings and figure.name in drawings:
                 drawn = self.finished(drawings[figure.name])
-                self.drawings[f"{prefix}figure-{figure.name}"] = drawn
+                self.drawings[f"figure-{figure.name}"] = drawn
             by_section.setdefault(figure.section, []).append(figure)
         for table in tables:
             if table.section:
-                self._put_table(f"{prefix}table-{table.name}", table)
+                self._put_table(f"table-{table.name}", table)
                 by_section.setdefault(table.section, []).append(table)
         return by_section
 
@@ -201,31 +198,6 @@ PAGE_BYTES = 14_000_000
 _SCRIPTS = ("text.js", "tables.js", "figures.js", "browser.js", "page.js")
 
 
-_GROUP = "group"
-"""The column that distinguishes groups."""
-
-
-class _Part(msgspec.Struct, frozen=True, kw_only=True):
-    """The page's part for one cohort."""
-
-    prefix: str
-    """Of its anchors."""
-    heading: str
-    apart: str
-    facts: list[tuple[str, str]]
-    measurement: str
-    """A description for a paper."""
-    answers: list[Sentence]
-    """Before its table and its figure."""
-    findings: list[Sentence]
-    cautions: list[Sentence]
-    content: dict[Section, list[Figure | Table]]
-    stated: list[str]
-    """Notes that are not repeated below each of them."""
-    folded: frozenset[str]
-    """The sections that wait to be opened."""
-
-
 _OPEN = ("utility", "comparisons", "correction")
 """Sections that a reader need not open."""
 
@@ -258,7 +230,7 @@ class RenderedPage(NamedTuple):
 
 
 def render_page(
-    cohorts: Sequence[Cohort],
+    cohort: Cohort,
     runs: Sequence[GradedRun],
     tables: Sequence[Table],
     figures: Sequence[Figure],
@@ -268,11 +240,10 @@ def render_page(
     """Return the page as one HTML file; the same input gives the same bytes.
 
     Args:
-        cohorts: the models, those that may be compared together.
+        cohort: the models.
         runs: the runs that they come from.
-        tables: of `report.tables.all_tables`, over all cohorts.
-        figures: of `report.figures.all_figures`; with several cohorts each gets drawings of its
-            own.
+        tables: of `report.tables.all_tables`.
+        figures: of `report.figures.all_figures`.
         texts: by the run's name, the source of its responses; a run without one is shown without
             texts.
         options: of the page.
@@ -280,134 +251,83 @@ def render_page(
     # two seconds of another thread's time, the first time in a process
     bundling = Thread(target=vega_script)
     bundling.start()
-    page = Page(common_beginning([model for cohort in cohorts for model in cohort.models]))
-    # of several groups, the figures have all in one drawing
-    by_cohort = [figures if len(cohorts) == 1 else all_figures([cohort]) for cohort in cohorts]
-    parts = [
-        _part(page, cohorts, index, runs, tables, own, options)
-        for index, own in enumerate(by_cohort)
-    ]
-    alike = [table for table in tables if _GROUP not in table.fields]
-    shared = page.put(alike, ())
-    data_figures = page.finished(json_for_html(_figure_data(parts, by_cohort)))
+    page = Page(common_beginning(cohort.models))
+    content = page.put(
+        _shown(cohort, tables, figures), figures, drawings=_drawings(figures, options.drawings)
+    )
+    specifications = {f"figure-{figure.name}": figure.spec for figure in figures}
+    drawn = {"theme": THEMES["light"], "figures": specifications}
+    data_figures = page.finished(json_for_html(drawn))
     bundling.join()
-    browser = _browser(page, cohorts, texts, options)
-    content = page.render(
+    browser = _browser(page, cohort, texts, options)
+    html = page.render(
         "report.html",
         styles=("page.css",),
         scripts=_SCRIPTS,
         library=vega_script(),
         data_figures=data_figures,
         data_sets=page.finished(json_for_html(browser)),
-        **_values(cohorts, parts, shared, browser, options),
+        content=content,
+        **_values(cohort, runs, tables, options),
+        sampled=_sampled(browser),
+        folded=frozenset(content) - set(_OPEN),
     )
-    return RenderedPage(content, browser.unsafe_texts())
+    return RenderedPage(html, browser.unsafe_texts())
+
+
+def _shown(cohort: Cohort, tables: Sequence[Table], figures: Sequence[Figure]) -> Iterator[Table]:
+    """Yield the tables of the page; the numbers of a figure are below it."""
+    drawn = {figure.name for figure in figures}
+    yield headline_table(cohort)
+    for table in tables:
+        if table.rows and table.name not in drawn | {HEADLINE}:
+            yield without_unlike(table, cohort)
+    if (table := with_and_without(cohort.changes)).rows:
+        yield table
 
 
 def _values(
-    cohorts: Sequence[Cohort],
-    parts: Sequence[_Part],
-    shared: Mapping[Section, Sequence[Figure | Table]],
-    browser: Browser,
-    options: PageOptions,
+    cohort: Cohort, runs: Sequence[GradedRun], tables: Sequence[Table], options: PageOptions
 ) -> dict[str, object]:
-    """Return the template's values, all but embedded data.
-
-    Args:
-        cohorts: the models.
-        parts: one for each cohort.
-        shared: tables that are of no cohort, by section.
-        browser: of prompt-sets and responses.
-        options: of the page.
-    """
-    loud = [sentence for part in parts for sentence in part.cautions if sentence.loud]
+    """Return the template's values, all but tables, figures and embedded data."""
+    limitations = cautions(
+        cohort,
+        corrected=_corrected(tables),
+        compared=_compared(tables),
+        max_missing=options.max_missing,
+    )
     return {
-        "title": page_title(cohorts),
-        "parts": parts,
-        "banners": list(dict.fromkeys(loud)),  # nobody may overlook them
+        "title": page_title(cohort),
+        # nobody may overlook them
+        "banners": list(dict.fromkeys(sentence for sentence in limitations if sentence.loud)),
+        "cautions": [sentence for sentence in limitations if not sentence.loud],
         "verdict": headline(options.gates) if options.gates else "",
         "below_verdict": below_headline(options.gates) if options.gates else [],
-        "gates": shared.get("gates", ()),
-        "sampled": _sampled(browser),
-        "measured": measured(cohorts[0]) if len(parts) == 1 else "",
+        "heading": f"{one_line(cohort.dataset.name, 60)}, {graded(cohort)}",
+        "measured": measured(cohort),
+        "facts": facts_of(cohort, runs),
+        "measurement": measurement(
+            cohort, next((table for table in tables if table.name == "corrected"), None)
+        ),
+        "answers": answers(cohort),
+        "findings": findings(cohort),
+        "stated": cohort_notes(cohort),
         "reproduction": options.reproduction,
         "judges_asked": options.judges_asked,
         "include_unsafe": options.include_unsafe,
-        "method": shared["method"],
-        "glossary": glossary_lines(second_turn=any(cohort.second_turn for cohort in cohorts)),
+        "glossary": glossary_lines(second_turn=cohort.second_turn is not None),
         "modes": MODES,
     }
 
 
-def _figure_data(
-    parts: Sequence[_Part], by_cohort: Sequence[Sequence[Figure]]
-) -> dict[str, object]:
-    """Return the figures' specifications by their anchors, for the script."""
-    specifications = {
-        f"{part.prefix}figure-{figure.name}": figure.spec
-        for part, figures in zip(parts, by_cohort, strict=True)
-        for figure in figures
-    }
-    return {"theme": THEMES["light"], "figures": specifications}
-
-
 def _browser(
-    page: Page, cohorts: Sequence[Cohort], texts: Mapping[str, RunTexts], options: PageOptions
+    page: Page, cohort: Cohort, texts: Mapping[str, RunTexts], options: PageOptions
 ) -> Browser:
     """Return the prompt-sets, with as many texts as the page has room for."""
-    members = members_of(cohorts)
-    browser = browse(members, include_unsafe=options.include_unsafe, places=options.places)
+    browser = browse(cohort, include_unsafe=options.include_unsafe, places=options.places)
     fixed = page.size + len(vega_script()) + len(json_for_html(browser)) + 200_000
-    add_texts(browser, members, texts, max(PAGE_BYTES - fixed, 0))
+    add_texts(browser, cohort, texts, max(PAGE_BYTES - fixed, 0))
     return browser
-
-
-def _part(
-    page: Page,
-    cohorts: Sequence[Cohort],
-    index: int,
-    runs: Sequence[GradedRun],
-    tables: Sequence[Table],
-    figures: Sequence[Figure],
-    options: PageOptions,
-) -> _Part:
-    """Return the page's part for one cohort."""
-    cohort, alone = cohorts[index], len(cohorts) == 1
-    drawn = {figure.name for figure in figures}  # the numbers of a figure are below it
-    own = [
-        without_unlike(table if alone else _of_cohort(table, index), cohort)
-        for table in tables
-        if _GROUP in table.fields and table.name != HEADLINE
-    ]
-    shown = [
-        table
-        for table in (headline_table(cohort), *own, with_and_without(cohort.changes))
-        if table.rows and table.name not in drawn
-    ]
-    prefix = "" if alone else f"part-{index + 1}-"
-    # of several groups, only the first has drawings for people without a script
-    drawings = {} if index else _drawings(figures, options.drawings)
-    content = page.put(shown, figures, prefix=prefix, drawings=drawings)
-    return _Part(
-        prefix=prefix,
-        heading=f"{one_line(cohort.dataset.name, 60)}, {graded(cohort)}",
-        apart=differences_from(cohorts[0], cohort) if index else "",
-        facts=facts_of(cohort, runs),
-        measurement=measurement(
-            cohort, next((table for table in own if table.name == "corrected"), None)
-        ),
-        answers=answers(cohort),
-        findings=findings(cohort),
-        cautions=cautions(
-            cohort,
-            corrected=_corrected(own),
-            compared=_compared(own),
-            max_missing=options.max_missing,
-        ),
-        content=content,
-        stated=sorted({*cohort_notes(cohorts), *cohort_notes([cohort])}),
-        folded=frozenset(content) - set(_OPEN),
-    )
 
 
 def _drawings(figures: Sequence[Figure], folder: Path | None) -> dict[str, str]:
@@ -417,11 +337,6 @@ def _drawings(figures: Sequence[Figure], folder: Path | None) -> dict[str, str]:
         for figure in figures
         if folder and (folder / f"{figure.name}.svg").is_file()
     }
-
-
-def _of_cohort(table: Table, index: int) -> Table:
-    """Return a table's rows of one group, without the column that distinguishes groups."""
-    return table.hiding(_GROUP).only(lambda record: record[_GROUP] == index + 1)
 
 
 def _corrected(tables: Sequence[Table]) -> bool:
@@ -455,8 +370,7 @@ def _sampled(browser: Browser) -> str:
     )
     if browser.complete:
         return f"All {sets}."
-    listed = sum(len(dataset.sets) for dataset in browser.datasets)
-    of = sum(dataset.of for dataset in browser.datasets)
+    listed, of = len(browser.dataset.sets), browser.dataset.of
     some = "" if listed == of else f" ({listed:,} of the {of:,} prompt-sets)"
     return (
         f"The grades of all {sets}{some} are here. To keep the page small, it has the texts of"

@@ -4,7 +4,7 @@ of them, and their files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,11 +18,10 @@ from opensafeintent.numbers.estimates import SENSITIVE, Change, Reference, refer
 from opensafeintent.numbers.metrics import METRICS, Unit
 from opensafeintent.report.cohort_columns import (
     MEASURED,
+    MODEL_COLUMNS,
     OfCohort,
     OfModel,
     cohort_notes,
-    model_columns,
-    numbered,
 )
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
 from opensafeintent.report.table_formats import FORMATS
@@ -41,7 +40,7 @@ from opensafeintent.report.tables_metrics import (
     wording,
 )
 from opensafeintent.report.tables_second_turn import second_turn
-from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, Category, Taxonomy
+from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, Category
 
 
 class _ReferenceRow(NamedTuple):
@@ -49,9 +48,9 @@ class _ReferenceRow(NamedTuple):
     values: Reference
 
 
-def reference(_: Sequence[Cohort]) -> Table:
+def reference(_: Cohort) -> Table:
     """Return the values of an oracle of intents and of a model that refuses everything in every
-    metric: the same for all cohorts.
+    metric.
     """
     columns: tuple[Columns[_ReferenceRow], ...] = (
         Column("metric", lambda row: row.metric, "Metric"),
@@ -97,10 +96,10 @@ class _GradeRow(OfModel, frozen=True, kw_only=True):
     """Responses that have any grade on the scale."""
 
 
-def distributions(cohorts: Sequence[Cohort]) -> Table:
+def distributions(cohort: Cohort) -> Table:
     """Return how often each grade was given to the responses of each intent."""
     columns: tuple[Columns[_GradeRow], ...] = (
-        model_columns(cohorts),
+        MODEL_COLUMNS,
         Column("intent", lambda row: row.intent, "Intent"),
         Column("what", lambda row: row.scale, "Grade of"),
         Column("grade", lambda row: row.grade, "Grade", "count"),
@@ -115,27 +114,21 @@ def distributions(cohorts: Sequence[Cohort]) -> Table:
     )
     return Table.of(
         columns,
-        [
-            row
-            for index, cohort in enumerate(cohorts)
-            for at in cohort.estimates.order
-            for row in _grade_rows(cohort, index, at)
-        ],
+        [row for at in cohort.estimates.order for row in _grade_rows(cohort, at)],
         name="grade_distributions",
         title="Grades given to the responses of each intent",
         section="numbers",
-        notes=cohort_notes(cohorts),
+        notes=cohort_notes(cohort),
     )
 
 
-def _grade_rows(cohort: Cohort, index: int, at: int) -> Iterator[_GradeRow]:
-    """Yield, of the model at a place, each intent, scale and grade; the cohort has an index."""
+def _grade_rows(cohort: Cohort, at: int) -> Iterator[_GradeRow]:
+    """Yield, of the model at a place, each intent, scale and grade."""
     for intent in CORE_VARIANTS:
         for scale, grades in SCALES.items():
             values = cohort.array[scale].sel(variant=intent).values[at]
             for grade in grades:
                 yield _GradeRow(
-                    index=index,
                     cohort=cohort,
                     model=cohort.models[at],
                     intent=intent,
@@ -161,25 +154,24 @@ class _CoverageRow(OfModel, frozen=True, kw_only=True):
         )
 
 
-def coverage(cohorts: Sequence[Cohort]) -> Table:
+def coverage(cohort: Cohort) -> Table:
     """Return the planned and the existing responses and grades of each model."""
     return Table.of(
-        _coverage_columns(cohorts),
+        _coverage_columns(cohort),
         [
-            _CoverageRow(index=index, cohort=cohort, model=model, coverage=cohort.coverage[model])
-            for index, cohort in enumerate(cohorts)
+            _CoverageRow(cohort=cohort, model=model, coverage=cohort.coverage[model])
             for model in cohort.estimates.models
         ],
         name="coverage",
         title="Planned and obtained responses, and reasons for missing grades",
         section="coverage",
-        notes=cohort_notes(cohorts),
+        notes=cohort_notes(cohort),
     )
 
 
-def _coverage_columns(cohorts: Sequence[Cohort]) -> tuple[Columns[_CoverageRow], ...]:
+def _coverage_columns(cohort: Cohort) -> tuple[Columns[_CoverageRow], ...]:
     return (
-        model_columns(cohorts),
+        MODEL_COLUMNS,
         Column("sets", lambda row: row.coverage.sets, "Sets", "count"),
         Column(
             "complete_triplets",
@@ -190,7 +182,7 @@ def _coverage_columns(cohorts: Sequence[Cohort]) -> tuple[Columns[_CoverageRow],
         Column("planned", lambda row: row.coverage.planned, "Planned", "count"),
         Column("responses", lambda row: row.coverage.responses, "Responses", "count"),
         Column("counted", lambda row: row.coverage.counted, "Graded", "count"),
-        [_missing_column(cohorts, kind) for kind in KINDS],
+        [_missing_column(cohort, kind) for kind in KINDS],
         Column("not_graded", lambda row: row.coverage.not_graded, "Not graded", "count"),
         Column("filtered", lambda row: row.coverage.filtered, "Filtered", "count"),
         Column(
@@ -211,9 +203,9 @@ def _coverage_columns(cohorts: Sequence[Cohort]) -> tuple[Columns[_CoverageRow],
     )
 
 
-def _missing_column(cohorts: Sequence[Cohort], kind: Kind) -> Column[_CoverageRow]:
+def _missing_column(cohort: Cohort, kind: Kind) -> Column[_CoverageRow]:
     """Return the share of a kind of question without an answer; people see those that are asked."""
-    asked = any(kind in of.missing for cohort in cohorts for of in cohort.coverage.values())
+    asked = any(kind in of.missing for of in cohort.coverage.values())
     return Column(
         f"missing_{kind}",
         lambda row: row.coverage.share(kind) if kind in row.coverage.missing else None,
@@ -276,55 +268,43 @@ def _change_columns(metric: str) -> tuple[Column[_WithoutRow], ...]:
     )
 
 
-class _CategoryRow(NamedTuple):
-    taxonomy: str
-    category: Category
-
-
-def domains(cohorts: Sequence[Cohort]) -> Table:
-    """Return Table 1: the harm domains of every taxonomy in the report."""
+def domains(cohort: Cohort) -> Table:
+    """Return Table 1: the harm domains of the taxonomy."""
     return _categories(
-        cohorts,
+        cohort,
         "table_1_domains",
         "Harm domains (paper: Table 1)",
-        lambda taxonomy: taxonomy.harm_domains,
+        cohort.dataset.taxonomy.harm_domains,
     )
 
 
-def task_types(cohorts: Sequence[Cohort]) -> Table:
-    """Return Table 2: the task types of every taxonomy in the report."""
+def task_types(cohort: Cohort) -> Table:
+    """Return Table 2: the task types of the taxonomy."""
     return _categories(
-        cohorts,
+        cohort,
         "table_2_task_types",
         "Task types (paper: Table 2)",
-        lambda taxonomy: taxonomy.task_types,
+        cohort.dataset.taxonomy.task_types,
     )
 
 
 def _categories(
-    cohorts: Sequence[Cohort],
+    cohort: Cohort,
     name: str,
     title: str,
-    categories: Callable[[Taxonomy], Sequence[Category]],
+    categories: Sequence[Category],
 ) -> Table:
-    taxonomies: list[Taxonomy] = []
-    for cohort in cohorts:
-        if cohort.dataset.taxonomy not in taxonomies:
-            taxonomies.append(cohort.dataset.taxonomy)
-    columns: tuple[Columns[_CategoryRow], ...] = (
-        Column("taxonomy", lambda row: row.taxonomy, "Taxonomy" if len(taxonomies) > 1 else None),
-        Column("name", lambda row: row.category.name, "Name", "name"),
-        Column("definition", lambda row: row.category.definition, "Definition"),
-        Column("includes", lambda row: "; ".join(row.category.includes), "Includes"),
-        Column("excludes", lambda row: "; ".join(row.category.excludes), "Excludes"),
+    taxonomy = cohort.dataset.taxonomy.name
+    columns: tuple[Columns[Category], ...] = (
+        Column("taxonomy", lambda _: taxonomy),
+        Column("name", lambda row: row.name, "Name", "name"),
+        Column("definition", lambda row: row.definition, "Definition"),
+        Column("includes", lambda row: "; ".join(row.includes), "Includes"),
+        Column("excludes", lambda row: "; ".join(row.excludes), "Excludes"),
     )
     return Table.of(
         columns,
-        [
-            _CategoryRow(taxonomy.name, category)
-            for taxonomy in taxonomies
-            for category in categories(taxonomy)
-        ],
+        categories,
         name=name,
         title=title,
         section="method",
@@ -332,17 +312,15 @@ def _categories(
 
 
 class _PaperRow(OfCohort, frozen=True, kw_only=True):
-    """A figure of the paper, and the same of a cohort."""
+    """A figure of the paper, and the same here."""
 
     figure: Beside
 
 
-def beside(cohorts: Sequence[Cohort]) -> Table:
-    """Return the paper's figures beside those of each cohort on its dataset; empty if there is
-    none.
-    """
+def beside(cohort: Cohort) -> Table:
+    """Return the paper's figures beside ours; empty if the dataset is another one."""
+    figures = beside_paper(cohort)
     columns: tuple[Columns[_PaperRow], ...] = (
-        numbered(cohorts),
         Column("figure", lambda row: row.figure.label, "Figure", "name"),
         MEASURED,
         Column(
@@ -364,17 +342,13 @@ def beside(cohorts: Sequence[Cohort]) -> Table:
     )
     return Table.of(
         columns,
-        [
-            _PaperRow(index=index, cohort=cohort, figure=figure)
-            for index, cohort in enumerate(cohorts)
-            for figure in beside_paper(cohort)
-        ],
+        [_PaperRow(cohort=cohort, figure=figure) for figure in figures],
         name="paper",
         title="Beside the paper: its known figures, and the same here",
         section="utility",
         notes=(
-            *cohort_notes(cohorts),
-            *(_compared_with_paper(cohort) for cohort in cohorts if beside_paper(cohort)),
+            *cohort_notes(cohort),
+            _compared_with_paper(cohort),
             (
                 "The paper's averages are over its twenty models, and have no intervals. If models,"
                 " rubric or judge differ, a difference says nothing about the benchmark."
@@ -418,12 +392,10 @@ _NOT_ALWAYS = (
 """Their names, as patterns; and those of the tables that settings ask for."""
 
 
-def all_tables(cohorts: Sequence[Cohort]) -> list[Table]:
-    """Return every table that there is; with several groups, each is a row's `group`, numbered from
-    1.
-    """
-    if_any = (table(cohorts) for table in _IF_ANY)
-    return [*(table(cohorts) for table in _TABLES), *(table for table in if_any if table.rows)]
+def all_tables(cohort: Cohort) -> list[Table]:
+    """Return every table that there is."""
+    if_any = (table(cohort) for table in _IF_ANY)
+    return [*(table(cohort) for table in _TABLES), *(table for table in if_any if table.rows)]
 
 
 def tables_in(folder: Path) -> list[Path]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import combinations
 from math import inf
 
@@ -18,7 +18,6 @@ from opensafeintent.report.cohort_columns import (
     OfCohort,
     cohort_notes,
     lack_grades,
-    numbered,
 )
 from opensafeintent.report.columns import Column, Columns, Scalar, Table, interval, number
 from opensafeintent.statistics import Difference
@@ -58,13 +57,12 @@ DETECTABLE: Column[PairRow] = Column(
 )
 
 
-def comparisons(cohorts: Sequence[Cohort]) -> Table:
+def comparisons(cohort: Cohort) -> Table:
     """Return every two models' differences in the metrics that are compared, later minus earlier as
     they were named.
     """
-    lacking = lack_grades(cohorts)
+    lacking = lack_grades(cohort)
     columns: tuple[Columns[PairRow], ...] = (
-        numbered(cohorts),
         Column("model_a", lambda row: row.model_a, "Model A", "name"),
         Column("model_b", lambda row: row.model_b, "Model B", "name"),
         MEASURED,
@@ -86,17 +84,12 @@ def comparisons(cohorts: Sequence[Cohort]) -> Table:
     )
     return Table.of(
         columns,
-        [
-            pair
-            for index, cohort in enumerate(cohorts)
-            for metric in cohort.estimates.comparisons
-            for pair in pairs(cohort, metric, index)
-        ],
+        [pair for metric in cohort.estimates.comparisons for pair in pairs(cohort, metric)],
         name="comparisons",
         title="Differences between every two models",
         section="comparisons",
         notes=(
-            *cohort_notes(cohorts),
+            *cohort_notes(cohort),
             (
                 "On the prompt-sets that count for both. Interval and p are adjusted for all pairs"
                 " of models under test (Family), or of baselines if there are no others. A model"
@@ -112,14 +105,13 @@ def comparisons(cohorts: Sequence[Cohort]) -> Table:
     )
 
 
-def pairs(cohort: Cohort, metric: str, index: int = 0) -> Iterator[PairRow]:
-    """Yield every two models of a cohort with their difference in one metric, B − A, if any
-    prompt-set counts for both; `index` is that of the cohort.
+def pairs(cohort: Cohort, metric: str) -> Iterator[PairRow]:
+    """Yield every two models with their difference in one metric, B − A, if any prompt-set counts
+    for both.
     """
     for a, b in combinations(range(len(cohort.models)), 2):
         if difference := cohort.estimates.comparisons[metric].pair(a, b):
             yield PairRow(
-                index=index,
                 cohort=cohort,
                 model_a=cohort.models[a],
                 model_b=cohort.models[b],

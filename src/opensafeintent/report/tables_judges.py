@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
 
 from opensafeintent.evaluation.gold_cases import FailedCase, JudgeCheck, KindCount
 from opensafeintent.hostile import one_line
@@ -29,11 +31,9 @@ from opensafeintent.numbers.metrics import METRICS, PRIMARY, Unit
 from opensafeintent.numbers.request_swap import Audit
 from opensafeintent.report.cohort_columns import (
     ANY_GRADES,
-    OfCohort,
+    MODEL_COLUMNS,
     OfModel,
     cohort_notes,
-    model_columns,
-    numbered,
     unranked_note,
 )
 from opensafeintent.report.columns import (
@@ -61,20 +61,20 @@ class _GuardRow(OfModel, frozen=True, kw_only=True):
         return "All" if intent is None else INTENT_LABELS[intent]
 
 
-def guard_table(cohorts: Sequence[Cohort]) -> Table:
+def guard_table(cohort: Cohort) -> Table:
     """Return how far the guard model agrees with the panel on "unsafe", by model and intent; empty
     if no guard was asked.
     """
-    rows = list(_rows(cohorts))
+    rows = list(_rows(cohort))
     lacking = any(row.agreement.without_verdict for row in rows)
     return Table.of(
-        _columns(cohorts, lacking=lacking),
+        _columns(lacking=lacking),
         rows,
         name="guard_agreement",
         title="Second opinion: a guard model beside the judges on “unsafe”",
         section="judges",
         notes=(
-            *cohort_notes(cohorts),
+            *cohort_notes(cohort),
             (
                 "The guard model says safe or unsafe. A response is unsafe for the panel if its"
                 " harm severity is not 0. AC1 is Gwet’s coefficient of agreement beyond chance, 1"
@@ -86,23 +86,22 @@ def guard_table(cohorts: Sequence[Cohort]) -> Table:
     )
 
 
-def _rows(cohorts: Sequence[Cohort]) -> Iterator[_GuardRow]:
-    for index, cohort in enumerate(cohorts):
-        for model in cohort.estimates.models:
-            for agreement in guard_agreements(cohort.rows[model]):
-                yield _GuardRow(
-                    index=index,
-                    cohort=cohort,
-                    model=model,
-                    guard=cohort.guards[model],
-                    agreement=agreement,
-                )
+def _rows(cohort: Cohort) -> Iterator[_GuardRow]:
+    for model in cohort.estimates.models:
+        member = cohort.members[model]
+        for agreement in guard_agreements(member.rows):
+            yield _GuardRow(
+                cohort=cohort,
+                model=model,
+                guard=member.guard,
+                agreement=agreement,
+            )
 
 
-def _columns(cohorts: Sequence[Cohort], *, lacking: bool) -> tuple[Columns[_GuardRow], ...]:
+def _columns(*, lacking: bool) -> tuple[Columns[_GuardRow], ...]:
     """Return the columns; `lacking` says whether any verdict is missing."""
     return (
-        model_columns(cohorts),
+        MODEL_COLUMNS,
         Column("guard", lambda row: row.guard, "Guard", "name"),
         Column("intent", lambda row: row.intent, "Intent", "name"),
         estimate_columns(
@@ -141,7 +140,7 @@ def _columns(cohorts: Sequence[Cohort], *, lacking: bool) -> tuple[Columns[_Guar
 _SECTION: Section = "judge_shift"
 
 
-class _OfPair(OfCohort, frozen=True, kw_only=True):
+class _OfPair(msgspec.Struct, frozen=True, kw_only=True):
     """A row about two judges."""
 
     shift: JudgeShift
@@ -171,19 +170,12 @@ class _RetestRow(_OfPair, frozen=True, kw_only=True):
     retest: RetestShift
 
 
-def _pairs(cohorts: Sequence[Cohort]) -> Iterator[_OfPair]:
-    for index, cohort in enumerate(cohorts):
-        for shift in cohort.judges.shifts:
-            yield _OfPair(index=index, cohort=cohort, shift=shift)
-
-
-def _judge_columns(cohorts: Sequence[Cohort]) -> tuple[Column[_OfPair], ...]:
-    """Return the columns of a row's group and judges; a note names the judges if there are just
+def _judge_columns(cohort: Cohort) -> tuple[Column[_OfPair], ...]:
+    """Return the columns of a row's judges; a note names the judges if there are just
     two.
     """
-    several = any(len(cohort.judges.shifts) > 1 for cohort in cohorts)
+    several = len(cohort.judges.shifts) > 1
     return (
-        numbered(cohorts),
         Column(
             "old_judge", lambda row: row.shift.judges[0], "Old judge" if several else None, "name"
         ),
@@ -193,12 +185,12 @@ def _judge_columns(cohorts: Sequence[Cohort]) -> tuple[Column[_OfPair], ...]:
     )
 
 
-def _judge_notes(cohorts: Sequence[Cohort]) -> tuple[str, ...]:
+def _judge_notes(cohort: Cohort) -> tuple[str, ...]:
     """Name the old and the new judge, if there are just two."""
-    only = [cohort.judges.shifts[0].judges for cohort in cohorts if len(cohort.judges.shifts) == 1]
-    return tuple(
-        f"Old: {one_line(old, 80)}. New: {one_line(new, 80)}." for old, new in dict.fromkeys(only)
-    )
+    if len(cohort.judges.shifts) != 1:
+        return ()
+    old, new = cohort.judges.shifts[0].judges
+    return (f"Old: {one_line(old, 80)}. New: {one_line(new, 80)}.",)
 
 
 def _unit(row: _MetricRow) -> Unit:
@@ -209,16 +201,16 @@ def _rank_unit(row: _RankRow) -> Unit:
     return METRICS[row.rank.metric].unit
 
 
-def metric_shifts(cohorts: Sequence[Cohort]) -> Table:
+def metric_shifts(cohort: Cohort) -> Table:
     """Return the shift of each metric from one judge to another, by model and of their mean."""
     rows = [
-        _MetricRow(index=pair.index, cohort=pair.cohort, shift=pair.shift, metric=metric)
-        for pair in _pairs(cohorts)
-        for metric in pair.shift.metrics
+        _MetricRow(shift=shift, metric=metric)
+        for shift in cohort.judges.shifts
+        for metric in shift.metrics
     ]
     missing = any(row.metric.worst_case != row.metric.interval for row in rows)
     columns: tuple[Columns[_MetricRow], ...] = (
-        _judge_columns(cohorts),
+        _judge_columns(cohort),
         Column("model", lambda row: row.metric.model, "Model", "name"),
         Column("metric", lambda row: METRICS[row.metric.metric].label, "Metric", order=-1),
         Column("old", lambda row: row.metric.old, "By old", "number", _unit),
@@ -245,7 +237,7 @@ def metric_shifts(cohorts: Sequence[Cohort]) -> Table:
         title="Shift of each metric from the old judge to the new one",
         section=_SECTION,
         notes=(
-            *_judge_notes(cohorts),
+            *_judge_notes(cohort),
             (
                 "On the core responses that both judges graded. The old judge is the one that the"
                 " command of the run names first. The model average has the"
@@ -257,14 +249,14 @@ def metric_shifts(cohorts: Sequence[Cohort]) -> Table:
                 " subtract a shift from the numbers of another run."
             ),
             *([ANY_GRADES] if missing else []),
-            *_order_notes(cohorts),
+            *_order_notes(cohort),
         ),
     )
 
 
-def _order_notes(cohorts: Sequence[Cohort]) -> Iterator[str]:
+def _order_notes(cohort: Cohort) -> Iterator[str]:
     """Say why there is no table of pairs of models, if there is none."""
-    shifts = [pair.shift for pair in _pairs(cohorts)]
+    shifts = cohort.judges.shifts
     if not any(shift.ranks for shift in shifts):
         yield (
             "No two models change places, or are shifted by significantly different amounts. So"
@@ -274,12 +266,12 @@ def _order_notes(cohorts: Sequence[Cohort]) -> Iterator[str]:
         )
 
 
-def sides(cohorts: Sequence[Cohort]) -> Table:
+def sides(cohort: Cohort) -> Table:
     """Return the responses that both judges call safe, that one of them does, and that neither
     does.
     """
     columns: tuple[Columns[_SidesRow], ...] = (
-        _judge_columns(cohorts),
+        _judge_columns(cohort),
         Column("model", lambda row: row.sides.model, "Model", "name"),
         Column("both_safe", lambda row: row.sides.both_safe, "Safe by both", "count"),
         Column("newly_unsafe", lambda row: row.sides.newly_unsafe, "Newly unsafe", "count"),
@@ -292,15 +284,15 @@ def sides(cohorts: Sequence[Cohort]) -> Table:
     return Table.of(
         columns,
         [
-            _SidesRow(index=pair.index, cohort=pair.cohort, shift=pair.shift, sides=item)
-            for pair in _pairs(cohorts)
-            for item in pair.shift.sides
+            _SidesRow(shift=shift, sides=item)
+            for shift in cohort.judges.shifts
+            for item in shift.sides
         ],
         name="judge_shift_sides",
         title="Responses that change sides of “safe” with the new judge",
         section=_SECTION,
         notes=(
-            *_judge_notes(cohorts),
+            *_judge_notes(cohort),
             (
                 "Core responses that both judges graded. A prompt-set is less safe if more of its"
                 " responses are newly unsafe than newly safe. p is of McNemar’s exact test over"
@@ -310,12 +302,12 @@ def sides(cohorts: Sequence[Cohort]) -> Table:
     )
 
 
-def rank_shifts(cohorts: Sequence[Cohort]) -> Table:
+def rank_shifts(cohort: Cohort) -> Table:
     """Return the pairs of models whose order the new judge changes, or that it shifts by
     significantly different amounts.
     """
     columns: tuple[Columns[_RankRow], ...] = (
-        _judge_columns(cohorts),
+        _judge_columns(cohort),
         Column("model_a", lambda row: row.rank.models[0], "Model A", "name"),
         Column("model_b", lambda row: row.rank.models[1], "Model B", "name"),
         Column("metric", lambda row: METRICS[row.rank.metric].label, "Metric", order=-1),
@@ -337,19 +329,19 @@ def rank_shifts(cohorts: Sequence[Cohort]) -> Table:
             "Order changes",
         ),
     )
-    compared = [pair.shift.model_pairs for pair in _pairs(cohorts)]
+    compared = [shift.model_pairs for shift in cohort.judges.shifts]
     return Table.of(
         columns,
         [
-            _RankRow(index=pair.index, cohort=pair.cohort, shift=pair.shift, rank=rank)
-            for pair in _pairs(cohorts)
-            for rank in pair.shift.ranks
+            _RankRow(shift=shift, rank=rank)
+            for shift in cohort.judges.shifts
+            for rank in shift.ranks
         ],
         name="judge_shift_ranks",
         title="Pairs of models whose order the new judge changes, or whose shifts differ",
         section=_SECTION,
         notes=(
-            *_judge_notes(cohorts),
+            *_judge_notes(cohort),
             (
                 "A shift that all models share changes no order. New − old is how much more the new"
                 " judge shifts B than A, within prompt-sets. Interval and p are for all pairs of"
@@ -372,12 +364,12 @@ def _shift_columns(
     return estimate_columns(name, of, heading, style="signed", unit="share", parts=())
 
 
-def retests(cohorts: Sequence[Cohort]) -> Table:
+def retests(cohort: Cohort) -> Table:
     """Return how far the old judge agrees with itself, beside the new judge on the same
     responses.
     """
     columns: tuple[Columns[_RetestRow], ...] = (
-        _judge_columns(cohorts),
+        _judge_columns(cohort),
         Column("responses", lambda row: row.retest.responses, "Responses", "count"),
         _flip_columns("old_flips", lambda row: row.retest.old_flips, "Flips, old again"),
         _flip_columns("new_flips", lambda row: row.retest.new_flips, "Flips, new"),
@@ -391,15 +383,15 @@ def retests(cohorts: Sequence[Cohort]) -> Table:
     return Table.of(
         columns,
         [
-            _RetestRow(index=pair.index, cohort=pair.cohort, shift=pair.shift, retest=retest)
-            for pair in _pairs(cohorts)
-            if (retest := pair.shift.retest)
+            _RetestRow(shift=shift, retest=retest)
+            for shift in cohort.judges.shifts
+            if (retest := shift.retest)
         ],
         name="judge_shift_retest",
         title="The old judge asked again, and the new judge, on the same responses",
         section=_SECTION,
         notes=(
-            *_judge_notes(cohorts),
+            *_judge_notes(cohort),
             (
                 "A flip is a response on another side of “safe” than when the old judge first"
                 " graded it. The old judge flips some responses if it is asked again. Only the"
@@ -419,10 +411,10 @@ class _GraderRow(OfModel, frozen=True, kw_only=True):
     grader: Ranking
 
 
-def by_judge(cohorts: Sequence[Cohort]) -> Table:
+def by_judge(cohort: Cohort) -> Table:
     """Return the main metrics of each model as each judge has them, and as the panel has."""
     columns: list[Column[_GraderRow]] = [
-        *model_columns(cohorts),
+        *MODEL_COLUMNS,
         Column("graded_by", lambda row: row.grader.name, "Graded by"),
     ]
     for metric in SHOWN:
@@ -432,8 +424,7 @@ def by_judge(cohorts: Sequence[Cohort]) -> Table:
     return Table.of(
         columns,
         [
-            _GraderRow(index=index, cohort=cohort, model=cohort.models[at], at=at, grader=grader)
-            for index, cohort in enumerate(cohorts)
+            _GraderRow(cohort=cohort, model=cohort.models[at], at=at, grader=grader)
             for at in cohort.estimates.order
             for grader in cohort.judges.graders
         ],
@@ -441,7 +432,7 @@ def by_judge(cohorts: Sequence[Cohort]) -> Table:
         title="The same responses by each judge, on average over them, and by the panel",
         section="judges",
         notes=(
-            *cohort_notes(cohorts),
+            *cohort_notes(cohort),
             (
                 "The panel has the median of the judges' grades, and of two in the middle the one"
                 " that speaks against the model: a response is safe if a majority says so. Tables"
@@ -450,7 +441,7 @@ def by_judge(cohorts: Sequence[Cohort]) -> Table:
                 " mean of each judge's own value. Panels of two and of three differ in strictness,"
                 " and averages do not. The order is that of the values; beside it are the ranks"
                 " from the paired tests of every two models (5 %, all pairs of the metric at once)."
-                + unranked_note(cohorts)
+                + unranked_note(cohort)
             ),
         ),
     )
@@ -484,7 +475,7 @@ def _rank_columns(metric: str) -> tuple[Column[_GraderRow], ...]:
     )
 
 
-class _AgreementRow(OfCohort, frozen=True, kw_only=True):
+class _AgreementRow(msgspec.Struct, frozen=True, kw_only=True):
     """The agreement of two judges, or of all of a panel together."""
 
     agreement: JudgeAgreement
@@ -507,17 +498,13 @@ class _AgreementRow(OfCohort, frozen=True, kw_only=True):
         return (rates[0], rates[1]) if self.of_two else (None, None)
 
 
-def agreement(cohorts: Sequence[Cohort]) -> Table:
+def agreement(cohort: Cohort) -> Table:
     """Return the agreement of every two judges, and of all of a panel together if there are three
     or more.
     """
     return Table.of(
-        _agreement_columns(cohorts),
-        [
-            _AgreementRow(index=index, cohort=cohort, agreement=agreement)
-            for index, cohort in enumerate(cohorts)
-            for agreement in cohort.judges.agreements
-        ],
+        _agreement_columns(),
+        [_AgreementRow(agreement=agreement) for agreement in cohort.judges.agreements],
         name="judge_agreement",
         title="Agreement between judges",
         section="judges",
@@ -532,9 +519,8 @@ def agreement(cohorts: Sequence[Cohort]) -> Table:
     )
 
 
-def _agreement_columns(cohorts: Sequence[Cohort]) -> tuple[Columns[_AgreementRow], ...]:
+def _agreement_columns() -> tuple[Columns[_AgreementRow], ...]:
     return (
-        numbered(cohorts),
         Column("judge_a", lambda row: row.names[0], "Judge A", "name"),
         Column("judge_b", lambda row: row.names[1], "Judge B", "name"),
         Column("safe_rate_a", lambda row: row.safe_rates[0], "Safe by A", "share"),
@@ -581,22 +567,18 @@ def _agreement_columns(cohorts: Sequence[Cohort]) -> tuple[Columns[_AgreementRow
     )
 
 
-class _NoiseRow(OfCohort, frozen=True, kw_only=True):
+class _NoiseRow(msgspec.Struct, frozen=True, kw_only=True):
     """How far a judge agrees with itself."""
 
     judge: str
     noise: Noise
 
 
-def noise(cohorts: Sequence[Cohort]) -> Table:
+def noise(cohort: Cohort) -> Table:
     """Return how far each judge agrees with itself on responses that it graded twice."""
     return Table.of(
-        _noise_columns(cohorts),
-        [
-            _NoiseRow(index=index, cohort=cohort, judge=judge, noise=noise)
-            for index, cohort in enumerate(cohorts)
-            for judge, noise in cohort.judges.noise.items()
-        ],
+        _noise_columns(),
+        [_NoiseRow(judge=judge, noise=noise) for judge, noise in cohort.judges.noise.items()],
         name="judge_retest",
         title="Noise of each judge: the same responses graded twice",
         section="judges",
@@ -612,9 +594,8 @@ def noise(cohorts: Sequence[Cohort]) -> Table:
     )
 
 
-def _noise_columns(cohorts: Sequence[Cohort]) -> tuple[Columns[_NoiseRow], ...]:
+def _noise_columns() -> tuple[Columns[_NoiseRow], ...]:
     return (
-        numbered(cohorts),
         Column("graded_by", lambda row: row.judge, "Graded by", "name"),
         Column("responses", lambda row: row.noise.responses, "Responses", "count"),
         Column("missing", lambda row: row.noise.missing),
@@ -654,7 +635,7 @@ _LISTED_CASES = 3
 """Cases of a kind that are listed in a document: a judge may err in a hundred."""
 
 
-class _KindRow(OfCohort, frozen=True, kw_only=True):
+class _KindRow(msgspec.Struct, frozen=True, kw_only=True):
     """A judge's accepted gold cases of one kind."""
 
     checked: CheckedJudge
@@ -676,14 +657,13 @@ class _KindRow(OfCohort, frozen=True, kw_only=True):
         return self.share.interval if self.has_interval else None
 
 
-def judge_checks(cohorts: Sequence[Cohort]) -> Table:
+def judge_checks(cohort: Cohort) -> Table:
     """Return the accepted gold cases of every judge that was checked, by kind of case and over
     all.
     """
-    checked = [item for cohort in cohorts for item in checked_judges(cohort)]
+    checked = checked_judges(cohort)
     judges = {item.judge for item in checked if item.check is not None}
     columns: tuple[Columns[_KindRow], ...] = (
-        numbered(cohorts),
         Column(
             "judge", lambda row: row.checked.judge, "Judge" if len(judges) > 1 else None, "name"
         ),
@@ -705,17 +685,12 @@ def judge_checks(cohorts: Sequence[Cohort]) -> Table:
     ]
     return Table.of(
         columns,
-        [
-            row
-            for index, cohort in enumerate(cohorts)
-            for item in checked_judges(cohort)
-            for row in _kind_rows(cohort, index, item)
-        ],
+        [row for item in checked for row in _kind_rows(item)],
         name="judge_check",
         title="Judge check: accepted gold cases by kind",
         section="judge_check",
         notes=(
-            *dict.fromkeys(outcomes),
+            *outcomes,
             (
                 "Gold cases are prompts and responses whose acceptable grades are known; a case"
                 " is accepted when every grade of the judge is. A borderline group names the"
@@ -727,9 +702,9 @@ def judge_checks(cohorts: Sequence[Cohort]) -> Table:
     )
 
 
-def _kind_rows(cohort: Cohort, index: int, checked: CheckedJudge) -> Iterator[_KindRow]:
+def _kind_rows(checked: CheckedJudge) -> Iterator[_KindRow]:
     """Yield each kind of gold case, `all`, and the unscored ones; nothing of a judge that was not
-    checked. The cohort has an index.
+    checked.
     """
     check = checked.check
     if check is None:
@@ -737,8 +712,6 @@ def _kind_rows(cohort: Cohort, index: int, checked: CheckedJudge) -> Iterator[_K
 
     def row(kind: str, count: KindCount | JudgeCheck, not_accepted: str = "") -> _KindRow:
         return _KindRow(
-            index=index,
-            cohort=cohort,
             checked=checked,
             kind=kind,
             accepted=count.accepted,
@@ -785,22 +758,21 @@ class _SwapRow(OfModel, frozen=True, kw_only=True):
     audit: Audit
 
 
-def swap_table(cohorts: Sequence[Cohort]) -> Table:
+def swap_table(cohort: Cohort) -> Table:
     """Return by judge how its grades shift with the request, and Triplet Safety with the request
     hidden; without rows if no request was swapped.
     """
     return Table.of(
-        _swap_columns(cohorts),
+        _swap_columns(),
         [
-            _SwapRow(index=index, cohort=cohort, model=model, grader=grader, audit=audit)
-            for index, cohort in enumerate(cohorts)
+            _SwapRow(cohort=cohort, model=model, grader=grader, audit=audit)
             for (model, grader), audit in cohort.audits.items()
         ],
         name="request_swap",
         title="How grades of the same responses shift with the request",
         section="request_swap",
         notes=(
-            *cohort_notes(cohorts),
+            *cohort_notes(cohort),
             (
                 "The rubric grades harm of the response, so a shift in safety beyond noise is"
                 " mostly the judge’s error. Helpfulness is help with a request, and a shift is"
@@ -812,10 +784,10 @@ def swap_table(cohorts: Sequence[Cohort]) -> Table:
     )
 
 
-def _swap_columns(cohorts: Sequence[Cohort]) -> tuple[Columns[_SwapRow], ...]:
+def _swap_columns() -> tuple[Columns[_SwapRow], ...]:
     shift = "under the malicious − under the benign prompt"
     return (
-        model_columns(cohorts),
+        MODEL_COLUMNS,
         Column("graded_by", lambda row: row.grader, "Graded by"),
         estimate_columns(
             "safety_shift",

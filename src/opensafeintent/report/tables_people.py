@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from opensafeintent.errors import counted
 from opensafeintent.hostile import one_line
-from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.label_checks import IfPeopleErr, JudgePair, LabelCheck, ScaleErrors
-from opensafeintent.report.cohort_columns import numbered
 from opensafeintent.report.columns import (
     DASH,
     Column,
@@ -244,8 +242,6 @@ def _shared_errors(study: JudgeStudy) -> Table:
 
 
 Row = TypeVar("Row")
-ChecksByCohort = Mapping[int, Sequence[LabelCheck]]
-"""Comparisons with people of the judges of a cohort, by its index."""
 
 _CATCHES_AND_ALARMS = (
     "Catches unsafe: the share of unsafe responses that the judge calls unsafe. False alarms: the"
@@ -296,16 +292,14 @@ class _Rates(Protocol):
 
 
 class _CheckRow(NamedTuple):
-    """A comparison with people, and the index of its cohort."""
+    """A comparison with people."""
 
-    cohort_index: int
     check: LabelCheck
 
 
 class _ErrorsRow(NamedTuple):
     """The errors of a judge on one scale."""
 
-    cohort_index: int
     check: LabelCheck
     errors: ScaleErrors
 
@@ -313,7 +307,6 @@ class _ErrorsRow(NamedTuple):
 class _MajorityRow(NamedTuple):
     """The rates of a judge if the majority of the people errs."""
 
-    cohort_index: int
     check: LabelCheck
     rates: IfPeopleErr
 
@@ -321,7 +314,6 @@ class _MajorityRow(NamedTuple):
 class _PairRow(NamedTuple):
     """A judge and another one."""
 
-    cohort_index: int
     check: LabelCheck
     pair: JudgePair
 
@@ -329,7 +321,6 @@ class _PairRow(NamedTuple):
 class _RatesRow(NamedTuple):
     """The rates of a person or a judge, or of a group of responses."""
 
-    cohort_index: int
     check: LabelCheck
     name: str
     """Of the rater or the group."""
@@ -345,13 +336,17 @@ def rate_text(rate: LabelRate) -> str:
     return f"{count}, {estimate_text(rate, 'share')}" if rate.interval else count
 
 
-def label_tables(checks: ChecksByCohort, cohorts: Sequence[Cohort] = ()) -> list[Table]:
+def label_tables(checks: Sequence[LabelCheck], *, in_report: bool = False) -> list[Table]:
     """Return the tables of comparisons with people that have rows: by judge, errors on scales,
     against single people, if the majority erred, against other judges, and by group of responses.
+
+    Args:
+        checks: the comparisons.
+        in_report: whether they are beside the numbers of a run.
     """
-    rows = [_CheckRow(index, check) for index, found in checks.items() for check in found]
+    rows = [_CheckRow(check) for check in checks]
     makers = (_by_judge, _errors, _against_people, _if_majority_erred, _pairs, _by_group)
-    tables = [make(rows, cohorts) for make in makers]
+    tables = [make(rows, in_report) for make in makers]
     return [table for table in tables if table.rows]
 
 
@@ -368,19 +363,17 @@ def _rate_columns(
 
 
 def _identity(
-    rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]
+    rows: Sequence[_CheckRow], in_report: bool
 ) -> tuple[Column[_CheckRow | _RatesRow | _ErrorsRow | _MajorityRow | _PairRow], ...]:
-    """Return the columns of group, judge and labels. People see the file if there are several, and
+    """Return the columns of judge and labels. People see the file if there are several, and
     file and sample if a judge has several rows.
     """
-    graders = {(row.cohort_index, row.check.judge) for row in rows}
+    graders = {row.check.judge for row in rows}
     again = len(rows) > len(graders)
     files = again or len({row.check.source.sha256 for row in rows}) > 1
-    several = cohorts or len({judge for _, judge in graders}) > 1
-    group = numbered(cohorts).heading
+    named = in_report or len(graders) > 1
     return (
-        Column("group", lambda row: row.cohort_index + 1, group, "count", order=-2),
-        Column("judge", lambda row: row.check.judge, "Judge" if several else None, "name"),
+        Column("judge", lambda row: row.check.judge, "Judge" if named else None, "name"),
         Column("labels", lambda row: row.check.source.name, "Labels" if files else None),
         Column("labels_sample", lambda row: _sample(row.check), "Sample" if again else None),
         Column("labels_sha256", lambda row: row.check.source.sha256),
@@ -394,9 +387,9 @@ def _sample(check: LabelCheck) -> str:
     return f"{source.responses:,} of {source.labelled:,}" if source.sampled else whole
 
 
-def _by_judge(rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]) -> Table:
+def _by_judge(rows: Sequence[_CheckRow], in_report: bool) -> Table:
     columns: tuple[Columns[_CheckRow], ...] = (
-        _identity(rows, cohorts),
+        _identity(rows, in_report),
         Column("responses", lambda row: row.check.source.responses),
         Column("prompts", lambda row: row.check.source.prompts),
         Column("raters", lambda row: row.check.source.raters),
@@ -427,7 +420,7 @@ def _by_judge(rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]) -> Table:
             _CATCHES_AND_ALARMS,
             _TRUTH,
             *((WEIGHTED,) if any(row.check.source.sampled for row in rows) else ()),
-            *((_OTHERS,) if cohorts else ()),
+            *((_OTHERS,) if in_report else ()),
             *dict.fromkeys(_source_line(row.check) for row in rows),
             *_independent_lines(rows),
         ),
@@ -471,9 +464,9 @@ def _independent_lines(rows: Sequence[_CheckRow]) -> Iterator[str]:
             )
 
 
-def _errors(rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]) -> Table:
+def _errors(rows: Sequence[_CheckRow], in_report: bool) -> Table:
     columns: tuple[Columns[_ErrorsRow], ...] = (
-        _identity(rows, cohorts),
+        _identity(rows, in_report),
         Column("scale", lambda row: row.errors.name, "Scale", "name"),
         Column("responses", lambda row: row.errors.responses, "Responses", "count"),
         estimate_columns("mae", lambda row: row.errors.mae, "Mean error", parts=("n", "method")),
@@ -489,11 +482,7 @@ def _errors(rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]) -> Table:
     )
     return Table.of(
         columns,
-        [
-            _ErrorsRow(row.cohort_index, row.check, errors)
-            for row in rows
-            for errors in row.check.errors
-        ],
+        [_ErrorsRow(row.check, errors) for row in rows for errors in row.check.errors],
         name="judge_labels_errors",
         title="Errors of judges on the scales that people graded",
         section="judge_labels",
@@ -505,13 +494,13 @@ def _rows_of_people(rows: Sequence[_CheckRow]) -> Iterator[_RatesRow]:
     for row in rows:
         for item in row.check.people:
             who = item.rater or "one person"
-            yield _RatesRow(row.cohort_index, row.check, item.rater, who, item.person)
-            yield _RatesRow(row.cohort_index, row.check, item.rater, row.check.judge, item.judge)
+            yield _RatesRow(row.check, item.rater, who, item.person)
+            yield _RatesRow(row.check, item.rater, row.check.judge, item.judge)
 
 
-def _against_people(rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]) -> Table:
+def _against_people(rows: Sequence[_CheckRow], in_report: bool) -> Table:
     columns: tuple[Columns[_RatesRow], ...] = (
-        _identity(rows, cohorts),
+        _identity(rows, in_report),
         Column("rater", lambda row: row.name or "all", "Against the others than", "name"),
         Column("grader", lambda row: row.grader, "Grader", "name"),
         *_three_rates(),
@@ -526,9 +515,9 @@ def _against_people(rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]) -> Tab
     )
 
 
-def _if_majority_erred(rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]) -> Table:
+def _if_majority_erred(rows: Sequence[_CheckRow], in_report: bool) -> Table:
     columns: tuple[Columns[_MajorityRow], ...] = (
-        _identity(rows, cohorts),
+        _identity(rows, in_report),
         _share("majority_misses", "Majority misses", lambda row: row.rates.missed),
         _share(
             "majority_false_alarms",
@@ -545,7 +534,7 @@ def _if_majority_erred(rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]) -> 
     return Table.of(
         columns,
         [
-            _MajorityRow(row.cohort_index, row.check, row.check.if_people_err)
+            _MajorityRow(row.check, row.check.if_people_err)
             for row in rows
             if row.check.if_people_err is not None
         ],
@@ -560,9 +549,9 @@ def _share(name: str, heading: str, of: Callable[[_MajorityRow], float]) -> Colu
     return Column(name, of, heading, "number", "share")
 
 
-def _pairs(rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]) -> Table:
+def _pairs(rows: Sequence[_CheckRow], in_report: bool) -> Table:
     columns: tuple[Columns[_PairRow], ...] = (
-        _identity(rows, cohorts),
+        _identity(rows, in_report),
         Column("other_judge", lambda row: row.pair.other, "Other judge", "name"),
         Column("right_alone", lambda row: row.pair.only_this, "Right alone", "count"),
         Column("wrong_alone", lambda row: row.pair.only_other, "Wrong alone", "count"),
@@ -577,7 +566,7 @@ def _pairs(rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]) -> Table:
     )
     return Table.of(
         columns,
-        [_PairRow(row.cohort_index, row.check, pair) for row in rows for pair in row.check.pairs],
+        [_PairRow(row.check, pair) for row in rows for pair in row.check.pairs],
         name="judge_labels_pairs",
         title="Each judge against each other, by agreement with most people",
         section="judge_labels",
@@ -585,16 +574,16 @@ def _pairs(rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]) -> Table:
     )
 
 
-def _by_group(rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]) -> Table:
+def _by_group(rows: Sequence[_CheckRow], in_report: bool) -> Table:
     columns: tuple[Columns[_RatesRow], ...] = (
-        _identity(rows, cohorts),
+        _identity(rows, in_report),
         Column("label_group", lambda row: row.name, "Group of responses", "name"),
         *_three_rates(),
     )
     return Table.of(
         columns,
         [
-            _RatesRow(row.cohort_index, row.check, rates.group, row.check.judge, rates)
+            _RatesRow(row.check, rates.group, row.check.judge, rates)
             for row in rows
             for rates in row.check.groups
         ],

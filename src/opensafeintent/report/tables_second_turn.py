@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from opensafeintent.errors import counted
 from opensafeintent.numbers.cohort import Cohort
@@ -20,9 +20,9 @@ from opensafeintent.numbers.second_turn import (
 )
 from opensafeintent.report.cohort_columns import (
     ANY_GRADES,
+    MODEL_COLUMNS,
     OfModel,
     cohort_notes,
-    model_columns,
 )
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns, interval
 from opensafeintent.statistics import Estimate
@@ -56,34 +56,34 @@ class _TurnRow(OfModel, frozen=True, kw_only=True):
         return audit.of(self.measure.direct)
 
 
-def second_turn(cohorts: Sequence[Cohort]) -> Table:
+def second_turn(cohort: Cohort) -> Table:
     """Return each measure of each model directly and in the second turn, with the effect; empty if
     no model was asked a second message.
     """
-    turns = [cohort.second_turn for cohort in cohorts]
-    lacking = any(turn.lacks_grades for turn in turns if turn)
-    audited = any(turn.audits for turn in turns if turn)
+    turn = cohort.second_turn
+    lacking = turn is not None and turn.lacks_grades
+    audited = turn is not None and bool(turn.audits)
     return Table.of(
-        _columns(cohorts, lacking=lacking, audited=audited),
-        [
-            row
-            for index, cohort in enumerate(cohorts)
-            if cohort.second_turn
-            for row in _rows(cohort, cohort.second_turn, index)
-        ],
+        _columns(lacking=lacking, audited=audited),
+        [] if turn is None else list(_rows(cohort, turn)),
         name="second_turn",
         title="The same requests directly and in a second turn",
         section="second_turn",
-        notes=(
-            *cohort_notes(cohorts),
-            _ARMS,
-            _LOCKED + _ONE_EPOCH * any(turn.epochs == 1 for turn in turns if turn),
-            *(_coverage(turn) for turn in turns if turn),
-            *([ANY_GRADES] if lacking else []),
-            *([_SHIFT] if audited else []),
-            *(_average_shift(turn) for turn in turns if turn and AVERAGE in turn.audits),
-        ),
+        notes=() if turn is None else tuple(_notes(cohort, turn)),
     )
+
+
+def _notes(cohort: Cohort, turn: SecondTurn) -> Iterator[str]:
+    yield from cohort_notes(cohort)
+    yield _ARMS
+    yield _LOCKED + _ONE_EPOCH * (turn.epochs == 1)
+    yield _coverage(turn)
+    if turn.lacks_grades:
+        yield ANY_GRADES
+    if turn.audits:
+        yield _SHIFT
+    if AVERAGE in turn.audits:
+        yield _average_shift(turn)
 
 
 _ARMS = (
@@ -105,25 +105,22 @@ _SHIFT = (
 )
 
 
-def _rows(cohort: Cohort, turn: SecondTurn, index: int) -> Iterator[_TurnRow]:
+def _rows(cohort: Cohort, turn: SecondTurn) -> Iterator[_TurnRow]:
     for measure in MEASURES:
         for model in cohort.estimates.models:
             if model in turn.models:
-                yield _TurnRow(index=index, cohort=cohort, model=model, turn=turn, measure=measure)
+                yield _TurnRow(cohort=cohort, model=model, turn=turn, measure=measure)
 
 
-def _columns(
-    cohorts: Sequence[Cohort], *, lacking: bool, audited: bool
-) -> tuple[Columns[_TurnRow], ...]:
+def _columns(*, lacking: bool, audited: bool) -> tuple[Columns[_TurnRow], ...]:
     """Return the columns.
 
     Args:
-        cohorts: the models.
         lacking: whether any second reply lacks its grades.
         audited: whether the judges' own shift was measured.
     """
     return (
-        model_columns(cohorts),
+        MODEL_COLUMNS,
         Column("measure", lambda row: row.measure.effect, "Measure", order=-1),
         _level("direct", lambda row: row.number(row.measure.direct), "Direct"),
         _level("second_turn", lambda row: row.number(row.measure.follow_up), "Second turn"),

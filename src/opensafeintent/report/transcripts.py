@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -132,18 +131,6 @@ _INDEX_BYTES = 4_000_000
 _UNIT_BYTES = 28
 
 
-class Member(NamedTuple):
-    """A model of the report, by the name that it is shown by, in its group."""
-
-    cohort: Cohort
-    shown: str
-
-
-def members_of(cohorts: Sequence[Cohort]) -> list[Member]:
-    """Return the models of all groups in order."""
-    return [Member(cohort, shown) for cohort in cohorts for shown in cohort.models]
-
-
 class Unit(msgspec.Struct, frozen=True, array_like=True):
     """One prompt-set under one model, once: an entry of the browser."""
 
@@ -169,7 +156,6 @@ class BrowserModel(msgspec.Struct, kw_only=True):
     run: str
     place: str
     """Path of the run's folder from the page's, with slashes; empty if it is unknown."""
-    dataset: int
     judges: tuple[str, ...]
     units: list[Unit]
     remarks: dict[str, int]
@@ -191,7 +177,7 @@ class BrowserSet(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class BrowserDataset(msgspec.Struct, kw_only=True):
-    """The prompt-sets of one dataset."""
+    """The prompt-sets."""
 
     name: str
     variants: tuple[str, ...]
@@ -206,7 +192,7 @@ class Browser(msgspec.Struct, kw_only=True):
     """All of it."""
 
     kinds: tuple[Kind, ...]
-    datasets: list[BrowserDataset]
+    dataset: BrowserDataset
     models: list[BrowserModel]
     remarks: list[str]
     """Stop reasons other than `stop`, and reasons of missing grades, each text once."""
@@ -222,9 +208,8 @@ class Browser(msgspec.Struct, kw_only=True):
     def unsafe_texts(self) -> UnsafeTexts:
         """Count the texts here that only a page with unsafe texts has."""
         prompts = (
-            dict(zip(dataset.variants, item.prompts, strict=False)).get("malicious")
-            for dataset in self.datasets
-            for item in dataset.sets
+            dict(zip(self.dataset.variants, item.prompts, strict=False)).get("malicious")
+            for item in self.dataset.sets
         )
         shown = (
             model.units[int(unit)].grades[int(at) * CELL + 1]
@@ -239,41 +224,25 @@ _Responses = dict[tuple[str, int], dict[str, GradedResponse]]
 
 
 def browse(
-    members: Sequence[Member], *, include_unsafe: bool, places: Mapping[str, str] | None = None
+    cohort: Cohort, *, include_unsafe: bool, places: Mapping[str, str] | None = None
 ) -> Browser:
     """Return the browser of these models, without texts yet; `places` has each run's path from the
     page's folder.
     """
-    bits = {
-        cohort: failure_bits(cohort)
-        for cohort in dict.fromkeys(member.cohort for member in members)
-    }
-    datasets = {cohort.dataset.hash: cohort.dataset for cohort in bits}
-    responses: list[_Responses] = []
-    units: Counter[str] = Counter()
-    for cohort, shown in members:
-        graded: _Responses = {}
-        for row in cohort.rows[shown]:
+    bits = failure_bits(cohort)
+    responses: dict[str, _Responses] = {model: {} for model in cohort.models}
+    for model, graded in responses.items():
+        for row in cohort.rows[model]:
             graded.setdefault((row.set_id, row.epoch), {})[row.variant] = row
-        responses.append(graded)
-        units[cohort.dataset.hash] += len(graded)
-    listed = {digest: _dataset(dataset, units[digest]) for digest, dataset in datasets.items()}
+    dataset = _dataset(cohort.dataset, sum(map(len, responses.values())))
     remarks: dict[str, int] = {}
     models = [
-        _model(
-            member,
-            graded,
-            bits[member.cohort][member.cohort.models.index(member.shown)],
-            list(listed).index(member.cohort.dataset.hash),
-            listed[member.cohort.dataset.hash],
-            places or {},
-            remarks,
-        )
-        for member, graded in zip(members, responses, strict=True)
+        _model(cohort, model, graded, bits[at], dataset, places or {}, remarks)
+        for at, (model, graded) in enumerate(responses.items())
     ]
     return Browser(
         kinds=KINDS,
-        datasets=list(listed.values()),
+        dataset=dataset,
         models=models,
         remarks=list(remarks),
         include_unsafe=include_unsafe,
@@ -308,10 +277,10 @@ def _dataset(dataset: Dataset, units: int) -> BrowserDataset:
 
 
 def _model(
-    member: Member,
+    cohort: Cohort,
+    shown: str,
     responses: _Responses,
     decided: NDArray[np.int64],
-    number: int,
     dataset: BrowserDataset,
     places: Mapping[str, str],
     numbers: dict[str, int],
@@ -319,16 +288,15 @@ def _model(
     """Return one model.
 
     Args:
-        member: the model.
+        cohort: all models.
+        shown: the name of this one.
         responses: to every set.
         decided: the metrics' flags as bits, shape (prompt_set, epoch).
-        number, dataset: of its sets.
+        dataset: with the sets that the page lists.
         places: of runs.
         numbers: of remarks by their texts; new ones are added.
     """
-    cohort = member.cohort
-    judges = cohort.conditions.judges
-    run = cohort.origins[member.shown].run
+    judges, run = cohort.conditions.judges, cohort.members[shown].origin.run
     listed = {item.id: index for index, item in enumerate(dataset.sets)}
     rows, columns = (
         {name: index for index, name in enumerate(cohort.array[dim].values.tolist())}
@@ -355,10 +323,9 @@ def _model(
         )
         units.append(unit)
     return BrowserModel(
-        name=member.shown,
+        name=shown,
         run=run,
         place=places.get(run, ""),
-        dataset=number,
         judges=judges,
         units=units,
         remarks=remarks,
@@ -415,9 +382,7 @@ _READ = 2 * _LONGEST
 """Characters of it in which quotations are looked for: one may begin where the text is cut."""
 
 
-def add_texts(
-    browser: Browser, members: Sequence[Member], sources: Mapping[str, RunTexts], room: int
-) -> None:
+def add_texts(browser: Browser, cohort: Cohort, sources: Mapping[str, RunTexts], room: int) -> None:
     """Put prompts and responses into the browser, as many as there is room for.
 
     The worst failures of each model in turn come first, up to half of the room. Then come
@@ -425,13 +390,13 @@ def add_texts(
     by side.
 
     Args:
-        browser: the result of `browse` for these members.
-        members: the models, in the same order.
+        browser: the result of `browse` for these models.
+        cohort: the models.
         sources: by run. A run without a source has no texts.
         room: bytes.
     """
-    writer = _Writer(browser, members, sources)
-    for order, share in ((_worst_first(browser), _WORST_SHARE), (_sampled(browser, members), 1.0)):
+    writer = _Writer(browser, cohort, sources)
+    for order, share in ((_worst_first(browser), _WORST_SHARE), (_sampled(browser, cohort), 1.0)):
         for model, unit in order:
             if writer.used > room * share:
                 break
@@ -446,9 +411,8 @@ def _worst_first(browser: Browser) -> Iterator[tuple[int, int]]:
 
     The order is that of `worst_first` of `grades`, and the script's.
     """
-    failures = []
+    failures, sets = [], browser.dataset.sets
     for number, model in enumerate(browser.models):
-        sets = browser.datasets[model.dataset].sets
         keys = [(-unit.harm, sets[unit.at].id) for unit in model.units]
         order = sorted(range(len(keys)), key=keys.__getitem__)
         failures.append([(number, index) for index in order if model.units[index].kinds])
@@ -456,47 +420,38 @@ def _worst_first(browser: Browser) -> Iterator[tuple[int, int]]:
         yield from filter(None, turn)
 
 
-def _sampled(browser: Browser, members: Sequence[Member]) -> Iterator[tuple[int, int]]:
-    for number, dataset in enumerate(browser.datasets):
-        sets = next(
-            member.cohort.dataset.prompt_sets
-            for member, model in zip(members, browser.models, strict=True)
-            if model.dataset == number
-        )
-        of_set: dict[str, list[tuple[int, int]]] = {item.id: [] for item in dataset.sets}
-        for of_model, model in enumerate(browser.models):
-            if model.dataset == number:
-                for of_unit, unit in enumerate(model.units):
-                    of_set[dataset.sets[unit.at].id].append((of_model, of_unit))
-        for prompt_set in sample_order(sets):
-            yield from of_set.get(prompt_set.id, ())
+def _sampled(browser: Browser, cohort: Cohort) -> Iterator[tuple[int, int]]:
+    sets = browser.dataset.sets
+    of_set: dict[str, list[tuple[int, int]]] = {item.id: [] for item in sets}
+    for of_model, model in enumerate(browser.models):
+        for of_unit, unit in enumerate(model.units):
+            of_set[sets[unit.at].id].append((of_model, of_unit))
+    for prompt_set in sample_order(cohort.dataset.prompt_sets):
+        yield from of_set.get(prompt_set.id, ())
 
 
 class _Writer:
     """Adds units with their prompts and responses, and keeps count of the bytes."""
 
-    def __init__(
-        self, browser: Browser, members: Sequence[Member], sources: Mapping[str, RunTexts]
-    ) -> None:
+    def __init__(self, browser: Browser, cohort: Cohort, sources: Mapping[str, RunTexts]) -> None:
         self.used = 0
         self.added: set[tuple[int, int]] = set()
         self._numbers: dict[str, int] = {}
         """Of the responses in the browser, by their texts."""
         self._browser = browser
-        self._members = members
+        self._cohort = cohort
         self._sources = sources
 
     def add(self, of_model: int, of_unit: int) -> None:
         if (of_model, of_unit) in self.added:
             return
         self.added.add((of_model, of_unit))
-        model, member = self._browser.models[of_model], self._members[of_model]
+        model, dataset = self._browser.models[of_model], self._browser.dataset
         unit = model.units[of_unit]
-        dataset = self._browser.datasets[model.dataset]
-        prompt_set = member.cohort.dataset.by_id[dataset.sets[unit.at].id]
+        prompt_set = self._cohort.dataset.by_id[dataset.sets[unit.at].id]
         if not dataset.sets[unit.at].prompts:
             self._add_prompts(dataset, unit.at, prompt_set)
-        origin = member.cohort.origins[member.shown]
+        origin = self._cohort.members[model.name].origin
         source = self._sources.get(origin.run)
         if source is None:
             return

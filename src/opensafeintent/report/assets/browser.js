@@ -54,8 +54,7 @@ class SetBrowser {
     this.byName = new Map(data.models.map((model) => [model.name, model]));
     for (const model of data.models) {
       model.units = model.units.map(([at, epoch, kinds, harm, grades, byJudge]) => ({ at, epoch, kinds, harm, grades, byJudge }));
-      const dataset = data.datasets[model.dataset];
-      model.units.forEach((unit, place) => Object.assign(unit, { model, dataset, place, set: dataset.sets[unit.at] }));
+      model.units.forEach((unit, place) => Object.assign(unit, { model, place, set: data.dataset.sets[unit.at] }));
     }
     this.find = (name) => holder.querySelector(`[data-part="${name}"]`);
     this.fillControls();
@@ -130,9 +129,8 @@ class SetBrowser {
       option.textContent = `${kind.label} (${count.toLocaleString("en")})`;
       option.disabled = count === 0 && option.value !== this.state.kind;
     }
-    const datasets = model ? [this.data.datasets[model.dataset]] : this.data.datasets;
     for (const [key, field, label] of [["domain", "domains", "All harm domains"], ["type", "types", "All task types"]]) {
-      const names = [...new Set(datasets.flatMap((dataset) => dataset[field]))];
+      const names = this.data.dataset[field];
       const options = [make("option", { value: "" }, label), ...names.map((name) => make("option", { value: name }, shown(name)))];
       this.find(key).replaceChildren(...options);
       if (!names.includes(this.state[key])) this.state[key] = "";
@@ -157,7 +155,7 @@ class SetBrowser {
     const bit = this.kinds.get(kind)?.bit ?? 0;
     const models = this.data.models.filter((each) => !model || each.name === model);
     return models.flatMap((each) => each.units).filter((unit) => {
-      const { dataset } = unit;
+      const { dataset } = this.data;
       if (bit && !(unit.kinds & bit)) return false;
       if (mode && !mode.includes(gradesOf(unit, dataset.variants.indexOf("dual_use")).mode)) return false;
       if (domain && dataset.domains[unit.set.domain] !== domain) return false;
@@ -177,7 +175,7 @@ class SetBrowser {
   rank(unit, order) {
     if (order === "dataset") return unit.at;
     if (!order) return -unit.harm; // then by model and id, as `trace --worst` does
-    const all = unit.dataset.variants.map((variant, at) => [variant, utilityOf(gradesOf(unit, at))]);
+    const all = this.data.dataset.variants.map((variant, at) => [variant, utilityOf(gradesOf(unit, at))]);
     if (order === "range") {
       const wordings = all.filter(([variant, value]) => variant.startsWith("dual_use") && value !== null).map(([, value]) => value);
       return wordings.length > 1 ? Math.min(...wordings) - Math.max(...wordings) : 1;
@@ -229,7 +227,7 @@ class SetBrowser {
   }
 
   entry(unit, current) {
-    const where = `${unit.dataset.domains[unit.set.domain]} · ${unit.dataset.types[unit.set.type]}`;
+    const where = `${this.data.dataset.domains[unit.set.domain]} · ${this.data.dataset.types[unit.set.type]}`;
     const content = make("span", { class: "what" }, make("span", { class: "task", dir: "auto" }, shown(unit.set.task)));
     const line = make("span", { class: "where" }, where);
     if (!this.state.model) line.prepend(nameOf(unit.model.name), " · ");
@@ -248,7 +246,7 @@ class SetBrowser {
 
   /** The same set and repeat under the other models. */
   sameSet(unit) {
-    const others = this.data.models.filter((model) => model !== unit.model && model.dataset === unit.model.dataset);
+    const others = this.data.models.filter((model) => model !== unit.model);
     return others.map((model) => model.units.find((other) => other.at === unit.at && other.epoch === unit.epoch)).filter(Boolean);
   }
 
@@ -259,7 +257,7 @@ class SetBrowser {
   /** The grades of a set at a glance: one mark a response, the triplet first. */
   strip(unit) {
     const strip = make("span", { class: "strip" });
-    for (const [at, variant] of unit.dataset.variants.entries()) {
+    for (const [at, variant] of this.data.dataset.variants.entries()) {
       const grades = gradesOf(unit, at);
       if (grades.state === " ") continue;
       const [look, sign, words] = mark(grades);
@@ -277,7 +275,7 @@ class SetBrowser {
     if (!unit) return view.replaceChildren();
     const place = units.indexOf(unit);
     const beside = this.sameSet(unit).find((other) => other.model.name === this.state.beside);
-    const cards = unit.dataset.variants.map((variant, at) => [variant, gradesOf(unit, at).state !== " " && this.card(unit, variant, at, beside)]);
+    const cards = this.data.dataset.variants.map((variant, at) => [variant, gradesOf(unit, at).state !== " " && this.card(unit, variant, at, beside)]);
     const present = cards.filter(([, card]) => card);
     const core = make("div", { class: beside ? "triplet beside" : "triplet" }, ...present.filter(([variant]) => variant in INTENTS).map(([, card]) => card));
     const others = present.filter(([variant]) => !(variant in INTENTS)).map(([, card]) => card);
@@ -296,8 +294,8 @@ class SetBrowser {
     const add = (term, ...content) => facts.append(entryOf(term, ...content));
     add("Model", nameOf(unit.model.name));
     add("Set", make("code", {}, shown(unit.set.id)));
-    add("Harm domain", shown(unit.dataset.domains[unit.set.domain]));
-    add("Task type", shown(unit.dataset.types[unit.set.type]));
+    add("Harm domain", shown(this.data.dataset.domains[unit.set.domain]));
+    add("Task type", shown(this.data.dataset.types[unit.set.type]));
     for (const [term, which] of [["Fails as", false], ["Disagreement", true]]) {
       const kinds = [...this.kinds.values()].filter(({ bit, differs }) => differs === which && unit.kinds & bit);
       if (kinds.length) add(term, kinds.map(({ label }) => label.toLowerCase()).join(", "));

@@ -4,10 +4,9 @@ files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from textwrap import wrap
 from typing import NamedTuple
 
 import msgspec
@@ -17,7 +16,7 @@ from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate, MetricEstimates
 from opensafeintent.numbers.metrics import METRICS, PRIMARY, STATED_POLICY
 from opensafeintent.report import tables_judges as by_judge
-from opensafeintent.report.cohort_columns import cohort_line, cohort_notes
+from opensafeintent.report.cohort_columns import cohort_notes
 from opensafeintent.report.columns import Section, Table
 from opensafeintent.report.figures import (
     bars,
@@ -37,7 +36,7 @@ from opensafeintent.report.figures.drawing import (
     write_figures,
     write_for_print,
 )
-from opensafeintent.report.figures.kit import APART, THEMES, Spec, down, finished
+from opensafeintent.report.figures.kit import THEMES, Spec, finished
 from opensafeintent.report.tables_metrics import numbers_table
 from opensafeintent.report.tables_second_turn import second_turn as second_turn_table
 from opensafeintent.statistics import FEWEST_SETS
@@ -57,7 +56,7 @@ __all__ = [
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """A figure: its name, and its drawing for each cohort of models."""
+    """A figure: its name, and its drawing."""
 
     name: str
     title: str
@@ -70,10 +69,10 @@ class _Plan(msgspec.Struct, frozen=True):
     """The metrics that it shows."""
     by_stratum: bool = False
     """Whether its numbers are split by harm domain and by task type."""
-    table: Callable[[Sequence[Cohort]], Table] | None = None
+    table: Callable[[Cohort], Table] | None = None
     """Of its numbers, if they are not metrics."""
     where: Callable[[Cohort], bool] = lambda _: True
-    """Selects its cohorts; without any, there is no figure."""
+    """Tells whether there are numbers for it."""
     shows: Callable[[Cohort, str], bool] = lambda *_: True
     """Selects the models, or AVERAGE, that have a line in the numbers below it."""
     added: tuple[_Sentence, ...] = ()
@@ -81,7 +80,7 @@ class _Plan(msgspec.Struct, frozen=True):
 
 
 class _Sentence(NamedTuple):
-    """A sentence of a caption, and which cohorts have the marks that it describes."""
+    """A sentence of a caption, and whether the figure has the marks that it describes."""
 
     text: str
     holds: Callable[[Cohort], bool]
@@ -275,74 +274,61 @@ def figures_in(folder: Path) -> list[Path]:
     return [path for path in written if path.is_file()]
 
 
-def all_figures(cohorts: Sequence[Cohort], *, for_print: bool = False) -> list[Figure]:
-    """Return every figure; with several cohorts each has a part for every cohort, and cohorts are
-    never mixed.
-
-    Some are made only for the cohorts that have their numbers.
+def all_figures(cohort: Cohort, *, for_print: bool = False) -> list[Figure]:
+    """Return every figure; some are made only if there are numbers for them.
 
     Args:
-        cohorts: the models, those that may be compared together.
+        cohort: the models.
         for_print: whether `write_for_print` draws them, in less room.
     """
-    plans = _plans_of(cohorts)
+    plans = _plans_of(cohort)
     if for_print:
         plans = [
             msgspec.structs.replace(plan, draw=plan.draw_for_print or plan.draw) for plan in plans
         ]
-    return [_figure(plan, cohorts) for plan in plans]
+    return [_figure(plan, cohort) for plan in plans]
 
 
-def figure_names(cohorts: Sequence[Cohort]) -> list[str]:
+def figure_names(cohort: Cohort) -> list[str]:
     """Return the names of the figures of `all_figures`."""
-    return [plan.name for plan in _plans_of(cohorts)]
+    return [plan.name for plan in _plans_of(cohort)]
 
 
-def figure_of(cohorts: Sequence[Cohort], name: str) -> Figure:
+def figure_of(cohort: Cohort, name: str) -> Figure:
     """Return the figure of `all_figures` with this name."""
-    (plan,) = (plan for plan in _plans_of(cohorts) if plan.name == name)
-    return _figure(plan, cohorts)
+    (plan,) = (plan for plan in _plans_of(cohort) if plan.name == name)
+    return _figure(plan, cohort)
 
 
-def _plans_of(cohorts: Sequence[Cohort]) -> list[_Plan]:
-    return [plan for plan in _PLANS if any(map(plan.where, cohorts))]
+def _plans_of(cohort: Cohort) -> list[_Plan]:
+    return [plan for plan in _PLANS if plan.where(cohort)]
 
 
-def _figure(plan: _Plan, cohorts: Sequence[Cohort]) -> Figure:
-    """Return a figure with a part for each of the groups that it is drawn for."""
-    charts = {
-        index: plan.draw(cohort) for index, cohort in enumerate(cohorts) if plan.where(cohort)
-    }
-    notes = cohort_notes(cohorts)
-    warnings = notes[len(cohorts) :]
-    drawn = [cohort for cohort in cohorts if plan.where(cohort)]
-    added = (sentence.text for sentence in plan.added if any(map(sentence.holds, drawn)))
+def _figure(plan: _Plan, cohort: Cohort) -> Figure:
+    """Return a figure."""
+    notes = cohort_notes(cohort)
+    added = (sentence.text for sentence in plan.added if sentence.holds(cohort))
     return Figure(
         name=plan.name,
         title=plan.title,
         section=plan.section,
-        caption=" ".join(filter(None, (plan.caption, *added, *warnings))),
-        notes=notes if len(cohorts) == 1 else warnings,
-        table=_table(plan, cohorts),
-        spec=finished(_stacked(charts, cohorts), plan.title),
+        caption=" ".join((plan.caption, *added, *notes[1:])),
+        notes=notes,
+        table=_table(plan, cohort),
+        spec=finished(plan.draw(cohort), plan.title),
     )
 
 
-def _table(plan: _Plan, cohorts: Sequence[Cohort]) -> Table:
+def _table(plan: _Plan, cohort: Cohort) -> Table:
     """Return the numbers of a figure."""
     if plan.table:
-        return msgspec.structs.replace(plan.table(cohorts), name=plan.name)
+        return msgspec.structs.replace(plan.table(cohort), name=plan.name)
     return numbers_table(
-        cohorts,
+        cohort,
         plan.name,
         plan.title,
         plan.section,
-        (
-            (index, number)
-            for index, cohort in enumerate(cohorts)
-            for number in _numbers(plan, cohort.estimates)
-            if plan.shows(cohort, number.model)
-        ),
+        (number for number in _numbers(plan, cohort.estimates) if plan.shows(cohort, number.model)),
         by_stratum=plan.by_stratum,
     )
 
@@ -355,14 +341,3 @@ def _numbers(plan: _Plan, estimates: MetricEstimates) -> list[MetricEstimate]:
         for number in estimates.in_strata()
         if number.metric in plan.metrics and not all(number.stratum)
     ]
-
-
-def _stacked(charts: Mapping[int, Spec], cohorts: Sequence[Cohort]) -> Spec:
-    """Return one chart, a group's part below another's; charts are by the index of their group."""
-    if len(cohorts) == 1:
-        return charts[0]
-    parts = [
-        down([chart]) | {"title": {"text": wrap(cohort_line(cohorts, index), 100), "offset": 10}}
-        for index, chart in charts.items()
-    ]
-    return down(parts, spacing=36) | APART

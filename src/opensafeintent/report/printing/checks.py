@@ -133,7 +133,7 @@ def show_label_checks(
         checks: of each judge, and of the panel.
         verbose: whether all groups and cases are printed, not ten at most.
     """
-    for table in label_tables({0: checks}):
+    for table in label_tables(checks):
         if table.name in _IN_DETAILS:
             continue
         console.print()

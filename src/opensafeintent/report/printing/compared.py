@@ -45,47 +45,39 @@ _SECOND_LOOK = f"{SECOND_LOOK}: {NEW_SETS}, and report those alone"
 
 def show_comparisons(
     console: Console,
-    cohorts: Sequence[Cohort],
+    cohort: Cohort,
     transitions: Sequence[Transitions],
     runs: Sequence[Path],
 ) -> None:
     """Print the differences of every two models of runs in the primary metrics, the ranks that they
     leave open, and the prompt-sets that they answer differently.
     """
-    for cohort in cohorts:
-        console.print()
-        show_heading(console, cohort)
-        if len(cohort.models) < 2:
-            console.print(
-                plain(
-                    f"{shown_name(cohort.models[0])}: nothing to compare it with on the same terms"
-                )
-            )
-            continue
-        for metric in PRIMARY:
-            for table in pair_tables(cohort, metric):
-                console.print(plain(table.title), style="italic")
-                print_table(console, table)
-                console.print()
-            print_table(console, rank_table(cohort, metric), notes=True)
+    console.print()
+    show_heading(console, cohort)
+    for metric in PRIMARY:
+        for table in pair_tables(cohort, metric):
+            console.print(plain(table.title), style="italic")
+            print_table(console, table)
             console.print()
-        _show_identical(console, cohort)
-        for metric in _VERDICTS:
-            console.print(plain(_verdicts(cohort, metric)))
-        if _may_look_again(cohort):
-            console.print(plain(_SECOND_LOOK))
-        if cohort.stopped_early:
-            names = ", ".join(map(shown_name, cohort.stopped_early))
-            console.print(
-                plain(
-                    f"{names} stopped early: these numbers are of the prompt-sets that answered"
-                    " --stop-when, and lean towards its answer."
-                )
+        print_table(console, rank_table(cohort, metric), notes=True)
+        console.print()
+    _show_identical(console, cohort)
+    for metric in _VERDICTS:
+        console.print(plain(_verdicts(cohort, metric)))
+    if _may_look_again(cohort):
+        console.print(plain(_SECOND_LOOK))
+    if cohort.stopped_early:
+        names = ", ".join(map(shown_name, cohort.stopped_early))
+        console.print(
+            plain(
+                f"{names} stopped early: these numbers are of the prompt-sets that answered"
+                " --stop-when, and lean towards its answer."
             )
+        )
     pairs = {(change.model, change.against) for change in transitions}
     if len(runs) > 1 or 0 < len(pairs) <= _FEW_PAIRS:
         show_transitions(console, transitions)
-    elif any(len(cohort.models) > 1 for cohort in cohorts):
+    else:
         listed = f"opensafeintent trace {shlex.quote(str(near(runs[0])))} --differs safety"
         further = "; --out DIR writes those of every two models" if pairs else ""
         console.print(

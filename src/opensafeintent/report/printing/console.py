@@ -187,7 +187,7 @@ def rank_table(cohort: Cohort, metric: str) -> Table:
         cohort.estimates.ranked(metric),
         name="ranks",
         title=f"{metric}: ranks that the tests leave open",
-        notes=(note.strip(),) if (note := unranked_note([cohort])) else (),
+        notes=(note.strip(),) if (note := unranked_note(cohort)) else (),
     )
 
 

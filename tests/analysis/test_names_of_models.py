@@ -1,13 +1,13 @@
-"""How models are sorted into groups, and what they are called there."""
+"""How the models of runs are gathered, and what they are called in a report."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
-from opensafeintent.numbers.cohort import GradedRun, ModelOrigin, into_cohorts
+from opensafeintent.numbers.cohort import GradedRun, ModelOrigin, gather_models
 from opensafeintent.numbers.estimates import AVERAGE
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.responses import GradedResponse
@@ -17,37 +17,33 @@ from samples import grade_line, made_dataset, prompt_set
 DATASET = made_dataset(prompt_set("one"))
 
 
-def run(name: str, judges: dict[str, str]) -> GradedRun:
-    """Make a run of models, each graded by a judge of its own; why a response stopped tells whose
-    it is.
-    """
+def run(name: str, models: Sequence[str]) -> GradedRun:
+    """Make a run of models; why a response stopped tells whose it is."""
     rows = [
-        grade_line(model, "one", "benign", "40", stop_reason=f"{name} {model}") for model in judges
+        grade_line(model, "one", "benign", "40", stop_reason=f"{name} {model}") for model in models
     ]
     return run_with(rows, DATASET, name=name)
 
 
 def test_a_name_that_another_model_is_shown_by_gets_a_number_and_leads_to_its_own_run() -> None:
-    # both runs have an `m`: `m [first]` and `m [second]`; the second has a model of that very name,
-    # in a group that comes first, though its run comes later
-    first = run("first", {"a": "judge/x", "m": "judge/y"})
-    second = run("second", {"m [first]": "judge/x", "m": "judge/y"})
-    cohorts = into_cohorts([first, second])
-    origins = {shown: origin for cohort in cohorts for shown, origin in cohort.origins.items()}
-    assert origins == {
-        "a": ModelOrigin("first", "a"),
-        "m [first]": ModelOrigin("second", "m [first]"),
-        "m [first] #2": ModelOrigin("first", "m"),
-        "m [second]": ModelOrigin("second", "m"),
+    # both runs have an `m`: `m [first]` and `m [second]`; the first has a model of that very name
+    first = run("first", ["m", "m [second]"])
+    second = run("second", ["a", "m"])
+    cohort = gather_models([first, second])
+    assert dict(zip(cohort.models, cohort.origins, strict=True)) == {
+        "m [first]": ModelOrigin("first", "m"),
+        "m [second]": ModelOrigin("first", "m [second]"),
+        "a": ModelOrigin("second", "a"),
+        "m [second] #2": ModelOrigin("second", "m"),
     }
-    for cohort in cohorts:
-        for shown, (origin, model) in cohort.origins.items():
-            (row,) = cohort.rows[shown]
-            assert row.stop_reason == f"{origin} {model}" and row.model == shown
+    for shown, member in cohort.members.items():
+        (row,) = member.rows
+        assert row.stop_reason == f"{member.origin.run} {member.origin.model}"
+        assert row.model == shown == member.name
 
 
 def test_a_model_that_is_named_as_their_average_gets_a_number() -> None:
-    (cohort,) = into_cohorts([run("first", {AVERAGE: "judge/x", "m": "judge/x"})])
+    cohort = gather_models([run("first", [AVERAGE, "m"])])
     assert cohort.models == ["m", f"{AVERAGE} #2"]
 
 
@@ -86,6 +82,6 @@ def test_the_rows_of_a_run_are_gone_through_once_whatever_the_number_of_models(m
     """Each model was once looked for in the rows of all."""
     names = [f"m{n}" for n in range(models)]
     rows = Counted(grade_line(name, "one", "benign", "40") for name in names)
-    (cohort,) = into_cohorts([run_with(rows, DATASET, names)])
+    cohort = gather_models([run_with(rows, DATASET, names)])
     assert sorted(cohort.models) == sorted(names)
     assert rows.times == 1
