@@ -174,9 +174,7 @@ MISSING_REASONS = (
         ("unparsed",),
         "a judge’s three replies had the wrong form",
         again=False,
-        action=(
-            "read them with opensafeintent trace, and use another judge"
-        ),
+        action=("read them with opensafeintent trace, and use another judge"),
     ),
     MissingReason(
         "mode",

@@ -203,7 +203,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
             raise InputError("--report: is a page, and --dry-run writes nothing; leave one out")
         if self.stop_when is None and self.confidence != 0.95:
             raise InputError(f"--confidence {self.confidence:g}: is for --stop-when")
-        budget = (self.budget_calls, self.budget_tokens, self.budget_dollars)
+        budget = (self.budget_calls, self.budget_dollars)
         if self.stop_when is not None and any(limit is not None for limit in budget):
             raise InputError(
                 "--stop-when: a budget could end the run before its question; leave one of them out"
