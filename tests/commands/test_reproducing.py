@@ -94,7 +94,7 @@ def test_settings_of_a_run_have_a_place_in_it_and_others_say_that_they_have_none
     named = placed(RunFolder(run).manifest(), MODELS[:1], "run", "NEW").keys()
     decide = {name for name, setting in fields.items() if setting.of_run}
     assert decide < named < fields.keys()
-    assert named - decide == {"models", "out", "header", "max_rows"} - decide
+    assert named - decide == {"models", "out", "header"} - decide
     assert NOT_STATED_FOR_REPORT.keys() < {one.name for one in settings_of(ReportSettings)}
 
 
@@ -107,7 +107,7 @@ def test_every_setting_of_a_build_that_decides_on_it_is_stated(tmp_path: Path) -
     assert manifest is not None
     named = stated_of_build(manifest, "build").keys()
     decide = {setting.name for setting in settings_of(BuildSettings) if setting.of_run}
-    assert decide - named == {"max_rows"}  # the seeds keep to it
+    assert decide <= named
 
 
 TEXTS = st.text(
@@ -231,7 +231,6 @@ def test_labels_large_datasets_and_parts_that_no_command_makes_again(tmp_path: P
     words = shell(command)
     assert words[2:4] == ["openai/new", "python/mine@1"]
     assert words[words.index("--label") + 1] == "openai/new=Ours, new"
-    assert words[words.index("--max-rows") + 1] == str(MOST_ROWS + 1)
     shown = reproduction(ReportSettings(runs=(run,)), {"run": manifest}, {"run": "."})
     assert [note.split()[0] for note in shown.notes] == ["The", "Python"]
     assert shell(shown.report) == ["opensafeintent", "report", "."] and not shown.apart

@@ -145,8 +145,8 @@ def _refuse_if_under_way(ledger: Path, models: Collection[str]) -> None:
             left = store.batches("uploaded", "submitting", "open")
         if count := sum(batch.model in models for batch in left):
             raise InputError(
-                f"{path}: batches that are under way: {count}; expected --tier {BATCH}, which takes their"
-                " results"
+                f"{path}: batches that are under way: {count}; expected --tier {BATCH}, which takes"
+                " their results"
             )
 
 

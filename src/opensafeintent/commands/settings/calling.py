@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from opensafeintent.calls.records import Sampling
 from opensafeintent.calls.prices import BATCH
+from opensafeintent.calls.records import Sampling
 from opensafeintent.calls.service_tiers import FLEX, STANDARD
 from opensafeintent.commands.settings.base import (
     CHECKS,
@@ -89,9 +89,9 @@ class Calling(Settings, frozen=True, kw_only=True):
     wait_for: Annotated[
         str | None,
         Opt(
-            "Wait so long (30m, 12h, 0): for batches, then exit with 3, and they go on; for capacity"
-            " of the flex tier, then use the standard tier.  [default: until batches end; flex: see"
-            " --retry-for]",
+            "Wait so long (30m, 12h, 0): for batches, then exit with 3, and they go on; for"
+            " capacity of the flex tier, then use the standard tier.  [default: until batches end;"
+            " flex: see --retry-for]",
             metavar="DURATION",
             group=Group.BUDGET,
         ),
@@ -547,8 +547,8 @@ class Distributed(Judging, frozen=True, kw_only=True):
         for name in ("ray", "stop_when"):
             if self.in_batches and getattr(self, name, None) is not None:
                 raise InputError(
-                    f"--tier {BATCH}: makes many calls at once and waits for all of them, which is not"
-                    f" for --{name.replace('_', '-')}; leave one out"
+                    f"--tier {BATCH}: makes many calls at once and waits for all of them, which is"
+                    f" not for --{name.replace('_', '-')}; leave one out"
                 )
         if self.ray is not None:
             for name in ("budget-calls", "budget-dollars", "stop-when"):
