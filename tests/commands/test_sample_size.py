@@ -269,10 +269,11 @@ def test_a_plan_says_which_margin_its_prompt_sets_can_decide() -> None:
     ran = osi("sample-size", *(word for gate in gates for word in ("--fail-if-worse", gate)))
     assert ran.code == 0 and "Next: opensafeintent evaluate " in ran.out
     shown = [line.split()[2:] for line in ran.out.splitlines() if line.startswith("--fail-if")]
-    assert [(row[0], row[2:]) for row in shown] == [
-        ("seldom", ["24", "points"]),
-        ("yes", ["24", "points"]),
-        ("seldom", ["0.18"]),
+    points = [str(reach.needed) for reach in plan.gates]
+    assert shown == [
+        ["below", "80", "%", points[0], "24", "points"],
+        ["yes", points[1], "24", "points"],
+        ["below", "80", "%", points[2], "0.18"],
     ]
     text = " ".join(ran.out.split())
     assert "0.5 for a share, 0.35 for a score; --margin X --pilot RUN takes the SD" in text

@@ -128,7 +128,7 @@ def _gate_text(gate: Gate) -> str:
 def _what_is_decided(reach: Reach) -> str:
     if reach.enough:
         return "yes"
-    return "out of reach" if reach.out_of_reach else "seldom"
+    return "out of reach" if reach.out_of_reach else "below 80 %"
 
 
 def _least_margin(reach: Reach) -> str:
@@ -137,8 +137,8 @@ def _least_margin(reach: Reach) -> str:
 
 
 _NOTES_ON_MARGINS = (
-    "Margins: with so many prompt-sets, a model that has not changed passes with a probability of"
-    " 80 % or more. With a narrower margin (seldom) it mostly ends undecided, exit code 5.",
+    "Margins: a model that has not changed passes the least margin with a probability of 80 %. It"
+    " passes a narrower one with a lower probability, and otherwise ends undecided (exit code 5).",
     f"Assumed SD of the difference within a prompt-set: {assumed_deviation(shares=True):g} for a"
     f" share, {assumed_deviation(shares=False):g} for a score; --margin X --pilot RUN takes the SD"
     " of your models.",
