@@ -52,6 +52,7 @@ if TYPE_CHECKING:  # for type checkers; a test compares it with `_NAMES`
     from opensafeintent.commands.reporting import compare as compare, write_report as write_report
     from opensafeintent.commands.outcome import Outcome as Outcome
     from opensafeintent.commands.sample_size import (
+        GatePlan as GatePlan,
         SampleSize as SampleSize,
         sample_size as sample_size,
     )
@@ -105,7 +106,7 @@ _NAMES = {
     "commands.checking_judges": "check_judges",
     "commands.outcome": "Outcome",
     "commands.reporting": "compare write_report",
-    "commands.sample_size": "SampleSize sample_size",
+    "commands.sample_size": "GatePlan SampleSize sample_size",
     "commands.settings": (
         "AgreementSettings AnnotateDatasetSettings AnnotateRunSettings BatchesSettings "
         "BuildSettings CompareSettings EvaluateSettings ExportSettings GradeSettings "

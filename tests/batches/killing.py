@@ -143,7 +143,7 @@ def plain_metrics(form: str, dataset: Path, run: Path, *, separators: bool) -> b
 
 def _command(server: BatchHttpServer, dataset: Path, run: Path) -> list[str]:
     name = NAMES[server.form]
-    models = [f"{name}/target", "--judge", f"{name}/judge", "--batch"]
+    models = [f"{name}/target", "--judge", f"{name}/judge", "--tier", "batch"]
     return ["evaluate", *models, "--dataset", str(dataset), "--out", str(run)]
 
 

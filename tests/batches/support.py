@@ -48,7 +48,7 @@ def run_batch(
     """Evaluate the target with the judge."""
     name = NAMES[at.form]
     models = (f"{name}/target", "--judge", f"{name}/judge")
-    flags = ["--batch"] if batch else []
+    flags = ["--tier", "batch"] if batch else []
     paths = ("--dataset", dataset, "--out", run)
     return osi("evaluate", *models, *paths, *flags, *options, **served(at, key))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -30,11 +31,16 @@ from opensafeintent.batch.store import BatchStore
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        (("--batch", "--ray", "local"), "--batch: makes many calls at once and waits"),
-        (("--batch", "--stop-when", "mean_safety >= 0.5"), "is not for --stop-when; leave one out"),
-        (("--batch-wait", "1"), "--batch-wait: is for --batch, which is not given"),
-        (("--batch", "--judge", "ollama/m"), "--batch: no batches for ollama/m; expected models"),
-        (("--batch", "--judge", "deepseek/m", "--dry-run"), "no batches for deepseek/m"),
+        (("--tier", "batch", "--ray", "local"), "--tier batch: makes many calls at once and waits"),
+        (
+            ("--tier", "batch", "--stop-when", "mean_safety >= 0.5"),
+            "is not for --stop-when; leave one out",
+        ),
+        (
+            ("--tier", "batch", "--judge", "ollama/m"),
+            "--tier batch: no batches for ollama/m; expected models",
+        ),
+        (("--tier", "batch", "--judge", "deepseek/m", "--dry-run"), "no batches for deepseek/m"),
     ],
 )
 def test_what_batches_are_not_for_is_refused_in_a_line(
@@ -52,9 +58,9 @@ def test_a_server_without_batches_is_refused_before_the_first_call(
 
     with LoopbackServer() as server:
         paths = ("--dataset", dataset, "--out", tmp_path / "run")
-        ran = osi("evaluate", TARGET, "--judge", JUDGE, *paths, "--batch", server=server)
+        ran = osi("evaluate", TARGET, "--judge", JUDGE, *paths, "--tier", "batch", server=server)
         assert ran.code == 2
-        assert f"--batch: {TARGET} has no batches (404" in ran.err
+        assert f"--tier batch: {TARGET} has no batches (404" in ran.err
         assert server.stats()["total"] == 0
 
 
@@ -74,7 +80,7 @@ def test_a_guard_is_asked_in_batches_or_by_plain_calls(
 ) -> None:
     run = tmp_path / "run"
     with batch_server() as server:
-        options = ("--guard", guard, "--batch", "--max-missing", 1)
+        options = ("--guard", guard, "--tier", "batch", "--max-missing", 1)
         paths = ("--dataset", dataset, "--out", run)
         local = {"VLLM_BASE_URL": server.base_url}
         ran = osi("evaluate", TARGET, "--judge", JUDGE, *paths, *options, server=server, **local)
@@ -84,23 +90,39 @@ def test_a_guard_is_asked_in_batches_or_by_plain_calls(
         assert again.code == 0 and " 0 calls made" in f" {again.text}"
 
 
+def test_a_single_model_is_asked_in_batches(dataset: Path, plain: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    judge, target = ("--tier", f"{JUDGE}:batch"), ("--tier", f"{TARGET}:batch")
+    with batch_server(looks=10**9) as server:
+        assert run_batch(server, dataset, run, *judge, "--wait-for", "0", batch=False).code == 3
+        # the judge's batch is under way: plain calls to it would be paid for twice
+        other = run_batch(server, dataset, run, *target, batch=False)
+        assert "batches that are under way: 1; expected --tier batch" in other.refusal
+        server.faults.looks = 0
+        assert run_batch(server, dataset, run, *judge, batch=False).code == 0
+        assert server.asked_twice == []
+    (costs,) = json.loads((run / "cost.json").read_text())["runs"]
+    tiers = {(line["model"], line["service_tier"]) for line in costs["lines"]}
+    assert {tier for model, tier in tiers if model == TARGET} == {"standard"}
+    assert (JUDGE, "batch") in tiers
+    assert results(run) == results(plain)
+
+
 @pytest.mark.slow
 def test_when_the_wait_is_over_the_same_command_takes_the_results(
     dataset: Path, plain: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
     with batch_server(looks=10**9) as server:
-        ran = run_batch(server, dataset, run, "--batch-wait", 0)
+        ran = run_batch(server, dataset, run, "--wait-for", "0")
         assert ran.code == 3
-        assert (
-            "error: --batch-wait: the time is over; batches: 1 under way, 0 of 20 calls" in ran.err
-        )
+        assert "error: --wait-for: the time is over; batches: 1 under way, 0 of 20 calls" in ran.err
         assert ran.out.startswith("Next: opensafeintent evaluate ")
-        assert run_batch(server, dataset, run, "--batch-wait", 0).code == 3
+        assert run_batch(server, dataset, run, "--wait-for", "0").code == 3
         assert server.creates == 1
         plainly = run_batch(server, dataset, run, batch=False)
         assert plainly.code == 2
-        assert "batches that are under way: 1; expected --batch" in plainly.err
+        assert "batches that are under way: 1; expected --tier batch" in plainly.err
         server.faults.looks = 0
         assert run_batch(server, dataset, run).code == 0
         assert server.asked_twice == []
@@ -113,7 +135,7 @@ def test_an_interruption_leaves_the_batches_and_says_how_to_come_back(
 ) -> None:
     run = tmp_path / "run"
     with batch_server(looks=10**9) as server:
-        models = (TARGET, "--judge", JUDGE, "--batch")
+        models = (TARGET, "--judge", JUDGE, "--tier", "batch")
         process = begin("evaluate", *models, "--dataset", dataset, "--out", run, **served(server))
         wait_until(lambda: server.creates > 0 and _opened(run))
         process.send_signal(signal.SIGINT)
@@ -145,7 +167,7 @@ def test_the_batches_of_a_run_are_listed_and_cancelled(
     run = tmp_path / "run"
     with batch_server(looks=10**9) as server:
         assert osi("batches", plain).out == "No batches.\n"
-        assert run_batch(server, dataset, run, "--batch-wait", 0).code == 3
+        assert run_batch(server, dataset, run, "--wait-for", "0").code == 3
         listed = osi("batches", run, **served(server))
         assert listed.code == 0
         assert "batch_1" in listed.text
@@ -162,7 +184,7 @@ def test_the_batches_of_a_run_are_listed_and_cancelled(
 def test_another_key_does_not_see_a_batch_and_it_is_not_gone(dataset: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     with batch_server(looks=10**9) as server:
-        assert run_batch(server, dataset, run, "--batch-wait", 0).code == 3
+        assert run_batch(server, dataset, run, "--wait-for", "0").code == 3
         ran = run_batch(server, dataset, run, key="sk-loop-of-somebody-else")
         assert ran.code == 2
         assert (
@@ -186,7 +208,9 @@ def test_a_list_that_cannot_be_read_ends_the_run(dataset: Path, tmp_path: Path) 
 def test_other_commands_that_call_take_batches_too(command: str, tmp_path: Path) -> None:
     with batch_server() as server:
         outcomes = [
-            _COMMANDS[command](tmp_path / mode, served(server), ["--batch"] * (mode == "batch"))
+            _COMMANDS[command](
+                tmp_path / mode, served(server), ["--tier", "batch"] * (mode == "batch")
+            )
             for mode in ("plain", "batch")
         ]
         assert outcomes[0] == outcomes[1]

@@ -155,7 +155,7 @@ def test_what_an_earlier_process_read_of_a_damaged_file_is_not_lost_when_the_fil
     run = tmp_path / "run"
     damage = {FILE[form]: "cut within a line"}
     with batch_server(form, damage=damage, damaged=FOREVER, damaged_batches=1, looks=0) as server:
-        assert run_batch(server, small, run, "--batch-wait", 0).code == 3
+        assert run_batch(server, small, run, "--wait-for", "0").code == 3
         assert server.creates == 1
         # from now on: the first half of its lines is not asked for again
         half = len(server.batches["batch_1"].lines) // 2
@@ -175,7 +175,7 @@ def test_three_equal_downloads_may_be_those_of_three_processes(
     faults = {"damage": {FILE[form]: "HTML"}, "damaged": FOREVER, "damaged_batches": 1, "looks": 0}
     with batch_server(form, **faults) as server:
         for _ in range(2):
-            assert run_batch(server, small, run, "--batch-wait", 0).code == 3
+            assert run_batch(server, small, run, "--wait-for", "0").code == 3
         assert server.creates == 1
         _ran(server, small, run)
         assert server.downloads[f"{FILE[form]}-batch_1"] == 3
@@ -190,7 +190,7 @@ def test_downloads_at_short_intervals_are_not_three(
     run = tmp_path / "run"
     with batch_server(form, damage={FILE[form]: "empty"}, damaged=FOREVER, looks=0) as server:
         for _ in range(5):
-            assert run_batch(server, small, run, "--batch-wait", 0).code == 3
+            assert run_batch(server, small, run, "--wait-for", "0").code == 3
         assert server.creates == 1
         assert server.downloads.total() == 5
         # within one process it waits
@@ -248,7 +248,7 @@ def test_ids_of_gateways_are_taken_and_quoted(
 ) -> None:
     run = tmp_path / "run"
     with batch_server(form, ids=ids, lost_creates=(2,), looks=2) as server:
-        assert run_batch(server, small, run, "--batch-wait", 0).code == 3
+        assert run_batch(server, small, run, "--wait-for", "0").code == 3
         listed = osi("batches", run, **served(server))
         assert next(iter(server.batches))[:12] in listed.text
         assert "cannot be asked" not in listed.text

@@ -46,7 +46,7 @@ def test_answers_of_batches_are_recorded_and_cost_half(dataset: Path, tmp_path: 
 
 
 def test_the_price_in_batches_on_the_page_is_what_runs_cost(dataset: Path, tmp_path: Path) -> None:
-    """The judge without batches grades at the end. The forecast takes the run's output tokens: it
+    """The judge without batches grades by plain calls. The forecast takes the run's output tokens: it
     counts eight for a grade, and the server one. The caches of OpenAI and Gemini count in steps of
     128 tokens.
     """
@@ -71,15 +71,16 @@ def test_the_price_in_batches_on_the_page_is_what_runs_cost(dataset: Path, tmp_p
             )
             for name, value in (("BASE_URL", server.base_url), ("API_KEY", KEY))
         }
-        with_batches = ("evaluate", TARGET, "--judge", openai, "--judge", anthropic)
-        with_batches += ("--limit", SETS, "--out", run)
-        all_judges = (*with_batches, "--judge", google)
-        refused = osi(*all_judges, "--batch", **variables)
+        judges = [word for judge in JUDGES for word in ("--judge", judge)]
+        all_judges = ("evaluate", TARGET, *judges, "--limit", SETS, "--out", run)
+        refused = osi(*all_judges, "--tier", "batch", **variables)
         assert refused.code == 2
-        assert "add them afterwards with the same command without --batch" in refused.err
-        for command in ((*with_batches, "--batch"), (*all_judges, "--max-connections", 1)):
-            ran = osi(*command, **variables)
-            assert ran.code == 0, ran.text
+        assert "or --tier MODEL:batch for some of the models" in refused.err
+        tiers = [
+            word for model in (TARGET, openai, anthropic) for word in ("--tier", f"{model}:batch")
+        ]
+        ran = osi(*all_judges, *tiers, "--max-connections", 1, **variables)
+        assert ran.code == 0, ran.text
     prices = Prices()
     lines = [
         line

@@ -139,7 +139,7 @@ def test_after_the_fallback_the_standard_tier_is_sent(tmp_path: Path) -> None:
     assert tiers(tmp_path / "l")[waited:] == [("answered", "standard")] * 3
     assert client.notices == [
         f"{MODEL}: 3 calls were sent at the standard tier, because the flex tier had no capacity"
-        " (--flex-fallback)"
+        " (--wait-for)"
     ]
     assert client.tally.calls == len(sent)
 

@@ -1,4 +1,4 @@
-"""`--service-tier flex`: where it is refused, and a run at two tiers with its costs."""
+"""`--tier flex`: where it is refused, and a run at two tiers with its costs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opensafeintent.calls.providers import ENDPOINTS
 from samples import json_file
 
 TARGET, JUDGE = "openai/target", "openai/judge"
-FLEX = ("--service-tier", "flex")
+FLEX = ("--tier", "flex")
 
 
 @pytest.fixture
@@ -90,20 +90,20 @@ def test_capacity_that_is_lacking_ends_at_the_standard_tier(tmp_path: Path) -> N
         match=Match(has="service_tier", purpose=HELPFULNESS),
     )
     with LoopbackServer(faults=[lacking]) as server:
-        fallback = ("--flex-fallback", 0.001)
+        fallback = ("--wait-for", "0.06s")
         ran = evaluate(server, some_sets(tmp_path, 1), tmp_path / "run", *FLEX, *fallback)
         assert ran.code == 0, ran.err
         tiers = {record.body.get("service_tier") for record in server.requests}
         assert tiers == {"flex", None}
     assert "sent at the standard tier, because the flex tier had no capacity" in ran.text
-    assert "(--flex-fallback)" in ran.text
+    assert "(--wait-for)" in ran.text
 
 
 def test_one_model_of_a_mixed_panel_is_asked_at_the_tier(
     server: LoopbackServer, tmp_path: Path
 ) -> None:
     sets = some_sets(tmp_path, 1)
-    options = ("--judge", "baseline/judge", "--service-tier", f"{TARGET}:flex")
+    options = ("--judge", "baseline/judge", "--tier", f"{TARGET}:flex")
     assert evaluate(server, sets, tmp_path / "run", *options).code == 0
     asked = {record.model: record.body.get("service_tier") for record in server.requests}
     assert asked == {"target": "flex", "judge": None}
@@ -131,20 +131,23 @@ CLAUDE = "anthropic/claude-x"
 def test_a_provider_without_the_tier_is_refused_in_one_line(command: str, tmp_path: Path) -> None:
     model = CLAUDE if CLAUDE in command else "openai-api/lab/m"
     refusal = run(None, *command.split(), "--out", tmp_path / "out", *FLEX).refusal
-    assert f"--service-tier flex: the provider of {model} has no flex tier; " in refusal
-    assert "expected models of openai, google, groq, or --service-tier MODEL:flex" in refusal
+    assert f"--tier flex: the provider of {model} has no flex tier; " in refusal
+    assert "expected models of openai, google, groq, or --tier MODEL:flex" in refusal
 
 
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ("--service-tier fast", "--service-tier fast: expected flex, or MODEL:flex"),
-        ("--service-tier openai/targt:flex", "no call goes to 'openai/targt'; did you mean"),
-        ("--flex-fallback 5", "--flex-fallback: is for --service-tier flex, which is not given"),
+        ("--tier fast", "--tier fast: expected flex or batch, or MODEL:flex or MODEL:batch"),
+        ("--tier openai/targt:flex", "no call goes to 'openai/targt'; did you mean"),
+        ("--wait-for 5m", "--wait-for: is for --tier, which is not given"),
+        ("--tier flex --wait-for 5", "--wait-for 5: expected a number and its unit, such as 30m"),
         (
-            "--service-tier flex --flex-fallback 30",
-            "--flex-fallback 30: expected fewer minutes than --retry-for 30, after which",
+            "--tier flex --wait-for 30m",
+            "--wait-for 30m: with flex, expected less than the minutes of --retry-for 30, after",
         ),
+        ("--tier flex --tier batch", "--tier flex batch: has two tiers for the same models"),
+        ("--tier openai/targt:batch", "no call goes to 'openai/targt'; did you mean"),
     ],
 )
 def test_settings_that_cannot_be_meant(options: str, complaint: str, tmp_path: Path) -> None:
@@ -218,7 +221,7 @@ def test_models_that_all_have_the_flex_tier_need_one_option(tmp_path: Path) -> N
     cheap = {"input": 1.0, "output": 4.0}
     prices = json_file(tmp_path / "prices.json", {TARGET: cheap, JUDGE: cheap})
     ran = evaluate(None, some_sets(tmp_path, 2), tmp_path / "run", "--prices", prices, "--dry-run")
-    assert "flex: --service-tier flex; not every model" in " ".join(ran.out.split())
+    assert "flex: --tier flex; not every model" in " ".join(ran.out.split())
 
 
 def totals(ran: Ran) -> dict[str, list[str]]:
@@ -256,21 +259,21 @@ def test_a_dry_run_has_the_sum_of_each_way_and_marks_the_chosen_one(tmp_path: Pa
     assert "cached input, –: sums count such calls at the price without cache" in " ".join(
         usual.out.split()
     )
-    named = f"--service-tier {TARGET}:flex --service-tier {JUDGE}:flex"
+    named = f"--tier {TARGET}:flex --tier {JUDGE}:flex"
     assert f"flex: {named}; not every model" in " ".join(usual.out.split())
     taken = evaluate(None, sets, tmp_path / "run", *options, *named.split())
     assert totals(taken)["flex, else standard (chosen)"] == sums["flex, else standard"]
-    refused = evaluate(None, sets, tmp_path / "run", *options, "--service-tier", "flex")
+    refused = evaluate(None, sets, tmp_path / "run", *options, "--tier", "flex")
     assert refused.code == 2
 
-    batch = evaluate(None, sets, tmp_path / "run", *options, "--batch")
+    batch = evaluate(None, sets, tmp_path / "run", *options, "--tier", "batch")
     assert re.search(rf"^{CLAUDE} +batch \(chosen\)", batch.out, re.M)
     assert totals(batch)["batch (chosen)"] == sums["batch"]
     # the first table has the price of the command
     first, second = re.findall(r"^All .* ([\d.]+)$", batch.out, re.M)[:1], sums["batch"][1]
     assert first == [second] and "as chosen" in batch.out
 
-    one = evaluate(None, sets, tmp_path / "run", *options, "--service-tier", f"{TARGET}:flex")
+    one = evaluate(None, sets, tmp_path / "run", *options, "--tier", f"{TARGET}:flex")
     assert re.search(rf"^{TARGET} +flex \(chosen\)", one.out, re.M)
     assert re.search(rf"^{JUDGE} +standard \(chosen\)", one.out, re.M)
     assert [way for way in totals(one) if "chosen" in way] == ["as chosen"]
@@ -319,7 +322,7 @@ def test_batches_have_a_price_and_an_option_only_if_the_command_would_take_them(
         ("--judge", mistral, "--stop-when", "mean_safety >= 0.5"),
         ("--judge", mistral, "--ray", "local"),
     ):
-        advised = "batch: --batch" in dry(*options).out
-        assert advised == (dry(*options, "--batch").code == 0), options
+        advised = "batch: --tier batch" in dry(*options).out
+        assert advised == (dry(*options, "--tier", "batch").code == 0), options
         assert ("batch" in {tier for _, tier in ways(dry(*options))}) == advised, options
-    assert "batch: --batch" in dry("--judge", mistral).out
+    assert "batch: --tier batch" in dry("--judge", mistral).out

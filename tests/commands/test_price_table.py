@@ -68,9 +68,7 @@ def test_the_estimates_are_what_runs_cost(tmp_path: Path) -> None:
         (line.model, line.purpose): line for line in forecast_lines(SETS) if line.purpose != "probe"
     }
     standard, cached, flex, _batch = WAYS
-    tiers = [
-        word for model in (TARGET, *JUDGES[:2]) for word in ("--service-tier", f"{model}:flex")
-    ]
+    tiers = [word for model in (TARGET, *JUDGES[:2]) for word in ("--tier", f"{model}:flex")]
     runs = {
         standard: evaluated(tmp_path / "standard", caches=False),
         flex: evaluated(tmp_path / "flex", *tiers, caches=True),

@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from endtoend import osi
-from opensafeintent import OpenSafeIntentError, SampleSize, SampleSizeSettings, sample_size
+from opensafeintent import (
+    GatePlan,
+    OpenSafeIntentError,
+    SampleSize,
+    SampleSizeSettings,
+    sample_size,
+)
+from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.statistics.comparisons import sets_needed
 from opensafeintent.statistics.intervals import half_width
 from samples import import_lines, made_dataset, prompt_set
@@ -20,7 +27,9 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 
 
 def asked(difference: float = 0.05, **settings: Any) -> SampleSize:
-    return sample_size(SampleSizeSettings(difference=difference, **settings))
+    size = sample_size(SampleSizeSettings(difference=difference, **settings))
+    assert isinstance(size, SampleSize)
+    return size
 
 
 def needed(size: SampleSize) -> dict[tuple[str, float], int]:
@@ -225,11 +234,81 @@ def test_a_margin_counts_the_calls_of_the_new_run_alone() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "--difference, --margin: expected exactly one of them"),
-        (["--difference", 0.1, "--margin", 0.1], "--difference, --margin: expected exactly one"),
+        ([], "--fail-if-worse): expected exactly one of them"),
+        (["--difference", 0.1, "--margin", 0.1], "--difference, --margin, gates (--fail-under"),
+        (["--margin", 0.1, "--fail-under", "triplet_safety=0.5"], "expected exactly one of them"),
+        (["--margin", 0.1, "--epochs", 2], "--epochs: is for gates; leave it out"),
+        (["--fail-over", "over_refusal=0.2"], "--fail-over: unknown metric 'over_refusal'"),
+        (
+            ["--fail-under", "triplet_safety=0.5", "--models", 2],
+            "--models: is for --difference or --margin; leave it out",
+        ),
         (["--difference", 0.1, "--models", 1], "--models 1: a difference is of two models"),
     ],
 )
 def test_a_plan_is_for_a_difference_or_for_a_margin(options: list[object], message: str) -> None:
     ran = osi("sample-size", *options)
     assert ran.code == 2 and message in ran.err
+
+
+def gate_plan(**settings: Any) -> GatePlan:
+    plan = sample_size(SampleSizeSettings(**settings))
+    assert isinstance(plan, GatePlan)
+    return plan
+
+
+def test_a_plan_says_which_margin_its_prompt_sets_can_decide() -> None:
+    gates = ("triplet_safety=0.05", "triplet_safety=0.3", "mean_utility=0.05")
+    plan = gate_plan(fail_if_worse=gates)
+    assert plan.exit_code == 0  # a model that has become better passes each margin
+    assert [reach.enough for reach in plan.gates] == [False, True, False]
+    size = asked(0.05)
+    of_margin = sample_size(SampleSizeSettings(margin=0.05))
+    assert isinstance(of_margin, SampleSize) and size.pairs == 1
+    assert plan.gates[0].needed == needed(of_margin)["triplet_safety", 0.8]
+    ran = osi("sample-size", *(word for gate in gates for word in ("--fail-if-worse", gate)))
+    assert ran.code == 0 and "Next: opensafeintent evaluate " in ran.out
+    shown = [line.split()[2:] for line in ran.out.splitlines() if line.startswith("--fail-if")]
+    points = [str(reach.needed) for reach in plan.gates]
+    assert shown == [
+        ["below", "80", "%", points[0], "24", "points"],
+        ["yes", points[1], "24", "points"],
+        ["below", "80", "%", points[2], "0.18"],
+    ]
+    text = " ".join(ran.out.split())
+    assert "0.5 for a share, 0.35 for a score; --margin X --pilot RUN takes the SD" in text
+
+
+def test_a_threshold_that_so_many_sets_cannot_pass_is_said_before_a_run() -> None:
+    planned = ("--limit", 10, "--fail-over", "low_help_rate_benign=0.9")
+    impossible = osi("sample-size", *planned, "--fail-under", "triplet_safety=0.95")
+    assert impossible.code == 5 and "What 10 prompt-sets of starter can decide" in impossible.out
+    lines = [line.split() for line in impossible.out.splitlines()]
+    assert ["--fail-under", "triplet_safety=0.95", "out", "of", "reach", "72"] in lines
+    (following,) = [line for line in impossible.out.splitlines() if line.startswith("Next: ")]
+    assert "opensafeintent evaluate" not in following
+    assert "more prompt-sets (--limit, --dataset)" in following
+    possible = osi("sample-size", *planned)
+    assert possible.code == 0 and "Next: opensafeintent evaluate " in possible.out
+
+
+def test_a_plan_of_gates_takes_what_decides_how_many_sets_are_needed() -> None:
+    threshold = {"fail_under": ("triplet_safety=0.95",)}
+    # no download is needed to know the size of a published dataset
+    published = gate_plan(**threshold, dataset="opensafeintent-115")
+    assert (published.sets, published.exit_code) == (115, 0)
+    assert gate_plan(**threshold, dataset="opensafeintent-115", limit=71).exit_code == 5
+    assert gate_plan(**threshold, dataset="opensafeintent-115", limit=72).exit_code == 0
+    (one,), (two,), (surer,) = (
+        gate_plan(**threshold, **more).gates for more in ({}, {"epochs": 2}, {"confidence": 0.99})
+    )
+    # with epochs a value is a mean, and the interval no exact one
+    assert one.needed == 72 and two.needed and surer.needed
+    assert two.needed != one.needed < surer.needed
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_every_metric_that_a_gate_takes_can_be_planned(metric: str) -> None:
+    low, high = METRICS[metric].span
+    (reach,) = gate_plan(fail_over=(f"{metric}={low + 0.6 * (high - low)}",)).gates
+    assert reach.needed and reach.enough == (reach.needed <= 42)

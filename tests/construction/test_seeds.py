@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from opensafeintent.construction import seeds as seeds_module
 from opensafeintent.construction.seeds import read_seeds
 from opensafeintent.errors import InputError
+from opensafeintent.promptsets.limits import RowLimit
 from promptsets.fake_hub import COMMITS, REPO, FakeHub, hub_process
 from promptsets.samples import lines
 
@@ -84,15 +87,18 @@ def test_only_line_ends_end_a_line(tmp_path: Path, name: str, text: str) -> None
     assert [seed.prompt for seed in seeds.kept] == [ODD, "Last?"]
 
 
-def test_more_seeds_than_may_be_read_are_refused(tmp_path: Path) -> None:
+def test_more_seeds_than_may_be_read_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seeds_module, "RowLimit", partial(RowLimit, 5))
     name = written(tmp_path, "s.csv", "prompt\n" + "".join(f"Seed {n}?\n" for n in range(6)))
-    assert len(read_seeds(name, max_rows=6).kept) == 6
-    assert len(read_seeds(name, limit=5, max_rows=5).kept) == 5
-    with pytest.raises(InputError, match=r"s\.csv: has more than 5 rows; .* raise --max-rows"):
-        read_seeds(name, max_rows=5)
+    assert len(read_seeds(name, limit=5).kept) == 5
+    with pytest.raises(InputError, match=r"s\.csv: has more than 5 rows; expected fewer"):
+        read_seeds(name)
 
 
 READ = """
+from opensafeintent.construction import seeds as seeds_module
 from opensafeintent.construction.seeds import read_seeds
 import sys
 for seed in read_seeds(sys.argv[1], 3).kept:

@@ -14,7 +14,6 @@ from opensafeintent.calls.http import EndpointModel, HttpSession
 from opensafeintent.calls.providers import (
     ENDPOINTS,
     Endpoint,
-    is_in_process,
     is_native,
     split_name,
 )
@@ -78,17 +77,15 @@ def dialect_of(name: str) -> BatchDialect | None:
 
 
 def check_batches(names: Iterable[str]) -> None:
-    """See that every model can be asked in batches, or answers in this process.
+    """See that every model can be asked in batches.
 
     Raises:
         InputError: some cannot; the text names them.
     """
-    lacking = [name for name in names if not is_in_process(name) and dialect_of(name) is None]
-    if lacking:
+    if lacking := [name for name in names if dialect_of(name) is None]:
         raise InputError(
-            f"--batch: no batches for {', '.join(lacking)}; expected models of"
-            f" {', '.join(DIALECTS)}, of openai-api, or of this process; leave the others out, and"
-            " add them afterwards with the same command without --batch"
+            f"--tier batch: no batches for {', '.join(lacking)}; expected models of"
+            f" {', '.join(DIALECTS)} or openai-api, or --tier MODEL:batch for some of the models"
         )
 
 

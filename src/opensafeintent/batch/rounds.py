@@ -700,7 +700,7 @@ def _private_file(path: Path) -> Iterator[Callable[[bytes], object]]:
 
 def no_batches(model: BatchModel, refused: RequestRefused) -> InputError:
     """Return the error of a server without batches."""
-    return InputError(f"--batch: {model.name} has no batches ({refused}); leave it out")
+    return InputError(f"--tier batch: {model.name} has no batches ({refused}); leave it out")
 
 
 def is_of_account(model: BatchModel, batch: StoredBatch) -> bool:
@@ -740,7 +740,7 @@ class Batching:
         models: those that are asked in batches, by name.
         store: of the batches.
         display: shows how they are going.
-        hours: to wait for them in all; None waits until they end.
+        seconds: to wait for them in all; None waits until they end.
         plainly: makes some calls as plain calls, if a plan waits for each outcome; None if a plan
             that follows takes all answers from the ledger.
     """
@@ -752,7 +752,7 @@ class Batching:
         store: BatchStore,
         display: Display,
         *,
-        hours: float | None = None,
+        seconds: float | None = None,
         plainly: Plainly | None = None,
     ) -> None:
         self.client = client
@@ -762,7 +762,7 @@ class Batching:
         self._plainly = plainly or self._make_plainly
         self._submitter = Submitter(client, store, display.note)
         self._collector = Collector(client, store, read_again=plainly is None)
-        self._until = None if hours is None else time.monotonic() + 3600 * hours
+        self._until = None if seconds is None else time.monotonic() + seconds
         self._proven: set[str] = set()
         """Models that have answered a call with the settings of this run."""
         self._remote: dict[int, RemoteBatch] = {}
@@ -967,7 +967,7 @@ class Batching:
             self.client.raise_if_halted()
             if self._until is not None and time.monotonic() >= self._until:
                 raise BatchesWaiting(
-                    f"--batch-wait: the time is over; {self.line}; the same command goes on from"
+                    f"--wait-for: the time is over; {self.line}; the same command goes on from"
                     " there"
                 )
             await asyncio.sleep(min(left, _ALERT_SECONDS))

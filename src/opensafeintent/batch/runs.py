@@ -136,7 +136,7 @@ class Gathering:
         models: those that are asked in batches, by name.
         store: of the batches.
         display: shows how they are going.
-        hours: to wait for them in all; None waits until they end.
+        seconds: to wait for them in all; None waits until they end.
     """
 
     at_once = 1_000_000
@@ -148,14 +148,16 @@ class Gathering:
         models: Mapping[str, BatchModel],
         store: BatchStore,
         display: Display,
-        hours: float | None,
+        seconds: float | None,
     ) -> None:
         self._client = client
         self._models = models
         self._waiting: dict[bytes, _Waiting] = {}
         self._error: BaseException | None = None
         self._news = asyncio.Event()
-        self.batching = Batching(client, models, store, display, hours=hours, plainly=self._release)
+        self.batching = Batching(
+            client, models, store, display, seconds=seconds, plainly=self._release
+        )
 
     @contextlib.asynccontextmanager
     async def gathering(self) -> AsyncIterator[None]:

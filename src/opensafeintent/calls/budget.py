@@ -98,7 +98,6 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """The most that a run may ask for, None being no limit; and how long a call is tried again."""
 
     calls: int | None = None
-    tokens: int | None = None
     dollars: float | None = None
     prices: Prices | None = None
     """Prices for counting dollars."""
@@ -112,7 +111,6 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
         cost = self.prices.cost(tally.usage) if self.dollars and self.prices else 0.0
         for limit, used, form, flag in (
             (self.calls, tally.calls, "{:,} calls", "--budget-calls"),
-            (self.tokens, tally.tokens.total(), "{:,} tokens", "--budget-tokens"),
             (self.dollars, cost, "${:,.10g}", "--budget-dollars"),
         ):
             if limit is not None and used >= limit:

@@ -108,7 +108,7 @@ class FlexTier:
             return ""
         return (
             f"{model}: {self.fallbacks:,} calls were sent at the standard tier, because the flex"
-            " tier had no capacity (--flex-fallback)"
+            " tier had no capacity (--wait-for)"
         )
 
 

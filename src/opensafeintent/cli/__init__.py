@@ -134,7 +134,8 @@ def _print_error(error: BaseException) -> int:
 
 def _print_again(code: int) -> None:
     """Print the command to come back with, if batches may have been left to their providers."""
-    if "--batch" in sys.argv and code in (3, 130):
+    tiers = (word.rpartition("=")[2].rpartition(":")[2] for word in sys.argv[1:])
+    if "batch" in tiers and code in (3, 130):
         from opensafeintent.cli.options import say_next
 
         say_next("opensafeintent", *sys.argv[1:])

@@ -439,7 +439,7 @@ EXIT_CODES = {
     5: (
         "undecided: a gate whose limit is inside its interval, whose metric is undefined, or that"
         " depends on missing grades, or a model of which fewer than half of the first-turn replies"
-        " were received since --since. Also a gate that a dry run finds out of reach, and a"
+        " were received since --since. Also a gate that sample-size finds out of reach, and a"
         " question (--stop-when) after the last set"
     ),
     70: "an error of this program",
@@ -707,22 +707,37 @@ def compare_command(settings: CompareSettings) -> None:
         "opensafeintent sample-size --difference 0.1 --pilot runs/mine",
         "opensafeintent sample-size --difference 0.05 --models 4 --judges 3",
         "opensafeintent sample-size --margin 0.15",
+        "opensafeintent sample-size --fail-under triplet_safety=0.9 --limit 40",
     ),
 )
-def sample_size_command(settings: SampleSizeSettings) -> None:
-    """Compute the prompt-sets and calls that a difference between models, or a margin, needs.
+def sample_size_command(settings: SampleSizeSettings) -> int:
+    """Compute the prompt-sets and calls that a difference between models, or a margin, needs; or
+    see whether those of a planned run can decide gates.
 
-    The metrics are Triplet Safety, a share, and Mean Utility, a score. No call is made.
+    The metrics of a difference are Triplet Safety, a share, and Mean Utility, a score. No call is
+    made.
     """
+    from opensafeintent.commands.sample_size import SampleSize
     from opensafeintent.report.printing.console import new_console
 
     result = opensafeintent.sample_size(settings)
     result.show(new_console())
+    if result.exit_code:
+        say_next(
+            "repeat it with more prompt-sets (--limit, --dataset), another threshold or a lower"
+            " --confidence"
+        )
+        return result.exit_code
+    dataset, limit = settings.dataset or "DATASET", settings.limit
+    judges: tuple[str, ...] = ("MODEL",)
+    if isinstance(result, SampleSize):
+        limit, judges = result.needed[0].sets, result.pilot_judges or judges
     say_next(
         "opensafeintent evaluate MODEL...",
-        *(word for judge in result.pilot_judges or ["MODEL"] for word in ("--judge", judge)),
-        *("--dataset", "DATASET", "--dry-run", "--limit", result.needed[0].sets),
+        *(word for judge in judges for word in ("--judge", judge)),
+        *("--dataset", dataset, "--dry-run", *(("--limit", limit) if limit else ())),
     )
+    return 0
 
 
 @command(

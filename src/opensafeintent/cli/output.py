@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING
@@ -19,7 +18,7 @@ from opensafeintent.commands.outcome import Outcome
 from opensafeintent.construction.controls import DatasetCheck
 from opensafeintent.errors import Stopped, counted
 from opensafeintent.files import near
-from opensafeintent.hostile import one_line, terminal_safe
+from opensafeintent.hostile import one_line
 from opensafeintent.report.columns import Column, Table
 from opensafeintent.report.datasets import check_tables, share_with_interval
 from opensafeintent.report.printing.console import (
@@ -146,34 +145,10 @@ def show_outcome(
     outcome.show(console, verbose=verbose)
     print_stopped(outcome.stopped)
     if outcome.forecast is not None:
-        for line in outcome.cautions:
-            print(terminal_safe(f"caution: {line}"), file=sys.stderr)
-        if outcome.exit_code == 0:
-            say_next("opensafeintent", *with_calls(sys.argv[1:]))
-        else:
-            say_next(_OUT_OF_REACH)
+        say_next("opensafeintent", *(word for word in sys.argv[1:] if word != "--dry-run"))
     else:
         _show_written(console, outcome, run, ledgers)
     return outcome.exit_code
-
-
-_OUT_OF_REACH = (
-    "repeat the dry run with more prompt-sets (--limit, --dataset), another threshold or a lower"
-    " --confidence"
-)
-
-
-def with_calls(words: Sequence[str]) -> list[str]:
-    """Return the words of a dry run without those that only a dry run has."""
-    gates = ["--fail-under", "--fail-over", "--fail-if-worse", "--pair"]
-    if "--stop-when" not in words:
-        gates.append("--confidence")
-    return [
-        word
-        for before, word in pairwise(["", *words])
-        if word.partition("=")[0] not in ("--dry-run", "--first-run", *gates)
-        and before not in gates
-    ]
 
 
 def _show_written(
@@ -224,7 +199,7 @@ def show_build(outcome: BuildOutcome, taxonomy: Path | None = None) -> int:
     console = new_console()
     outcome.show(console)
     if outcome.forecast is not None:
-        say_next("opensafeintent", *with_calls(sys.argv[1:]))
+        say_next("opensafeintent", *(word for word in sys.argv[1:] if word != "--dry-run"))
         return outcome.exit_code
     print_stopped(outcome.stopped)
     out = near(outcome.out)

@@ -13,7 +13,9 @@ from opensafeintent.calls.client import Client, Model
 from opensafeintent.calls.headers import headers_by_model
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import LEDGER
+from opensafeintent.calls.prices import BATCH
 from opensafeintent.calls.progress import Display
+from opensafeintent.calls.providers import is_in_process
 from opensafeintent.commands.session import run_async
 from opensafeintent.commands.settings import BatchesSettings, Calling
 from opensafeintent.construction.folder import BuildFolder
@@ -29,25 +31,26 @@ if TYPE_CHECKING:
 
 
 def need_batches(settings: Calling, names: Iterable[str]) -> None:
-    """See that every model can be asked in batches, if they are wanted.
+    """See that every model that is to be asked in batches can be.
+
+    Args:
+        settings: of the command.
+        names: the models that it may call.
 
     Raises:
-        InputError: some cannot, or this installation has no batches.
+        InputError: some cannot.
     """
-    if not settings.batch:
-        return
-    from opensafeintent.batch.endpoints import check_batches
+    asked = settings.models_at(BATCH, [name for name in names if not is_in_process(name)])
+    if asked:
+        from opensafeintent.batch.endpoints import check_batches
 
-    check_batches(names)
+        check_batches(asked)
 
 
 def takes_batches(settings: Calling, names: Iterable[str]) -> bool:
-    """Tell whether a command that asks these models could ask in batches, in place of a service
-    tier.
-    """
+    """Tell whether a command could ask all of these models in batches."""
     try:
-        usual = {"service_tier": (), "flex_fallback": None}
-        need_batches(msgspec.structs.replace(settings, batch=True, **usual), names)
+        need_batches(msgspec.structs.replace(settings, tier=(BATCH,), wait_for=None), names)
     except InputError:
         return False
     return True
@@ -74,8 +77,7 @@ async def begin_batches(
         InputError: batches are under way, and none are wanted; or see `Batching.begin`.
         Stopped: see `Batching.make`.
     """
-    if not settings.batch:
-        refuse_if_under_way(client.ledger.path, models)
+    if (in_batches := _models_in_batches(settings, client, models)) is None:
         return None
     from opensafeintent.batch.endpoints import batch_models
     from opensafeintent.batch.rounds import Batching
@@ -83,7 +85,7 @@ async def begin_batches(
 
     store = http.enter_context(BatchStore(store_path(client.ledger.path)))
     batching = Batching(
-        client, batch_models(models, http), store, display, hours=settings.batch_wait
+        client, batch_models(in_batches, http), store, display, seconds=settings.wait_seconds
     )
     async with batching.shown():
         return await batching.begin()
@@ -114,7 +116,20 @@ async def fill_in_batches(
             await fill_regrades(batching, *run)
 
 
-def refuse_if_under_way(ledger: Path, models: Collection[str]) -> None:
+def _models_in_batches(
+    settings: Calling, client: Client, models: Mapping[str, Model]
+) -> dict[str, Model] | None:
+    """Return the opened models that are to be asked in batches; None if the settings name none.
+
+    Raises:
+        InputError: batches of another model are under way.
+    """
+    asked = {name: model for name, model in models.items() if settings.tier_of(name) == BATCH}
+    _refuse_if_under_way(client.ledger.path, models.keys() - asked.keys())
+    return asked if settings.in_batches else None
+
+
+def _refuse_if_under_way(ledger: Path, models: Collection[str]) -> None:
     """Refuse to make plain calls while a batch may still answer them: they would be paid for twice.
 
     Raises:
@@ -130,8 +145,8 @@ def refuse_if_under_way(ledger: Path, models: Collection[str]) -> None:
             left = store.batches("uploaded", "submitting", "open")
         if count := sum(batch.model in models for batch in left):
             raise InputError(
-                f"{path}: batches that are under way: {count}; expected --batch, which takes their"
-                " results"
+                f"{path}: batches that are under way: {count}; expected --tier {BATCH}, which takes"
+                " their results"
             )
 
 
@@ -145,15 +160,14 @@ def gathering(
     """Return the object that makes the calls of a build in batches; None if none are wanted. The
     arguments are those of `begin_batches`.
     """
-    if not settings.batch:
-        refuse_if_under_way(client.ledger.path, models)
+    if (in_batches := _models_in_batches(settings, client, models)) is None:
         return None
     from opensafeintent.batch.endpoints import batch_models
     from opensafeintent.batch.runs import Gathering
     from opensafeintent.batch.store import BatchStore, store_path
 
     store = http.enter_context(BatchStore(store_path(client.ledger.path)))
-    return Gathering(client, batch_models(models, http), store, display, settings.batch_wait)
+    return Gathering(client, batch_models(in_batches, http), store, display, settings.wait_seconds)
 
 
 def batches(settings: BatchesSettings) -> list[BatchLine]:

@@ -256,7 +256,7 @@ class _BuildRun:
             settings.header, settings.under_test, (settings.judge,), settings.models
         )
         self._seeds: StageResult[Seed] = (
-            read_seeds(settings.seeds, settings.limit, settings.max_rows)
+            read_seeds(settings.seeds, settings.limit)
             if settings.seeds
             else StageResult(stage="seeds", kept=(), rejected=())
         )

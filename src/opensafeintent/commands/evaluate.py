@@ -155,7 +155,7 @@ def _read_dataset(
         InputError: see `_Stated.read`.
     """
     try:
-        dataset = load_dataset(name, settings.taxonomy, settings.max_rows)
+        dataset = load_dataset(name, settings.taxonomy)
     except InputError as error:
         published = PUBLISHED.get(name)
         if published is None or not settings.dry_run or settings.stop_when or not begins:

@@ -13,6 +13,7 @@ import msgspec
 from opensafeintent.commands.joining import how_to_grade_alike
 from opensafeintent.commands.outcome import Outcome
 from opensafeintent.commands.settings import Gating, ReportSettings
+from opensafeintent.commands.settings.by_command import GateOptions
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
@@ -46,7 +47,7 @@ from opensafeintent.statistics import CONFIDENCE
 from opensafeintent.statistics.comparisons import NEW_SETS, SECOND_LOOK
 
 
-def gates_of(settings: Gating) -> list[Gate]:
+def gates_of(settings: GateOptions) -> list[Gate]:
     """Return the requested gates, in the order of their options.
 
     Raises:

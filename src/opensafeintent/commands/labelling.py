@@ -121,7 +121,7 @@ def annotate_dataset(settings: AnnotateDatasetSettings) -> ExportedStudy:
     Raises:
         InputError: the dataset is not valid, names clash, or the folder holds another study.
     """
-    dataset = load_dataset(settings.dataset, settings.taxonomy, settings.max_rows)
+    dataset = load_dataset(settings.dataset, settings.taxonomy)
     chosen = sampled(dataset.prompt_sets, settings.limit)
     subjects = [quality_subject(item, dataset.taxonomy) for item in chosen]
     return _export(settings, "dataset_quality", dataset, subjects)

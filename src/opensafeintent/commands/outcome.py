@@ -84,8 +84,6 @@ class Outcome(Printed, msgspec.Struct, kw_only=True):
     """Notes for a reader, a line each."""
     stopped: list[str] = []
     """Failures that did not end the rest, models that stopped above all, a line each."""
-    cautions: list[str] = []
-    """Lines that a reader must not miss, on standard error; of a dry run."""
     forecast: Forecast | None = None
     """Of a dry run, which makes no call."""
     prices: Path | PriceList | None = None
@@ -136,8 +134,7 @@ class Outcome(Printed, msgspec.Struct, kw_only=True):
 
     def __str__(self) -> str:
         errors = [f"error: {line}" for line in self.stopped]
-        cautions = [f"caution: {line}" for line in self.cautions]
-        return "\n".join(filter(None, [super().__str__(), *errors, *cautions]))
+        return "\n".join(filter(None, [super().__str__(), *errors]))
 
     @classmethod
     def forecasting(

@@ -148,8 +148,7 @@ class RunCommand(msgspec.Struct, kw_only=True):
         if self.settings.prices is not None:
             prices = read_prices(self.settings.prices)
             self.manifest = msgspec.structs.replace(self.manifest, prices=prices)
-        if self.settings.batch:
-            need_batches(self.settings, self.in_batches)
+        need_batches(self.settings, self.in_batches)
         self.folder.check_size(self.manifest)
         manifest = self.manifest
         check_cells(self.folder.path, len(manifest.models), self.dataset, manifest.plan.epochs)
@@ -212,13 +211,14 @@ class RunCommand(msgspec.Struct, kw_only=True):
 
     @property
     def in_batches(self) -> list[str]:
-        """The models that have to be asked in batches if one is: a guard may be asked by plain
-        calls.
+        """The models that `--tier batch` is for: a guard that it does not name may be asked by
+        plain calls.
         """
         guard = self.manifest.plan.guard.model if self.manifest.plan.guard else None
         models = {item.model for item in self.work}
         judges = {name for item in self.work for name in (*item.plan.judges, item.plan.mode_judge)}
-        return [name for name in self.asked if name != guard or name in models | judges]
+        named = {text.rpartition(":")[0] for text in self.settings.tier}
+        return [name for name in self.asked if name != guard or name in models | judges | named]
 
     @property
     def growth(self) -> list[str]:

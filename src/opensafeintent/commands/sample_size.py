@@ -19,17 +19,20 @@ from rich.console import Console
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Sampling
+from opensafeintent.commands.gate_check import gates_of
 from opensafeintent.commands.graded_runs import named_runs, read_graded_runs
 from opensafeintent.commands.joining import check_join
 from opensafeintent.commands.settings import SampleSizeSettings
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, counted
 from opensafeintent.evaluation.forecast import forecast
 from opensafeintent.evaluation.manifest import tasks_of
 from opensafeintent.evaluation.pipeline import Grading, JudgePlan, ModelWork
 from opensafeintent.hostile import one_line
 from opensafeintent.numbers.cohort import Cohort, gather_models
+from opensafeintent.numbers.gates import Gate, Reach, find_reach
 from opensafeintent.numbers.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets import load_dataset
+from opensafeintent.promptsets.loading import PUBLISHED, dataset_name
 from opensafeintent.report.columns import Column, Columns, Table, number
 from opensafeintent.report.printing.console import Printed, print_table
 from opensafeintent.statistics import CONFIDENCE
@@ -81,8 +84,72 @@ class SetsPrecision(msgspec.Struct, frozen=True):
     """Of all models."""
 
 
+class GatePlan(Printed, msgspec.Struct, frozen=True, kw_only=True):
+    """What the prompt-sets of a planned run can decide about each gate."""
+
+    dataset: str
+    sets: int
+    epochs: int
+    confidence: float
+    gates: tuple[Reach, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """5 if a gate is out of reach: no outcome of the run can pass it."""
+        return 5 if any(reach.out_of_reach for reach in self.gates) else 0
+
+    def show(self, console: Console) -> None:
+        """Print the table."""
+        console.print(f"\n{self.table.title}", style="bold")
+        print_table(console, self.table, notes=True)
+
+    @property
+    def table(self) -> Table:
+        """The gates as people read them."""
+        columns: tuple[Columns[Reach], ...] = (
+            Column("gate", lambda row: _gate_text(row.gate), "Gate", "name"),
+            Column("decides", _what_is_decided, "Decides"),
+            Column("needed", lambda row: row.needed, "Prompt-sets\nneeded", "count"),
+            Column("least_margin", _least_margin, "Least\nmargin"),
+        )
+        sets = counted(self.sets, "prompt-set")
+        return Table.of(
+            columns,
+            self.gates,
+            name="gates",
+            title=f"What {sets} of {self.dataset} can decide at {100 * self.confidence:g} %",
+            notes=_NOTES_ON_MARGINS if any(row.least_margin for row in self.gates) else (),
+        )
+
+
+def _gate_text(gate: Gate) -> str:
+    return f"{gate.option} {gate.metric}={gate.limit:g}"
+
+
+def _what_is_decided(reach: Reach) -> str:
+    if reach.enough:
+        return "yes"
+    return "out of reach" if reach.out_of_reach else "below 80 %"
+
+
+def _least_margin(reach: Reach) -> str:
+    margin = reach.least_margin
+    return "" if margin is None else reach.gate.in_unit(margin, reach.sets)
+
+
+_NOTES_ON_MARGINS = (
+    "Margins: a model that has not changed passes the least margin with a probability of 80 %. It"
+    " passes a narrower one with a lower probability, and otherwise ends undecided (exit code 5).",
+    f"Assumed SD of the difference within a prompt-set: {assumed_deviation(shares=True):g} for a"
+    f" share, {assumed_deviation(shares=False):g} for a score; --margin X --pilot RUN takes the SD"
+    " of your models.",
+)
+
+
 class SampleSize(Printed, msgspec.Struct, frozen=True, kw_only=True):
     """How many prompt-sets and calls a difference of two models takes, or the margin of a gate."""
+
+    exit_code = 0
 
     difference: float | None
     margin: float | None
@@ -188,16 +255,19 @@ class SampleSize(Printed, msgspec.Struct, frozen=True, kw_only=True):
         return Column(metric, shown, f"{what} in\n{METRICS[metric].label}", "count")
 
 
-def sample_size(settings: SampleSizeSettings) -> SampleSize:
-    """Tell how many prompt-sets and calls a difference takes, or the margin of a gate; no call is
-    made.
+def sample_size(settings: SampleSizeSettings) -> SampleSize | GatePlan:
+    """Tell how many prompt-sets and calls a difference takes, or the margin of a gate; or what the
+    prompt-sets of a planned run can decide about gates. No call is made.
 
     A model that has not changed keeps to a margin if its interval ends below it. That takes as many
     prompt-sets as it takes to find a difference of that size.
 
     Raises:
-        InputError: the pilot is no run, or too small to tell a standard deviation.
+        InputError: a gate cannot be read, the dataset cannot be used, or the pilot is no run, or
+            too small to tell a standard deviation.
     """
+    if gates := gates_of(settings):
+        return _plan_gates(settings, gates)
     effect = settings.difference or settings.margin or 0.0
     models = settings.models or (2 if settings.margin is None else 1)
     pairs = models * (models - 1) // 2 if settings.margin is None else 1
@@ -234,6 +304,20 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize:
             SetsPrecision(sets, half_width(sets), test.detectable(sets), sets * calls_per_set)
             for sets in _SIZES
         ),
+    )
+
+
+def _plan_gates(settings: SampleSizeSettings, gates: Sequence[Gate]) -> GatePlan:
+    name, epochs = settings.dataset or "starter", settings.epochs or 1
+    published = PUBLISHED.get(name)
+    sets = published.sets if published else len(load_dataset(name, settings.taxonomy))
+    sets = min(sets, settings.limit or sets)
+    return GatePlan(
+        dataset=one_line(dataset_name(name), 60),
+        sets=sets,
+        epochs=epochs,
+        confidence=settings.confidence,
+        gates=tuple(find_reach(gate, sets, epochs, settings.confidence) for gate in gates),
     )
 
 

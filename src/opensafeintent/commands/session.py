@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 from opensafeintent.calls.budget import Budget, Tally
 from opensafeintent.calls.costs import expected_cost
 from opensafeintent.calls.models import is_local
-from opensafeintent.calls.prices import BATCH, PriceList, Prices, way_of
+from opensafeintent.calls.prices import PriceList, Prices, way_of
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.providers import ENDPOINTS, is_in_process, row_of
 from opensafeintent.calls.service_tiers import FLEX, NO_FLEX, STANDARD, FlexPlan
 from opensafeintent.calls.shutdown import Drain, handled, raise_if_interrupted
 from opensafeintent.commands.settings import Calling
-from opensafeintent.errors import InputError, Interrupted, nearest
+from opensafeintent.errors import InputError, Interrupted
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.replacing import Taken
 from opensafeintent.report.cost_tables import dollars_text
@@ -191,7 +191,6 @@ class Limits(Budget, frozen=True, kw_only=True):
         """
         return cls(
             calls=settings.budget_calls,
-            tokens=settings.budget_tokens,
             dollars=settings.budget_dollars,
             prices=Prices(prices or settings.prices),
             max_connections=settings.max_connections,
@@ -243,40 +242,24 @@ def flex_plan(settings: Calling, models: Iterable[str]) -> FlexPlan:
     Raises:
         InputError: a model's provider has no flex tier, or a setting names another model.
     """
-    if not settings.service_tier:
-        return NO_FLEX
     paid = [name for name in models if not is_in_process(name) and not is_local(name)]
-    asked: list[str] = []
-    for text in settings.service_tier:
-        model = text.rpartition(":")[0]
-        if model and model not in paid:
-            raise InputError(
-                f"--service-tier {text}: no call goes to {model!r}; {nearest(model, paid)}"
-            )
-        asked += [model] if model else paid
-    lacking = [name for name in dict.fromkeys(asked) if not ((row := row_of(name)) and row.flex)]
-    if lacking:
+    if not (asked := settings.models_at(FLEX, paid)):
+        return NO_FLEX
+    if lacking := [name for name in asked if not ((row := row_of(name)) and row.flex)]:
         having = ", ".join(name for name, row in ENDPOINTS.items() if row.flex)
         raise InputError(
-            f"--service-tier {FLEX}: the provider of {', '.join(lacking)} has no flex tier;"
-            f" expected models of {having}, or --service-tier MODEL:{FLEX} for some of the models"
+            f"--tier {FLEX}: the provider of {', '.join(lacking)} has no flex tier;"
+            f" expected models of {having}, or --tier MODEL:{FLEX} for some of the models"
         )
-    minutes = settings.flex_fallback
-    return FlexPlan(frozenset(asked), None if minutes is None else minutes * 60)
+    return FlexPlan(frozenset(asked), settings.wait_seconds)
 
 
 def chosen_ways(settings: Calling, models: Iterable[str]) -> dict[str, str]:
     """Return the tier at which each model is asked that is not asked at the standard tier, by
     settings that `flex_plan` or `need_batches` have accepted.
     """
-    named = {text.rpartition(":")[0] for text in settings.service_tier}
-    chosen: dict[str, str] = {}
-    for model in models:
-        if settings.batch and way_of(model, BATCH):
-            chosen[model] = BATCH
-        elif named & {"", model} and way_of(model, FLEX):
-            chosen[model] = FLEX
-    return chosen
+    stated = {model: settings.tier_of(model) for model in models}
+    return {model: tier for model, tier in stated.items() if way_of(model, tier)}
 
 
 def beyond_budget(
@@ -291,10 +274,8 @@ def beyond_budget(
         for line in expected.lines
     )
     calls = sum(line.calls for line in expected.lines)
-    tokens = sum(line.input_tokens + line.output_tokens for line in expected.lines)
     for flag, most, amount, shown in (
         ("--budget-calls", settings.budget_calls, calls, f"{calls:,} calls"),
-        ("--budget-tokens", settings.budget_tokens, tokens, f"{tokens:,} tokens"),
         ("--budget-dollars", settings.budget_dollars, dollars, f"{dollars_text(dollars)} dollars"),
     ):
         if most is not None and amount > most:

@@ -9,9 +9,6 @@ from typing import Any
 
 from opensafeintent.construction.items import Rejection, Seed, StageResult
 from opensafeintent.errors import InputError
-from opensafeintent.files import (
-    MOST_ROWS,
-)
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.fields import LONGEST_PROMPT, Record, fields_found
 from opensafeintent.promptsets.hub import stream_rows
@@ -27,21 +24,18 @@ from opensafeintent.promptsets.reading import (
 _COLUMN = "prompt"
 
 
-def read_seeds(
-    name: str, limit: int | None = None, max_rows: int | None = MOST_ROWS
-) -> StageResult[Seed]:
+def read_seeds(name: str, limit: int | None = None) -> StageResult[Seed]:
     """Read seed prompts; empty, overlong and repeated ones are rejected, each with its location.
 
     Args:
         name: a path in one of `FORMATS`, or `hf:owner/name[@revision]` (extra `[hf]`).
         limit: rows to read at most.
-        max_rows: refuse to read more; see `limits.RowLimit`. None sets no limit.
 
     Raises:
         InputError: the file or dataset cannot be read, has no `prompt` column, a row breaks its
-            format, its prompt is no text, or there are more than `max_rows`.
+            format, its prompt is no text, or there are more than `MOST_ROWS`.
     """
-    path, allowed = Path(name), RowLimit(max_rows)
+    path, allowed = Path(name), RowLimit()
     if name.startswith("hf:"):
         source = name.removeprefix("hf:")
         rows = _hub_rows(name, allowed)

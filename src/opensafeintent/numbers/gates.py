@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import combinations
 from math import isnan, sqrt
@@ -536,70 +536,66 @@ def out_of_reach(sets: Mapping[Gate, int], confidence: float, epochs: int) -> tu
     """
     lines = []
     for gate, most in sets.items():
-        if gate.kind == "worse":
-            continue
-        span, exact = METRICS[gate.metric].span, gate.is_exact(epochs)
-        fewest = fewest_to_meet(gate.limit, gate.side, span, confidence, exact=exact)
-        if 0 < most < fewest:
+        reach = find_reach(gate, most, epochs, confidence)
+        if most and reach.out_of_reach:
             lines.append(
                 f"{gate.option} {gate.metric}={gate.limit:g}: {counted(most, 'prompt-set')} cannot"
-                f" show it, however they turn out; {fewest:,} are needed at {100 * confidence:g} %"
+                f" show it, however they turn out; {reach.needed:,} are needed at"
+                f" {100 * confidence:g} %"
             )
     return tuple(lines)
 
 
-def undecidable_margins(gates: Iterable[Gate], sets: int, confidence: float) -> tuple[Gate, ...]:
-    """Return the gates whose margin is too narrow for so many prompt-sets: an unchanged model does
-    not pass with a probability of 80 %. The arguments are those of `margins_in_reach`.
+class Reach(msgspec.Struct, frozen=True, kw_only=True):
+    """What a number of prompt-sets can decide about a gate."""
+
+    gate: Gate
+    sets: int
+    needed: int | None
+    """The fewest prompt-sets with which a threshold can be met; or with which a model that has not
+    changed keeps to a margin with a probability of 80 %. None if no number is enough.
     """
-    return tuple(
-        gate
-        for gate in gates
-        if gate.kind == "worse" and _least_margin(gate, sets, confidence) > gate.limit
-    )
+    least_margin: float | None = None
+    """The least margin to which it keeps so with `sets`; None for a threshold."""
+
+    @property
+    def enough(self) -> bool:
+        """Whether so many prompt-sets are enough."""
+        if self.least_margin is not None:
+            return self.least_margin <= self.gate.limit
+        return self.needed is not None and self.sets >= self.needed
+
+    @property
+    def out_of_reach(self) -> bool:
+        """Whether no outcome can pass. A model that has become better keeps to each margin."""
+        return self.gate.kind != "worse" and not self.enough
 
 
-def _least_margin(gate: Gate, sets: int, confidence: float) -> float:
-    """Return the least margin that so many prompt-sets can decide."""
-    deviation = assumed_deviation(shares=METRICS[gate.metric].is_share)
-    return detectable_difference(sets, deviation, confidence=confidence)
+def find_reach(gate: Gate, sets: int, epochs: int, confidence: float) -> Reach:
+    """Tell what a number of prompt-sets can decide about a gate.
 
-
-_ASSUMED = (
-    f"assumed SD of the difference within a prompt-set: {assumed_deviation(shares=True):g} for a"
-    f" share, {assumed_deviation(shares=False):g} for a score. opensafeintent sample-size"
-    " --margin X --pilot RUN takes the SD of your models"
-)
-
-
-def margins_in_reach(gates: Iterable[Gate], sets: int, confidence: float) -> tuple[str, ...]:
-    """Return the margin that so many prompt-sets can decide in each metric, a line each, and a line
-    on what they assume.
-
-    A model that has not changed passes with a probability of 80 % if half of the interval, and what
-    the power adds, is within the margin. That is `detectable_difference` of the margin.
+    A model that has not changed keeps to a margin with a probability of 80 % if half of the
+    interval, and what the power adds, is within it. That is `detectable_difference`, with the
+    standard deviation that plans assume.
 
     Args:
-        gates: those of `--fail-if-worse` are used.
+        gate: the gate.
         sets: the number of prompt-sets.
-        confidence: of the interval of the change.
+        epochs: how often each prompt is sent.
+        confidence: of the interval that decides.
     """
-    lines = []
-    for gate in gates:
-        if gate.kind != "worse":
-            continue
-        deviation = assumed_deviation(shares=METRICS[gate.metric].is_share)
-        least = _least_margin(gate, sets, confidence)
-        needed = sets_needed(gate.limit, deviation, confidence=confidence)
-        enough = (
-            f"; {needed:,} are needed for {gate.shown}" if needed and least > gate.limit else ""
-        )
-        lines.append(
-            f"{gate.option} {gate.metric}={gate.limit:g}: with {counted(sets, 'prompt-set')}, an"
-            " unchanged model passes with a probability of 80 % or more if the margin is"
-            f" {gate.in_unit(least, sets)} or more{enough}"
-        )
-    return (*lines, _ASSUMED) if lines else ()
+    metric = METRICS[gate.metric]
+    if gate.kind != "worse":
+        exact = gate.is_exact(epochs)
+        fewest = fewest_to_meet(gate.limit, gate.side, metric.span, confidence, exact=exact)
+        return Reach(gate=gate, sets=sets, needed=fewest)
+    deviation = assumed_deviation(shares=metric.is_share)
+    return Reach(
+        gate=gate,
+        sets=sets,
+        needed=sets_needed(gate.limit, deviation, confidence=confidence),
+        least_margin=detectable_difference(sets, deviation, confidence=confidence),
+    )
 
 
 def second_turn_in_reach(sets: int, epochs: int, models: int) -> str:

@@ -47,12 +47,13 @@ class RowLimit:
         """
         if self.most is not None and rows > self.most:
             raise InputError(
-                f"{name}: has more than {self.most:,} rows; if it is to have more, raise --max-rows"
+                f"{name}: has more than {self.most:,} rows; expected fewer, or a larger --max-rows"
+                " in a command that has it"
             )
         if self.most_characters is not None and characters > self.most_characters:
             raise InputError(
-                f"{name}: holds more than {self.most_characters:,} characters; if it is to hold"
-                f" more, raise --max-rows: {_CHARACTERS_A_ROW:,} are allowed for each row"
+                f"{name}: holds more than {self.most_characters:,} characters; expected fewer, or"
+                f" a larger --max-rows: {_CHARACTERS_A_ROW:,} are allowed for each row"
             )
 
 

@@ -385,7 +385,7 @@ TAXONOMY = Opt(
     "TOML file of harm domains and task types, or a run or build that has them; replaces the"
     " paper's."
 )
-MAX_ROWS = Opt("Refuse files with more rows (prompt-sets, responses, seeds).", metavar="N")
+MAX_ROWS = Opt("Refuse files with more rows (prompt-sets, responses).", metavar="N")
 MAX_MISSING_GRADES = Opt(
     "Exit with 1 if a larger share of grades, modes, strategies or another kind of answer is"
     " missing.",

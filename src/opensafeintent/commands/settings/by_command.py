@@ -24,7 +24,6 @@ from opensafeintent.commands.settings.base import (
     HEADER,
     LABEL,
     MAX_MISSING_GRADES,
-    MAX_ROWS,
     MAX_TOKENS,
     PRICES,
     RUN_LEDGER,
@@ -46,7 +45,6 @@ from opensafeintent.commands.settings.base import (
 )
 from opensafeintent.commands.settings.calling import Calling, Distributed
 from opensafeintent.errors import InputError
-from opensafeintent.files import MOST_ROWS
 from opensafeintent.taxonomy import MAX_MISSING, MOST_EPOCHS, ProbeScope
 
 if TYPE_CHECKING:
@@ -90,8 +88,6 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
             group=Group.DATASET,
         ),
     ] = None
-    max_rows: Annotated[Count | None, MAX_ROWS.under(Group.DATASET)] = MOST_ROWS
-    """Of the dataset; None sets no limit."""
     out: Annotated[
         Path | None,
         Opt(
@@ -208,7 +204,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
             raise InputError("--report: is a page, and --dry-run writes nothing; leave one out")
         if self.stop_when is None and self.confidence != 0.95:
             raise InputError(f"--confidence {self.confidence:g}: is for --stop-when")
-        budget = (self.budget_calls, self.budget_tokens, self.budget_dollars)
+        budget = (self.budget_calls, self.budget_dollars)
         if self.stop_when is not None and any(limit is not None for limit in budget):
             raise InputError(
                 "--stop-when: a budget could end the run before its question; leave one of them out"
@@ -304,8 +300,8 @@ class BatchesSettings(Settings, frozen=True, kw_only=True):
     ledger: OutsideLedgers = ()
 
 
-class Gating(Settings, frozen=True, kw_only=True):
-    """Gates for the models of a report, and further outputs of the verdict."""
+class GateOptions(Settings, frozen=True, kw_only=True):
+    """Gates, and the level that they are decided at."""
 
     fail_under: Annotated[
         tuple[str, ...],
@@ -327,6 +323,17 @@ class Gating(Settings, frozen=True, kw_only=True):
             group=Group.GATES,
         ),
     ] = ()
+    confidence: Annotated[
+        Confidence,
+        Opt(
+            "Confidence level of the interval that decides a gate.", metavar="X", group=Group.GATES
+        ),
+    ] = 0.95
+
+
+class Gating(GateOptions, frozen=True, kw_only=True):
+    """Gates for the models of a report, and further outputs of the verdict."""
+
     baseline: Annotated[
         Path | None,
         Opt("Earlier run with earlier versions of the models.", metavar="RUN", group=Group.GATES),
@@ -346,12 +353,6 @@ class Gating(Settings, frozen=True, kw_only=True):
             "There is no earlier run yet: leave --fail-if-worse and --pair out.", group=Group.GATES
         ),
     ] = False
-    confidence: Annotated[
-        Confidence,
-        Opt(
-            "Confidence level of the interval that decides a gate.", metavar="X", group=Group.GATES
-        ),
-    ] = 0.95
     since: Annotated[
         Annotated[datetime, Meta(tz=True)] | None,
         Opt(
@@ -503,10 +504,11 @@ class CompareSettings(Settings, frozen=True, kw_only=True):
     ledger: OutsideLedgers = ()
 
 
-class SampleSizeSettings(Settings, frozen=True, kw_only=True):
-    """Which difference is to be found, among how many models; or which margin a gate has.
+class SampleSizeSettings(GateOptions, frozen=True, kw_only=True):
+    """Which difference is to be found, among how many models; which margin a gate has; or which
+    gates a number of prompt-sets is to decide.
 
-    One of `difference` and `margin` is required.
+    One of the three is required.
     """
 
     difference: Annotated[
@@ -534,14 +536,42 @@ class SampleSizeSettings(Settings, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1, le=100)] | None,
         Opt("Number of judges per response.  [default: the pilot's, or 1]", metavar="N"),
     ] = None
+    dataset: Annotated[
+        str | None,
+        Opt(
+            "Dataset of the planned run.  [default: starter]",
+            metavar="NAME",
+            is_file=True,
+            group=Group.GATES,
+        ),
+    ] = None
+    taxonomy: Annotated[Path | None, TAXONOMY.under(Group.GATES)] = None
+    limit: Annotated[
+        Count | None, Opt("Prompt-sets of it.  [default: all]", metavar="N", group=Group.GATES)
+    ] = None
+    epochs: Annotated[
+        Annotated[int, Meta(ge=1, le=MOST_EPOCHS)] | None,
+        Opt("Responses per prompt.  [default: 1]", metavar="N", group=Group.GATES),
+    ] = None
     ledger: OutsideLedgers = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.difference is None) == (self.margin is None):
-            raise InputError("--difference, --margin: expected exactly one of them")
+        gates = bool(self.fail_under or self.fail_over or self.fail_if_worse)
+        if [self.difference is not None, self.margin is not None, gates].count(True) != 1:
+            raise InputError(
+                "--difference, --margin, gates (--fail-under, --fail-over, --fail-if-worse):"
+                " expected exactly one of them"
+            )
         if self.difference is not None and self.models == 1:
             raise InputError("--models 1: a difference is of two models or more")
+        others: Sequence[str] = ("dataset", "taxonomy", "limit", "epochs", "confidence")
+        what = "gates"
+        if gates:
+            others, what = ("pilot", "models", "judges", "ledger"), "--difference or --margin"
+        for setting in settings_of(type(self)):
+            if setting.name in others and getattr(self, setting.name) != setting.default:
+                raise InputError(f"{setting.flag}: is for {what}; leave it out")
 
 
 Differing = Literal["judges", "safety", "over-refusal"]
@@ -640,8 +670,6 @@ class BuildSettings(Calling, frozen=True, kw_only=True):
         Count | None, Opt("Read at most N seeds.", metavar="N", group=Group.PROMPT_SETS)
     ] = None
     taxonomy: Annotated[Path | None, TAXONOMY.under(Group.PROMPT_SETS)] = None
-    max_rows: Annotated[Count | None, MAX_ROWS.under(Group.PROMPT_SETS)] = MOST_ROWS
-    """Of the seeds; None sets no limit."""
     templates: Annotated[
         Path | None,
         Opt(
@@ -768,8 +796,6 @@ class AnnotateDatasetSettings(Annotating, frozen=True, kw_only=True):
 
     dataset: Annotated[str, Arg("Dataset whose prompts people judge.", is_file=True)]
     taxonomy: Annotated[Path | None, TAXONOMY] = None
-    max_rows: Annotated[Count | None, MAX_ROWS] = MOST_ROWS
-    """Of the dataset; None sets no limit."""
     limit: Annotated[
         Count | None, Opt("Sample of N prompt-sets, spread evenly over the cells.", metavar="N")
     ] = None

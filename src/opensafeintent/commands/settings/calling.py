@@ -5,6 +5,7 @@ Settings of the judging of responses, and of `grade`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from opensafeintent.calls.prices import BATCH
 from opensafeintent.calls.records import Sampling
-from opensafeintent.calls.service_tiers import FLEX
+from opensafeintent.calls.service_tiers import FLEX, STANDARD
 from opensafeintent.commands.settings.base import (
     CHECKS,
     HEADER,
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 
 MOST_SECONDS = 86_400.0
 """Of one request."""
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+"""By the unit of a duration."""
 
 
 class Calling(Settings, frozen=True, kw_only=True):
@@ -72,22 +76,23 @@ class Calling(Settings, frozen=True, kw_only=True):
     ] = None
     header: Annotated[tuple[str, ...], HEADER] = ()
     """No part of a call's key. `calls.headers` reads it."""
-    service_tier: Annotated[
+    tier: Annotated[
         tuple[str, ...],
         Opt(
-            "'flex': slower, for half the price at most providers that have it. MODEL:flex for"
-            " one model; repeatable.",
+            "'flex' (slower) or 'batch' (within a day): half the price at most providers that have"
+            " it. MODEL:TIER for one model; repeatable.",
             metavar="TIER",
             group=Group.BUDGET,
         ),
     ] = ()
-    """No part of a call's key. `call_limits.flex_plan` finds the models."""
-    flex_fallback: Annotated[
-        Annotated[float, Meta(ge=0, le=NO_LIMIT)] | None,
+    """No part of a call's key."""
+    wait_for: Annotated[
+        str | None,
         Opt(
-            "If the flex tier has no capacity for so long, use the standard tier."
-            "  [default: wait, see --retry-for]",
-            metavar="MINUTES",
+            "Wait so long (30m, 12h, 0): for batches, then exit with 3, and they go on; for"
+            " capacity of the flex tier, then use the standard tier.  [default: until batches end;"
+            " flex: see --retry-for]",
+            metavar="DURATION",
             group=Group.BUDGET,
         ),
     ] = None
@@ -110,29 +115,11 @@ class Calling(Settings, frozen=True, kw_only=True):
     budget_calls: Annotated[
         Count | None, Opt("Stop after N calls.", metavar="N", group=Group.BUDGET)
     ] = None
-    budget_tokens: Annotated[
-        Count | None, Opt("Stop after N tokens.", metavar="N", group=Group.BUDGET)
-    ] = None
     budget_dollars: Annotated[
         Annotated[float, Meta(gt=0, le=NO_LIMIT)] | None,
         Opt("Stop after X dollars. Every model needs a price.", metavar="X", group=Group.BUDGET),
     ] = None
     prices: Annotated[Path | None, PRICES.under(Group.BUDGET)] = None
-    batch: Annotated[
-        bool,
-        Opt(
-            "Make the calls in batches: half the price, results within a day.",
-            group=Group.BUDGET,
-        ),
-    ] = False
-    batch_wait: Annotated[
-        Annotated[float, Meta(ge=0, le=NO_LIMIT)] | None,
-        Opt(
-            "Wait for batches so long, then exit with 3; they go on.  [default: until they end]",
-            metavar="HOURS",
-            group=Group.BUDGET,
-        ),
-    ] = None
     dry_run: Annotated[
         bool,
         Opt(
@@ -152,24 +139,78 @@ class Calling(Settings, frozen=True, kw_only=True):
         self._refuse_secrets()
         for flag, name in (("-M", "extra"), ("--judge-arg", "judge_args")):
             _refuse_fields(flag, getattr(self, name, {}))
-        if self.batch_wait is not None and not self.batch:
-            raise InputError("--batch-wait: is for --batch, which is not given")
-        if self.batch and self.service_tier:
+        self._check_tiers()
+
+    def _check_tiers(self) -> None:
+        """See that each model has one tier, and that there is something to wait for.
+
+        Raises:
+            InputError: see above.
+        """
+        for text in self.tier:
+            if text.rpartition(":")[2] not in (FLEX, BATCH):
+                raise InputError(
+                    f"--tier {text}: expected {FLEX} or {BATCH}, or MODEL:{FLEX} or MODEL:{BATCH}"
+                )
+        if len(self._tiers) < len(self.tier):
             raise InputError(
-                "--batch: has a price of its own, and --service-tier another; leave one out"
+                f"--tier {' '.join(self.tier)}: has two tiers for the same models; expected one,"
+                " and MODEL:TIER for those that differ"
             )
-        for text in self.service_tier:
-            if text.rpartition(":")[2] != FLEX:
-                raise InputError(f"--service-tier {text}: expected {FLEX}, or MODEL:{FLEX}")
-        if self.flex_fallback is None:
+        if (seconds := self.wait_seconds) is None:
             return
-        if not self.service_tier:
-            raise InputError(f"--flex-fallback: is for --service-tier {FLEX}, which is not given")
-        if self.flex_fallback >= self.retry_for:
+        if not self.tier:
+            raise InputError("--wait-for: is for --tier, which is not given")
+        if FLEX in self._tiers.values() and seconds >= 60 * self.retry_for:
             raise InputError(
-                f"--flex-fallback {self.flex_fallback:g}: expected fewer minutes than --retry-for"
-                f" {self.retry_for:g}, after which the model stops"
+                f"--wait-for {self.wait_for}: with {FLEX}, expected less than the minutes of"
+                f" --retry-for {self.retry_for:g}, after which the model stops"
             )
+
+    @property
+    def _tiers(self) -> dict[str, str]:
+        """The tiers that are stated, by model; that of all others under an empty name."""
+        parts = (text.rpartition(":") for text in self.tier)
+        return {model: tier for model, _, tier in parts}
+
+    def tier_of(self, model: str) -> str:
+        """Return the tier that is stated for a model, the standard one if none is."""
+        return self._tiers.get(model) or self._tiers.get("", STANDARD)
+
+    def models_at(self, tier: str, models: Collection[str]) -> list[str]:
+        """Return those of the models of a command that are to be asked at a tier.
+
+        Raises:
+            InputError: the tier is stated for another model.
+        """
+        for name, stated in self._tiers.items():
+            if name and stated == tier and name not in models:
+                raise InputError(
+                    f"--tier {name}:{tier}: no call goes to {name!r}; {nearest(name, models)}"
+                )
+        return [model for model in models if self.tier_of(model) == tier]
+
+    @property
+    def in_batches(self) -> bool:
+        """Whether a model is to be asked in batches."""
+        return BATCH in self._tiers.values()
+
+    @property
+    def wait_seconds(self) -> float | None:
+        """How long batches, or capacity of the flex tier, are waited for.
+
+        Raises:
+            InputError: the text is no duration.
+        """
+        if self.wait_for is None:
+            return None
+        stated = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhd])|0", self.wait_for)
+        if stated is None:
+            raise InputError(
+                f"--wait-for {self.wait_for}: expected a number and its unit, such as 30m or 12h,"
+                " or 0"
+            )
+        return float(stated[1] or 0) * _SECONDS[stated[2] or "s"]
 
     @property
     def under_test(self) -> tuple[str, ...]:
@@ -506,13 +547,13 @@ class Distributed(Judging, frozen=True, kw_only=True):
                 " to four decimals"
             )
         for name in ("ray", "stop_when"):
-            if self.batch and getattr(self, name, None) is not None:
+            if self.in_batches and getattr(self, name, None) is not None:
                 raise InputError(
-                    "--batch: makes many calls at once and waits for all of them, which is not"
-                    f" for --{name.replace('_', '-')}; leave one out"
+                    f"--tier {BATCH}: makes many calls at once and waits for all of them, which is"
+                    f" not for --{name.replace('_', '-')}; leave one out"
                 )
         if self.ray is not None:
-            for name in ("budget-calls", "budget-tokens", "budget-dollars", "stop-when"):
+            for name in ("budget-calls", "budget-dollars", "stop-when"):
                 if getattr(self, name.replace("-", "_"), None) is not None:
                     raise InputError(
                         f"--{name}: is not for --ray, whose tasks do not know of one another; leave"

@@ -264,7 +264,7 @@ def _notes_on(ways: Sequence[ExpectedWay]) -> Iterator[str]:
     if any(way.tier == FLEX for way in ways):
         yield f"flex: {_flex_options(ways)}; not every model of these providers has the tier"
     if any(way.tier == BATCH for way in ways):
-        yield "batch: --batch"
+        yield f"batch: --tier {BATCH}"
     unlisted = [way for way in ways if way.way and not (way.listed and way.dollars is not None)]
     if unlisted:
         named = ", ".join(dict.fromkeys(f"{way.model} ({way.tier})" for way in unlisted))
@@ -279,8 +279,8 @@ def _flex_options(ways: Sequence[ExpectedWay]) -> str:
     models = {way.model for way in ways}
     flex = [way.model for way in ways if way.tier == FLEX]
     if models == set(flex):
-        return f"--service-tier {FLEX}"
-    return " ".join(f"--service-tier {shlex.quote(f'{model}:{FLEX}')}" for model in flex)
+        return f"--tier {FLEX}"
+    return " ".join(f"--tier {shlex.quote(f'{model}:{FLEX}')}" for model in flex)
 
 
 def _show_time(console: Console, lines: Sequence[ForecastLine], connections: int) -> None:
