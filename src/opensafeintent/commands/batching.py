@@ -1,27 +1,28 @@
-"""Batches as the commands use them; the extension is loaded if they are asked for."""
+"""What every command that makes calls opens, batches included."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from opensafeintent.calls.client import Client, Model
-from opensafeintent.calls.headers import headers_by_model
+from opensafeintent.calls.headers import Headers, headers_by_model
 from opensafeintent.calls.http import HttpSession
-from opensafeintent.calls.ledger import LEDGER
-from opensafeintent.calls.prices import BATCH
+from opensafeintent.calls.ledger import LEDGER, Ledger
+from opensafeintent.calls.prices import BATCH, PriceList
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.providers import is_in_process
-from opensafeintent.commands.session import run_async
+from opensafeintent.commands.session import Limits, flex_plan, run_async, wait_or_refuse
 from opensafeintent.commands.settings import BatchesSettings, Calling
 from opensafeintent.construction.folder import BuildFolder
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.pipeline import ModelWork
+from opensafeintent.inspect.routes import open_models
 from opensafeintent.promptsets import Dataset
 
 if TYPE_CHECKING:
@@ -56,37 +57,81 @@ def takes_batches(settings: Calling, names: Iterable[str]) -> bool:
     return True
 
 
-async def begin_batches(
+class Session(NamedTuple):
+    """What a command makes its calls with."""
+
+    settings: Calling
+    client: Client
+    opened: dict[str, Model]
+    http: HttpSession
+    limits: Limits
+    display: Display
+
+
+@contextlib.asynccontextmanager
+async def session(
     settings: Calling,
-    client: Client,
-    models: Mapping[str, Model],
-    http: HttpSession,
+    names: Collection[str],
+    ledger: Path,
     display: Display,
-) -> Batching | None:
-    """Return the batches of a run, those that an earlier command has left taken up; None if no
-    batches are wanted.
+    *,
+    headers: Headers,
+    left_out: Mapping[str, Collection[str]] = {},
+    identities: Mapping[str, str] = {},
+    prices: Path | PriceList | None = None,
+    spare: Callable[[], Collection[str]] = tuple,
+) -> AsyncIterator[Session]:
+    """Open connections, models, prices and the ledger, and close them at the end; nothing is sent.
 
     Args:
         settings: of the command.
-        client: of its calls.
-        models: as opened.
-        http: the connections, with which the file of batches is closed.
-        display: shows how they are going.
+        names: the models that it may call.
+        ledger: its path.
+        display: shows who holds the ledger.
+        headers: of the requests to each model.
+        left_out: fields that a model is known not to take.
+        identities: of further models, whose stored calls are read.
+        prices: in place of those of the settings.
+        spare: returns the models to which no call is due; one of them may fail to open.
+
+    Raises:
+        InputError: a model, or the ledger, cannot be used.
+    """
+    limits = Limits.of(settings, prices)
+    async with HttpSession(limits.max_connections, settings.timeout) as http:
+        flex = flex_plan(settings, names)
+        options = (http, settings.functions, left_out, flex, headers)
+        try:
+            opened = open_models(names, *options)
+        except InputError:
+            if not (unneeded := {*spare()}):
+                raise
+            opened = open_models([name for name in names if name not in unneeded], *options)
+        limits.check_prices(opened)
+        with Ledger(ledger, waiting=wait_or_refuse(settings, display)) as kept:
+            client = Client(kept, {**identities, **opened}, limits)
+            yield Session(settings, client, opened, http, limits, display)
+
+
+async def begin_batches(session: Session) -> Batching | None:
+    """Return the batches of a run, those that an earlier command has left taken up; None if no
+    batches are wanted.
 
     Raises:
         InputError: batches are under way, and none are wanted; or see `Batching.begin`.
         Stopped: see `Batching.make`.
     """
-    if (in_batches := _models_in_batches(settings, client, models)) is None:
+    if (in_batches := _models_in_batches(session)) is None:
         return None
     from opensafeintent.batch.endpoints import batch_models
     from opensafeintent.batch.rounds import Batching
     from opensafeintent.batch.store import BatchStore, store_path
 
+    client, http = session.client, session.http
     store = http.enter_context(BatchStore(store_path(client.ledger.path)))
-    batching = Batching(
-        client, batch_models(in_batches, http), store, display, seconds=settings.wait_seconds
-    )
+    seconds = session.settings.wait_seconds
+    models = batch_models(in_batches, http)
+    batching = Batching(client, models, store, session.display, seconds=seconds)
     async with batching.shown():
         return await batching.begin()
 
@@ -116,16 +161,15 @@ async def fill_in_batches(
             await fill_regrades(batching, *run)
 
 
-def _models_in_batches(
-    settings: Calling, client: Client, models: Mapping[str, Model]
-) -> dict[str, Model] | None:
+def _models_in_batches(session: Session) -> dict[str, Model] | None:
     """Return the opened models that are to be asked in batches; None if the settings name none.
 
     Raises:
         InputError: batches of another model are under way.
     """
+    settings, models = session.settings, session.opened
     asked = {name: model for name, model in models.items() if settings.tier_of(name) == BATCH}
-    _refuse_if_under_way(client.ledger.path, models.keys() - asked.keys())
+    _refuse_if_under_way(session.client.ledger.path, models.keys() - asked.keys())
     return asked if settings.in_batches else None
 
 
@@ -150,24 +194,18 @@ def _refuse_if_under_way(ledger: Path, models: Collection[str]) -> None:
             )
 
 
-def gathering(
-    settings: Calling,
-    client: Client,
-    models: Mapping[str, Model],
-    http: HttpSession,
-    display: Display,
-) -> Gathering | None:
-    """Return the object that makes the calls of a build in batches; None if none are wanted. The
-    arguments are those of `begin_batches`.
-    """
-    if (in_batches := _models_in_batches(settings, client, models)) is None:
+def gathering(session: Session) -> Gathering | None:
+    """Return the object that makes the calls of a build in batches; None if none are wanted."""
+    if (in_batches := _models_in_batches(session)) is None:
         return None
     from opensafeintent.batch.endpoints import batch_models
     from opensafeintent.batch.runs import Gathering
     from opensafeintent.batch.store import BatchStore, store_path
 
+    client, http = session.client, session.http
     store = http.enter_context(BatchStore(store_path(client.ledger.path)))
-    return Gathering(client, batch_models(in_batches, http), store, display, settings.wait_seconds)
+    seconds = session.settings.wait_seconds
+    return Gathering(client, batch_models(in_batches, http), store, session.display, seconds)
 
 
 def batches(settings: BatchesSettings) -> list[BatchLine]:

@@ -17,11 +17,10 @@ from opensafeintent.calls.client import Client, under_way
 from opensafeintent.calls.costs import Experience, ForecastLine, by_experience, experience_in
 from opensafeintent.calls.functions import code_of_functions
 from opensafeintent.calls.headers import headers_by_model
-from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.progress import Display, display_for, progress_line, refreshed
-from opensafeintent.commands.batching import gathering, need_batches, takes_batches
+from opensafeintent.commands.batching import gathering, need_batches, session, takes_batches
 from opensafeintent.commands.dataset_tools import write_check
 from opensafeintent.commands.reproduce import command_line, headers_stated
 from opensafeintent.commands.session import (
@@ -50,7 +49,7 @@ from opensafeintent.errors import InputError, NothingMade, Stopped, counted
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.manifest import Connections, connection_differences, refusal
 from opensafeintent.files import read_text, to_json, write_private
-from opensafeintent.inspect.routes import model_identity, open_models, unset_lines
+from opensafeintent.inspect.routes import model_identity, unset_lines
 from opensafeintent.people.labels import Label, read_labels
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.cards import generated_source
@@ -249,9 +248,8 @@ class _BuildRun:
             load_taxonomy(settings.taxonomy) if settings.taxonomy else default_taxonomy()
         )
         self._instructions = load_instructions(settings.templates)
-        self._limits = Limits.of(settings)
-        self._limits.check_prices(settings.models)
-        self._flex = flex_plan(settings, settings.models)
+        Limits.of(settings).check_prices(settings.models)
+        flex_plan(settings, settings.models)
         self._headers = headers_by_model(
             settings.header, settings.under_test, (settings.judge,), settings.models
         )
@@ -297,53 +295,48 @@ class _BuildRun:
     async def _make_calls(self, display: Display) -> tuple[BuildManifest, Built, Client, list[str]]:
         """Make the calls of every stage; return what came of them, and remarks on renewed parts."""
         settings, folder = self.settings, self.folder
-        async with HttpSession(self._limits.max_connections, settings.timeout) as http:
-            earlier = folder.load()
-            known_left_out = earlier.left_out if earlier else {}
-            opened = open_models(
-                settings.models,
-                http,
-                settings.functions,
-                known_left_out,
-                self._flex,
-                self._headers,
-            )
-            manifest = self._manifest({name: model.identity for name, model in opened.items()})
-            renewed = self._check_same(manifest)
+        earlier = folder.load()
+        functions = settings.functions
+        manifest = self._manifest(
+            {name: model_identity(name, functions) for name in settings.models}
+        )
+        renewed = self._check_same(manifest)
+        async with session(
+            settings,
+            settings.models,
+            folder.ledger_to_write(manifest, settings.ledger),
+            display,
+            headers=self._headers,
+            left_out=earlier.left_out if earlier else {},
+        ) as calling:
             folder.save(manifest)
-            with Ledger(
-                folder.ledger_to_write(manifest, settings.ledger),
-                waiting=wait_or_refuse(settings, display),
-            ) as ledger:
-                client = Client(ledger, opened, self._limits)
-                in_batches = gathering(settings, client, opened, http, display)
-                progress = _Progress(folder, display, client.tally, self._limits)
-                progress.batching = in_batches.batching if in_batches else None
-                progress.stage_ended(self._seeds)
-                context = manifest.context(
-                    client,
-                    at_once=in_batches.at_once
-                    if in_batches
-                    else under_way(self._limits.max_connections),
-                    recorded_stages=STAGES[: settings.stages[0] - 1],
-                )
-                try:
-                    async with (
-                        refreshed(display, progress.refresh, client),
-                        in_batches.gathering() if in_batches else contextlib.nullcontext(),
-                    ):
-                        built = await build_sets(
-                            context, self._seeds, self._plan, progress, folder.rounds(manifest)
-                        )
-                finally:
-                    manifest = manifest.with_left_out(client.left_out)
-                    folder.save(manifest)
-                client.stop_silent_models()
-                if client.stopped_models:
-                    raise Stopped("; ".join(client.stopped_models.values()))
-                if settings.labels and not built.nothing_made:
-                    built = built.reviewed(_poor(self._judged, built))
-                    progress.stage_ended(built.drafts[-1])
+            client = calling.client
+            in_batches = gathering(calling)
+            progress = _Progress(folder, display, client.tally, calling.limits)
+            progress.batching = in_batches.batching if in_batches else None
+            progress.stage_ended(self._seeds)
+            context = manifest.context(
+                client,
+                at_once=in_batches.at_once if in_batches else under_way(settings.max_connections),
+                recorded_stages=STAGES[: settings.stages[0] - 1],
+            )
+            try:
+                async with (
+                    refreshed(display, progress.refresh, client),
+                    in_batches.gathering() if in_batches else contextlib.nullcontext(),
+                ):
+                    built = await build_sets(
+                        context, self._seeds, self._plan, progress, folder.rounds(manifest)
+                    )
+            finally:
+                manifest = manifest.with_left_out(client.left_out)
+                folder.save(manifest)
+            client.stop_silent_models()
+            if client.stopped_models:
+                raise Stopped("; ".join(client.stopped_models.values()))
+            if settings.labels and not built.nothing_made:
+                built = built.reviewed(_poor(self._judged, built))
+                progress.stage_ended(built.drafts[-1])
         return manifest, built, client, renewed
 
     async def forecast(self) -> BuildOutcome:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,12 +12,10 @@ import msgspec
 from opensafeintent.calls.client import Client, under_way
 from opensafeintent.calls.costs import spent_of
 from opensafeintent.calls.headers import Headers, headers_by_model, parse_header
-from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import check_not_held
 from opensafeintent.calls.progress import Display, display_for, shown
-from opensafeintent.calls.service_tiers import FlexPlan
-from opensafeintent.commands.batching import begin_batches, fill_in_batches, need_batches
+from opensafeintent.commands.batching import begin_batches, fill_in_batches, need_batches, session
 from opensafeintent.commands.outcome import Outcome
 from opensafeintent.commands.reproduce import command_line
 from opensafeintent.commands.session import Limits, flex_plan, run_async, wait_or_refuse
@@ -46,7 +43,7 @@ from opensafeintent.evaluation.run import run_work
 from opensafeintent.files import near, read_json, sha256_hex, to_json, write_private
 from opensafeintent.hostile import name_safe
 from opensafeintent.imports.label_files import read_labelled
-from opensafeintent.inspect.routes import model_identity, open_models, unset_lines
+from opensafeintent.inspect.routes import model_identity, unset_lines
 from opensafeintent.numbers.cohort import GradedRun, accepted_at_lines
 from opensafeintent.numbers.label_checks import CheckedSetting, LabelCheck
 from opensafeintent.numbers.label_comparison import draw_evenly, label_checks
@@ -356,7 +353,7 @@ def compare_with_people(settings: JudgeCheckSettings, *, quiet: bool = False) ->
     comparison = _LabelComparison.of(settings)
     need_batches(settings, comparison.identities)
     names = comparison.identities
-    flex = flex_plan(settings, names)
+    flex_plan(settings, names)
     headers = headers_by_model(settings.header, (), names, names)
     with closing(display_for(quiet=quiet)) as screen:
         Limits.of(settings).check_prices(comparison.identities)
@@ -366,24 +363,20 @@ def compare_with_people(settings: JudgeCheckSettings, *, quiet: bool = False) ->
             notes = [*comparison.notes(), comparison.labels(), *unset_lines(names, headers)]
             return Outcome.forecasting(expected, settings, notes, names=comparison.identities)
         with locked_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
-            return run_async(lambda: _compare(comparison, screen, flex, headers))
+            return run_async(lambda: _compare(comparison, screen, headers))
 
 
-async def _compare(
-    comparison: _LabelComparison, display: Display, flex: FlexPlan, headers: Headers
-) -> Outcome:
+async def _compare(comparison: _LabelComparison, display: Display, headers: Headers) -> Outcome:
     settings, identities = comparison.settings, comparison.identities
-    limits = Limits.of(settings)
-    stopped = costs_if_stopped(settings, identities, comparison.work)
-    async with HttpSession(settings.max_connections, settings.timeout) as http:
-        opened = open_models(identities, http, settings.functions, flex=flex, headers=headers)
-        waiting = wait_or_refuse(settings, display)
-        with stopped, Ledger(settings.ledger_path, waiting=waiting) as ledger:
-            client = Client(ledger, opened, limits)
-            batching = await begin_batches(settings, client, opened, http, display)
+    with costs_if_stopped(settings, identities, comparison.work):
+        async with session(
+            settings, identities, settings.ledger_path, display, headers=headers
+        ) as calling:
+            client = calling.client
+            batching = await begin_batches(calling)
             if batching is not None:
                 await fill_in_batches(batching, comparison.work, identities)
-            graded = await graded_work(client, comparison.work, display, limits)
+            graded = await graded_work(client, comparison.work, display, calling.limits)
     display.stage("comparing")
     asked, costs = calls_and_costs(settings, identities, comparison.work)
     labels = comparison.compared(graded, asked)
@@ -437,7 +430,7 @@ def check_judges(settings: JudgeCheckSettings, *, quiet: bool = False) -> Outcom
     )
     need_batches(settings, examination.duties)
     identities = {name: model_identity(name, settings.functions) for name in examination.duties}
-    flex = flex_plan(settings, identities)
+    flex_plan(settings, identities)
     headers = headers_by_model(settings.header, (), identities, identities)
     with closing(display_for(quiet=quiet)) as screen:
         limits = Limits.of(settings)
@@ -449,8 +442,7 @@ def check_judges(settings: JudgeCheckSettings, *, quiet: bool = False) -> Outcom
                 expected, settings, unset_lines(identities, headers), names=examination.duties
             )
         with locked_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
-            check = partial(_check, settings, examination, identities, screen, limits)
-            return run_async(lambda: check(flex, headers))
+            return run_async(lambda: _check(settings, examination, identities, screen, headers))
 
 
 async def _check(
@@ -458,18 +450,15 @@ async def _check(
     examination: Examination,
     identities: Mapping[str, str],
     display: Display,
-    limits: Limits,
-    flex: FlexPlan,
     headers: Headers,
 ) -> Outcome:
     work = check_work(examination)
-    stopped = costs_if_stopped(settings, identities, work)
-    async with HttpSession(settings.max_connections, settings.timeout) as http:
-        opened = open_models(identities, http, settings.functions, flex=flex, headers=headers)
-        waiting = wait_or_refuse(settings, display)
-        with stopped, Ledger(settings.ledger_path, waiting=waiting) as ledger:
-            client = Client(ledger, opened, limits)
-            batching = await begin_batches(settings, client, opened, http, display)
+    with costs_if_stopped(settings, identities, work):
+        async with session(
+            settings, identities, settings.ledger_path, display, headers=headers
+        ) as calling:
+            client, limits = calling.client, calling.limits
+            batching = await begin_batches(calling)
             checks = await _examine(client, examination, identities, display, limits, batching)
     asked, costs = calls_and_costs(settings, identities, work)
     checks = with_served(checks, asked.served)

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opensafeintent.calls.budget import Budget
-from opensafeintent.calls.client import Client, Model, under_way
+from opensafeintent.calls.client import Client, under_way
 from opensafeintent.calls.costs import expected_cost
 from opensafeintent.calls.functions import code_of_functions
 from opensafeintent.calls.headers import NO_HEADERS, Headers, headers_by_model
-from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import LEDGER, Ledger
 from opensafeintent.calls.ledger_merge import shard_read, take_up
 from opensafeintent.calls.prices import PriceList, Prices, read_prices
@@ -26,12 +25,12 @@ from opensafeintent.calls.progress import Display, progress_line, refreshed, sho
 from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Failed
 from opensafeintent.calls.shutdown import raise_if_interrupted
-from opensafeintent.commands.batching import begin_batches, fill_in_batches, need_batches
+from opensafeintent.commands.batching import begin_batches, fill_in_batches, need_batches, session
 from opensafeintent.commands.checking_judges import checked, passed_line
 from opensafeintent.commands.graded_runs import graded_run_of, named_runs
 from opensafeintent.commands.outcome import Outcome, run_again_can_bring
 from opensafeintent.commands.reporting import write_results
-from opensafeintent.commands.session import Limits, flex_plan, run_async, wait_or_refuse
+from opensafeintent.commands.session import Limits, flex_plan, run_async
 from opensafeintent.commands.settings import EvaluateSettings, GradeSettings
 from opensafeintent.errors import InputError, counted, first_exit_code
 from opensafeintent.evaluation.forecast import (
@@ -57,7 +56,7 @@ from opensafeintent.evaluation.run import missing_grades, run_work
 from opensafeintent.files import inside, near
 from opensafeintent.grades import check_cells
 from opensafeintent.hostile import one_line
-from opensafeintent.inspect.routes import open_models, unset_lines
+from opensafeintent.inspect.routes import unset_lines
 from opensafeintent.numbers.cohort import Cohort, GradedRun, gather_models, graders
 from opensafeintent.numbers.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets import Dataset
@@ -316,31 +315,38 @@ async def execute(plan: RunCommand, display: Display) -> Outcome:
         Stopped: a provider or a budget ended the run; answers so far are kept.
     """
     folder, manifest, settings = plan.folder, plan.manifest, plan.settings
-    ledger_path = folder.ledger_to_write(manifest, settings.ledger)
-    limits = Limits.of(settings, plan.prices)
     checks: tuple[JudgeCheck, ...] = ()
-    async with HttpSession(limits.max_connections, settings.timeout) as http:
-        opened = _open(plan, http)
-        limits.check_prices(opened)
+    if plan.unstated_functions:
+        _spare(plan)
+    async with session(
+        settings,
+        [name for name in plan.asked if name not in plan.unstated_functions],
+        folder.ledger_to_write(manifest, settings.ledger),
+        display,
+        headers=plan.headers,
+        left_out=manifest.left_out,
+        identities=manifest.identities(),
+        prices=plan.prices,
+        spare=lambda: _spare(plan),
+    ) as calling:
+        client, limits = calling.client, calling.limits
         growth = _growth_lines(plan)
         for line in (*plan.notes, *growth, *([_cost_line(plan)] if growth else [])):
             display.note(line)
-        with Ledger(ledger_path, waiting=wait_or_refuse(settings, display)) as ledger:
-            client = Client(ledger, {**manifest.identities(), **opened}, limits)
-            batching = await begin_batches(settings, client, opened, http, display)
-            if plan.examination is not None:
-                checks = await checked(
-                    client, folder, manifest, plan.examination, settings, display, limits, batching
-                )
-            manifest = _with_judge_checks(manifest, [*plan.known_checks, *checks])
-            if not folder.exists():
-                folder.begin(plan.dataset)
-            folder.save(manifest)
-            try:
-                run, notes = await _run_calls(plan, manifest, client, display, limits, batching)
-            finally:
-                if folder.exists():
-                    folder.save(folder.manifest().with_left_out(client.left_out))
+        batching = await begin_batches(calling)
+        if plan.examination is not None:
+            checks = await checked(
+                client, folder, manifest, plan.examination, settings, display, limits, batching
+            )
+        manifest = _with_judge_checks(manifest, [*plan.known_checks, *checks])
+        if not folder.exists():
+            folder.begin(plan.dataset)
+        folder.save(manifest)
+        try:
+            run, notes = await _run_calls(plan, manifest, client, display, limits, batching)
+        finally:
+            if folder.exists():
+                folder.save(folder.manifest().with_left_out(client.left_out))
     folder.load()  # results of a run whose folder was removed meanwhile are none
     display.stage("estimating")
     outcome = write_results(run, folder, settings.max_missing, display, page=plan.page).with_calls(
@@ -358,36 +364,23 @@ async def execute(plan: RunCommand, display: Display) -> Outcome:
     return outcome
 
 
-def _open(plan: RunCommand, http: HttpSession) -> dict[str, Model]:
-    """Return the models of a command; nothing is sent yet. One that cannot be opened is left out if
-    no call to it is due.
+def _spare(plan: RunCommand) -> set[str]:
+    """Return the models of a command to which no call is due.
 
     Raises:
-        InputError: a model that owes calls cannot be used.
+        InputError: a call is due to a Python function that the command does not name.
     """
-    settings, asked, strangers = plan.settings, plan.asked, plan.unstated_functions
-    flex = flex_plan(settings, asked)
-    opened: dict[str, Model] = {}
-    failed: dict[str, InputError] = {
-        name: InputError(
-            f"{plan.folder.path}: has {name}, and only Python that the command names is loaded;"
-            " name it too"
+    due = {line.model for line in _forecast(plan).lines}
+    _refuse_unstated(plan, due)
+    return {*plan.asked} - due
+
+
+def _refuse_unstated(plan: RunCommand, due: Collection[str]) -> None:
+    if loaded := [name for name in plan.unstated_functions if name in due]:
+        raise InputError(
+            f"{plan.folder.path}: has {loaded[0]}, and only Python that the command names is"
+            " loaded; name it too"
         )
-        for name in strangers
-    }
-    for name in asked:
-        if name not in strangers:
-            try:
-                opened |= open_models(
-                    [name], http, settings.functions, plan.manifest.left_out, flex, plan.headers
-                )
-            except InputError as cannot:
-                failed[name] = cannot
-    due = {line.model for line in _forecast(plan).lines} if failed else set()
-    lines = [line for name, error in failed.items() if name in due for line in error.lines]
-    if lines:
-        raise InputError(*dict.fromkeys(lines))
-    return opened
 
 
 def _with_judge_checks(manifest: Manifest, checks: Sequence[JudgeCheck]) -> Manifest:
