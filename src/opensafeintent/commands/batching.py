@@ -13,9 +13,9 @@ from opensafeintent.calls.client import Client, Model
 from opensafeintent.calls.headers import headers_by_model
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import LEDGER
-from opensafeintent.calls.prices import BATCH
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.providers import is_in_process
+from opensafeintent.calls.service_tiers import BATCH
 from opensafeintent.commands.session import run_async
 from opensafeintent.commands.settings import BatchesSettings, Calling
 from opensafeintent.construction.folder import BuildFolder
