@@ -60,7 +60,7 @@ def test_the_command_prints_and_writes_the_same_and_shows_no_prompt(tmp_path: Pa
         "mean": "1.0",
     }.items() <= first
     files = [file for file in out.rglob("*") if file.is_file()]
-    assert len(files) == 2 + 7
+    assert len(files) == 2 + 9
     assert not [file for file in files if b"of the number" in file.read_bytes()]
     assert {file.stat().st_mode & 0o077 for file in files} == {0}
     again = check_dataset(path, out=tmp_path / "again", seed=5)

@@ -97,7 +97,6 @@ class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _FREE = Price(0.0, 0.0)
 
 
-
 def way_of(model: str, tier: str) -> Way | None:
     """Return how a model's provider documents a tier; None if it has none."""
     row = row_of(model)

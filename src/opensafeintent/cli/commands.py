@@ -607,15 +607,15 @@ def report_command(settings: ReportSettings, *, opened: bool) -> int:
     "Write a run's results for other programs.",
     (
         "opensafeintent export runs/mine --format csv --out mine.csv",
-        "opensafeintent export runs/mine --format jsonl --out a.jsonl --include-unsafe",
+        "opensafeintent export runs/mine --format latex --out tables",
         "opensafeintent export runs/mine --format every-eval-ever --out shared",
     ),
 )
 def export_command(settings: ExportSettings) -> None:
     """Write the results of RUN for other programs.
 
-    The formats csv, parquet and jsonl have one row per response, with its grades. The other formats
-    share the headline metrics.
+    The formats csv, parquet and jsonl have one row per response, with its grades; latex and
+    markdown, all tables. The other formats share the headline metrics.
     """
     exported = opensafeintent.export_run(settings)
     for note in exported.notes:

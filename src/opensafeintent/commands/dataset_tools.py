@@ -42,7 +42,7 @@ from opensafeintent.report.printing.console import (
     print_table,
     taxonomy_table,
 )
-from opensafeintent.report.tables import write_tables
+from opensafeintent.report.tables import domains, task_types, write_tables
 from opensafeintent.taxonomy import default_taxonomy, load_taxonomy
 
 if TYPE_CHECKING:
@@ -278,6 +278,10 @@ def _same(first: Path, second: Path) -> bool:
         return False
 
 
+_LONG = ("words", "harm_domains", "task_types")
+"""Names of tables that are only in files."""
+
+
 class CheckedDataset(Printed, msgspec.Struct, frozen=True, kw_only=True):
     """Facts of a dataset, what is unusual in it, and its controls."""
 
@@ -297,12 +301,14 @@ class CheckedDataset(Printed, msgspec.Struct, frozen=True, kw_only=True):
     """The folder of its files, if they were written."""
 
     @property
-    def facts(self) -> tuple[Table, Table]:
-        """The prompt-sets by cell, and the words of prompts by variant."""
-        return taxonomy_table(self.dataset.taxonomy, self.cells), length_table(self.words)
+    def facts(self) -> tuple[Table, ...]:
+        """The prompt-sets by cell, the words of prompts by variant, and the taxonomy."""
+        taxonomy = self.dataset.taxonomy
+        counts = taxonomy_table(taxonomy, self.cells), length_table(self.words)
+        return *counts, domains(taxonomy), task_types(taxonomy)
 
     def show(self, console: Console) -> None:
-        """Print everything but the predictive words, which are many."""
+        """Print everything but the predictive words, which are many, and the taxonomy."""
         sets, prompts = (
             counted(count, what)
             for count, what in (
@@ -315,7 +321,7 @@ class CheckedDataset(Printed, msgspec.Struct, frozen=True, kw_only=True):
         console.print(f"sha256 {self.dataset.hash}")
         print_notes(console, self.notes)
         for table in (*self.facts, *check_tables(self.controls)):
-            if table.rows and table.name != "words":
+            if table.rows and table.name not in _LONG:
                 console.print(f"\n{table.title}", style="italic")
                 print_table(console, table)
         languages = ", ".join(f"{name} ({count})" for name, count in sorted(self.languages.items()))

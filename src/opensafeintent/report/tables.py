@@ -1,10 +1,10 @@
-"""The tables of a report: those of its models, of its coverage and of its dataset; the list of all
-of them, and their files.
+"""The tables of a report: those of its models and of its coverage; the list of all of them, and
+their files. The taxonomy of a dataset as tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -276,59 +276,24 @@ def _change_columns(metric: str) -> tuple[Column[_WithoutRow], ...]:
     )
 
 
-class _CategoryRow(NamedTuple):
-    taxonomy: str
-    category: Category
+def domains(taxonomy: Taxonomy) -> Table:
+    """Return the harm domains of a taxonomy."""
+    return _categories("harm_domains", "Harm domains (paper: Table 1)", taxonomy.harm_domains)
 
 
-def domains(cohorts: Sequence[Cohort]) -> Table:
-    """Return Table 1: the harm domains of every taxonomy in the report."""
-    return _categories(
-        cohorts,
-        "table_1_domains",
-        "Harm domains (paper: Table 1)",
-        lambda taxonomy: taxonomy.harm_domains,
+def task_types(taxonomy: Taxonomy) -> Table:
+    """Return the task types of a taxonomy."""
+    return _categories("task_types", "Task types (paper: Table 2)", taxonomy.task_types)
+
+
+def _categories(name: str, title: str, categories: Sequence[Category]) -> Table:
+    columns: tuple[Columns[Category], ...] = (
+        Column("name", lambda row: row.name, "Name", "name"),
+        Column("definition", lambda row: row.definition, "Definition"),
+        Column("includes", lambda row: "; ".join(row.includes), "Includes"),
+        Column("excludes", lambda row: "; ".join(row.excludes), "Excludes"),
     )
-
-
-def task_types(cohorts: Sequence[Cohort]) -> Table:
-    """Return Table 2: the task types of every taxonomy in the report."""
-    return _categories(
-        cohorts,
-        "table_2_task_types",
-        "Task types (paper: Table 2)",
-        lambda taxonomy: taxonomy.task_types,
-    )
-
-
-def _categories(
-    cohorts: Sequence[Cohort],
-    name: str,
-    title: str,
-    categories: Callable[[Taxonomy], Sequence[Category]],
-) -> Table:
-    taxonomies: list[Taxonomy] = []
-    for cohort in cohorts:
-        if cohort.dataset.taxonomy not in taxonomies:
-            taxonomies.append(cohort.dataset.taxonomy)
-    columns: tuple[Columns[_CategoryRow], ...] = (
-        Column("taxonomy", lambda row: row.taxonomy, "Taxonomy" if len(taxonomies) > 1 else None),
-        Column("name", lambda row: row.category.name, "Name", "name"),
-        Column("definition", lambda row: row.category.definition, "Definition"),
-        Column("includes", lambda row: "; ".join(row.category.includes), "Includes"),
-        Column("excludes", lambda row: "; ".join(row.category.excludes), "Excludes"),
-    )
-    return Table.of(
-        columns,
-        [
-            _CategoryRow(taxonomy.name, category)
-            for taxonomy in taxonomies
-            for category in categories(taxonomy)
-        ],
-        name=name,
-        title=title,
-        section="method",
-    )
+    return Table.of(columns, categories, name=name, title=title)
 
 
 class _PaperRow(OfCohort, frozen=True, kw_only=True):
@@ -398,7 +363,7 @@ def _compared_with_paper(cohort: Cohort) -> str:
 
 _TABLES = (
     headline,
-    *(domains, task_types, utility, safe_up_to_1, modes, utility_range),
+    *(utility, safe_up_to_1, modes, utility_range),
     *(comparisons, metrics, strata, distributions, coverage, reference),
 )
 
@@ -428,17 +393,12 @@ def all_tables(cohorts: Sequence[Cohort]) -> list[Table]:
 
 def tables_in(folder: Path) -> list[Path]:
     """Return the files in a folder of tables that not every report has."""
-    return [
-        path
-        for name in _NOT_ALWAYS
-        for ending in FORMATS
-        for path in folder.glob(f"{name}.{ending}")
-    ]
+    return [path for name in _NOT_ALWAYS for path in folder.glob(f"{name}.csv")]
 
 
-def write_tables(tables: Sequence[Table], folder: Path) -> None:
-    """Write each table into a folder as `NAME.csv`, `NAME.md` and `NAME.tex`."""
+def write_tables(tables: Sequence[Table], folder: Path, form: str = "csv") -> None:
+    """Write each table into a folder, in one of `FORMATS`."""
     make_private_folder(folder)
+    ending, formatted = FORMATS[form]
     for table in tables:
-        for ending, formatted in FORMATS.items():
-            write_private(folder / f"{table.name}.{ending}", formatted(table))
+        write_private(folder / f"{table.name}.{ending}", formatted(table))
