@@ -19,8 +19,8 @@ import msgspec
 
 from opensafeintent import EvaluateSettings, evaluate
 from opensafeintent.calls.costs import ForecastLine, expected_cost
-from opensafeintent.calls.prices import BATCH, Prices, way_of
-from opensafeintent.calls.service_tiers import FLEX, STANDARD
+from opensafeintent.calls.prices import Prices, way_of
+from opensafeintent.calls.service_tiers import BATCH, FLEX, STANDARD
 
 TARGET = "openai/gpt-5.4"
 JUDGES = ("openai/gpt-5.4-mini", "google/gemini-2.5-flash", "anthropic/claude-sonnet-4-6")

@@ -34,7 +34,11 @@ sys.path.insert(0, str(ROOT / "tests"))
 from build import StageWatch  # noqa: E402
 from loopback import LoopbackProcess  # noqa: E402
 from opensafeintent import BuildSettings, FunctionModel, build  # noqa: E402
-from opensafeintent.calls.baselines import marked_parts, respond_as_generator, respond_as_judge
+from opensafeintent.calls.baselines import (  # noqa: E402
+    marked_parts,
+    respond_as_generator,
+    respond_as_judge,
+)
 from opensafeintent.calls.records import Call, Sampling  # noqa: E402
 from opensafeintent.construction.habits import has_habit  # noqa: E402
 from opensafeintent.files import sha256_hex  # noqa: E402

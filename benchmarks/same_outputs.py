@@ -218,6 +218,21 @@ class Authors(BaseHTTPRequestHandler):
         """Keep quiet."""
 
 
+EARLIER = (
+    ("--audit swap=", "--request-swap "),
+    ("--audit retest=", "--judge-retest "),
+    ("--audit turn=", "--follow-up-audit "),
+)
+"""Options, and what they were called before, for the revision before."""
+
+
+def earlier(line: str) -> str:
+    """The same command with the options' earlier names."""
+    for new, old in EARLIER:
+        line = line.replace(new, old)
+    return line
+
+
 class Maker:
     """Runs commands in a folder and keeps what each prints."""
 
@@ -242,15 +257,18 @@ class Maker:
         self.failed = 0
 
     def run(self, name: str, line: str) -> None:
-        command = [sys.executable, "-m", "opensafeintent", *shlex.split(line)]
-        ran = subprocess.run(
-            command,
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        for words in (line, earlier(line)):
+            command = [sys.executable, "-m", "opensafeintent", *shlex.split(words)]
+            ran = subprocess.run(
+                command,
+                cwd=self.folder,
+                env=self.environment,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if "No such option" not in ran.stderr:
+                break
         (self.folder / "printed" / f"{name}.txt").write_text(
             f"{ran.stdout}\nexit code {ran.returncode}\n"
         )
@@ -355,7 +373,6 @@ class Maker:
         """Label, describe, check and build prompt-sets."""
         self.study("quality", "export quality starter")
         self.run("agreement", "agreement quality/labels.jsonl --out agreement")
-        self.run("info", "dataset info starter")
         self.run("check", "dataset check starter --out controls")
         seeds = [
             {"prompt": f"How could somebody break into a {thing} without being seen?"}
@@ -505,9 +522,13 @@ def compare(before: Path, after: Path) -> int:
         {file for file in side if not any(fnmatch.fnmatch(file, form) for form in NOT_COMPARED)}
         for side in files
     ]
-    wrong = 0
+    wrong, gone = 0, Counter[str]()
     for file in sorted(files[0] | files[1]):
         if file not in files[0] & files[1]:
+            listed = [one for one in known.get("gone", ()) if fnmatch.fnmatch(file, one["at"])]
+            if listed and file in files[0]:
+                gone[listed[0]["reason"]] += 1
+                continue
             print(f"{file}: {'gone' if file in files[0] else 'new'}")
             continue
         first = move(file, read(before / file), known.get("moved", ()))
@@ -538,6 +559,8 @@ def compare(before: Path, after: Path) -> int:
             print(line + (f" ({times:,} times)" if times > 1 else ""))
         if len(shown) > 40:
             print(f"  … and {len(shown) - 40:,} more")
+    for reason, count in gone.items():
+        print(f"{count:,} files are gone as expected ({reason})")
     print(f"{wrong:,} values in both differ")
     return wrong
 

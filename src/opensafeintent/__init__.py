@@ -36,13 +36,12 @@ if TYPE_CHECKING:  # for type checkers; a test compares it with `_NAMES`
     from opensafeintent.commands.building import BuildOutcome as BuildOutcome, build as build
     from opensafeintent.commands.dataset_tools import (
         DatasetExport as DatasetExport,
+        CheckedDataset as CheckedDataset,
         check_dataset as check_dataset,
         convert_dataset as convert_dataset,
-        dataset_info as dataset_info,
         dataset_template as dataset_template,
         dedup_dataset as dedup_dataset,
         export_dataset as export_dataset,
-        validate_dataset as validate_dataset,
     )
     from opensafeintent.commands.evaluate import demo as demo, evaluate as evaluate, grade as grade
     from opensafeintent.commands.exporting import Exported as Exported, export_run as export_run
@@ -96,8 +95,8 @@ _NAMES = {
     "commands.batching": "batches",
     "commands.building": "BuildOutcome build",
     "commands.dataset_tools": (
-        "DatasetExport check_dataset convert_dataset dataset_info "
-        "dataset_template dedup_dataset export_dataset validate_dataset"
+        "CheckedDataset DatasetExport check_dataset convert_dataset "
+        "dataset_template dedup_dataset export_dataset"
     ),
     "commands.evaluate": "demo evaluate grade",
     "commands.exporting": "Exported export_run",

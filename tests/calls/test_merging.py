@@ -187,7 +187,7 @@ def test_the_command_prints_what_each_ledger_brought(tmp_path: Path) -> None:
     target = tmp_path / "both.sqlite"
 
     def merged_into(out: Path, *ledgers: Path) -> Ran:
-        return osi("ledger", "merge", *ledgers, "--out", out)
+        return osi("merge", *ledgers, "--out", out)
 
     ran = merged_into(target, first, second)
     brought = f"{second}: 1 of 2 attempts added, 1 duplicate answer left out"

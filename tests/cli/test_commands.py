@@ -117,13 +117,12 @@ def test_what_a_server_says_cannot_steer_the_terminal(
     assert "such." in screen and STEERING not in screen
 
 
-@pytest.mark.parametrize("command", ["info", "validate"])
-def test_a_dataset_cannot_steer_the_terminal(tmp_path: Path, command: str) -> None:
+def test_a_dataset_cannot_steer_the_terminal(tmp_path: Path) -> None:
     record = json.loads(STARTER.read_text().splitlines()[0])
     record |= {"id": f"x{HOSTILE}", "language": HOSTILE, "dual_use_paraphrases": []}
     path = tmp_path / f"name{HOSTILE}.jsonl"
     path.write_text(json.dumps(record) + "\n")
-    code, screen = on_terminal("dataset", command, path)
+    code, screen = on_terminal("dataset", "check", path)
     assert code == 0
     assert STEERING not in screen
 

@@ -60,7 +60,7 @@ def test_options_stand_under_the_headings_of_what_they_are_about() -> None:
         assert {"Judges", "Budget and execution"} <= sections(helped(command)).keys()
 
 
-FEWER = {"models": 1, "demo": 2, "annotate import": 2, "dataset template": 2, "ledger merge": 2}
+FEWER = {"models": 1, "demo": 2, "annotate import": 2, "dataset template": 2, "merge": 2}
 """Examples of the commands that have less than three uses."""
 
 
@@ -267,23 +267,22 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "opensafeintent evaluate baseline/redirect --judge baseline/judge --out OUT",
         ),
         (
-            "evaluate baseline/redirect --judge baseline/judge --dry-run --limit 10 --out OUT"
-            " --fail-under triplet_safety=0.5 --fail-over=low_help_rate_benign=0.5 --confidence 0.9",
-            "opensafeintent evaluate baseline/redirect --judge baseline/judge --limit 10 --out OUT",
+            "sample-size --limit 10 --fail-under triplet_safety=0.5 --confidence 0.9",
+            "opensafeintent evaluate MODEL... --judge MODEL --dataset starter --dry-run --limit 10",
         ),
         ("report RUN --out OUT", "opensafeintent trace RUN --worst 5"),
         ("report RUN", "opensafeintent trace RUN --worst 5"),
         ("export RUN --format csv --out OUT.csv", "opensafeintent trace RUN --worst 5"),
         ("trace RUN --worst 1", "opensafeintent report RUN --open"),
         (
-            "ledger merge RUN/ledger.sqlite --out OUT",
+            "merge RUN/ledger.sqlite --out OUT",
             "opensafeintent evaluate MODEL --judge MODEL --dry-run --ledger OUT",
         ),
         (
             "judge-check --judge baseline/judge --out OUT",
             "opensafeintent judge-check --judge MODEL",
         ),
-        ("dataset template OUT.csv", "opensafeintent dataset validate OUT.csv"),
+        ("dataset template OUT.csv", "opensafeintent dataset check OUT.csv"),
         (
             "dataset export starter OUT --repo me/mine",
             "hf upload me/mine OUT --repo-type dataset",

@@ -32,7 +32,7 @@ COMMANDS = (
         "build",
         "judge-check",
     ),
-    *("agreement", "dataset", "dataset info", "dataset check", "dataset dedup"),
+    *("agreement", "dataset", "dataset check", "dataset dedup"),
     *("annotate", "annotate export"),
 )
 UNSET = ("", "dataset", "annotate", "annotate export")

@@ -22,9 +22,8 @@ demo --out OUT
 evaluate baseline/redirect --judge baseline/judge --limit 2 --out OUT
 evaluate baseline/redirect --judge baseline/judge --limit 2 --out OUT --report
 evaluate baseline/redirect --judge baseline/judge --limit 40 --out OUT --dry-run
-evaluate baseline/redirect --judge baseline/judge --limit 40 --out OUT --dry-run --first-run \
---fail-if-worse triplet_safety=0.3 --fail-if-worse=mean_utility=0.5 --confidence=0.9 \
---fail-under triplet_safety=0.5
+sample-size --fail-under triplet_safety=0.5 --fail-if-worse=mean_utility=0.5 --confidence=0.9 \
+--limit 40
 evaluate baseline/redirect --judge baseline/judge --dataset OWN.jsonl --taxonomy OWN.toml --out OUT
 sample-size --difference 0.4 --pilot PILOT
 import RESPONSES --dataset starter --out OUT
@@ -51,16 +50,14 @@ build --per-cell 1 --generator baseline/generator --judge baseline/construction-
 build --per-cell 1 --generator baseline/generator --judge baseline/construction-judge --out OUT \
 --taxonomy OWN.toml
 models
-ledger merge RUN/ledger.sqlite --out OUT
+merge RUN/ledger.sqlite --out OUT
 agreement QUALITY
 agreement JUDGED --run RUN
 judge-check --judge baseline/judge --out OUT
 judge-check --judge baseline/judge --out OUT --dry-run
 judge-check --judge baseline/judge --judge-arg baseline/judge:top_p=0.5 --judge-arg max_tokens=512 \
 --rubrics reasons --out OUT
-dataset info OWN.jsonl --taxonomy OWN.toml
-dataset validate OWN.jsonl --taxonomy OWN.toml
-dataset validate OWN.jsonl --taxonomy OWN.toml --max-rows 100
+dataset check OWN.jsonl --taxonomy OWN.toml --max-rows 100
 dataset convert OWN.jsonl --taxonomy OWN.toml --out OUT.jsonl
 dataset template OUT.csv --taxonomy OWN.toml
 dataset dedup OWN.jsonl --taxonomy OWN.toml --out OUT.jsonl
@@ -216,8 +213,8 @@ def test_the_suggested_command_works(
         study = Path(following[following.index("--key") + 1]).parent
         sheet = study / "ana.csv"
         filled(read_key(study / "key.json"), Sheet(sheet.read_bytes()), "ana", sheet)
-    if following[:2] == ["dataset", "validate"]:
-        return  # the template is to be filled in first
+    if words[:2] == ["dataset", "template"]:
+        return  # it is to be filled in first
     after = osi(*following)
     assert after.code in (0, 1, 4), f"{last[0]}\n{after.err}"
 

@@ -24,7 +24,7 @@ PLACES = {
     "report RUN": "report @",
     "trace RUN": "trace @ --set x",
     "judge-check --out": "judge-check --judge baseline/judge --out @",
-    "dataset info": "dataset info @",
+    "dataset check": "dataset check @",
     "dataset convert": "dataset convert @ --out out.jsonl",
     "dataset dedup": "dataset dedup @ --out out.jsonl --report report.jsonl",
     "build SEEDS": "build @ --generator baseline/generator --judge baseline/judge --out out",

@@ -43,8 +43,7 @@ COMMANDS = {
     "compare": "compare run",
     "trace": "trace run --set FIRST",
     "models": "models",
-    "dataset info": "dataset info starter",
-    "dataset validate": "dataset validate starter",
+    "dataset check": "dataset check starter",
     "dataset convert": "dataset convert starter --out converted.jsonl",
     "judge-check": "judge-check --judge baseline/judge --out checked",
     "build": "build seeds.jsonl --generator baseline/generator --judge baseline/construction-judge --out built",
@@ -199,10 +198,10 @@ def info_that_raises(error: BaseException, folder: Path, **variables: str) -> Ra
     """Run a command that a bug ends; its traceback is kept in the folder."""
     broken = mock.Mock(side_effect=error)
     with (
-        mock.patch("opensafeintent.commands.dataset_tools.dataset_info", broken),
+        mock.patch("opensafeintent.commands.dataset_tools.check_dataset", broken),
         mock.patch.object(tempfile, "tempdir", str(folder)),
     ):
-        return osi("dataset", "info", "starter", **variables)
+        return osi("dataset", "check", "starter", **variables)
 
 
 def test_an_error_of_ours_ends_with_70_and_can_be_reported(tmp_path: Path) -> None:

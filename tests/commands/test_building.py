@@ -85,7 +85,7 @@ def test_the_real_seeds_become_a_dataset_that_validate_and_evaluate_take(
         assert line["in"] == line["kept"] + sum(line["rejected"].values())
         assert set(line["rejected"]) <= set(REASONS)
     dataset = out / "dataset.jsonl"
-    assert osi("dataset", "validate", dataset).code == 0
+    assert osi("dataset", "check", dataset).code == 0
     sets = records(dataset)
     assert len({(item["harm_domain"], item["task_type"]) for item in sets}) == 42
     assert all(len(item["dual_use_paraphrases"]) == 4 for item in sets)

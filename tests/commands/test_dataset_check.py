@@ -60,10 +60,14 @@ def test_the_command_prints_and_writes_the_same_and_shows_no_prompt(tmp_path: Pa
         "mean": "1.0",
     }.items() <= first
     files = [file for file in out.rglob("*") if file.is_file()]
-    assert len(files) == 2 + 3 * 5
+    assert len(files) == 2 + 9
     assert not [file for file in files if b"of the number" in file.read_bytes()]
     assert {file.stat().st_mode & 0o077 for file in files} == {0}
-    check_dataset(path, out=tmp_path / "again", seed=5)
+    again = check_dataset(path, out=tmp_path / "again", seed=5)
+    # what Python prints is what the terminal prints
+    printed = "\n".join(map(str.rstrip, ran.out.splitlines()))
+    (following,) = [line for line in printed.split("\n") if line.startswith("Next: ")]
+    assert printed == f"{replace(again, out=out)}\n{following}"
     for file in files:
         assert file.read_bytes() == (tmp_path / "again" / file.relative_to(out)).read_bytes()
 
@@ -122,7 +126,7 @@ def test_bad_input_is_one_line(tmp_path: Path, arguments: list[str], complaint: 
 
 @pytest.mark.slow
 def test_the_published_700(published: Path) -> None:
-    checked = check_dataset(str(published / "opensafeintent-700.json"))
+    checked = check_dataset(str(published / "opensafeintent-700.json")).controls
     two_sets, core, wordings = checked.similarity
     # 317,814 pairs of one cell, of which 700 · 7 · 6 / 2 = 14,700 within a set; the highest was
     # measured by another program.
@@ -135,9 +139,9 @@ def test_the_published_700(published: Path) -> None:
 
 
 def test_the_published_115_and_the_starter_set(published: Path) -> None:
-    starter = check_dataset("starter")
+    starter = check_dataset("starter").controls
     assert starter.balance[0].evenness == 1
-    small = check_dataset(str(published / "opensafeintent-115.json"))
+    small = check_dataset(str(published / "opensafeintent-115.json")).controls
     assert small.balance[0].empty == 5
     three, of_starter = small.classifier[0].accuracy, starter.classifier[0].accuracy
     assert of_starter.value is not None and of_starter.value < 0.75

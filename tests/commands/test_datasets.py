@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from endtoend import osi
-from opensafeintent import dedup_dataset, load_dataset, validate_dataset
+from opensafeintent import check_dataset, dedup_dataset, load_dataset
 from opensafeintent.construction.similarity import Deduplication
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets import Prompts, PromptSet
@@ -188,7 +188,7 @@ def test_every_kind_of_problem_is_listed_in_one_round_and_points_to_the_taxonomy
     file = tmp_path / "my.jsonl"
     file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     with pytest.raises(InputError) as refused:
-        validate_dataset(str(file))
+        check_dataset(str(file))
     said = str(refused.value)
     for part in (
         "unknown harm domain 'Boats'",
@@ -211,7 +211,7 @@ def test_every_kind_of_problem_is_listed_in_one_round_and_points_to_the_taxonomy
         '[[task_types]]\nname = "Walking"\ndefinition = "d"\n'
     )
     with pytest.raises(InputError) as refused:
-        validate_dataset(str(file), own)
+        check_dataset(str(file), own)
     assert "unknown harm domain 'Boats'; valid: Land (and in 1 more record)" in str(refused.value)
 
 
@@ -220,14 +220,14 @@ def test_a_misspelt_column_does_not_hide_the_other_problems(tmp_path: Path) -> N
     head = "harm domain,task_type,underlying_task,benign,dual_use,malicious"
     file.write_text(f"{head}\nBoats,Explanation,t,b,d,m\n")
     with pytest.raises(InputError) as refused:
-        validate_dataset(str(file))
+        check_dataset(str(file))
     assert "did you mean 'harm_domain'?" in str(refused.value)
     assert "unknown harm domain 'Boats'" in str(refused.value)
 
 
 def test_a_note_on_many_prompt_sets_is_one_line(tmp_path: Path) -> None:
     sets = made_dataset(*(prompt_set(f"s{n}") for n in range(336)))
-    _, remarks = validate_dataset(dataset_file(tmp_path, sets))
+    remarks = check_dataset(dataset_file(tmp_path, sets)).notes
     (line,) = (remark for remark in remarks if "paraphrases" in remark)
     assert line == (
         "set s0: no paraphrases; stability is not measured on it (and 335 more prompt-sets)"

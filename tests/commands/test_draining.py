@@ -184,7 +184,7 @@ def signalled(*_):
     os.kill(os.getpid(), int(os.environ["NUMBER"]))
     threading.Event().wait(30)
 
-with mock.patch("opensafeintent.commands.dataset_tools.dataset_info", signalled):
+with mock.patch("opensafeintent.commands.dataset_tools.check_dataset", signalled):
     main()
 """
 
@@ -192,7 +192,7 @@ with mock.patch("opensafeintent.commands.dataset_tools.dataset_info", signalled)
 @pytest.mark.slow
 @pytest.mark.parametrize("number", SIGNALS)
 def test_commands_that_make_no_calls_end_with_the_same_code(number: int) -> None:
-    command = [sys.executable, "-c", _SIGNALLED, "dataset", "info", "starter"]
+    command = [sys.executable, "-c", _SIGNALLED, "dataset", "check", "starter"]
     variables = environment(NUMBER=str(int(number)))
     ran = subprocess.run(command, env=variables, stderr=subprocess.PIPE, text=True, check=False)
     assert (ran.returncode, ran.stderr.strip()) == (130, KEPT)

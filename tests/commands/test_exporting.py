@@ -354,3 +354,20 @@ def test_the_help_names_the_format_that_an_option_is_for() -> None:
         shown = setting.shown
         named = isinstance(shown, Opt) and shown.help.startswith("With ")
         assert named == (setting.name not in of_all), setting.name
+
+
+@pytest.mark.parametrize(("form", "ending"), [("latex", "tex"), ("markdown", "md")])
+def test_every_table_of_a_run_is_written_for_people(tmp_path: Path, form: Any, ending: str) -> None:
+    run = tmp_path / "run"
+    models = ("baseline/redirect", "baseline/comply-all", "--judge", "baseline/judge")
+    assert osi("evaluate", *models, "--limit", 4, "--out", run).code == 0
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    out = tmp_path / "tables"
+    files = export_run(ExportSettings(run=run, format=form, out=out)).files
+    assert {path.suffix for path in run.glob("tables/*")} == {".csv"}
+    assert {path.stem for path in files} == {path.stem for path in run.glob("tables/*")}
+    assert set(files) == set(out.glob(f"*.{ending}")) == set(out.iterdir())
+    assert "Triplet Safety" in (out / f"headline.{ending}").read_text("utf-8")
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    with pytest.raises(InputError, match="--samples: is for --format every-eval-ever"):
+        ExportSettings(run=run, format=form, out=out, samples=True)

@@ -14,10 +14,10 @@ from endtoend import osi
 from opensafeintent import (
     Dataset,
     OpenSafeIntentError,
+    check_dataset,
     export_dataset,
     load_dataset,
     load_taxonomy,
-    validate_dataset,
 )
 from opensafeintent.exports.publication import Publication
 from opensafeintent.numbers.metrics import HEADLINES
@@ -217,7 +217,7 @@ def test_the_card_counts_the_sets_with_paraphrases(tmp_path: Path) -> None:
 
 def test_the_column_that_an_export_adds_is_no_news(tmp_path: Path) -> None:
     export(tmp_path / "d", small(tmp_path))
-    _, remarks = validate_dataset(str(tmp_path / "d"))
+    remarks = check_dataset(str(tmp_path / "d")).notes
     assert not [remark for remark in remarks if "not read" in remark]
 
 

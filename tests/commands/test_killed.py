@@ -112,7 +112,7 @@ def state(folder: Path) -> dict[str, bytes]:
         ("annotate import NAME --key study/key.json --out o.jsonl", ("ana.csv", "ana.csv ben.csv")),
         ("agreement NAME.jsonl --run new --out o", ("ana", "ben")),
         ("judge-check --judge baseline/judge --out o", ()),
-        ("ledger merge old/ledger.sqlite new/ledger.sqlite --out o.sqlite", ()),
+        ("merge old/ledger.sqlite new/ledger.sqlite --out o.sqlite", ()),
     ],
 )
 def test_a_killed_command_leaves_all_or_nothing_and_goes_on(

@@ -73,7 +73,7 @@ def test_a_guard_whose_replies_have_another_form_is_said_to_have_no_verdict(lab:
     assert osi("report", lab.run).code == 1
     page = (lab.run / "report.html").read_text()
     assert f"are missing: {RESPONSES} of {RESPONSES} (100\u00a0%)" in page
-    agreement = (lab.run / "tables" / "guard_agreement.md").read_text()
+    agreement = (lab.run / "tables" / "guard_agreement.csv").read_text()
     assert f"unparsed: {RESPONSES}" in agreement
 
 

@@ -36,7 +36,7 @@ STARTS = (
     "anthropic/",
 )
 COMMANDS = (
-    *(("dataset", "info"), ("dataset", "validate"), ("dataset", "check"), ("report",)),
+    *(("dataset", "check"), ("report",)),
     *(("compare",), ("grade",), ("trace", "--set", "x"), ("import", "--out", "x")),
     ("export", "--format", "jsonl", "--out", "x.jsonl"),
     *(("agreement",), ("annotate", "import")),

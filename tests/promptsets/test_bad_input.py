@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from opensafeintent import OpenSafeIntentError, load_dataset, validate_dataset
+from opensafeintent import OpenSafeIntentError, check_dataset, load_dataset
 from promptsets.samples import FLAT, NESTED, OURS, lines, ours, without
 
 NO_BENIGN = ("generated_prompts", "benign_prompt")
@@ -138,9 +138,9 @@ def test_loading_names_the_first_problem_and_validating_names_all(tmp_path: Path
     bad = ours(task_type=TYPE), ours(harm_domain=DOMAIN), without(OURS, "underlying_task")
     message = complaint_about(path, lines(ours(1), *bad))
     assert message.startswith(":2, field task_type")
-    assert "2 more; `dataset validate`" in message
+    assert "2 more; `dataset check`" in message
     with pytest.raises(OpenSafeIntentError) as caught:
-        validate_dataset(str(path))
+        check_dataset(str(path))
     places = [line.removeprefix(str(path)).split(": ")[0] for line in str(caught.value).split("\n")]
     assert places == [":2, field task_type", ":3, field harm_domain", ":4, field underlying_task"]
 

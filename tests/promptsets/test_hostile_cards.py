@@ -49,7 +49,7 @@ def test_a_hostile_card_ends_in_one_line(
 ) -> None:
     dataset_file(tmp_path, made_dataset(prompt_set("a")))
     (tmp_path / "README.md").write_text(f"---\n{CARDS[name]}\n---\n")
-    assert exit_code(monkeypatch, "dataset", "validate", tmp_path) == 2
+    assert exit_code(monkeypatch, "dataset", "check", tmp_path) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "README.md: " in line
 
@@ -64,7 +64,7 @@ def test_links_of_folders_are_not_followed(
     (tmp_path / "README.md").write_text(
         f"---\nconfigs: [{{data_files: ['{'*/' * 20}*.jsonl']}}]\n---\n"
     )
-    assert exit_code(monkeypatch, "dataset", "validate", tmp_path) == 2
+    assert exit_code(monkeypatch, "dataset", "check", tmp_path) == 2
     assert "there is no" in capsys.readouterr().err
 
 
@@ -75,4 +75,4 @@ def test_a_card_with_an_anchor_and_a_glob_is_read(
     (tmp_path / "README.md").write_text(
         "---\ntags: &t [a]\nconfigs:\n- {config_name: default, data_files: '**/*.jsonl'}\n---\nText\n---\n"
     )
-    assert exit_code(monkeypatch, "dataset", "validate", tmp_path) == 0
+    assert exit_code(monkeypatch, "dataset", "check", tmp_path) == 0

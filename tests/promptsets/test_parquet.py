@@ -70,7 +70,7 @@ def nulls(count: int) -> Any:
 def test_a_small_file_of_gigabytes_takes_none(tmp_path: Path, table: Any, limit: str) -> None:
     path = written(tmp_path / "bomb.parquet", table())
     assert path.stat().st_size < 2_000_000
-    ran = run("dataset", "validate", path)
+    ran = run("dataset", "check", path)
     assert ran.code == 2
     error_text = ran.error_text.replace("\n", " ")
     assert f"error: {path}: " in error_text

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from endtoend import osi
-from opensafeintent import dataset_template, validate_dataset
+from opensafeintent import check_dataset, dataset_template
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets import load_dataset, read_dataset
 from promptsets.samples import FLAT, LABELS, OURS
@@ -134,13 +134,13 @@ def test_a_template_is_a_dataset_and_is_not_written_over(tmp_path: Path) -> None
 
 def test_columns_that_are_not_read_are_named(tmp_path: Path) -> None:
     path = table(tmp_path / "t.csv", ROW | {"reviewer": "Ann", "score": ""})
-    ran = osi("dataset", "validate", path)
+    ran = osi("dataset", "check", path)
     assert ran.code == 0
     assert "not read: reviewer, score" in ran.out + ran.err
     path = json_lines(tmp_path / "t.jsonl", [OURS | {"reviewer": "Ann"}])
-    _, remarks = validate_dataset(str(path))
+    remarks = check_dataset(str(path)).notes
     assert "not read: reviewer" in remarks
-    _, remarks = validate_dataset(str(table(tmp_path / "f.csv", FLAT | {"reviewer": "Ann"})))
+    remarks = check_dataset(str(table(tmp_path / "f.csv", FLAT | {"reviewer": "Ann"}))).notes
     assert not any("not read" in remark for remark in remarks)
 
 

@@ -74,9 +74,9 @@ def test_a_dataset_in_a_workbook_is_that_of_the_same_csv(tmp_path: Path) -> None
     path = workbook(tmp_path / "sets.xlsx", *rows)
     in_csv = table(tmp_path / "sets.csv", ROW)
     assert load_dataset(str(path)).hash == load_dataset(str(in_csv)).hash
-    assert osi("dataset", "validate", path).code == 0
+    assert osi("dataset", "check", path).code == 0
     wrong = workbook(tmp_path / "wrong.xlsx", *rows, [*ROW.values()])
-    assert "wrong.xlsx, row 3: is identical to" in osi("dataset", "validate", wrong).refusal
+    assert "wrong.xlsx, row 3: is identical to" in osi("dataset", "check", wrong).refusal
 
 
 def test_cells_are_the_texts_that_csv_would_have(tmp_path: Path) -> None:

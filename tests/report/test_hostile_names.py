@@ -98,7 +98,7 @@ def test_such_names_are_refused_where_they_are_read(tmp_path: Path, char: str) -
     responses = json_lines(tmp_path / "responses.jsonl", [line])
     out = ("--out", tmp_path / "run")
     commands = {
-        f"{taxonomy}: harm_domains": ("dataset", "info", sets, "--taxonomy", taxonomy),
+        f"{taxonomy}: harm_domains": ("dataset", "check", sets, "--taxonomy", taxonomy),
         "model": ("evaluate", f"baseline/{named}", "--judge", "baseline/judge", *out),
         "--model": ("import", responses, "--model", named, "--dataset", "starter", *out),
     }

@@ -39,7 +39,7 @@ def test_several_judges_from_the_calls_to_the_files_and_then_one(tmp_path: Path)
     # the panel's numbers are those of the other tables
     panel = judges["models"][TARGET]["panel"]["triplet_safety"]["value"]
     assert panel == metrics(out)["models"][TARGET]["triplet_safety"]["value"]
-    files = {"tables/judge_metrics.tex", "tables/judge_agreement.md", "figures/fig_judges.svg"}
+    files = {"tables/judge_metrics.csv", "tables/judge_agreement.csv", "figures/fig_judges.svg"}
     assert all((out / file).exists() for file in files)
     assert 'id="judges"' in (out / "report.html").read_text()
     # with one judge nothing of it stays

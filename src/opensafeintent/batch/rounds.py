@@ -29,10 +29,10 @@ from opensafeintent.batch.server import LostReply, NotSent, RequestRefused
 from opensafeintent.batch.store import BatchStore, StoredBatch, is_apart
 from opensafeintent.calls.client import Client, ModelStopped, for_each
 from opensafeintent.calls.left_out import UNSUPPORTED_FIELD
-from opensafeintent.calls.prices import BATCH
 from opensafeintent.calls.progress import Display, refreshed
 from opensafeintent.calls.provider_errors import FATAL, LONGEST_ERROR, ProviderError, kind_of_error
 from opensafeintent.calls.records import Attempt, Call, Failed, Failure, Outcome, Replied
+from opensafeintent.calls.service_tiers import BATCH
 from opensafeintent.errors import InputError, Stopped, counted
 from opensafeintent.files import os_errors, written_beside
 

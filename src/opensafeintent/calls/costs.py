@@ -13,10 +13,10 @@ import msgspec
 
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_rows import Attempted
-from opensafeintent.calls.prices import BATCH, Prices, way_of
+from opensafeintent.calls.prices import Prices, way_of
 from opensafeintent.calls.providers import is_another, is_in_process, provider_of
 from opensafeintent.calls.records import Purpose
-from opensafeintent.calls.service_tiers import FLEX, STANDARD, Way
+from opensafeintent.calls.service_tiers import BATCH, FLEX, STANDARD, Way
 from opensafeintent.hostile import short_name
 
 

@@ -20,7 +20,7 @@ from opensafeintent.calls.providers import (
     provider_of,
     row_of,
 )
-from opensafeintent.calls.service_tiers import FLEX, STANDARD, Way
+from opensafeintent.calls.service_tiers import BATCH, FLEX, STANDARD, Way
 from opensafeintent.errors import InputError, install_extra
 from opensafeintent.files import parse_json, read_bytes, sha256_hex
 from opensafeintent.hostile import one_line
@@ -95,9 +95,6 @@ class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _FREE = Price(0.0, 0.0)
-
-BATCH = "batch"
-"""The service tier of a call in a batch."""
 
 
 def way_of(model: str, tier: str) -> Way | None:

@@ -13,6 +13,8 @@ import msgspec
 
 FLEX = "flex"
 STANDARD = "standard"
+BATCH = "batch"
+"""Of a call in a batch."""
 FIELD = "service_tier"
 """Of a request and of a reply."""
 

@@ -171,51 +171,6 @@ def dataset_group() -> None:
 
 @command(
     dataset_group,
-    "info",
-    "Data",
-    examples=(
-        "opensafeintent dataset info starter",
-        "opensafeintent dataset info my.jsonl",
-        "opensafeintent dataset info hf:owner/name",
-    ),
-)
-@click.argument("name", type=NAME)
-def dataset_info_command(data: Data, name: str) -> None:
-    """Show counts per cell, lengths, and the dataset's hash."""
-    from opensafeintent.cli.output import show_dataset_info
-    from opensafeintent.commands.dataset_tools import dataset_info
-
-    show_dataset_info(dataset_info(name, data.taxonomy, data.max_rows))
-    say_next("opensafeintent dataset check", name, *_read_alike(data))
-
-
-@command(
-    dataset_group,
-    "validate",
-    "Data",
-    examples=(
-        "opensafeintent dataset validate my.jsonl",
-        "opensafeintent dataset validate my.csv",
-        "opensafeintent dataset validate my.csv --taxonomy taxonomy.toml",
-    ),
-)
-@click.argument("name", type=NAME)
-def dataset_validate_command(data: Data, name: str) -> None:
-    """Check every record, and list every problem with its line.
-
-    A record that cannot be read, such as a line that is no JSON, ends the check.
-    """
-    from opensafeintent.commands.dataset_tools import validate_dataset
-
-    dataset, remarks = validate_dataset(name, data.taxonomy, data.max_rows)
-    for remark in remarks:
-        say(f"note: {remark}")
-    say(f"{dataset.name}: {counted(len(dataset), 'prompt-set')}, valid (sha256 {dataset.hash})")
-    say_next("opensafeintent dataset check", name, *_read_alike(data))
-
-
-@command(
-    dataset_group,
     "convert",
     "Data",
     examples=(
@@ -253,7 +208,7 @@ def dataset_template_command(data: Data, out: Path) -> None:
 
     dataset_template(out, data.taxonomy)
     say(f"{out}: fill it in")
-    say_next("opensafeintent dataset validate", out, *_read_alike(data))
+    say_next("opensafeintent dataset check", out, *_read_alike(data))
 
 
 @command(
@@ -332,7 +287,8 @@ def dataset_dedup_command(
     dataset_group,
     "check",
     "Data",
-    examples=(
+    "Check every record; count cells; measure words, duplicates.",
+    (
         "opensafeintent dataset check starter",
         "opensafeintent dataset check my.jsonl --out checked",
         "opensafeintent dataset check hf:owner/name --out checked",
@@ -349,11 +305,16 @@ def dataset_dedup_command(
     help="Random seed of the classifier's folds.",
 )
 def dataset_check_command(data: Data, name: str, out: Path | None, seed: int | None) -> None:
-    """Measure balance, lengths, predictive words and duplicates."""
-    from opensafeintent.cli.output import show_check
-    from opensafeintent.commands.dataset_tools import check_dataset
+    """Check every record, count cells and words, and measure balance, predictive words and
+    duplicates.
 
-    show_check(check_dataset(name, data.taxonomy, out=out, seed=seed, max_rows=data.max_rows), out)
+    If a record is not valid, every problem is listed with its line.
+    """
+    from opensafeintent.commands.dataset_tools import check_dataset
+    from opensafeintent.report.printing.console import new_console
+
+    checked = check_dataset(name, data.taxonomy, out=out, seed=seed, max_rows=data.max_rows)
+    checked.show(new_console())
     evaluate = "opensafeintent evaluate MODEL --judge MODEL --dry-run --dataset"
     say_next(evaluate, name, *_read_alike(data))
 
@@ -646,15 +607,15 @@ def report_command(settings: ReportSettings, *, opened: bool) -> int:
     "Write a run's results for other programs.",
     (
         "opensafeintent export runs/mine --format csv --out mine.csv",
-        "opensafeintent export runs/mine --format jsonl --out a.jsonl --include-unsafe",
+        "opensafeintent export runs/mine --format latex --out tables",
         "opensafeintent export runs/mine --format every-eval-ever --out shared",
     ),
 )
 def export_command(settings: ExportSettings) -> None:
     """Write the results of RUN for other programs.
 
-    The formats csv, parquet and jsonl have one row per response, with its grades. The other formats
-    share the headline metrics.
+    The formats csv, parquet and jsonl have one row per response, with its grades; latex and
+    markdown, all tables. The other formats share the headline metrics.
     """
     exported = opensafeintent.export_run(settings)
     for note in exported.notes:
@@ -706,7 +667,6 @@ def compare_command(settings: CompareSettings) -> None:
     (
         "opensafeintent sample-size --difference 0.1 --pilot runs/mine",
         "opensafeintent sample-size --difference 0.05 --models 4 --judges 3",
-        "opensafeintent sample-size --margin 0.15",
         "opensafeintent sample-size --fail-under triplet_safety=0.9 --limit 40",
     ),
 )
@@ -728,10 +688,11 @@ def sample_size_command(settings: SampleSizeSettings) -> int:
             " --confidence"
         )
         return result.exit_code
-    dataset, limit = settings.dataset or "DATASET", settings.limit
+    dataset, limit = settings.dataset or "starter", settings.limit
     judges: tuple[str, ...] = ("MODEL",)
     if isinstance(result, SampleSize):
-        limit, judges = result.needed[0].sets, result.pilot_judges or judges
+        dataset, limit = "DATASET", result.needed[0].sets
+        judges = result.pilot_judges or judges
     say_next(
         "opensafeintent evaluate MODEL...",
         *(word for judge in judges for word in ("--judge", judge)),
@@ -832,18 +793,14 @@ def models_command(_: Settings) -> None:
     say_next("opensafeintent evaluate PROVIDER/MODEL --judge PROVIDER/MODEL --dry-run")
 
 
-@cli.group("ledger")
-def ledger_group() -> None:
-    """Merge ledgers, the logs of every call."""
-
-
 @command(
-    ledger_group,
+    cli,
     "merge",
     "Settings",
-    examples=(
-        "opensafeintent ledger merge a/ledger.sqlite b/ledger.sqlite --out both.sqlite",
-        "opensafeintent ledger merge a.sqlite b.sqlite --out a.sqlite",
+    "Merge ledgers, the logs of every call.",
+    (
+        "opensafeintent merge a/ledger.sqlite b/ledger.sqlite --out both.sqlite",
+        "opensafeintent merge a.sqlite b.sqlite --out a.sqlite",
     ),
 )
 @click.argument("ledgers", nargs=-1, required=True, type=PATH, metavar="LEDGER...")
@@ -854,7 +811,7 @@ def ledger_group() -> None:
     metavar="FILE",
     help="A new ledger, or one of those named, which grows.",
 )
-def ledger_merge_command(_: Settings, ledgers: tuple[Path, ...], out: Path) -> None:
+def merge_command(_: Settings, ledgers: tuple[Path, ...], out: Path) -> None:
     """Merge ledgers into one. If two of them answer a call, the first answer is kept."""
 
     for path, merged in opensafeintent.merge_ledgers(ledgers, out).items():

@@ -13,9 +13,10 @@ from opensafeintent.calls.client import Client, Model
 from opensafeintent.calls.headers import Headers, headers_by_model
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import LEDGER, Ledger
-from opensafeintent.calls.prices import BATCH, PriceList
+from opensafeintent.calls.prices import PriceList
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.providers import is_in_process
+from opensafeintent.calls.service_tiers import BATCH
 from opensafeintent.commands.session import Limits, flex_plan, run_async, wait_or_refuse
 from opensafeintent.commands.settings import BatchesSettings, Calling
 from opensafeintent.construction.folder import BuildFolder

@@ -67,7 +67,6 @@ from opensafeintent.report.datasets import (
 )
 from opensafeintent.report.printing.console import Printed, print_notes, print_table
 from opensafeintent.report.printing.results import show_calls, show_forecast
-from opensafeintent.report.table_formats import FORMATS
 from opensafeintent.taxonomy import default_taxonomy, load_taxonomy
 
 if TYPE_CHECKING:
@@ -146,11 +145,7 @@ def write_build_results(
 def _of_dataset(folder: Path) -> list[Path]:
     """Return our files about the dataset of an earlier build."""
     names = (*RESULTS, CARD, "check/check.json", "check/check.md")
-    tables = (folder / "check" / "tables").glob("*")
-    return [
-        *(folder / name for name in names),
-        *(table for table in tables if table.suffix.removeprefix(".") in FORMATS),
-    ]
+    return [*(folder / name for name in names), *(folder / "check" / "tables").glob("*.csv")]
 
 
 def _json(content: object) -> bytes:

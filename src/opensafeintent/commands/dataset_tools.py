@@ -7,13 +7,17 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from statistics import median
+from textwrap import wrap
 from typing import TYPE_CHECKING, get_args
 
 import msgspec
+from rich.console import Console
 
+from opensafeintent.construction.controls import DatasetCheck
 from opensafeintent.errors import InputError, counted, nearest
 from opensafeintent.files import (
     MOST_ROWS,
@@ -27,10 +31,21 @@ from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, read_dat
 from opensafeintent.promptsets.fields import fields_named
 from opensafeintent.promptsets.loading import origin_of
 from opensafeintent.replacing import written_together
+from opensafeintent.report.columns import Table
+from opensafeintent.report.datasets import check, check_page, check_tables
+from opensafeintent.report.printing.console import (
+    WIDEST,
+    Printed,
+    length_table,
+    plain,
+    print_notes,
+    print_table,
+    taxonomy_table,
+)
+from opensafeintent.report.tables import domains, task_types, write_tables
 from opensafeintent.taxonomy import default_taxonomy, load_taxonomy
 
 if TYPE_CHECKING:
-    from opensafeintent.construction.controls import DatasetCheck
     from opensafeintent.construction.similarity import Deduplication, Match, Rule
     from opensafeintent.exports.publication import Publication
 
@@ -46,65 +61,8 @@ _EXAMPLE = {
 """A prompt-set as a row of a table, without its labels."""
 
 
-class DatasetInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """The output of `dataset info`."""
-
-    dataset: Dataset
-    prompts: int
-    cells: dict[tuple[str, str], int]
-    """Prompt-sets by (harm domain, task type), empty cells left out."""
-    words: dict[str, tuple[int, float, int]]
-    """Least, median and most words of a prompt, by variant."""
-    languages: dict[str, int]
-    """Prompt-sets by language; `not stated` if the field is missing."""
-    paraphrases: dict[int, int]
-    """Prompt-sets by number of paraphrases."""
-
-
-def dataset_info(
-    name: str, taxonomy: Path | None = None, max_rows: int | None = MOST_ROWS
-) -> DatasetInfo:
-    """Describe a dataset: counts per cell, lengths, hash.
-
-    Raises:
-        InputError: there is no valid dataset under that name.
-    """
-    dataset = load_dataset(name, taxonomy, max_rows)
-    words: dict[str, list[int]] = {variant: [] for variant in dataset.variants}
-    for prompt_set in dataset.prompt_sets:
-        for variant, prompt in prompt_set.wordings().items():
-            words[variant].append(len(prompt.split()))
-    return DatasetInfo(
-        dataset=dataset,
-        prompts=sum(map(len, words.values())),
-        cells=dict(Counter(prompt_set.cell for prompt_set in dataset.prompt_sets)),
-        words={
-            variant: (min(counts), median(counts), max(counts)) for variant, counts in words.items()
-        },
-        languages=dict(
-            Counter(prompt_set.language or "not stated" for prompt_set in dataset.prompt_sets)
-        ),
-        paraphrases=dict(
-            Counter(len(prompt_set.dual_use_paraphrases) for prompt_set in dataset.prompt_sets)
-        ),
-    )
-
-
-def validate_dataset(
-    name: str, taxonomy: Path | None = None, max_rows: int | None = MOST_ROWS
-) -> tuple[Dataset, list[str]]:
-    """Check every record of a dataset; return it with remarks on valid but unusual content.
-
-    Raises:
-        InputError: there are problems; each has a line of its own.
-    """
-    dataset, problems = read_dataset(name, taxonomy, max_rows)
-    if dataset is None:
-        raise InputError(*problems)
-    return dataset, _remarks(dataset)
-
-
-def _remarks(dataset: Dataset) -> list[str]:
+def _notes_on(dataset: Dataset) -> list[str]:
+    """Return what is valid but unusual, a line each."""
     remarks = [f"not read: {fields_named(dataset.unread)}"] if dataset.unread else []
     unusual: dict[str, list[str]] = {}
     for prompt_set in dataset.prompt_sets:
@@ -320,6 +278,69 @@ def _same(first: Path, second: Path) -> bool:
         return False
 
 
+_LONG = ("words", "harm_domains", "task_types")
+"""Names of tables that are only in files."""
+
+
+class CheckedDataset(Printed, msgspec.Struct, frozen=True, kw_only=True):
+    """Facts of a dataset, what is unusual in it, and its controls."""
+
+    dataset: Dataset
+    cells: dict[tuple[str, str], int]
+    """Prompt-sets by (harm domain, task type), empty cells left out."""
+    words: dict[str, tuple[int, float, int]]
+    """Least, median and most words of a prompt, by variant."""
+    languages: dict[str, int]
+    """Prompt-sets by language; `not stated` if the field is missing."""
+    paraphrases: dict[int, int]
+    """Prompt-sets by number of paraphrases."""
+    notes: tuple[str, ...]
+    """What is valid but unusual, a line each."""
+    controls: DatasetCheck
+    out: Path | None = None
+    """The folder of its files, if they were written."""
+
+    @property
+    def facts(self) -> tuple[Table, ...]:
+        """The prompt-sets by cell, the words of prompts by variant, and the taxonomy."""
+        taxonomy = self.dataset.taxonomy
+        counts = taxonomy_table(taxonomy, self.cells), length_table(self.words)
+        return *counts, domains(taxonomy), task_types(taxonomy)
+
+    def show(self, console: Console) -> None:
+        """Print everything but the predictive words, which are many, and the taxonomy."""
+        sets, prompts = (
+            counted(count, what)
+            for count, what in (
+                (self.controls.sets, "prompt-set"),
+                (self.controls.prompts, "prompt"),
+            )
+        )
+        name, cells = one_line(self.dataset.name, 1000), counted(len(self.cells), "cell")
+        console.print(plain(f"{name}: {sets}, {prompts}, {cells}"))
+        console.print(f"sha256 {self.dataset.hash}")
+        print_notes(console, self.notes)
+        for table in (*self.facts, *check_tables(self.controls)):
+            if table.rows and table.name not in _LONG:
+                console.print(f"\n{table.title}", style="italic")
+                print_table(console, table)
+        languages = ", ".join(f"{name} ({count})" for name, count in sorted(self.languages.items()))
+        paraphrases = ", ".join(
+            f"{number} ({counted(count, 'set')})"
+            for number, count in sorted(self.paraphrases.items())
+        )
+        console.print(plain(f"\nLanguages: {languages}. Paraphrases: {paraphrases}."))
+        console.print("\nFindings", style="bold")
+        width = min(console.width, WIDEST)
+        left_out = (f"left out: {reason}" for reason in self.controls.left_out)
+        for finding in (*self.controls.findings, *left_out):
+            lines = wrap(finding, width - 2, break_on_hyphens=False)
+            console.print(plain("- " + "\n  ".join(lines)))
+        if self.out is not None:
+            written = f"\nWritten to {self.out}: check.md, check.json, tables/"
+            console.print(plain(written), soft_wrap=True)
+
+
 def check_dataset(
     name: str,
     taxonomy: Path | None = None,
@@ -327,9 +348,9 @@ def check_dataset(
     out: Path | None = None,
     seed: int | None = None,
     max_rows: int | None = MOST_ROWS,
-) -> DatasetCheck:
-    """Check balance, parity of the intents, predictive words, near-duplicates and paraphrases of a
-    dataset.
+) -> CheckedDataset:
+    """Check every record of a dataset; count its cells and words; check balance, parity of the
+    intents, predictive words, near-duplicates and paraphrases.
 
     The methods: docs/check-a-dataset.md. The same dataset and seed give the same result.
 
@@ -341,34 +362,52 @@ def check_dataset(
         max_rows: prompt-sets that the dataset may have; None sets no limit.
 
     Raises:
-        InputError: there is no valid dataset under that name, the seed is not one, or `out` cannot
-            be written.
+        InputError: records are not valid, with a line for each problem; the seed is not one, or
+            `out` cannot be written.
     """
-    from opensafeintent.report.datasets import check
-
-    dataset = load_dataset(name, taxonomy, max_rows)
+    dataset, problems = read_dataset(name, taxonomy, max_rows)
+    if dataset is None:
+        raise InputError(*problems)
     if out is not None and out.is_file():  # said before the work, not after
         raise InputError(f"{out}: is a file; expected a folder")
-    result = check(dataset) if seed is None else check(dataset, seed)
+    words: dict[str, list[int]] = {variant: [] for variant in dataset.variants}
+    for prompt_set in dataset.prompt_sets:
+        for variant, prompt in prompt_set.wordings().items():
+            words[variant].append(len(prompt.split()))
+    sets = dataset.prompt_sets
+    result = CheckedDataset(
+        dataset=dataset,
+        cells=dict(Counter(item.cell for item in sets)),
+        words={
+            variant: (min(counts), median(counts), max(counts)) for variant, counts in words.items()
+        },
+        languages=dict(Counter(item.language or "not stated" for item in sets)),
+        paraphrases=dict(Counter(len(item.dual_use_paraphrases) for item in sets)),
+        notes=tuple(_notes_on(dataset)),
+        controls=check(dataset) if seed is None else check(dataset, seed),
+        out=out,
+    )
     if out is not None:
         with written_together(out) as new:
-            write_check(result, new)
+            write_check(result.controls, new, result.facts)
     return result
 
 
-def write_check(check: DatasetCheck, out: Path) -> None:
+def write_check(controls: DatasetCheck, out: Path, facts: Sequence[Table] = ()) -> None:
     """Write a check into a folder: `check.json` for programs, `check.md` for people, and `tables/`.
 
     The files hold ids and single words, no prompts.
 
+    Args:
+        controls: the check.
+        out: the folder.
+        facts: further tables, which come first.
+
     Raises:
         InputError: they cannot be written.
     """
-    from opensafeintent.report.datasets import check_page, check_tables
-    from opensafeintent.report.tables import write_tables
-
     make_private_folder(out)
-    tables = check_tables(check)
-    write_private(out / "check.json", to_json(check))
-    write_private(out / "check.md", check_page(check, tables))
+    tables = [*facts, *check_tables(controls)]
+    write_private(out / "check.json", to_json(controls))
+    write_private(out / "check.md", check_page(controls, tables))
     write_tables(tables, out / "tables")

@@ -17,6 +17,7 @@ from opensafeintent.calls.recorded import WITHHELD
 from opensafeintent.commands.gate_check import check_file
 from opensafeintent.commands.notebooks import Run, column_type, load_run
 from opensafeintent.commands.outcome import partial_lines, unsafe_note
+from opensafeintent.commands.reporting import read_tables
 from opensafeintent.commands.session import rare_collections
 from opensafeintent.commands.settings import ExportSettings
 from opensafeintent.errors import (
@@ -30,6 +31,7 @@ from opensafeintent.hostile import cell_safe, one_line
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.quoting import UnsafeTexts
 from opensafeintent.replacing import written_together
+from opensafeintent.report.tables import write_tables
 from opensafeintent.responses import NOT_GRADED
 from opensafeintent.taxonomy import CORE_VARIANTS, MALICIOUS, METRIC_GRADES
 
@@ -77,6 +79,8 @@ def export_run(settings: ExportSettings) -> Exported:
 
 
 def _export(settings: ExportSettings) -> Exported:
+    if settings.format in ("latex", "markdown"):
+        return _write_tables(settings)
     run = load_run(settings.run, ledger=settings.ledger)
     coverage = run.cohort.coverage.items()
     notes = [line for covered in coverage for line in partial_lines(*covered, settings.run)]
@@ -103,6 +107,14 @@ def _export(settings: ExportSettings) -> Exported:
     if settings.include_unsafe:
         notes.append(unsafe_note(UnsafeTexts(held.responses, len(held.prompts))))
     return Exported(files=tuple(files), notes=tuple(notes))
+
+
+def _write_tables(settings: ExportSettings) -> Exported:
+    tables, notes = read_tables(settings.run, settings.ledger)
+    with written_together(settings.out, empty=True) as new:
+        write_tables(tables, new, settings.format)
+        names = sorted(path.name for path in new.iterdir())
+    return Exported(files=tuple(settings.out / name for name in names), notes=tuple(notes))
 
 
 def _write_shared(

@@ -269,7 +269,7 @@ def beside_lines(run: GradedRun) -> Iterator[str]:
         )
         yield (
             f"second turn: {graded:,} of {planned:,} planned second replies have both grades;"
-            " tables/second_turn.md has the effects"
+            " tables/second_turn.csv has the effects"
         )
     yield from _mixed_lines((*run.rows, *second))
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from filecmp import cmp
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -378,6 +379,34 @@ def write_results(
         line = f"the earlier {earlier} was removed, for it is out of date"
         outcome.notes.append(line)
     return outcome
+
+
+def read_tables(path: Path, ledgers: Sequence[Path] = ()) -> tuple[list[Table], list[str]]:
+    """Return every table of a run, and notes for a reader.
+
+    Args:
+        path: the run's folder, which stays as it is.
+        ledgers: of its calls, if they are outside the folder.
+
+    Raises:
+        InputError: the folder holds no run, or one that is damaged.
+    """
+    (name,) = named_runs((path,)).values()
+    with (
+        TemporaryDirectory() as new,
+        open_run(RunFolder(path, ledgers), name, Display()) as (run, ledger),
+    ):
+        files, unread = default_judge_files()
+        spent = spent_of_run(run.manifest, run.dataset, ledger)
+        outcome, tables = _write_numbers(
+            [with_known_checks(run, files)],
+            Path(new),
+            1.0,
+            Costs({run.name: spent}, run.manifest.prices or None),
+            labels=labels_of(files),
+            folders={run.name: path},
+        )
+    return tables, [*unread, *outcome.notes]
 
 
 def _write_numbers(

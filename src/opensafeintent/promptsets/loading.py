@@ -301,7 +301,7 @@ def load_dataset(
     dataset, problems = read_dataset(name, taxonomy, max_rows)
     if dataset is None:
         first, *further = problems
-        remaining = f" (and {len(further)} more; `dataset validate` lists all)" if further else ""
+        remaining = f" (and {len(further)} more; `dataset check` lists all)" if further else ""
         raise InputError(first + remaining)
     return dataset
 

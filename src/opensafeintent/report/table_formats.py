@@ -769,5 +769,9 @@ def to_markdown(table: Table) -> str:
     return "\n".join([*lines, *notes]) + "\n"
 
 
-FORMATS: dict[str, Callable[[Table], str]] = {"csv": to_csv, "md": to_markdown, "tex": to_latex}
-"""By the file name's ending."""
+FORMATS: dict[str, tuple[str, Callable[[Table], str]]] = {
+    "csv": ("csv", to_csv),
+    "latex": ("tex", to_latex),
+    "markdown": ("md", to_markdown),
+}
+"""The endings of file names, and how a table is written, by format."""

@@ -1,5 +1,5 @@
-"""The tables of a report: those of its models, of its coverage and of its dataset; the list of all
-of them, and their files.
+"""The tables of a report: those of its models and of its coverage; the list of all of them, and
+their files. The taxonomy of a dataset as tables.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from opensafeintent.report.tables_metrics import (
     wording,
 )
 from opensafeintent.report.tables_second_turn import second_turn
-from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, Category
+from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, Category, Taxonomy
 
 
 class _ReferenceRow(NamedTuple):
@@ -268,47 +268,24 @@ def _change_columns(metric: str) -> tuple[Column[_WithoutRow], ...]:
     )
 
 
-def domains(cohort: Cohort) -> Table:
-    """Return Table 1: the harm domains of the taxonomy."""
-    return _categories(
-        cohort,
-        "table_1_domains",
-        "Harm domains (paper: Table 1)",
-        cohort.dataset.taxonomy.harm_domains,
-    )
+def domains(taxonomy: Taxonomy) -> Table:
+    """Return the harm domains of a taxonomy."""
+    return _categories("harm_domains", "Harm domains (paper: Table 1)", taxonomy.harm_domains)
 
 
-def task_types(cohort: Cohort) -> Table:
-    """Return Table 2: the task types of the taxonomy."""
-    return _categories(
-        cohort,
-        "table_2_task_types",
-        "Task types (paper: Table 2)",
-        cohort.dataset.taxonomy.task_types,
-    )
+def task_types(taxonomy: Taxonomy) -> Table:
+    """Return the task types of a taxonomy."""
+    return _categories("task_types", "Task types (paper: Table 2)", taxonomy.task_types)
 
 
-def _categories(
-    cohort: Cohort,
-    name: str,
-    title: str,
-    categories: Sequence[Category],
-) -> Table:
-    taxonomy = cohort.dataset.taxonomy.name
+def _categories(name: str, title: str, categories: Sequence[Category]) -> Table:
     columns: tuple[Columns[Category], ...] = (
-        Column("taxonomy", lambda _: taxonomy),
         Column("name", lambda row: row.name, "Name", "name"),
         Column("definition", lambda row: row.definition, "Definition"),
         Column("includes", lambda row: "; ".join(row.includes), "Includes"),
         Column("excludes", lambda row: "; ".join(row.excludes), "Excludes"),
     )
-    return Table.of(
-        columns,
-        categories,
-        name=name,
-        title=title,
-        section="method",
-    )
+    return Table.of(columns, categories, name=name, title=title)
 
 
 class _PaperRow(OfCohort, frozen=True, kw_only=True):
@@ -372,7 +349,7 @@ def _compared_with_paper(cohort: Cohort) -> str:
 
 _TABLES = (
     headline,
-    *(domains, task_types, utility, safe_up_to_1, modes, utility_range),
+    *(utility, safe_up_to_1, modes, utility_range),
     *(comparisons, metrics, strata, distributions, coverage, reference),
 )
 
@@ -400,17 +377,12 @@ def all_tables(cohort: Cohort) -> list[Table]:
 
 def tables_in(folder: Path) -> list[Path]:
     """Return the files in a folder of tables that not every report has."""
-    return [
-        path
-        for name in _NOT_ALWAYS
-        for ending in FORMATS
-        for path in folder.glob(f"{name}.{ending}")
-    ]
+    return [path for name in _NOT_ALWAYS for path in folder.glob(f"{name}.csv")]
 
 
-def write_tables(tables: Sequence[Table], folder: Path) -> None:
-    """Write each table into a folder as `NAME.csv`, `NAME.md` and `NAME.tex`."""
+def write_tables(tables: Sequence[Table], folder: Path, form: str = "csv") -> None:
+    """Write each table into a folder, in one of `FORMATS`."""
     make_private_folder(folder)
+    ending, formatted = FORMATS[form]
     for table in tables:
-        for ending, formatted in FORMATS.items():
-            write_private(folder / f"{table.name}.{ending}", formatted(table))
+        write_private(folder / f"{table.name}.{ending}", formatted(table))

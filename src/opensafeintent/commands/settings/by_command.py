@@ -405,7 +405,9 @@ class ReportSettings(Gating, frozen=True, kw_only=True):
     ledger: OutsideLedgers = ()
 
 
-ExportFormat = Literal["csv", "parquet", "jsonl", "every-eval-ever", "hf-results"]
+ExportFormat = Literal[
+    "csv", "parquet", "jsonl", "latex", "markdown", "every-eval-ever", "hf-results"
+]
 
 _WITH_RESPONSES: tuple[ExportFormat, ...] = ("csv", "parquet", "jsonl")
 """Formats with a row per response."""
@@ -428,9 +430,11 @@ class ExportSettings(Settings, frozen=True, kw_only=True):
     run: Annotated[Path, Arg("Run to export.")]
     format: Annotated[
         ExportFormat,
-        Opt("One row per response (csv, parquet, jsonl), or shared results."),
+        Opt("Responses (csv, parquet, jsonl), tables (latex, markdown), or shared results."),
     ]
-    out: Annotated[Path, Opt("File to write; for shared results, a folder.", metavar="PATH")]
+    out: Annotated[
+        Path, Opt("File to write; for tables and shared results, a folder.", metavar="PATH")
+    ]
     include_unsafe: Annotated[
         bool,
         Opt(

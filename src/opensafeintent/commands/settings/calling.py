@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from opensafeintent.calls.prices import BATCH
 from opensafeintent.calls.records import Sampling
-from opensafeintent.calls.service_tiers import FLEX, STANDARD
+from opensafeintent.calls.service_tiers import BATCH, FLEX, STANDARD
 from opensafeintent.commands.settings.base import (
     CHECKS,
     HEADER,

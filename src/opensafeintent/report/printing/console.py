@@ -299,7 +299,7 @@ def length_table(words: Mapping[str, tuple[int, float, int]]) -> Table:
         Column("median", lambda variant: f"{words[variant][1]:g}", "Words,\nmedian", "count"),
         Column("most", lambda variant: words[variant][2], "Words,\nmost", "count"),
     )
-    return Table.of(columns, words, name="words", title="Words by variant")
+    return Table.of(columns, words, name="lengths", title="Words by variant")
 
 
 def new_console() -> Console:

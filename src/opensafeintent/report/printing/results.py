@@ -12,9 +12,9 @@ from rich.console import Console
 from opensafeintent.calls.budget import Tally
 from opensafeintent.calls.costs import ExpectedWay, ForecastLine, expected_minutes, expected_ways
 from opensafeintent.calls.limiter import START
-from opensafeintent.calls.prices import BATCH, PriceList, Prices
+from opensafeintent.calls.prices import PriceList, Prices
 from opensafeintent.calls.providers import is_in_process
-from opensafeintent.calls.service_tiers import FLEX, STANDARD
+from opensafeintent.calls.service_tiers import BATCH, FLEX, STANDARD
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
