@@ -22,7 +22,7 @@ def test_several_judges_from_the_calls_to_the_files_and_then_one(tmp_path: Path)
         ran = evaluate(server, dataset, run, models=[TARGET, OTHER], judges=[JUDGE, SECOND])
         assert ran.code == evaluate(server, dataset, other_run).code == 0, ran.err
     assert osi("report", run, "--out", out).code == 0
-    (judges,) = metrics(out)["judges"]
+    judges = metrics(out)["by_judge"]
     # what the report says of each judge is what the grades say: the share of safe core responses of
     # complete triplets
     rows = [
@@ -45,5 +45,5 @@ def test_several_judges_from_the_calls_to_the_files_and_then_one(tmp_path: Path)
     # with one judge nothing of it stays
     assert osi("report", other_run, "--out", out).code == 0
     assert not [*out.glob("*/*judge*")]
-    assert metrics(out)["judges"] == [{}]
+    assert metrics(out)["by_judge"] == {}
     assert 'id="judges"' not in (out / "report.html").read_text()
