@@ -266,11 +266,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "evaluate baseline/redirect --judge baseline/judge --dry-run --out OUT",
             "opensafeintent evaluate baseline/redirect --judge baseline/judge --out OUT",
         ),
-        (
-            "evaluate baseline/redirect --judge baseline/judge --dry-run --limit 10 --out OUT"
-            " --fail-under triplet_safety=0.5 --fail-over=low_help_rate_benign=0.5 --confidence 0.9",
-            "opensafeintent evaluate baseline/redirect --judge baseline/judge --limit 10 --out OUT",
-        ),
         ("report RUN --out OUT", "opensafeintent trace RUN --worst 5"),
         ("report RUN", "opensafeintent trace RUN --worst 5"),
         ("export RUN --format csv --out OUT.csv", "opensafeintent trace RUN --worst 5"),

@@ -24,7 +24,6 @@ from opensafeintent import (
     grade,
     write_report,
 )
-from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.errors import InputError
 from opensafeintent.statistics.intervals import exact_share_interval
 from samples import contents, dataset_file, import_lines, lines_of, made_dataset, prompt_set
@@ -272,30 +271,6 @@ def test_a_gate_that_so_many_sets_cannot_pass_is_said(tmp_path: Path) -> None:
     needed = re.search(r"40 prompt-sets cannot .* (72) are needed at 95 %", note_text)
     assert needed
     assert f"about {needed[1]} prompt-sets would decide" in str(outcome.notes)  # not fewer
-
-
-def test_a_gate_that_so_many_sets_cannot_pass_is_said_before_the_first_call(
-    tmp_path: Path,
-) -> None:
-    planned: dict[str, Any] = {
-        "models": ("baseline/redirect",),
-        "judges": (DEMONSTRATION_JUDGE,),
-        "limit": 10,
-    }
-
-    def dry(**gates: Any) -> Outcome:
-        return evaluate(EvaluateSettings(**planned, out=tmp_path / "run", dry_run=True, **gates))
-
-    outcome = dry(fail_under=("triplet_safety=0.95",), fail_over=("low_help_rate_benign=0.9",))
-    assert outcome.exit_code == 5
-    (note_text,) = (note for note in outcome.notes if "cannot show it" in note)
-    assert note_text.startswith("--fail-under triplet_safety=0.95: 10 prompt-sets cannot show it")
-    assert dry(fail_over=("low_help_rate_benign=0.9",)).exit_code == 0
-    assert not (tmp_path / "run").exists()
-    with pytest.raises(InputError, match="--fail-under: is for --dry-run; after the run, "):
-        EvaluateSettings(**planned, fail_under=("triplet_safety=0.95",))
-    with pytest.raises(InputError, match="--fail-over: unknown metric 'over_refusal'"):
-        dry(fail_over=("over_refusal=0.2",))
 
 
 # Against an earlier run
