@@ -259,7 +259,7 @@ def test_python_that_a_run_names_is_not_loaded(
         exit_code(monkeypatch, *command)
         assert not (tmp_path / "PWNED").exists()
     assert exit_code(monkeypatch, *asked) == 2
-    assert "graded by python/evil:ask@1 too" in capsys.readouterr().err
+    assert "the run has python/evil:ask@1, this has" in capsys.readouterr().err
     exit_code(monkeypatch, *asked, "--judge", "python/evil:ask@1")  # named: the user's own wish
     assert (tmp_path / "PWNED").exists()
 

@@ -36,7 +36,7 @@ FORMATS = ("csv", "jsonl", "parquet")
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two scripted models, one of which does harm, and one imported with grades of every kind."""
+    """Two scripted models, one of which does harm."""
     folder = tmp_path_factory.mktemp("exporting")
     models = ("baseline/refuse-all", "baseline/comply-all")
     judges = ("baseline/judge", "baseline/comply-all")  # the second one's replies are no grades
@@ -45,6 +45,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
             models=models, judges=judges, dataset=dataset_file(folder, DATASET), out=folder / "run"
         )
     )
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that was imported with grades of every kind."""
+    folder = tmp_path_factory.mktemp("imported")
     lines = lines_of(DATASET, helpfulness=3, harm_severity=0)
     ungraded, half, unsafe, *_ = lines
     del ungraded["helpfulness"], ungraded["harm_severity"], half["harm_severity"]
@@ -86,26 +93,30 @@ def metrics_of(run: Path, *, bounds: bool) -> dict[str, Any]:
 
 @pytest.mark.parametrize("format_", ["csv", "jsonl", "parquet"])
 def test_a_row_a_response_with_grades_of_each_judge(
-    run: Path, tmp_path: Path, format_: str
+    run: Path, imported: Path, tmp_path: Path, format_: str
 ) -> None:
-    rows = exported(run, tmp_path, format=format_, include_unsafe=True)
-    graded = grades(run)
-    assert len(rows) == len(graded) == 21
-    assert list(rows[0])[:6] == ["model", "id", "variant", "epoch", "prompt", "response"]
-    named = ("id", "variant", "helpfulness", "harm_severity", "mode", "missing", "judge")
-    by_judge = [name for name in graded[0] if "[" in name]
-    assert by_judge
-    for row, line in zip(rows, graded, strict=True):
-        assert row["prompt"] == DATASET.by_id[row["id"]].wordings()[row["variant"]]
-        for name in (*named, *by_judge):
-            assert str("" if row[name] is None else row[name]) == line[name]
-    assert all(row["response"] for row in rows)
+    for folder, count in ((run, 14), (imported, 7)):
+        rows = exported(folder, tmp_path, format=format_, include_unsafe=True)
+        graded = grades(folder)
+        assert len(rows) == len(graded) == count
+        assert list(rows[0])[:6] == ["model", "id", "variant", "epoch", "prompt", "response"]
+        named = ("id", "variant", "helpfulness", "harm_severity", "mode", "missing", "judge")
+        by_judge = [name for name in graded[0] if "[" in name]
+        assert bool(by_judge) == (folder == run)  # a panel of two
+        for row, line in zip(rows, graded, strict=True):
+            assert row["prompt"] == DATASET.by_id[row["id"]].wordings()[row["variant"]]
+            for name in (*named, *by_judge):
+                assert str("" if row[name] is None else row[name]) == line[name]
+        assert all(row["response"] for row in rows)
     assert stat.S_IMODE((tmp_path / f"out.{format_}").stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_unsafe_texts_are_withheld_unasked(run: Path, tmp_path: Path, format_: str) -> None:
-    for row in exported(run, tmp_path, format=format_):
+def test_unsafe_texts_are_withheld_unasked(
+    run: Path, imported: Path, tmp_path: Path, format_: str
+) -> None:
+    rows = [row for folder in (run, imported) for row in exported(folder, tmp_path, format=format_)]
+    for row in rows:
         assert (row["prompt"] is None) == row["prompt_hidden"] == (row["variant"] == "malicious")
         safe = row["helpfulness"] is not None and row["harm_severity"] == 0
         assert (row["response"] is None) == row["response_hidden"] == (not safe)
@@ -115,8 +126,9 @@ def test_unsafe_texts_are_withheld_unasked(run: Path, tmp_path: Path, format_: s
 @pytest.mark.parametrize("format_", FORMATS)
 @pytest.mark.parametrize("include_unsafe", [False, True])
 def test_what_was_exported_comes_back_with_the_same_metrics(
-    run: Path, tmp_path: Path, format_: str, *, include_unsafe: bool
+    imported: Path, tmp_path: Path, format_: str, *, include_unsafe: bool
 ) -> None:
+    run = imported
     exported(run, tmp_path, format=format_, include_unsafe=include_unsafe)
     again = tmp_path / "again"
     rows = exported(run, tmp_path, format="jsonl", include_unsafe=include_unsafe)
@@ -126,8 +138,7 @@ def test_what_was_exported_comes_back_with_the_same_metrics(
     back = exported(again, tmp_path, format="jsonl", include_unsafe=True)
     texts = {(row["model"], row["id"], row["variant"]): row["response"] for row in rows}
     assert {(row["model"], row["id"], row["variant"]): row["response"] for row in back} == texts
-    ungraded = next(row for row in back if row["model"] == "files")
-    assert ungraded["missing"] == ("grades:not_graded" if include_unsafe else "response:withheld")
+    assert back[0]["missing"] == ("grades:not_graded" if include_unsafe else "response:withheld")
 
 
 def test_a_response_with_a_mark_says_so_at_both_doors(tmp_path: Path) -> None:
@@ -235,7 +246,7 @@ def test_export_says_how_many_texts_it_withheld(run: Path, tmp_path: Path) -> No
     ran = osi("export", run, "--format", "jsonl", "--out", tmp_path / "out.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     hidden = sum(row["prompt_hidden"] or row["response_hidden"] for row in rows)
-    assert f"{hidden} of 21 rows without a text" in ran.out and "--include-unsafe" in ran.out
+    assert f"{hidden} of 14 rows without a text" in ran.out and "--include-unsafe" in ran.out
     notes = osi(
         *("export", run, "--format", "csv", "--out", tmp_path / "all.csv", "--include-unsafe")
     ).out

@@ -15,11 +15,11 @@ import pytest
 from msgspec.structs import replace
 
 from endtoend import REPO, grades, metrics
-from opensafeintent import EvaluateSettings, Run, evaluate, load_run
+from opensafeintent import Run, load_run
 from opensafeintent.commands.notebooks import Drawing
 from opensafeintent.errors import InputError
 from opensafeintent.quoting import WITHHELD_WORDS
-from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
+from samples import import_lines, lines_of, made_dataset, prompt_set
 
 SECRET = "trains, unkindly, in words that are long enough"
 TRAINS = replace(
@@ -43,13 +43,8 @@ def graded_lines(epoch: int = 1, **of_place: int | None) -> list[dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two groups: a baseline that was judged, and two models whose grades were imported, one of
-    them twice as often.
-    """
+    """Two models whose grades were imported, one of them twice as often."""
     folder = tmp_path_factory.mktemp("frames")
-    models = {"models": "baseline/refuse-all", "judges": "baseline/judge", "modes": "core"}
-    dataset = dataset_file(folder, DATASET)
-    evaluate(EvaluateSettings(**models, dataset=dataset, out=folder / "run"))
     import_lines(folder, graded_lines(boats_malicious=2, trains_malicious=None), DATASET, "one")
     two_epochs = [*graded_lines(), *graded_lines(epoch=2, boats_dual_use=1)]
     import_lines(folder, two_epochs, DATASET, "two")
@@ -154,8 +149,7 @@ def test_grades_are_those_of_the_file(run: Run, folder: Path) -> None:
     assert (unsafe.helpfulness, unsafe.harm_severity, unsafe.truncated) == (3, 2, False)
     missing = one_line(frame, model="one", id="trains", variant="malicious")
     assert pd.isna(missing.harm_severity) and missing.missing == "grades:not_graded"
-    by_judge = [f"{what}[imported]" for what in ("helpfulness", "harm_severity")]
-    assert {str(frame[name].dtype) for name in ("epoch", "helpfulness", *by_judge)} == {"Int64"}
+    assert {str(frame[name].dtype) for name in ("epoch", "helpfulness")} == {"Int64"}
 
 
 def test_responses_hide_what_is_unsafe_unless_asked(run: Run) -> None:
@@ -183,7 +177,7 @@ def test_several_runs_are_told_apart(folder: Path, tmp_path: Path) -> None:
     import_lines(tmp_path, graded_lines(), DATASET, "two")
     second = (tmp_path / "run").rename(tmp_path / "second")
     both_runs = load_run(str(folder), second)
-    assert set(both_runs.models) == {"baseline/refuse-all", "one", "two [run]", "two [second]"}
+    assert set(both_runs.models) == {"one", "two [run]", "two [second]"}
     responses = both_runs.responses(include_unsafe=True)
     assert next(iter(responses.columns)) == "run"
     assert set(responses[responses.model == "two [second]"].run) == {"second"}
@@ -304,7 +298,7 @@ def test_a_figure_is_a_drawing_elsewhere(run: Run, monkeypatch: pytest.MonkeyPat
 
 
 def test_every_figure_can_be_had_by_its_name(run: Run, undrawn: None) -> None:
-    assert len(run.figures) > 6
+    assert len(run.figures) > 5
     for name in run.figures:
         drawing = run.figure(name, as_svg=True)
         assert isinstance(drawing, Drawing)

@@ -18,8 +18,6 @@ from loopback import Fault, LoopbackServer, Match
 from opensafeintent.batch.server import BatchServer
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.providers import resolve_endpoint
-from opensafeintent.commands.reproduce import evaluation_commands
-from opensafeintent.evaluation.manifest import RunFolder
 
 SECRET = "gw/canary+0123456789=="
 TEAM = ("--header", "X-Gateway-Key=GATEWAY")
@@ -64,9 +62,6 @@ def test_a_header_goes_to_models_under_test_and_its_value_into_no_file(
     texts = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
     assert not any(SECRET.encode() in text for text in texts)
     assert SECRET not in ran.out + ran.err
-    # the command of a report's page states it again
-    (command,) = evaluation_commands(RunFolder(folder).manifest(), "run")
-    assert f"--header {TARGET}:x-gateway-key=GATEWAY" in command
 
 
 def test_a_judge_gets_the_header_that_names_it(server: LoopbackServer, dataset: Path) -> None:

@@ -537,7 +537,9 @@ def test_model_that_was_evaluated_is_not_imported(tmp_path: Path) -> None:
     refuse_all(DATASET, tmp_path / "run")
     with pytest.raises(InputError, match="evaluated in this run"):
         import_lines(tmp_path, graded_lines(), DATASET, "baseline/refuse-all")
-    take_lines(tmp_path, graded_lines())
+    assert "has grades, and the run's responses are graded by" in refused(tmp_path, graded_lines())
+    take_lines(tmp_path, bare_lines())
+    judged(tmp_path)
     assert metrics(tmp_path / "run")["models"].keys() == {"baseline/refuse-all", "m"}
 
 

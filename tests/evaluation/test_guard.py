@@ -103,8 +103,8 @@ def test_a_dry_run_counts_the_calls_and_a_second_run_makes_none(lab: Lab) -> Non
     dry = lab.evaluate("--guard", GUARD, "--dry-run")
     assert dry.code == 0 and f"guard {RESPONSES} " in dry.text
     assert lab.evaluate("--guard", GUARD, "--limit", 2).code == 0
-    assert f"guard {RESPONSES - 14} " in lab.evaluate("--guard", GUARD, "--dry-run").text
-    assert lab.evaluate("--guard", GUARD).code == 0
+    assert f"guard {RESPONSES - 14} " in lab.evaluate("--limit", 8, "--dry-run").text
+    assert lab.evaluate("--limit", 8).code == 0
     made = total(lab.server)
     again = lab.evaluate("--guard", GUARD)
     assert again.code == 0 and total(lab.server) == made
@@ -249,8 +249,7 @@ def test_a_guard_of_another_name_needs_a_form(lab: Lab) -> None:
 def test_the_printed_command_names_the_guard(guarded: Lab) -> None:
     osi("report", guarded.run)
     page = (guarded.run / "report.html").read_text()
-    assert f"--guard {GUARD}" in page and "--guard-form llama-guard" in page
-    assert TARGET in page
+    assert f"--guard {GUARD}" in page and TARGET in page
 
 
 def test_an_export_with_verdicts_is_imported_without_them(guarded: Lab, tmp_path: Path) -> None:

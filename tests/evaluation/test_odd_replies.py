@@ -180,7 +180,7 @@ def test_a_cut_thought_without_its_opening_is_known_by_the_models_other_replies(
         assert lab.evaluate("--limit", 1, *options).code == 0  # nobody can know
         assert coverage(lab.run)["truncated"] == 7
         lab.server.set_faults(ended)
-    ran = lab.evaluate(*options)
+    ran = lab.evaluate("--limit", 8, *options)
     assert ran.code == 1
     lacking = missing(lab.run)
     assert lacking == {"response:truncated": 7 if first == "cut" else 8}

@@ -228,15 +228,28 @@ def test_arguments_reach_all_judges_or_one(server: LoopbackServer, tmp_path: Pat
     assert evaluate(server, dataset, run, *options, judges=judges).code == 0
     assert server.stats()["total"] == before
     other_run = evaluate(server, dataset, run, *options[:2], *options[4:], judges=judges)
-    assert "arguments of judge openai-api/loop/other:v1: the run has" in other_run.refusal
-    other_run = evaluate(server, dataset, run, judges=judges)
-    assert "judge sampling: the run has" in other_run.refusal
+    assert "arguments of openai-api/loop/other:v1: the run has" in other_run.refusal
+    # what is not stated is the run's
+    assert evaluate(server, dataset, run, judges=judges).code == 0
+    assert server.stats()["total"] == before
     # a judge that joins brings its own
     third = "openai-api/loop/third"
     joined = (*options, "--judge-arg", f"{third}:seed=5")
     assert evaluate(server, dataset, run, *joined, judges=[*judges, third]).code == 0
     manifest = json.loads((run / "run.json").read_text())
-    assert manifest["judge_samplings"][third]["extra"]["seed"] == 5
+    assert manifest["plan"]["judge_samplings"][third]["extra"]["seed"] == 5
+
+
+@pytest.mark.slow
+def test_runs_with_other_arguments_of_a_judge_are_not_mixed(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
+    dataset = some_sets(tmp_path, 1)
+    for name, options in (("with", ("--judge-arg", "reasoning_effort=low")), ("without", ())):
+        assert evaluate(server, dataset, tmp_path / name, *options).code == 0
+    for command in (("report", "--out", tmp_path / "out"), ("compare",)):
+        ran = osi(*command, tmp_path / "with", tmp_path / "without", server=server)
+        assert "cannot be compared: judge arguments: " in ran.refusal
 
 
 @pytest.mark.parametrize(

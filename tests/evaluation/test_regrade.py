@@ -55,10 +55,8 @@ RESPONSES = 56
 SWAPPED = 3 * 3
 """Of each set three responses, each under two other prompts and under none."""
 NO_NUMBER = {"value": None, "n": 0, "ci": None, "ci_method": None}
-both_options = pytest.mark.parametrize(
-    ("option", "calls_each"), [("--audit", "retest=1"), ("--audit", "swap=9")]
-)
-"""The options, and what one more calls for of each grade: of a response, or of a set."""
+both_options = pytest.mark.parametrize(("audit", "calls_each"), [("retest", 1), ("swap", 9)])
+"""The audits, and what one more calls for of each grade: of a response, or of a set."""
 
 
 def noise(run: Path, judge: str = JUDGE) -> dict[str, Any]:
@@ -157,14 +155,15 @@ def test_a_sample_is_graded_under_every_other_request(lab: Lab) -> None:
 
 @pytest.mark.slow
 @both_options
-def test_a_run_grows_by_what_is_new_alone(lab: Lab, option: str, calls_each: int) -> None:
+def test_a_run_grows_by_what_is_new_alone(lab: Lab, audit: str, calls_each: int) -> None:
     run, none = lab.run, ("--probe", "none")
     assert evaluate(lab.server, lab.dataset, run, *none).code == 0
-    for count, new in ((3, 3), (5, 2), (2, 0)):  # a smaller number takes nothing back
+    for count, new in ((3, 3), (5, 2)):
         before = lab.calls
-        assert evaluate(lab.server, lab.dataset, run, *none, option, count).code == 0
-        expected = {HELPFULNESS: new * calls_each, HARM: new * calls_each} if new else {}
-        assert lab.calls - before == expected
+        ran = evaluate(lab.server, lab.dataset, run, *none, "--audit", f"{audit}={count}")
+        assert ran.code == 0
+        assert lab.calls - before == {HELPFULNESS: new * calls_each, HARM: new * calls_each}
+    assert ": the run has 5, this has 2" in lab.evaluate("--audit", f"{audit}=2").refusal
     first, before = (run / "metrics.json").read_bytes(), lab.calls
     assert evaluate(lab.server, lab.dataset, run, *none).code == 0  # the sample belongs to the run
     assert (run / "metrics.json").read_bytes() == first
@@ -180,32 +179,33 @@ def test_a_run_grows_by_what_is_new_alone(lab: Lab, option: str, calls_each: int
 
 @pytest.mark.slow
 @both_options
-def test_dry_run_counts_what_is_still_to_be_asked(lab: Lab, option: str, calls_each: int) -> None:
+def test_dry_run_counts_what_is_still_to_be_asked(lab: Lab, audit: str, calls_each: int) -> None:
 
     def foretold(count: int) -> list[str]:
-        out = lab.evaluate(option, count, "--dry-run").out
+        out = lab.evaluate("--audit", f"{audit}={count}", "--dry-run").out
         return re.findall(r"(?:again|swapped) +(\d+)", out)
 
     assert foretold(5) == [str(5 * calls_each)] * len(QUESTIONS)
     assert not lab.run.exists()
-    lab.evaluate(option, 5)
+    lab.evaluate("--audit", f"{audit}=5")
     assert foretold(5) == []
     assert foretold(6) == [str(calls_each)] * len(QUESTIONS)
 
 
 @pytest.mark.slow
 @both_options
-def test_what_a_judge_that_stops_said_is_kept(lab: Lab, option: str, calls_each: int) -> None:
+def test_what_a_judge_that_stops_said_is_kept(lab: Lab, audit: str, calls_each: int) -> None:
     lab.server.set_faults(fails(401, HARM, skip=60))
-    assert lab.evaluate(option, 8).code == 3
+    option = ("--audit", f"{audit}=8")
+    assert lab.evaluate(*option).code == 3
     assert osi("report", lab.run).code == 1  # a part of the audit is missing
-    if option == "--audit swap":
+    if audit == "swap":
         assert swap(lab.run)["left_out"] > 0
     else:
         assert (noise(lab.run)["responses"], noise(lab.run)["safe_flips"]["n"]) == (8, 4)
     lab.server.set_faults()
     before = lab.calls[HARM]
-    assert lab.evaluate(option, 8).code == 0
+    assert lab.evaluate(*option).code == 0
     assert lab.calls[HARM] - before == RESPONSES + 8 * calls_each - 60
 
 
@@ -263,7 +263,7 @@ def test_no_more_sets_than_the_model_was_asked_are_swapped(lab: Lab, tmp_path: P
     lab.evaluate("--limit", 3, "--audit", "swap=5")
     assert swap(lab.run)["responses"] == 9
     before = swap(lab.run)["safety_shift"]
-    lab.evaluate("--limit", 8, "--audit", "swap=3")
+    lab.evaluate("--limit", 8)
     assert swap(lab.run)["responses"] == 15  # five sets were asked for, and are there now
     evaluate(lab.server, lab.dataset, tmp_path / "three", "--limit", 8, "--audit", "swap=3")
     assert swap(tmp_path / "three")["safety_shift"] == before  # the same three in a larger lab.run

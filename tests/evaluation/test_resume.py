@@ -83,10 +83,8 @@ def test_more_epochs_call_for_the_new_epoch_only(done: Lab) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("role", "purpose", "count"), [("mode", MODE, 8), ("harm", HARM, 56), ("reask", "none", 0)]
-)
-def test_edited_template_calls_for_what_uses_it_only(
+@pytest.mark.parametrize(("role", "purpose", "count"), [("harm", HARM, 56), ("reask", "none", 0)])
+def test_in_a_new_run_an_edited_template_calls_for_what_uses_it_only(
     done: Lab, tmp_path: Path, role: str, purpose: str, count: int
 ) -> None:
     rubrics = tmp_path / "rubrics"
@@ -94,12 +92,12 @@ def test_edited_template_calls_for_what_uses_it_only(
     ours = resources.files("opensafeintent.templates").joinpath(f"{role}.md").read_text("utf-8")
     (rubrics / f"{role}.md").write_text(ours.replace("\n+++\n", "\n+++\nThink first.\n", 1))
     before, probed_before = done.calls, set(probed(done.server, done.dataset))
-    notes = []
-    for last in (["--dry-run"], [], []):
-        ran = done.evaluate("--rubrics", rubrics, *last)
+    refused = done.evaluate("--rubrics", rubrics).refusal
+    assert f"templates for {role}: the run has its own, this has others" in refused
+    way_out = ("--ledger", done.run / "ledger.sqlite", "--rubrics", rubrics)
+    for _ in range(2):
+        ran = evaluate(done.server, done.dataset, tmp_path / "edited", *way_out)
         assert ran.code == 0
-        notes.append(f"the templates for {role};" in " ".join((ran.out + ran.err).split()))
-    assert notes == ([False] * 3 if role == "reask" else [True, True, False])
     made_calls = done.calls - before
     # other harm grades: other probes
     newly = unsafe_dual_use(done.server, done.dataset) - probed_before
@@ -108,10 +106,11 @@ def test_edited_template_calls_for_what_uses_it_only(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("judges", [[SECOND], [JUDGE, SECOND]], ids=["alone", "beside the first"])
-def test_added_judge_is_the_only_one_asked(done: Lab, judges: list[str]) -> None:
+def test_added_judge_is_the_only_one_asked(done: Lab) -> None:
     before, probed_before = done.server.stats()["by_model"], set(probed(done.server, done.dataset))
-    assert done.evaluate("--mode-judge", JUDGE, judges=judges).code == 0
+    alone = done.evaluate("--mode-judge", JUDGE, judges=[SECOND])
+    assert f"judges: the run has {JUDGE}, this has {SECOND}" in alone.refusal
+    assert done.evaluate("--mode-judge", JUDGE, judges=[JUDGE, SECOND]).code == 0
     newly = unsafe_dual_use(done.server, done.dataset, "second") - probed_before
     asked = {"target": before["target"] + len(newly), "second": len(QUESTIONS) * 56}
     assert done.server.stats()["by_model"] == before | asked
@@ -121,9 +120,9 @@ def test_added_judge_is_the_only_one_asked(done: Lab, judges: list[str]) -> None
 @pytest.mark.slow
 def test_larger_limit_grows_the_run_to_what_it_would_have_been(done: Lab, tmp_path: Path) -> None:
     done.server.reset()
-    for limit, generated in ((3, 21), (8, 56), (5, 56)):
+    for limit, generated, code in ((3, 21, 0), (8, 56, 0), (5, 56, 2)):
         ran = evaluate(done.server, done.dataset, tmp_path / "grown", "--limit", limit)
-        assert (ran.code, done.calls[GENERATE]) == (0, generated)
+        assert (ran.code, done.calls[GENERATE]) == (code, generated)
     assert done.server.stats()["duplicates"] == 0
     assert results(tmp_path / "grown") == results(done.run)
 
@@ -155,9 +154,9 @@ def test_failed_call_is_tried_again_by_the_next_run(lab: Lab) -> None:
 @pytest.mark.slow
 def test_responses_on_record_are_graded_though_their_target_answers_no_more(lab: Lab) -> None:
     lab.server.set_faults(fails(400, GENERATE, model="target", first=1))
-    assert lab.evaluate("--max-connections", 1).code == 0
-    lab.server.set_faults(fails(401, model="target"))
     options = ("--max-connections", 1, "--mode-judge", JUDGE, "--probe", "none")
+    assert lab.evaluate(*options).code == 0
+    lab.server.set_faults(fails(401, model="target"))
     assert lab.evaluate(*options, judges=[JUDGE, SECOND]).code == 3
     assert lab.server.stats()["by_model"]["second"] == len(QUESTIONS) * 55
 

@@ -89,12 +89,13 @@ def without_silent(folder: RunFolder, manifest: Manifest, named: Collection[str]
         plan = msgspec.structs.replace(plan, judges=judges)
     else:  # the plan of a run in which nothing was graded is as good as new
         plan = msgspec.structs.replace(plan, judges=(), mode_judge="", judge_samplings={})
+    judges_left = {name: key for name, key in manifest.judges.items() if name in plan.panel}
     models = {
         name: entry
         for name, entry in manifest.models.items()
         if entry.imported or name in answering or name in named
     }
-    return msgspec.structs.replace(manifest, models=models, plan=plan)
+    return msgspec.structs.replace(manifest, models=models, plan=plan, judges=judges_left)
 
 
 def _answering_in(folder: RunFolder, manifest: Manifest) -> set[str]:
