@@ -98,7 +98,15 @@ def test_no_python_type_is_shown() -> None:
 
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z](?![\w-])")
 OF_OTHERS = {
-    *("--action", "--model-role", "--no-score", "--output-file", "--scorer", "--task"),  # Inspect
+    *(
+        "--preset",
+        "--action",
+        "--model-role",
+        "--no-score",
+        "--output-file",
+        "--scorer",
+        "--task",
+    ),  # Inspect
     *("--address", "--skip-version-check"),  # Ray
     *("--port", "--reasoning-parser", "--served-model-name"),  # vLLM
     *("--create-pr", "--repo-type"),  # hf upload

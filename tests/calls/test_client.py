@@ -456,23 +456,6 @@ def test_a_budget_of_calls_is_never_exceeded_and_what_was_answered_is_kept(
     assert len(texts_of(outcomes)) == server.stats()["total"] == 50
 
 
-def test_a_budget_of_tokens_stops_after_the_call_that_used_it_up(
-    ledger: Ledger, server: LoopbackServer
-) -> None:
-    texts = [call.messages[0].content for call in user_calls(3)]
-    # what the first two calls cost, four characters a token
-    budget = sum(len(text) // 4 + len(answer_text("m", [text])) // 4 for text in texts[:2])
-
-    async def run() -> None:
-        async with open_client(ledger, server.base_url, budget=Budget(tokens=budget)) as client:
-            for text in texts:
-                await client.ask(user_call(text))
-
-    with pytest.raises(Stopped, match=f"the budget of {budget} tokens"):
-        asyncio.run(run())
-    assert server.stats()["total"] == 2
-
-
 def test_a_halt_lets_calls_in_flight_finish(path: Path, ledger: Ledger) -> None:
     async def run(base_url: str) -> list[Outcome | BaseException]:
         async with open_client(ledger, base_url, max_connections=4) as client:

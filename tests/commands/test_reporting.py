@@ -197,7 +197,7 @@ def test_a_copy_tells_what_the_judges_were_asked(tmp_path: Path) -> None:
     for source in (ours / "helpfulness.md", ours / "mode.md", ours / "reask.md"):
         assert all(f"    {line}\n" in text for line in source.read_text().splitlines())
     assert '"max\\_tokens":77' in text
-    assert "lab-harm" in text and "Responses of baseline/redirect: graded by baseline/judge" in text
+    assert "lab-harm" in text and "Responses: graded by baseline/judge" in text
     # what is quoted stays in its block, and shows what cannot be seen
     assert "    # Not a heading \\u202e\n" in text
     assert str(tmp_path) not in text

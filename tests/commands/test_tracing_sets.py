@@ -207,7 +207,7 @@ def test_a_reply_that_was_no_grade_stands_beside_the_one_that_was_and_is_hidden(
         ),
         (
             ("--differs", "safety", "--model", "python/m@1"),
-            "--differs safety: there are not two models that were judged alike;",
+            "--differs safety: there are not two models;",
         ),
         (
             ("--model", "python/m"),

@@ -53,5 +53,5 @@ def test_without_an_audit_there_is_nothing_of_it() -> None:
     cohort = cohort_of(audited_run)
     assert not [table.name for table in all_tables(cohort) if "request_swap" in table.name]
     assert not distrusted(audited_run)
-    assert metrics_json(cohort)["request_swap"] == [{}]
+    assert metrics_json(cohort)["request_swap"] == {}
     assert 'id="request_swap"' not in page_of(audited_run).decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -209,34 +210,12 @@ def _plan(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> Run
     models = _models_to_ask(settings, folder, manifest)
     size = stated.size or len(dataset)
     plan = extend_run(folder, old, _state(settings, manifest.plan, size, stated.templates))
-    entries = {
-        model: manifest.models.get(model)
-        or ModelEntry(identity=model_identity(model, settings.functions))
-        for model in models
-    }
+    entries = {model: _entry(settings, manifest, model) for model in models}
     manifest = grown(manifest, plan, settings, templates=stated.templates, models=entries)
     manifest = with_labels([manifest], settings.label)[0]
     if stored:
         refuse_growth_after_stop(folder, stored, manifest)
-    templates = manifest.judge_templates()
-    work = [
-        ModelWork(
-            model=model,
-            plan=manifest.judge_plan(model),
-            templates=templates,
-            # in the order of samples, so that what an interruption leaves is one
-            tasks=tasks_of(
-                model,
-                drawn(
-                    dataset.prompt_sets,
-                    plan.limit if settings.stop_when else manifest.limit_of(model),
-                ),
-                plan.epochs,
-                plan.second_turn,
-            ),
-        )
-        for model in models
-    ]
+    work = _work(manifest, dataset, models, to_the_end=settings.stop_when is not None)
     command = RunCommand(
         settings=settings,
         folder=folder,
@@ -259,6 +238,39 @@ def _plan(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> Run
         command.stop_when = StopWhen(*question, manifest, dataset, work)
         command.notes = [*command.stop_when.impossible(), *command.notes]
     return command
+
+
+def _entry(settings: EvaluateSettings, manifest: Manifest, model: str) -> ModelEntry:
+    """Return a model's entry, by what its name leads to now if the command names it."""
+    entry = manifest.models.get(model)
+    if entry is not None and model not in settings.targets:
+        return entry
+    identity = model_identity(model, settings.functions)
+    return ModelEntry(identity=identity, label=entry.label if entry else "")
+
+
+def _work(
+    manifest: Manifest, dataset: Dataset, models: Sequence[str], *, to_the_end: bool
+) -> list[ModelWork]:
+    """Return the tasks of models, in the order of samples: an interruption leaves a sample.
+
+    Args:
+        manifest: of the run with its plan.
+        dataset: its prompt-sets.
+        models: to ask.
+        to_the_end: whether all of the plan is to be asked, also of models that a question ended.
+    """
+    plan, templates = manifest.plan, manifest.judge_templates()
+    limits = {model: plan.limit if to_the_end else manifest.limit_of(model) for model in models}
+    return [
+        ModelWork(
+            model=model,
+            plan=manifest.judge_plan(model),
+            templates=templates,
+            tasks=tasks_of(model, drawn(dataset.prompt_sets, limit), plan.epochs, plan.second_turn),
+        )
+        for model, limit in limits.items()
+    ]
 
 
 def add_check(command: RunCommand) -> None:

@@ -161,7 +161,9 @@ def grown(
         models: that it names.
     """
     judges = {
-        judge: old.judges.get(judge) or model_identity(judge, settings.functions)
+        judge: old.judges[judge]
+        if judge in old.judges and judge not in settings.panel
+        else model_identity(judge, settings.functions)
         for judge in plan.panel
     }
     added = {*plan.judges} - {*old.plan.judges}

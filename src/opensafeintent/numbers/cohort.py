@@ -374,7 +374,10 @@ def gather_models(runs: Sequence[GradedRun]) -> Cohort:
     """
     names = _shown_names(runs)
     members = [member for run in runs for member in _members_of(run, names)]
-    return Cohort(conditions_of(runs[0]), runs[0].dataset, members)
+    of_first = (
+        row for member in members for row in member.rows if member.origin.run == runs[0].name
+    )
+    return Cohort(conditions_of(runs[0], of_first), runs[0].dataset, members)
 
 
 def _members_of(run: GradedRun, names: Mapping[ModelOrigin, str]) -> Iterator[Member]:
@@ -410,10 +413,10 @@ def records_by_model(records: Iterable[_Record]) -> dict[str, list[_Record]]:
     return by_model
 
 
-def conditions_of(run: GradedRun) -> Conditions:
-    """Return under which conditions the models of a run were evaluated."""
+def conditions_of(run: GradedRun, rows: Iterable[GradedResponse] | None = None) -> Conditions:
+    """Return under which conditions the models of a run were evaluated; `rows` are the run's."""
     plan = run.manifest.plan
-    graded = {judge for row in run.rows for judge in row.by_judge}
+    graded = {judge for row in rows or run.rows for judge in row.by_judge}
     check_number(one_line(run.name), graded, "judge", MOST_JUDGES)
     return Conditions(
         dataset=run.manifest.dataset.hash,

@@ -14,7 +14,6 @@ import msgspec
 
 from opensafeintent.errors import InputError
 from opensafeintent.files import parse_toml, read_text, sha256_hex
-from opensafeintent.promptsets.loading import RUBRIC_HASHES
 from opensafeintent.taxonomy import GRADE_OF, MODES, QUESTIONS, STRATEGIES, ParseRule, QuestionRole
 from opensafeintent.templates.contracts import Contract, IntegerContract, JsonContract
 
@@ -288,6 +287,8 @@ class Templates(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def parse(self) -> ParseRule:
         """How grades are read: the authors' files imply their own way."""
+        from opensafeintent.promptsets.loading import RUBRIC_HASHES  # `--help` needs none of it
+
         hashes = {str(template.role): template.hash for template in self.all()}
         is_paper = all(hashes.get(role) == digest for role, digest in RUBRIC_HASHES.items())
         return "paper" if is_paper else "strict"
