@@ -326,10 +326,10 @@ class Maker:
             self.as_paper()
 
     def grow(self, sets: Mapping[str, int]) -> None:
-        """Import responses with and without grades into one run, and grade them."""
+        """Import responses with grades, and others without, which judges grade."""
         self.lines("twice.jsonl", responses(sets, 3, epochs=2, graded=True))
         self.lines("bare.jsonl", responses(sets, 4, epochs=1, graded=False))
-        self.run("import-twice", "import input/twice.jsonl --dataset starter --out grown")
+        self.run("import-twice", "import input/twice.jsonl --dataset starter --out twice")
         self.run("import-bare", "import input/bare.jsonl --dataset starter --out grown")
         self.run("grade", f"grade grown --judge {A} --judge {B}")
         self.run("report-grown", "report grown")

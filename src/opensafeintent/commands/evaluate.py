@@ -43,7 +43,7 @@ from opensafeintent.evaluation.manifest import (
 )
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.plan import Plan
-from opensafeintent.evaluation.rebuild import given_tasks, imported_rows
+from opensafeintent.evaluation.rebuild import given_tasks, has_both_grades, imported_rows
 from opensafeintent.hostile import name_safe, one_line
 from opensafeintent.inspect.routes import model_identity
 from opensafeintent.numbers.gates import second_turn_in_reach
@@ -378,11 +378,12 @@ def _to_grade(settings: GradeSettings, folder: RunFolder) -> RunCommand:
             f"{settings.run}: no imported response is without grades; add --out DIR to have other"
             " judges grade this run, or import the file without its grade columns"
         )
-    if graded := [model for model, model_tasks in tasks.items() if not model_tasks]:
+    graded = [model for model in tasks if any(map(has_both_grades, imported[model]))]
+    if graded and len(graded) < len(tasks):
         raise InputError(
-            f"{settings.run}: the responses of {graded[0]} came with grades, and those of other"
-            " models did not; a run is judged as a whole: add --out DIR, or import the two into"
-            " runs of their own"
+            f"{settings.run}: responses of {graded[0]} came with grades, and those of other models"
+            " did not; a run is judged as a whole: add --out DIR, or import the two into runs of"
+            " their own"
         )
     templates = settings.judge_templates() if settings.rubrics or not old.plan.judges else None
     wanted = state_judging(settings, old.plan, templates)

@@ -85,7 +85,7 @@ def given_tasks(
         opens_no_thought = opens_none(rows)
     tasks: list[Task] = []
     for row in rows:
-        if row.response is None or _has_both_grades(row):
+        if row.response is None or has_both_grades(row):
             continue
         given = Given(
             text=row.response, stop_reason=row.stop_reason, opens_no_thought=opens_no_thought
@@ -219,13 +219,14 @@ def _with_labels(
     )
 
 
-def _has_both_grades(recorded: RecordedResponse) -> bool:
+def has_both_grades(recorded: RecordedResponse) -> bool:
+    """Tell whether a response was imported with the grades that metrics need."""
     return all(getattr(recorded, what) is not None for what in METRIC_GRADES)
 
 
 def _from_import(recorded: RecordedResponse, mode_judge: str) -> GradedResponse:
     reasons = {(missing.what, missing.judge): missing.reason for missing in recorded.missing}
-    graded = _has_both_grades(recorded) or any((what, "") in reasons for what in SCALES)
+    graded = has_both_grades(recorded) or any((what, "") in reasons for what in SCALES)
     by_judge = recorded.by_judge
     if not by_judge and graded:
         known = {what: getattr(recorded, what) for what in SCALES}
