@@ -94,12 +94,20 @@ def test_gates_refuse_what_stopped_early_and_the_page_says_so(
 
 
 @pytest.mark.slow
-def test_without_the_question_the_run_is_completed(tmp_path: Path) -> None:
-    run = tmp_path / "run"
+def test_a_run_with_an_answer_does_not_grow_and_is_completed_elsewhere(tmp_path: Path) -> None:
+    run, whole = tmp_path / "run", tmp_path / "whole"
     ask(run, ASKED, models=(BAD,))
-    assert osi("evaluate", BAD, "--judge", "baseline/judge", "--out", run).code == 0
-    assert manifest(run)["models"][BAD]["limit"] is None
-    assert osi("report", run, "--fail-under", "mean_utility=0.1").code == 0
+    judged = ("evaluate", BAD, "--judge", "baseline/judge", "--out")
+    again = osi(*judged, run)
+    assert again.code == 0 and "0 calls made" in again.out
+    refused = osi(*judged, run, "--epochs", 2).refusal
+    assert (
+        "the run ended with an answer to --stop-when; choose a new --out; with --ledger" in refused
+    )
+    ran = osi(*judged, whole, "--ledger", run / "ledger.sqlite")
+    assert ran.code == 0
+    assert metrics(whole)["models"][BAD]["triplet_safety"]["n"] == 42
+    assert osi("report", whole, "--fail-under", "mean_utility=0.1").code == 0
     assert answers_of(run)[BAD]["verdict"] == "no"  # it stands
 
 
@@ -109,8 +117,7 @@ def test_one_model_against_the_others(tmp_path: Path) -> None:
     assert ran.code == 0, ran.err
     (answer,) = answers_of(tmp_path).values()
     assert answer["verdict"] == "yes"
-    limits = {entry["limit"] for entry in manifest(tmp_path)["models"].values()}
-    assert limits == {answer["sets"]}
+    assert {*manifest(tmp_path)["stop_when"]["limits"].values()} == {answer["sets"]}
 
 
 @pytest.mark.slow
@@ -370,7 +377,9 @@ def test_a_run_has_one_question_of_the_same_models_and_judges(
 ) -> None:
     single = target(lambda _: True)
     asked(tmp_path, single)
-    with pytest.raises(InputError, match="one question, of the same models, judges and epochs"):
+    grows = "the run ended with an answer to --stop-when"
+    refusal = grows if "epochs" in options else "one question, of the same models"
+    with pytest.raises(InputError, match=refusal):
         asked(tmp_path, *options.pop("models", (single,)), **options)
 
 
@@ -380,13 +389,12 @@ def test_what_a_run_held_before_stays_and_what_completed_it_stays_too(tmp_path: 
     run_evaluate(settings(tmp_path, model, stop_when=None, limit=50))
     outcome, answer = asked(tmp_path, model)
     assert answer["sets"] < 50
-    manifest_now = manifest(tmp_path / "run")
-    assert manifest_now["models"]["python/t@1"]["limit"] == 50
-    assert manifest_now["stop_when"]["held"] == {"python/t@1": 50}
+    asked_now = manifest(tmp_path / "run")["stop_when"]
+    assert asked_now["limits"] == asked_now["held"] == {"python/t@1": 50}
     assert any("held responses to 50 prompt-sets" in note for note in outcome.notes)
     for question in (None, ASKED):
         asked(tmp_path, model, stop_when=question)
-        assert manifest(tmp_path / "run")["models"]["python/t@1"]["limit"] is None
+        assert manifest(tmp_path / "run")["stop_when"] == asked_now
 
 
 MODELS = """

@@ -32,7 +32,13 @@ from opensafeintent.commands.settings import EvaluateSettings, GradeSettings
 from opensafeintent.commands.settings.by_command import PAPER_DATASET
 from opensafeintent.errors import InputError, counted
 from opensafeintent.evaluation.gold_cases import Examination, duties_of, load_gold_cases
-from opensafeintent.evaluation.manifest import Manifest, ModelEntry, RunFolder, with_labels
+from opensafeintent.evaluation.manifest import (
+    Manifest,
+    ModelEntry,
+    RunFolder,
+    tasks_of,
+    with_labels,
+)
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.plan import Plan
 from opensafeintent.evaluation.rebuild import given_tasks, imported_rows
@@ -215,7 +221,12 @@ def _plan(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> Run
             model=model,
             plan=manifest.judge_plan(model),
             templates=templates,
-            tasks=manifest.tasks_of(model, dataset),
+            tasks=tasks_of(  # a prefix of what is asked is a sample, as --stop-when takes it to be
+                model,
+                drawn(dataset.prompt_sets, manifest.limit_of(model)),
+                plan.epochs,
+                plan.second_turn,
+            ),
         )
         for model in models
     ]
