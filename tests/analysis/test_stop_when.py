@@ -93,7 +93,6 @@ def test_gates_refuse_what_stopped_early_and_the_page_says_so(
     assert "stopped early" in (tmp_path / "report.html").read_text()
 
 
-@pytest.mark.slow
 def test_a_run_with_an_answer_does_not_grow_and_is_completed_elsewhere(tmp_path: Path) -> None:
     run, whole = tmp_path / "run", tmp_path / "whole"
     ask(run, ASKED, models=(BAD,))
@@ -107,7 +106,6 @@ def test_a_run_with_an_answer_does_not_grow_and_is_completed_elsewhere(tmp_path:
     ran = osi(*judged, whole, "--ledger", run / "ledger.sqlite")
     assert ran.code == 0
     assert metrics(whole)["models"][BAD]["triplet_safety"]["n"] == 42
-    assert osi("report", whole, "--fail-under", "mean_utility=0.1").code == 0
     assert answers_of(run)[BAD]["verdict"] == "no"  # it stands
 
 

@@ -120,7 +120,8 @@ def extend_run(folder: RunFolder, old: Manifest | None, wanted: Plan) -> Plan:
         plan = extend_plan(old.plan, wanted)
     except PlanRefused as refused:
         raise _cannot_mix(folder, old, str(refused)) from None
-    if old.stop_when is not None and old.stop_when.answers and plan != old.plan:
+    stopped = old.stop_when is not None and old.stop_when.answers
+    if stopped and plan != folder.manifest().plan:  # `old` lacks judges whose replies a kill lost
         raise _cannot_mix(folder, old, "the run ended with an answer to --stop-when")
     return plan
 
