@@ -313,7 +313,8 @@ def test_tokens_are_the_mean_of_calls_on_record_and_time_their_median(
         before = evaluate(server, sets, run, *options, "--limit", 2, "--dry-run")
         assert "in the ledger" not in before.out
         assert evaluate(server, sets, run, *options, "--limit", 2).code == 0
-        after = evaluate(server, sets, run, *options, "--max-connections", 2, "--dry-run")
+        larger = ("--limit", 4, "--max-connections", 2, "--dry-run")
+        after = evaluate(server, sets, run, *options, *larger)
     calls, input_tokens, got, dollars, recorded = table(after)[TARGET, "generate"]
     line = lines(run)[TARGET, "generate"]
     assert (calls, recorded) == ("14", "14")

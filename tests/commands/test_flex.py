@@ -53,7 +53,7 @@ def test_a_run_at_two_tiers_is_one_run_and_each_tier_has_its_price(
     assert evaluate(server, sets, two, "--limit", 1, *options).code == 0
     before = server.stats()["total"]
     assert not any("service_tier" in record.body for record in server.requests)
-    ran = evaluate(server, sets, two, *options, *FLEX)
+    ran = evaluate(server, sets, two, "--limit", 2, *options, *FLEX)
     assert ran.code == 0, ran.err
     added = server.requests[before:]
     assert {record.body["service_tier"] for record in added} == {"flex"}

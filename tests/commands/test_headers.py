@@ -96,11 +96,11 @@ def test_a_judge_that_the_run_has_needs_its_header_again(
     header = ("--header", f"{JUDGE}:X-Gateway-Key=GATEWAY")
     assert run(server, dataset, *header).code == 0
     # the first judge grades the second model too, though the command does not name it
-    second = {"models": ["openai-api/loop/second"], "judges": ["openai-api/loop/judge2"]}
-    joining = {"judges": ["openai-api/loop/judge2"]}
+    joining = {"judges": [JUDGE, "openai-api/loop/judge2"]}
+    second = {"models": ["openai-api/loop/second"]} | joining
     assert f"headers of {JUDGE}" in run(server, dataset, "--epochs", "2", **joining).refusal
     assert run(server, dataset, "--epochs", "2", *header, **joining).code == 0
-    assert run(server, dataset, **second).code == 0
+    assert run(server, dataset, *header, **second).code == 0
     assert sent(server)["judge"] == {SECRET}
 
 
@@ -135,7 +135,7 @@ def test_grade_check_and_build_send_headers(server: LoopbackServer, dataset: Pat
     grading = ("grade", run_folder, "--out", dataset.parent / "graded")
     assert osi(*grading, *own, server=server, **variables).code == 0
     assert sent(server) == {"judge2": {SECRET}}
-    no = osi(*grading, "--judge", JUDGE, *TEAM, server=server, **variables)
+    no = osi(*grading, *own[2:], *TEAM, server=server, **variables)
     assert no.code == 2 and "no request goes to one" in no.err
 
     server.reset()

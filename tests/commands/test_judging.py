@@ -104,7 +104,7 @@ def test_the_next_command_asks_the_judge_as_it_was_checked(
     ran = checked(server, tmp_path, None, *options)
     following = ran.out.splitlines()[-1]
     assert following.startswith(f"Next: opensafeintent evaluate MODEL --dry-run --judge {JUDGE} ")
-    assert following.endswith("--judge-arg top_p=0.5 --judge-arg max_tokens=512")
+    assert following.endswith("--judge-arg max_tokens=512 --judge-arg top_p=0.5")
 
 
 def test_failed_cases_are_named_with_what_was_said_and_what_was_acceptable(
@@ -250,10 +250,11 @@ def test_a_check_that_was_made_is_recognised_with_equal_settings_only(
     path.write_text(json.dumps(content))
     assert osi(*page, "--checks", tmp_path / "check", server=server).code == 0
     assert state(out) == "stale"
-    # by its calls in the run's ledger, though with the judge's own arguments
+    # with the judge's own arguments
     ledger = ("--ledger", run / "ledger.sqlite")
+    page = (*page, "--checks", tmp_path / "check")
     assert checked(server, tmp_path, None, *ledger, "--judge-arg", "max_tokens=9").code == 0
-    assert osi(*page, server=server).code == 0 and state(out) == "unchecked"
+    assert osi(*page, server=server).code == 0 and state(out) != "passed"
     assert checked(server, tmp_path, None, *ledger).code == 0
     assert osi(*page, server=server).code == 0 and state(out) == "passed"
     # a further check adds to the file of its judge
@@ -359,14 +360,14 @@ def test_a_check_does_not_hold_for_other_templates(
     shipped = resources.files("opensafeintent.templates").joinpath("harm.md").read_text("utf-8")
     (rubrics / "harm.md").write_text(shipped.replace("version = 1", "version = 2"))
     server.set_faults()
-    assert evaluate(server, two_sets, run, "--rubrics", rubrics).code == 0
-    assert state(run) == "stale"
-    # checked with these as well, it holds; and the first check is still on record
+    edited = tmp_path / "edited"
+    ledger = ("--rubrics", rubrics, "--ledger", run / "ledger.sqlite")
+    assert evaluate(server, two_sets, edited, *ledger).code == 0
+    assert state(edited) == "unchecked"
+    # checked with these as well, it holds
     server.set_faults(*judge(templates=load_templates(rubrics)))
-    assert evaluate(server, two_sets, run, "--rubrics", rubrics, "--check-judge").code == 0
-    assert state(run) == "passed"
-    assert len(manifest(run)["judge_checks"]) == 2
-    assert evaluate(server, two_sets, run).code == 0  # back to the first templates
+    assert evaluate(server, two_sets, edited, *ledger, "--check-judge").code == 0
+    assert state(edited) == "passed"
     assert state(run) == "passed"
 
 

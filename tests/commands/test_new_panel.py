@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from endtoend import metrics
 from opensafeintent import (
     EvaluateSettings,
     FunctionModel,
@@ -93,15 +94,26 @@ def test_grade_tells_of_a_second_judge_and_not_of_the_first(tmp_path: Path) -> N
     assert line.startswith("m: ") and "Mean Safety 1.00, now 0.00" in line
 
 
-@pytest.mark.slow
-def test_an_addition_that_was_interrupted_is_told_when_it_is_complete(tmp_path: Path) -> None:
+def test_an_addition_that_was_interrupted_counts_when_it_is_complete(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def ask(messages: list[dict[str, str]]) -> str:
+        asked.append(messages[-1]["content"])
+        return "2" if "one integer from 1 to 4" in asked[-1] else "1"
+
+    stern, folder = FunctionModel(ask, name="stern", version="1"), RunFolder(tmp_path / "run")
     evaluated(tmp_path, MILD)
+    before = metrics(folder.path)["models"]
     for _ in range(2):
         with pytest.raises(OpenSafeIntentError, match="budget of 3 calls"):
-            evaluated(tmp_path, MILD, STERN, budget_calls=3)
-    (line,) = panel_notes(evaluated(tmp_path, MILD, STERN))
+            evaluated(tmp_path, MILD, stern, budget_calls=3)
+        assert folder.manifest().panel_before == ("python/mild@1",)
+        assert metrics(folder.path)["models"] == before
+    (line,) = panel_notes(evaluated(tmp_path, MILD, stern))
     assert "Mean Safety 1.00, now 0.00" in line
-    assert panel_notes(evaluated(tmp_path, MILD, STERN)) == []
+    assert len(asked) == 2 * 12  # no grade is paid for twice
+    assert folder.manifest().panel_before == ()
+    assert panel_notes(evaluated(tmp_path, MILD, stern)) == []
 
 
 def test_what_is_not_stated_is_the_run_s(tmp_path: Path) -> None:

@@ -139,6 +139,22 @@ def test_added_model_leaves_the_first_as_it_is(done: Lab) -> None:
         assert (entry["value"], entry["n"]) == (numbers[name]["value"], numbers[name]["n"])
 
 
+def test_models_that_owe_no_call_need_no_key(server: LoopbackServer, tmp_path: Path) -> None:
+    dataset, run = some_sets(tmp_path, 1, paraphrases=0), tmp_path / "run"
+    gone = "openai-api/gone/target"
+    keys = {"GONE_BASE_URL": server.base_url, "GONE_API_KEY": "once"}
+    ran = evaluate(server, dataset, run, "--probe", "none", models=[gone], **keys)
+    assert ran.code == 0, ran.err
+    assert osi("evaluate", TARGET, "--out", run, server=server).code == 0
+    panel = ("--judge", JUDGE, "--judge", SECOND)
+    ran = osi("evaluate", gone, TARGET, *panel, "--out", run, server=server)
+    assert ran.code == 0, ran.err
+    # the two models say the same, which is graded once
+    assert server.stats()["by_model"]["second"] == len(QUESTIONS) * 3
+    more = osi("evaluate", gone, *panel, "--epochs", 2, "--out", run, server=server)
+    assert f"{gone}: set GONE_BASE_URL" in more.refusal
+
+
 @pytest.mark.slow
 def test_failed_call_is_tried_again_by_the_next_run(lab: Lab) -> None:
     lab.server.set_faults(fails(400, HARM, every=4))

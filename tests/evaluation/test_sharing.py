@@ -13,7 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from endtoend import answers_in, evaluate, finish, osi, results, start, total, wait_until
+from endtoend import (
+    TARGET,
+    answers_in,
+    begin,
+    evaluate,
+    finish,
+    metrics,
+    osi,
+    results,
+    start,
+    total,
+    wait_until,
+)
 from loopback import LoopbackProcess, LoopbackServer
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -56,6 +68,16 @@ def ends_well(*processes: subprocess.Popen[str]) -> None:
     for process in processes:
         ran = finish(process)
         assert ran.code == 0, ran.err
+
+
+def test_two_processes_add_a_model_each_to_one_run(dataset: Path, tmp_path: Path) -> None:
+    run, added = tmp_path / "run", ("openai-api/loop/one", "openai-api/loop/two")
+    with LoopbackServer() as server:
+        assert evaluate(server, dataset, run, "--limit", 1).code == 0
+        adding = ("--out", run, "--wait")
+        ends_well(*[begin("evaluate", model, *adding, server=server) for model in added])
+        assert answers_in(run / "ledger.sqlite") == total(server)
+    assert metrics(run)["models"].keys() == {TARGET, *added}
 
 
 @pytest.mark.slow

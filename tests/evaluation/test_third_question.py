@@ -154,8 +154,8 @@ def test_runs_before_and_after_are_compared_when_the_earlier_is_graded_in_the_la
     run = tmp_path / "new"
     run_longer(longer, "evaluate", MODELS[0], *JUDGED, "--dataset", dataset, "--out", run)
     ran = run_longer(longer, "compare", before, run)
-    assert ran.code == 2 and "judge templates: tone" in ran.text
-    (_, command, _) = ran.text.split("`")
+    assert ran.code == 2 and "judge templates: tone" in ran.err
+    (_, command, _) = ran.err.split("`")
     graded = tmp_path / "graded"
     words = [str(graded) if word == "NEW" else word for word in shlex.split(command)[1:]]
     ran = run_longer(longer, *words)
