@@ -229,7 +229,6 @@ OTHERWISE = (
     ("--judge", "baseline/keyword-filter"),
     ("--judge", "baseline/judge", "--judge", "baseline/keyword-filter"),
     ("--judge", "baseline/judge", "--mode-judge", "baseline/keyword-filter"),
-    ("--judge", "baseline/judge", "--grade-parse", "paper"),
     ("--judge", "baseline/judge", "--rubrics", "reasons"),
     ("--judge", "baseline/keyword-filter", "--judge-arg", "max_tokens=99"),
 )
