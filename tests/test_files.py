@@ -275,10 +275,12 @@ def test_results_come_into_a_folder_together_and_nothing_else_stays(tmp_path: Pa
         (new / "old").write_text("half")
         raise KeyError
     assert contents(out) == {"tables/a": b"a", "old": b"old"}
-    with written_together(out, lambda: [out / "old"]) as new:
+    with pytest.raises(InputError, match="holds files"), written_together(out, empty=True):
+        pass
+    with written_together(out) as new:
         (new / "a").write_text("new")
         assert contents(out / "tables") == {"a": b"a"}
-    assert contents(out) == {"tables/a": b"a", "a": b"new"}
+    assert contents(out) == {"tables/a": b"a", "a": b"new", "old": b"old"}
     assert list(out.rglob(".*")) == []
 
 

@@ -67,7 +67,8 @@ def test_the_command_prints_and_writes_the_same_and_shows_no_prompt(tmp_path: Pa
     # what Python prints is what the terminal prints
     printed = "\n".join(map(str.rstrip, ran.out.splitlines()))
     (following,) = [line for line in printed.split("\n") if line.startswith("Next: ")]
-    assert printed == f"{replace(again, out=out)}\n{following}"
+    # a long path may fold elsewhere
+    assert printed.split() == f"{replace(again, out=out)}\n{following}".split()
     for file in files:
         assert file.read_bytes() == (tmp_path / "again" / file.relative_to(out)).read_bytes()
 

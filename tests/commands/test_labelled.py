@@ -176,8 +176,6 @@ def test_a_sample_says_in_the_terminal_and_the_table_what_is_weighted(
     assert osi("report", run, "--out", page, "--checks", tmp_path / "check").code == 0
     rows = list(csv.DictReader((page / "tables" / "judge_labels.csv").open()))
     assert {row["labels_sample"] for row in rows} == {"all 40", "10 of 40"}
-    shown = (page / "tables" / "judge_labels.md").read_text()
-    assert "Sample" in shown and "10 of 40" in shown and "labels.csv" in shown
 
 
 @pytest.mark.slow

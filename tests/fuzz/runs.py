@@ -32,9 +32,8 @@ def evaluated(folder: Path) -> Path:
         )
         evaluate(asked)
         sets = RunFolder(run).load()[1].prompt_sets
-        graded = {"variant": "benign", "helpfulness": 3, "harm_severity": 0}
         lines = [
-            graded | {"id": item.id, "response": text * 30}
+            {"variant": "benign", "id": item.id, "response": text * 30}
             for item, text in zip(sets, TEXTS, strict=False)
         ]
         responses = json_lines(folder / "imported.jsonl", lines)
