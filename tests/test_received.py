@@ -279,7 +279,8 @@ def test_a_ledger_elsewhere_is_written_only_if_the_command_names_it(
     elsewhere = (run / ".." if inner else tmp_path) / "mine" / "ledger.sqlite"
     of_sets = ("--dataset", sets, "--out", run)
     bring = ("import", *of_sets, "--model", "m", graded(tmp_path / "x.jsonl", "harm_severity"))
-    exit_code(monkeypatch, *bring)
+    evaluated = ("evaluate", "baseline/comply-all", "--judge", JUDGE, *of_sets)
+    exit_code(monkeypatch, *(evaluated if command == "evaluate" else bring))
     if command != "import":
         (run / "ledger.sqlite").rename(elsewhere)
     renamed(run, "ledger.sqlite", str(elsewhere))

@@ -19,7 +19,7 @@ def version(name: str, pair: str, *checks: JudgeCheck) -> GradedRun:
     grades = {item.id: " ".join([pair] * 3) for item in DATASET.prompt_sets}
     built = run_with(rows_of("m", DATASET, grades), DATASET, judge=JUDGE, name=name)
     pattern = checked_run(*checks).manifest
-    same = {"judges": pattern.judges, "judge_sampling": pattern.judge_sampling}
+    same = {"judges": pattern.judges, "judge_samplings": pattern.plan.judge_samplings}
     return changed(built, entry={"templates": HASHES}, judge_checks=checks, **same)
 
 

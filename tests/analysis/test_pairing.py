@@ -85,16 +85,12 @@ SAMPLED = {"target_sampling": Sampling(temperature=0.5), "system": "be kind"}
         ),
         (changed(STUDY, entry={"parse": "paper"}), ["grades read as: strict, now paper"]),
         (
-            changed(STUDY, **SAMPLED, judge_sampling=None),
-            [
-                'sampling: {}, now {"temperature":0.5}',
-                "system prompt: none, now be kind",
-                "judge sampling: {}, now none",
-            ],
+            changed(STUDY, **SAMPLED),
+            ['sampling: {}, now {"temperature":0.5}', "system prompt: none, now be kind"],
         ),
     ],
 )
 def test_what_else_changed_between_two_versions_is_named(
     new: GradedRun, message: list[str]
 ) -> None:
-    assert what_changed(STUDY, new, "m", "m") == message
+    assert what_changed(STUDY, new) == message

@@ -120,7 +120,7 @@ def test_a_judge_keeps_the_form_or_is_asked_three_times(
 ) -> None:
     judge, out = f"openai-api/engine/{engine[1]}", tmp_path / "run"
     dataset = dataset_file(tmp_path, made_dataset(SET))
-    options = ("--dataset", dataset, "--max-tokens", LIMIT, "--judge-arg max_tokens", 8)
+    options = ("--dataset", dataset, "--max-tokens", LIMIT, "--judge-arg", "max_tokens=8")
     ran = evaluated(engine, out, judge, *options, "--probe", "none")
     assert ran.code == 0, ran.err
     recorded = rows(out / "ledger.sqlite", "purpose, status, attempt, stop_reason, output_tokens")

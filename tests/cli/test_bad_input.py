@@ -156,7 +156,6 @@ def test_unusable_options(tmp_path: Path, options: list[object], words: list[str
         ([*REDIRECT, *JUDGED, "--limit", "ten"], "ten"),
         (["report"], "RUN"),
         (["dataset", "inform", "starter"], "'info'"),
-        ([*REDIRECT, *JUDGED, "--preset", "pape"], "expected paper, paper-code; did you mean"),
         ([*REDIRECT, *JUDGED, "--max-missing", "2"], "2.0: expected a number up to 1"),
         (["export", "run", "--out", "it.csv"], "Missing option '--format'"),
         (["annotate", "export", "starter"], "expected a kind of sheet: quality, judge"),

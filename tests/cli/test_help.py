@@ -153,7 +153,7 @@ def test_an_unparsable_judge_is_shown_with_a_reply_and_what_to_do(tmp_path: Path
     # the grades of the four wordings of two sets, and the modes of their dual-use responses
     line, of_modes = (note for note in outcome.notes if note.startswith("judge python/wordy@1: "))
     assert "2 of 2 modes" in of_modes and '{"mode": "A0"}, got "I' in of_modes
-    for words in ("28 of 28 grades", "after 3 attempts", reply, "trace", "--judge-max-tokens"):
+    for words in ("28 of 28 grades", "after 3 attempts", reply, "trace", "--judge-arg max_tokens"):
         assert words in line
 
 

@@ -234,7 +234,7 @@ OTHERWISE = (
     ("--judge", "baseline/judge", "--mode-judge", "baseline/keyword-filter"),
     ("--judge", "baseline/judge", "--grade-parse", "paper"),
     ("--judge", "baseline/judge", "--rubrics", "reasons"),
-    ("--judge", "baseline/keyword-filter", "--judge-arg max_tokens", 99),
+    ("--judge", "baseline/keyword-filter", "--judge-arg", "max_tokens=99"),
 )
 """Judges of a second run that differ from those of RUN."""
 

@@ -291,7 +291,7 @@ def judged(folder: Path, model: str, *options: object, judge: str = "baseline/ju
             ),
             "judge templates: ",
         ),
-        (("--grade-parse", "paper"), "grades read as: strict, now paper"),
+        (("--modes", "core"), "modes: dual_use, now core"),
         (("--judge", "baseline/keyword-filter"), "judges: baseline/judge, now "),
     ],
 )
@@ -302,10 +302,7 @@ def test_runs_that_were_judged_differently_are_refused(
     second_run = judged(tmp_path / "other", "baseline/comply-all", *options)
     refusal = osi("compare", first_run, second_run).refusal
     assert message in refusal and "dataset" not in refusal
-    assert "refuse-all of one and baseline/comply-all of other cannot be compared" in refusal
-    # one run whose models were judged differently
-    judged(first_run, "baseline/comply-all", *options)
-    assert message.partition(":")[0] in osi("compare", first_run).refusal
+    assert "one and other cannot be compared" in refusal
 
 
 def test_what_is_sampled_differently_may_be_compared(tmp_path: Path) -> None:

@@ -230,7 +230,7 @@ def test_refusals(lab: Lab, tmp_path: Path) -> None:
     assert "is the run whose responses are graded" in refused("--out", lab.run)
     shared = lab.run / "ledger.sqlite"
     assert "is only read" in refused("--out", tmp_path / "new", "--ledger", shared)
-    line = refused("--out", tmp_path / "new", "--judge-arg max_tokens", 9)
+    line = refused("--out", tmp_path / "new", "--judge-arg", "max_tokens=9")
     assert "so that only the judge changes" in line
     other = tmp_path / "other"
     assert evaluate(lab.server, some_sets(tmp_path, 3), other).code == 0
@@ -310,7 +310,7 @@ def test_imported_responses_and_judges_that_are_python(tmp_path: Path) -> None:
     import_files(ImportSettings(files=(path,), out=run, dataset=dataset_file(tmp_path, dataset)))
     old, new = says_by("old", {"dual_use words": "2"}), says_by("new", {})
     grade(GradeSettings(run=run, judges=(old,)))
-    settings = {"run": run, "judges": (old, new), "out": out, "judge_retest": 3}
+    settings = {"run": run, "judges": (old, new), "out": out, "audit": {"retest": 3}}
     dry = grade(GradeSettings(**settings, dry_run=True))
     assert dry.forecast is not None
     assert not any("probe" in note for note in dry.notes)
@@ -371,15 +371,13 @@ def test_templates_and_the_reading_of_grades_are_those_of_the_run(tmp_path: Path
             models="baseline/redirect",
             dataset=file,
             judges=(old,),
-            grade_parse="paper",
             modes="core",
             out=tmp_path / "run",
         )
     )
     outcome = grade(GradeSettings(run=tmp_path / "run", judges=(old, new), out=tmp_path / "bridge"))
-    group = metrics(tmp_path / "bridge")
-    assert group["grade_parse"] == "paper"
-    assert group["templates"] == metrics(tmp_path / "run")["templates"]
+    templates = [metrics(tmp_path / name)["templates"] for name in ("bridge", "run")]
+    assert templates[0] == templates[1]
     assert outcome.tally is not None
     assert {(model, what) for model, what in outcome.tally.new_calls} == {
         ("python/new@1", HARM),

@@ -100,7 +100,7 @@ def test_a_judge_that_is_right_passes_and_is_asked_once(
 def test_the_next_command_asks_the_judge_as_it_was_checked(
     server: LoopbackServer, tmp_path: Path
 ) -> None:
-    options = ("--judge-arg max_tokens", 512, "--judge-arg", "top_p=0.5")
+    options = ("--judge-arg", "max_tokens=512", "--judge-arg", "top_p=0.5")
     ran = checked(server, tmp_path, None, *options)
     following = ran.out.splitlines()[-1]
     assert following.startswith(f"Next: opensafeintent evaluate MODEL --dry-run --judge {JUDGE} ")
@@ -252,7 +252,7 @@ def test_a_check_that_was_made_is_recognised_with_equal_settings_only(
     assert state(out) == "stale"
     # by its calls in the run's ledger, though with the judge's own arguments
     ledger = ("--ledger", run / "ledger.sqlite")
-    assert checked(server, tmp_path, None, *ledger, "--judge-arg max_tokens", 9).code == 0
+    assert checked(server, tmp_path, None, *ledger, "--judge-arg", "max_tokens=9").code == 0
     assert osi(*page, server=server).code == 0 and state(out) == "unchecked"
     assert checked(server, tmp_path, None, *ledger).code == 0
     assert osi(*page, server=server).code == 0 and state(out) == "passed"
@@ -281,7 +281,9 @@ def test_a_check_in_the_usual_folder_is_not_paid_for_again(
     assert server.requests[0].purpose == GENERATE and calls(server)[GENERATE] == 14
     assert total(server) < 3 * len(CASES) and state(run) == "passed"
     server.reset()  # asked otherwise, the check does not hold
-    other = evaluate(server, two_sets, tmp_path / "b", "--check-judge", "--judge-arg max_tokens", 9)
+    other = evaluate(
+        server, two_sets, tmp_path / "b", "--check-judge", "--judge-arg", "max_tokens=9"
+    )
     assert other.code == 0 and server.requests[0].purpose != GENERATE
 
 
@@ -365,9 +367,6 @@ def test_a_check_does_not_hold_for_other_templates(
     assert state(run) == "passed"
     assert len(manifest(run)["judge_checks"]) == 2
     assert evaluate(server, two_sets, run).code == 0  # back to the first templates
-    assert state(run) == "passed"
-    # the calls of the check are stored, so that it is known with another reading of the replies too
-    assert evaluate(server, two_sets, run, "--grade-parse", "paper").code == 0
     assert state(run) == "passed"
 
 

@@ -16,6 +16,8 @@ from opensafeintent import (
     evaluate,
     grade,
 )
+from opensafeintent.errors import InputError
+from opensafeintent.evaluation.manifest import RunFolder
 from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -59,18 +61,28 @@ def test_a_second_judge_is_told_with_the_numbers_before_and_after(tmp_path: Path
     assert panel_notes(evaluated(tmp_path, MILD, STERN)) == []
 
 
-def test_before_a_call_is_made_it_is_told_without_numbers(tmp_path: Path) -> None:
+def test_before_a_call_is_made_the_growth_is_told(tmp_path: Path) -> None:
     evaluated(tmp_path, MILD)
-    (line,) = panel_notes(evaluated(tmp_path, MILD, STERN, dry_run=True))
-    assert "Triplet Safety" not in line
+    outcome = evaluated(tmp_path, MILD, STERN, dry_run=True)
+    (line,) = (note for note in outcome.notes if "grows" in note)
+    assert line == "the run grows: judges: python/mild@1 → python/mild@1 + python/stern@1"
 
 
-@pytest.mark.slow
-def test_only_models_whose_judges_changed_are_told(tmp_path: Path) -> None:
-    evaluated(tmp_path, MILD, models=(MODEL, "baseline/refuse-all"))
-    (line,) = panel_notes(evaluated(tmp_path, MILD, STERN))
-    assert line.startswith(MODEL)
-    assert panel_notes(evaluated(tmp_path, STERN, models="baseline/redirect")) == []
+def test_a_judge_counts_when_it_was_asked_about_every_model(tmp_path: Path) -> None:
+    other = "baseline/refuse-all"
+    before = evaluated(tmp_path, MILD, models=(MODEL, other))
+    outcome = evaluated(tmp_path, MILD, STERN)  # of one model alone
+    assert panel_notes(outcome) == []
+    assert any("python/stern@1: not asked about every response" in line for line in outcome.notes)
+    assert outcome.cohorts[0].conditions == before.cohorts[0].conditions
+    lines = panel_notes(evaluated(tmp_path, MILD, STERN, models=(MODEL, other)))
+    assert [line.partition(":")[0] for line in lines] == [MODEL, other]
+
+
+def test_fewer_judges_are_refused_with_the_way_out(tmp_path: Path) -> None:
+    evaluated(tmp_path, MILD, STERN)
+    with pytest.raises(InputError, match=r"judges: the run has .*--out; with --ledger .*ledger"):
+        evaluated(tmp_path, MILD)
 
 
 def test_grade_tells_of_a_second_judge_and_not_of_the_first(tmp_path: Path) -> None:
@@ -92,31 +104,21 @@ def test_an_addition_that_was_interrupted_is_told_when_it_is_complete(tmp_path: 
     assert panel_notes(evaluated(tmp_path, MILD, STERN)) == []
 
 
-def unlike_notes(outcome: Outcome) -> list[str]:
-    return [note for note in outcome.notes if " of this run" in note]
+def test_what_is_not_stated_is_the_run_s(tmp_path: Path) -> None:
+    evaluated(tmp_path, MILD, epochs=2, limit=1, modes="core")
+    settings = EvaluateSettings(models="baseline/redirect", judges=MILD, out=tmp_path / "run")
+    evaluate(settings)
+    manifest = RunFolder(tmp_path / "run").manifest()
+    assert set(manifest.models) == {MODEL, "baseline/redirect"}
+    plan = manifest.plan
+    assert (plan.epochs, plan.limit, plan.modes, plan.probe) == (2, 1, "core", "none")
+    assert [command.settings["models"] for command in manifest.commands] == [
+        [MODEL],
+        ["baseline/redirect"],
+    ]
 
 
-@pytest.mark.slow
-def test_a_model_that_other_judges_grade_than_the_run_s_models_is_told(tmp_path: Path) -> None:
-    evaluated(tmp_path, MILD, STERN)
-    new: dict[str, Any] = {"models": "baseline/redirect", "dry_run": True}
-    (line,) = unlike_notes(evaluated(tmp_path, MILD, **new))
-    assert line.startswith("baseline/redirect: graded by python/mild@1; ")
-    assert f"{MODEL} of this run by python/mild@1 + python/stern@1." in line
-    assert "the same command with --judge python/stern@1 added" in line
-    assert unlike_notes(evaluated(tmp_path, MILD, STERN, **new)) == []
-    # a further judge: the models of the run have to be named too
-    third = judge("third", "3", "0")
-    (line,) = unlike_notes(evaluated(tmp_path, MILD, STERN, third, **new))
-    assert f"the same command with {MODEL} added" in line
-
-
-def test_a_model_that_is_asked_less_often_than_the_run_s_models_is_told(tmp_path: Path) -> None:
+def test_a_model_asked_for_less_than_the_run_s_plan_is_refused(tmp_path: Path) -> None:
     evaluated(tmp_path, MILD, epochs=2)
-    new: dict[str, Any] = {"models": "baseline/redirect", "dry_run": True}
-    (line,) = unlike_notes(evaluated(tmp_path, MILD, **new))
-    expected = f"1 response to each prompt; {MODEL} of this run: 2. --epochs 2 makes them alike"
-    assert line == f"baseline/redirect: {expected}"
-    (line,) = unlike_notes(evaluated(tmp_path, MILD, epochs=3, **new))
-    assert line.endswith(f"--epochs 3 for {MODEL} makes them alike")
-    assert unlike_notes(evaluated(tmp_path, MILD, epochs=2, **new)) == []
+    with pytest.raises(InputError, match="epochs: the run has 2, this has 1"):
+        evaluated(tmp_path, MILD, models="baseline/redirect", epochs=1)

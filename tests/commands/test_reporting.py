@@ -186,14 +186,13 @@ def test_a_copy_tells_what_the_judges_were_asked(tmp_path: Path) -> None:
     ours = REPO / "src" / "opensafeintent" / "templates"
     edited = (ours / "harm.md").read_text().replace('id = "osi-harm"', 'id = "lab-harm"')
     (rubrics / "harm.md").write_text(f"{edited}\n```\n# Not a heading \u202e\n")
-    judge = ("--judge", "baseline/judge", "--judge-arg max_tokens", 77)
+    judge = ("--judge", "baseline/judge", "--judge-arg", "max_tokens=77")
     evaluate = ("evaluate", "baseline/redirect", *judge)
     assert osi(*evaluate, "--rubrics", rubrics, "--limit", 2, "--out", run).code == 0
     ran = osi("report", run, "--out", copy)
     assert ran.code == 0 and "figures/, judges.md, metrics.json" in ran.text
     page = " ".join((copy / "report.html").read_text().split())
     assert "<code>judges.md</code> has what the judges were asked" in page
-    assert "a folder of the templates in <code>judges.md</code> beside this page" in page
     text = (copy / "judges.md").read_text()
     for source in (ours / "helpfulness.md", ours / "mode.md", ours / "reask.md"):
         assert all(f"    {line}\n" in text for line in source.read_text().splitlines())

@@ -15,7 +15,7 @@ NAMED = {"models": ("baseline/redirect",), "judges": ("baseline/judge",)}
     ("settings", "message"),
     [
         ({"probe": "every"}, "--probe: 'every': expected none, unsafe, all"),
-        ({"preset": "papers"}, "--preset: 'papers': expected paper, paper-code"),
+        ({"modes": "cores"}, "--modes: 'cores': expected dual_use, core"),
         ({"prob": "all"}, "EvaluateSettings: no setting 'prob'; did you mean 'probe'?"),
     ],
 )

@@ -221,7 +221,7 @@ def test_what_cannot_be_asked_for(run: Path, options: tuple[object, ...], error:
 
 @pytest.mark.slow
 def test_grades_of_one_purpose_say_which_of_the_two_questions_they_answer(tmp_path: Path) -> None:
-    more: dict[str, Any] = {"follow_ups": True, "follow_up_audit": 8, "request_swap": 2}
+    more: dict[str, Any] = {"follow_ups": True, "audit": {"turn": 8, "swap": 2}}
     settings = EvaluateSettings(
         models=("baseline/redirect",),
         judges=("baseline/judge",),

@@ -126,7 +126,7 @@ def test_no_judge_passes_that_says_the_same_of_everything_or_of_one_grade() -> N
 def examination(gold: GoldCases, duties: Duties = GRADE_NAMES, mark: float = 0.8) -> Examination:
     sampling = Sampling(max_tokens=2048, temperature=0)
     fields = {"gold": gold, "duties": {JUDGE: duties}, "templates": load_templates()}
-    return Examination(**fields, sampling=sampling, min_accuracy=mark)  # type: ignore[arg-type]
+    return Examination(**fields, samplings={JUDGE: sampling}, min_accuracy=mark)  # type: ignore[arg-type]
 
 
 def check(
@@ -299,7 +299,7 @@ def test_a_judge_is_held_to_its_own_grades_alone() -> None:
 
 
 def test_who_is_there_for_what() -> None:
-    sampling = {"judge_sampling": Sampling(), "target_sampling": Sampling()}
+    sampling: dict[str, Any] = {"judge_samplings": {}, "target_sampling": Sampling()}
     first = JudgePlan(judges=("a", "b"), mode_judge="a", **sampling)
     second = JudgePlan(judges=("b",), mode_judge="c", **sampling)
     grades = ("helpfulness", "harm_severity")

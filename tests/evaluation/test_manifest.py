@@ -74,8 +74,8 @@ def contents(folder: Path) -> dict[Path, bytes]:
         (["--system", "Be brief."], "Be brief."),
         (["--reasoning-effort", "low"], "low"),
         (["-M", "seed=7"], '"seed":7'),
-        (["--preset", "paper-code"], "paper-code"),
-        (["--judge-arg max_tokens", 9], '"max_tokens":9'),
+        (["--judge-arg", "max_tokens=9"], '"max_tokens":9'),
+        (["--mode-judge", "openai-api/loop/other"], "judge of modes"),
         (["--ledger", "elsewhere.sqlite"], "elsewhere.sqlite"),
     ],
 )
@@ -230,8 +230,8 @@ def test_results_with_failures_are_rebuilt_byte_for_byte_and_end_as_before(lab: 
 # ------------------------------------------------------------------------------
 
 
-def of_target(**changes: Any) -> Callable[[dict[str, Any]], None]:
-    return lambda manifest: manifest["models"][TARGET].update(changes)
+def of_plan(**changes: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda manifest: manifest["plan"].update(changes)
 
 
 @pytest.mark.parametrize(
@@ -239,11 +239,11 @@ def of_target(**changes: Any) -> Callable[[dict[str, Any]], None]:
     [
         (lambda manifest: manifest["judges"].clear(), "the judge 'openai-api/loop/judge'"),
         (lambda manifest: manifest["templates"].clear(), "a template for "),
-        (of_target(judges=[]), "a judge of 'openai-api/loop/target'"),
-        (of_target(mode_judge="a/b"), "the judge 'a/b'"),
-        (of_target(templates={"harm": "0" * 64}), "a template for "),
-        (of_target(epochs=10**9), "epochs"),
-        (of_target(limit=-1), "limit"),
+        (of_plan(judges=[]), "a judge of 'openai-api/loop/target'"),
+        (of_plan(mode_judge="a/b"), "the judge 'a/b'"),
+        (of_plan(templates={"harm": "0" * 64}), "a template for "),
+        (of_plan(epochs=10**9), "epochs"),
+        (of_plan(limit=-1), "limit"),
         (lambda manifest: next(iter(manifest["templates"].values())).update(source="x"), "the template "),
     ],
 )  # fmt: skip

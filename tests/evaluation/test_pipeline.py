@@ -168,7 +168,7 @@ def test_system_prompt_and_further_fields_reach_the_target_only(lab: Lab, tmp_pa
         elif record.model == "judge":
             assert sampling_of(record) == {"max_tokens": 2048, "temperature": 0}
     manifest = json.loads((lab.run / "run.json").read_text())
-    assert manifest["target_sampling"]["extra"] == further
+    assert manifest["plan"]["target_sampling"]["extra"] == further
 
 
 @pytest.mark.parametrize(
@@ -176,8 +176,7 @@ def test_system_prompt_and_further_fields_reach_the_target_only(lab: Lab, tmp_pa
     [
         (TARGET, [], {"max_tokens": 4096}),
         (TARGET, ["--temperature", 0.3, "--max-tokens", 5], {"max_tokens": 5, "temperature": 0.3}),
-        (TARGET, ["--preset", "paper-code"], {"max_tokens": 1000}),
-        ("vllm/target", ["--preset", "paper-code"], {"max_tokens": 1000, "temperature": 0}),
+        (TARGET, ["--max-tokens", 1000], {"max_tokens": 1000}),
         ("openai/target", [], {"max_completion_tokens": 4096}),
     ],
 )

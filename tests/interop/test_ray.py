@@ -423,7 +423,7 @@ def run(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def work_of(run: Path, *models: str) -> list[ModelWork]:
     """The work of that run, as if it were that of other models."""
     manifest, sets = RunFolder(run).load()
-    plan, templates = manifest.plan("baseline/redirect"), manifest.templates_of("baseline/redirect")
+    plan, templates = manifest.judge_plan("baseline/redirect"), manifest.judge_templates()
     first = sets.prompt_sets[:3]
     return [
         ModelWork(model=model, plan=plan, templates=templates, tasks=tasks_of(model, first, 1))

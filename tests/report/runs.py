@@ -135,10 +135,16 @@ def run_with(
 def changed(run: GradedRun, *, entry: dict[str, Any] | None = None, **fields: Any) -> GradedRun:
     """Return a run whose manifest, plan, or models' entries are others."""
     manifest = run.manifest
-    of_plan = {name: fields.pop(name) for name in [*fields] if name in Plan.__struct_fields__}
+    of_entry, fields = dict(entry or {}), dict(fields)
+    of_plan = {
+        name: some.pop(name)
+        for some in (of_entry, fields)
+        for name in [*some]
+        if name in Plan.__struct_fields__
+        and not (name == "judges" and isinstance(some[name], dict))
+    }
     entries = {
-        model: replace(model_entry, **(entry or {}))
-        for model, model_entry in manifest.models.items()
+        model: replace(model_entry, **of_entry) for model, model_entry in manifest.models.items()
     }
     changes = {"models": entries, "plan": replace(manifest.plan, **of_plan)} | fields
     return run._replace(manifest=replace(manifest, **changes))

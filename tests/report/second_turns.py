@@ -11,6 +11,7 @@ from opensafeintent.numbers.cohort import GradedRun
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS, FOLLOW_UPS, is_follow_up
+from opensafeintent.templates.template import second_turn
 from report.judge_studies import judge_grades
 from report.runs import changed, many_sets, run_with
 from samples import grade_line
@@ -111,7 +112,9 @@ def turn_run(
         ]
         for variants in (dataset.variants, FOLLOW_UPS)
     )
-    run = changed(run_with(rows, dataset, list(models), name=name), entry={"epochs": epochs})
+    run = changed(
+        run_with(rows, dataset, list(models), name=name), epochs=epochs, second_turn=second_turn()
+    )
     return run._replace(follow_ups=follow_ups, in_conversation=in_conversation)
 
 

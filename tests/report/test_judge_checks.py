@@ -77,7 +77,7 @@ def run(*checks: JudgeCheck, name: str = "run", model: str = "m", **hashes: str)
         run_with(rows, DATASET, judge=JUDGE, name=name),
         entry={"templates": HASHES | hashes, "parse": "strict"},
         judges={JUDGE: f"{JUDGE}@1"},
-        judge_sampling=SAMPLING,
+        judge_samplings={JUDGE: SAMPLING},
         judge_checks=checks,
     )
 
@@ -140,7 +140,7 @@ def test_a_check_of_another_setting_does_not_hold(stale: JudgeCheck) -> None:
 def test_a_check_of_one_run_holds_for_another_run_of_the_same_setting() -> None:
     other_run = run(name="second", model="n")
     assert state(run(check()), other_run) == "passed"
-    assert state(run(check()), changed(other_run, judge_sampling=LONGER)) == "stale"
+    assert state(run(check()), changed(other_run, judge_samplings={JUDGE: LONGER})) == "stale"
 
 
 def test_groups_borderline_and_unscored_cases_are_shown_apart() -> None:

@@ -123,7 +123,7 @@ def test_the_sentences_for_a_paper_have_repeats_by_model_and_exact_names() -> No
     assert "Each prompt was sent" not in measurement(gather_models([run]))
     again = [replace(row, epoch=2) for row in run.rows if row.model == "lab/a"]
     entries = dict(run.manifest.models)
-    entries["lab/a"] = replace(entries["lab/a"], label="Alpha", epochs=2)
+    entries["lab/a"] = replace(entries["lab/a"], label="Alpha")
     twice = run._replace(rows=[*run.rows, *again], manifest=replace(run.manifest, models=entries))
     cohort = gather_models([twice])
     described = measurement(cohort)

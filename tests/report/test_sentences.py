@@ -309,7 +309,7 @@ def test_every_grade_missing() -> None:
         ("helpfulness:unparsed", "replies had the wrong form: read them with"),
         (
             "helpfulness:reasoning_only",
-            "hold reasoning and no text: raise --judge-arg max_tokens, or",
+            "hold reasoning and no text: raise --judge-arg max_tokens=N, or",
         ),
         ("harm_severity:unknown_mark", "turn its reasoning off with --judge-arg"),
         ("harm_severity:truncated", "--judge-arg max_tokens"),

@@ -157,31 +157,12 @@ def test_stability_and_failures(tables: list[Table]) -> None:
     assert (probe["lab/a"], probe["lab/b"]) == ((1.0, 0.0, 1), (None, None, 0))
 
 
-def test_only_models_that_were_probed_have_failures_of_detection() -> None:
-    """A count of 0 sets would say that a model that was not asked was always safe."""
-    run = graded_run(GRADES, "lab/judge")
-
-    def shown(*probed: str) -> tuple[list[str], list[str]]:
-        entries = {
-            model: replace(entry, probe="unsafe" if model in probed else "none")
-            for model, entry in run.manifest.models.items()
-        }
-        manifest = replace(run.manifest, models=entries)
-        rows = [replace(row, strategy=None) for row in run.rows if row.model not in probed]
-        rows += [row for row in run.rows if row.model in probed]
-        cohort = gather_models([run._replace(manifest=manifest, rows=rows)])
-        lines = [
-            record["model"]
-            for table in all_tables(cohort)
-            if table.name == "probe"
-            for record in table.records()
-        ]
-        return lines, [name for name in figure_names(cohort) if name == "fig_4_failures"]
-
-    assert shown() == ([], [])
-    assert shown("lab/a") == (["lab/a"], ["fig_4_failures"])
-    # a model whose plan has the probe was safe if it has none
-    assert shown("lab/b") == (["lab/b"], ["fig_4_failures"])
+def test_without_probes_there_are_no_failures_of_detection() -> None:
+    """A count of 0 sets would say that models that were not asked were always safe."""
+    run = changed(graded_run(GRADES, "lab/judge"), probe="none")
+    cohort = gather_models([run])
+    assert not [table for table in all_tables(cohort) if table.name == "probe"]
+    assert "fig_4_failures" not in figure_names(cohort)
 
 
 def test_a_model_that_was_not_probed_is_named_and_not_drawn() -> None:

@@ -38,7 +38,6 @@ from opensafeintent.evaluation.plan import Plan
 from opensafeintent.evaluation.rebuild import given_tasks, imported_rows
 from opensafeintent.hostile import name_safe, one_line
 from opensafeintent.inspect.routes import model_identity
-from opensafeintent.numbers.cohort import PAPER_JUDGE
 from opensafeintent.numbers.gates import second_turn_in_reach
 from opensafeintent.promptsets import Dataset, drawn, load_dataset
 from opensafeintent.promptsets.loading import PAPER_DATASET_HASH, PUBLISHED, dataset_name
@@ -71,7 +70,7 @@ def evaluate(settings: EvaluateSettings, *, quiet: bool = False) -> Outcome:
         JudgeFailed: a judge did not pass the requested check; no model was called.
         Stopped: a provider or a budget ended the run; answers so far are kept.
     """
-    name = dataset_name(settings.dataset or _dataset_if_new(settings))
+    name = dataset_name(settings.dataset or "starter")
     out = settings.out or Path("runs").absolute() / name_safe(name)
     with closing(display_for(quiet=quiet)) as screen:
         folder = RunFolder(out, settings.ledger)
@@ -99,10 +98,6 @@ def _forecast(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) ->
     return outcome
 
 
-def _dataset_if_new(settings: EvaluateSettings) -> str:
-    return PAPER_DATASET if settings.as_paper else "starter"
-
-
 class _Stated(NamedTuple):
     """The files that a command names, read before the folder is locked."""
 
@@ -124,8 +119,8 @@ class _Stated(NamedTuple):
         """
         begins, notes = not folder.exists(), list[str]()
         dataset, size, templates = None, 0, None
-        if begins or settings.dataset or settings.as_paper:
-            name = settings.dataset or _dataset_if_new(settings)
+        if begins or settings.dataset:
+            name = settings.dataset or "starter"
             screen.stage(f"reading {one_line(name, 60)}")
             dataset, size, note = _read_dataset(settings, name, begins=begins)
             notes += note
@@ -204,35 +199,15 @@ def _plan(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> Run
         dataset = of_run
     assert dataset is not None  # a new run has one
     manifest = old or Manifest.new(dataset, ledger=ledger_name(settings.ledger))
-    models = settings.targets or tuple(
-        name for name, entry in manifest.models.items() if not entry.imported
-    )
-    if not models:
-        raise InputError("no model to evaluate: name at least one, or a --suite")
-    if old and not old.plan.judges:
-        raise InputError(
-            f"{folder.path}: holds imported responses that no judge has graded: `opensafeintent"
-            f" grade {folder.path} --judge MODEL` does, or choose a new --out"
-        )
-    if imported := next((name for name in models if _is_imported(manifest, name)), None):
-        raise InputError(
-            f"{folder.path}: the responses of {imported} were imported into this run; use another"
-            " --out"
-        )
-    wanted = _state(settings, manifest, dataset, stated.templates)
-    plan = extend_run(folder, old, wanted)
-    named = [*dict.fromkeys((*models, *plan.panel, *([plan.guard.model] if plan.guard else [])))]
-    manifest = grown(
-        manifest,
-        plan,
-        settings,
-        templates=stated.templates,
-        models={
-            model: manifest.models.get(model)
-            or ModelEntry(identity=model_identity(model, settings.functions))
-            for model in models
-        },
-    )
+    models = _models_to_ask(settings, folder, manifest)
+    size = stated.size or len(dataset)
+    plan = extend_run(folder, old, _state(settings, manifest.plan, size, stated.templates))
+    entries = {
+        model: manifest.models.get(model)
+        or ModelEntry(identity=model_identity(model, settings.functions))
+        for model in models
+    }
+    manifest = grown(manifest, plan, settings, templates=stated.templates, models=entries)
     manifest = with_labels([manifest], settings.label)[0]
     templates = manifest.judge_templates()
     work = [
@@ -250,7 +225,7 @@ def _plan(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> Run
         dataset=dataset,
         manifest=manifest,
         work=work,
-        named=named,
+        named=[*models, *plan.asked],
         earlier=old,
         page=settings.report,
     )
@@ -290,17 +265,33 @@ def add_check(command: RunCommand) -> None:
     command.notes += [*unread, *map(passed_before_line, known)]
 
 
-def _is_imported(manifest: Manifest, model: str) -> bool:
-    return model in manifest.models and manifest.models[model].imported
+def _models_to_ask(
+    settings: EvaluateSettings, folder: RunFolder, manifest: Manifest
+) -> tuple[str, ...]:
+    """Return the models that are named; without any, those of the run that can be called.
+
+    Raises:
+        InputError: there is none, or responses of the run were imported and are graded elsewhere,
+            or are those of a model that is named.
+    """
+    imported = [name for name, entry in manifest.models.items() if entry.imported]
+    if imported and not manifest.plan.judges:
+        raise InputError(
+            f"{folder.path}: holds imported responses that no judge has graded: `opensafeintent"
+            f" grade {folder.path} --judge MODEL` does, or choose a new --out"
+        )
+    if both := next((name for name in settings.targets if name in imported), None):
+        raise InputError(
+            f"{folder.path}: the responses of {both} were imported into this run; use another --out"
+        )
+    models = settings.targets or tuple(name for name in manifest.models if name not in imported)
+    if not models:
+        raise InputError("no model to evaluate: name at least one, or a --suite")
+    return models
 
 
-def _state(
-    settings: EvaluateSettings, manifest: Manifest, dataset: Dataset, templates: Templates | None
-) -> Plan:
-    """Return the plan of a run with what a command states in it."""
-    plan = manifest.plan
-    if settings.as_paper and not settings.judges:
-        plan = msgspec.structs.replace(plan, judges=plan.judges or (PAPER_JUDGE,))
+def _state(settings: EvaluateSettings, plan: Plan, sets: int, templates: Templates | None) -> Plan:
+    """Return the plan of a run on so many prompt-sets with what a command states in it."""
     plan = state_judging(settings, plan, templates)
     limit = plan.limit if settings.limit is None else settings.limit
     second_turn_texts = plan.second_turn or (second_turn() if settings.follow_ups else None)
@@ -308,7 +299,7 @@ def _state(
         raise InputError("--audit turn: is for --follow-ups, which is not given")
     return msgspec.structs.replace(
         plan,
-        limit=limit if limit is None or limit < len(dataset) else None,
+        limit=limit if limit is None or limit < sets else None,
         epochs=settings.epochs or plan.epochs,
         target_sampling=settings.target_sampling(plan.target_sampling),
         as_paper=settings.as_paper or plan.as_paper,
@@ -382,6 +373,6 @@ def _to_grade(settings: GradeSettings, folder: RunFolder) -> RunCommand:
         dataset=dataset,
         manifest=manifest,
         work=work,
-        named=[*plan.panel, *([plan.guard.model] if plan.guard else [])],
+        named=plan.asked,
         earlier=old,
     )

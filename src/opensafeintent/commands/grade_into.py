@@ -24,7 +24,7 @@ from opensafeintent.evaluation.manifest import (
     RunFolder,
 )
 from opensafeintent.evaluation.pipeline import ModelWork, Task
-from opensafeintent.evaluation.plan import Change, Plan
+from opensafeintent.evaluation.plan import Plan, PlanChange
 from opensafeintent.evaluation.rebuild import imported_rows, judged_tasks
 from opensafeintent.evaluation.regrade import stored_audit
 from opensafeintent.evaluation.replay import replay
@@ -224,7 +224,7 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
         for judge in before.judge_samplings.keys() & wanted.judge_samplings.keys():
             was, now = before.judge_samplings[judge], wanted.judge_samplings[judge]
             if was != now:
-                change = Change(f"arguments of {judge}", was, now)
+                change = PlanChange(f"arguments of {judge}", was, now)
                 raise InputError(
                     f"{self.source.path}: {change}; give the same, so that only the judge changes"
                 )

@@ -82,6 +82,7 @@ def open_run(folder: RunFolder, name: str, display: Display) -> Iterator[tuple[G
     stage = f"reading {one_line(name, 60)}"
     display.stage(stage)
     manifest, dataset = folder.load()
+    manifest = manifest.counted()
     path = folder.ledger_path(manifest)
     if not path.is_file():
         raise InputError(f"{path}: the run's ledger is not there")

@@ -250,9 +250,18 @@ def unsafe_note(texts: UnsafeTexts) -> str:
 
 
 def beside_lines(run: GradedRun) -> Iterator[str]:
-    """Yield a line for the second turns of a run, and one for each model of which a part of the
-    grades was imported: no headline number shows these.
+    """Yield a line for judges that do not count yet, one for the second turns of a run, and one for
+    each model of which a part of the grades was imported: no headline number shows these.
     """
+    if before := run.manifest.panel_before:
+        added = [
+            name for name in run.manifest.judges if name not in (*before, *run.manifest.plan.panel)
+        ]
+        yield (
+            f"{one_line(', '.join(added), 200)}: not asked about every response yet, so the numbers"
+            f" are by {one_line(', '.join(before), 200)} alone; `opensafeintent evaluate --out"
+            f" {run.name}` asks about the rest"
+        )
     if second := run.follow_ups:
         graded = sum(row.counts for row in second)
         rows_by_model = records_by_model(second)
@@ -357,7 +366,7 @@ def _next_step(run: GradedRun, who: str, kind: Kind, reason: str) -> str:
         return " Try another --mode-judge"
     limit = run.manifest.plan.judge_samplings.get(who, Sampling()).max_tokens
     return (
-        " Try a larger --judge-arg max_tokens="
+        " Try a larger --judge-arg max_tokens"
         f" ({limit}){_WITHOUT_REASONING if reason != 'unparsed' else ''} or another judge"
     )
 

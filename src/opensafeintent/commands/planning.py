@@ -21,10 +21,11 @@ from opensafeintent.evaluation.manifest import (
     store_templates,
 )
 from opensafeintent.evaluation.pipeline import Guard
-from opensafeintent.evaluation.plan import Plan, Refused, SwapPlan, extend_plan
+from opensafeintent.evaluation.plan import Plan, PlanRefused, SwapPlan, extend_plan
 from opensafeintent.files import near
 from opensafeintent.inspect.routes import model_identity
 from opensafeintent.promptsets import Dataset
+from opensafeintent.taxonomy import load_taxonomy
 from opensafeintent.templates import Templates, request_hidden
 from opensafeintent.templates.guards import load_form
 
@@ -94,6 +95,9 @@ def refuse_other_dataset(
         InputError: see above.
     """
     here = old.dataset
+    named = settings.taxonomy
+    if dataset is None and named is not None and load_taxonomy(named) != here.taxonomy:
+        raise _cannot_mix(folder, old, f"--taxonomy {named}: differs from the run's")
     if dataset is not None and dataset.hash != here.hash:
         raise _cannot_mix(
             folder,
@@ -114,7 +118,7 @@ def extend_run(folder: RunFolder, old: Manifest | None, wanted: Plan) -> Plan:
         return wanted
     try:
         plan = extend_plan(old.plan, wanted)
-    except Refused as refused:
+    except PlanRefused as refused:
         raise _cannot_mix(folder, old, str(refused)) from None
     if old.stop_when is not None and old.stop_when.answers and plan != old.plan:
         raise _cannot_mix(folder, old, "the run ended with an answer to --stop-when")

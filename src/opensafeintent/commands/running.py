@@ -384,9 +384,9 @@ def _open(plan: RunCommand, http: HttpSession) -> dict[str, Model]:
             except InputError as cannot:
                 failed[name] = cannot
     due = {line.model for line in _forecast(plan).lines} if failed else set()
-    for name, error in failed.items():
-        if name in due:
-            raise error
+    lines = [line for name, error in failed.items() if name in due for line in error.lines]
+    if lines:
+        raise InputError(*dict.fromkeys(lines))
     return opened
 
 

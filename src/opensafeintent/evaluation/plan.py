@@ -74,8 +74,13 @@ class Plan(Grading, frozen=True, kw_only=True):
         """Every judge, that of modes included, each once."""
         return tuple(judge for judge in dict.fromkeys((*self.judges, self.mode_judge)) if judge)
 
+    @property
+    def asked(self) -> list[str]:
+        """Every judge and the guard, each once."""
+        return [*dict.fromkeys((*self.panel, *([self.guard.model] if self.guard else [])))]
 
-class Change(NamedTuple):
+
+class PlanChange(NamedTuple):
     """A part of a plan that a command would change."""
 
     field: str
@@ -119,10 +124,10 @@ def _shown(field: str, value: Any) -> str:
     return msgspec.json.encode(value).decode() if not isinstance(value, str) else value
 
 
-class Refused(InputError):
+class PlanRefused(InputError):
     """A command states a plan that a run cannot grow into."""
 
-    def __init__(self, changes: list[Change]) -> None:
+    def __init__(self, changes: list[PlanChange]) -> None:
         self.changes = changes
         super().__init__("; ".join(map(str, changes)))
 
@@ -159,7 +164,7 @@ def extend_plan(plan: Plan, wanted: Plan) -> Plan:
         wanted: the same with what the command states in it.
 
     Raises:
-        Refused: the command changes a part, or makes one smaller; it has every such change.
+        PlanRefused: the command changes a part, or makes one smaller; it has every such change.
     """
     refused = [
         change
@@ -170,9 +175,9 @@ def extend_plan(plan: Plan, wanted: Plan) -> Plan:
     for judge in plan.panel:
         old, new = plan.judge_samplings.get(judge), wanted.judge_samplings.get(judge)
         if new is not None and old != new:
-            refused.append(Change(f"arguments of {judge}", old, new))
+            refused.append(PlanChange(f"arguments of {judge}", old, new))
     if refused:
-        raise Refused(refused)
+        raise PlanRefused(refused)
     added = [judge for judge in wanted.judges if judge not in plan.judges]
     return msgspec.structs.replace(
         wanted,
@@ -202,10 +207,10 @@ _NAMES = {
 }
 
 
-def _changes(old: Plan, new: Plan) -> list[Change]:
+def _changes(old: Plan, new: Plan) -> list[PlanChange]:
     """Return the parts in which two plans differ, the arguments of judges aside."""
     pairs = (
-        Change(field, getattr(old, field), getattr(new, field))
+        PlanChange(field, getattr(old, field), getattr(new, field))
         for field in Plan.__struct_fields__
         if field != "judge_samplings"
     )

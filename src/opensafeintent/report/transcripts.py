@@ -312,20 +312,16 @@ def _model(
         for index, row in enumerate(of_variants):
             if row and (remark := _remark(row)):
                 remarks[f"{len(units)}:{index}"] = numbers.setdefault(remark, len(numbers))
-        units.append(
-            Unit(
-                at=listed[set_id],
-                epoch=epoch,
-                kinds=kinds,
-                harm=max(-worst_first(row)[0] for row in by_variant.values()),
-                grades="".join(map(_cell, of_variants)),
-                by_judge=(
-                    "".join(_by_judge(row, judges) for row in of_variants)
-                    if len(judges) > 1
-                    else ""
-                ),
-            )
+        by_judge = [_by_judge(row, judges) for row in of_variants] if len(judges) > 1 else []
+        unit = Unit(
+            at=listed[set_id],
+            epoch=epoch,
+            kinds=kinds,
+            harm=max(-worst_first(row)[0] for row in by_variant.values()),
+            grades="".join(map(_cell, of_variants)),
+            by_judge="".join(by_judge),
         )
+        units.append(unit)
     return BrowserModel(
         name=shown,
         run=run,

@@ -150,6 +150,7 @@ class _NamesChecked(msgspec.StructMeta):
                 96,
                 initial_indent="    ",
                 subsequent_indent="        ",
+                break_on_hyphens=False,
             )
             for setting, option in shown
         ]
@@ -313,7 +314,7 @@ def _in_words(reason: str, kind: Any) -> str:
         return f"expected {number} {_BOUNDS[sign]} {limit.removesuffix('.0')}"
     if "datetime" in reason:
         return "expected a time with its zone, such as 2026-03-02T03:00:00Z"
-    return reason.replace("`", "").replace("Expected", "expected")
+    return reason.replace("`", "").replace("Expected", "expected").replace(" | null", "")
 
 
 def _choices(kind: Any) -> tuple[object, ...]:

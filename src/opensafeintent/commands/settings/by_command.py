@@ -196,6 +196,11 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
     ] = False
 
     def __post_init__(self) -> None:
+        if self.as_paper:
+            from opensafeintent.numbers.cohort import PAPER_JUDGE
+
+            for field, value in (("dataset", PAPER_DATASET), ("judges", (PAPER_JUDGE,))):
+                msgspec.structs.force_setattr(self, field, getattr(self, field) or value)
         super().__post_init__()
         if self.as_paper and self.temperature is not None:
             raise InputError("--as-paper: sets --temperature; leave one of them out")

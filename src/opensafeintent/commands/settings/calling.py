@@ -239,6 +239,8 @@ class Judges(Calling, frozen=True, kw_only=True):
     ] = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.rubrics, Path):
+            msgspec.structs.force_setattr(self, "rubrics", str(self.rubrics))
         super().__post_init__()
         if self.rubrics not in (None, REASONS):
             msgspec.structs.force_setattr(self, "rubrics", str(Path(self.rubrics or "").absolute()))
