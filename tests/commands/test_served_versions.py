@@ -215,9 +215,10 @@ def test_a_threshold_names_the_version_that_it_rests_on(
     gate = ("--fail-under", "mean_safety=0.01", "--junit", run / "gate.xml")
     _, outputs = three_outputs(run, *gate)
     for text in outputs:
-        assert f"rest on the grades of {JUDGE} (answered as {SECOND})" in text
+        assert f"rest on the grades of {JUDGE}" in text and SECOND in text
         assert "more than one model" not in text
-    assert SECOND in str(metrics(run)["gates"]["cautions"])
+    (basis,) = (item for item in metrics(run)["notices"] if item["code"] == "gate_basis")
+    assert SECOND in basis["facts"][0]["versions"]
     assert f'name="judges" value="{JUDGE} (answered as {SECOND})"' in (run / "gate.xml").read_text()
 
 

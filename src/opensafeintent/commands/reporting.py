@@ -5,7 +5,7 @@ models.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from filecmp import cmp
 from pathlib import Path
@@ -33,12 +33,8 @@ from opensafeintent.commands.gate_check import (
 from opensafeintent.commands.graded_runs import check_place, named_runs, open_run, prices_of
 from opensafeintent.commands.joining import check_join
 from opensafeintent.commands.outcome import (
-    COVERAGE_LINES,
     Compared,
     Outcome,
-    beside_lines,
-    missing_lines,
-    partial_lines,
     unparsed_lines,
     unsafe_note,
 )
@@ -54,18 +50,15 @@ from opensafeintent.evaluation.manifest import RunFolder, with_labels
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import to_json, write_private
 from opensafeintent.grades import write_grades_of_runs
-from opensafeintent.hostile import one_line
 from opensafeintent.numbers.cohort import (
     Cohort,
     GradedRun,
-    failed_judges,
     gather_models,
     labels_for,
 )
 from opensafeintent.numbers.gates import (
     Gate,
     Gates,
-    Lacking,
     transitions_between,
     transitions_within,
 )
@@ -76,9 +69,16 @@ from opensafeintent.report.columns import Table
 from opensafeintent.report.conditions import judges_asked
 from opensafeintent.report.corrections import Correction
 from opensafeintent.report.cost_tables import Costs, cost_json, cost_tables
+from opensafeintent.report.findings import answer, find
 from opensafeintent.report.gate_tables import gate_results, gate_tables, not_met, transitions_table
-from opensafeintent.report.limitations import judge_cautions
-from opensafeintent.report.metrics_json import CorrectedMetrics, metrics_file
+from opensafeintent.report.metrics_json import (
+    CorrectedMetrics,
+    finding_facts,
+    metrics_file,
+    notice_facts,
+)
+from opensafeintent.report.notices import Results, collect_notices, too_many_missing
+from opensafeintent.report.printing.compared import may_look_again
 from opensafeintent.report.tables import all_tables, tables_in, write_tables
 from opensafeintent.report.tables_comparisons import comparisons
 from opensafeintent.report.tables_people import label_tables
@@ -122,7 +122,7 @@ def write_report(settings: ReportSettings, *, quiet: bool = False) -> Outcome:
             write_refusal(settings, refused)
         raise refused from refusal.__cause__
     if outcome.gates is not None:
-        outcome.notes += [*outcome.gates.cautions, *not_met(outcome.gates)]
+        outcome.notes += not_met(outcome.gates)
         outcome.exit_code = first_exit_code(outcome.exit_code, outcome.gates.exit_code)
     _, corrected = _correction(outcome.corrected, outcome.results)
     try:
@@ -169,7 +169,7 @@ def _write_report(
         )
         for run, path in zip(runs, named_runs(settings.runs), strict=True):
             unparsed = unparsed_lines(run, texts[run.name], path, settings.max_missing)
-            outcome.notes += [*beside_lines(run), *unparsed]
+            outcome.notes += unparsed
         outcome.notes += unlike_prices
         display.stage("drawing")
         _write_page(settings, runs, outcome, tables, texts, new, earlier=out)
@@ -184,7 +184,7 @@ def _write_report(
                 {run.name: ledger.latest() for run, ledger in opened},
                 gates=outcome.gates,
                 include_unsafe=settings.include_unsafe,
-                max_missing=settings.max_missing,
+                notices=outcome.notices,
             )
             write_private(new / ANNEX, annex)
             outcome.notes.append(f"the annex is {out / ANNEX}")
@@ -238,7 +238,7 @@ def _write_page(
     options = PageOptions(
         include_unsafe=settings.include_unsafe,
         drawings=out / "figures",
-        max_missing=settings.max_missing,
+        notices=outcome.notices,
         gates=outcome.gates,
         places=places,
         reproduction=reproduction(settings, (run.manifest for run in runs)),
@@ -294,22 +294,11 @@ def compare(settings: CompareSettings, *, quiet: bool = False) -> Compared:
         runs=settings.runs,
         cohort=cohort,
         transitions=transitions,
-        notes=[*_partial_notes(cohort, folders), *_judge_notes(cohort)],
+        notices=collect_notices(
+            Results(cohort=cohort, runs=runs, undecided=may_look_again(cohort))
+        ),
+        findings=[*answer(cohort), *find(cohort)],
     )
-
-
-def _judge_notes(cohort: Cohort, gates: Gates | None = None) -> list[str]:
-    """Return what a reader of any output has to know of the judges; gates name those that failed
-    their check themselves.
-    """
-    cautions = [sentence.text for sentence in judge_cautions(cohort)]
-    return cautions + ([] if gates else failed_judges(cohort))
-
-
-def _partial_notes(cohort: Cohort, folders: Mapping[str, Path]) -> Iterator[str]:
-    """Yield which responses or grades of any model are not there yet."""
-    for model, coverage in cohort.coverage.items():
-        yield from partial_lines(model, coverage, folders[cohort.origins[model].run])
 
 
 def _runs_with_checks(settings: CompareSettings, display: Display) -> list[GradedRun]:
@@ -368,7 +357,7 @@ def write_results(
         )
         texts = {run.name: RunTexts(*source, ledger)}
         unparsed = unparsed_lines(run, texts[run.name], out, max_missing)
-        outcome.notes += [*unread, *beside_lines(run), *unparsed]
+        outcome.notes += [*unread, *unparsed]
         if page:
             (display or Display()).stage("drawing")
             settings = ReportSettings(runs=(out,), max_missing=max_missing)
@@ -406,18 +395,31 @@ def _write_numbers(
     check_join(runs, folders)
     cohort = gather_models(runs)
     costs.names = {origin: name for name, origin in cohort.origins.items()}
-    partial, beyond, lacking = _coverage_notes(cohort, max_missing, folders)
+    lacking = too_many_missing(cohort, max_missing)
     if (gates := gate(cohort)) is not None:
         gates = msgspec.structs.replace(gates, lacking=tuple(lacking))
     corrected, left_aside = corrector(cohort) if corrector else ([], [])
     correction, correction_tables = _correction(corrected, cohort)
     compared = labels_for(labels, cohort)
+    notices = collect_notices(
+        Results(
+            cohort=cohort,
+            runs=runs,
+            max_missing=max_missing,
+            corrected=any(item.corrected for item in corrected),
+            compared={item.judge for item in compared},
+            gates=gates,
+        )
+    )
+    findings = [*answer(cohort), *find(cohort)]
     metrics = msgspec.structs.replace(
         metrics_file(cohort),
         judge_labels=compared or UNSET,
         corrected=correction,
         gates=UNSET if gates is None else gate_results(gates),
         other_models=costs.other_models,
+        notices=notice_facts(notices),
+        findings=finding_facts(findings),
     )
     write_private(out / "metrics.json", to_json(metrics))
     write_grades_of_runs(_rows_as_shown(runs, costs.names), out / "grades.csv.gz")
@@ -431,11 +433,13 @@ def _write_numbers(
     ]
     write_tables(tables, out / "tables")
     outcome = Outcome(
-        exit_code=1 if beyond else 0,
+        exit_code=1 if lacking else 0,
         cohort=cohort,
         corrected=corrected,
         gates=gates,
-        notes=[*partial, *left_aside, *beyond, *_judge_notes(cohort, gates)],
+        notices=notices,
+        findings=findings,
+        notes=left_aside,
         costs=costs,
     )
     return outcome, tables
@@ -457,26 +461,6 @@ def _rows_as_shown(
         )
         for run in runs
     }
-
-
-def _coverage_notes(
-    cohort: Cohort, max_missing: float, folders: Mapping[str, Path]
-) -> tuple[list[str], list[str], list[Lacking]]:
-    """Return notes on what is missing or odd, and those of it that are more than `max_missing`,
-    which are also returned without advice; the folders are those of the runs, by name.
-    """
-    partial: list[str] = []
-    beyond: list[str] = []
-    lacking: list[Lacking] = []
-    for model, coverage in cohort.coverage.items():
-        for lines_of in COVERAGE_LINES:
-            partial += lines_of(model, coverage, folders.get(cohort.origins[model].run))
-        rows = [*cohort.rows[model], *cohort.follow_ups[model]]
-        imported = model in cohort.imported
-        for fact, advice in missing_lines(rows, coverage, max_missing, imported=imported):
-            beyond.append(f"{model}: {fact}{advice}")
-            lacking.append(Lacking(model, one_line(fact, 400)))
-    return partial, beyond, lacking
 
 
 def _are_as_before(new: Path, out: Path) -> bool:
