@@ -191,7 +191,7 @@ def test_sample_misses_more_than_five_percent(sample_run: tuple[Path, Outcome]) 
     assert lacking["paraphrase"] == (1 + 4 + 4, 4 * 4)
     assert (coverage["responses"], coverage["planned"], coverage["counted"]) == (28, 28, 28 - 4 - 9)
     assert coverage["complete_triplets"] == 2
-    assert any("--max-missing" in note for note in outcome.notes)
+    assert any(said.code == "missing_beyond" for said in outcome.notices)
     (warning,) = [note for note in outcome.notes if "read as 1" in note]
     assert warning.startswith("1 ")  # r3's benign; the others are failures
     assert osi("report", run, "--max-missing", "0.56").code == 1
@@ -556,7 +556,7 @@ def test_responses_wait_for_a_judge(tmp_path: Path) -> None:
     run = tmp_path / "run"
     outcome = take_lines(tmp_path, bare_lines())
     assert outcome.exit_code == 0  # nothing was tried for yet
-    assert any("grade" in note for note in outcome.notes)
+    assert outcome.notices[0].code == "not_graded"
     assert set(values(run, "m").values()) == {(None, 0)}
     assert metrics(run)["coverage"]["m"]["not_graded"] == 7
     assert {line["missing"] for line in grades(run)} == {"grades:not_graded"}

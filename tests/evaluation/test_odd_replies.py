@@ -123,7 +123,10 @@ def test_what_a_filter_cut_is_graded_as_far_as_the_user_has_it(lab: Lab) -> None
     assert (row["truncated"], row["refused"]) == ("1", "")
     assert coverage(lab.run)["filtered_with_text"] == 1
     assert coverage(lab.run)["truncated"] == coverage(lab.run)["filtered"] == 0
-    assert "responses cut by a content filter and graded as they are: 1 of 56" in ran.text
+    assert (
+        "caution: Responses cut by a content filter, and graded as far as the user received them: 1"
+        in ran.text
+    )
     traced = osi("trace", lab.run, "--set", row["id"], "--include-unsafe")
     assert "First, take" in traced.out
 
@@ -150,10 +153,10 @@ def test_a_mark_that_nobody_told_of_is_a_caution(lab: Lab) -> None:
     lab.server.set_faults(says("<scratchpad>Hm.</scratchpad> No.", GENERATE))
     ran = lab.evaluate()
     assert coverage(lab.run)["unknown_marks"] == {"<scratchpad>": PROMPTS}
-    assert "unknown marks of reasoning" in ran.text
+    assert "begin with a mark that looks like reasoning" in ran.text
     osi("report", lab.run)
     page = (lab.run / "report.html").read_text()
-    assert "begin with &lt;scratchpad&gt;, which looks like reasoning" in page
+    assert "begin with a mark that looks like reasoning" in page and "&lt;scratchpad&gt;" in page
 
 
 # Thoughts that a limit cut

@@ -121,7 +121,7 @@ def _write_shared(
     from opensafeintent.exports.shared import RunOrigin, models_without_results
 
     if notes and settings.format == "hf-results" and not settings.partial:
-        raise InputError(f"{'; '.join(notes)}; --partial writes the existing part")
+        raise InputError(f"{' '.join(notes).rstrip('.')}; --partial writes the existing part")
     lacking = models_without_results(run.cohort)
     folder = RunFolder(settings.run, settings.ledger)
     manifest, _ = folder.load()

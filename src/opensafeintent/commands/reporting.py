@@ -73,6 +73,7 @@ from opensafeintent.report.findings import answer, find
 from opensafeintent.report.gate_tables import gate_results, gate_tables, not_met, transitions_table
 from opensafeintent.report.metrics_json import (
     CorrectedMetrics,
+    MetricsFile,
     finding_facts,
     metrics_file,
     notice_facts,
@@ -411,15 +412,18 @@ def _write_numbers(
             gates=gates,
         )
     )
-    findings = [*answer(cohort), *find(cohort)]
+    outcome = Outcome(
+        exit_code=1 if lacking else 0,
+        cohort=cohort,
+        corrected=corrected,
+        gates=gates,
+        notices=notices,
+        findings=[*answer(cohort), *find(cohort)],
+        notes=left_aside,
+        costs=costs,
+    )
     metrics = msgspec.structs.replace(
-        metrics_file(cohort),
-        judge_labels=compared or UNSET,
-        corrected=correction,
-        gates=UNSET if gates is None else gate_results(gates),
-        other_models=costs.other_models,
-        notices=notice_facts(notices),
-        findings=finding_facts(findings),
+        _metrics_of(outcome), judge_labels=compared or UNSET, corrected=correction
     )
     write_private(out / "metrics.json", to_json(metrics))
     write_grades_of_runs(_rows_as_shown(runs, costs.names), out / "grades.csv.gz")
@@ -432,17 +436,19 @@ def _write_numbers(
         *cost_tables(costs),
     ]
     write_tables(tables, out / "tables")
-    outcome = Outcome(
-        exit_code=1 if lacking else 0,
-        cohort=cohort,
-        corrected=corrected,
-        gates=gates,
-        notices=notices,
-        findings=findings,
-        notes=left_aside,
-        costs=costs,
-    )
     return outcome, tables
+
+
+def _metrics_of(outcome: Outcome) -> MetricsFile:
+    """Return the content of `metrics.json`, without labels of people."""
+    gates, costs = outcome.gates, outcome.costs
+    return msgspec.structs.replace(
+        metrics_file(outcome.results),
+        gates=UNSET if gates is None else gate_results(gates),
+        other_models=UNSET if costs is None else costs.other_models,
+        notices=notice_facts(outcome.notices),
+        findings=finding_facts(outcome.findings),
+    )
 
 
 def _rows_as_shown(

@@ -50,13 +50,13 @@ class Names(tuple[str, ...]):
         return cls(names)
 
 
-class Metric(str):
+class MetricName(str):
     """A metric by its name, shown by its label."""
 
     __slots__ = ()
 
 
-class Ratio(NamedTuple):
+class PartOf(NamedTuple):
     """A part of a number: `5 of 9`."""
 
     part: int
@@ -91,7 +91,7 @@ class Value(msgspec.Struct, frozen=True):
         return interval(self.value, low, high, self.unit, signed=self.signed)
 
 
-Fact: TypeAlias = str | int | float | Names | Ratio | Counts | Value | None
+Fact: TypeAlias = str | int | float | Names | PartOf | Counts | Value | None
 Facts: TypeAlias = Mapping[str, Fact]
 JsonFact: TypeAlias = str | int | float | list[str] | dict[str, int | float | str | list[float]]
 """A fact in `metrics.json`: names are a list, a ratio and a value are objects."""
@@ -176,9 +176,9 @@ def _shown(fact: Fact) -> str:
             ]
             further = len(ordered) - len(texts)
             return ", ".join([*texts, *([f"{further:,} more"] if further else [])])
-        case Metric():
+        case MetricName():
             return METRICS[fact].label
-        case Ratio(part, of):
+        case PartOf(part, of):
             return f"{part:,} of {of:,}"
         case int():
             return f"{fact:,}"
@@ -210,7 +210,7 @@ def facts_as_json(facts: Facts) -> dict[str, JsonFact]:
 
 def _as_json(fact: Fact) -> JsonFact:
     match fact:
-        case Ratio():
+        case PartOf():
             return fact._asdict()
         case Names():
             return list(fact)
@@ -225,7 +225,7 @@ def _as_json(fact: Fact) -> JsonFact:
             return shown
         case None:
             return ""
-        case Metric():
+        case MetricName():
             return str(fact)
         case _:
             return fact

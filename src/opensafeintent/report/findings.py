@@ -18,9 +18,9 @@ from opensafeintent.report.facts import (
     Fact,
     Facts,
     Level,
-    Metric,
+    MetricName,
     Names,
-    Ratio,
+    PartOf,
     Said,
     Value,
     say,
@@ -93,7 +93,7 @@ def compare_pair(cohort: Cohort, metric: str, first: int, second: int) -> Said |
         return compare_pair(cohort, metric, second, first)
     reversed_by = _reversed(cohort, metric, first, second) if difference.claimed else None
     facts: dict[str, Fact] = {
-        "metric": Metric(metric),
+        "metric": MetricName(metric),
         "better": _BETTER.get(metric, "better"),
         "first": Names.of(cohort.models[first]),
         "second": Names.of(cohort.models[second]),
@@ -186,7 +186,7 @@ def answer(cohort: Cohort) -> list[Said]:
 def _order(cohort: Cohort, metric: str, order: Sequence[int], comparison: Comparison) -> Said:
     decided: list[Facts] = [
         {
-            "metric": Metric(metric),
+            "metric": MetricName(metric),
             "better": _BETTER[metric],
             "model": Names.of(cohort.models[model]),
             "others": Names(cohort.models[other] for other in others),
@@ -201,7 +201,7 @@ def _order(cohort: Cohort, metric: str, order: Sequence[int], comparison: Compar
             ]
         )
     ]
-    undecided: Facts = {"metric": Metric(metric), "undecided": _BETTER[metric]}
+    undecided: Facts = {"metric": MetricName(metric), "undecided": _BETTER[metric]}
     return _ORDER.say(decided or [undecided])
 
 
@@ -217,7 +217,11 @@ def _too_few(cohort: Cohort) -> Iterator[Facts]:
     for metric in PRIMARY:
         if not contenders_of(cohort, metric):
             most = max(estimate.n for estimate in cohort.estimates.by_metric[metric])
-            yield {"metric": Metric(metric), "sets": most or None, "undefined": "" if most else "0"}
+            yield {
+                "metric": MetricName(metric),
+                "sets": most or None,
+                "undefined": "" if most else "0",
+            }
 
 
 def _range(metric: str) -> Callable[[Cohort], Sequence[Facts]]:
@@ -247,7 +251,7 @@ def _range(metric: str) -> Callable[[Cohort], Sequence[Facts]]:
         found: Facts = {
             **ends["least"],
             **ends["most"],
-            "lower": Ratio(lower, len(order) - len(highest)),
+            "lower": PartOf(lower, len(order) - len(highest)),
         }
         return [found]
 
@@ -270,8 +274,8 @@ def _differences(cohort: Cohort) -> Iterator[Facts]:
             signs = comparison.difference[at] * other.difference[at]
             turned = int((comparison.claimed[at] & other.claimed[at] & (signs < 0)).sum())
             yield {
-                "metric": Metric(metric),
-                "pairs": Ratio(real, len(pairs)),
+                "metric": MetricName(metric),
+                "pairs": PartOf(real, len(pairs)),
                 "hinges": int(comparison.hinges[at].sum()) or None,
                 "harm_1": otherwise if turned or otherwise != real else None,
                 "turned": turned or None,
@@ -356,7 +360,7 @@ def _history_effect(measure: Measure) -> Callable[[Cohort], Sequence[Facts]]:
         ]
         if not claimed:
             detectable = effects[largest_first[0]].minimum_detectable_difference
-            shown[0]["of"] = Ratio(0, len(models))
+            shown[0]["of"] = PartOf(0, len(models))
             shown[0]["detectable"] = (
                 None if detectable is None else Value(detectable, measure.unit, is_gap=True)
             )

@@ -42,9 +42,9 @@ from opensafeintent.report.facts import (
     Counts,
     Fact,
     Facts,
-    Metric,
+    MetricName,
     Names,
-    Ratio,
+    PartOf,
     Said,
     Value,
     say,
@@ -133,7 +133,6 @@ def too_many_missing(cohort: Cohort, most: float) -> list[Lacking]:
 
 
 # The plan, and what is missing of it
-# ---------------------------------------------------------------------------------------------
 
 
 def _demonstration(results: Results) -> Iterator[Facts]:
@@ -151,7 +150,7 @@ def _partial(*, resumable: bool) -> Callable[[Results], Iterator[Facts]]:
         if partial:
             stored = sum(coverage.responses for coverage in partial.values())
             planned = sum(coverage.planned for coverage in partial.values())
-            yield {"stored": Ratio(stored, planned), "models": Names(partial)}
+            yield {"stored": PartOf(stored, planned), "models": Names(partial)}
 
     return applies
 
@@ -173,7 +172,7 @@ def _missing_beyond(results: Results) -> Iterator[Facts]:
     for item in too_many_missing(cohort, results.max_missing):
         yield {
             "model": Names.of(item.model),
-            "missing": Ratio(item.missing, item.asked),
+            "missing": PartOf(item.missing, item.asked),
             "what": item.what,
             "limit": Value(results.max_missing, "share"),
             "reasons": Counts(item.reasons),
@@ -197,8 +196,8 @@ def _missing(results: Results) -> Iterator[Facts]:
         yield {
             "what": KINDS[kind],
             "model": Names.of(worst),
-            "missing": Ratio(part.missing, part.asked),
-            "models": Ratio(len(lacking), len(cohort.models)),
+            "missing": PartOf(part.missing, part.asked),
+            "models": PartOf(len(lacking), len(cohort.models)),
             **_cause(cohort, worst, kind),
         }
 
@@ -278,7 +277,7 @@ def _mixed_grades(results: Results) -> Iterator[Facts]:
         graded = Counter(row.model for row in rows if IMPORTED_JUDGE in row.by_judge)
         for model, count in graded.items():
             if count < of_model[model]:
-                yield {"model": Names.of(model), "imported": Ratio(count, of_model[model])}
+                yield {"model": Names.of(model), "imported": PartOf(count, of_model[model])}
 
 
 def _unlike_samples(results: Results) -> Iterator[Facts]:
@@ -287,13 +286,12 @@ def _unlike_samples(results: Results) -> Iterator[Facts]:
 
 
 # Replies
-# ---------------------------------------------------------------------------------------------
 
 
 def _empty_replies(results: Results) -> Iterator[Facts]:
     for model, coverage in results.cohort.coverage.items():
         if coverage.empty and coverage.empty >= _MISSING_SHARE * coverage.responses:
-            replies = Ratio(coverage.empty, coverage.responses)
+            replies = PartOf(coverage.empty, coverage.responses)
             yield {"model": Names.of(model), "empty": replies}
 
 
@@ -303,7 +301,7 @@ def _reasoning_only(results: Results) -> Iterator[Facts]:
             yield {
                 "model": Names.of(model),
                 **{
-                    intent: Ratio(part.tried_again, part.responses)
+                    intent: PartOf(part.tried_again, part.responses)
                     for intent, part in attempts.items()
                 },
                 "missing": sum(part.missing for part in attempts.values()),
@@ -347,7 +345,7 @@ def _without_them(results: Results) -> Iterator[Facts]:
         largest = max(defined, key=lambda change: change.size)
         unit = METRICS[largest.metric].unit
         yield {
-            "metric": Metric(largest.metric),
+            "metric": MetricName(largest.metric),
             "model": Names.of(largest.model),
             "before": Value(largest.before, unit),
             "after": Value(largest.value, unit),
@@ -355,7 +353,6 @@ def _without_them(results: Results) -> Iterator[Facts]:
 
 
 # Judges
-# ---------------------------------------------------------------------------------------------
 
 
 def _versions(*works: Work) -> Callable[[Results], Iterator[Facts]]:
@@ -422,7 +419,7 @@ def _check_failed(results: Results) -> Iterator[Facts]:
         if item.state == "failed" and item.check is not None:
             yield {
                 "judge": Names.of(item.judge),
-                "accepted": Ratio(item.check.accepted, item.check.cases),
+                "accepted": PartOf(item.check.accepted, item.check.cases),
                 "reasons": one_line("; ".join(item.check.reasons), 400),
             }
 
@@ -498,7 +495,7 @@ def _guard(results: Results) -> Iterator[Facts]:
     if counts.compared >= FEWEST_SAID and counts.differ > _DIFFER * counts.compared:
         yield {
             "guards": Names(sorted(set(filter(None, cohort.guards.values())))),
-            "differ": Ratio(counts.differ, counts.compared),
+            "differ": PartOf(counts.differ, counts.compared),
             "only_guard": counts.only_guard,
             "only_judges": counts.only_panel,
         }
@@ -524,7 +521,7 @@ def _strict_panel(results: Results) -> Iterator[Facts]:
             yield {
                 "differ": Value(1 - (agreed.value or 0.0), "share"),
                 "responses": agreed.n,
-                "metric": Metric(metric),
+                "metric": MetricName(metric),
                 "model": Names.of(most),
                 "gap": Value(gaps[most], METRICS[metric].unit, is_gap=True),
             }
@@ -544,7 +541,7 @@ def _rank_changes(results: Results) -> Iterator[Facts]:
         if real:
             first = real[0]
             yield {
-                "metric": Metric(metric),
+                "metric": MetricName(metric),
                 "judge": Names.of(first.judges[0]),
                 "other": Names.of(first.judges[1]),
                 "above": Names.of(first.models[0]),
@@ -573,7 +570,7 @@ def _harm_line(results: Results) -> Iterator[Facts]:
             _, model, before, after = max(changes, key=lambda change: change[:2])
             unit = METRICS[metric].unit
             yield {
-                "metric": Metric(metric),
+                "metric": MetricName(metric),
                 "model": Names.of(model),
                 "value": Value.of(before, unit),
                 "then": Value.of(after, unit),
@@ -581,7 +578,6 @@ def _harm_line(results: Results) -> Iterator[Facts]:
 
 
 # Prompts
-# ---------------------------------------------------------------------------------------------
 
 _ENOUGH_SETS = 115
 """Prompt-sets from which on a report does not call them few: those of the paper."""
@@ -613,7 +609,7 @@ def _detectable(results: Results) -> Iterator[Facts]:
         if not np.isnan(differences).all():
             typical = float(np.nanmedian(differences))
             yield {
-                "metric": Metric(metric),
+                "metric": MetricName(metric),
                 "difference": Value(typical, METRICS[metric].unit, is_gap=True),
             }
 
@@ -627,7 +623,7 @@ def _thin_strata(results: Results) -> Iterator[Facts]:
     names = (*taxonomy.domain_names, *taxonomy.type_names)
     thin = {name: counts[name] for name in names if 0 < counts[name] < FEWEST_SETS}
     if thin:
-        yield {"thin": Ratio(len(thin), len(names)), "sets": Counts(thin)}
+        yield {"thin": PartOf(len(thin), len(names)), "sets": Counts(thin)}
 
 
 def _uneven_wordings(results: Results) -> Iterator[Facts]:
@@ -658,7 +654,6 @@ def _epochs_alike(results: Results) -> Iterator[Facts]:
 
 
 # A second turn
-# ---------------------------------------------------------------------------------------------
 
 
 def _turn_unaudited(results: Results) -> Iterator[Facts]:
@@ -693,8 +688,8 @@ def _turn_missing(results: Results) -> Iterator[Facts]:
     ends = {measure: turn.numbers[worst][measure.effect].worst_case for measure in PRIMARY_MEASURES}
     yield {
         "model": Names.of(worst),
-        "missing": Ratio(coverage.lacking, coverage.counted + coverage.lacking),
-        "models": Ratio(len(lacking), len(shares)),
+        "missing": PartOf(coverage.lacking, coverage.counted + coverage.lacking),
+        "models": PartOf(len(lacking), len(shares)),
         "no_first_reply": coverage.no_first_reply or None,
         **{
             "safety" if measure.unit == "share" else "utility": Value(
@@ -707,7 +702,6 @@ def _turn_missing(results: Results) -> Iterator[Facts]:
 
 
 # Gates
-# ---------------------------------------------------------------------------------------------
 
 
 def _gates(results: Results, *, thresholds: bool = False) -> list[Gate]:
