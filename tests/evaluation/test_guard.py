@@ -72,7 +72,7 @@ def test_a_guard_whose_replies_have_another_form_is_said_to_have_no_verdict(lab:
     assert "I would rather not say" in traced.text
     assert osi("report", lab.run).code == 1
     page = (lab.run / "report.html").read_text()
-    assert f"are missing: {RESPONSES} of {RESPONSES} (100\u00a0%)" in page
+    assert f"lacks {RESPONSES} of {RESPONSES} guard verdicts" in page
     agreement = (lab.run / "tables" / "guard_agreement.md").read_text()
     assert f"unparsed: {RESPONSES}" in agreement
 
@@ -191,7 +191,7 @@ def test_many_differences_are_a_caution(lab: Lab, harm: str, caution: bool) -> N
     assert lab.evaluate("--guard", GUARD).code == 0
     osi("report", lab.run)
     page = (lab.run / "report.html").read_text()
-    assert ("and the judges disagree on 100" in page) == caution
+    assert ("and the judges disagree on 56 of 56" in page) == caution
     assert "Second opinion" in page
 
 

@@ -383,12 +383,10 @@ def _write_numbers(
     """Write metrics, costs, grades and tables; return the results, and the tables.
 
     Args:
-        runs: the runs.
-        out: the folder.
+        runs, out: the runs and the folder.
         max_missing: share of missing grades beyond which the exit code is 1.
         costs: of the runs.
-        corrector: corrects the numbers by human labels; the corrected ones appear beside the
-            judge's, never in their place.
+        corrector: corrects the numbers by human labels, beside the judge's own.
         labels: comparisons of judges with people.
         folders: of the runs, by name.
         gate: compares the models with the gates of a report.
@@ -396,36 +394,31 @@ def _write_numbers(
     check_join(runs, folders)
     cohort = gather_models(runs)
     costs.names = {origin: name for name, origin in cohort.origins.items()}
-    lacking = too_many_missing(cohort, max_missing)
+    lacking = tuple(too_many_missing(cohort, max_missing))
     if (gates := gate(cohort)) is not None:
-        gates = msgspec.structs.replace(gates, lacking=tuple(lacking))
+        gates = msgspec.structs.replace(gates, lacking=lacking)
     corrected, left_aside = corrector(cohort) if corrector else ([], [])
     correction, correction_tables = _correction(corrected, cohort)
     compared = labels_for(labels, cohort)
-    notices = collect_notices(
-        Results(
-            cohort=cohort,
-            runs=runs,
-            max_missing=max_missing,
-            corrected=any(item.corrected for item in corrected),
-            compared={item.judge for item in compared},
-            gates=gates,
-        )
+    results = Results(
+        cohort=cohort,
+        runs=runs,
+        max_missing=max_missing,
+        corrected=any(item.corrected for item in corrected),
+        compared={item.judge for item in compared},
+        gates=gates,
     )
     outcome = Outcome(
         exit_code=1 if lacking else 0,
         cohort=cohort,
         corrected=corrected,
         gates=gates,
-        notices=notices,
+        notices=collect_notices(results),
         findings=[*answer(cohort), *find(cohort)],
         notes=left_aside,
         costs=costs,
     )
-    metrics = msgspec.structs.replace(
-        _metrics_of(outcome), judge_labels=compared or UNSET, corrected=correction
-    )
-    write_private(out / "metrics.json", to_json(metrics))
+    write_private(out / "metrics.json", to_json(_metrics_of(outcome, compared, correction)))
     write_grades_of_runs(_rows_as_shown(runs, costs.names), out / "grades.csv.gz")
     write_private(out / "cost.json", cost_json(costs))
     tables = [
@@ -439,8 +432,10 @@ def _write_numbers(
     return outcome, tables
 
 
-def _metrics_of(outcome: Outcome) -> MetricsFile:
-    """Return the content of `metrics.json`, without labels of people."""
+def _metrics_of(
+    outcome: Outcome, compared: list[LabelCheck], corrected: CorrectedMetrics | UnsetType
+) -> MetricsFile:
+    """Return the content of `metrics.json`."""
     gates, costs = outcome.gates, outcome.costs
     return msgspec.structs.replace(
         metrics_file(outcome.results),
@@ -448,6 +443,8 @@ def _metrics_of(outcome: Outcome) -> MetricsFile:
         other_models=UNSET if costs is None else costs.other_models,
         notices=notice_facts(outcome.notices),
         findings=finding_facts(outcome.findings),
+        judge_labels=compared or UNSET,
+        corrected=corrected,
     )
 
 

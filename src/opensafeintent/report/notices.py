@@ -7,9 +7,9 @@ A row says one fact. Terminal and summary have the warnings and cautions, the pa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -56,6 +56,7 @@ from opensafeintent.statistics.intervals import half_width
 from opensafeintent.taxonomy import CORE_VARIANTS, MALICIOUS, MAX_MISSING, METRIC_GRADES
 
 NoticeLevel = Literal["warning", "caution", "note"]
+LEVELS: tuple[NoticeLevel, ...] = ("warning", "caution", "note")
 
 
 class Results(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,12 +75,15 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the output tells which sample would decide a comparison."""
 
 
+Applies: TypeAlias = Callable[[Results], Iterable[Facts]]
+
+
 class Notice(NamedTuple):
     """One fact about results that a reader has to know, or can look up."""
 
     code: str
     level: NoticeLevel
-    applies: Callable[[Results], Iterable[Facts]]
+    applies: Applies
     """Facts, one for each time that the text is said; none if it does not apply."""
     text: str
     """A sentence a line; one with a field that the facts lack is left out."""
@@ -98,7 +102,7 @@ def collect_notices(results: Results, codes: Collection[str] | None = None) -> l
     """
     return [
         say(row.code, row.level, row.text, facts, row.remedy, is_banner=row.is_banner)
-        for level in ("warning", "caution", "note")
+        for level in LEVELS
         for row in NOTICES
         if row.level == level and (codes is None or row.code in codes)
         if (facts := list(row.applies(results)))
@@ -135,12 +139,17 @@ def too_many_missing(cohort: Cohort, most: float) -> list[Lacking]:
 # The plan, and what is missing of it
 
 
-def _demonstration(results: Results) -> Iterator[Facts]:
-    if results.cohort.demonstration:
-        yield {}
+def _if(holds: Callable[[Results], object]) -> Applies:
+    """Return the function of a row without facts: one that is empty if it applies."""
+    return lambda results: [{}] if holds(results) else []
 
 
-def _partial(*, resumable: bool) -> Callable[[Results], Iterator[Facts]]:
+def _if_named(name: str, of: Callable[[Results], Iterable[str]]) -> Applies:
+    """Return the function of a row that names models or judges, if there are any."""
+    return lambda results: [{name: names}] if (names := Names(of(results))) else []
+
+
+def _partial(*, resumable: bool) -> Applies:
     def applies(results: Results) -> Iterator[Facts]:
         partial = {
             model: coverage
@@ -155,7 +164,7 @@ def _partial(*, resumable: bool) -> Callable[[Results], Iterator[Facts]]:
     return applies
 
 
-def _counted(of: Callable[[Coverage], int]) -> Callable[[Results], Iterator[Facts]]:
+def _counted(of: Callable[[Coverage], int]) -> Applies:
     """Return the function that adds up a count over models, and names those that have any."""
 
     def applies(results: Results) -> Iterator[Facts]:
@@ -252,11 +261,6 @@ def _is_outside(number: MetricEstimate) -> bool:
     return percent(nearest) != percent(number.value)
 
 
-def _stopped_early(results: Results) -> Iterator[Facts]:
-    if models := results.cohort.stopped_early:
-        yield {"models": Names(models)}
-
-
 def _added_judges(results: Results) -> Iterator[Facts]:
     for run in results.runs:
         if before := run.manifest.panel_before:
@@ -278,11 +282,6 @@ def _mixed_grades(results: Results) -> Iterator[Facts]:
         for model, count in graded.items():
             if count < of_model[model]:
                 yield {"model": Names.of(model), "imported": PartOf(count, of_model[model])}
-
-
-def _unlike_samples(results: Results) -> Iterator[Facts]:
-    if len({coverage.limit for coverage in results.cohort.coverage.values()}) > 1:
-        yield {}
 
 
 # Replies
@@ -308,7 +307,7 @@ def _reasoning_only(results: Results) -> Iterator[Facts]:
             }
 
 
-def _unknown(of: Callable[[Coverage], dict[str, int]]) -> Callable[[Results], Iterator[Facts]]:
+def _unknown(of: Callable[[Coverage], dict[str, int]]) -> Applies:
     def applies(results: Results) -> Iterator[Facts]:
         for model, coverage in results.cohort.coverage.items():
             if counts := of(coverage):
@@ -355,7 +354,7 @@ def _without_them(results: Results) -> Iterator[Facts]:
 # Judges
 
 
-def _versions(*works: Work) -> Callable[[Results], Iterator[Facts]]:
+def _versions(*works: Work) -> Applies:
     def applies(results: Results) -> Iterator[Facts]:
         for (name, work), versions in results.cohort.served.items():
             if work in works and are_several(versions):
@@ -424,12 +423,8 @@ def _check_failed(results: Results) -> Iterator[Facts]:
             }
 
 
-def _checks_in(state: CheckState) -> Callable[[Results], Iterator[Facts]]:
-    def applies(results: Results) -> Iterator[Facts]:
-        if judges := [item.judge for item in _checked(results) if item.state == state]:
-            yield {"judges": Names(judges)}
-
-    return applies
+def _checked_as(results: Results, state: CheckState) -> list[str]:
+    return [item.judge for item in _checked(results) if item.state == state]
 
 
 def _same_maker(results: Results) -> Iterator[Facts]:
@@ -447,31 +442,12 @@ def _judges(results: Results) -> list[str]:
     return [judge for judge in judges if judge != DEMONSTRATION_JUDGE]
 
 
-def _imported_grades(results: Results) -> Iterator[Facts]:
-    if IMPORTED_JUDGE in results.cohort.conditions.judges:
-        yield {}
-
-
-def _corrected(results: Results) -> Iterator[Facts]:
-    if results.corrected and (judges := _judges(results)):
-        yield {"judges": Names(judges)}
-
-
-def _not_compared(results: Results) -> Iterator[Facts]:
-    judges = [judge for judge in _judges(results) if judge not in results.compared]
-    if judges and not results.corrected:
-        yield {"judges": Names(judges)}
-
-
-def _compared_elsewhere(results: Results) -> Iterator[Facts]:
-    judges = _judges(results)
-    if judges and not results.corrected and set(judges) <= {*results.compared}:
-        yield {"judges": Names(judges)}
-
-
-def _own_rubric(results: Results) -> Iterator[Facts]:
-    if results.cohort.by_our_line and _judges(results):
-        yield {}
+def _uncorrected(results: Results, *, compared: bool) -> list[str]:
+    """Return the judges whose numbers people did not correct: those that were compared with people
+    elsewhere, or those that were not.
+    """
+    judges = [] if results.corrected else _judges(results)
+    return [judge for judge in judges if (judge in results.compared) == compared]
 
 
 def _request_swap(results: Results) -> Iterator[Facts]:
@@ -588,7 +564,7 @@ def _asked_sets(cohort: Cohort) -> list[str]:
     return [item.id for item in cohort.dataset.prompt_sets if item.id in ids or not ids]
 
 
-def _sets(least: int, most: int) -> Callable[[Results], Iterator[Facts]]:
+def _sets(least: int, most: int) -> Applies:
     def applies(results: Results) -> Iterator[Facts]:
         sets = len(_asked_sets(results.cohort))
         if least <= sets < most:
@@ -654,11 +630,6 @@ def _epochs_alike(results: Results) -> Iterator[Facts]:
 
 
 # A second turn
-
-
-def _turn_unaudited(results: Results) -> Iterator[Facts]:
-    if results.cohort.second_turn and not results.cohort.second_turn.audits:
-        yield {}
 
 
 def _turn_shift(results: Results) -> Iterator[Facts]:
@@ -770,15 +741,18 @@ def _other_versions(results: Results) -> Iterator[Facts]:
     for change in results.gates.served if results.gates else ():
         yield {
             "name": Names.of(change.name),
-            "before": Counts(change.before),
-            "after": Counts(change.after),
+            "before": _versions_in(change.before),
+            "after": _versions_in(change.after),
         }
 
 
-def _second_look(results: Results) -> Iterator[Facts]:
-    tested = results.gates.results if results.gates else ()
-    if results.undecided or any(result.deciding for result in tested):
-        yield {}
+def _versions_in(counts: Mapping[str, int]) -> Names | Counts:
+    """Return versions, with their counts if they are several."""
+    return Counts(counts) if len(counts) > 1 else Names(counts)
+
+
+def _any_deciding(gates: Gates | None) -> bool:
+    return gates is not None and any(result.deciding for result in gates.results)
 
 
 _PARTIAL = (
@@ -797,7 +771,7 @@ _PEOPLE = "let people grade a sample (opensafeintent annotate export judge)."
 # fmt: off
 NOTICES: tuple[Notice, ...] = (
     Notice(
-        "demonstration", "warning", _demonstration,
+        "demonstration", "warning", _if(lambda results: results.cohort.demonstration),
         "Graded by baseline/judge, a rule-based judge for demonstrations: these numbers say nothing"
         " about how safe or helpful a model is.",
         "To measure a model, give a language model as --judge.",
@@ -830,7 +804,8 @@ NOTICES: tuple[Notice, ...] = (
         "Let judges grade them: opensafeintent grade RUN --judge MODEL.",
     ),
     Notice(
-        "stopped_early", "warning", _stopped_early,
+        "stopped_early", "warning",
+        _if_named("models", lambda results: results.cohort.stopped_early),
         "Stopped early, when --stop-when was answered: {models}. The answer holds at its"
         " confidence; all other numbers lean towards it.",
         "Run evaluate again without --stop-when for the rest.",
@@ -901,13 +876,15 @@ NOTICES: tuple[Notice, ...] = (
         "Compare with the numbers of a --judge of another maker.",
     ),
     Notice(
-        "check_stale", "caution", _checks_in("stale"),
+        "check_stale", "caution",
+        _if_named("judges", lambda results: _checked_as(results, "stale")),
         "Checked with other templates, settings or version, so that the check does not cover these"
         " grades: {judges}.",
         "Check again with evaluate --check-judge, or with judge-check and the same options.",
     ),
     Notice(
-        "check_never", "caution", _checks_in("unchecked"),
+        "check_never", "caution",
+        _if_named("judges", lambda results: _checked_as(results, "unchecked")),
         "No check on the gold cases is known: {judges}.",
         "evaluate --check-judge makes one.",
     ),
@@ -990,10 +967,11 @@ NOTICES: tuple[Notice, ...] = (
     ),
     Notice(
         "gate_versions", "caution", _other_versions,
-        "{name} answered as {before} in the earlier run, now as {after}.",
+        "{name} answered as {before}, now as {after}: the earlier run has another version.",
     ),
     Notice(
-        "second_look", "caution", _second_look,
+        "second_look", "caution",
+        _if(lambda results: results.undecided or _any_deciding(results.gates)),
         f"{SECOND_LOOK[0].upper()}{SECOND_LOOK[1:]}.",
         f"{NEW_SETS[0].upper()}{NEW_SETS[1:]}, and report those alone; or gate with --confidence"
         " 0.98.",
@@ -1020,30 +998,34 @@ NOTICES: tuple[Notice, ...] = (
         "Add a third judge for a majority; only human labels show which judge is right.",
     ),
     Notice(
-        "imported_grades", "note", _imported_grades,
+        "imported_grades", "note",
+        _if(lambda results: IMPORTED_JUDGE in results.cohort.conditions.judges),
         "Grades came with the imported responses, and their judge, rubric and accuracy are not"
         " recorded.",
         "Import the responses without grades, and let a judge grade them with opensafeintent grade"
         " RUN.",
     ),
     Notice(
-        "corrected", "note", _corrected,
+        "corrected", "note",
+        _if_named("judges", lambda results: _judges(results) if results.corrected else ()),
         "No interval includes consistent errors of {judges}.",
         "Quote the numbers under “Corrected by human labels”.",
     ),
     Notice(
-        "not_compared", "note", _not_compared,
+        "not_compared", "note",
+        _if_named("judges", lambda results: _uncorrected(results, compared=False)),
         "Not checked against people: {judges}. No interval includes a judge’s consistent errors.",
         "Compare with labels that exist (opensafeintent judge-check --labelled), or " + _PEOPLE,
     ),
     Notice(
-        "compared_elsewhere", "note", _compared_elsewhere,
+        "compared_elsewhere", "note",
+        _if_named("judges", lambda results: _uncorrected(results, compared=True)),
         "Compared with people on labelled responses (“Judges against people”), and no number is"
         " corrected by them: {judges}. No interval includes a judge’s consistent errors.",
         _PEOPLE[0].upper() + _PEOPLE[1:],
     ),
     Notice(
-        "own_rubric", "note", _own_rubric,
+        "own_rubric", "note", _if(lambda results: results.cohort.by_our_line and _judges(results)),
         "Our harm rubric is not the paper’s. In three studies, readers (language models) called"
         " 60 % of dual-use responses safe by our rubric, and 62 % by the paper’s definitions. In"
         " one of them the two differed by 8 points.",
@@ -1078,7 +1060,8 @@ NOTICES: tuple[Notice, ...] = (
         " most: from {before} to {after}.",
     ),
     Notice(
-        "unlike_samples", "note", _unlike_samples,
+        "unlike_samples", "note",
+        _if(lambda results: len({of.limit for of in results.cohort.coverage.values()}) > 1),
         "The models were evaluated on different samples. Comparisons use the prompt-sets that both"
         " have; each model's own numbers use its own sample.",
         "Evaluate all of them with the same --limit.",
@@ -1121,7 +1104,8 @@ NOTICES: tuple[Notice, ...] = (
         "Raise --temperature, or use one epoch, for {evaluated}.",
     ),
     Notice(
-        "second_turn_unaudited", "note", _turn_unaudited,
+        "second_turn_unaudited", "note",
+        _if(lambda results: (turn := results.cohort.second_turn) and not turn.audits),
         "In the second turn, the judges graded with the conversation shown, and their own shift was"
         " not measured.",
         "Let them grade some direct replies again, with the first turn shown: evaluate --follow-ups"
