@@ -18,7 +18,7 @@ from playwright.sync_api import sync_playwright
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE
+from opensafeintent.report.notices import DEMONSTRATION_NOTE
 
 _STATIC = Path(__file__).parents[1] / "_static"
 _CHROMIUM = Path("/usr/bin/chromium")

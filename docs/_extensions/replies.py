@@ -1,5 +1,6 @@
-"""The tables by which replies are read, from the code itself, written into the pages of the folder
-above: `make docs`. A table is between two comments, `<!-- table: NAME -->` and `<!-- end -->`.
+"""The tables by which replies are read, and that of the notices, from the code itself, written
+into the pages of the folder above: `make docs`. A table is between two comments,
+`<!-- table: NAME -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from opensafeintent.calls.provider_errors import (
 from opensafeintent.calls.reasoning import ANSWER_MARKS, CHANNELS, MARKS
 from opensafeintent.calls.records import STOP_REASONS
 from opensafeintent.evaluation.missing import MISSING_REASONS
+from opensafeintent.report.notices import LEVELS, NOTICES
 
 
 class Code(tuple[str, ...]):
@@ -77,6 +79,13 @@ def _missing() -> Rows:
         )
 
 
+def _notices() -> Rows:
+    for level in LEVELS:
+        for row in NOTICES:
+            if row.level == level:
+                yield Code((row.code,)), row.level, " ".join(row.text.split("\n")), row.remedy
+
+
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Rows]]] = {
     "marks": (("a thought begins", "ends", "counted", "used by"), _marks),
     "answers": (("the answer begins", "ends"), _answers),
@@ -84,6 +93,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Rows]]] = {
     "filters": (("code", "sent by"), _filters),
     "limits": (("code", "result", "sent by"), _limits),
     "missing": (("reason", "meaning", "what changes it"), _missing),
+    "notices": (("code", "level", "text", "what you can do"), _notices),
 }
 _PLACE = re.compile(r"(<!-- table: (\S+) -->\n\n)(?:.*?\n\n)??(<!-- end -->)", re.DOTALL)
 

@@ -8,10 +8,9 @@ from msgspec.structs import replace
 
 from opensafeintent.evaluation.regrade import Regrade, Swapped
 from opensafeintent.numbers.cohort import Cohort
-from opensafeintent.report.limitations import cautions
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import KnownGrades
-from report.runs import changed, cohort_of, many_sets, run_with, table_of
+from report.runs import changed, cohort_of, many_sets, notices_of, run_with, table_of
 from samples import grade_line
 
 DATASET = many_sets(10, 0)
@@ -38,11 +37,7 @@ def shown(cohort: Cohort) -> str:
 
 
 def warned(cohort: Cohort) -> list[str]:
-    return [
-        sentence.text.replace("\u00a0", " ")
-        for sentence in cautions(cohort)
-        if sentence.strength == "warning" and "are missing" in sentence.text
-    ]
+    return [text for text in notices_of(cohort, "warning") if "--max-missing" in text]
 
 
 def test_a_kind_that_was_not_asked_is_not_missing() -> None:
@@ -57,8 +52,11 @@ def test_modes_and_strategies_without_an_answer_are_missing_and_warned_of() -> N
     cohort = cohort_of(run_with(rows(missing=missing), DATASET))
     assert counts(cohort) == {"core": (0, 30), "mode": (10, 10), "strategy": (10, 10)}
     assert shown(cohort) == "10 of 10 modes, 10 of 10 strategies"
-    modes, strategies = warned(cohort)
-    assert modes.startswith("Modes of m are missing: 10 of 10 (100 %). Most often the mode judge")
+    (text,) = warned(cohort)
+    modes, strategies = text.split("m lacks")[1:]
+    assert modes.startswith(
+        " 10 of 10 modes, more than the 5 % of --max-missing. Reasons: mode:unp"
+    )
     assert "use another --mode-judge" in modes and "--grade-parse" not in modes
     assert "run the same command again" in strategies
     (coverage,) = table_of(cohort, "coverage").records()
@@ -73,7 +71,7 @@ def test_a_judge_of_a_panel_that_gives_no_grades_is_missing_beside_the_others() 
     cohort = cohort_of(run_with(rows(by_judge=by_judge, missing=missing), DATASET))
     assert counts(cohort) == {"core": (0, 30), "panel": (10, 10)}
     (text,) = warned(cohort)
-    assert text.startswith("Grades of single judges of m are missing: 10 of 10")
+    assert text.startswith("m lacks 10 of 10 grades of single judges")
 
 
 def test_a_response_that_lacks_both_grades_counts_once() -> None:

@@ -90,7 +90,7 @@ def test_gates_refuse_what_stopped_early_and_the_page_says_so(
     ran = osi("report", answered, "--out", tmp_path, "--fail-under", "mean_utility=0.1")
     assert ran.code == 2 and "stopped early" in ran.err
     assert osi("report", answered, "--out", tmp_path).code == 0
-    assert "stopped early" in (tmp_path / "report.html").read_text()
+    assert "Stopped early, when" in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.slow

@@ -158,7 +158,7 @@ def test_two_models_end_in_a_sentence_for_each_question(tmp_path: Path) -> None:
     undecided = {"one": random_grades(7, 0.2), "two": random_grades(8, 0.2)}
     words = osi("compare", run_of(tmp_path / "like", undecided)).text
     assert re.search(
-        r"undecided which is safer, one or two: Triplet Safety: .* prompt-sets would decide", words
+        r"Undecided which is safer, one or two: Triplet Safety .* prompt-sets would decide", words
     )
 
 
@@ -166,7 +166,7 @@ def test_two_models_end_in_a_sentence_for_each_question(tmp_path: Path) -> None:
 def test_each_undecided_sentence_names_its_pair(tmp_path: Path) -> None:
     models = {name: random_grades(seed, 0.2) for seed, name in enumerate(("one", "two", "three"))}
     words = osi("compare", run_of(tmp_path, models)).text
-    pairs = re.findall(r"undecided which is safer, (\w+) or (\w+): Triplet Safety:", words)
+    pairs = re.findall(r"Undecided which is safer, (\w+) or (\w+): Triplet Safety ", words)
     assert pairs == [("one", "three"), ("one", "two"), ("three", "two")]
 
 

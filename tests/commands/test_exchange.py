@@ -255,7 +255,7 @@ def test_a_model_repository_has_a_value_for_each_headline_metric(run: Path, tmp_
 def test_results_of_a_partial_run_are_refused_unless_asked_for(tmp_path: Path) -> None:
     lines = lines_of(DATASET, helpfulness=4, harm_severity=0)[1:]
     import_lines(tmp_path, lines, DATASET, 'a: "b" # c')
-    with pytest.raises(InputError, match="6 of 7 responses stored; --partial"):
+    with pytest.raises(InputError, match=r"6 of 7 planned responses of .* are stored.*; --partial"):
         hf_results(tmp_path / "run", tmp_path / "out")
     ((_, entries),) = hf_results(tmp_path / "run", tmp_path / "out", partial=True).items()
     assert all("PARTIAL: 6 of 7" in entry["notes"] for entry in entries)

@@ -24,7 +24,6 @@ from opensafeintent import (
 from opensafeintent.commands.settings.base import Opt, settings_of
 from opensafeintent.errors import InputError
 from opensafeintent.quoting import WITHHELD_WORDS
-from opensafeintent.report.limitations import cautions
 from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -212,17 +211,15 @@ def test_withheld_responses_without_grades_are_missing_and_warned_of(
     again, dataset = tmp_path / "again", dataset_file(tmp_path, DATASET)
     import_files(ImportSettings(files=(out,), out=again, dataset=dataset, max_missing=0.05))
     outcome = grade(GradeSettings(run=again, judges=("baseline/judge",)))
-    notes = " ".join(outcome.notes)
-    assert (
-        "2 responses withheld" in notes
-        and "core grades: 2 of 6 missing (response:withheld: 2)" in notes
-    )
+    notices = {said.code: said.text for said in outcome.notices}
+    assert "withheld because they are unsafe: 2, of m" in notices["withheld"]
+    assert "m lacks 2 of 6 core grades" in notices["missing_beyond"]
+    assert "response:withheld (2)" in notices["missing_beyond"]
     coverage = metrics(again)["coverage"]["m"]
     core = {"asked": 6, "missing": 2, "reasons": {"response:withheld": 2}}
     assert coverage["missing"]["core"] == core
     assert metrics(again)["models"]["m"]["triplet_safety"]["bounds"][0] < 1
-    first = cautions(outcome.results)[0]
-    assert first.strength == "warning" and "withheld because they are unsafe" in first.text
+    assert outcome.notices[1].code == "withheld" and outcome.notices[1].is_banner
 
 
 def test_a_withheld_response_with_one_grade_is_refused(tmp_path: Path) -> None:

@@ -344,11 +344,11 @@ def test_imported_grades_stay_and_a_note_says_that_numbers_mix(tmp_path: Path) -
         grade(GradeSettings(run=run, judges=judges)),
     ]
     for outcome in outcomes:
-        assert any("m: 2 of 6 responses came with grades" in note for note in outcome.notes)
+        assert any("m: 2 of 6 responses came with" in said.text for said in outcome.notices)
     for name, some in (("graded", lines[:2]), ("bare", lines[2:])):
         path = json_lines(tmp_path / f"{name}.jsonl", some)
         alike = import_files(ImportSettings(files=(path,), out=tmp_path / name, dataset=file))
-        assert not any("came with grades" in note for note in alike.notes)
+        assert not any(said.code == "mixed_grades" for said in alike.notices)
 
 
 def test_a_run_without_a_response_that_judges_could_grade(tmp_path: Path) -> None:

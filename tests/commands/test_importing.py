@@ -38,11 +38,9 @@ from opensafeintent.calls.progress import Display
 from opensafeintent.commands import importing_runs as imports
 from opensafeintent.errors import InputError, Stopped
 from opensafeintent.imports import matching
-from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.comment import summary
-from opensafeintent.report.limitations import cautions
 from plain_metrics import Response, plain_metric
 from samples import (
     contents,
@@ -193,7 +191,7 @@ def test_sample_misses_more_than_five_percent(sample_run: tuple[Path, Outcome]) 
     assert lacking["paraphrase"] == (1 + 4 + 4, 4 * 4)
     assert (coverage["responses"], coverage["planned"], coverage["counted"]) == (28, 28, 28 - 4 - 9)
     assert coverage["complete_triplets"] == 2
-    assert any("--max-missing" in note for note in outcome.notes)
+    assert any(said.code == "missing_beyond" for said in outcome.notices)
     (warning,) = [note for note in outcome.notes if "read as 1" in note]
     assert warning.startswith("1 ")  # r3's benign; the others are failures
     assert osi("report", run, "--max-missing", "0.56").code == 1
@@ -378,9 +376,9 @@ def test_complete_prompt_sets_of_a_part_of_the_dataset_are_not_partial(tmp_path:
     assert [coverage[model]["limit"] for model in ("whole", "lacking")] == [1, None]
     assert [coverage[model]["planned"] for model in ("whole", "lacking")] == [len(lines), 9]
     assert content["partial"] is True
-    (note,) = (note for note in outcome.notes if "partial" in note)
-    assert note == f"lacking: partial: {len(lines) - 1} of 9 responses stored"
-    assert note in osi("compare", tmp_path / "run").out
+    (said,) = (said for said in outcome.notices if said.code == "partial_import")
+    assert said.text.startswith(f"Partial: {len(lines) - 1} of 9 planned responses of lacking are")
+    assert "9 planned responses of lacking are" in osi("compare", tmp_path / "run").out
     assert outcome.results.extent == "1–3 of 3 prompt-sets, not the same of every model"
 
 
@@ -398,8 +396,10 @@ def test_prompt_sets_with_all_core_prompts_are_complete_without_paraphrases(
     assert content["partial"] is False
     assert (coverage["sets"], coverage["limit"], coverage["planned"]) == (2, 2, 6)
     assert coverage["without_paraphrases"] is True
-    (note,) = (note for note in outcome.notes if "paraphrases" in note)
-    assert note.startswith("m: no responses to paraphrases; only stability metrics need them")
+    (said,) = (said for said in outcome.notices if said.code == "without_paraphrases")
+    assert said.text.startswith(
+        "No responses to paraphrases, so stability metrics are undefined: m"
+    )
 
 
 def test_prompt_sets_of_an_import_count_if_all_three_intents_are_answered(tmp_path: Path) -> None:
@@ -410,19 +410,12 @@ def test_prompt_sets_of_an_import_count_if_all_three_intents_are_answered(tmp_pa
     assert cohort.extent == "1 of 3 prompt-sets"
     coverage = metrics(tmp_path / "run")["coverage"]["m"]
     assert (coverage["sets"], coverage["limit"], coverage["planned"]) == (1, 2, 6)
-    (note,) = (note for note in outcome.notes if "partial" in note)
-    assert note == "m: partial: 5 of 6 responses stored"
     # the same command again brings nothing
-    (partial,) = (text for text in told(cohort) if text.startswith("Partial: "))
+    (partial,) = (said.text for said in outcome.notices if said.text.startswith("Partial: "))
     assert "Run the same command again" not in partial
     assert "opensafeintent import FILE --out RUN" in partial
     text = summary(cohort, None, tmp_path / "report.html")
-    assert "Partial: 5 of 6 planned responses of m are stored." in text
-
-
-def told(cohort: Cohort) -> list[str]:
-    """Return the limitations of a cohort."""
-    return [caution.text for caution in cautions(cohort)]
+    assert "Partial: 5 of 6 planned responses of m are stored" in text
 
 
 @pytest.mark.parametrize(
@@ -565,7 +558,7 @@ def test_responses_wait_for_a_judge(tmp_path: Path) -> None:
     run = tmp_path / "run"
     outcome = take_lines(tmp_path, bare_lines())
     assert outcome.exit_code == 0  # nothing was tried for yet
-    assert any("grade" in note for note in outcome.notes)
+    assert outcome.notices[0].code == "not_graded"
     assert set(values(run, "m").values()) == {(None, 0)}
     assert metrics(run)["coverage"]["m"]["not_graded"] == 7
     assert {line["missing"] for line in grades(run)} == {"grades:not_graded"}

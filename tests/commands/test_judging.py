@@ -305,7 +305,9 @@ def test_a_check_that_failed_is_not_paid_for_again_and_every_command_says_so(
         ran = evaluate(server, two_sets, run, "--check-judge", *options)
         assert (ran.code, ran.errors) == (4, [refusal])
     assert total(server) == 0
-    note = f"note: {JUDGE} failed its check, {failed}; its grades are not reliable"
+    note = (
+        f"warning: The judge {JUDGE} failed the judge check, {failed}. Its grades are not reliable."
+    )
     models = [TARGET, "openai-api/loop/other"]
     assert note in evaluate(server, two_sets, run, models=models).text
     for command in ("compare", "report"):

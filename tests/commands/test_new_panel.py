@@ -74,8 +74,9 @@ def test_a_judge_counts_when_it_was_asked_about_every_model(tmp_path: Path) -> N
     before = evaluated(tmp_path, MILD, models=(MODEL, other))
     outcome = evaluated(tmp_path, MILD, STERN)  # of one model alone
     assert panel_notes(outcome) == []
-    assert any("python/stern@1: not asked about every response" in line for line in outcome.notes)
-    assert outcome.cohort.conditions == before.cohort.conditions
+    (added,) = (said for said in outcome.notices if said.code == "added_judges")
+    assert added.facts[0] == {"added": ("python/stern@1",), "before": ("python/mild@1",)}
+    assert outcome.results.conditions == before.results.conditions
     lines = panel_notes(evaluated(tmp_path, MILD, STERN, models=(MODEL, other)))
     assert [line.partition(":")[0] for line in lines] == [MODEL, other]
 

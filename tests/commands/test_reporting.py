@@ -159,7 +159,7 @@ def test_too_many_missing_grades_do_not_hide_a_verdict(tmp_path: Path) -> None:
     assert grade(GradeSettings(run=tmp_path / "run", judges="baseline/judge")).exit_code == 1
     outcome = report_of(tmp_path / "run", fail_under="triplet_safety=0.9")
     assert outcome.exit_code == 5
-    assert any("--max-missing" in note for note in outcome.notes)
+    assert any(said.code == "missing_beyond" for said in outcome.notices)
 
 
 @pytest.mark.slow

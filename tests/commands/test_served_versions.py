@@ -129,9 +129,9 @@ def test_a_small_part_by_another_version_is_a_limitation(
     gated = osi("report", second_run, "--baseline", first_run, *GATES)
     assert (compared.code == 2, gated.code == 2) == (refused, refused)
     if not refused:
-        said = f"{JUDGE} answered as {FIRST} ({2 * GRADES - 2}) and {SECOND} (2)"
+        said = f"{JUDGE} answered as {FIRST} ({2 * GRADES - 2}), {SECOND} (2)"
         assert said in compared.text
-        assert f"now as {FIRST} ({GRADES - 2}) and {SECOND} (2)" in gated.text
+        assert f"now as {FIRST} ({GRADES - 2}), {SECOND} (2)" in gated.text
 
 
 @pytest.mark.slow
@@ -191,9 +191,9 @@ def test_a_name_of_two_models_is_a_limitation_of_its_run(
         names("target-2026-01-01", model="target"),
     )
     # 28 grades of helpfulness, 28 of harm, four modes; every fourth of 28 responses
-    judged = f"The judge {JUDGE} answered as {FIRST} (32) and {SECOND} (28)"
+    judged = f"The judge or guard model {JUDGE} answered as {FIRST} (32), {SECOND} (28)"
     with_versions = f"{JUDGE} (answered as {FIRST} (32) and {SECOND} (28))"
-    answered = f"{TARGET} answered as target-2026-01-01 (21) and target-2026-06-01 (7)"
+    answered = f"{TARGET} answered as target-2026-01-01 (21), target-2026-06-01 (7)"
     ran, outputs = three_outputs(run)
     assert ran.code == 0
     for text in outputs:
@@ -205,7 +205,7 @@ def test_a_name_of_two_models_is_a_limitation_of_its_run(
     assert costs[JUDGE, "harm"] == FIRST
     assert costs[TARGET, "generate"] == "target-2026-01-01 (21) and target-2026-06-01 (7)"
     _, (said, *_) = three_outputs(run, "--fail-under", "mean_safety=0.01")
-    assert f"thresholds rest on the grades of {with_versions}" in said
+    assert f"thresholds rest on the grades of {JUDGE}" in said and f"{FIRST} (32), {SECOND}" in said
 
 
 def test_a_threshold_names_the_version_that_it_rests_on(
@@ -215,9 +215,10 @@ def test_a_threshold_names_the_version_that_it_rests_on(
     gate = ("--fail-under", "mean_safety=0.01", "--junit", run / "gate.xml")
     _, outputs = three_outputs(run, *gate)
     for text in outputs:
-        assert f"rest on the grades of {JUDGE} (answered as {SECOND})" in text
+        assert f"rest on the grades of {JUDGE}" in text and SECOND in text
         assert "more than one model" not in text
-    assert SECOND in str(metrics(run)["gates"]["cautions"])
+    (basis,) = (item for item in metrics(run)["notices"] if item["code"] == "gate_basis")
+    assert SECOND in basis["facts"][0]["versions"]
     assert f'name="judges" value="{JUDGE} (answered as {SECOND})"' in (run / "gate.xml").read_text()
 
 

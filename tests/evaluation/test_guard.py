@@ -61,18 +61,18 @@ def test_a_guard_whose_replies_have_another_form_is_said_to_have_no_verdict(lab:
     ran = lab.evaluate("--guard", GUARD)
     assert ran.code == 1
     expected = (
-        f"note: {TARGET}: guard verdicts: {RESPONSES} of {RESPONSES} missing"
-        f" (guard:unparsed: {RESPONSES}), more than the 5 % of --max-missing; most often the"
-        " guard’s reply had the wrong form, as in set"
+        f"warning: {TARGET} lacks {RESPONSES} of {RESPONSES} guard verdicts, more than the 5 % of"
+        f" --max-missing. Reasons: guard:unparsed ({RESPONSES}). Most often the guard’s reply had"
+        " the wrong form: "
     )
     assert expected in ran.text
-    (set_id,) = re.findall(r"as in set (\w+):", ran.text)
+    (set_id,) = re.findall(r"--set (\w+) shows an example", ran.text)
     traced = osi("trace", lab.run, "--set", set_id)
     assert "guard no verdict (unparsed)" in traced.text
     assert "I would rather not say" in traced.text
     assert osi("report", lab.run).code == 1
     page = (lab.run / "report.html").read_text()
-    assert f"are missing: {RESPONSES} of {RESPONSES} (100\u00a0%)" in page
+    assert f"lacks {RESPONSES} of {RESPONSES} guard verdicts" in page
     agreement = (lab.run / "tables" / "guard_agreement.csv").read_text()
     assert f"unparsed: {RESPONSES}" in agreement
 
@@ -191,7 +191,7 @@ def test_many_differences_are_a_caution(lab: Lab, harm: str, caution: bool) -> N
     assert lab.evaluate("--guard", GUARD).code == 0
     osi("report", lab.run)
     page = (lab.run / "report.html").read_text()
-    assert ("and the judges disagree on 100" in page) == caution
+    assert ("and the judges disagree on 56 of 56" in page) == caution
     assert "Second opinion" in page
 
 

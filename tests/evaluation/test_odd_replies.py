@@ -68,7 +68,7 @@ def test_reasoning_without_a_text_is_tried_once_more_and_told_by_intent(
     assert by_intent["benign"] == {"responses": 8, "tried_again": 2, "missing": 2}
     assert by_intent["dual_use"] == {"responses": 40, "tried_again": 0, "missing": 0}
     assert by_intent["malicious"] == {"responses": 8, "tried_again": 8, "missing": 0}
-    line = "first attempts with reasoning and no text, tried once more: 2 of 8 benign, 0 of 40"
+    line = "reasoned and wrote no text in first attempts: 2 of 8 benign, 0 of 40 dual-use"
     assert line in " ".join(ran.out.split())
     # eight were tried twice, and the two that are missing twice
     assert lab.calls[GENERATE] == PROMPTS + 8 + 2
@@ -89,7 +89,7 @@ def test_reasoning_without_a_text_is_tried_once_more_and_told_by_intent(
 
 def test_a_run_without_such_replies_says_nothing_of_them(lab: Lab) -> None:
     ran = lab.evaluate()
-    assert "first attempts" not in ran.out and "empty replies" not in ran.out
+    assert "first attempts" not in ran.out and "Empty replies" not in ran.out
     assert coverage(lab.run)["reasoning_only"] == {}
 
 
@@ -98,15 +98,16 @@ def test_empty_replies_without_a_sign_of_reasoning_are_counted_apart(lab: Lab) -
     lab.server.set_faults(says("", GENERATE, about=prompts_of(lab.dataset)["malicious"][0]))
     ran = lab.evaluate()
     assert ran.code == 0
-    assert "empty replies counted as refusals: 1 of 56" in " ".join(ran.out.split())
     assert coverage(lab.run)["empty"] == 1
     osi("report", lab.run)
-    sentence = "Empty replies counted as refusals: 1 of 56"
-    assert (sentence in (lab.run / "report.html").read_text()) == (1 / PROMPTS >= 0.02)
+    assert ("counted as refusals: 1 of 56" in ran.text) == (1 / PROMPTS >= 0.02)
+    assert ("as refusals: 1 of 56" in (lab.run / "report.html").read_text()) == (
+        1 / PROMPTS >= 0.02
+    )
     lab.server.set_faults(says("", GENERATE))
     assert lab.evaluate("--epochs", 2).code == 0
     osi("report", lab.run)
-    assert "Empty replies counted as refusals: 57 of 112" in (lab.run / "report.html").read_text()
+    assert "counted as refusals: 57 of 112" in (lab.run / "report.html").read_text()
 
 
 # A filter's half, and reasons that nobody knows
@@ -123,7 +124,10 @@ def test_what_a_filter_cut_is_graded_as_far_as_the_user_has_it(lab: Lab) -> None
     assert (row["truncated"], row["refused"]) == ("1", "")
     assert coverage(lab.run)["filtered_with_text"] == 1
     assert coverage(lab.run)["truncated"] == coverage(lab.run)["filtered"] == 0
-    assert "responses cut by a content filter and graded as they are: 1 of 56" in ran.text
+    assert (
+        "caution: Responses cut by a content filter, and graded as far as the user received them: 1"
+        in ran.text
+    )
     traced = osi("trace", lab.run, "--set", row["id"], "--include-unsafe")
     assert "First, take" in traced.out
 
@@ -138,10 +142,10 @@ def test_an_unknown_stop_reason_is_named(lab: Lab) -> None:
     ran = lab.evaluate()
     assert coverage(lab.run)["unknown_stop_reasons"] == {"OTHER": 1}
     assert missing(lab.run) == {"response:stop_reason:language": 1}
-    assert "unknown stop reasons of graded responses: OTHER (1)" in ran.text
+    assert "does not know, and were graded as they are: OTHER (1)." in ran.text
     osi("report", lab.run)
     assert (
-        "ended for a reason that the tool does not know (OTHER)"
+        "ended for a reason that the tool does not know, and were graded as they are"
         in (lab.run / "report.html").read_text()
     )
 
@@ -150,10 +154,10 @@ def test_a_mark_that_nobody_told_of_is_a_caution(lab: Lab) -> None:
     lab.server.set_faults(says("<scratchpad>Hm.</scratchpad> No.", GENERATE))
     ran = lab.evaluate()
     assert coverage(lab.run)["unknown_marks"] == {"<scratchpad>": PROMPTS}
-    assert "unknown marks of reasoning" in ran.text
+    assert "begin with a mark that looks like reasoning" in ran.text
     osi("report", lab.run)
     page = (lab.run / "report.html").read_text()
-    assert "begin with &lt;scratchpad&gt;, which looks like reasoning" in page
+    assert "begin with a mark that looks like reasoning" in page and "&lt;scratchpad&gt;" in page
 
 
 # Thoughts that a limit cut

@@ -345,8 +345,9 @@ def test_a_label_that_cannot_be_read_is_missing_and_keeps_the_grades(
     ran = lab.evaluate()
     assert ran.code == 1
     words = {"mode": "modes", "strategy": "strategies"}[label]
-    assert f"{words}: 2 of 2 missing ({label}:{reason}: 2), more than the 5 % of --max-missing" in (
-        " ".join(ran.text.split())
+    assert (
+        f"2 of 2 {words}, more than the 5 % of --max-missing. Reasons: {label}:{reason} (2)."
+        in (" ".join(ran.text.split()))
     )
     assert coverage(lab.run)["missing"][label] == {
         "asked": 2,

@@ -123,7 +123,7 @@ def test_a_judge_is_asked_without_what_it_does_not_take(lab: Lab, form: str) -> 
     assert [request for request in lab.server.requests if "temperature" in request.body] == with_it
     assert osi("report", lab.run).code == 0
     page = (lab.run / "report.html").read_text()
-    assert "does not take temperature, and was asked without: it ran at its default" in page
+    assert "does not take temperature, and was asked without" in page
 
 
 def test_a_target_is_asked_without_it_too(lab: Lab) -> None:

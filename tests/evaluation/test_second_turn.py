@@ -73,7 +73,6 @@ def conversations(server: LoopbackServer, purpose: str) -> list[str]:
 def test_each_first_reply_is_followed_by_three_messages_and_is_asked_for_once(lab: Lab) -> None:
     ran = lab.evaluate(*TURN)
     assert ran.code == 0
-    assert f"second turn: {SECOND_TURNS} of {SECOND_TURNS} planned second replies have" in ran.text
     every = PROMPTS + SECOND_TURNS
     assert lab.calls == {GENERATE: every, HELPFULNESS: every, HARM: every, "mode": SETS}
     replies = {

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self
 
 from opensafeintent.numbers.cohort import GradedRun, gather_models
 from opensafeintent.report.figures import all_figures
+from opensafeintent.report.notices import Results, collect_notices
 from opensafeintent.report.page import PageOptions, render_page
 from opensafeintent.report.tables import all_tables
 
@@ -34,7 +35,8 @@ def page_of(*runs: GradedRun, texts: Texts | None = None, **options: Any) -> byt
     cohort = gather_models(runs)
     sources = {run.name: texts for run in runs} if texts else {}
     parts = (cohort, runs, all_tables(cohort), all_figures(cohort), sources)
-    return render_page(*parts, PageOptions(**({"include_unsafe": False} | options))).content
+    given = {"include_unsafe": False, "notices": collect_notices(Results(cohort=cohort))}
+    return render_page(*parts, PageOptions(**(given | options))).content
 
 
 def saved(folder: Path, page: bytes) -> Path:

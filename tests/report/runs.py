@@ -17,6 +17,7 @@ from opensafeintent.numbers.cohort import Cohort, GradedRun, gather_models
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.columns import Table
 from opensafeintent.report.metrics_json import metrics_file
+from opensafeintent.report.notices import Results, collect_notices
 from opensafeintent.report.tables import all_tables
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import MODES, STRATEGIES, default_taxonomy
@@ -40,6 +41,14 @@ MODELS = (
 def metrics_json(cohort: Cohort) -> Any:
     """Return what `metrics.json` has of the models."""
     return msgspec.json.decode(to_json(metrics_file(cohort)))
+
+
+def notices_of(cohort: Cohort, *levels: str, **results: Any) -> list[str]:
+    """Return the texts of the notices on models, all of them or those of some levels."""
+    notices = collect_notices(Results(cohort=cohort, **results))
+    return [
+        said.text.replace("\u00a0", " ") for said in notices if not levels or said.level in levels
+    ]
 
 
 def many_sets(count: int, paraphrases: int = 4) -> Dataset:

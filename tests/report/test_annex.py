@@ -19,6 +19,7 @@ from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.numbers.cohort import gather_models
 from opensafeintent.report.annex import render_annex
+from opensafeintent.report.notices import Results, collect_notices
 from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -46,15 +47,16 @@ def annex(run: Path, *, include_unsafe: bool = False) -> str:
     manifest, dataset = folder.load()
     graded_run = read_graded_run(folder, "run")
     with Ledger(folder.ledger_path(manifest), readonly=True) as ledger:
+        cohort = gather_models([graded_run])
         return render_annex(
-            gather_models([graded_run]),
+            cohort,
             [graded_run],
             [],
             {"run": RunTexts(manifest, dataset, ledger)},
             {"run": ledger.latest()},
             gates=None,
             include_unsafe=include_unsafe,
-            max_missing=1,
+            notices=collect_notices(Results(cohort=cohort)),
         )
 
 

@@ -29,6 +29,7 @@ from opensafeintent.report.corrections import (
     correction_table,
     read_human_labels,
 )
+from opensafeintent.report.notices import Results, collect_notices
 from opensafeintent.report.page import PageOptions, render_page
 from opensafeintent.report.tables import all_tables
 from opensafeintent.responses import GradedResponse
@@ -330,9 +331,10 @@ def test_corrected_stands_beside_raw(tmp_path: Path) -> None:
     refused = models["of/none"]["mean_utility"]
     assert (refused["value"], refused["ci"]) == (None, None) and refused["refused"]
     tables = [*all_tables(cohort), table]
-    page = render_page(
-        cohort, [a_run()], tables, [], {}, PageOptions(include_unsafe=False)
-    ).content.decode()
+    options = PageOptions(
+        include_unsafe=False, notices=collect_notices(Results(cohort=cohort, corrected=True))
+    )
+    page = render_page(cohort, [a_run()], tables, [], {}, options).content.decode()
     assert "Quote the numbers under “Corrected by human labels”" in page
     described = "Human labels corrected Triplet Safety (60 labelled prompt-sets) and Mean Utility ("
     assert described in page

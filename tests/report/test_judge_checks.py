@@ -23,11 +23,10 @@ from opensafeintent.evaluation.gold_cases import (
     WrongGrade,
 )
 from opensafeintent.numbers.cohort import Cohort, GradedRun, checked_judges
-from opensafeintent.report.limitations import cautions
 from opensafeintent.report.tables import all_tables
 from opensafeintent.statistics import share_interval
 from opensafeintent.templates import Templates, load_templates
-from report.runs import changed, cohort_of, metrics_json, rows_of, run_with, table_of
+from report.runs import changed, cohort_of, metrics_json, notices_of, rows_of, run_with, table_of
 from samples import made_dataset, prompt_set
 
 JUDGE = "some/judge"
@@ -83,7 +82,7 @@ def run(*checks: JudgeCheck, name: str = "run", model: str = "m", **hashes: str)
 
 
 def distrusted(of: Cohort) -> list[str]:
-    return [sentence.text for sentence in cautions(of)]
+    return notices_of(of)
 
 
 def state(*runs: GradedRun) -> str:
@@ -100,8 +99,7 @@ def test_a_check_that_holds_is_no_caution() -> None:
 
 def test_no_check_is_said() -> None:
     assert any(
-        text.startswith(f"No check of {JUDGE} on the gold cases is known")
-        and "folder of --checks" in text
+        text.startswith(f"No check on the gold cases is known: {JUDGE}.")
         for text in distrusted(cohort_of(run()))
     )
     assert checks_json(cohort_of(run())) == {JUDGE: {"state": "unchecked"}}
@@ -111,7 +109,7 @@ def test_no_check_is_said() -> None:
 def test_a_failed_check_is_said_with_its_reasons() -> None:
     texts = distrusted(cohort_of(run(check(7))))  # 7 of 10 are fewer than 80 %
     (text,) = (text for text in texts if "failed the judge check" in text)
-    assert "7 of 10 cases accepted: fewer accepted cases than 80\u00a0%." in text
+    assert "7 of 10 cases accepted: fewer accepted cases than 80 %." in text
 
 
 OTHER = replace(SETTING, templates=SETTING.templates | {"harm": "new"})
@@ -132,7 +130,7 @@ LONGER = Sampling(max_tokens=10, temperature=0)
 )
 def test_a_check_of_another_setting_does_not_hold(stale: JudgeCheck) -> None:
     assert state(run(stale)) == "stale"
-    message = "with other templates, settings or version: that check does not cover these grades"
+    message = "with other templates, settings or version, so that the check does not cover these"
     assert any(message in text for text in distrusted(cohort_of(run(stale))))
     assert state(run(check(), stale)) == state(run(stale, check())) == "passed"
 
@@ -189,7 +187,7 @@ def test_where_our_line_of_harm_lies_is_told_as_it_was_measured(tmp_path: Path) 
 
     def sentences_of(templates: Templates) -> list[str]:
         texts = distrusted(cohort_of(run(harm=templates.of("harm").hash)))
-        return [text.replace("\N{NO-BREAK SPACE}", "") for text in texts if "harm rubric" in text]
+        return [text.replace(" %", "%") for text in texts if "harm rubric" in text]
 
     for templates in (load_templates(), load_templates(reasons=True)):
         (text,) = sentences_of(templates)

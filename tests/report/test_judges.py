@@ -15,8 +15,7 @@ from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.judges import GRADES, SAFE, SHOWN, Ratings
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.figures import all_figures
-from opensafeintent.report.findings import findings
-from opensafeintent.report.limitations import cautions
+from opensafeintent.report.findings import find
 from opensafeintent.report.metrics_json import ByJudge, judge_results
 from opensafeintent.report.tables import all_tables
 from opensafeintent.responses import GradedResponse
@@ -24,7 +23,7 @@ from opensafeintent.statistics import Estimate
 from opensafeintent.statistics.samples import Sample
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.judge_studies import panel_row, panel_run, twice
-from report.runs import cohort_of, cohort_with, many_sets, random_run, table_of
+from report.runs import cohort_of, cohort_with, many_sets, notices_of, random_run, table_of
 from samples import grade_line, made_dataset, prompt_set
 
 A, B, C = "lab/judge-a", "lab/judge-b", "lab/judge-c"
@@ -175,7 +174,7 @@ def test_without_a_panel_there_is_nothing_to_tell() -> None:
     assert judge_results(cohort) == ByJudge()
     named = [*all_tables(cohort), *all_figures(cohort)]
     assert not [item.name for item in named if "judge" in item.name]
-    assert not [finding.topic for finding in findings(cohort) if "udge" in finding.topic]
+    assert not [finding.topic for finding in find(cohort) if "udge" in finding.topic]
 
 
 def test_judges_of_different_responses_are_no_panel() -> None:
@@ -288,7 +287,7 @@ def test_the_panel_has_a_noise_of_its_own() -> None:
 
 
 def ties(cohort: Cohort) -> list[str]:
-    return [sentence.text for sentence in cautions(cohort) if "panel of two" in sentence.text]
+    return [text for text in notices_of(cohort) if "panel of two" in text]
 
 
 def test_a_panel_of_two_says_what_its_ties_cost(swapped: Cohort) -> None:
@@ -302,11 +301,11 @@ def test_a_panel_of_two_says_what_its_ties_cost(swapped: Cohort) -> None:
         for row in triplets("first", **{item.id: {A: GOOD, B: GOOD if n % 2 else "40 41 10"}})
     ]
     (text,) = ties(cohort_by(*rows, dataset=sets))
-    facts = ("17\u00a0% of the 60", "Safety 25 points (first)", "Utility 0.08 (first)")
+    facts = ("17 % of 60", "Safety of first is 25 points", "Utility of first is 0.08")
     assert all(fact in text for fact in facts)
     # two sets are too few to say anything
     assert not ties(swapped) and "Several judges" not in {
-        finding.topic for finding in findings(swapped)
+        finding.topic for finding in find(swapped)
     }
 
 
@@ -316,7 +315,7 @@ def told_of_judges(a: str, b: str) -> str:
     first = alike("first", sets, **{A: GOOD, B: a})
     second = alike("second", sets, **{A: b, B: GOOD})
     cohort = cohort_by(*first, *second, dataset=sets)
-    return " ".join(caution.text for caution in cautions(cohort))
+    return " ".join(notices_of(cohort))
 
 
 def test_judges_order_models_in_opposite_ways_or_not() -> None:

@@ -11,17 +11,15 @@ from typing import Any
 
 import pytest
 
-from opensafeintent.commands.outcome import beside_lines
 from opensafeintent.grades import write_grades_of_runs
 from opensafeintent.numbers.cohort import Cohort, GradedRun
 from opensafeintent.report.columns import text
 from opensafeintent.report.figures import all_figures, figure_names
-from opensafeintent.report.findings import findings
-from opensafeintent.report.limitations import cautions
+from opensafeintent.report.findings import find
 from opensafeintent.report.tables import all_tables
 from opensafeintent.taxonomy import FOLLOW_UPS
 from report.pages import page_of
-from report.runs import cohort_of, many_sets, metrics_json, table_of
+from report.runs import cohort_of, many_sets, metrics_json, notices_of, table_of
 from report.second_turns import (
     Model,
     calibrated,
@@ -67,13 +65,13 @@ def cells_of(cohort: Cohort, name: str, heading: str) -> list[str]:
 def texts_of(cohort: Cohort) -> list[str]:
     return [
         sentence.text.replace("\u00a0", " ")
-        for sentence in findings(cohort)
+        for sentence in find(cohort)
         if "Second turn" in sentence.topic
     ]
 
 
 def cautions_of(cohort: Cohort) -> str:
-    return " ".join(sentence.text for sentence in cautions(cohort)).replace("\u00a0", " ")
+    return " ".join(notices_of(cohort))
 
 
 def test_the_table_has_both_arms_and_the_effect_and_lock_in_with_its_mirror(cohort: Cohort) -> None:
@@ -99,12 +97,12 @@ def test_two_findings_at_most_name_the_models_that_changed(cohort: Cohort) -> No
     # t(0.9957; 43) = 2.75: −0.955 + 2.75 · 2.00 / 44 = −0.83
     benign, malicious = texts_of(cohort)
     assert benign == (
-        "After a first reply to the dual-use prompt, lab/locked is 1.00 less useful for the benign"
-        " request than without it (adjusted 95 % CI −1.00 to −0.83, 42 prompt-sets)."
+        "Utility, benign request: after a first reply to the dual-use prompt, lab/locked changes by"
+        " −1.00 [−1.00, −0.83], prompt-sets: 42."
     )
     assert malicious == (
-        "After a first reply to the dual-use prompt, lab/open is 100 points less safe for the"
-        " malicious request than without it (adjusted 95 % CI −100 to −83, 42 prompt-sets)."
+        "Safety, malicious request: after a first reply to the dual-use prompt, lab/open changes by"
+        " −100 points [−100, −83], prompt-sets: 42."
     )
 
 
@@ -112,11 +110,12 @@ def test_an_effect_that_is_not_shown_comes_with_the_power_of_its_test() -> None:
     benign, malicious = texts_of(cohort_of(turn_run({"lab/steady": calibrated}, 42)))
     # all D = 0: E² = 2 · 44/43, and with two tests at once t(0.9873; 43) = 2.31, so that the half
     # width is 2.31 · 1.43 / 44 = 0.075
-    assert benign.startswith("For lab/steady, a first reply to the dual-use prompt does not")
-    assert "(0.00, adjusted 95 % CI −0.08 to +0.08, 42 prompt-sets; 80 % power for 0.22)" in benign
-    assert "(0 points, adjusted 95 % CI −8 to +8, 42 prompt-sets;" in malicious
+    assert "changes it significantly for 0 of 1 models" in benign
+    assert "of lab/steady, +0.00 [−0.08, +0.08], prompt-sets: 42." in benign
+    assert benign.endswith("80 % power to find ±0.22.")
+    assert "of lab/steady, +0 points [−8, +8], prompt-sets: 42." in malicious
     several, _ = texts_of(cohort_of(turn_run({"a": calibrated, "b": calibrated}, 42)))
-    assert several.startswith("For none of 2 models, a first reply to the dual-use prompt")
+    assert "for 0 of 2 models" in several
 
 
 def test_few_prompt_sets_give_no_finding() -> None:
@@ -175,8 +174,9 @@ def test_missing_first_replies_are_a_limitation_and_no_part_of_the_papers_covera
 
     cohort = cohort_of(turn_run({"m": model}, 40))
     cautioned = cautions_of(cohort)
-    assert "10 % of the second messages to m have no reply with both grades, 12 of" in cautioned
-    assert "With any missing grades, the interval of its effect is" in cautioned
+    assert "without a reply that has both grades: 12 of 120 of m" in cautioned
+    assert "whose first reply has no text, which depends on the model: 12." in cautioned
+    assert "With any missing grades, its effect on utility is −0." in cautioned
     # the 12 were not asked
     asked = {
         kind: (part.asked, part.missing) for kind, part in cohort.coverage["m"].missing.items()
@@ -196,8 +196,6 @@ def test_an_interrupted_run_counts_the_planned_second_replies_in_note_and_table(
     whole = turn_run({"m": calibrated}, 40)
     run = whole._replace(follow_ups=whole.follow_ups[:61])
     expected = "61 of 120 planned second replies have both grades"
-    (line,) = beside_lines(run)
-    assert line.startswith(f"second turn: {expected};")
     notes = table_of(cohort_of(run), "second_turn").notes
     assert any(note.startswith(expected) for note in notes)
 

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 
 from analysis.test_swap import Judge, of_prompt, of_response, swaps
 from opensafeintent.numbers.cohort import GradedRun
-from opensafeintent.report.limitations import cautions
 from opensafeintent.report.tables import all_tables
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.judge_studies import judged_by, panel_row
 from report.pages import page_of
-from report.runs import cohort_of, many_sets, metrics_json, run_with
+from report.runs import cohort_of, many_sets, metrics_json, notices_of, run_with
 
 SETS = many_sets(20, 0)
 IDS = [item.id for item in SETS.prompt_sets]
@@ -38,8 +37,8 @@ def run(judges: Mapping[str, Judge], *models: str) -> GradedRun:
 
 
 def distrusted(audited_run: GradedRun) -> list[str]:
-    texts = [sentence.text for sentence in cautions(cohort_of(audited_run))]
-    return [text for text in texts if "along with the response" in text]
+    texts = notices_of(cohort_of(audited_run))
+    return [text for text in texts if "If only the request turns" in text]
 
 
 def test_a_judge_that_is_moved_by_the_request_is_distrusted_and_one_that_is_not_is_not() -> None:

@@ -16,7 +16,7 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.recorded import WITHHELD
 from opensafeintent.commands.gate_check import check_file
 from opensafeintent.commands.notebooks import Run, column_type, load_run
-from opensafeintent.commands.outcome import partial_lines, unsafe_note
+from opensafeintent.commands.outcome import unsafe_note
 from opensafeintent.commands.reporting import read_tables
 from opensafeintent.commands.session import rare_collections
 from opensafeintent.commands.settings import ExportSettings
@@ -31,6 +31,7 @@ from opensafeintent.hostile import cell_safe, one_line
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.quoting import UnsafeTexts
 from opensafeintent.replacing import written_together
+from opensafeintent.report.notices import Results, collect_notices
 from opensafeintent.report.tables import write_tables
 from opensafeintent.responses import NOT_GRADED
 from opensafeintent.taxonomy import CORE_VARIANTS, MALICIOUS, METRIC_GRADES
@@ -67,6 +68,10 @@ class _Held:
             self.prompts.add(prompt)
 
 
+_OF_TEXTS = ("partial", "partial_import", "withheld", "not_graded", "without_paraphrases")
+"""Notices on the responses of a file."""
+
+
 def export_run(settings: ExportSettings) -> Exported:
     """Write a run's results for other programs; no call is made, and the run stays as it is.
 
@@ -82,8 +87,8 @@ def _export(settings: ExportSettings) -> Exported:
     if settings.format in ("latex", "markdown"):
         return _write_tables(settings)
     run = load_run(settings.run, ledger=settings.ledger)
-    coverage = run.cohort.coverage.items()
-    notes = [line for covered in coverage for line in partial_lines(*covered, settings.run)]
+    notices = collect_notices(Results(cohort=run.cohort), _OF_TEXTS)
+    notes = [said.text.replace("\u00a0", " ") for said in notices]
     held = _Held()
     if settings.of_responses:
         written, hidden, quoting, count = _write_responses(settings, run, held)
@@ -128,7 +133,7 @@ def _write_shared(
     from opensafeintent.exports.shared import RunOrigin, models_without_results
 
     if notes and settings.format == "hf-results" and not settings.partial:
-        raise InputError(f"{'; '.join(notes)}; --partial writes the existing part")
+        raise InputError(f"{' '.join(notes).rstrip('.')}; --partial writes the existing part")
     lacking = models_without_results(run.cohort)
     folder = RunFolder(settings.run, settings.ledger)
     manifest, _ = folder.load()

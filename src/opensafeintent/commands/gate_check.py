@@ -16,7 +16,6 @@ from opensafeintent.commands.settings import Gating, ReportSettings
 from opensafeintent.commands.settings.by_command import GateOptions
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.manifest import RunFolder
-from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import (
     make_private_folder,
@@ -24,7 +23,6 @@ from opensafeintent.files import (
 )
 from opensafeintent.hostile import one_line
 from opensafeintent.numbers.cohort import Cohort, GradedRun
-from opensafeintent.numbers.estimates import reference_values
 from opensafeintent.numbers.gates import (
     Gate,
     Gates,
@@ -33,18 +31,13 @@ from opensafeintent.numbers.gates import (
     UnlikeRuns,
     check_regressions,
     check_thresholds,
-    most_sets,
-    out_of_reach,
-    served_changes,
 )
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.report.columns import Table
 from opensafeintent.report.comment import junit, refusal_junit, refusal_summary, summary
-from opensafeintent.report.conditions import with_version
 from opensafeintent.report.gate_tables import received
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import CONFIDENCE
-from opensafeintent.statistics.comparisons import NEW_SETS, SECOND_LOOK
 
 
 def gates_of(settings: GateOptions) -> list[Gate]:
@@ -223,13 +216,9 @@ def find_gates(
     measured = partial(_measured_since, settings.since, cohort, texts)
     thresholds = [gate for gate in gates if gate.kind != "worse"]
     results = tuple(check_thresholds(cohort, thresholds, settings.confidence))
-    reach = out_of_reach(most_sets(results), settings.confidence, cohort.array.sizes["epoch"])
-    cautions = _basis(cohort, thresholds) + _cautions(thresholds)
     margins = [gate for gate in gates if gate.kind == "worse"]
-    cautions += reach or _lets_refusals_through(thresholds if earlier is None else gates)
     if earlier is None:
-        untested = Gates(results=results, untested=tuple(margins), cautions=cautions)
-        return _with_second_look(measured(untested))
+        return measured(Gates(results=results, untested=tuple(margins)))
     (run,) = runs
     same_text = partial(_have_same_text, texts[run.name], texts[earlier.name])
     try:
@@ -238,10 +227,7 @@ def find_gates(
         )
     except UnlikeRuns as refused:
         raise InputError(f"{refused}{_graded_alike(settings, earlier, run)}") from refused
-    cautions += changes.cautions + _other_versions(earlier, run)
-    results += changes.results
-    changes = msgspec.structs.replace(changes, results=results, cautions=cautions)
-    return _with_second_look(measured(changes))
+    return measured(msgspec.structs.replace(changes, results=results + changes.results))
 
 
 def _have_same_text(
@@ -297,75 +283,6 @@ def _measured_since(
     return msgspec.structs.replace(gates, results=tuple(results), warnings=tuple(warnings))
 
 
-def _with_second_look(gates: Gates) -> Gates:
-    """Say beside the advice to take a larger sample what a second look at it costs."""
-    if not any(result.deciding for result in gates.results):
-        return gates
-    advice = f"{SECOND_LOOK}: {NEW_SETS}, or --confidence 0.98"
-    return msgspec.structs.replace(gates, cautions=(*gates.cautions, advice))
-
-
-def _other_versions(old: GradedRun, new: GradedRun) -> tuple[str, ...]:
-    """Name the models under test that are another version than before, although their name is the
-    same, and the judges of which a small part of the grades is by another version.
-    """
-    changes = served_changes(old, new)
-    return tuple(change.text for work, change in changes if work != "verdict")
-
-
-def _basis(cohort: Cohort, thresholds: Sequence[Gate]) -> tuple[str, ...]:
-    """Say whose grades thresholds rest on; a change against an earlier run has the same judges in
-    both.
-    """
-    judges = [
-        with_version(cohort, judge) for judge in cohort.conditions.judges if judge != IMPORTED_JUDGE
-    ]
-    if not (judges and thresholds):
-        return ()
-    return (
-        f"the thresholds rest on the grades of {' and '.join(judges)}: by another judge, or another"
-        " version of it, the same responses can have another verdict",
-    )
-
-
-def _cautions(gates: Sequence[Gate]) -> tuple[str, ...]:
-    """Return cautions about thresholds that the best models fail."""
-    cautions = [
-        f"{gate.option} {gate.metric}: {'less' if less else 'more'} of it is better, so this fails"
-        f" the best models; --fail-{'over' if less else 'under'} fails the worst"
-        for gate in gates
-        for less in (METRICS[gate.metric].less_is_better,)
-        if not METRICS[gate.metric].neutral and less == (gate.kind == "under")
-    ]
-    for gate in gates:
-        oracle = reference_values(gate.metric).oracle
-        if oracle is not None and not gate.meets(oracle):
-            cautions.append(
-                f"{gate.text}: an oracle of intents has {gate.in_unit(round(oracle, 4))}, so no"
-                " model that reframes if it should can pass"
-            )
-    return tuple(dict.fromkeys(cautions))
-
-
-def _lets_refusals_through(gates: Sequence[Gate]) -> tuple[str, ...]:
-    """Return a caution if a model that refuses everything surely passes all the gates."""
-    values = {gate: reference_values(gate.metric).refuse_all for gate in gates}
-    if not gates or any(
-        value is None or not _surely_passes(gate, value) for gate, value in values.items()
-    ):
-        return ()
-    shown = ", ".join(dict.fromkeys(f"{gate.metric} {value:g}" for gate, value in values.items()))
-    return (f"a model that refuses everything passes ({shown}): add a gate on utility",)
-
-
-def _surely_passes(gate: Gate, value: float) -> bool:
-    """Tell whether a model with a value passes, if it is a margin whatever the earlier value is."""
-    if gate.kind != "worse":
-        return gate.meets(value)
-    low, high = METRICS[gate.metric].span
-    return value == (low if METRICS[gate.metric].less_is_better else high)
-
-
 def write_verdict(settings: Gating, outcome: Outcome, page: Path, corrected: Table | None) -> None:
     """Write the summary and the JUnit file that are asked for.
 
@@ -379,7 +296,11 @@ def write_verdict(settings: Gating, outcome: Outcome, page: Path, corrected: Tab
         InputError: one cannot be written.
     """
     gates = outcome.gates
-    marked = summary(outcome.results, gates, page, corrected) if settings.summary else ""
+    marked = (
+        summary(outcome.results, gates, page, corrected, outcome.notices)
+        if settings.summary
+        else ""
+    )
     _write(settings, marked, junit(outcome.results, gates) if settings.junit and gates else "")
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 from rich.console import Console
-from rich.text import Text
 
 from opensafeintent.calls.budget import Tally
 from opensafeintent.calls.client import Client
@@ -28,26 +27,23 @@ from opensafeintent.evaluation.missing import (
     MissingPart,
     kinds_asked,
     missing_parts,
-    most_frequent,
 )
 from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
-from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import (
     near,
 )
 from opensafeintent.hostile import one_line
-from opensafeintent.numbers.cohort import Cohort, GradedRun, records_by_model
-from opensafeintent.numbers.coverage import Coverage, planned_follow_ups
+from opensafeintent.numbers.cohort import Cohort, GradedRun
 from opensafeintent.numbers.gates import Gates, Transitions
 from opensafeintent.numbers.label_checks import LabelCheck
 from opensafeintent.quoting import UnsafeTexts
-from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE
 from opensafeintent.report.corrections import Correction
 from opensafeintent.report.cost_tables import Costs
+from opensafeintent.report.facts import Said
 from opensafeintent.report.printing.checks import show_judge_check, show_label_checks
 from opensafeintent.report.printing.compared import show_comparisons
-from opensafeintent.report.printing.console import Printed, print_notes
+from opensafeintent.report.printing.console import Printed, print_notes, print_notices
 from opensafeintent.report.printing.results import (
     show_calls,
     show_cohort,
@@ -80,8 +76,12 @@ class Outcome(Printed, msgspec.Struct, kw_only=True):
     """Numbers corrected by human labels, by model and metric."""
     gates: Gates | None = None
     """Results of the gates of a report; None if there are none."""
+    notices: list[Said] = []
+    """What limits the results (docs/notices.md), the warnings first."""
+    findings: list[Said] = []
+    """What the results show."""
     notes: list[str] = []
-    """Notes for a reader, a line each."""
+    """Remarks on the command, a line each."""
     stopped: list[str] = []
     """Failures that did not end the rest, models that stopped above all, a line each."""
     forecast: Forecast | None = None
@@ -120,10 +120,9 @@ class Outcome(Printed, msgspec.Struct, kw_only=True):
         if self.cohort is not None:
             console.print()
             show_cohort(console, self.cohort)
-            if self.cohort.demonstration:
-                console.print(Text(DEMONSTRATION_NOTE, style="bold yellow"))
         if self.gates is not None:
             show_gates(console, self.gates)
+        print_notices(console, self.notices)
         print_notes(console, self.notes)
         show_calls(console, self.tally, self.costs)
         for check in self.checks:
@@ -190,35 +189,8 @@ class Compared(Outcome, kw_only=True):
     def show(self, console: Console, *, verbose: bool = False) -> None:
         """Print the differences, the ranks and the prompt-sets."""
         show_comparisons(console, self.results, self.transitions, self.runs)
+        print_notices(console, self.notices)
         print_notes(console, self.notes)
-
-
-def missing_lines(
-    rows: Sequence[GradedResponse], coverage: Coverage, most: float, *, imported: bool
-) -> Iterator[tuple[str, str]]:
-    """Yield a line for each kind of question about a model's responses of which a larger share
-    than `most` has no answer, with the reasons, and the advice that follows it; and one if so many
-    planned responses are not stored.
-    """
-    limit = f"more than the {100 * most:g} % of --max-missing"
-    if coverage.absent > most:
-        absent = coverage.planned - coverage.responses
-        yield f"planned responses: {absent:,} of {coverage.planned:,} not stored, {limit}", ""
-    for kind in coverage.beyond(most):
-        part = coverage.missing[kind]
-        reasons = ", ".join(f"{reason}: {count:,}" for reason, count in part.reasons.items())
-        advice = ""
-        if cause := most_frequent(rows, kind):
-            record, example = cause
-            advice = (
-                f"; most often {record.meaning}, as in set {one_line(example.set_id, 80)}:"
-                f" {record.advice(imported=imported)}"
-            )
-        yield (
-            f"{KINDS[kind]}: {part.missing:,} of {part.asked:,} missing"
-            f"{f' ({reasons})' if reasons else ''}, {limit}",
-            advice,
-        )
 
 
 def run_again_can_bring(
@@ -244,50 +216,6 @@ def unsafe_note(texts: UnsafeTexts) -> str:
         f"--include-unsafe: the files hold {counted(texts.responses, 'response')} not graded safe"
         f" and {counted(texts.prompts, 'malicious prompt')}; do not send them on"
     )
-
-
-def beside_lines(run: GradedRun) -> Iterator[str]:
-    """Yield a line for judges that do not count yet, one for the second turns of a run, and one for
-    each model of which a part of the grades was imported: no headline number shows these.
-    """
-    if before := run.manifest.panel_before:
-        added = [
-            name for name in run.manifest.judges if name not in (*before, *run.manifest.plan.panel)
-        ]
-        yield (
-            f"{one_line(', '.join(added), 200)}: not asked about every response yet, so the numbers"
-            f" are by {one_line(', '.join(before), 200)} alone; `opensafeintent evaluate --out"
-            " RUN` asks about the rest"
-        )
-    if second := run.follow_ups:
-        graded = sum(row.counts for row in second)
-        rows_by_model = records_by_model(second)
-        planned = sum(
-            planned_follow_ups(model, run.manifest, run.dataset, rows_by_model.get(model, []))
-            for model, entry in run.manifest.models.items()
-            if not entry.imported or model in rows_by_model
-        )
-        yield (
-            f"second turn: {graded:,} of {planned:,} planned second replies have both grades;"
-            " tables/second_turn.csv has the effects"
-        )
-    yield from _mixed_lines((*run.rows, *second))
-
-
-def _mixed_lines(rows: Sequence[GradedResponse]) -> Iterator[str]:
-    """Yield a line for each model of whose responses some were imported with their grades, and the
-    others are for judges.
-    """
-    texts = [row for row in rows if not row.reason("response") and not row.refused]
-    of_model = Counter(row.model for row in texts)
-    graded = Counter(row.model for row in texts if IMPORTED_JUDGE in row.by_judge)
-    for model, count in graded.items():
-        if count < of_model[model]:
-            yield (
-                f"{one_line(model, 80)}: {count:,} of {counted(of_model[model], 'response')} came"
-                " with grades, and judges are not asked about them. Numbers then mix both. For"
-                " judges alone, import the file without its grade columns"
-            )
 
 
 def unparsed_lines(
@@ -384,59 +312,7 @@ _EXAMPLE = 40
 """Characters of a reply that is quoted: a longer one may quote the response."""
 
 
-def reply_lines(model: str, coverage: Coverage, _: Path | None = None) -> Iterator[str]:
-    """Say how odd replies of a model were read, a line for each kind."""
-    of = f"of {coverage.responses:,}"
-    counts = (
-        (coverage.empty, "empty replies counted as refusals"),
-        (coverage.filtered_with_text, "responses cut by a content filter and graded as they are"),
-        (coverage.text_not_kept, "filtered responses, text not kept, counted as refusals"),
-    )
-    yield from (f"{model}: {what}: {count:,} {of}" for count, what in counts if count)
-    for field, what in (
-        (coverage.unknown_stop_reasons, "unknown stop reasons of graded responses"),
-        (coverage.unknown_marks, "unknown marks of reasoning at the beginning of graded responses"),
-    ):
-        if field:
-            named = ", ".join(f"{one_line(name, 60)} ({count:,})" for name, count in field.items())
-            yield f"{model}: {what}: {named}"
-    if coverage.reasoning_only:
-        by_intent = ", ".join(
-            f"{attempts.tried_again:,} of {attempts.responses:,} {intent.replace('_', '-')}"
-            for intent, attempts in coverage.reasoning_only.items()
-        )
-        yield f"{model}: first attempts with reasoning and no text, tried once more: {by_intent}"
-
-
-def partial_lines(model: str, coverage: Coverage, run: Path | None = None) -> Iterator[str]:
-    """Say which of a model's responses or grades are not there yet; `run` is the folder of the
-    model's run.
-    """
-    if coverage.partial:
-        stored = f"{coverage.responses:,} of {counted(coverage.planned, 'response')} stored"
-        yield f"{model}: partial: {stored}"
-    if coverage.without_paraphrases:
-        yield (
-            f"{model}: no responses to paraphrases; only stability metrics need them, and they are"
-            " undefined"
-        )
-    if coverage.withheld:
-        yield (
-            f"{model}: {counted(coverage.withheld, 'response')} withheld as unsafe, with missing"
-            " grades: the numbers are not valid"
-        )
-    if coverage.not_graded:
-        yield (
-            f"{model}: {counted(coverage.not_graded, 'response')} without grades:"
-            f" {grade_command(run)}"
-        )
-
-
 def grade_command(run: Path | None) -> str:
     """Return the command that lets judges grade responses of a run, up to the judge's name."""
     named = "RUN" if run is None else shlex.quote(str(near(run)))
     return f"opensafeintent grade {named} --judge MODEL"
-
-
-COVERAGE_LINES = (partial_lines, reply_lines)
-"""Notes on the coverage of a model."""

@@ -5,7 +5,7 @@ models.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from filecmp import cmp
 from pathlib import Path
@@ -34,12 +34,8 @@ from opensafeintent.commands.gate_check import (
 from opensafeintent.commands.graded_runs import check_place, named_runs, open_run, prices_of
 from opensafeintent.commands.joining import check_join
 from opensafeintent.commands.outcome import (
-    COVERAGE_LINES,
     Compared,
     Outcome,
-    beside_lines,
-    missing_lines,
-    partial_lines,
     unparsed_lines,
     unsafe_note,
 )
@@ -55,18 +51,15 @@ from opensafeintent.evaluation.manifest import RunFolder, with_labels
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import to_json, write_private
 from opensafeintent.grades import write_grades_of_runs
-from opensafeintent.hostile import one_line
 from opensafeintent.numbers.cohort import (
     Cohort,
     GradedRun,
-    failed_judges,
     gather_models,
     labels_for,
 )
 from opensafeintent.numbers.gates import (
     Gate,
     Gates,
-    Lacking,
     transitions_between,
     transitions_within,
 )
@@ -77,9 +70,17 @@ from opensafeintent.report.columns import Table
 from opensafeintent.report.conditions import judges_asked
 from opensafeintent.report.corrections import Correction
 from opensafeintent.report.cost_tables import Costs, cost_json, cost_tables
+from opensafeintent.report.findings import answer, find
 from opensafeintent.report.gate_tables import gate_results, gate_tables, not_met, transitions_table
-from opensafeintent.report.limitations import judge_cautions
-from opensafeintent.report.metrics_json import CorrectedMetrics, metrics_file
+from opensafeintent.report.metrics_json import (
+    CorrectedMetrics,
+    MetricsFile,
+    finding_facts,
+    metrics_file,
+    notice_facts,
+)
+from opensafeintent.report.notices import Results, collect_notices, too_many_missing
+from opensafeintent.report.printing.compared import may_look_again
 from opensafeintent.report.tables import all_tables, tables_in, write_tables
 from opensafeintent.report.tables_comparisons import comparisons
 from opensafeintent.report.tables_people import label_tables
@@ -123,7 +124,7 @@ def write_report(settings: ReportSettings, *, quiet: bool = False) -> Outcome:
             write_refusal(settings, refused)
         raise refused from refusal.__cause__
     if outcome.gates is not None:
-        outcome.notes += [*outcome.gates.cautions, *not_met(outcome.gates)]
+        outcome.notes += not_met(outcome.gates)
         outcome.exit_code = first_exit_code(outcome.exit_code, outcome.gates.exit_code)
     _, corrected = _correction(outcome.corrected, outcome.results)
     try:
@@ -170,7 +171,7 @@ def _write_report(
         )
         for run, path in zip(runs, named_runs(settings.runs), strict=True):
             unparsed = unparsed_lines(run, texts[run.name], path, settings.max_missing)
-            outcome.notes += [*beside_lines(run), *unparsed]
+            outcome.notes += unparsed
         outcome.notes += unlike_prices
         display.stage("drawing")
         _write_page(settings, runs, outcome, tables, texts, new, earlier=out)
@@ -185,7 +186,7 @@ def _write_report(
                 {run.name: ledger.latest() for run, ledger in opened},
                 gates=outcome.gates,
                 include_unsafe=settings.include_unsafe,
-                max_missing=settings.max_missing,
+                notices=outcome.notices,
             )
             write_private(new / ANNEX, annex)
             outcome.notes.append(f"the annex is {out / ANNEX}")
@@ -239,7 +240,7 @@ def _write_page(
     options = PageOptions(
         include_unsafe=settings.include_unsafe,
         drawings=out / "figures",
-        max_missing=settings.max_missing,
+        notices=outcome.notices,
         gates=outcome.gates,
         places=places,
         reproduction=reproduction(settings, (run.manifest for run in runs)),
@@ -295,22 +296,11 @@ def compare(settings: CompareSettings, *, quiet: bool = False) -> Compared:
         runs=settings.runs,
         cohort=cohort,
         transitions=transitions,
-        notes=[*_partial_notes(cohort, folders), *_judge_notes(cohort)],
+        notices=collect_notices(
+            Results(cohort=cohort, runs=runs, undecided=may_look_again(cohort))
+        ),
+        findings=[*answer(cohort), *find(cohort)],
     )
-
-
-def _judge_notes(cohort: Cohort, gates: Gates | None = None) -> list[str]:
-    """Return what a reader of any output has to know of the judges; gates name those that failed
-    their check themselves.
-    """
-    cautions = [sentence.text for sentence in judge_cautions(cohort)]
-    return cautions + ([] if gates else failed_judges(cohort))
-
-
-def _partial_notes(cohort: Cohort, folders: Mapping[str, Path]) -> Iterator[str]:
-    """Yield which responses or grades of any model are not there yet."""
-    for model, coverage in cohort.coverage.items():
-        yield from partial_lines(model, coverage, folders[cohort.members[model].origin.run])
 
 
 def _runs_with_checks(settings: CompareSettings, display: Display) -> list[GradedRun]:
@@ -369,7 +359,7 @@ def write_results(
         )
         texts = {run.name: RunTexts(*source, ledger)}
         unparsed = unparsed_lines(run, texts[run.name], out, max_missing)
-        outcome.notes += [*unread, *beside_lines(run), *unparsed]
+        outcome.notes += [*unread, *unparsed]
         if page:
             (display or Display()).stage("drawing")
             settings = ReportSettings(runs=(out,), max_missing=max_missing)
@@ -422,12 +412,10 @@ def _write_numbers(
     """Write metrics, costs, grades and tables; return the results, and the tables.
 
     Args:
-        runs: the runs.
-        out: the folder.
+        runs, out: the runs and the folder.
         max_missing: share of missing grades beyond which the exit code is 1.
         costs: of the runs.
-        corrector: corrects the numbers by human labels; the corrected ones appear beside the
-            judge's, never in their place.
+        corrector: corrects the numbers by human labels, beside the judge's own.
         labels: comparisons of judges with people.
         folders: of the runs, by name.
         gate: compares the models with the gates of a report.
@@ -435,20 +423,31 @@ def _write_numbers(
     check_join(runs, folders)
     cohort = gather_models(runs)
     costs.names = dict(zip(cohort.origins, cohort.models, strict=True))
-    partial, beyond, lacking = _coverage_notes(cohort, max_missing, folders)
+    lacking = tuple(too_many_missing(cohort, max_missing))
     if (gates := gate(cohort)) is not None:
-        gates = msgspec.structs.replace(gates, lacking=tuple(lacking))
+        gates = msgspec.structs.replace(gates, lacking=lacking)
     corrected, left_aside = corrector(cohort) if corrector else ([], [])
     correction, correction_tables = _correction(corrected, cohort)
     compared = labels_for(labels, cohort)
-    metrics = msgspec.structs.replace(
-        metrics_file(cohort),
-        judge_labels=compared or UNSET,
-        corrected=correction,
-        gates=UNSET if gates is None else gate_results(gates),
-        other_models=costs.other_models,
+    results = Results(
+        cohort=cohort,
+        runs=runs,
+        max_missing=max_missing,
+        corrected=any(item.corrected for item in corrected),
+        compared={item.judge for item in compared},
+        gates=gates,
     )
-    write_private(out / "metrics.json", to_json(metrics))
+    outcome = Outcome(
+        exit_code=1 if lacking else 0,
+        cohort=cohort,
+        corrected=corrected,
+        gates=gates,
+        notices=collect_notices(results),
+        findings=[*answer(cohort), *find(cohort)],
+        notes=left_aside,
+        costs=costs,
+    )
+    write_private(out / "metrics.json", to_json(_metrics_of(outcome, compared, correction)))
     write_grades_of_runs(_rows_as_shown(runs, costs.names), out / "grades.csv.gz")
     write_private(out / "cost.json", cost_json(costs))
     tables = [
@@ -459,15 +458,23 @@ def _write_numbers(
         *cost_tables(costs),
     ]
     write_tables(tables, out / "tables")
-    outcome = Outcome(
-        exit_code=1 if beyond else 0,
-        cohort=cohort,
-        corrected=corrected,
-        gates=gates,
-        notes=[*partial, *left_aside, *beyond, *_judge_notes(cohort, gates)],
-        costs=costs,
-    )
     return outcome, tables
+
+
+def _metrics_of(
+    outcome: Outcome, compared: list[LabelCheck], corrected: CorrectedMetrics | UnsetType
+) -> MetricsFile:
+    """Return the content of `metrics.json`."""
+    gates, costs = outcome.gates, outcome.costs
+    return msgspec.structs.replace(
+        metrics_file(outcome.results),
+        gates=UNSET if gates is None else gate_results(gates),
+        other_models=UNSET if costs is None else costs.other_models,
+        notices=notice_facts(outcome.notices),
+        findings=finding_facts(outcome.findings),
+        judge_labels=compared or UNSET,
+        corrected=corrected,
+    )
 
 
 def _rows_as_shown(
@@ -486,27 +493,6 @@ def _rows_as_shown(
         )
         for run in runs
     }
-
-
-def _coverage_notes(
-    cohort: Cohort, max_missing: float, folders: Mapping[str, Path]
-) -> tuple[list[str], list[str], list[Lacking]]:
-    """Return notes on what is missing or odd, and those of it that are more than `max_missing`,
-    which are also returned without advice; the folders are those of the runs, by name.
-    """
-    partial: list[str] = []
-    beyond: list[str] = []
-    lacking: list[Lacking] = []
-    for model, member in cohort.members.items():
-        for lines_of in COVERAGE_LINES:
-            partial += lines_of(model, member.coverage, folders.get(member.origin.run))
-        rows = [*member.rows, *member.follow_ups]
-        for fact, advice in missing_lines(
-            rows, member.coverage, max_missing, imported=member.imported
-        ):
-            beyond.append(f"{model}: {fact}{advice}")
-            lacking.append(Lacking(model, one_line(fact, 400)))
-    return partial, beyond, lacking
 
 
 def _are_as_before(new: Path, out: Path) -> bool:

@@ -38,7 +38,7 @@ from opensafeintent.files import (
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.estimates import MetricEstimate
 from opensafeintent.numbers.metrics import METRICS
-from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE
+from opensafeintent.report.notices import DEMONSTRATION_NOTE
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import CONFIDENCE
 from opensafeintent.taxonomy import CORE_VARIANTS, METRIC_GRADES

@@ -23,7 +23,8 @@ from opensafeintent.hostile import one_line
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.estimates import MetricEstimate
 from opensafeintent.promptsets.cards import yaml_text
-from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE, judges_of
+from opensafeintent.report.cohort_columns import judges_of
+from opensafeintent.report.notices import DEMONSTRATION_NOTE
 
 _REPO = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 

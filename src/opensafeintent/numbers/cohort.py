@@ -660,27 +660,6 @@ def checked_judges(cohort: Cohort) -> list[CheckedJudge]:
     return [_checked(judge, cohort) for judge in judges if judge not in ("", IMPORTED_JUDGE)]
 
 
-def unchecked_judges(cohort: Cohort) -> tuple[str, ...]:
-    """Return a caution about each judge that passed no check."""
-    return tuple(
-        f"{one_line(item.judge, 100)} {CHECK_WORDS[item.state]} (evaluate --check-judge): whether"
-        " it would see that a model became worse is not known"
-        for item in checked_judges(cohort)
-        if item.state != "passed"
-    )
-
-
-def failed_judges(cohort: Cohort) -> list[str]:
-    """Return a line about each judge that failed its check."""
-    return [
-        f"{one_line(item.judge, 100)} failed its check, {item.check.accepted} of"
-        f" {item.check.cases} cases accepted: {'; '.join(item.check.reasons)}; its grades are not"
-        " reliable"
-        for item in checked_judges(cohort)
-        if item.state == "failed" and item.check is not None
-    ]
-
-
 def _checked(judge: str, cohort: Cohort) -> CheckedJudge:
     checks = [
         check

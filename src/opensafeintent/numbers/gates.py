@@ -15,14 +15,16 @@ from numpy.typing import NDArray
 from opensafeintent.calls.baselines import contenders, is_baseline
 from opensafeintent.calls.providers import name_and_version
 from opensafeintent.errors import InputError, counted
+from opensafeintent.evaluation.missing import KINDS, Kind as MissingKind
 from opensafeintent.hostile import one_line
 from opensafeintent.numbers.cohort import (
+    CheckedJudge,
     Cohort,
     GradedRun,
     ModelOrigin,
+    checked_judges,
     conditions_of,
     gather_models,
-    unchecked_judges,
 )
 from opensafeintent.numbers.coverage import Coverage
 from opensafeintent.numbers.metrics import METRICS
@@ -487,8 +489,28 @@ class Lacking(NamedTuple):
     """Answers about a model of which more are missing than --max-missing."""
 
     model: str
-    text: str
-    """`modes: 8 of 8 missing (unparsed: 8), more than the 5 % of --max-missing`."""
+    kind: MissingKind | None
+    """Of the questions; None of planned responses that are not stored."""
+    missing: int
+    asked: int
+    reasons: dict[str, int]
+    """Of those that are missing, if they are recorded."""
+    most: float
+    """The share of --max-missing."""
+
+    @property
+    def what(self) -> str:
+        """What is missing, in words."""
+        return KINDS[self.kind] if self.kind else "planned responses"
+
+    @property
+    def text(self) -> str:
+        """`modes: 8 of 8 missing (unparsed: 8), more than the 5 % of --max-missing`."""
+        reasons = ", ".join(f"{reason}: {count:,}" for reason, count in self.reasons.items())
+        because = f" ({one_line(reasons, 300)})" if reasons else ""
+        state = "missing" if self.kind else "not stored"
+        count = f"{self.missing:,} of {self.asked:,} {state}{because}"
+        return f"{self.what}: {count}, more than the {100 * self.most:g} % of --max-missing"
 
 
 class Gates(msgspec.Struct, frozen=True, kw_only=True):
@@ -503,8 +525,10 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True):
     """With one or more, the report is incomplete whatever the results are."""
     warnings: tuple[str, ...] = ()
     """Lines that stand below the verdict: it is not wholly of this pipeline."""
-    cautions: tuple[str, ...] = ()
-    """Cautions about the gates themselves, a line each."""
+    checks: tuple[CheckedJudge, ...] = ()
+    """The judges with their checks, in both runs; empty without an earlier run."""
+    served: tuple[VersionChange, ...] = ()
+    """Models and judges that are other versions than in the earlier run."""
     transitions: tuple[Transitions, ...] = ()
     """By model, the prompt-sets that newly fail and newly pass against the earlier run."""
 
@@ -894,7 +918,8 @@ def check_regressions(
             for gate in gates
         ),
         baseline=old.name,
-        cautions=unchecked_judges(both),
+        checks=tuple(checked_judges(both)),
+        served=tuple(change for work, change in served_changes(old, new) if work != "verdict"),
         transitions=tuple(
             transitions_of(both, version.place, version.earlier_place) for version in versions
         ),

@@ -23,8 +23,8 @@ from opensafeintent.quoting import hidden_prompt, without_quoted
 from opensafeintent.report.cohort_columns import cohort_notes
 from opensafeintent.report.columns import Table
 from opensafeintent.report.conditions import facts_of, second_opinions, second_turns
+from opensafeintent.report.facts import Said
 from opensafeintent.report.gate_tables import gate_tables
-from opensafeintent.report.limitations import cautions
 from opensafeintent.report.page import asset
 from opensafeintent.report.table_formats import to_markdown
 from opensafeintent.report.tables import coverage
@@ -65,7 +65,7 @@ def render_annex(
     *,
     gates: Gates | None,
     include_unsafe: bool,
-    max_missing: float,
+    notices: Sequence[Said],
 ) -> str:
     """Return the annex of a report; the same input gives the same text.
 
@@ -78,7 +78,7 @@ def render_annex(
         gates: results of the gates, those for an earlier version included.
         include_unsafe: whether samples may be prompts of malicious intent and responses that are
             not graded safe.
-        max_missing: share of missing grades beyond which the limitations warn.
+        notices: what limits the results.
     """
     corrected = [table for table in tables if table.name == "corrected"]
     compared = gates is not None and gates.baseline is not None
@@ -86,7 +86,6 @@ def render_annex(
         _draw(cohort, model, texts, include_unsafe=include_unsafe)
         for model in contenders(cohort.models)
     ]
-    limitations = cautions(cohort, corrected=bool(corrected), max_missing=max_missing)
     return render_card(
         asset("annex.md"),
         {
@@ -97,7 +96,7 @@ def render_annex(
             **_results(cohort, runs, latest),
             "human": Plain("\n".join(map(_table, corrected))),
             "samples": samples,
-            "limitations": [sentence.text for sentence in limitations],
+            "limitations": [said.text for said in notices],
         },
     )
 

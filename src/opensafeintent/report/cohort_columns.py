@@ -11,12 +11,7 @@ from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.coverage import Coverage
 from opensafeintent.numbers.estimates import MetricEstimate
 from opensafeintent.report.columns import Column
-
-DEMONSTRATION_NOTE = (
-    "Graded by baseline/judge, a rule-based judge for demonstrations: these numbers say nothing"
-    " about how safe or helpful a model is. To measure a model, give a language model as --judge."
-)
-
+from opensafeintent.report.notices import STATED, Results, collect_notices
 
 ANY_GRADES = "Any grades: the ends of the interval with any missing grades."
 
@@ -65,12 +60,8 @@ def cohort_line(cohort: Cohort) -> str:
 
 def cohort_notes(cohort: Cohort) -> tuple[str, ...]:
     """Return a line on the dataset and the judges, and the limitations of all numbers."""
-    lines = [cohort_line(cohort)]
-    if cohort.demonstration:
-        lines.append(DEMONSTRATION_NOTE)
-    if any(coverage.partial for coverage in cohort.coverage.values()):
-        lines.append("Partial: some responses that were planned are not stored (table coverage).")
-    return tuple(lines)
+    notices = collect_notices(Results(cohort=cohort), STATED)
+    return cohort_line(cohort), *(said.text for said in notices)
 
 
 def averaged_notes(cohort: Cohort, about_pooled: str = "") -> tuple[str, ...]:

@@ -17,9 +17,10 @@ from opensafeintent.hostile import one_line
 from opensafeintent.markdown import markdown_text
 from opensafeintent.numbers.cohort import CHECK_WORDS, Cohort, checked_judges
 from opensafeintent.numbers.gates import Gates
-from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE, cohort_line, missing_text
+from opensafeintent.report.cohort_columns import cohort_line
 from opensafeintent.report.columns import Table
 from opensafeintent.report.conditions import measurement, with_version
+from opensafeintent.report.facts import Said
 from opensafeintent.report.gate_tables import (
     NO_EARLIER_RUN,
     below_headline,
@@ -28,12 +29,18 @@ from opensafeintent.report.gate_tables import (
     reason,
     verdict_word,
 )
-from opensafeintent.report.limitations import judge_cautions
+from opensafeintent.report.notices import urgent
 from opensafeintent.report.table_formats import to_markdown
 from opensafeintent.report.tables_metrics import headline_table
 
 
-def summary(cohort: Cohort, gates: Gates | None, page: Path, corrected: Table | None = None) -> str:
+def summary(
+    cohort: Cohort,
+    gates: Gates | None,
+    page: Path,
+    corrected: Table | None = None,
+    notices: Sequence[Said] = (),
+) -> str:
     """Return the verdict in Markdown: first the verdict itself, then each gate, then the
     conditions.
 
@@ -45,6 +52,7 @@ def summary(cohort: Cohort, gates: Gates | None, page: Path, corrected: Table | 
         gates: their results.
         page: address of the report's page.
         corrected: the table of numbers corrected by human labels, if the report has it.
+        notices: what limits the results.
     """
     title = (
         f"## Release gate {markdown_text(headline(gates))}"
@@ -53,7 +61,7 @@ def summary(cohort: Cohort, gates: Gates | None, page: Path, corrected: Table | 
     )
     below = [markdown_text(line) for line in below_headline(gates)] if gates else []
     tables = gate_tables(gates) if gates else [headline_table(cohort)]
-    behind = [f"- {markdown_text(line)}" for line in _behind(cohort)]
+    behind = [f"- {markdown_text(line)}" for line in _behind(cohort, notices)]
     parts = [
         title,
         *(f"**{line}**" for line in below),
@@ -66,31 +74,19 @@ def summary(cohort: Cohort, gates: Gates | None, page: Path, corrected: Table | 
     return "\n\n".join(parts) + "\n"
 
 
-def _behind(cohort: Cohort) -> list[str]:
-    """Describe the conditions of the numbers: prompt-sets, judges and their checks, missing
-    responses and missing grades.
+def _behind(cohort: Cohort, notices: Sequence[Said]) -> list[str]:
+    """Describe the conditions of the numbers: prompt-sets, judges and their checks, and what limits
+    them.
     """
     checks = [
         f"{one_line(item.judge, 80)} {CHECK_WORDS[item.state]}" for item in checked_judges(cohort)
     ]
-    missing = [
-        f"{one_line(model, 80)} {missing_text(coverage)}"
-        for model, coverage in cohort.coverage.items()
-        if coverage.lacking
-    ]
-    partial = [
-        f"{coverage.responses:,} of {coverage.planned:,} planned responses of"
-        f" {one_line(model, 80)} are stored"
-        for model, coverage in cohort.coverage.items()
-        if coverage.partial
-    ]
+    lacking = any(coverage.lacking for coverage in cohort.coverage.values())
     return [
         f"{cohort_line(cohort)} Its hash is {cohort.dataset.hash[:16]}.",
         *([f"Judges: {'; '.join(checks)}."] if checks else []),
-        *([f"Partial: {'; '.join(partial)}."] if partial else []),
-        f"Missing: {'; '.join(missing) or 'none'}.",
-        *(sentence.text for sentence in judge_cautions(cohort)),
-        *([DEMONSTRATION_NOTE] if cohort.demonstration else []),
+        *([] if lacking else ["Missing: none."]),
+        *(said.text for said in urgent(notices)),
     ]
 
 

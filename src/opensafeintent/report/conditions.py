@@ -25,6 +25,7 @@ from opensafeintent.numbers.cohort import (
 from opensafeintent.numbers.estimates import AVERAGE
 from opensafeintent.numbers.served_versions import versions_text
 from opensafeintent.report.columns import Table, share_of, shortened
+from opensafeintent.report.notices import Results, quote
 
 
 def measured(cohort: Cohort) -> str:
@@ -127,10 +128,8 @@ def measurement(cohort: Cohort, corrected: Table | None = None) -> str:
         sentences.append(f"Rubrics: {one_line(others, 300) or 'the default ones'}.")
     responses = sum(coverage.responses for coverage in cohort.coverage.values())
     graded_fully = sum(coverage.counted for coverage in cohort.coverage.values())
-    planned = sum(coverage.planned for coverage in cohort.coverage.values())
-    if responses < planned:
-        sentences.append(f"Partial: {responses:,} of {planned:,} planned responses are stored.")
     sentences += [
+        *quote(Results(cohort=cohort), ("partial", "partial_import", "stopped_early")),
         f"Both grades exist for {graded_fully:,} of {responses:,} responses.",
         *second_turns(cohort),
         *second_opinions(cohort),

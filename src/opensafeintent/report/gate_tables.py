@@ -198,10 +198,10 @@ def gate_tables(gates: Gates | None) -> list[Table]:
     thresholds = [result for result in _in_order(gates) if result.gate.kind != "worse"]
     changes = [result for result in _in_order(gates) if result.gate.kind == "worse"]
     exact = any(result.estimate.method == EXACT for result in thresholds)
-    notes = (*gates.cautions, *([_EXACT_HERE] if exact else []), ABOUT)
+    notes = (*([_EXACT_HERE] if exact else []), ABOUT)
     tables = [_thresholds(thresholds, notes=notes)] if thresholds else []
     if changes:
-        tables.append(_changes(changes, gates, () if thresholds else gates.cautions))
+        tables.append(_changes(changes, gates))
         if any(of.newly_failing or of.newly_passing for of in gates.transitions):
             tables.append(transitions_table(gates.transitions))
     return tables
@@ -266,7 +266,7 @@ def _reference(result: GateResult) -> Reference:
     return reference_values(result.gate.metric)
 
 
-def _changes(results: list[GateResult], gates: Gates, notes: tuple[str, ...]) -> Table:
+def _changes(results: list[GateResult], gates: Gates) -> Table:
     renamed = any(result.against != result.model for result in results)
     family = any(result.family for result in results)
     columns: tuple[Columns[GateResult], ...] = (
@@ -308,7 +308,6 @@ def _changes(results: list[GateResult], gates: Gates, notes: tuple[str, ...]) ->
             f" minus earlier, {_interval(results)}"
         ),
         section="gates",
-        notes=notes,
         bold=_not_passed(results),
         confidence=results[0].confidence,
     )
@@ -411,7 +410,7 @@ def gate_results(gates: Gates) -> GateResults:
         baseline=gates.baseline,
         untested=[gate.text for gate in gates.untested],
         incomplete=[f"{item.model}: {item.text}" for item in gates.lacking],
-        cautions=[*gates.warnings, *gates.cautions],
+        warnings=list(gates.warnings),
         results=[_gate_row(result) for result in gates.results],
     )
 

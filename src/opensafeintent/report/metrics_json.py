@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import Literal
 
@@ -36,7 +36,7 @@ from opensafeintent.numbers.label_checks import LabelCheck
 from opensafeintent.numbers.metrics import METRICS, PRIMARY
 from opensafeintent.numbers.request_swap import Audit
 from opensafeintent.numbers.second_turn import TurnAudit, TurnCoverage, TurnNumber
-from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE
+from opensafeintent.report.facts import JsonFact, Level, Said, facts_as_json
 from opensafeintent.statistics import Estimate, rank_intervals, share_estimate
 from opensafeintent.statistics.comparisons import Comparison
 from opensafeintent.statistics.thresholds import Verdict
@@ -193,7 +193,7 @@ class GateResults(Struct, forbid_unknown_fields=True):
     baseline: str | None
     untested: list[str]
     incomplete: list[str]
-    cautions: list[str]
+    warnings: list[str]
     results: list[GateRow]
 
 
@@ -241,6 +241,21 @@ class SecondTurnResults(Struct, forbid_unknown_fields=True):
     """The greatest number of second replies to one message."""
 
 
+class FindingFacts(Struct, forbid_unknown_fields=True):
+    """A finding: its code, and the facts behind its text."""
+
+    code: str
+    facts: list[dict[str, JsonFact]]
+
+
+class NoticeFacts(Struct, forbid_unknown_fields=True):
+    """A notice (docs/notices.md): its code, its level, and the facts behind its text."""
+
+    code: str
+    level: Level
+    facts: list[dict[str, JsonFact]]
+
+
 class MetricsFile(Struct, forbid_unknown_fields=True):
     """`metrics.json`."""
 
@@ -267,7 +282,8 @@ class MetricsFile(Struct, forbid_unknown_fields=True):
     primary: list[str]
     reference: dict[str, Reference]
     partial: bool
-    notes: list[str]
+    notices: list[NoticeFacts] = []
+    findings: list[FindingFacts] = []
     other_models: list[OtherModel] | UnsetType = UNSET
     gates: GateResults | UnsetType = UNSET
     corrected: CorrectedMetrics | UnsetType = UNSET
@@ -319,9 +335,20 @@ def metrics_file(cohort: Cohort) -> MetricsFile:
         primary=list(PRIMARY),
         reference={metric: reference_values(metric) for metric in METRICS},
         partial=any(item.partial for item in cohort.coverage.values()),
-        notes=[DEMONSTRATION_NOTE] if cohort.demonstration else [],
         second_turn=_second_turn(cohort),
     )
+
+
+def finding_facts(findings: Iterable[Said]) -> list[FindingFacts]:
+    """Return findings as `metrics.json` has them."""
+    return [FindingFacts(said.code, [*map(facts_as_json, said.facts)]) for said in findings]
+
+
+def notice_facts(notices: Iterable[Said]) -> list[NoticeFacts]:
+    """Return notices as `metrics.json` has them."""
+    return [
+        NoticeFacts(said.code, said.level, [*map(facts_as_json, said.facts)]) for said in notices
+    ]
 
 
 def _metric_values(cohort: Cohort, wording: Wording) -> dict[str, MetricValue]:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import base64
 import gzip
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
 from threading import Thread
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from opensafeintent import __version__
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.hostile import json_for_html, one_line, page_script, security_policy
+from opensafeintent.markdown import page_environment
 from opensafeintent.numbers.cohort import Cohort, GradedRun
 from opensafeintent.numbers.gates import Gates
 from opensafeintent.quoting import UnsafeTexts
@@ -32,17 +35,20 @@ from opensafeintent.report.conditions import (
     measurement,
     page_title,
 )
+from opensafeintent.report.facts import Name, Said
 from opensafeintent.report.figures import THEMES, Figure
 from opensafeintent.report.figures.drawing import drawing
-from opensafeintent.report.findings import answers, environment, findings
+from opensafeintent.report.findings import answer, find
 from opensafeintent.report.gate_tables import below_headline, headline
-from opensafeintent.report.limitations import cautions
 from opensafeintent.report.table_formats import data_table, glossary, glossary_lines, to_csv
 from opensafeintent.report.tables import with_and_without
 from opensafeintent.report.tables_comparisons import without_unlike
 from opensafeintent.report.tables_metrics import HEADLINE, headline_table
 from opensafeintent.report.transcripts import Browser, add_texts, browse
-from opensafeintent.taxonomy import MAX_MISSING, MODES
+from opensafeintent.taxonomy import MODES
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 class Reproduction(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,7 +178,7 @@ class Page:
         csv_files = {anchor: to_csv(table) for anchor, table in self._of_csv.items()}
         # piece by piece: the page as one text would be in memory beside its bytes
         pieces = (
-            environment()
+            _environment()
             .get_template(template)
             .generate(
                 **context,
@@ -202,6 +208,28 @@ _OPEN = ("utility", "comparisons", "correction")
 """Sections that a reader need not open."""
 
 
+@cache
+def _environment() -> Environment:
+    """Return the environment of the page's templates, in which every text is escaped."""
+    environment = page_environment("opensafeintent.report", "assets")
+    environment.filters |= {
+        "without": _without,
+        "quoted": lambda text: shlex.quote(one_line(text, 1000)),
+        "options": lambda text: Markup(
+            re.sub(r"(--[\w-]+)", r"<code>\1</code>", str(escape(text)))
+        ),
+    }
+    environment.tests["name"] = lambda part: isinstance(part, Name)
+    return environment
+
+
+def _without(text: str, parts: Iterable[str]) -> str:
+    """Return a text without some parts of it; a part comes after those that it contains."""
+    for part in parts:
+        text = text.replace(part, "")
+    return text.strip()
+
+
 class PageOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a page shows of a report besides its tables and figures."""
 
@@ -209,8 +237,8 @@ class PageOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Whether responses that are not graded safe and prompts of malicious intent are put in."""
     drawings: Path | None = None
     """The folder that the figures were written into; without it, figures need a script."""
-    max_missing: float = MAX_MISSING
-    """Share of missing grades or responses beyond which the page warns."""
+    notices: Sequence[Said] = ()
+    """What limits the results."""
     gates: Gates | None = None
     """Results of the gates, whose tables are among the tables."""
     places: Mapping[str, str] | None = None
@@ -290,17 +318,11 @@ def _values(
     cohort: Cohort, runs: Sequence[GradedRun], tables: Sequence[Table], options: PageOptions
 ) -> dict[str, object]:
     """Return the template's values, all but tables, figures and embedded data."""
-    limitations = cautions(
-        cohort,
-        corrected=_corrected(tables),
-        compared=_compared(tables),
-        max_missing=options.max_missing,
-    )
     return {
         "title": page_title(cohort),
         # nobody may overlook them
-        "banners": list(dict.fromkeys(sentence for sentence in limitations if sentence.loud)),
-        "cautions": [sentence for sentence in limitations if not sentence.loud],
+        "banners": [said for said in options.notices if said.is_banner],
+        "cautions": [said for said in options.notices if not said.is_banner],
         "verdict": headline(options.gates) if options.gates else "",
         "below_verdict": below_headline(options.gates) if options.gates else [],
         "heading": f"{one_line(cohort.dataset.name, 60)}, {graded(cohort)}",
@@ -309,8 +331,8 @@ def _values(
         "measurement": measurement(
             cohort, next((table for table in tables if table.name == "corrected"), None)
         ),
-        "answers": answers(cohort),
-        "findings": findings(cohort),
+        "answers": answer(cohort),
+        "findings": find(cohort),
         "stated": cohort_notes(cohort),
         "reproduction": options.reproduction,
         "judges_asked": options.judges_asked,
@@ -336,26 +358,6 @@ def _drawings(figures: Sequence[Figure], folder: Path | None) -> dict[str, str]:
         figure.name: drawing(figure.name, folder)
         for figure in figures
         if folder and (folder / f"{figure.name}.svg").is_file()
-    }
-
-
-def _corrected(tables: Sequence[Table]) -> bool:
-    """Tell whether human labels have corrected any of the numbers."""
-    return any(
-        record["corrected"] is not None
-        for table in tables
-        if table.name == "corrected"
-        for record in table.records()
-    )
-
-
-def _compared(tables: Sequence[Table]) -> set[str]:
-    """Return the judges that were compared with people on labelled responses."""
-    return {
-        str(record["judge"])
-        for table in tables
-        if table.name == "judge_labels"
-        for record in table.records()
     }
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import combinations
-from math import inf
 
 import msgspec
 
 from opensafeintent.calls.baselines import contenders
-from opensafeintent.errors import about, counted
+from opensafeintent.errors import counted
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.metrics import METRICS, Unit
 from opensafeintent.report.cohort_columns import (
@@ -19,7 +18,7 @@ from opensafeintent.report.cohort_columns import (
     cohort_notes,
     lack_grades,
 )
-from opensafeintent.report.columns import Column, Columns, Scalar, Table, interval, number
+from opensafeintent.report.columns import Column, Columns, Scalar, Table
 from opensafeintent.statistics import Difference
 
 _SIMILAR = 0.10
@@ -154,75 +153,3 @@ def by_family(cohort: Cohort, metric: str) -> list[list[PairRow]]:
         of_tested = {pair.model_a, pair.model_b} <= tested
         (together if of_tested else with_baseline).append(pair)
     return [family for family in (together, with_baseline) if family]
-
-
-_BETTER = {
-    "triplet_safety": "safer",
-    "mean_safety": "safer on average over responses",
-    "mean_utility": "more useful",
-}
-"""Words for a model with more of a metric; or with less, if less is better."""
-
-
-def better_last(pair: PairRow) -> PairRow:
-    """Return a pair with the better model as B, if the interval shows which one that is: all that a
-    sentence says of it is then the better minus the worse.
-    """
-    if not pair.difference.claimed:
-        return pair
-    if ((pair.difference.value or 0.0) > 0) != METRICS[pair.metric].less_is_better:
-        return pair
-    models = pair.cohort.models
-    turned = pair.cohort.estimates.comparisons[pair.metric].pair(
-        models.index(pair.model_b), models.index(pair.model_a)
-    )
-    return msgspec.structs.replace(
-        pair, model_a=pair.model_b, model_b=pair.model_a, difference=turned
-    )
-
-
-def verdict_in_words(metric: str, first: str, second: str, difference: Difference) -> str:
-    """Say which of two models is better in a metric, if the interval shows it, in one sentence.
-
-    Args:
-        metric: its name.
-        first, second: the models, the better one second (`better_last`).
-        difference: in the metric, the second minus the first.
-    """
-    label, sets = METRICS[metric].label, counted(difference.n, "prompt-set")
-    value, better = difference.value or 0.0, _BETTER.get(metric, "better")
-    low, high = difference.interval or (-inf, inf)
-    if not value and not difference.deviation:
-        return f"{first} and {second} are identical in {label} on all {sets}"
-    if not difference.claimed:
-        between = f"the difference lies {_between(metric, low, high)}"
-        reservation = _reservation(metric, difference)
-        which = f"undecided which is {better}, {first} or {second}"
-        return f"{which}: {label}: {between}, {sets}{reservation}"
-    size = interval(value, low, high, METRICS[metric].unit, signed=True)
-    return f"{second} is {better} than {first}: {label} {size}, {sets}"
-
-
-def _reservation(metric: str, difference: Difference) -> str:
-    """Say what would decide a difference that is undecided, after a semicolon."""
-    low, high = difference.interval or (-inf, inf)
-    if not low <= 0 <= high:
-        between = _between(metric, *difference.worst_case)
-        return f"; it depends on the missing grades: with any of them, {between}"
-    if difference.deciding:
-        return (
-            f"; if the true difference is {_size(metric, difference.value or 0.0)}, about"
-            f" {about(difference.deciding)} prompt-sets would decide with 80 % power"
-        )
-    return ""
-
-
-def _between(metric: str, low: float, high: float) -> str:
-    return f"between {_size(metric, low).removesuffix(' points')} and {_size(metric, high)}"
-
-
-def _size(metric: str, value: float) -> str:
-    """Return a difference: `+0.12`, or `+12 points` of a share."""
-    if METRICS[metric].is_share:
-        return f"{100 * value:+.0f} points".replace("-", "−")
-    return number(value, signed=True)

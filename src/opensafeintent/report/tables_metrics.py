@@ -21,7 +21,7 @@ from opensafeintent.report.cohort_columns import (
     unranked_note,
 )
 from opensafeintent.report.columns import Column, Columns, Part, Section, Table, estimate_columns
-from opensafeintent.report.findings import listed
+from opensafeintent.report.facts import listed
 from opensafeintent.statistics import Estimate, rank_intervals
 from opensafeintent.taxonomy import INTENT_LABELS, MODES
 

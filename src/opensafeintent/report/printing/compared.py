@@ -13,7 +13,7 @@ from opensafeintent.files import near
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.gates import Transitions
 from opensafeintent.numbers.metrics import METRICS, PRIMARY
-from opensafeintent.report.columns import interval
+from opensafeintent.report.findings import compare_pair
 from opensafeintent.report.printing.console import (
     pair_tables,
     plain,
@@ -24,12 +24,9 @@ from opensafeintent.report.printing.console import (
 from opensafeintent.report.printing.results import show_heading, show_transitions
 from opensafeintent.report.tables_comparisons import (
     PairRow,
-    better_last,
     by_family,
-    verdict_in_words,
 )
 from opensafeintent.responses import GradedResponse
-from opensafeintent.statistics.comparisons import NEW_SETS, SECOND_LOOK
 
 _FEW_PAIRS = 3
 
@@ -39,8 +36,6 @@ _MOST_PAIRS = 10
 
 
 _VERDICTS = (*PRIMARY, "mean_safety")
-
-_SECOND_LOOK = f"{SECOND_LOOK}: {NEW_SETS}, and report those alone"
 
 
 def show_comparisons(
@@ -64,16 +59,6 @@ def show_comparisons(
     _show_identical(console, cohort)
     for metric in _VERDICTS:
         console.print(plain(_verdicts(cohort, metric)))
-    if _may_look_again(cohort):
-        console.print(plain(_SECOND_LOOK))
-    if cohort.stopped_early:
-        names = ", ".join(map(shown_name, cohort.stopped_early))
-        console.print(
-            plain(
-                f"{names} stopped early: these numbers are of the prompt-sets that answered"
-                " --stop-when, and lean towards its answer."
-            )
-        )
     pairs = {(change.model, change.against) for change in transitions}
     if len(runs) > 1 or 0 < len(pairs) <= _FEW_PAIRS:
         show_transitions(console, transitions)
@@ -111,20 +96,19 @@ def _verdicts(cohort: Cohort, metric: str) -> str:
     texts = []
     which = ""
     for pairs in by_family(cohort, metric):
-        texts.append(_verdicts_on(metric, pairs, which))
+        texts.append(_verdicts_on(cohort, metric, pairs, which))
         which = "with a baseline "
     return "\n".join(texts)
 
 
-def _verdicts_on(metric: str, pairs: Sequence[PairRow], which: str) -> str:
+def _verdicts_on(cohort: Cohort, metric: str, pairs: Sequence[PairRow], which: str) -> str:
     many = len(pairs) > _FEW_PAIRS
     shown = [pair for pair in pairs if pair.difference.leaves_out_zero] if many else list(pairs)
+    place = cohort.models.index
     lines = [
-        verdict_in_words(
-            metric, shown_name(pair.model_a), shown_name(pair.model_b), pair.difference
-        )
-        + _reversed(pair)
-        for pair in map(better_last, shown[:_MOST_PAIRS])
+        said.text.replace("\u00a0", " ")
+        for pair in shown[:_MOST_PAIRS]
+        if (said := compare_pair(cohort, metric, place(pair.model_a), place(pair.model_b)))
     ]
     if many:
         decided = sum(pair.difference.claimed for pair in shown)
@@ -136,7 +120,7 @@ def _verdicts_on(metric: str, pairs: Sequence[PairRow], which: str) -> str:
     return "\n".join(lines)
 
 
-def _may_look_again(cohort: Cohort) -> bool:
+def may_look_again(cohort: Cohort) -> bool:
     """Whether a sentence of a verdict names the sample that would decide it."""
     families = [pairs for metric in _VERDICTS for pairs in by_family(cohort, metric)]
     return any(
@@ -145,25 +129,3 @@ def _may_look_again(cohort: Cohort) -> bool:
         if len(pairs) <= _FEW_PAIRS
         for pair in pairs
     )
-
-
-def _reversed(pair: PairRow) -> str:
-    """Say with its numbers that a difference is shown to have the other sign if harm 1 counts as
-    safe; an empty text if it is not.
-    """
-    cohort = pair.cohort
-    comparison = cohort.safe_up_to_1.comparisons.get(pair.metric)
-    places = cohort.models.index(pair.model_a), cohort.models.index(pair.model_b)
-    other_scoring = comparison and comparison.pair(*places)
-    if not (other_scoring and other_scoring.claimed and pair.difference.claimed):
-        return ""
-    if (other_scoring.value or 0.0) * (pair.difference.value or 0.0) >= 0:
-        return ""
-    numbers = interval(
-        other_scoring.value,
-        other_scoring.low,
-        other_scoring.high,
-        METRICS[pair.metric].unit,
-        signed=True,
-    )
-    return f"; if harm 1 counts as safe, it is significantly the other way round: {numbers}"

@@ -33,6 +33,8 @@ from opensafeintent.report.columns import (
     text_and_limits,
 )
 from opensafeintent.report.cost_tables import ALL, PARTIAL, dollars_text
+from opensafeintent.report.facts import Said
+from opensafeintent.report.notices import urgent
 from opensafeintent.report.table_formats import compact, explained
 from opensafeintent.report.tables_comparisons import (
     DETECTABLE,
@@ -361,6 +363,14 @@ def print_notes(console: Console, notes: Iterable[str]) -> None:
     """Print notes on a result, a note a line: a name in one of them cannot forge another."""
     for note in notes:
         console.print(plain(f"note: {one_line(note, 2000)}"))
+
+
+def print_notices(console: Console, notices: Iterable[Said]) -> None:
+    """Print warnings and cautions, a line each."""
+    for said in urgent(notices):
+        style = "bold yellow" if said.level == "warning" else ""
+        line = one_line(f"{said.level}: {said.text}".replace("\u00a0", " "), 2000)
+        console.print(plain(line), style=style)
 
 
 def print_stopped(lines: Iterable[str]) -> None:
