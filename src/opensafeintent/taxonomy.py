@@ -36,10 +36,6 @@ MAX_MISSING = 0.05
 """Share of missing grades, or responses, that results are trusted with by default."""
 MOST_EPOCHS = 10_000
 """Responses to one prompt; each of them is looked up whenever a run is read."""
-Preset = Literal["paper", "paper-code"]
-"""`paper` samples as the paper says: 4,096 tokens at the provider's temperature, and 1,000 at
-temperature 0 for models on the user's own machines. `paper-code` samples as the authors' code does:
-1,000 tokens for all, and temperature 0 for those."""
 ModesScope = Literal["dual_use", "core"]
 """Which prompts the mode judge is asked about: the dual-use prompt, or all three of the triplet."""
 ProbeScope = Literal["none", "unsafe", "all"]

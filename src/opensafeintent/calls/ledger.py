@@ -130,7 +130,7 @@ class Ledger:
     rows.
 
     One process at a time writes a ledger, and any number read it. `waiting` is called with the
-    holder's name (`files.held`).
+    holder's name (`replacing.lock_held`).
 
     Raises:
         Taken: another process writes it.

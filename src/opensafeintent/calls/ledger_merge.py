@@ -179,7 +179,7 @@ def take_up(ledger: Ledger, shard: Path, waiting: Callable[[str], object], rows:
     Args:
         ledger: the run's.
         shard: the folder of the shard.
-        waiting: see `files.held`.
+        waiting: see `replacing.lock_held`.
         rows: the least that its ledger holds.
 
     Raises:

@@ -45,10 +45,6 @@ def show_batches(lines: Sequence[BatchLine]) -> None:
     print_table(new_console(), Table.of(columns, lines, name="batches", title="Batches"))
 
 
-_LONG = "words"
-"""The table that is only in files: the findings name its first words."""
-
-
 def show_models(models: Sequence[Served]) -> None:
     """Print every model that can be named: those ready first, then the others with their needs."""
     console = new_console()

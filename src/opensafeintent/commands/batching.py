@@ -1,29 +1,25 @@
-"""What every command that makes calls opens, batches included."""
+"""Batches as the commands use them; what makes them is loaded if they are asked for."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from opensafeintent.calls.client import Client, Model
-from opensafeintent.calls.headers import Headers, headers_by_model
-from opensafeintent.calls.http import HttpSession
-from opensafeintent.calls.ledger import LEDGER, Ledger
-from opensafeintent.calls.prices import PriceList
-from opensafeintent.calls.progress import Display
+from opensafeintent.calls.client import Model
+from opensafeintent.calls.headers import headers_by_model
+from opensafeintent.calls.ledger import LEDGER
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.service_tiers import BATCH
-from opensafeintent.commands.session import Limits, flex_plan, run_async, wait_or_refuse
+from opensafeintent.commands.session import Session, run_async
 from opensafeintent.commands.settings import BatchesSettings, Calling
 from opensafeintent.construction.folder import BuildFolder
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.pipeline import ModelWork
-from opensafeintent.inspect.routes import open_models
 from opensafeintent.promptsets import Dataset
 
 if TYPE_CHECKING:
@@ -56,62 +52,6 @@ def takes_batches(settings: Calling, names: Iterable[str]) -> bool:
     except InputError:
         return False
     return True
-
-
-class Session(NamedTuple):
-    """What a command makes its calls with."""
-
-    settings: Calling
-    client: Client
-    opened: dict[str, Model]
-    http: HttpSession
-    limits: Limits
-    display: Display
-
-
-@contextlib.asynccontextmanager
-async def session(
-    settings: Calling,
-    names: Collection[str],
-    ledger: Path,
-    display: Display,
-    *,
-    headers: Headers,
-    left_out: Mapping[str, Collection[str]] = {},
-    identities: Mapping[str, str] = {},
-    prices: Path | PriceList | None = None,
-    spare: Callable[[], Collection[str]] = tuple,
-) -> AsyncIterator[Session]:
-    """Open connections, models, prices and the ledger, and close them at the end; nothing is sent.
-
-    Args:
-        settings: of the command.
-        names: the models that it may call.
-        ledger: its path.
-        display: shows who holds the ledger.
-        headers: of the requests to each model.
-        left_out: fields that a model is known not to take.
-        identities: of further models, whose stored calls are read.
-        prices: in place of those of the settings.
-        spare: returns the models to which no call is due; one of them may fail to open.
-
-    Raises:
-        InputError: a model, or the ledger, cannot be used.
-    """
-    limits = Limits.of(settings, prices)
-    async with HttpSession(limits.max_connections, settings.timeout) as http:
-        flex = flex_plan(settings, names)
-        options = (http, settings.functions, left_out, flex, headers)
-        try:
-            opened = open_models(names, *options)
-        except InputError:
-            if not (unneeded := {*spare()}):
-                raise
-            opened = open_models([name for name in names if name not in unneeded], *options)
-        limits.check_prices(opened)
-        with Ledger(ledger, waiting=wait_or_refuse(settings, display)) as kept:
-            client = Client(kept, {**identities, **opened}, limits)
-            yield Session(settings, client, opened, http, limits, display)
 
 
 async def begin_batches(session: Session) -> Batching | None:

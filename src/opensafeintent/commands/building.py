@@ -20,7 +20,7 @@ from opensafeintent.calls.headers import headers_by_model
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.progress import Display, display_for, progress_line, refreshed
-from opensafeintent.commands.batching import gathering, need_batches, session, takes_batches
+from opensafeintent.commands.batching import gathering, need_batches, takes_batches
 from opensafeintent.commands.dataset_tools import write_check
 from opensafeintent.commands.reproduce import command_line, headers_stated
 from opensafeintent.commands.session import (
@@ -29,6 +29,7 @@ from opensafeintent.commands.session import (
     chosen_ways,
     flex_plan,
     run_async,
+    session,
     wait_or_refuse,
 )
 from opensafeintent.commands.settings import BuildSettings

@@ -15,10 +15,10 @@ from opensafeintent.calls.headers import Headers, headers_by_model, parse_header
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import check_not_held
 from opensafeintent.calls.progress import Display, display_for, shown
-from opensafeintent.commands.batching import begin_batches, fill_in_batches, need_batches, session
+from opensafeintent.commands.batching import begin_batches, fill_in_batches, need_batches
 from opensafeintent.commands.outcome import Outcome
 from opensafeintent.commands.reproduce import command_line
-from opensafeintent.commands.session import Limits, flex_plan, run_async, wait_or_refuse
+from opensafeintent.commands.session import Limits, flex_plan, run_async, session, wait_or_refuse
 from opensafeintent.commands.settings import EvaluateSettings, JudgeCheckSettings
 from opensafeintent.commands.settings.base import CHECKS, settings_of
 from opensafeintent.commands.settings.calling import REASONS, Judges

@@ -86,11 +86,11 @@ def evaluate(settings: EvaluateSettings, *, quiet: bool = False) -> Outcome:
         if settings.dry_run:
             return _forecast(settings, folder, stated)
         with folder.lock(wait_or_refuse(settings, screen)):
-            return run_async(lambda: execute(_plan(settings, folder, stated), screen))
+            return run_async(lambda: execute(_command(settings, folder, stated), screen))
 
 
 def _forecast(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> Outcome:
-    command = _plan(settings, folder, stated)
+    command = _command(settings, folder, stated)
     plan, size = command.manifest.plan, stated.size or len(command.dataset)
     sets = min(size, plan.limit or size)
     outcome = dry_run(command, factor=stated.factor(plan.limit))
@@ -192,7 +192,7 @@ def _read_templates(settings: EvaluateSettings) -> tuple[Templates, list[str]]:
         return load_templates(), [note]
 
 
-def _plan(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> RunCommand:
+def _command(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> RunCommand:
     """Return the run as it is with this evaluation in it, and the calls that it takes.
 
     Raises:

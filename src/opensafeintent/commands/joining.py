@@ -76,7 +76,7 @@ def _grading_command(given: Plan, like: Plan, run: str, other: str, out: str) ->
     """
     words = ["opensafeintent", "grade", run, "--out", out]
     words += [word for judge in like.judges for word in ("--judge", judge)]
-    if like.mode_judge != like.judges[0]:
+    if like.mode_judge != given.mode_judge:
         words += ["--mode-judge", like.mode_judge]
     if like.modes != given.modes:
         words += ["--modes", like.modes]

@@ -138,8 +138,9 @@ def _cannot_mix(folder: RunFolder, old: Manifest, differences: str) -> InputErro
     """Return the refusal of a command whose plan a run cannot grow into."""
     ledger = near(folder.ledger_path(old).absolute())
     return InputError(
-        f"{folder.path}: holds a run that cannot be mixed with this one: {differences}; choose a"
-        f" new --out; with --ledger {ledger} every stored reply counts there again"
+        f"{folder.path}: holds a run that cannot be mixed with this one: {differences}; leave these"
+        " out, or state the whole plan for a new --out; with"
+        f" --ledger {ledger} stored replies count there again"
     )
 
 

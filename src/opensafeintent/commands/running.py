@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,12 +25,12 @@ from opensafeintent.calls.progress import Display, progress_line, refreshed, sho
 from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Failed
 from opensafeintent.calls.shutdown import raise_if_interrupted
-from opensafeintent.commands.batching import begin_batches, fill_in_batches, need_batches, session
+from opensafeintent.commands.batching import begin_batches, fill_in_batches, need_batches
 from opensafeintent.commands.checking_judges import checked, passed_line
 from opensafeintent.commands.graded_runs import graded_run_of, named_runs
 from opensafeintent.commands.outcome import Outcome, run_again_can_bring
 from opensafeintent.commands.reporting import write_results
-from opensafeintent.commands.session import Limits, flex_plan, run_async
+from opensafeintent.commands.session import Limits, flex_plan, run_async, session
 from opensafeintent.commands.settings import EvaluateSettings, GradeSettings
 from opensafeintent.errors import InputError, counted, first_exit_code
 from opensafeintent.evaluation.forecast import (
@@ -245,69 +245,87 @@ class RunCommand(msgspec.Struct, kw_only=True):
         return self.settings.prices or self.manifest.prices
 
 
-def dry_run(plan: RunCommand, ledger_path: Path | None = None, *, factor: float = 1.0) -> Outcome:
-    """Count the calls of a plan that the ledger does not hold, and make none.
+def dry_run(
+    command: RunCommand, ledger_path: Path | None = None, *, factor: float = 1.0
+) -> Outcome:
+    """Count the calls of a command that the ledger does not hold, and make none.
 
     Args:
-        plan: of the command.
+        command: of the command.
         ledger_path: a ledger to read in place of the run's.
-        factor: the prompt-sets of the command, over those of the plan: the plan may stand for a
+        factor: the prompt-sets of the command, over those of its work, which may stand for a
             dataset that is not here.
     """
-    flex_plan(plan.settings, plan.asked)
-    Limits.of(plan.settings, plan.prices).check_prices(plan.asked)
-    expected = _forecast(plan, ledger_path, factor)
+    flex_plan(command.settings, command.asked)
+    Limits.of(command.settings, command.prices).check_prices(command.asked)
+    expected = _forecast(command, ledger_path, factor)
     owing = [line.model for line in expected.lines]
-    notes = [*plan.notes, *_growth_lines(plan), *unset_lines(owing, plan.headers)]
-    return Outcome.forecasting(expected, plan.settings, notes, plan.prices, names=plan.in_batches)
+    notes = [*command.notes, *_growth_lines(command), *unset_lines(owing, command.headers)]
+    return Outcome.forecasting(
+        expected, command.settings, notes, command.prices, names=command.in_batches
+    )
 
 
-def _forecast(plan: RunCommand, ledger_path: Path | None = None, factor: float = 1.0) -> Forecast:
+def _forecast(
+    command: RunCommand, ledger_path: Path | None = None, factor: float = 1.0
+) -> Forecast:
     """Count the calls of a command that the ledger does not hold: see `dry_run`."""
-    manifest, dataset = plan.manifest, plan.dataset
-    checks = check_work(plan.examination) if plan.examination else []
+    manifest, dataset = command.manifest, command.dataset
+    checks = check_work(command.examination) if command.examination else []
     if ledger_path is None:
-        ledger_path = plan.folder.ledger_to_write(manifest, plan.settings.ledger)
+        ledger_path = command.folder.ledger_to_write(manifest, command.settings.ledger)
     with Ledger(ledger_path, readonly=True, missing_ok=True) as ledger:
         identities = manifest.identities()
         if factor == 1.0:
-            parts = [forecast(ledger, identities, [*checks, *plan.work])]
+            parts = [forecast(ledger, identities, [*checks, *command.work])]
         else:
-            of_sets = forecast(ledger, identities, plan.work).scaled(factor)
+            of_sets = forecast(ledger, identities, command.work).scaled(factor)
             parts = [forecast(ledger, identities, checks), of_sets]
         parts.append(forecast_regrades(ledger, manifest, dataset))
-    lines = [line for part in parts for line in part.lines if line.model not in plan.only_stored]
+    lines = [line for part in parts for line in part.lines if line.model not in command.only_stored]
     assumed = next((part.assumed for part in parts if part.assumed), "")
     return Forecast(tuple(lines), assumed)
 
 
-def _growth_lines(plan: RunCommand) -> list[str]:
-    """Say what a run grows by, and which models of it this command does not ask."""
-    if not plan.growth:
-        return []
-    lines = [f"the run grows: {'; '.join(plan.growth)}"]
-    if plan.not_called and plan.earlier and plan.manifest.plan != plan.earlier.plan:
-        names = ", ".join(one_line(name, 100) for name in plan.not_called)
+def _growth_lines(command: RunCommand) -> list[str]:
+    """Say what a run grows by, which judges are asked about the rest, and which models of the run
+    this command does not ask.
+    """
+    earlier, plan = command.earlier, command.manifest.plan
+    lines = [f"the run grows: {'; '.join(command.growth)}"] if command.growth else []
+    counted_before = {*command.manifest.panel_before}
+    added = [judge for judge in plan.judges if counted_before and judge not in counted_before]
+    if added and not lines:
+        lines = [f"{_listed(added)}: asked about the responses that remain"]
+    if command.not_called and lines and (added or (earlier and plan != earlier.plan)):
         lines.append(
-            f"not asked by this command, so their numbers are of the plan before: {names};"
-            f" `opensafeintent evaluate --out {near(plan.folder.path)}` asks all models of the run"
+            f"not asked by this command: {_listed(command.not_called)}; `opensafeintent evaluate"
+            f" --out {near(command.folder.path)}` asks all models of the run"
+        )
+    if added and command.not_called:
+        lines.append(
+            f"until then the numbers are by {_listed(command.manifest.panel_before)} alone"
         )
     return lines
 
 
-def _cost_line(plan: RunCommand) -> str:
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(one_line(name, 100) for name in names)
+
+
+def _cost_line(command: RunCommand) -> str:
     """Say how many calls a growth takes, and what they cost."""
-    expected = _forecast(plan)
+    expected = _forecast(command)
     calls = sum(line.calls for line in expected.lines)
-    prices = Prices(plan.prices)
+    prices = Prices(command.prices)
     costs = [expected_cost(line, prices) for line in expected.lines]
     known = sum(cost for cost in costs if cost is not None)
     paid = f", about {dollars_text(known)} dollars" if known else ""
-    return f"that takes {counted(calls, 'call')}{paid}, re-asks and retries aside"
+    return f"that takes at most {counted(calls, 'call')}{paid}, re-asks and retries aside"
 
 
-async def execute(plan: RunCommand, display: Display) -> Outcome:
-    """Make the calls of a plan, and write the results into the run's folder, which this process
+async def execute(command: RunCommand, display: Display) -> Outcome:
+    """Make the calls of a command, and write the results into the run's folder, which this process
     holds.
 
     Raises:
@@ -315,71 +333,71 @@ async def execute(plan: RunCommand, display: Display) -> Outcome:
         JudgeFailed: a judge did not pass its check; no model was called.
         Stopped: a provider or a budget ended the run; answers so far are kept.
     """
-    folder, manifest, settings = plan.folder, plan.manifest, plan.settings
+    folder, manifest, settings = command.folder, command.manifest, command.settings
     checks: tuple[JudgeCheck, ...] = ()
-    if plan.unstated_functions:
-        _spare(plan)
+    if command.unstated_functions:
+        _spare(command)
     async with session(
         settings,
-        [name for name in plan.asked if name not in plan.unstated_functions],
+        [name for name in command.asked if name not in command.unstated_functions],
         folder.ledger_to_write(manifest, settings.ledger),
         display,
-        headers=plan.headers,
+        headers=command.headers,
         left_out=manifest.left_out,
         identities=manifest.identities(),
-        prices=plan.prices,
-        spare=lambda: _spare(plan),
+        prices=command.prices,
+        spare=lambda: _spare(command),
     ) as calling:
         client, limits = calling.client, calling.limits
-        growth = _growth_lines(plan)
-        for line in (*plan.notes, *growth, *([_cost_line(plan)] if growth else [])):
+        growth = _growth_lines(command)
+        for line in (*command.notes, *growth, *([_cost_line(command)] if growth else [])):
             display.note(line)
         batching = await begin_batches(calling)
-        if plan.examination is not None:
+        if command.examination is not None:
             checks = await checked(
-                client, folder, manifest, plan.examination, settings, display, limits, batching
+                client, folder, manifest, command.examination, settings, display, limits, batching
             )
-        manifest = _with_judge_checks(manifest, [*plan.known_checks, *checks])
+        manifest = _with_judge_checks(manifest, [*command.known_checks, *checks])
         if not folder.exists():
-            folder.begin(plan.dataset)
+            folder.begin(command.dataset)
         folder.save(manifest)
         try:
-            run, notes = await _run_calls(plan, manifest, client, display, limits, batching)
+            run, notes = await _run_calls(command, manifest, client, display, limits, batching)
         finally:
             if folder.exists():
                 folder.save(folder.manifest().with_left_out(client.left_out))
     folder.load()  # results of a run whose folder was removed meanwhile are none
     display.stage("estimating")
-    outcome = write_results(run, folder, settings.max_missing, display, page=plan.page).with_calls(
-        client
-    )
-    outcome.again = run_again_can_bring((*run.rows, *run.follow_ups), plan.only_stored)
+    outcome = write_results(
+        run, folder, settings.max_missing, display, page=command.page
+    ).with_calls(client)
+    outcome.again = run_again_can_bring((*run.rows, *run.follow_ups), command.only_stored)
     if client.stopped_models:
         outcome.exit_code = 3
         outcome.stopped = [*client.stopped_models.values()]
-    effects = _panel_effects(plan, run.manifest.plan.judges, outcome.results)
+    effects = _panel_effects(command, run.manifest.plan.judges, outcome.results)
     outcome.notes += [*notes, *map(passed_line, checks), *effects]
-    if plan.stop_when is not None:
-        outcome.notes += plan.stop_when.lines()
-        outcome.exit_code = first_exit_code(outcome.exit_code, *plan.stop_when.exit_codes())
+    if command.stop_when is not None:
+        outcome.notes += command.stop_when.lines()
+        outcome.exit_code = first_exit_code(outcome.exit_code, *command.stop_when.exit_codes())
     return outcome
 
 
-def _spare(plan: RunCommand) -> set[str]:
+def _spare(command: RunCommand) -> set[str]:
     """Return the models of a command to which no call is due.
 
     Raises:
         InputError: a call is due to a Python function that the command does not name.
     """
-    due = {line.model for line in _forecast(plan).lines}
-    _refuse_unstated(plan, due)
-    return {*plan.asked} - due
+    due = {line.model for line in _forecast(command).lines}
+    _refuse_unstated(command, due)
+    return {*command.asked} - due
 
 
-def _refuse_unstated(plan: RunCommand, due: Collection[str]) -> None:
-    if loaded := [name for name in plan.unstated_functions if name in due]:
+def _refuse_unstated(command: RunCommand, due: Collection[str]) -> None:
+    if loaded := [name for name in command.unstated_functions if name in due]:
         raise InputError(
-            f"{plan.folder.path}: has {loaded[0]}, and only Python that the command names is"
+            f"{command.folder.path}: has {loaded[0]}, and only Python that the command names is"
             " loaded; name it too"
         )
 
@@ -390,20 +408,20 @@ def _with_judge_checks(manifest: Manifest, checks: Sequence[JudgeCheck]) -> Mani
     return msgspec.structs.replace(manifest, judge_checks=together) if checks else manifest
 
 
-def _panel_effects(plan: RunCommand, judges: Sequence[str], cohort: Cohort) -> list[str]:
+def _panel_effects(command: RunCommand, judges: Sequence[str], cohort: Cohort) -> list[str]:
     """Return the changes of the headline metrics of each model if its judges changed, a line each.
 
     Args:
-        plan: of the command.
+        command: of the command.
         judges: that count now.
         cohort: of the run as it is now.
     """
-    earlier = plan.earlier and plan.earlier.counted()
+    earlier = command.earlier and command.earlier.counted()
     if earlier is None or not earlier.plan.judges or {*earlier.plan.judges} == {*judges}:
         return []
-    with Ledger(plan.folder.ledger_path(earlier), readonly=True) as ledger:
-        graded = derive(earlier, plan.dataset, ledger)
-    before = _headlines(gather_models([graded_run_of("before", earlier, plan.dataset, graded)]))
+    with Ledger(command.folder.ledger_path(earlier), readonly=True) as ledger:
+        graded = derive(earlier, command.dataset, ledger)
+    before = _headlines(gather_models([graded_run_of("before", earlier, command.dataset, graded)]))
     now = _headlines(cohort)
     panels = f"by {graders(earlier.plan.judges)} before, now by {graders(judges)}"
     return [
@@ -429,7 +447,7 @@ def _headlines(cohort: Cohort) -> dict[str, dict[str, str]]:
 
 
 async def _unfinished_work(
-    plan: RunCommand,
+    command: RunCommand,
     client: Client,
     display: Display,
     done: Callable[[GradedResponse], None],
@@ -438,13 +456,13 @@ async def _unfinished_work(
     reused.
     """
     if client.ledger.count() == 0:
-        return plan.work
+        return command.work
     unfinished: list[ModelWork] = []
-    responses = sum(len(item.tasks) for item in plan.work)
+    responses = sum(len(item.tasks) for item in command.work)
     read = 0
-    for item in plan.work:
+    for item in command.work:
         tasks: list[Task] = []
-        for replayed in replay(client.ledger, plan.manifest.identities(), item.planned):
+        for replayed in replay(client.ledger, command.manifest.identities(), item.planned):
             if read % _READ_AT_ONCE == 0:
                 so_far = f": {read:,} of {counted(responses, 'response')}" if read else ""
                 display.stage(f"reading the ledger{so_far}")
@@ -463,25 +481,25 @@ async def _unfinished_work(
 
 
 async def _run_calls(
-    plan: RunCommand,
+    command: RunCommand,
     manifest: Manifest,
     client: Client,
     display: Display,
     limits: Limits,
     batching: Batching | None,
 ) -> tuple[GradedRun, list[str]]:
-    """Make every call of a plan, then those of re-grades and the request-swap audit; return the
+    """Make every call of a command, then those of re-grades and the request-swap audit; return the
     whole run, and notes on the cluster.
 
     With a cluster, the calls of the work are made there. With batches, they are in the ledger when
     the work begins. Shards that an interrupted run left are merged first.
     """
-    folder, dataset, stop_when = plan.folder, plan.dataset, plan.stop_when
+    folder, dataset, stop_when = command.folder, command.dataset, command.stop_when
     notes = _taken_up(folder, client.ledger, display)
     graded_by_key: dict[ResponseKey, GradedResponse] = {}
     tally = client.tally
     least = tally.new_calls.total() + tally.reused_calls  # a check of the judges went before
-    least += expected_calls(plan.work) + expected_regrades(manifest, dataset)
+    least += expected_calls(command.work) + expected_regrades(manifest, dataset)
 
     def done(graded: GradedResponse) -> None:
         graded_by_key[graded.key] = graded
@@ -491,15 +509,15 @@ async def _run_calls(
     def expected() -> int:  # probes come on top
         return least + sum(count for (_, what), count in tally.new_calls.items() if what == "probe")
 
-    work = await _unfinished_work(plan, client, display, done)
+    work = await _unfinished_work(command, client, display, done)
     if batching is not None:
         await fill_in_batches(batching, work, manifest.identities(), (manifest, dataset))
     if stop_when is not None:
         work = stop_when.begin(manifest, folder.save, work)
-    if plan.settings.ray is not None:
-        notes += await _spread(plan, client, work, display, limits)
+    if command.settings.ray is not None:
+        notes += await _spread(command, client, work, display, limits)
     async with shown(display, client, expected, lambda: limits.spent(tally)):
-        if plan.settings.ray is None:
+        if command.settings.ray is None:
             connections = limits.max_connections or (_CAREFUL if stop_when else None)
             await run_work(client, work, at_once=under_way(connections), done=done)
         if stop_when is not None:
@@ -514,6 +532,7 @@ async def _run_calls(
     with contextlib.suppress(OSError):
         (folder.path / _SHARDS).rmdir()
     if manifest.panel_before:  # the judges that were added do not count yet
+        notes += _lines_on_added(graded, manifest)
         manifest = manifest.counted()
         graded = derive(manifest, dataset, client.ledger)
     manifest = manifest.with_left_out(client.left_out)
@@ -531,6 +550,27 @@ def _lack_judges(graded: Iterable[GradedResponse], manifest: Manifest) -> bool:
     )
 
 
+def _lines_on_added(graded: Iterable[GradedResponse], manifest: Manifest) -> Iterator[str]:
+    """Yield how many grades of a judge that does not count yet are missing though it was asked."""
+    rows = list(graded)
+    for judge in manifest.plan.judges:
+        if judge not in manifest.panel_before:
+            asked = [row for row in rows if judge in row.by_judge]
+            missing = sum(
+                any(
+                    item.judge == judge and not item.reason.startswith("not_made")
+                    for item in row.missing
+                )
+                for row in asked
+            )
+            if missing:
+                yield (
+                    f"{one_line(judge, 100)}: no usable grade of {missing:,} of"
+                    f" {counted(len(asked), 'response')}; a judge cannot be removed from a run:"
+                    " look at its replies with opensafeintent trace before the rest is asked"
+                )
+
+
 def _taken_up(folder: RunFolder, ledger: Ledger, display: Display) -> list[str]:
     """Merge the ledgers of shards that an interrupted run has left; a task that has not ended yet
     is waited for.
@@ -546,7 +586,7 @@ def _taken_up(folder: RunFolder, ledger: Ledger, display: Display) -> list[str]:
 
 
 async def _spread(
-    plan: RunCommand,
+    command: RunCommand,
     client: Client,
     work: Sequence[ModelWork],
     display: Display,
@@ -558,7 +598,7 @@ async def _spread(
     from opensafeintent.ray.cluster import Cluster
     from opensafeintent.ray.shards import Shards
 
-    settings = plan.settings
+    settings = command.settings
     assert settings.ray is not None
     cluster = Cluster(
         address=settings.ray,
@@ -566,11 +606,11 @@ async def _spread(
         gpus_per_model=settings.gpus_per_model,
         max_connections=settings.max_connections,
         patience=Budget(max_retries=limits.max_retries, retry_seconds=limits.retry_seconds),
-        flex=flex_plan(settings, plan.asked),
-        headers=plan.headers,
+        flex=flex_plan(settings, command.asked),
+        headers=command.headers,
         timeout=settings.timeout,
     )
-    shards = Shards(cluster, plan.folder.path / _SHARDS, client, run_async)
+    shards = Shards(cluster, command.folder.path / _SHARDS, client, run_async)
 
     def refresh() -> None:
         figures = progress_line(client.tally, None, limits.spent(client.tally))
@@ -579,6 +619,6 @@ async def _spread(
         )
 
     async with refreshed(display, refresh, client):
-        await shards.make(work, plan.manifest.identities())
+        await shards.make(work, command.manifest.identities())
     twice = f"{counted(shards.duplicates, 'call')} made by two shards; the first answer counts"
     return [*shards.notices, *([twice] if shards.duplicates else [])]

@@ -6,13 +6,25 @@ import asyncio
 import contextlib
 import gc
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from opensafeintent.calls.budget import Budget, Tally
+from opensafeintent.calls.client import Client, Model
 from opensafeintent.calls.costs import expected_cost
+from opensafeintent.calls.headers import Headers
+from opensafeintent.calls.http import HttpSession
+from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.models import is_local
 from opensafeintent.calls.prices import PriceList, Prices, way_of
 from opensafeintent.calls.progress import Display
@@ -22,6 +34,7 @@ from opensafeintent.calls.shutdown import Drain, handled, raise_if_interrupted
 from opensafeintent.commands.settings import Calling
 from opensafeintent.errors import InputError, Interrupted
 from opensafeintent.evaluation.forecast import Forecast
+from opensafeintent.inspect.routes import open_models
 from opensafeintent.replacing import Taken
 from opensafeintent.report.cost_tables import dollars_text
 
@@ -216,8 +229,8 @@ class Limits(Budget, frozen=True, kw_only=True):
 
 
 def wait_or_refuse(settings: Calling, display: Display) -> Callable[[str], None]:
-    """Return a function to call with the name of a ledger's or folder's holder (`files.held`); it
-    shows the name, or raises `Taken`.
+    """Return a function to call with the name of a ledger's or folder's holder
+    (`replacing.lock_held`); it shows the name, or raises `Taken`.
     """
 
     def wait(line: str) -> None:
@@ -283,3 +296,59 @@ def beyond_budget(
                 f"{flag} {most:.10g}: {shown} are expected; at the limit the command"
                 " stops with exit code 3, and goes on if it is run again"
             )
+
+
+class Session(NamedTuple):
+    """What a command makes its calls with."""
+
+    settings: Calling
+    client: Client
+    opened: dict[str, Model]
+    http: HttpSession
+    limits: Limits
+    display: Display
+
+
+@contextlib.asynccontextmanager
+async def session(
+    settings: Calling,
+    names: Collection[str],
+    ledger: Path,
+    display: Display,
+    *,
+    headers: Headers,
+    left_out: Mapping[str, Collection[str]] = {},
+    identities: Mapping[str, str] = {},
+    prices: Path | PriceList | None = None,
+    spare: Callable[[], Collection[str]] = tuple,
+) -> AsyncIterator[Session]:
+    """Open connections, models, prices and the ledger, and close them at the end; nothing is sent.
+
+    Args:
+        settings: of the command.
+        names: the models that it may call.
+        ledger: its path.
+        display: shows who holds the ledger.
+        headers: of the requests to each model.
+        left_out: fields that a model is known not to take.
+        identities: of further models, whose stored calls are read.
+        prices: in place of those of the settings.
+        spare: returns the models to which no call is due; one of them may fail to open.
+
+    Raises:
+        InputError: a model, or the ledger, cannot be used.
+    """
+    limits = Limits.of(settings, prices)
+    async with HttpSession(limits.max_connections, settings.timeout) as http:
+        flex = flex_plan(settings, names)
+        options = (http, settings.functions, left_out, flex, headers)
+        try:
+            opened = open_models(names, *options)
+        except InputError:
+            if not (unneeded := {*spare()}):
+                raise
+            opened = open_models([name for name in names if name not in unneeded], *options)
+        limits.check_prices(opened)
+        with Ledger(ledger, waiting=wait_or_refuse(settings, display)) as kept:
+            client = Client(kept, {**identities, **opened}, limits)
+            yield Session(settings, client, opened, http, limits, display)

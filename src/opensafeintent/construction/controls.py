@@ -383,7 +383,7 @@ class DatasetCheck(msgspec.Struct, frozen=True, kw_only=True):
     prompts: int
     seed: int
     findings: tuple[str, ...] = ()
-    """One line for each control; `report.dataset_findings` writes them."""
+    """One line for each control; `report.datasets` writes them."""
     left_out: tuple[str, ...]
     """Checks that were not made, with reasons."""
     balance: tuple[Balance, ...]

@@ -141,7 +141,7 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
     """Stages 3 to 7, as far as they were run."""
     nothing_made: str = ""
     """Why the build ended in the middle of a stage, which then has only the items that were
-    finished; with the marks of `errors.option`. Empty if it did not.
+    finished. Empty if it did not.
     """
 
     @property

@@ -503,10 +503,6 @@ def _headers_text(headers: Mapping[str, str]) -> str:
     return ", ".join(f"{name}={headers[name]}" for name in sorted(headers)) or "none"
 
 
-def _show(value: Any) -> str:
-    return msgspec.json.encode(value).decode() if value is not None else "none"
-
-
 def with_labels(manifests: Sequence[Manifest], labels: Sequence[str]) -> list[Manifest]:
     """Return manifests whose models have the names that results show, `MODEL=NAME` each.
 

@@ -267,7 +267,7 @@ class InspectLog(_LogHeader, frozen=True, kw_only=True):
 
     path: Path
     eval_id: str
-    """Of the evaluation: a copy, or one that was graded graded_again, has the same."""
+    """Of the evaluation: a copy, or one that was graded again, has the same."""
     task_id: str
     """Of the evaluation and its retries."""
     created: str

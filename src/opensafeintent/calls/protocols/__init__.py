@@ -76,7 +76,7 @@ class WireProtocol(Protocol):
 
     def message(self, reply: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the part of a reply that shows reasoning, in the fields of
-        `calls.reasoning_signs` or in the blocks of its `content`; empty if there is none.
+        `calls.reasoning` or in the blocks of its `content`; empty if there is none.
         """
 
 
