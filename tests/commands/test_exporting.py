@@ -278,7 +278,7 @@ def test_a_partial_run_is_marked_in_each_row(run: Path, tmp_path: Path) -> None:
     assert not any(row["partial"] for row in exported(run, tmp_path, format="jsonl"))
     import_lines(tmp_path, lines_of(DATASET, helpfulness=3, harm_severity=0)[1:], DATASET, "part")
     ran = osi("export", tmp_path / "run", "--format", "jsonl", "--out", tmp_path / "part.jsonl")
-    assert "6 of 7 responses stored" in ran.out
+    assert "6 of 7 planned responses of part are stored" in ran.out
     lines = (tmp_path / "part.jsonl").read_text().splitlines()
     assert [json.loads(line)["partial"] for line in lines] == [True] * 6
 
