@@ -374,16 +374,18 @@ def _to_grade(settings: GradeSettings, folder: RunFolder) -> RunCommand:
         if model in old.models
     }
     if not any(tasks.values()):
+        called = any(not entry.imported for entry in old.models.values())
+        other = "add --out DIR to have other judges grade this run, or " if called else ""
         raise InputError(
-            f"{settings.run}: no imported response is without grades; add --out DIR to have other"
-            " judges grade this run, or import the file without its grade columns"
+            f"{settings.run}: no imported response is without grades; {other}import the file"
+            " without its grade columns into a new run"
         )
     graded = [model for model in tasks if any(map(has_both_grades, imported[model]))]
     if graded and len(graded) < len(tasks):
         raise InputError(
             f"{settings.run}: responses of {graded[0]} came with grades, and those of other models"
-            " did not; a run is judged as a whole: add --out DIR, or import the two into runs of"
-            " their own"
+            " did not; a run is judged as a whole: import the two into runs of their own, or that"
+            " file without its grade columns"
         )
     templates = settings.judge_templates() if settings.rubrics or not old.plan.judges else None
     wanted = state_judging(settings, old.plan, templates)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -194,7 +194,7 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
             named=list(dict.fromkeys(named)),
             earlier=old,
             only_stored=stored,
-            notes=_without_probes(given, manifest),
+            notes=[*_without_probes(given, manifest), *_left_out(given, tasks)],
         )
 
     def _wanted(self, given: Manifest, old: Manifest | None, templates: Templates | None) -> Plan:
@@ -283,6 +283,17 @@ def _without_probes(given: Manifest, manifest: Manifest) -> list[str]:
     if not called or given.plan.probe == manifest.plan.probe:
         return []
     return ["probes are not copied, because they follow the earlier grades"]
+
+
+def _left_out(given: Manifest, tasks: Collection[str]) -> list[str]:
+    """Return a note on models of which no response can be graded."""
+    names = [one_line(model, 100) for model in given.models if model not in tasks]
+    if not names:
+        return []
+    return [
+        f"left out, since all their responses came with grades: {', '.join(names)}; to have judges"
+        " grade them, import the file without its grade columns"
+    ]
 
 
 def _mode_judge(judges: Sequence[str], before: Plan) -> str:

@@ -118,8 +118,17 @@ class GatePlan(Printed, msgspec.Struct, frozen=True, kw_only=True):
             self.gates,
             name="gates",
             title=f"What {sets} of {self.dataset} can decide at {100 * self.confidence:g} %",
-            notes=_NOTES_ON_MARGINS if any(row.least_margin for row in self.gates) else (),
+            notes=(
+                *(_NOTES_ON_LIMITS if any(not row.least_margin for row in self.gates) else ()),
+                *(_NOTES_ON_MARGINS if any(row.least_margin for row in self.gates) else ()),
+            ),
         )
+
+
+_NOTES_ON_LIMITS = (
+    "A limit: the fewest prompt-sets with which any result can pass; a model near the limit needs"
+    " many more.",
+)
 
 
 def _gate_text(gate: Gate) -> str:

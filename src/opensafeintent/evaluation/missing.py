@@ -55,14 +55,15 @@ class MissingReason(NamedTuple):
     """Whether only an imported response can be missing for it."""
 
     def advice(self, *, imported: bool) -> str:
-        """Return what changes it, in the imperative; it names settings by `option`.
+        """Return what changes it, in the imperative.
 
         Args:
             imported: whether another tool made the responses.
         """
         if imported and self.lacking == "response" and not self.of_imports:
             return "ask that model again with the tool that made the file, and import again"
-        parts = ("run the same command again" if self.again else "", self.action)
+        again = "opensafeintent grade RUN" if imported else "run the same command again"
+        parts = (again if self.again else "", self.action)
         return "; else ".join(filter(None, parts))
 
 

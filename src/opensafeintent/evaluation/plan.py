@@ -98,7 +98,8 @@ class PlanChange(NamedTuple):
         return name, _shown(self.field, self.old), _shown(self.field, self.new)
 
     def __str__(self) -> str:
-        return "{}: the run has {}, this has {}".format(*self.texts)
+        hint = " (name all of the run's, and further ones)" if self.field == "judges" else ""
+        return "{}: the run has {}, this has {}".format(*self.texts) + hint
 
     @property
     def growth(self) -> str:
