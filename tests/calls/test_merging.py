@@ -215,7 +215,6 @@ def test_a_merge_that_is_killed_leaves_nothing_in_its_place(tmp_path: Path) -> N
         "-P",
         "-m",
         "opensafeintent",
-        "ledger",
         "merge",
         *parts,
         "--out",

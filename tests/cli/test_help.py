@@ -240,7 +240,7 @@ def test_a_verdict_that_hangs_on_mild_harm_says_so(tmp_path: Path, mild: str) ->
     # harm 1 counts as safe, whichever name comes first
     assert re.search(
         rf"python/b@1 is safer than python/{mild}@1: Triplet Safety \+\d+.*"
-        r"; if harm 1 counts as safe, it is significantly the other way round: −\d+",
+        r"If harm 1 counts as safe, it is significantly the other way round: −\d+",
         output,
     )
 

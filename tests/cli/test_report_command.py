@@ -89,7 +89,7 @@ def is_whole(folder: Path) -> None:
     assert metrics(folder)["models"] and "NaN" not in (folder / "metrics.json").read_text()
     tables = {path.name for path in (folder / "tables").iterdir()}
     for name in ("table_4_utility", "comparisons", "coverage", "metrics"):
-        assert {f"{name}.{ending}" for ending in ("csv", "md", "tex")} <= tables
+        assert f"{name}.csv" in tables
     assert (folder / "figures" / "captions.md").is_file()
 
 
@@ -120,7 +120,7 @@ def test_one_model_and_one_set(tmp_path: Path) -> None:
     is_whole(run)
     drawn = {path.suffix for path in (run / "figures").iterdir()}
     assert drawn == {".csv", ".md", ".svg", ".pdf", ".png"}
-    assert "alone" in ran.out and "1 prompt-set is too few for a paper" in page(run)
+    assert "alone" in ran.out and "Prompt-sets: 1, too few" in page(run)
     entries = metrics(run)["models"]["alone"]
     assert (entries["triplet_safety"]["value"], entries["triplet_safety"]["n"]) == (1.0, 1)
     # no mode was ever asked for, no benign prompt refused: undefined is null with n = 0, and a dash

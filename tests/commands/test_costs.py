@@ -199,7 +199,7 @@ def test_later_commands_use_the_prices_that_a_run_keeps(
     assert dollars > 0
     assert osi("report", run).code == 0
     assert (run / "cost.json").read_bytes() == before
-    assert "Dollars" in (run / "tables" / "cost.md").read_text()
+    assert "dollars" in (run / "tables" / "cost.csv").read_text()
     evaluate(server, sets, run)
     assert (run / "cost.json").read_bytes() == before
     # so do a forecast and a budget

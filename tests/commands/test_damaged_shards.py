@@ -30,13 +30,14 @@ def test_a_damaged_ledger_says_which_calls_it_had_and_the_way_on_works(
     out, whole = tmp_path / "run", tmp_path / "whole"
     assert evaluated(dataset, whole).code == 0
     assert evaluated(dataset, out, "--limit", 1).code == 0
+    grown = ("--limit", 100)
     bad, good = (out / "shards" / name for name in ("00000", "00001"))
     for shard in (bad, good):
         shard.mkdir(parents=True)
         shutil.copy(whole / "ledger.sqlite", shard)
     with (bad / "ledger.sqlite").open("r+b") as file:
         file.truncate(file.seek(0, 2) // 2)
-    ran = evaluated(dataset, out)
+    ran = evaluated(dataset, out, *grown)
     (error,) = ran.errors
     assert ran.code == 2
     assert str(bad / "ledger.sqlite") in error and "damaged" in error
@@ -45,7 +46,7 @@ def test_a_damaged_ledger_says_which_calls_it_had_and_the_way_on_works(
     assert good.exists() and bad.exists()
 
     bad.rename(tmp_path / "away")
-    ran = evaluated(dataset, out)
+    ran = evaluated(dataset, out, *grown)
     assert ran.code == 0 and " calls taken up" in ran.out + ran.err
     assert not (out / "shards").exists()
     for run in (out, whole):

@@ -180,7 +180,7 @@ import os, sys, threading
 from unittest import mock
 from opensafeintent.cli import main
 
-def signalled(*_):
+def signalled(*_, **__):
     os.kill(os.getpid(), int(os.environ["NUMBER"]))
     threading.Event().wait(30)
 

@@ -104,10 +104,8 @@ def state(folder: Path) -> dict[str, bytes]:
     [
         ("compare NAME --out o", ("old", "new")),
         ("export NAME --format csv --out o.csv", ("old", "new")),
-        ("export NAME --format every-eval-ever --samples --out o", ("old", "new")),
         ("dataset dedup NAME.jsonl --threshold 0.1 --out o.jsonl", ("old", "new")),
         ("dataset check NAME.jsonl --out o", ("old", "new")),
-        ("dataset export NAME.jsonl o", ("old", "new")),
         ("annotate export quality new.jsonl --annotators NAME --out o", ("ana", "ben")),
         ("annotate import NAME --key study/key.json --out o.jsonl", ("ana.csv", "ana.csv ben.csv")),
         ("agreement NAME.jsonl --run new --out o", ("ana", "ben")),

@@ -12,6 +12,7 @@ import pytest
 from endtoend import REPO, grades, metrics, osi, values
 from opensafeintent import (
     EvaluateSettings,
+    FunctionModel,
     GradeSettings,
     Outcome,
     ReportSettings,
@@ -169,7 +170,9 @@ def test_baselines_do_not_fail_a_release(tmp_path: Path) -> None:
     evaluate(EvaluateSettings(**models, dataset=dataset, out=run))
     report_of(run, fail_under="mean_utility=0.5")
     assert [item["model"] for item in metrics(run)["gates"]["results"]] == ["baseline/refuse-all"]
-    make_run(tmp_path, grades=BEST)
+    judged = {"judges": "baseline/judge", "dataset": dataset, "out": run}
+    other = FunctionModel(lambda _: "Here you are.", name="m", version="1")
+    evaluate(EvaluateSettings(models=(other,), **judged))
     report_of(run, fail_under="mean_utility=0.5")
     assert "baseline/refuse-all" not in [item["model"] for item in metrics(run)["gates"]["results"]]
 

@@ -209,10 +209,12 @@ def test_a_judge_that_did_not_grade_a_response_is_not_behind_it(tmp_path: Path) 
     run = imported(
         tmp_path,
         ("brought", [line("benign", "I'd rather not.", "23"), line("dual_use", "to be graded")]),
-        ("judged", [line("benign", "I'd rather not.")]),
+        ("judged", [line("benign", "I'd rather not."), line("dual_use", "known", "23")]),
     )
     traced = trace(judged(run), "one")
-    purposes = {row.purpose for row in response_where(traced, model="judged").rows}
+    purposes = {
+        row.purpose for row in response_where(traced, model="judged", variant="benign").rows
+    }
     assert purposes == {"imported", "helpfulness", "harm"}
     brought = response_where(traced, model="brought", variant="benign")
     assert brought.grades.by_judge == {"imported": KnownGrades(2, 3)}

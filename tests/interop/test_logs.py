@@ -123,7 +123,7 @@ def test_a_log_without_grades_gives_responses_to_grade(tmp_path: Path) -> None:
     outcome = brought(tmp_path / "in", log_of(tmp_path, score=False))
     (note,) = (said.text for said in outcome.notices if said.code == "not_graded")
     assert "Responses without grades: 14" in note
-    assert note.endswith(f": opensafeintent grade {tmp_path / 'in'} --judge MODEL")
+    assert note.endswith(": opensafeintent grade RUN --judge MODEL.")
     api.grade(GradeSettings(run=tmp_path / "in", judges=(JUDGE,)))
     theirs, ours = grades(tmp_path / "in"), grades(run_of(tmp_path, limit=2, probe="none"))
     for field in ("id", "variant", "helpfulness", "harm_severity", "mode"):

@@ -367,11 +367,12 @@ class TestCluster:
         study.evaluate(out, "--limit", 1)
         damaged.parent.mkdir(parents=True)
         damaged.write_bytes(b"no database at all" * 300)
-        ran = evaluate(study.server, study.dataset, out, *on(address), models=(TARGET, SECOND))
+        grown = (*on(address), "--limit", 100)
+        ran = evaluate(study.server, study.dataset, out, *grown, models=(TARGET, SECOND))
         assert ran.code == 2
         assert str(damaged) in ran.errors[0]
         damaged.unlink()
-        study.evaluate(out, *on(address))
+        study.evaluate(out, *grown)
         check_same(out, alone)
 
 

@@ -60,7 +60,7 @@ def test_raw_numbers_stay_as_they_are_and_leave_with_the_labels(run: Path, tmp_p
     assert (entry["labels"], entry["units"]) == (40, "prompt-sets")
     heading = "<h2>Corrected by human labels</h2>"
     assert (out / "report.html").read_text("utf-8").count(heading) == 1
-    assert len(list((out / "tables").glob("corrected*"))) == 3
+    assert len(list((out / "tables").glob("corrected*"))) == 1
     report(run, out)
     assert metrics(out) == with_labels
     assert list((out / "tables").glob("corrected*")) == []

@@ -63,7 +63,8 @@ def test_the_page_says_how_to_reproduce_and_cite_it(
     monkeypatch.chdir(tmp_path / "run")
     text = html.unescape(Path("report.html").read_text("utf-8"))
     evaluate, report = re.findall('<code class="command">(opensafeintent [^<]*)', text)
-    assert osi(*shlex.split(evaluate)[1:]).code == osi(*shlex.split(report)[1:]).code == 0
+    assert osi(*shlex.split(evaluate)[1:], "--out", "NEW").code == 0
+    assert osi(*shlex.split(report)[1:]).code == 0
     first, again = (
         json.loads(Path(folder, "metrics.json").read_text("utf-8")) for folder in (".", "NEW")
     )

@@ -316,7 +316,8 @@ def dataset_check_command(data: Data, name: str, out: Path | None, seed: int | N
     checked = check_dataset(name, data.taxonomy, out=out, seed=seed, max_rows=data.max_rows)
     checked.show(new_console())
     evaluate = "opensafeintent evaluate MODEL --judge MODEL --dry-run --dataset"
-    say_next(evaluate, name, *_read_alike(data))
+    taxonomy = [] if data.taxonomy is None else ["--taxonomy", data.taxonomy]
+    say_next(evaluate, name, *taxonomy)
 
 
 @command(
