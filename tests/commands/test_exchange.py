@@ -356,8 +356,9 @@ def test_their_validator_takes_records_and_samples(run: Path, tmp_path: Path) ->
     runs = [run, *(tmp_path / str(number) / "run" for number in range(len(names)))]
     for number, exported_run in enumerate(runs):
         unsafe = bool(number % 2) and number != 1
-        shared(exported_run, tmp_path / "out", samples=number != 1, include_unsafe=unsafe)
-    files = sorted((tmp_path / "out").glob("data/*/*/*/*"))
+        out = tmp_path / "out" / str(number)
+        shared(exported_run, out, samples=number != 1, include_unsafe=unsafe)
+    files = sorted((tmp_path / "out").glob("*/data/*/*/*/*"))
     assert len(files) == 2 * len(runs) - 1
     ran = subprocess.run(
         [VALIDATOR, "validate", *files], capture_output=True, text=True, check=False
