@@ -1,9 +1,5 @@
-"""The `annotate` commands.
-
-The `dataset` commands.
-
-The commands and their options: each calls the public function that does the work, which is
-loaded then and not before.
+"""The commands: each calls the public function that does the work, which is loaded then and not
+before.
 """
 
 from __future__ import annotations

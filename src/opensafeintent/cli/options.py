@@ -1,7 +1,4 @@
-"""Types of the values on the command line.
-
-From settings to commands: a setting that says how it is shown is an option, or an argument.
-"""
+"""From settings to commands: a setting that says how it is shown is an option, or an argument."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Errors of Inspect AI's providers, in the many forms of their client libraries.
-
-Models behind Inspect AI's model layer, as our client calls them.
+"""Models behind Inspect AI's model layer, as our client calls them, and the errors of their client
+libraries.
 
 Only its providers are used: the ledger, retries, limits and budgets are ours, its cache and its
 retries are off. Inspect AI is imported when such a model is opened, not before.

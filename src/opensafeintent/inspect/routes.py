@@ -1,7 +1,4 @@
-"""Other programs: Inspect AI, the Hugging Face hub, Ray, formats of shared results.
-
-This package decides which model answers for a name: our client's, or one that Inspect AI serves.
-"""
+"""Which model answers for a name: our client's, or one that Inspect AI serves."""
 
 from __future__ import annotations
 

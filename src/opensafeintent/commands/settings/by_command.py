@@ -1,11 +1,4 @@
-"""Settings of `evaluate`.
-
-Settings of commands that read runs.
-
-Settings of `build`.
-
-Settings of commands with which people are asked.
-"""
+"""The settings of each command, but for those that `calling` has."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Settings of commands that make calls, and of their judges.
-
-Settings of the judging of responses, and of `grade`.
-"""
+"""Settings that commands share which make calls or grade; those of `judge-check` and `grade`."""
 
 from __future__ import annotations
 
