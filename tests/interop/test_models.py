@@ -296,7 +296,7 @@ def test_a_name_that_nobody_serves_is_told(installed: str | None, name: str, mes
 def version_of(installed: str | None) -> Any:
     missing = metadata.PackageNotFoundError()
     version = mock.Mock(return_value=installed, side_effect=None if installed else missing)
-    return mock.patch("opensafeintent.inspect.inspect_providers.version", version)
+    return mock.patch("opensafeintent.inspect.routes.version", version)
 
 
 def test_every_missing_package_and_variable_is_told_before_anything_is_asked() -> None:
