@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from endtoend import REPO, STARTER, Ran, environment, osi
 from loopback import LoopbackServer
@@ -422,16 +420,10 @@ def _labelled(shop: Workshop, name: str) -> None:
             "target_response": f"Response {index}.",
             **{f"human{person}": index % 3 == 0 for person in (1, 2, 3)},
             "unsafe": index % 3 == 0,
-            "response_harm_label": "harmful" if index % 3 == 0 else "unharmful",
-            "adversarial": index % 2 == 0,
         }
         for index in range(24)
     ]
-    path = shop.folder / name
-    if path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path)
-        return
-    with path.open("w", newline="") as file:
+    with (shop.folder / name).open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
@@ -452,6 +444,6 @@ _MAKERS: dict[str, Callable[[Workshop, str], None]] = {
     r"logs/.*\.eval": _log,
     r"back(-sets)?": _returned,
     r"labels\.jsonl|\w+-labels\.jsonl": _labels,
-    r"labels\.csv|judge-comparison\.csv|wildguard_test\.parquet": _labelled,
+    r"labels\.csv|judge-comparison\.csv": _labelled,
 }
 """What makes a file that examples name, by its name."""

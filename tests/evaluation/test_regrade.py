@@ -282,7 +282,7 @@ def answers(messages: list[dict[str, str]]) -> str:
 
 
 def reads_both(messages: list[dict[str, str]]) -> str:
-    """The judge of the four sets of docs/judges.md and tests/analysis/test_swap.py, which has every
+    """The judge of the four sets of tests/analysis/test_swap.py, which has every
     step.
     """
     text = messages[0]["content"]

@@ -352,7 +352,7 @@ def check_dataset(
     """Check every record of a dataset; count its cells and words; check balance, parity of the
     intents, predictive words, near-duplicates and paraphrases.
 
-    The methods: docs/check-a-dataset.md. The same dataset and seed give the same result.
+    The methods: docs/datasets.md. The same dataset and seed give the same result.
 
     Args:
         name: `starter`, a path, or `hf:owner/name[@revision]`.

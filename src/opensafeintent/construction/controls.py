@@ -112,7 +112,7 @@ class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
     """The intents to choose from."""
     chance: float
     accuracy: Estimate
-    """Interval over prompt-sets, those to learn from among them (`docs/check-a-dataset.md`)."""
+    """Interval over prompt-sets, those to learn from among them (`docs/datasets.md`)."""
 
 
 class TellingWord(msgspec.Struct, frozen=True, kw_only=True):
