@@ -441,6 +441,17 @@ def test_summary_and_junit_say_the_verdict_and_escape_names(tmp_path: Path) -> N
     ]
 
 
+def test_the_summary_of_passed_gates_has_a_line_for_each(tmp_path: Path) -> None:
+    run = make_run(tmp_path, **{"lab/a": safe(38), "lab/b": safe(40)})
+    summary = tmp_path / "summary.md"
+    gates = ("triplet_safety=0.5", "mean_utility=0.3")
+    outcome_of(run, fail_under=gates, confidence=0.95, summary=summary)
+    text = summary.read_text("utf-8")
+    assert text.startswith("## Release gate passed: 4 passed\n\n- lab/a: ")
+    assert text.count("; 1 other model passed") == 2 and "| " not in text
+    assert len(text.split()) <= 150
+
+
 def test_a_gate_that_passes_is_incomplete_if_too_many_answers_are_missing(
     server: LoopbackServer, tmp_path: Path
 ) -> None:

@@ -182,9 +182,10 @@ def random_run(
     *,
     judge: str = "anthropic/claude-sonnet-4-6",
     seed: int = 7,
+    paraphrases: int = 4,
 ) -> GradedRun:
     """Make a study of some models on some prompt-sets, with missing grades, from one seed."""
-    dataset = many_sets(sets)
+    dataset = many_sets(sets, paraphrases)
     places = np.random.default_rng(seed).normal(size=(len(models), 2))
     rows: list[GradedResponse] = []
     for n, (model, (safe, helpful)) in enumerate(zip(models, places.tolist(), strict=True)):

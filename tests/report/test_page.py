@@ -205,7 +205,7 @@ def test_a_table_is_sorted_by_its_buttons(chromium: Any, many_file: Path) -> Non
 def test_a_table_is_downloaded_as_the_csv_file_has_it(chromium: Any, page_file: Path) -> None:
     expected = {table.name: to_csv(table) for table in all_tables(gather_models([hostile_run()]))}
     with Opened(chromium, page_file) as opened:
-        for name in ("table_4_utility", "coverage", "grade_distributions"):
+        for name in ("table_4_utility", "coverage", "comparisons"):
             table = opened.page.locator(f"#table-{name}")
             path = opened.download(table.get_by_role("button", name="Download CSV"))
             assert path.name == f"{name}.csv"

@@ -53,6 +53,14 @@ def test_the_page_reads_without_scripts(out: Path) -> None:
     assert '<section id="utility">' in text and "Utility is helpfulness that counts only if" in text
 
 
+@pytest.mark.parametrize("paraphrases", [0, 1])
+def test_a_section_without_a_number_is_not_there(paraphrases: int) -> None:
+    page = page_of(random_run(MODELS[:2], 20, paraphrases=paraphrases)).decode()
+    assert ('<section id="stability">' in page) is bool(paraphrases)
+    assert '<section id="strata">' in page and "figures/fig_3_strata.csv" in page
+    assert 'id="numbers-fig_3_strata"' not in page and 'id="table-metrics"' not in page
+
+
 @pytest.mark.slow
 def test_the_page_says_how_to_reproduce_and_cite_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -248,7 +248,7 @@ Section = Literal[
     "second_turn", "comparisons", "coverage", "judges", "judge_shift", "request_swap",
     "judge_check",
     "judge_labels", "correction", "gates",
-    "numbers", "method",
+    "method",
 ]
 # fmt: on
 """Sections of the page of a run."""
@@ -367,6 +367,20 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     def fields(self) -> tuple[str, ...]:
         """The columns of files for programs."""
         return tuple(field for column in self.columns for field in column.fields)
+
+    @property
+    def has_values(self) -> bool:
+        """Whether there is a row, and a defined number in it, if any column has numbers other than
+        counts.
+        """
+        places = [
+            at
+            for at, column in enumerate(self.columns)
+            if column.style not in TEXTS and column.style != "count"
+        ]
+        return any(
+            not places or any(row[at].fields[0] is not None for at in places) for row in self.rows
+        )
 
     @property
     def shown(self) -> list[tuple[int, Column[Never]]]:

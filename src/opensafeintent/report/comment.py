@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from math import inf
 from pathlib import Path
 from typing import Literal, NamedTuple
 from xml.etree import ElementTree
 
 from opensafeintent import __version__
+from opensafeintent.errors import counted
 from opensafeintent.hostile import one_line
 from opensafeintent.markdown import markdown_text
 from opensafeintent.numbers.cohort import CHECK_WORDS, Cohort, checked_judges
-from opensafeintent.numbers.gates import Gates
+from opensafeintent.numbers.gates import Gate, GateResult, Gates
 from opensafeintent.report.cohort_columns import cohort_line
 from opensafeintent.report.columns import Table
 from opensafeintent.report.conditions import measurement, with_version
@@ -42,7 +44,7 @@ def summary(
     notices: Sequence[Said] = (),
 ) -> str:
     """Return the verdict in Markdown: first the verdict itself, then each gate, then the
-    conditions.
+    conditions. If all gates are passed, a line has each, and the page has their tables.
 
     Without a gate the headline metrics take the place of the gates, and a description for a paper
     follows.
@@ -60,12 +62,17 @@ def summary(
         else "## No release gate was asked for"
     )
     below = [markdown_text(line) for line in below_headline(gates)] if gates else []
-    tables = gate_tables(gates) if gates else [headline_table(cohort)]
-    behind = [f"- {markdown_text(line)}" for line in _behind(cohort, notices)]
+    passed = gates.results if gates and gates.verdict == "pass" else ()
+    if passed:
+        results = ["\n".join(f"- {markdown_text(line)}" for line in _closest(passed))]
+    else:
+        tables = gate_tables(gates) if gates else [headline_table(cohort)]
+        results = [to_markdown(table).rstrip() for table in tables]
+    behind = [f"- {markdown_text(line)}" for line in _behind(cohort, notices, briefly=bool(passed))]
     parts = [
         title,
         *(f"**{line}**" for line in below),
-        *(to_markdown(table).rstrip() for table in tables),
+        *results,
         "**Conditions**",
         "\n".join(behind),
         *([] if gates else ["**For a paper**", markdown_text(measurement(cohort, corrected))]),
@@ -74,10 +81,32 @@ def summary(
     return "\n\n".join(parts) + "\n"
 
 
-def _behind(cohort: Cohort, notices: Sequence[Said]) -> list[str]:
+def _closest(results: Sequence[GateResult]) -> Iterator[str]:
+    """Yield of each gate that is passed how many models pass it, and the one closest to failing."""
+    by_gate: dict[Gate, list[GateResult]] = {}
+    for result in results:
+        by_gate.setdefault(result.gate, []).append(result)
+    for gate, of_gate in by_gate.items():
+        closest = min(of_gate, key=_room)
+        others = f"; {counted(len(of_gate) - 1, 'other model')} passed" if len(of_gate) > 1 else ""
+        yield f"{one_line(closest.model, 100)}: {gate.metric} {reason(closest)}{others}"
+
+
+def _room(result: GateResult) -> float:
+    """Return how far the interval of a number that passes is from the limit."""
+    bounds, gate = result.compared, result.gate
+    if bounds is None or result.identical:
+        return inf
+    return bounds.low - gate.limit if gate.kind == "under" else gate.limit - bounds.high
+
+
+def _behind(cohort: Cohort, notices: Sequence[Said], *, briefly: bool) -> list[str]:
     """Describe the conditions of the numbers: prompt-sets, judges and their checks, and what limits
-    them.
+    them; of that, only the most important and the number of the others if `briefly`.
     """
+    limits = urgent(notices)
+    named = [said for said in limits if said.is_banner] if briefly else limits
+    more = len(limits) - len(named)
     checks = [
         f"{one_line(item.judge, 80)} {CHECK_WORDS[item.state]}" for item in checked_judges(cohort)
     ]
@@ -86,7 +115,8 @@ def _behind(cohort: Cohort, notices: Sequence[Said]) -> list[str]:
         f"{cohort_line(cohort)} Its hash is {cohort.dataset.hash[:16]}.",
         *([f"Judges: {'; '.join(checks)}."] if checks else []),
         *([] if lacking else ["Missing: none."]),
-        *(said.text for said in urgent(notices)),
+        *(said.text for said in named),
+        *([f"{counted(more, 'limitation')} of these numbers: see the page."] if more else []),
     ]
 
 

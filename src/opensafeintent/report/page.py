@@ -137,7 +137,8 @@ class Page:
         """
         by_section: dict[Section, list[Figure | Table]] = {}
         for figure in figures:
-            self._put_table(f"numbers-{figure.name}", figure.table)
+            if figure.listed:
+                self._put_table(f"numbers-{figure.name}", figure.table)
             if drawings and figure.name in drawings:
                 drawn = self.finished(drawings[figure.name])
                 self.drawings[f"figure-{figure.name}"] = drawn
@@ -270,7 +271,7 @@ def render_page(
         cohort: the models.
         runs: the runs that they come from.
         tables: of `report.tables.all_tables`.
-        figures: of `report.figures.all_figures`.
+        figures: of `report.figures.all_figures`; one without a number is left out.
         texts: by the run's name, the source of its responses; a run without one is shown without
             texts.
         options: of the page.
@@ -278,6 +279,7 @@ def render_page(
     # two seconds of another thread's time, the first time in a process
     bundling = Thread(target=vega_script)
     bundling.start()
+    figures = [figure for figure in figures if figure.table.has_values]
     page = Page(common_beginning(cohort.models))
     content = page.put(
         _shown(cohort, tables, figures), figures, drawings=_drawings(figures, options.drawings)
@@ -307,7 +309,7 @@ def _shown(cohort: Cohort, tables: Sequence[Table], figures: Sequence[Figure]) -
     drawn = {figure.name for figure in figures}
     yield headline_table(cohort)
     for table in tables:
-        if table.rows and table.name not in drawn | {HEADLINE}:
+        if table.has_values and table.name not in drawn | {HEADLINE}:
             yield without_unlike(table, cohort)
     if (table := with_and_without(cohort.changes)).rows:
         yield table

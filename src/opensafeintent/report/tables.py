@@ -117,7 +117,6 @@ def distributions(cohort: Cohort) -> Table:
         [row for at in cohort.estimates.order for row in _grade_rows(cohort, at)],
         name="grade_distributions",
         title="Grades given to the responses of each intent",
-        section="numbers",
         notes=cohort_notes(cohort),
     )
 

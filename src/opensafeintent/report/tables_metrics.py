@@ -30,7 +30,6 @@ from opensafeintent.report.columns import (
     Columns,
     Part,
     Scalar,
-    Section,
     Table,
     estimate_columns,
 )
@@ -51,7 +50,6 @@ def metrics(cohort: Cohort) -> Table:
         cohort,
         "metrics",
         "Every metric",
-        "numbers",
         cohort.estimates.overall_and_averages(),
     )
 
@@ -64,7 +62,6 @@ def strata(cohort: Cohort) -> Table:
         cohort,
         "strata",
         "Main metrics by harm domain, by task type, and by both",
-        "strata",
         cohort.estimates.in_strata(),
         by_stratum=True,
     )
@@ -74,7 +71,6 @@ def numbers_table(
     cohort: Cohort,
     name: str,
     title: str,
-    section: Section,
     numbers: Iterable[MetricEstimate],
     *,
     by_stratum: bool = False,
@@ -83,7 +79,7 @@ def numbers_table(
 
     Args:
         cohort: the models.
-        name, title, section: of the table.
+        name, title: of the table.
         numbers: of them.
         by_stratum: whether they are of strata.
     """
@@ -92,7 +88,6 @@ def numbers_table(
         number_rows(cohort, numbers),
         name=name,
         title=title,
-        section=section,
         notes=cohort_notes(cohort),
     )
 

@@ -317,6 +317,7 @@ def _figure(plan: _Plan, cohort: Cohort) -> Figure:
         caption=" ".join((plan.caption, *added, *notes[1:])),
         notes=notes,
         table=_table(plan, cohort),
+        listed=not plan.by_stratum,
         spec=finished(plan.draw(cohort), plan.title),
     )
 
@@ -329,7 +330,6 @@ def _table(plan: _Plan, cohort: Cohort) -> Table:
         cohort,
         plan.name,
         plan.title,
-        plan.section,
         (number for number in _numbers(plan, cohort.estimates) if plan.shows(cohort, number.model)),
         by_stratum=plan.by_stratum,
     )

@@ -27,7 +27,7 @@ from opensafeintent.report.figures.drawing import (
 )
 from opensafeintent.report.figures.points import labels_of, row_of
 
-SIDE = 440
+SIDE = 360
 """Pixels of a side of the plane."""
 _NARROW, _BROAD = frozenset(" !'(),./:;I[]fijlrt|-"), frozenset("mwMW@%…")
 _WHISKER = 8.0
@@ -68,7 +68,8 @@ def place_labels(rows: Sequence[Datum], spans: Sequence[Span], side: int = SIDE)
             covered = sum(weight * _overlap(box, other) for other, weight in taken)
             options.append((covered + 100 * beyond + 2 * distance, distance, index, box))
         _, distance, _, box = min(options)
-        taken.append((box, 1.0))
+        # two names on one line, side by side, would read as one
+        taken.append(((box[0] - 14, box[1] + 14, box[2], box[3]), 1.0))
         row["label_x"], row["label_y"] = left + box[0] / wide, low + (box[2] + 6) / tall
         if distance > _DISTANCES[0]:
             row["line_x"] = left + min(max(x, box[0] - 2), box[1] + 2) / wide
@@ -210,8 +211,9 @@ def _points(x: Spec, y: Spec, labels: Sequence[str]) -> list[Spec]:
     )
     tips = {"tooltip": [nominal(field, title=title) for field, title in shown]}
     marks: list[Spec] = []
+    italic = {"fontStyle": "italic", "color": GREY}
     kinds: list[tuple[str, str, Spec, Spec]] = [
-        ("datum.computed", GREY, {"shape": "cross", "size": 90}, {"fontStyle": "italic"}),
+        ("datum.computed", GREY, {"shape": "cross", "size": 90}, italic),
         ("datum.fixed && !datum.computed", ORANGE, {"shape": "diamond", "size": 90}, {}),
         ("!datum.fixed", BLUE, {"shape": "circle", "size": 60}, {}),
     ]
