@@ -14,6 +14,7 @@ from opensafeintent.calls.provider_errors import (
     FATAL_CODES,
     FILTER_CODES,
     WAITING_CODES,
+    Codes,
 )
 from opensafeintent.calls.reasoning import ANSWER_MARKS, CHANNELS, MARKS
 from opensafeintent.calls.records import STOP_REASONS
@@ -52,7 +53,9 @@ def _answers() -> Rows:
 
 
 def _stop_reasons() -> Rows:
-    return ([Code(one.names), _ENDS[one.kind], one.source] for one in STOP_REASONS)
+    for kind, meaning in _ENDS.items():
+        names = (name for one in STOP_REASONS if one.kind == kind for name in one.names)
+        yield meaning, Code(names)
 
 
 def _filters() -> Rows:
@@ -61,12 +64,13 @@ def _filters() -> Rows:
 
 def _limits() -> Rows:
     for kind, table in FATAL_CODES.items():
-        for one in table:
-            yield Code(one.names), f"the model stops: {kind.replace('_', ' ')}", one.source
-    for one in WAITING_CODES:
-        yield Code(one.names), "the call waits", one.source
-    for one in CAPACITY_CODES:
-        yield Code(one.names), "the call waits, or goes to the standard tier", one.source
+        yield f"the model stops: {kind.replace('_', ' ')}", _names(table)
+    yield "the call waits", _names(WAITING_CODES)
+    yield "the call waits, or goes to the standard tier", _names(CAPACITY_CODES)
+
+
+def _names(table: Iterable[Codes]) -> Code:
+    return Code(name for one in table for name in one.names)
 
 
 def _missing() -> Rows:
@@ -89,9 +93,9 @@ def _notices() -> Rows:
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Rows]]] = {
     "marks": (("a thought begins", "ends", "counted", "used by"), _marks),
     "answers": (("the answer begins", "ends"), _answers),
-    "stop-reasons": (("reason", "meaning", "sent by"), _stop_reasons),
+    "stop-reasons": (("meaning", "reasons"), _stop_reasons),
     "filters": (("code", "sent by"), _filters),
-    "limits": (("code", "result", "sent by"), _limits),
+    "limits": (("result", "codes"), _limits),
     "missing": (("reason", "meaning", "what changes it"), _missing),
     "notices": (("code", "level", "text", "what you can do"), _notices),
 }

@@ -257,10 +257,9 @@ def test_each_column_is_described(run: Run, folder: Path, tmp_path: Path) -> Non
     import_lines(tmp_path, graded_lines(), DATASET, "two")
     second = (tmp_path / "run").rename(tmp_path / "second")
     frames = frames_of(load_run(folder, second))
-    page = (REPO / "docs" / "data-frames.md").read_text("utf-8")
-    described = _names(page.partition("\n## Columns\n")[2].partition("\n## ")[0])
-    file_page = (REPO / "docs" / "run-folder.md").read_text("utf-8")
-    of_grades = _names(file_page.partition("\n## `grades.csv.gz`\n")[2].partition("\n## ")[0])
+    page = (REPO / "docs" / "outputs.md").read_text("utf-8")
+    described = _names(page.partition("\n### Columns\n")[2].partition("\n## ")[0])
+    of_grades = _names(page.partition("\n## `grades.csv.gz`\n")[2].partition("\n## ")[0])
     grades = {column.partition("[")[0] for column in frames["grades"]}
     assert grades <= of_grades
     others = {column for frame in frames.values() for column in frame} - {*frames["grades"]}

@@ -273,7 +273,7 @@ def cost_tables(costs: Costs | None) -> list[Table]:
 
 
 def cost_json(costs: Costs) -> bytes:
-    """Return `cost.json` (docs/run-folder.md)."""
+    """Return `cost.json` (docs/outputs.md)."""
 
     def line_json(line: Spending, dollars: float | None) -> dict[str, object]:
         return {

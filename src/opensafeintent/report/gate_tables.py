@@ -404,7 +404,7 @@ def transitions_table(transitions: Sequence[Transitions]) -> Table:
 
 
 def gate_results(gates: Gates) -> GateResults:
-    """Return the gates' part of `metrics.json` (docs/run-folder.md)."""
+    """Return the gates' part of `metrics.json` (docs/outputs.md)."""
     return GateResults(
         verdict=gates.verdict if gates.results else None,
         baseline=gates.baseline,

@@ -306,7 +306,7 @@ if __name__ == "__main__":
 
 
 def metrics_file(cohort: Cohort) -> MetricsFile:
-    """Return the content of `metrics.json` (docs/run-folder.md): every metric of every model, also
+    """Return the content of `metrics.json` (docs/outputs.md): every metric of every model, also
     by strata.
     """
     dataset, conditions = cohort.dataset, cohort.conditions
