@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from opensafeintent import load_dataset
-from opensafeintent.promptsets.sampling import sample_order
+from opensafeintent.promptsets.loading import sample_order
 from opensafeintent.statistics.sequential import Evidence
 
 SETS, THRESHOLD, ERROR = 700, 0.8, 0.025

@@ -46,8 +46,8 @@ def test_what_is_shown_is_typed() -> None:
         if isinstance(name, ast.Name) and name.id == "Any"
     }
     assert untyped == {
-        "report/figures/kit.py: Spec = dict[str, Any]",
-        "report/figures/kit.py: Datum = dict[str, Any]",
+        "report/figures/drawing.py: Spec = dict[str, Any]",
+        "report/figures/drawing.py: Datum = dict[str, Any]",
     }
 
 

@@ -15,14 +15,13 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
-from opensafeintent.calls.budget import Budget
 from opensafeintent.calls.client import Client
+from opensafeintent.calls.costs import Budget
 from opensafeintent.calls.http import EndpointModel, HttpSession
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_imports import SourceFile
 from opensafeintent.calls.ledger_writer import Entry
 from opensafeintent.calls.providers import resolve_endpoint
-from opensafeintent.calls.recorded import RecordedResponse
+from opensafeintent.calls.recorded import RecordedResponse, SourceFile
 from opensafeintent.calls.records import (
     Answered,
     Call,

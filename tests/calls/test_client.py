@@ -28,8 +28,8 @@ from calls.support import (
 )
 from loopback import Fault, LoopbackServer, Match, answer_text
 from opensafeintent.calls import client as module, limiter as limiter_module
-from opensafeintent.calls.budget import Budget
 from opensafeintent.calls.client import Client, ModelStopped
+from opensafeintent.calls.costs import Budget
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Answered, Failed, Outcome
 from opensafeintent.errors import Stopped

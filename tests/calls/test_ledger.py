@@ -38,9 +38,8 @@ from calls.support import (
 from fuzz.contract import bounded
 from opensafeintent.calls import ledger_rows as ledger_file
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_imports import SourceFile
 from opensafeintent.calls.ledger_rows import Texts, pack, unpack
-from opensafeintent.calls.recorded import RecordedResponse
+from opensafeintent.calls.recorded import RecordedResponse, SourceFile
 from opensafeintent.calls.records import Answered, Failure, Refused, Sampling, Usage
 from opensafeintent.errors import InputError
 from opensafeintent.replacing import Taken

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from calls.support import user_call
 from opensafeintent.calls import progress as module
-from opensafeintent.calls.budget import Tally
 from opensafeintent.calls.client import Client
+from opensafeintent.calls.costs import Tally
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display, TerminalDisplay, progress_line, shown
 from opensafeintent.calls.records import Answered, Refused, Usage

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from calls.support import KEY, rows, user_call
 from loopback import Fault, LoopbackServer, Match
 from opensafeintent.calls import http as http_module, service_tiers
-from opensafeintent.calls.budget import Budget
 from opensafeintent.calls.client import Client
-from opensafeintent.calls.costs import Spending, spent_of
+from opensafeintent.calls.costs import Budget, Spending, spent_of
 from opensafeintent.calls.http import EndpointModel, HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_merge import merge_ledgers

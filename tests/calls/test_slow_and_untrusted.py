@@ -12,7 +12,7 @@ import pytest
 from calls.support import MODEL, chat_model, open_client, user_calls
 from endtoend import begin, finish, osi, running, some_sets
 from opensafeintent.calls import http as module
-from opensafeintent.calls.budget import Budget
+from opensafeintent.calls.costs import Budget
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.limiter import FEW, START

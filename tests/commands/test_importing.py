@@ -31,13 +31,13 @@ from opensafeintent import (
     import_files,
     write_report,
 )
-from opensafeintent.calls import ledger_imports
+from opensafeintent.calls import recorded as ledger_imports
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_rows import pack, unpack
 from opensafeintent.calls.progress import Display
 from opensafeintent.commands import importing_runs as imports
 from opensafeintent.errors import InputError, Stopped
-from opensafeintent.imports import matching
+from opensafeintent.imports import content as matching
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.comment import summary

@@ -21,7 +21,7 @@ from opensafeintent import (
     export_run,
     traces,
 )
-from opensafeintent.calls import ledger_imports, ledger_rows as ledger_file
+from opensafeintent.calls import ledger_rows as ledger_file, recorded as ledger_imports
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_rows import Room, TooLong, pack
 from opensafeintent.commands import exporting as export, trace

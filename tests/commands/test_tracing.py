@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from endtoend import JUDGE, TARGET, evaluate, grades, osi
 from loopback import GENERATE, HARM, Fault, LoopbackServer, Match
 from opensafeintent import GradeSettings, Trace, grade, trace
-from opensafeintent.calls import ledger_imports
+from opensafeintent.calls import recorded as ledger_imports
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_rows import unpack
 from opensafeintent.commands.trace import TracedResponse

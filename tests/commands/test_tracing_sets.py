@@ -24,7 +24,7 @@ from opensafeintent import (
     traces,
 )
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.cli.transcript import show_traces
+from opensafeintent.cli.output import show_traces
 from opensafeintent.commands.trace import TracedResponse
 from opensafeintent.taxonomy import KnownGrades
 from samples import dataset_file, import_lines, made_dataset, prompt_set

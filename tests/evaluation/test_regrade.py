@@ -40,7 +40,7 @@ from opensafeintent import (
 from opensafeintent.calls.baselines import contract_of, marked_parts
 from opensafeintent.evaluation.regrade import sample, samples_by_model
 from opensafeintent.promptsets import load_dataset
-from opensafeintent.promptsets.sampling import sample_order
+from opensafeintent.promptsets.loading import sample_order
 from opensafeintent.responses import ResponseKey
 from opensafeintent.taxonomy import QUESTIONS
 from samples import dataset_file, json_lines, made_dataset, prompt_set

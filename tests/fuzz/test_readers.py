@@ -31,7 +31,7 @@ from opensafeintent.people.importing import import_returns
 from opensafeintent.people.labels import read_key, read_labels
 from opensafeintent.people.study import render_sheet
 from opensafeintent.promptsets import load_dataset
-from opensafeintent.promptsets.hub import _jsonl_column, _parts
+from opensafeintent.promptsets.sources import _jsonl_column, _parts
 from opensafeintent.taxonomy import load_taxonomy
 from opensafeintent.templates import load_templates
 from people.forms import judge_study, page_file

@@ -44,18 +44,17 @@ from endtoend import (
 )
 from loopback import Fault, LoopbackProcess, LoopbackServer, Match
 from opensafeintent import __version__
-from opensafeintent.calls.budget import Budget
 from opensafeintent.calls.client import Client
+from opensafeintent.calls.costs import Budget
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.providers import loads_weights
 from opensafeintent.commands.session import run_async
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import RunFolder, tasks_of
 from opensafeintent.evaluation.pipeline import ModelWork
-from opensafeintent.ray import cluster as cluster_module, node
+from opensafeintent.ray import cluster as cluster_module, shards as node
 from opensafeintent.ray.cluster import Cluster, check_address, check_reachable, variables_of
-from opensafeintent.ray.node import Job, run_shard
-from opensafeintent.ray.shards import Shards, check_models, parts_of
+from opensafeintent.ray.shards import Job, Shards, check_models, parts_of, run_shard
 from opensafeintent.taxonomy import CORE_VARIANTS
 from samples import json_lines
 

@@ -22,8 +22,7 @@ from inspect_ai.model import ChatMessage, GenerateConfig, ModelOutput, get_model
 
 from opensafeintent import EvaluateSettings, ImportSettings, evaluate, import_files
 from opensafeintent.inspect import task as module
-from opensafeintent.inspect.grading import Refusal
-from opensafeintent.inspect.scorers import COVERAGE, SCORERS
+from opensafeintent.inspect.scorers import COVERAGE, SCORERS, Refusal
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.taxonomy import FOLLOW_UPS
 

@@ -17,7 +17,7 @@ from opensafeintent.numbers.cohort import Cohort, gather_models
 from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate
 from opensafeintent.report.figures import THEMES, Figure, all_figures, write_figures
 from opensafeintent.report.figures.bars import _write
-from opensafeintent.report.figures.kit import BLUE
+from opensafeintent.report.figures.drawing import BLUE
 from opensafeintent.report.figures.plane import frontier
 from opensafeintent.report.figures.points import Series, dots, labels_of, row_of
 from opensafeintent.report.table_formats import to_markdown

@@ -31,7 +31,7 @@ from opensafeintent.report.figures import figure_names, figure_of
 from opensafeintent.report.printing.console import print_table, to_terminal
 from opensafeintent.report.table_formats import FORMATS, compact, to_csv, to_latex, to_markdown
 from opensafeintent.report.tables import all_tables, write_tables
-from opensafeintent.report.tables_comparisons import comparisons, without_unlike
+from opensafeintent.report.tables_metrics import comparisons, without_unlike
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import Estimate
 from report.runs import (

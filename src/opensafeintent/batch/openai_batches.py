@@ -23,8 +23,7 @@ from opensafeintent.batch.dialects import (
     quoted_id,
     state_name,
 )
-from opensafeintent.batch.result_files import identified, reply_body
-from opensafeintent.batch.server import BatchServer
+from opensafeintent.batch.server import BatchServer, identified, reply_body
 from opensafeintent.calls.protocols import fields_of, token_count
 from opensafeintent.calls.provider_errors import ProviderError, code_name, error_of, read_error
 

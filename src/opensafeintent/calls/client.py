@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
 
-from opensafeintent.calls.budget import Budget, Tally
+from opensafeintent.calls.costs import Budget, Tally
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_writer import Entry
 from opensafeintent.calls.left_out import really_left_out

@@ -12,7 +12,6 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from opensafeintent.calls.ledger_imports import Imports
 from opensafeintent.calls.ledger_rows import (
     END_OF_REQUEST,
     Attempted,
@@ -39,6 +38,7 @@ from opensafeintent.calls.ledger_writer import Entry, Writer
 from opensafeintent.calls.outcomes import REPLIED
 from opensafeintent.calls.providers import IN_PROCESS
 from opensafeintent.calls.reasoning import REASONING_ONLY
+from opensafeintent.calls.recorded import Imports
 from opensafeintent.calls.records import Answered, Call, Failure, Refused
 from opensafeintent.calls.replies import ends_unopened_thought, reasoning_in
 from opensafeintent.errors import InputError

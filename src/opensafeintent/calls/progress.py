@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, TextIO
 
-from opensafeintent.calls.budget import Tally
+from opensafeintent.calls.costs import Tally
 from opensafeintent.calls.shutdown import current_drain
 from opensafeintent.errors import Stopped
 

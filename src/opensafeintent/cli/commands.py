@@ -721,7 +721,7 @@ def trace_command(settings: TraceSettings, *, include_unsafe: bool, rejected: bo
     Give at least one of --set, --worst, --domain, --model and --differs; they can be combined.
     --rejected is used alone.
     """
-    from opensafeintent.cli.transcript import show_rejected, show_traces
+    from opensafeintent.cli.output import show_rejected, show_traces
 
     if rejected:
         if type(settings)(run=settings.run, ledger=settings.ledger) != settings:

@@ -23,9 +23,8 @@ from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.promptsets import Dataset
 
 if TYPE_CHECKING:
-    from opensafeintent.batch.overview import BatchLine
     from opensafeintent.batch.rounds import Batching
-    from opensafeintent.batch.runs import Gathering
+    from opensafeintent.batch.runs import BatchLine, Gathering
 
 
 def need_batches(settings: Calling, names: Iterable[str]) -> None:
@@ -156,7 +155,7 @@ def batches(settings: BatchesSettings) -> list[BatchLine]:
     Raises:
         InputError: the folder holds none of these, or this installation has no batches.
     """
-    from opensafeintent.batch.overview import overview
+    from opensafeintent.batch.runs import overview
     from opensafeintent.batch.store import BatchStore, store_path
 
     ledger, tested = _ledger_in(settings.run, settings.ledger)

@@ -12,9 +12,8 @@ import msgspec
 from rich.console import Console
 
 from opensafeintent import __version__
-from opensafeintent.calls.budget import Tally
 from opensafeintent.calls.client import Client, under_way
-from opensafeintent.calls.costs import Experience, ForecastLine, by_experience, experience_in
+from opensafeintent.calls.costs import Experience, ForecastLine, Tally, by_experience, experience_in
 from opensafeintent.calls.functions import code_of_functions
 from opensafeintent.calls.headers import headers_by_model
 from opensafeintent.calls.ledger import Ledger

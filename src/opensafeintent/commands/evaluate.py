@@ -43,7 +43,7 @@ from opensafeintent.evaluation.manifest import (
 )
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.plan import Plan
-from opensafeintent.evaluation.rebuild import given_tasks, has_both_grades, imported_rows
+from opensafeintent.evaluation.replay import given_tasks, has_both_grades, imported_rows
 from opensafeintent.hostile import name_safe, one_line
 from opensafeintent.inspect.routes import model_identity
 from opensafeintent.numbers.gates import second_turn_in_reach

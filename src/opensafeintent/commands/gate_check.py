@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from opensafeintent.commands.joining import how_to_grade_alike
+from opensafeintent.commands.graded_runs import how_to_grade_alike
 from opensafeintent.commands.outcome import Outcome
 from opensafeintent.commands.settings import Gating, ReportSettings
 from opensafeintent.commands.settings.by_command import GateOptions

@@ -25,9 +25,8 @@ from opensafeintent.evaluation.manifest import (
 )
 from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.plan import Plan, PlanChange
-from opensafeintent.evaluation.rebuild import imported_rows, judged_tasks
 from opensafeintent.evaluation.regrade import stored_audit
-from opensafeintent.evaluation.replay import replay
+from opensafeintent.evaluation.replay import imported_rows, judged_tasks, replay
 from opensafeintent.hostile import one_line
 from opensafeintent.numbers.judges import JudgeShift
 from opensafeintent.numbers.metrics import METRICS

@@ -1,25 +1,153 @@
-"""Runs read back from their folders."""
+"""Runs read back from their folders, and what has to be equal for several to make one report."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import combinations
 from pathlib import Path
+
+import msgspec
 
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import check_not_held
 from opensafeintent.calls.prices import PriceList
 from opensafeintent.calls.progress import Display
+from opensafeintent.calls.providers import PREFIX, is_native, split_name
 from opensafeintent.errors import InputError, counted
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
-from opensafeintent.evaluation.rebuild import derive
+from opensafeintent.evaluation.plan import Plan
 from opensafeintent.evaluation.regrade import Regrade, Swapped, derive_regrades
+from opensafeintent.evaluation.replay import derive
+from opensafeintent.files import near
 from opensafeintent.grades import sort_rows
 from opensafeintent.hostile import one_line
 from opensafeintent.numbers.cohort import GradedRun
+from opensafeintent.numbers.gates import moved_judges, unlike_conditions
+from opensafeintent.numbers.served_versions import VersionChange
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import FOLLOW_UPS, is_follow_up
+
+NEW = "NEW"
+"""The folder that a printed command writes into."""
+
+
+def check_join(runs: Sequence[GradedRun], places: Mapping[str, Path]) -> None:
+    """Refuse runs that make no report together.
+
+    Dataset, judges with their arguments, templates, reading of grades and modes have to be equal,
+    and no judge may be another model in one of them.
+
+    Args:
+        runs: the runs, the oldest first.
+        places: their folders, by name.
+
+    Raises:
+        InputError: see above; the text has the differences, and the commands that grade the
+            responses alike.
+    """
+    for old, new in combinations(runs, 2):
+        changes = unlike_conditions(old, new) or [change.text for change in moved_judges(old, new)]
+        if changes:
+            names = " and ".join(one_line(run.name, 200) for run in (old, new))
+            way_out = how_to_grade_alike(old, new, (places[old.name], places[new.name]))
+            raise InputError(f"{names} cannot be compared: {'; '.join(changes)}{way_out}")
+
+
+def how_to_grade_alike(old: GradedRun, new: GradedRun, places: tuple[Path, Path]) -> str:
+    """Return the end of an error: the command that grades the responses of an earlier run as those
+    of a later one; empty if no command does.
+
+    Args:
+        old, new: the runs.
+        places: their folders.
+    """
+    if not _can_be_graded_alike(old.manifest, new.manifest):
+        return ""
+    first, second = (str(near(place.absolute())) for place in places)
+    plan = new.manifest.plan
+    if moved := moved_judges(old, new):
+        plan = _with_fixed_judges(plan, moved)
+        one = _grading_command(old.manifest.plan, plan, first, second, NEW)
+        two = _grading_command(new.manifest.plan, plan, second, second, f"{NEW}-2")
+        return f"; `{one}` and `{two}` grade the responses of both by one version"
+    command = _grading_command(old.manifest.plan, plan, first, second, NEW)
+    return f"; `{command}` grades the responses of {one_line(old.name, 200)} in the later way"
+
+
+def _grading_command(given: Plan, like: Plan, run: str, other: str, out: str) -> str:
+    """Return the command that grades the responses of a run as those of another one.
+
+    Args:
+        given, like: the plans of the two.
+        run, other: their folders.
+        out: the folder of the new run.
+    """
+    words = ["opensafeintent", "grade", run, "--out", out]
+    words += [word for judge in like.judges for word in ("--judge", judge)]
+    if like.mode_judge != given.mode_judge:
+        words += ["--mode-judge", like.mode_judge]
+    if like.modes != given.modes:
+        words += ["--modes", like.modes]
+    if like.templates != given.templates:
+        words += ["--rubrics", other]
+    for judge in like.panel:
+        sampling = like.judge_samplings[judge]
+        own = {"max_tokens": sampling.max_tokens, "reasoning_effort": sampling.reasoning_effort}
+        usual = {"max_tokens": 2048, "reasoning_effort": None}
+        stated = {name: value for name, value in own.items() if value != usual[name]}
+        if given.judge_samplings.get(judge) != sampling:
+            for name, value in (stated | sampling.extra).items():
+                text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+                words += ["--judge-arg", f"{judge}:{name}={text}"]
+    return shlex.join(words)
+
+
+def _with_fixed_judges(plan: Plan, moved: Sequence[VersionChange]) -> Plan:
+    """Return a plan in which judges that are another model now have that model's own name."""
+    names = {change.name: _fixed_name(change) for change in moved}
+
+    def fixed(judge: str) -> str:
+        return names.get(judge, judge)
+
+    return msgspec.structs.replace(
+        plan,
+        judges=tuple(map(fixed, plan.judges)),
+        mode_judge=fixed(plan.mode_judge),
+        judge_samplings={fixed(name): own for name, own in plan.judge_samplings.items()},
+    )
+
+
+def _fixed_name(change: VersionChange) -> str:
+    """Return the name of the version that a judge is now, by its provider; of several, of the one
+    that gave most grades. If the judge goes by its alias now, it is the version that it was.
+    """
+    name = change.name
+    parent = name.removesuffix(split_name(name)[1]) if is_native(name) else ""
+    names = [
+        (parent if "/" in version and parent else f"{name.rpartition('/')[0]}/") + version
+        for versions in (change.after, change.before)
+        for version, _ in versions.most_common()
+    ]
+    return next(fixed for fixed in names if fixed != name)
+
+
+def _can_be_graded_alike(old: Manifest, new: Manifest) -> bool:
+    """Tell whether a command can grade the responses of an earlier run as those of a later one: its
+    prompts are the same, and no judge of both would be asked in another way.
+    """
+    before, after = old.plan, new.plan
+    if old.dataset.hash != new.dataset.hash or not (before.judges and after.judges):
+        return False
+    if any(judge.startswith(PREFIX) and ":" not in judge for judge in after.panel):
+        return False  # a function of Python, which the command line cannot name
+    return all(
+        before.judge_samplings[judge] == after.judge_samplings[judge]
+        and old.judges[judge] == new.judges[judge]
+        for judge in {*after.panel} & {*before.panel}
+    )
 
 
 def read_graded_runs(runs: Sequence[Path], *, ledgers: Collection[Path] = ()) -> list[GradedRun]:

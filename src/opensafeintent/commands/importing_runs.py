@@ -14,10 +14,14 @@ import msgspec
 
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
-from opensafeintent.calls.ledger_imports import ResponsePlace, SourceFile
 from opensafeintent.calls.models import check_model_name
 from opensafeintent.calls.progress import Display, display_for
-from opensafeintent.calls.recorded import RecordedResponse, check_recorded
+from opensafeintent.calls.recorded import (
+    RecordedResponse,
+    ResponsePlace,
+    SourceFile,
+    check_recorded,
+)
 from opensafeintent.commands.graded_runs import read_graded_run
 from opensafeintent.commands.outcome import Outcome, grade_command
 from opensafeintent.commands.reporting import write_results
@@ -37,13 +41,12 @@ from opensafeintent.evaluation.manifest import (
     check_number,
 )
 from opensafeintent.evaluation.plan import Plan
-from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE, given_tasks, imported_rows
+from opensafeintent.evaluation.replay import IMPORTED_JUDGE, given_tasks, imported_rows
 from opensafeintent.files import sha256_hex
 from opensafeintent.grades import check_cells
 from opensafeintent.hostile import one_line
-from opensafeintent.imports.content import FileContent, with_progress
+from opensafeintent.imports.content import FileContent, by_prompt, texts_of, with_progress
 from opensafeintent.imports.known_formats import read_file
-from opensafeintent.imports.matching import by_prompt, texts_of
 from opensafeintent.promptsets import Dataset, load_dataset
 from opensafeintent.taxonomy import (
     DUAL_USE,

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from opensafeintent.calls.baselines import is_baseline
-from opensafeintent.commands.graded_runs import named_runs, read_graded_runs
-from opensafeintent.commands.joining import check_join
+from opensafeintent.commands.graded_runs import check_join, named_runs, read_graded_runs
 from opensafeintent.commands.session import rare_collections
 from opensafeintent.errors import InputError, install_extra
 from opensafeintent.evaluation.manifest import RunFolder
@@ -26,8 +25,13 @@ from opensafeintent.quoting import Hidden, hidden_prompt, without_quoted
 from opensafeintent.report.cohort_columns import cohort_line, cohort_notes
 from opensafeintent.report.columns import Column, Table
 from opensafeintent.report.table_formats import html_table
-from opensafeintent.report.tables_comparisons import comparisons
-from opensafeintent.report.tables_metrics import NumberRow, number_columns, number_rows, utility
+from opensafeintent.report.tables_metrics import (
+    NumberRow,
+    comparisons,
+    number_columns,
+    number_rows,
+    utility,
+)
 from opensafeintent.report.tables_second_turn import second_turn
 from opensafeintent.responses import GradedResponse, ResponseKey
 from opensafeintent.taxonomy import DUAL_USE, MALICIOUS, SCALES, is_follow_up

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from opensafeintent.calls.budget import Tally
 from opensafeintent.calls.client import Client
+from opensafeintent.calls.costs import Tally
 from opensafeintent.calls.prices import PriceList
 from opensafeintent.calls.reasoning import unknown_mark
 from opensafeintent.calls.records import Sampling
@@ -42,11 +42,11 @@ from opensafeintent.report.corrections import Correction
 from opensafeintent.report.cost_tables import Costs
 from opensafeintent.report.facts import Said
 from opensafeintent.report.printing.checks import show_judge_check, show_label_checks
-from opensafeintent.report.printing.compared import show_comparisons
 from opensafeintent.report.printing.console import Printed, print_notes, print_notices
 from opensafeintent.report.printing.results import (
     show_calls,
     show_cohort,
+    show_comparisons,
     show_forecast,
     show_gates,
 )

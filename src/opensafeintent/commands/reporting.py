@@ -31,8 +31,13 @@ from opensafeintent.commands.gate_check import (
     write_refusal,
     write_verdict,
 )
-from opensafeintent.commands.graded_runs import check_place, named_runs, open_run, prices_of
-from opensafeintent.commands.joining import check_join
+from opensafeintent.commands.graded_runs import (
+    check_join,
+    check_place,
+    named_runs,
+    open_run,
+    prices_of,
+)
 from opensafeintent.commands.outcome import (
     Compared,
     Outcome,
@@ -80,9 +85,9 @@ from opensafeintent.report.metrics_json import (
     notice_facts,
 )
 from opensafeintent.report.notices import Results, collect_notices, too_many_missing
-from opensafeintent.report.printing.compared import may_look_again
+from opensafeintent.report.printing.results import may_look_again
 from opensafeintent.report.tables import all_tables, tables_in, write_tables
-from opensafeintent.report.tables_comparisons import comparisons
+from opensafeintent.report.tables_metrics import comparisons
 from opensafeintent.report.tables_people import label_tables
 from opensafeintent.responses import GradedResponse
 

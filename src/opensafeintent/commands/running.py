@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opensafeintent.calls.budget import Budget
 from opensafeintent.calls.client import Client, under_way
-from opensafeintent.calls.costs import expected_cost
+from opensafeintent.calls.costs import Budget, expected_cost
 from opensafeintent.calls.functions import code_of_functions
 from opensafeintent.calls.headers import NO_HEADERS, Headers, headers_by_model
 from opensafeintent.calls.ledger import LEDGER, Ledger
@@ -49,9 +48,8 @@ from opensafeintent.evaluation.manifest import (
 )
 from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.plan import growth_of
-from opensafeintent.evaluation.rebuild import derive
 from opensafeintent.evaluation.regrade import expected_regrades, regrade
-from opensafeintent.evaluation.replay import replay
+from opensafeintent.evaluation.replay import derive, replay
 from opensafeintent.evaluation.run import missing_grades, run_work
 from opensafeintent.files import inside, near
 from opensafeintent.grades import check_cells

@@ -20,8 +20,7 @@ from opensafeintent.calls.baselines import contenders
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Sampling
 from opensafeintent.commands.gate_check import gates_of
-from opensafeintent.commands.graded_runs import named_runs, read_graded_runs
-from opensafeintent.commands.joining import check_join
+from opensafeintent.commands.graded_runs import check_join, named_runs, read_graded_runs
 from opensafeintent.commands.settings import SampleSizeSettings
 from opensafeintent.errors import InputError, counted
 from opensafeintent.evaluation.forecast import forecast

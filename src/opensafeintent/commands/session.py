@@ -19,9 +19,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from opensafeintent.calls.budget import Budget, Tally
 from opensafeintent.calls.client import Client, Model
-from opensafeintent.calls.costs import expected_cost
+from opensafeintent.calls.costs import Budget, Tally, expected_cost
 from opensafeintent.calls.headers import Headers
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger

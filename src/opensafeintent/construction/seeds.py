@@ -11,7 +11,6 @@ from opensafeintent.construction.items import Rejection, Seed, StageResult
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.fields import LONGEST_PROMPT, Record, fields_found
-from opensafeintent.promptsets.hub import stream_rows
 from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.reading import (
     FORMATS,
@@ -20,6 +19,7 @@ from opensafeintent.promptsets.reading import (
     read_records,
     suffix_of,
 )
+from opensafeintent.promptsets.sources import stream_rows
 
 _COLUMN = "prompt"
 

@@ -31,7 +31,7 @@ from opensafeintent.construction.metadata import describe_seeds
 from opensafeintent.construction.quality import KeptPrompts, check_quality
 from opensafeintent.construction.triplets import write_triplets
 from opensafeintent.errors import NothingMade
-from opensafeintent.promptsets.sampling import Cell
+from opensafeintent.promptsets.loading import Cell
 from opensafeintent.taxonomy import Taxonomy
 
 

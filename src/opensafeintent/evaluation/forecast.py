@@ -17,9 +17,8 @@ from opensafeintent.calls.recorded import Lacked
 from opensafeintent.calls.records import Answered, Failed
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import ModelWork, Planned, Task
-from opensafeintent.evaluation.rebuild import imported_rows, judged_tasks
 from opensafeintent.evaluation.regrade import expected_regrades, planned_regrades
-from opensafeintent.evaluation.replay import Replayed, replay, replayed
+from opensafeintent.evaluation.replay import Replayed, imported_rows, judged_tasks, replay, replayed
 from opensafeintent.evaluation.run import was_judged
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import (

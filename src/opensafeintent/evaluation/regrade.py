@@ -18,8 +18,7 @@ from opensafeintent.calls.client import Client, for_each
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import Asking, Planned, Task
-from opensafeintent.evaluation.rebuild import imported_rows, judged_tasks
-from opensafeintent.evaluation.replay import replayed
+from opensafeintent.evaluation.replay import imported_rows, judged_tasks, replayed
 from opensafeintent.evaluation.run import (
     AUDITED,
     REQUEST_HIDDEN,
@@ -31,7 +30,7 @@ from opensafeintent.evaluation.run import (
 )
 from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.promptsets import Dataset
-from opensafeintent.promptsets.sampling import sample_order
+from opensafeintent.promptsets.loading import sample_order
 from opensafeintent.responses import (
     AboutResponse,
     GradedResponse,

@@ -27,8 +27,7 @@ from opensafeintent.evaluation.pipeline import (
     first_call,
     generation_call,
 )
-from opensafeintent.evaluation.rebuild import given_tasks, opens_none
-from opensafeintent.evaluation.replay import replayed
+from opensafeintent.evaluation.replay import given_tasks, opens_none, replayed
 from opensafeintent.evaluation.run import AUDITED, RETEST, showing_conversation, swapping
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import ResponseKey

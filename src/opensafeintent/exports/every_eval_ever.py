@@ -16,7 +16,7 @@ from opensafeintent.calls.models import family_of, is_local
 from opensafeintent.calls.providers import is_in_process, provider_of
 from opensafeintent.calls.records import Sampling
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
+from opensafeintent.evaluation.replay import IMPORTED_JUDGE
 from opensafeintent.exports.shared import (
     COLLECTION,
     RUBRICS,

@@ -22,8 +22,8 @@ from opensafeintent.errors import InputError, counted
 from opensafeintent.files import MOST_ROWS
 from opensafeintent.grades import row_of
 from opensafeintent.hostile import one_line, short_name
-from opensafeintent.inspect.inspect_providers import from_inspect, require_inspect
 from opensafeintent.inspect.outputs import STOP_REASONS, complaint_in, first_reply_in, only_reasons
+from opensafeintent.inspect.routes import from_inspect, require_inspect
 from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,

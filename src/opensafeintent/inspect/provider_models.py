@@ -48,13 +48,13 @@ from opensafeintent.calls.replies import read_reply
 from opensafeintent.errors import InputError
 from opensafeintent.files import canonical_json
 from opensafeintent.hostile import one_line, without_user_info
-from opensafeintent.inspect.inspect_providers import installed_version, require_inspect
 from opensafeintent.inspect.outputs import (
     chat_messages,
     complaint_in,
     completion_of,
     sampling_fields,
 )
+from opensafeintent.inspect.routes import installed_version, require_inspect
 from opensafeintent.secrets import Secrets, known_secrets
 
 if TYPE_CHECKING:

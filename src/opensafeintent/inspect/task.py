@@ -28,7 +28,8 @@ from opensafeintent.calls.records import Answered, Call, Refused, Replied, Sampl
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import hashes_of, task_of
 from opensafeintent.files import MOST_ROWS
-from opensafeintent.inspect.grading import (
+from opensafeintent.inspect.scorers import (
+    SCORERS,
     SECOND_MESSAGE,
     Metrics,
     Refusal,
@@ -38,7 +39,6 @@ from opensafeintent.inspect.grading import (
     one_or_two_turns,
     templates_of,
 )
-from opensafeintent.inspect.scorers import SCORERS
 from opensafeintent.promptsets import Dataset, PromptSet, drawn, load_dataset
 from opensafeintent.responses import ResponseKey
 from opensafeintent.taxonomy import FOLLOW_UPS, ModesScope, ParseRule, ProbeScope, intent_of

@@ -15,8 +15,8 @@ from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.gold_cases import GradeName, JudgeCheck, roles_of
 from opensafeintent.evaluation.manifest import MOST_JUDGES, Manifest, check_number
-from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.evaluation.regrade import Regrade, Swapped
+from opensafeintent.evaluation.replay import IMPORTED_JUDGE
 from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.grades import PANEL, to_array
 from opensafeintent.hostile import one_line

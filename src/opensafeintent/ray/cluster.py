@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.calls.budget import Budget
+from opensafeintent.calls.costs import Budget
 from opensafeintent.calls.headers import NO_HEADERS, Headers
 from opensafeintent.calls.providers import (
     INSPECT_PROVIDERS,
@@ -62,7 +62,7 @@ def variables_of(
         elif is_native(name):
             wanted = set(variables(provider))
         else:
-            from opensafeintent.inspect.inspect_providers import PROVIDERS
+            from opensafeintent.inspect.routes import PROVIDERS
 
             wanted = set(PROVIDERS[provider].needs) if provider in INSPECT_PROVIDERS else set()
             prefixes = (

@@ -9,7 +9,7 @@ import msgspec
 from opensafeintent import __version__
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.evaluation.manifest import Manifest, StoredTemplate
-from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
+from opensafeintent.evaluation.replay import IMPORTED_JUDGE
 from opensafeintent.files import canonical_json
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.markdown import markdown_text

@@ -19,7 +19,7 @@ from opensafeintent.calls.left_out import really_left_out
 from opensafeintent.calls.models import same_maker
 from opensafeintent.calls.service_tiers import FIELD
 from opensafeintent.evaluation.missing import KINDS, Kind, most_frequent
-from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
+from opensafeintent.evaluation.replay import IMPORTED_JUDGE
 from opensafeintent.grades import PANEL
 from opensafeintent.hostile import one_line
 from opensafeintent.numbers.cohort import (

@@ -42,8 +42,7 @@ from opensafeintent.report.findings import answer, find
 from opensafeintent.report.gate_tables import below_headline, headline
 from opensafeintent.report.table_formats import data_table, glossary, glossary_lines, to_csv
 from opensafeintent.report.tables import with_and_without
-from opensafeintent.report.tables_comparisons import without_unlike
-from opensafeintent.report.tables_metrics import HEADLINE, headline_table
+from opensafeintent.report.tables_metrics import HEADLINE, headline_table, without_unlike
 from opensafeintent.report.transcripts import Browser, add_texts, browse
 from opensafeintent.taxonomy import MODES
 

@@ -25,9 +25,9 @@ from opensafeintent.report.cohort_columns import (
 )
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
 from opensafeintent.report.table_formats import FORMATS
-from opensafeintent.report.tables_comparisons import comparisons
 from opensafeintent.report.tables_judges import JUDGE_TABLES, SHIFT_TABLES, guard_table, swap_table
 from opensafeintent.report.tables_metrics import (
+    comparisons,
     headline,
     metrics,
     modes,

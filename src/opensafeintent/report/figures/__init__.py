@@ -30,13 +30,15 @@ from opensafeintent.report.figures.drawing import (
     FORMATS,
     PRINT,
     PRINT_FORMATS,
+    THEMES,
     Figure,
+    Spec,
+    finished,
     titled,
     to_svg,
     write_figures,
     write_for_print,
 )
-from opensafeintent.report.figures.kit import THEMES, Spec, finished
 from opensafeintent.report.tables_metrics import numbers_table
 from opensafeintent.report.tables_second_turn import second_turn as second_turn_table
 from opensafeintent.statistics import FEWEST_SETS

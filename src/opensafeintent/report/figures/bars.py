@@ -11,7 +11,7 @@ from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.estimates import MetricEstimate
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.report.columns import estimate_value
-from opensafeintent.report.figures.kit import (
+from opensafeintent.report.figures.drawing import (
     BLUE,
     ORANGE,
     PALE,

@@ -10,7 +10,7 @@ from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.estimates import MetricEstimates, reference_values
 from opensafeintent.numbers.metrics import METRICS, STATED_POLICY
 from opensafeintent.report.columns import estimate_text
-from opensafeintent.report.figures.kit import (
+from opensafeintent.report.figures.drawing import (
     BLUE,
     GREY,
     ORANGE,

@@ -21,7 +21,7 @@ from opensafeintent.report.columns import (
     number,
     shortened,
 )
-from opensafeintent.report.figures.kit import (
+from opensafeintent.report.figures.drawing import (
     APART,
     BLUE,
     GREEN,

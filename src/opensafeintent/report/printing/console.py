@@ -36,7 +36,7 @@ from opensafeintent.report.cost_tables import ALL, PARTIAL, dollars_text
 from opensafeintent.report.facts import Said
 from opensafeintent.report.notices import urgent
 from opensafeintent.report.table_formats import compact, explained
-from opensafeintent.report.tables_comparisons import (
+from opensafeintent.report.tables_metrics import (
     DETECTABLE,
     PairRow,
     by_family,

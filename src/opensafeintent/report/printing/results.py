@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Console
 
-from opensafeintent.calls.budget import Tally
-from opensafeintent.calls.costs import ExpectedWay, ForecastLine, expected_minutes, expected_ways
+from opensafeintent.calls.costs import (
+    ExpectedWay,
+    ForecastLine,
+    Tally,
+    expected_minutes,
+    expected_ways,
+)
 from opensafeintent.calls.limiter import START
 from opensafeintent.calls.prices import PriceList, Prices
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.service_tiers import BATCH, FLEX, STANDARD
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.forecast import Forecast
-from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
+from opensafeintent.evaluation.replay import IMPORTED_JUDGE
+from opensafeintent.files import near
 from opensafeintent.hostile import one_line
 from opensafeintent.numbers.cohort import Cohort, graders
 from opensafeintent.numbers.gates import Gates, Transitions
+from opensafeintent.numbers.metrics import METRICS, PRIMARY
 from opensafeintent.report.cohort_columns import ANY_GRADES
 from opensafeintent.report.columns import Column, Columns, Table
 from opensafeintent.report.cost_tables import (
@@ -31,6 +39,7 @@ from opensafeintent.report.cost_tables import (
     dollars_text,
     other_model_notes,
 )
+from opensafeintent.report.findings import compare_pair
 from opensafeintent.report.gate_tables import (
     below_headline,
     changes_in_words,
@@ -40,13 +49,119 @@ from opensafeintent.report.gate_tables import (
 from opensafeintent.report.printing.console import (
     WIDEST,
     forecast_table,
+    pair_tables,
     plain,
     print_notes,
     print_table,
+    rank_table,
     shown_name,
     stated_policy_brief,
 )
-from opensafeintent.report.tables_metrics import headline_table
+from opensafeintent.report.tables_metrics import PairRow, by_family, headline_table
+from opensafeintent.responses import GradedResponse
+
+_FEW_PAIRS = 3
+
+
+_MOST_PAIRS = 10
+"""Of many pairs, those that have a sentence."""
+
+
+_VERDICTS = (*PRIMARY, "mean_safety")
+
+
+def show_comparisons(
+    console: Console,
+    cohort: Cohort,
+    transitions: Sequence[Transitions],
+    runs: Sequence[Path],
+) -> None:
+    """Print the differences of every two models of runs in the primary metrics, the ranks that they
+    leave open, and the prompt-sets that they answer differently.
+    """
+    console.print()
+    show_heading(console, cohort)
+    for metric in PRIMARY:
+        for table in pair_tables(cohort, metric):
+            console.print(plain(table.title), style="italic")
+            print_table(console, table)
+            console.print()
+        print_table(console, rank_table(cohort, metric), notes=True)
+        console.print()
+    _show_identical(console, cohort)
+    for metric in _VERDICTS:
+        console.print(plain(_verdicts(cohort, metric)))
+    pairs = {(change.model, change.against) for change in transitions}
+    if len(runs) > 1 or 0 < len(pairs) <= _FEW_PAIRS:
+        show_transitions(console, transitions)
+    else:
+        listed = f"opensafeintent trace {shlex.quote(str(near(runs[0])))} --differs safety"
+        further = "; --out DIR writes those of every two models" if pairs else ""
+        console.print(
+            plain(
+                f"\nPrompt-sets that models answer differently: {listed}, with --model for some of"
+                f" them{further}"
+            ),
+            soft_wrap=True,
+        )
+
+
+def _show_identical(console: Console, cohort: Cohort) -> None:
+    """Name the pairs of models with the same grades."""
+    grades = [[_grades(row) for row in rows] for rows in cohort.rows.values()]
+    for (first, its_grades), (second, other_grades) in combinations(
+        zip(cohort.models, grades, strict=True), 2
+    ):
+        if its_grades == other_grades:
+            names = f"{shown_name(first)} and {shown_name(second)}"
+            console.print(plain(f"{names}: identical data, nothing tested"))
+
+
+def _grades(row: GradedResponse) -> tuple[object, ...]:
+    return row.set_id, row.variant, row.epoch, row.helpfulness, row.harm_severity, row.mode
+
+
+def _verdicts(cohort: Cohort, metric: str) -> str:
+    """Say which models are better in a metric, pair by pair; of many pairs only those that are
+    decided. Pairs with a baseline come after the models under test.
+    """
+    texts = []
+    which = ""
+    for pairs in by_family(cohort, metric):
+        texts.append(_verdicts_on(cohort, metric, pairs, which))
+        which = "with a baseline "
+    return "\n".join(texts)
+
+
+def _verdicts_on(cohort: Cohort, metric: str, pairs: Sequence[PairRow], which: str) -> str:
+    many = len(pairs) > _FEW_PAIRS
+    shown = [pair for pair in pairs if pair.difference.leaves_out_zero] if many else list(pairs)
+    place = cohort.models.index
+    lines = [
+        said.text.replace("\u00a0", " ")
+        for pair in shown[:_MOST_PAIRS]
+        if (said := compare_pair(cohort, metric, place(pair.model_a), place(pair.model_b)))
+    ]
+    if many:
+        decided = sum(pair.difference.claimed for pair in shown)
+        count = f"{decided:,} of {len(pairs):,} pairs {which}are decided"
+        colon = ":" if shown else ""
+        lines.insert(0, f"{METRICS[metric].label}: {count}{colon}")
+    if len(shown) > _MOST_PAIRS:
+        lines.append(f"… and {len(shown) - _MOST_PAIRS:,} more; --out DIR writes every pair")
+    return "\n".join(lines)
+
+
+def may_look_again(cohort: Cohort) -> bool:
+    """Whether a sentence of a verdict names the sample that would decide it."""
+    families = [pairs for metric in _VERDICTS for pairs in by_family(cohort, metric)]
+    return any(
+        pair.difference.deciding and not pair.difference.leaves_out_zero
+        for pairs in families
+        if len(pairs) <= _FEW_PAIRS
+        for pair in pairs
+    )
+
 
 _STANDARD_TAKES = "as usual"
 _SLOWEST_TAKES = "as the slowest model"
