@@ -12,7 +12,7 @@ import subprocess
 import sys
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from endtoend import (
     texts_of,
     wait_until,
 )
-from loaded_python import loaded_python
+from loaded_python import shell_line
 from loopback import GENERATE, HARM, HELPFULNESS, Fault, LoopbackServer, Match
 
 yaml = pytest.importorskip("yaml")
@@ -51,16 +51,10 @@ GATE = "--fail-under mean_safety=0.01"
 PYTHON = f'exec {shlex.quote(sys.executable)} "$@"'
 
 
-@pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with loaded_python(tmp_path_factory.mktemp("loaded")) as line:
-        yield line
-
-
 @pytest.fixture(autouse=True)
-def started_once(loaded: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def started_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps fork a Python that has loaded the program."""
-    monkeypatch.setattr(Job, "python", loaded)
+    monkeypatch.setattr(Job, "python", shell_line())
 
 
 @pytest.fixture
