@@ -18,6 +18,7 @@ from endtoend import (
     JUDGE,
     REPO,
     TARGET,
+    Process,
     Ran,
     begin,
     evaluate,

@@ -14,6 +14,7 @@ import pytest
 
 from endtoend import (
     TARGET,
+    Process,
     answers_in,
     begin,
     evaluate,
