@@ -200,17 +200,9 @@ class TestCluster:
         assert study.calls_made == needed
         assert f"{needed:,} taken from the ledger" in printed_text(again)
 
-    def test_a_cluster_of_this_machine_ends_with_the_command(
-        self, study: Study, tmp_path: Path
+    def test_a_cluster_of_this_machine_ends_with_the_command_and_imports_nothing_of_its_folder(
+        self, tmp_path: Path
     ) -> None:
-        options = ("--limit", 1, "--ray", "local")
-        process = endtoend.start(study.server, study.dataset, tmp_path / "run", *options)
-        ran = finish(process, 120)
-        assert ran.code == 0, ran.err
-        assert "ray" not in ran.err.lower(), ran.err
-        assert rows(tmp_path / "run" / "ledger.sqlite")
-
-    def test_workers_import_nothing_of_the_users_folder(self, tmp_path: Path) -> None:
         planted, log_path = tmp_path / "planted", tmp_path / "seen"
         planted.mkdir()
         for name in ("secrets", "typing_extensions", "msgspec", "yaml", "colorama"):
@@ -243,6 +235,8 @@ class TestCluster:
             env=environment(None),
         )
         assert done.returncode == 0, done.stderr
+        assert "ray" not in done.stderr.lower(), done.stderr
+        assert rows(tmp_path / "run" / "ledger.sqlite")
         assert not log_path.exists()
 
     def test_a_worker_that_is_killed_costs_its_last_calls_alone(

@@ -537,15 +537,13 @@ def test_two_models_are_shown_side_by_side(chromium: Any, page_file: Path) -> No
 def test_a_number_is_among_the_first_60_words(
     chromium: Any, one_file: Path, many_file: Path
 ) -> None:
-    for path in (one_file, many_file):
-        for width in (1300, 390):
-            size = {"viewport": {"width": width, "height": 844}}
-            with Opened(chromium, path, **size) as opened:
-                opened.page.close()
-                opened.open(folded=True)
-                opened.page.evaluate("document.querySelector('.contents').remove()")  # beside it
-                head, value, *_ = re.split(r"(\d+ %)", opened.visible_text("body"), maxsplit=1)
-                assert value and len(head.split()) <= 60
+    for path, width in ((one_file, 1300), (many_file, 390)):
+        with Opened(chromium, path, viewport={"width": width, "height": 844}) as opened:
+            opened.page.close()
+            opened.open(folded=True)
+            opened.page.evaluate("document.querySelector('.contents').remove()")  # beside it
+            head, value, *_ = re.split(r"(\d+ %)", opened.visible_text("body"), maxsplit=1)
+            assert value and len(head.split()) <= 60
 
 
 def test_how_all_names_begin_is_left_out_once_said(chromium: Any, tmp_path: Path) -> None:
