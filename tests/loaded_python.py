@@ -1,5 +1,6 @@
 """A Python that has loaded the program: commands that tests start as processes of their own are forked
-from it, without the second that importing takes. It draws no figures.
+from it, without the second that importing takes. Their figures are not drawn, and their pages have no
+script that would draw them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
+from unittest import mock
 
 _CLIENT = """\
 import json, os, socket, sys
@@ -192,8 +194,9 @@ if __name__ == "__main__":
     import opensafeintent.cli.commands
     import opensafeintent.commands.evaluate
     import opensafeintent.commands.reporting  # noqa: F401
+    from opensafeintent.report import page
     from samples import without_drawing
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # each waits for its own command
-    with without_drawing():
+    with without_drawing(), mock.patch.object(page, "vega_script", lambda: ""):
         _serve(socket.socket(fileno=int(sys.argv[1])))
