@@ -265,7 +265,9 @@ class TestCluster:
         """
         out, orderly = tmp_path / "run", signals == ["SIGINT"]
         command = ("evaluate", TARGET, SECOND, "--judge", JUDGE, "--dataset", study.dataset)
-        process = begin(*command, "--out", out, *on(address), server=study.server)
+        # with such a variable it is not forked: Ray watches over processes
+        plainly = {"PYTHONDONTWRITEBYTECODE": "1"}
+        process = begin(*command, "--out", out, *on(address), server=study.server, **plainly)
         wait_until(study.half_way, 90)
         for name in signals:
             process.send_signal(signal.Signals[name])
