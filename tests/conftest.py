@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib.metadata
-import json
 import os
 import signal
 from collections.abc import Iterator
@@ -18,6 +16,7 @@ import pytest
 from hypothesis import settings
 
 from loopback import LoopbackServer
+from samples import without_drawing
 
 _CHROMIUM = Path("/usr/bin/chromium")
 _PUBLISHED = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -110,23 +109,8 @@ def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
 def undrawn() -> Iterator[None]:
     """Nothing is drawn: for reports in which nobody looks at the pictures, which take most of their
     time.
-
-    Every file is written, and each picture holds a hash of what it would show.
     """
-
-    def svg(spec: object, **_: object) -> str:
-        shown = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()
-        return (
-            '<svg xmlns="http://www.w3.org/2000/svg" width="1"'
-            f' height="1"><text>{shown}</text></svg>'
-        )
-
-    with mock.patch.multiple(
-        "vl_convert",
-        vegalite_to_svg=svg,
-        svg_to_pdf=str.encode,
-        svg_to_png=lambda svg, **_: svg.encode(),
-    ):
+    with without_drawing():
         yield
 
 

@@ -27,6 +27,7 @@ from unittest import mock
 
 import msgspec
 
+from loaded_python import Forked
 from loopback import (
     HARM,
     PROBE,
@@ -59,6 +60,7 @@ class Served(Protocol):
 
 
 Server = LoopbackServer | LoopbackProcess
+Process = subprocess.Popen[str] | Forked
 
 
 @dataclass(frozen=True)
@@ -123,28 +125,31 @@ def osi(*arguments: object, server: Served | None = None, **variables: str) -> R
     return Ran(code, out.getvalue(), err.getvalue())
 
 
-def begin(
-    *arguments: object, server: Served | None = None, **variables: str
-) -> subprocess.Popen[str]:
-    """Start the command line in a process of its own."""
+def begin(*arguments: object, server: Served | None = None, **variables: str) -> Process:
+    """Start the command line in a process of its own, forked from one that has loaded the program
+    unless a variable decides on how Python starts or the process is measured.
+    """
+    words, env = [*map(str, arguments)], environment(server, **variables)
+    if not any(name.startswith(("PYTHON", "LC_", "LANG")) for name in variables) and not any(
+        name.startswith("COVERAGE_") for name in env
+    ):
+        return Forked(words, env)
     return subprocess.Popen(
-        [sys.executable, "-m", "opensafeintent", *map(str, arguments)],
-        env=environment(server, **variables),
+        [sys.executable, "-m", "opensafeintent", *words],
+        env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
 
 
-def start(
-    server: Served, dataset: Path, out: Path, *options: object, **variables: str
-) -> subprocess.Popen[str]:
+def start(server: Served, dataset: Path, out: Path, *options: object, **variables: str) -> Process:
     """Start `evaluate` in a process of its own."""
     paths = ("--dataset", dataset, "--out", out)
     return begin("evaluate", TARGET, "--judge", JUDGE, *paths, *options, server=server, **variables)
 
 
-def finish(process: subprocess.Popen[str], timeout: float = 60) -> Ran:
+def finish(process: Process, timeout: float = 60) -> Ran:
     """Wait for a process that `begin` started."""
     out, err = process.communicate(timeout=timeout)
     return Ran(process.returncode, out, err)

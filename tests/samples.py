@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -18,6 +21,26 @@ from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.reading import read_records
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import KnownGrades, default_taxonomy
+
+
+@contextlib.contextmanager
+def without_drawing() -> Iterator[None]:
+    """Write every file of a report, and in each picture a hash of what it would show."""
+
+    def svg(spec: object, **_: object) -> str:
+        shown = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()
+        return (
+            '<svg xmlns="http://www.w3.org/2000/svg" width="1"'
+            f' height="1"><text>{shown}</text></svg>'
+        )
+
+    with mock.patch.multiple(
+        "vl_convert",
+        vegalite_to_svg=svg,
+        svg_to_pdf=str.encode,
+        svg_to_png=lambda svg, **_: svg.encode(),
+    ):
+        yield
 
 
 def prompt_set(

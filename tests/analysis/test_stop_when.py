@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import subprocess
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -19,6 +18,7 @@ from endtoend import (
     JUDGE,
     REPO,
     TARGET,
+    Process,
     Ran,
     begin,
     evaluate,
@@ -408,7 +408,7 @@ def test_killed_and_resumed_the_answers_are_the_same(tmp_path: Path) -> None:
     (tmp_path / "kill_models.py").write_text(MODELS)
     good, bad = "python/kill_models:good@1", "python/kill_models:bad@1"
 
-    def start(out: str) -> subprocess.Popen[str]:
+    def start(out: str) -> Process:
         judged = ("--judge", "baseline/judge", "--probe", "none", "--max-connections", "4")
         asked = ("--dataset", dataset, "--stop-when", "mean_helpfulness >= 0.1")
         options, path = (*judged, *asked, "--out", tmp_path / out), f"{REPO / 'src'}:{tmp_path}"

@@ -108,6 +108,7 @@ def test_a_proxys_password_that_comes_back_is_not_kept(monkeypatch: pytest.Monke
 def test_secrets_in_what_a_function_says_and_raises_are_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("opensafeintent.calls.client._FIRST_WAIT", 0.01)
     monkeypatch.setenv("MAPS_API_KEY", SECRET)
     monkeypatch.setenv("DATABASE_URL", "postgres://me:hunter2hunter2@db.example/x")
     message = f"GET https://maps.example/?key={quote(SECRET, safe='')}: hunter2hunter2: refused"

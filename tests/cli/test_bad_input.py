@@ -218,7 +218,7 @@ def test_judge_that_is_refused_stops_the_run(
     server.set_faults(fails(status, model="judge"))
     ran = evaluate(server, dataset, run)
     (line,) = ran.errors
-    assert ran.code == 3 and JUDGE in line and str(status) in line
+    assert ran.code == 3 and f"{JUDGE}: stopped: {status} from " in line
     made_calls = calls(server)
     assert made_calls.total() - made_calls[GENERATE] <= 2 * FIRST_CONNECTIONS
     if status == 401:

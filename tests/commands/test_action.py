@@ -33,6 +33,7 @@ from endtoend import (
     texts_of,
     wait_until,
 )
+from loaded_python import shell_line
 from loopback import GENERATE, HARM, HELPFULNESS, Fault, LoopbackServer, Match
 
 yaml = pytest.importorskip("yaml")
@@ -47,6 +48,19 @@ STEPS: dict[str, dict[str, Any]] = {
     step["name"]: step for step in ACTION["runs"]["steps"] if "name" in step
 }
 GATE = "--fail-under mean_safety=0.01"
+PYTHON = f'exec {shlex.quote(sys.executable)} "$@"'
+
+
+@pytest.fixture(autouse=True)
+def started_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps fork a Python that has loaded the program."""
+    monkeypatch.setattr(Job, "python", shell_line())
+
+
+@pytest.fixture
+def started_apart(started_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps start Python as on a runner."""
+    monkeypatch.setattr(Job, "python", PYTHON)
 
 
 class Workflow:
@@ -93,6 +107,8 @@ def copy(source: Path, target: Path) -> None:
 class Job:
     """A job whose workspace is a folder, as a runner of GitHub has it."""
 
+    python = PYTHON
+
     def __init__(
         self,
         folder: Path,
@@ -135,7 +151,7 @@ class Job:
             esac
             """
         )
-        python = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n'
+        python = f"#!/bin/sh\n{self.python}\n"
         installed = folder / "temp" / "opensafeintent-program" / "bin"
         installed.mkdir(parents=True)
         for path in (programs / "python", installed / "python"):
@@ -308,12 +324,15 @@ def test_a_margin_without_a_baseline_is_refused_before_the_first_call(
         job = Job(tmp_path, server, gates=f"--confidence 0.9\n{margin}")
         assert (job.run("Evaluate"), job.verdict) == (2, "error")
         assert server.stats()["total"] == 0
-        asked = Job(tmp_path / "asked", server, gates=margin, baseline="true")
-        assert asked.run("Evaluate") == 0
-        # the first run of a branch has none yet
-        assert asked.run("Fetch the baseline") == 0
-        assert (asked.run("Gate"), asked.outputs["verdict"]) == (0, "pass")
-        assert "Release gate not tested: no earlier run" in asked.outputs["summary"]
+
+
+def test_a_margin_is_no_gate_of_the_first_run_of_a_branch(tmp_path: Path) -> None:
+    with LoopbackServer() as server:
+        job = Job(tmp_path, server, gates="--fail-if-worse mean_safety=0.5", baseline="true")
+        assert job.run("Evaluate") == 0
+        assert job.run("Fetch the baseline") == 0
+        assert (job.run("Gate"), job.outputs["verdict"]) == (0, "pass")
+        assert "Release gate not tested: no earlier run" in job.outputs["summary"]
 
 
 PLANTED = ("secrets", "typing", "msgspec", "numpy", "pip", "sitecustomize", "opensafeintent")
@@ -330,6 +349,7 @@ def plant(tree: Path, log_path: Path) -> None:
             (tree / name / "__main__.py").write_text(code)
 
 
+@pytest.mark.usefixtures("started_apart")
 def test_no_step_runs_code_of_the_checked_out_tree(tmp_path: Path) -> None:
     log_path = tmp_path / "seen"
     with LoopbackServer() as server:
@@ -348,6 +368,7 @@ def test_no_step_runs_code_of_the_checked_out_tree(tmp_path: Path) -> None:
         assert job.run("Evaluate") == 0
 
 
+@pytest.mark.usefixtures("started_apart")
 def test_the_program_is_installed_from_a_folder_of_its_own(tmp_path: Path) -> None:
     log_path, wheel = tmp_path / "seen", tmp_path / "tiny-1-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as file:
@@ -418,6 +439,7 @@ def test_a_wrong_baseline_is_refused_before_the_first_call(tmp_path: Path, basel
         assert server.stats()["total"] == 0
 
 
+@pytest.mark.usefixtures("started_apart")
 def test_an_interrupted_job_that_is_run_again_pays_for_nothing_twice(tmp_path: Path) -> None:
     with LoopbackServer(latency=0.1) as server:
         job = Job(tmp_path, server, gates=GATE, options="--max-connections 2")

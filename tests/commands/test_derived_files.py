@@ -81,6 +81,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
 _ENDED_AT_A_MOVE = """
 import os, pathlib, signal, sys
 from opensafeintent.cli import main
+from samples import without_drawing
 left = int(sys.argv.pop(1))
 move = pathlib.Path.replace
 def replace(self, target):
@@ -91,7 +92,8 @@ def replace(self, target):
         os.kill(os.getpid(), signal.SIGKILL)
     return moved
 pathlib.Path.replace = replace
-main()
+with without_drawing():
+    main()
 """
 
 
@@ -105,7 +107,8 @@ def out(grown: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("moves", [20, 101, 150])
 def test_a_process_that_is_killed_leaves_one_set_or_the_other(out: Path, moves: int) -> None:
     command = [sys.executable, "-c", _ENDED_AT_A_MOVE, str(moves), "report", str(out)]
-    subprocess.run(command, env=environment(), capture_output=True, cwd=REPO, check=False)
+    env = environment(PYTHONPATH=os.pathsep.join(sys.path))
+    subprocess.run(command, env=env, capture_output=True, cwd=REPO, check=False)
     is_moving = (out / _NOTE).exists()
     if is_moving:  # it was moving: who keeps the folder next goes on
         with replacing.locked_folder(out, "looking into"):

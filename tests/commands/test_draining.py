@@ -208,8 +208,9 @@ def test_ignored_signals_stay_ignored(slow: LoopbackProcess, dataset: Path, tmp_
     # as `nohup` and a job in the background
     (tmp_path / "python").write_text(f"#!/bin/sh\ntrap '' HUP INT\nexec {sys.executable} \"$@\"\n")
     (tmp_path / "python").chmod(0o700)
+    # with such a variable it is not forked
     with ignoring:
-        process = start(slow, dataset, tmp_path / "run", *AT_ONCE)
+        process = start(slow, dataset, tmp_path / "run", *AT_ONCE, PYTHONDONTWRITEBYTECODE="1")
     wait_until(lambda: total(slow) >= 20)
     process.send_signal(signal.SIGHUP)
     process.send_signal(signal.SIGINT)

@@ -184,7 +184,7 @@ class Workshop:
         self.prepare(word for word in arguments if word not in written)
         whole = compared or {"--limit", "--dry-run", "--stop-when"} & set(arguments)
         if arguments[0] == "evaluate" and not whole:
-            arguments = [*arguments, "--limit", "1" if "--suite" in arguments else "4"]
+            arguments = [*arguments, "--limit", "1" if "--suite" in arguments else "2"]
         ran = osi(*arguments, **self.variables)
         allowed = {0} | ({4} if set(_CLOSED) & set(arguments) else set())
         allowed |= {4, 5} if set(_GATES) & set(arguments) else set()

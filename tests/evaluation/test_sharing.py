@@ -7,7 +7,6 @@ from __future__ import annotations
 import random
 import signal
 import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 
 from endtoend import (
     TARGET,
+    Process,
     answers_in,
     begin,
     evaluate,
@@ -43,7 +43,7 @@ def fickle() -> Iterator[LoopbackProcess]:
         yield running
 
 
-def start_waiting(server: LoopbackProcess, dataset: Path, run: Path) -> subprocess.Popen[str]:
+def start_waiting(server: LoopbackProcess, dataset: Path, run: Path) -> Process:
     return start(server, dataset, run, *shared(run), "--wait")
 
 
@@ -51,9 +51,7 @@ def shared(run: Path) -> tuple[object, ...]:
     return ("--ledger", run.parent / "shared.sqlite", "--max-connections", CONNECTIONS)
 
 
-def start_behind(
-    first: subprocess.Popen[str], server: LoopbackProcess, dataset: Path, run: Path
-) -> subprocess.Popen[str]:
+def start_behind(first: Process, server: LoopbackProcess, dataset: Path, run: Path) -> Process:
     """Start a second process and have the first one stand still until the second waits for it."""
     wait_until(lambda: total(server) >= 10)
     first.send_signal(signal.SIGSTOP)
@@ -64,7 +62,7 @@ def start_behind(
     return second
 
 
-def ends_well(*processes: subprocess.Popen[str]) -> None:
+def ends_well(*processes: Process) -> None:
     for process in processes:
         ran = finish(process)
         assert ran.code == 0, ran.err
@@ -155,7 +153,7 @@ def test_who_waits_goes_on_when_the_first_one_is_killed(
     assert answers <= total(fickle) <= answers + CONNECTIONS + LAST_ANSWERS
 
 
-def ended(processes: list[subprocess.Popen[str]]) -> bool:
+def ended(processes: list[Process]) -> bool:
     return all(process.poll() is not None for process in processes)
 
 

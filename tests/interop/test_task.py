@@ -49,7 +49,7 @@ def same(theirs: dict[str, float], run: Path, model: str = "baseline/comply-all"
 @pytest.mark.slow
 def test_the_command_of_inspect_gives_the_numbers_of_ours(tmp_path: Path) -> None:
     models = ("--model", "opensafeintent/comply-all", "--model-role", "grader=opensafeintent/judge")
-    sets = some_sets(tmp_path, 10)
+    sets = some_sets(tmp_path, 4)
     parameters = ("-T", "metrics=all", "-T", f"dataset={sets}")
     inspect_command(tmp_path, "eval", "opensafeintent/opensafeintent", *parameters, *models)
     (path,) = (tmp_path / "logs").glob("*.eval")
@@ -62,15 +62,15 @@ def test_the_command_of_inspect_gives_the_numbers_of_ours(tmp_path: Path) -> Non
     evaluate(settings)
     theirs = metrics_of(log)
     assert same(theirs, tmp_path / "run")
-    # without a limit all 10 sets of 7 prompts, and every response was graded
+    # without a limit all 4 sets of 7 prompts, and every response was graded
     counts = [theirs[name] for name in COVERAGE]
-    assert counts == [10, 10, 10, 10 * 7, 0]
+    assert counts == [4, 4, 4, 4 * 7, 0]
     assert log.results is not None and log.results.headline is not None
     assert log.results.headline.metric == "triplet_safety"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{"modes": "core", "probe": "all", "limit": 6}, {"limit": 5}])
+@pytest.mark.parametrize("options", [{"modes": "core", "probe": "all", "limit": 3}, {"limit": 2}])
 def test_parameters_mean_what_our_options_mean(tmp_path: Path, options: dict[str, Any]) -> None:
     (log,) = support.run_task("opensafeintent/keyword-filter", tmp_path, parameters=options)
     models, judges = ("baseline/keyword-filter",), ("baseline/judge",)

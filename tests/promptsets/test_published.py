@@ -221,7 +221,7 @@ def test_a_dry_run_without_the_dataset_estimates_it_from_the_starter_set(
     assert calls["generate", "baseline/redirect"] == 7 * planned
     (note,) = (note for note in outcome.notes if "starter" in note)
     assert note.startswith(f"the calls are those of {planned} prompt-sets, and the tokens")
-    assert "404" in note
+    assert " answered 404 " in note
     assert any(f"with {planned} prompt-sets" in note for note in outcome.notes)
     with pytest.raises(InputError, match="answered 404"):
         evaluate(replace(as_paper(tmp_path, limit=limit), dry_run=False))

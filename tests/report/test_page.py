@@ -463,31 +463,36 @@ def parts_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def lands(opened: Opened, anchor: str) -> bool:
-    """Tell whether an element's top comes into the window, and stays there."""
-    is_at_top = """id => { const { top } = document.getElementById(id).getBoundingClientRect();
-        return top > -2 && top < window.innerHeight }"""
-    try:
-        opened.page.wait_for_function(is_at_top, arg=anchor, timeout=8000)
-    except Exception as problem:
-        assert "Timeout" in str(problem)
-    opened.page.wait_for_timeout(600)
-    return bool(opened.page.evaluate(is_at_top, anchor))
+    """Tell whether an element's top comes into the window and stays there, for a dozen frames after
+    the figures are drawn that could move it.
+    """
+    stays = """async id => {
+        const drawn = () => [...document.querySelectorAll("figure .canvas")].every(
+            canvas => !canvas.checkVisibility() || canvas.querySelector("svg"));
+        const until = performance.now() + 8000;
+        let place = null;
+        for (let frames = 0; frames < 12; frames += 1) {
+            await new Promise(requestAnimationFrame);
+            const { top } = document.getElementById(id).getBoundingClientRect();
+            if (top !== place || !(top > -2 && top < window.innerHeight) || !drawn()) frames = 0;
+            place = top;
+            if (performance.now() > until) return false;
+        }
+        return true;
+    }"""
+    return bool(opened.page.evaluate(stays, anchor))
 
 
 SCREENS = {"wide": (1300, 1000), "phone": (390, 844), "reduced motion": (1300, 1000)}
 
 
 @pytest.mark.parametrize("screen", SCREENS)
-@pytest.mark.parametrize("kind", ["one_file", "parts_file"])
-def test_links_put_their_target_into_view(
-    chromium: Any, request: pytest.FixtureRequest, kind: str, screen: str
-) -> None:
-    path: Path = request.getfixturevalue(kind)
+def test_links_put_their_target_into_view(chromium: Any, parts_file: Path, screen: str) -> None:
     width, height = SCREENS[screen]
     motion = "reduce" if screen == "reduced motion" else "no-preference"
     context = {"viewport": {"width": width, "height": height}, "reduced_motion": motion}
     missed = []
-    with Opened(chromium, path, **context) as opened:
+    with Opened(chromium, parts_file, **context) as opened:
         opened.page.close()
         opened.open(folded=True)
         links = opened.page.locator(".contents a")
@@ -505,7 +510,7 @@ def test_links_put_their_target_into_view(
         for anchor in anchors[-4::3]:
             opened.page.close()
             opened.page = opened.context.new_page()
-            opened.page.goto(f"{path.as_uri()}#{anchor}")
+            opened.page.goto(f"{parts_file.as_uri()}#{anchor}")
             opened.page.wait_for_selector("html[data-ready]")
             if not lands(opened, anchor):
                 missed.append(f"opened at {anchor}")
@@ -532,15 +537,13 @@ def test_two_models_are_shown_side_by_side(chromium: Any, page_file: Path) -> No
 def test_a_number_is_among_the_first_60_words(
     chromium: Any, one_file: Path, many_file: Path
 ) -> None:
-    for path in (one_file, many_file):
-        for width in (1300, 390):
-            size = {"viewport": {"width": width, "height": 844}}
-            with Opened(chromium, path, **size) as opened:
-                opened.page.close()
-                opened.open(folded=True)
-                opened.page.evaluate("document.querySelector('.contents').remove()")  # beside it
-                head, value, *_ = re.split(r"(\d+ %)", opened.visible_text("body"), maxsplit=1)
-                assert value and len(head.split()) <= 60
+    for path, width in ((one_file, 1300), (many_file, 390)):
+        with Opened(chromium, path, viewport={"width": width, "height": 844}) as opened:
+            opened.page.close()
+            opened.open(folded=True)
+            opened.page.evaluate("document.querySelector('.contents').remove()")  # beside it
+            head, value, *_ = re.split(r"(\d+ %)", opened.visible_text("body"), maxsplit=1)
+            assert value and len(head.split()) <= 60
 
 
 def test_how_all_names_begin_is_left_out_once_said(chromium: Any, tmp_path: Path) -> None:
