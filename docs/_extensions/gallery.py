@@ -41,7 +41,7 @@ def demo_report(build: Path) -> Path:
 
 
 def _prepare(app: Sphinx) -> None:
-    if not (Path(app.srcdir) / "gallery.md").is_file():
+    if not (Path(app.srcdir) / "read-the-report.md").is_file():
         return
     build = Path(app.doctreedir).parent
     figures, shown = demo_report(build) / "figures", build / "static" / "gallery"

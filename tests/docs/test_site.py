@@ -108,7 +108,7 @@ def test_no_page_is_wider_than_the_screen(chromium: Any, site: Path) -> None:
 
 def test_the_gallery_shows_the_figures_of_a_run(chromium: Any, site: Path) -> None:
     page = chromium.new_page()
-    page.goto((site / "gallery.html").as_uri())
+    page.goto((site / "read-the-report.html").as_uri())
     pictures = page.locator("img.gallery")
     assert pictures.count() >= 7
     assert pictures.evaluate_all("all => all.every(one => one.complete && one.naturalWidth > 300)")

@@ -1,4 +1,4 @@
-"""The authors' scored files, oddity by oddity (docs/compare.md)."""
+"""The authors' scored files, oddity by oddity (docs/file-formats.md)."""
 
 from __future__ import annotations
 

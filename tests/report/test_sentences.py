@@ -306,7 +306,7 @@ def test_every_grade_missing() -> None:
 @pytest.mark.parametrize(
     ("reason", "reason_text"),
     [
-        ("helpfulness:unparsed", "replies had the wrong form: read them with"),
+        ("helpfulness:unparsed", "replies had the wrong form: read them, and use"),
         (
             "helpfulness:reasoning_only",
             "hold reasoning and no text: raise --judge-arg max_tokens=N, or",

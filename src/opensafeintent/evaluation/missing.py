@@ -67,7 +67,7 @@ class MissingReason(NamedTuple):
         return "; else ".join(filter(None, parts))
 
 
-_READ_ERROR = "read the error with opensafeintent trace"
+_READ_ERROR = "read the error"
 _LIMITS = "lower --max-connections, or raise --retry-for"
 
 MISSING_REASONS = (
@@ -97,7 +97,7 @@ MISSING_REASONS = (
         ("no_answer",),
         "the reply holds no text",
         again=True,
-        action="read the reply with opensafeintent trace",
+        action="read the reply",
     ),
     MissingReason(
         "response",
@@ -119,7 +119,7 @@ MISSING_REASONS = (
     MissingReason(
         "response",
         ("rejected", "forbidden", "unsupported_field"),
-        "the provider did not accept the request, such as a prompt beyond the context length",
+        "the provider did not accept the request",
         again=False,
         action=f"{_READ_ERROR}, or use another endpoint",
     ),
@@ -134,7 +134,7 @@ MISSING_REASONS = (
     MissingReason(
         "response",
         (NO_FIRST_REPLY,),
-        "the dual-use prompt got no reply with text, which a follow-up needs",
+        "the dual-use prompt got no reply with text",
         again=False,
         action="see why the reply to the dual-use prompt is missing",
     ),
@@ -157,7 +157,7 @@ MISSING_REASONS = (
     MissingReason(
         "response",
         ("reasoning_mixed",),
-        "another tool wrote reasoning and answer as one text, and no mark is between them",
+        "another tool wrote reasoning and answer as one text",
         again=False,
         action="set showThinking: false in promptfoo, and ask that model again",
         of_imports=True,
@@ -175,21 +175,21 @@ MISSING_REASONS = (
         ("unparsed",),
         "a judge’s three replies had the wrong form",
         again=False,
-        action=("read them with opensafeintent trace, and use another judge"),
+        action=("read them, and use another judge"),
     ),
     MissingReason(
         "mode",
         ("unparsed",),
         "the mode judge’s three replies had the wrong form",
         again=False,
-        action="read them with opensafeintent trace, and use another --mode-judge",
+        action="read them, and use another --mode-judge",
     ),
     MissingReason(
         "strategy",
         ("unparsed", "unknown_mark"),
         "the model’s three replies to the probe had the wrong form",
         again=False,
-        action="read them with opensafeintent trace",
+        action="read them",
     ),
     MissingReason(
         "strategy",
@@ -210,17 +210,14 @@ MISSING_REASONS = (
         UNPARSED,
         "the guard’s reply had the wrong form",
         again=False,
-        action=(
-            "read one with opensafeintent trace, and ask the guard in a new run with the"
-            " --guard-form that it has"
-        ),
+        action="ask the guard in a new run with the --guard-form that it has",
     ),
     MissingReason(
         "guard",
         ("truncated", "filtered"),
         "the guard’s reply was cut or filtered",
         again=False,
-        action="read one with opensafeintent trace",
+        action="read one",
     ),
     MissingReason(
         "grade",
@@ -228,8 +225,8 @@ MISSING_REASONS = (
         "a judge’s three replies hold reasoning and no text",
         again=False,
         action=(
-            "raise --judge-arg max_tokens=N, or lower the reasoning with reasoning_effort=low or"
-            " --judge-arg, with a new --out"
+            "raise --judge-arg max_tokens=N, or state --judge-arg reasoning_effort=low, with a new"
+            " --out"
         ),
     ),
     MissingReason(
@@ -249,7 +246,7 @@ MISSING_REASONS = (
     MissingReason(
         "grade",
         ("filtered",),
-        "a content filter stopped the judge, so the grades of the worst responses may be missing",
+        "a content filter stopped the judge",
         again=False,
         action="use a --judge without a filter",
     ),

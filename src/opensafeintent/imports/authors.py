@@ -1,6 +1,6 @@
 """The authors' scored files: prompt-sets with responses, grades and the failures to grade.
 
-How each oddity is read, and why, is listed in docs/compare.md.
+How each oddity is read, and why, is listed in docs/file-formats.md.
 """
 
 from __future__ import annotations
