@@ -23,7 +23,7 @@ from opensafeintent.commands.settings import EvaluateSettings, JudgeCheckSetting
 from opensafeintent.commands.settings.base import CHECKS, settings_of
 from opensafeintent.commands.settings.calling import REASONS, Judges
 from opensafeintent.errors import InputError, JudgeFailed, Stopped, counted
-from opensafeintent.evaluation.forecast import AskedInLedger, asked_in, expected_calls, forecast
+from opensafeintent.evaluation.forecast import AskedInLedger, asked_in, count_calls, forecast
 from opensafeintent.evaluation.gold_cases import (
     GRADE_NAMES,
     AnchorSetting,
@@ -191,7 +191,7 @@ async def graded_work(
         Stopped: a judge does not answer any more, or a budget is used up.
     """
     graded: list[GradedResponse] = []
-    total = expected_calls(work)
+    total = count_calls(work)
     async with shown(display, client, lambda: total, lambda: limits.spent(client.tally)):
         await run_work(client, work, at_once=under_way(limits.max_connections), done=graded.append)
     return graded

@@ -386,11 +386,11 @@ def _copied(
     for model, its_tasks in tasks.items():
         stored: list[Task] = []
         planned = manifest.planned(model, its_tasks)
-        for task, graded, asked in replay(source, manifest.identities(), planned):
+        for item, graded, asked in replay(source, manifest.identities(), planned):
             keys.update(call.key for call in asked)
             rows.append(graded)
             if graded.reason("response") in ("", "truncated"):
-                stored.append(task)
+                stored.append(item.task)
         work.append(
             ModelWork(
                 model=model,

@@ -34,7 +34,8 @@ from opensafeintent.commands.settings import EvaluateSettings, GradeSettings
 from opensafeintent.errors import InputError, counted, first_exit_code
 from opensafeintent.evaluation.forecast import (
     Forecast,
-    expected_calls,
+    count_calls,
+    count_regrades,
     forecast,
     forecast_regrades,
 )
@@ -48,7 +49,7 @@ from opensafeintent.evaluation.manifest import (
 )
 from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.plan import growth_of
-from opensafeintent.evaluation.regrade import expected_regrades, regrade
+from opensafeintent.evaluation.regrade import regrade
 from opensafeintent.evaluation.replay import derive, replay
 from opensafeintent.evaluation.run import missing_grades, run_work
 from opensafeintent.files import inside, near
@@ -466,8 +467,8 @@ async def _unfinished_work(
                 display.stage(f"reading the ledger{so_far}")
                 await asyncio.sleep(0)  # nothing else waits: an interruption is to be heard
             read += 1
-            if not replayed.whole:
-                tasks.append(replayed.task)
+            if replayed.lacking:
+                tasks.append(replayed.planned.task)
                 continue
             for call, _, outcome in replayed.asked:
                 if call.counted and not isinstance(outcome, Failed):
@@ -497,7 +498,7 @@ async def _run_calls(
     graded_by_key: dict[ResponseKey, GradedResponse] = {}
     tally = client.tally
     least = tally.new_calls.total() + tally.reused_calls  # a check of the judges went before
-    least += expected_calls(command.work) + expected_regrades(manifest, dataset)
+    least += count_calls(command.work) + count_regrades(manifest, dataset, client.ledger)
 
     def done(graded: GradedResponse) -> None:
         graded_by_key[graded.key] = graded

@@ -61,6 +61,11 @@ class Plan(Grading, frozen=True, kw_only=True):
     guard: Guard | None = None
     """The guard model, which is asked about every response."""
 
+    @property
+    def asks_again(self) -> bool:
+        """Whether judges are asked again about some responses."""
+        return bool(self.retest or self.turn_audit or self.request_swap)
+
     def sampling_of(self, model: str) -> Sampling:
         """Return how a model is sampled, as far as that is known."""
         sampling = self.target_sampling or Sampling()
