@@ -147,6 +147,8 @@ def count_regrades(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> int:
     """Return the number of calls that are made or reused at most when the judges of a run are asked
     again, re-asks aside.
     """
+    if not manifest.plan.asks_again:
+        return 0
     return sum(
         (item.task.given is None) + len(regrading.shown(item.task)) * len(item.grading)
         for regrading, planned in planned_regrades(manifest, dataset, ledger)

@@ -257,17 +257,18 @@ class Planned(NamedTuple):
         """Every call for the prompt, in the order in which they are made: here alone it is said
         which calls there are. `Asking` makes them, and forecasts count them.
         """
+        own = [] if self.task.given else [Step("generate", self.task.model, "response")]
+        return [*own, *self.questions, *filter(None, (self.probe,))]
+
+    @property
+    def questions(self) -> list[Step]:
+        """The questions about the response, which do not depend on one another."""
         task, plan, templates = self
-        steps = [] if task.given else [Step("generate", task.model, "response")]
-        steps += self.grading
+        steps = self.grading
         if plan.asks_mode(task.variant):
             steps.append(Step("mode", plan.mode_judge, "mode", templates.mode))
         if guard := plan.guard_for(task):
             steps.append(Step("guard", guard.model, "guard", guard.template))
-        # the target of a response from a file cannot be asked
-        if not task.given and plan.probes(task.variant, unsafe=True):
-            at_most = not plan.probes(task.variant, unsafe=False)
-            steps.append(Step("probe", task.model, "strategy", templates.strategy, at_most))
         return steps
 
     @property
@@ -281,6 +282,16 @@ class Planned(NamedTuple):
             for judge in self.plan.judges
             for question, template in questions
         ]
+
+    @property
+    def probe(self) -> Step | None:
+        """The question which strategy the prompt calls for; None if it is not asked."""
+        task, plan, templates = self
+        # the target of a response from a file cannot be asked
+        if task.given or not plan.probes(task.variant, unsafe=True):
+            return None
+        at_most = not plan.probes(task.variant, unsafe=False)
+        return Step("probe", task.model, "strategy", templates.strategy, at_most)
 
 
 def generation_call(task: Task, plan: JudgePlan) -> Call:
@@ -469,7 +480,7 @@ class Asking:
         )
 
     async def _grade(self, answer: Answered) -> GradedResponse:
-        steps = [step for step in self._planned.steps if step.part not in ("response", "strategy")]
+        steps = self._planned.questions
         replies = await self.together(*(self._put(step, answer.text) for step in steps))
         grades = self._by_judge(steps, replies)
         parts: dict[str, Any] = dict(zip((step.part for step in steps), replies, strict=True))
@@ -533,10 +544,8 @@ class Asking:
         The target is set up as it is for generation: same system prompt, same sampling.
         """
         task, plan = self.task, self.plan
-        for step in self._planned.steps:
-            if step.part == "strategy" and (unsafe or not step.at_most):
-                break
-        else:
+        step = self._planned.probe
+        if step is None or (step.at_most and not unsafe):
             return None
         question = self.templates.strategy.render(task.prompt, turned_by=task.set_id)
         messages = _target_messages(plan.system, question)
