@@ -168,7 +168,7 @@ async def _prove(batching: Batching, work: ModelWork) -> None:
     Raises:
         Stopped: a judge does not answer.
     """
-    judges = {*work.plan.judges, work.plan.mode_judge}
+    judges = {*work.plan.panel}
     if not work.tasks or batching.are_proven({work.model, *judges}):
         return
     asking = Asking(batching.ask_plainly, work.tasks[0], work.plan, work.templates)

@@ -104,13 +104,25 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Grading(msgspec.Struct, frozen=True, kw_only=True):
-    """The judges of a target's responses, and their questions."""
+    """Who is asked about a target's responses, and what."""
 
     judges: tuple[str, ...] = ()
     mode_judge: str = ""
     modes: ModesScope = "dual_use"
     probe: ProbeScope = "unsafe"
     parse: ParseRule = "strict"
+    guard: Guard | None = None
+    """The guard model, which is asked about every response."""
+
+    @property
+    def panel(self) -> tuple[str, ...]:
+        """Every judge, that of modes included, each once."""
+        return tuple(judge for judge in dict.fromkeys((*self.judges, self.mode_judge)) if judge)
+
+    @property
+    def asked(self) -> list[str]:
+        """Every judge and the guard, each once."""
+        return [*dict.fromkeys((*self.panel, *([self.guard.model] if self.guard else [])))]
 
     def asks_mode(self, variant: str) -> bool:
         """Whether the mode judge is asked about the response to a wording."""
@@ -136,8 +148,6 @@ class JudgePlan(Grading, frozen=True, kw_only=True):
     """By judge."""
     target_sampling: Sampling
     system: str | None = None
-    guard: Guard | None = None
-    """The guard model that is asked about each response too."""
 
     def __post_init__(self) -> None:
         if not self.judges:
