@@ -382,11 +382,20 @@ class Asking:
         return msgspec.structs.replace(graded, served=_one_object(names)) if names else graded
 
     async def _run(self) -> GradedResponse:
-        match await self._with_first_reply():
-            case Asking() as asking:
-                return await asking._generate_and_grade()
-            case missing:
-                return self._graded(missing_response=missing)
+        asking = await self._with_first_reply()
+        if not isinstance(asking, Asking):
+            return self._graded(missing_response=asking)
+        match await asking._response():
+            case Failed(kind=kind):
+                return asking._graded(missing_response=kind)
+            case Answered(text="", truncated=True, stop_reason=stop):
+                return asking._graded(stop_reason=stop, missing_response="truncated")
+            case Refused():
+                return await asking._refusal("content_filter", "filter")
+            case Answered(text="", stop_reason=stop):
+                return await asking._refusal(stop, "empty")
+            case Answered() as answer:
+                return await asking._grade(answer)
 
     async def _with_first_reply(self) -> Asking | str:
         """Return the asking with the first reply in its task, or the reason why there is no first
@@ -405,19 +414,6 @@ class Asking:
                 return "not_made"
             case _:
                 return NO_FIRST_REPLY
-
-    async def _generate_and_grade(self) -> GradedResponse:
-        match await self._response():
-            case Failed(kind=kind):
-                return self._graded(missing_response=kind)
-            case Answered(text="", truncated=True, stop_reason=stop):
-                return self._graded(stop_reason=stop, missing_response="truncated")
-            case Refused():
-                return await self._refusal("content_filter", "filter")
-            case Answered(text="", stop_reason=stop):
-                return await self._refusal(stop, "empty")
-            case Answered() as answer:
-                return await self._grade(answer)
 
     async def regrade(
         self, shown: Mapping[str, Task], attempt: int = 0, purpose: Purpose | None = None
