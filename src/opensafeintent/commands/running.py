@@ -321,13 +321,9 @@ async def execute(command: RunCommand, display: Display) -> Outcome:
                 folder.save(folder.manifest().with_left_out(client.left_out))
     folder.load()  # results of a run whose folder was removed meanwhile are none
     display.stage("estimating")
-    outcome = write_results(
-        run,
-        folder,
-        settings.max_missing,
-        display,
-        page=isinstance(settings, EvaluateSettings) and settings.report,
-    ).with_calls(client)
+    page = isinstance(settings, EvaluateSettings) and settings.report
+    outcome = write_results(run, folder, settings.max_missing, display, page=page)
+    outcome = outcome.with_calls(client)
     outcome.again = run_again_can_bring((*run.rows, *run.follow_ups), command.only_stored)
     if client.stopped_models:
         outcome.exit_code = 3
