@@ -83,9 +83,9 @@ def test_another_function_under_a_name_in_use_is_refused(tmp_path: Path) -> None
     with pytest.raises(InputError, match="two functions are called python/judge@1; give"):
         settings(tmp_path, judge("1"), judges=judge("4"))
     grader = judge("4")
-    assert settings(tmp_path, grader, judges=[grader], mode_judge=grader).panel == (
-        "python/judge@1",
-    )
+    assert settings(tmp_path, grader, judges=[grader], mode_judge=grader).named == {
+        "python/judge@1"
+    }
 
 
 # What a function raises and returns

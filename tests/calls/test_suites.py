@@ -17,7 +17,7 @@ def test_a_suite_of_ones_own_is_a_file(tmp_path: Path) -> None:
     path.write_text('name = "mine"\n' + "".join(f'[[models]]\nmodel = "{n}"\n' for n in names))
     assert load_suite(str(path)).names == names
     settings = EvaluateSettings(models=names[1:], suite=str(path), judges=("baseline/judge",))
-    assert settings.targets == names[::-1]  # each once, those that are named first
+    assert settings.under_test == names[::-1]  # each once, those that are named first
 
 
 ONE = 'name = "x"\n[[models]]\nmodel = "a/b"\n'

@@ -238,8 +238,9 @@ def forecast_of(ran: Ran) -> dict[tuple[str, str], tuple[bool, int]]:
         (["--limit", 3], []),
         ([], ["--epochs", 2, "--probe", "all", "--modes", "core"]),
         ([], ["--judge", SECOND, "--probe", "none"]),
+        (["--probe", "all"], ["--judge", SECOND]),
     ],
-    ids=["fresh", "begun", "more", "panel"],
+    ids=["fresh", "begun", "more", "panel", "a judge joins"],
 )
 def test_dry_run_calls_nobody_and_foretells_what_happens(
     lab: Lab, tmp_path: Path, first: list[object], options: list[object]

@@ -10,7 +10,7 @@ from collections.abc import (
     Callable,
     Collection,
     Coroutine,
-    Iterator,
+    Iterable,
     Mapping,
     Sequence,
 )
@@ -26,14 +26,13 @@ from opensafeintent.batch.store import BatchStore, StoredBatch
 from opensafeintent.calls.client import Client, ModelStopped, not_on_record
 from opensafeintent.calls.headers import NO_HEADERS, Headers, values_of
 from opensafeintent.calls.http import HttpSession
-from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.providers import resolve_endpoint
-from opensafeintent.calls.records import Call, Failed, Outcome
+from opensafeintent.calls.records import Call, Outcome
 from opensafeintent.errors import InputError, Stopped, nearest
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import Asking, ModelWork, Planned
-from opensafeintent.evaluation.regrade import expected_regrades, planned_regrades
+from opensafeintent.evaluation.regrade import planned_regrades
 from opensafeintent.evaluation.replay import derive, replayed
 from opensafeintent.evaluation.run import was_judged
 from opensafeintent.hostile import one_line
@@ -169,7 +168,7 @@ async def _prove(batching: Batching, work: ModelWork) -> None:
     Raises:
         Stopped: a judge does not answer.
     """
-    judges = {*work.plan.judges, work.plan.mode_judge}
+    judges = {*work.plan.panel}
     if not work.tasks or batching.are_proven({work.model, *judges}):
         return
     asking = Asking(batching.ask_plainly, work.tasks[0], work.plan, work.templates)
@@ -191,7 +190,7 @@ async def fill_regrades(batching: Batching, manifest: Manifest, dataset: Dataset
     Raises:
         BatchesWaiting, Stopped, InputError: see `Batching.make`.
     """
-    if not expected_regrades(manifest, dataset):
+    if not manifest.plan.asks_again:
         return
     ledger = batching.client.ledger
     graded = derive(manifest, dataset, ledger)
@@ -205,25 +204,14 @@ async def fill_regrades(batching: Batching, manifest: Manifest, dataset: Dataset
 async def _fill(
     batching: Batching,
     identities: Mapping[str, str],
-    planned: Callable[[], Collection[Planned] | Iterator[Planned]],
+    planned: Callable[[], Iterable[Planned]],
     ask: Callable[[Asking], Coroutine[Any, Any, Any]],
 ) -> None:
-    ledger = batching.client.ledger
-    while await batching.make(_lacking(ledger, identities, planned(), ask)):
-        pass
-
-
-def _lacking(
-    ledger: Ledger,
-    identities: Mapping[str, str],
-    planned: Collection[Planned] | Iterator[Planned],
-    ask: Callable[[Asking], Coroutine[Any, Any, Any]],
-) -> Iterator[Call]:
-    """Yield the calls that can be made now and that the ledger has no outcome of."""
-    for _, _, asked in replayed(ledger, identities, planned, ask):
-        for call, _, outcome in asked:
-            if isinstance(outcome, Failed):
-                yield call
+    """Make rounds of the calls that the ledger lacks and that can be made, until there is none."""
+    ledger, any_made = batching.client.ledger, True
+    while any_made:
+        prompts = replayed(ledger, identities, planned(), ask)
+        any_made = await batching.make(call for prompt in prompts for call in prompt.lacking)
 
 
 QUIET_SECONDS = 0.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from opensafeintent.calls.providers import is_in_process, is_native, own_headers
 from opensafeintent.errors import InputError, nearest
@@ -128,6 +128,42 @@ def _refuse_unable(shown: str, model: str, name: str) -> None:
         )
     if name in own_headers(model):
         raise InputError(f"{shown}: the program sets {name} for {model}; expected another header")
+
+
+class Requests(Protocol):
+    """What requests depend on that is no part of a call's key, as a manifest has it."""
+
+    @property
+    def headers(self) -> Headers:
+        """Of each model."""
+
+    @property
+    def code(self) -> Mapping[str, str]:
+        """By Python function, a hash of its code."""
+
+
+def unlike_requests(models: Iterable[str], before: Requests, now: Requests) -> dict[str, str]:
+    """Return, by model, how its requests differ from those that were made before, with the way out.
+
+    Args:
+        models: that were asked before, and are asked now.
+        before, now: what their requests depend on.
+    """
+    lines: dict[str, str] = {}
+    for model in sorted(models):
+        old, new = (
+            ", ".join(f"{name}={variable}" for name, variable in sorted(stated.items())) or "none"
+            for stated in (one.headers.get(model, {}) for one in (before, now))
+        )
+        if old != new:
+            way = "no --header" if old == "none" else "the same --header again"
+            lines[model] = f"headers of {model}: before {old}, now {new}; give {way}"
+        if len({one.code[model] for one in (before, now) if model in one.code}) > 1:
+            lines[model] = (
+                f"{model}: its code has changed, and its version has not; give another version of"
+                " the function"
+            )
+    return lines
 
 
 def without_value(headers: Mapping[str, str]) -> list[str]:

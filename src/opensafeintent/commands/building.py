@@ -15,7 +15,7 @@ from opensafeintent import __version__
 from opensafeintent.calls.client import Client, under_way
 from opensafeintent.calls.costs import Experience, ForecastLine, Tally, by_experience, experience_in
 from opensafeintent.calls.functions import code_of_functions
-from opensafeintent.calls.headers import headers_by_model
+from opensafeintent.calls.headers import headers_by_model, unlike_requests
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.progress import Display, display_for, progress_line, refreshed
@@ -47,7 +47,6 @@ from opensafeintent.construction.stages import (
 )
 from opensafeintent.errors import InputError, NothingMade, Stopped, counted
 from opensafeintent.evaluation.forecast import Forecast
-from opensafeintent.evaluation.manifest import Connections, connection_differences, refusal
 from opensafeintent.files import read_text, to_json, write_private
 from opensafeintent.inspect.routes import model_identity, unset_lines
 from opensafeintent.people.labels import Label, read_labels
@@ -439,18 +438,15 @@ class _BuildRun:
         ]
         if old.taxonomy.cells != manifest.taxonomy.cells:
             differing.append("taxonomy")
-        before, now = (
-            Connections({one.generator, one.judge}, one.headers, one.code)
-            for one in (old, manifest)
-        )
-        if unlike := connection_differences(before, now):
+        both = {old.generator, old.judge} & {manifest.generator, manifest.judge}
+        if unlike := unlike_requests(both, old, manifest):
             with Ledger(self.folder.ledger_path(old), readonly=True, missing_ok=True) as ledger:
                 answering = ledger.answering_models()
             lines = [line for model, line in unlike.items() if model in answering]
             if lines:
                 raise InputError(
                     f"{self.folder.path}: has replies that cannot be mixed with those of this"
-                    f" build: {refusal(lines)}"
+                    f" build: {'; '.join(lines)}, or choose a new --out"
                 )
         if differing:
             raise InputError(

@@ -23,7 +23,7 @@ from opensafeintent.commands.settings import EvaluateSettings, JudgeCheckSetting
 from opensafeintent.commands.settings.base import CHECKS, settings_of
 from opensafeintent.commands.settings.calling import REASONS, Judges
 from opensafeintent.errors import InputError, JudgeFailed, Stopped, counted
-from opensafeintent.evaluation.forecast import AskedInLedger, asked_in, expected_calls, forecast
+from opensafeintent.evaluation.forecast import AskedInLedger, asked_in, count_calls, forecast
 from opensafeintent.evaluation.gold_cases import (
     GRADE_NAMES,
     AnchorSetting,
@@ -191,7 +191,7 @@ async def graded_work(
         Stopped: a judge does not answer any more, or a budget is used up.
     """
     graded: list[GradedResponse] = []
-    total = expected_calls(work)
+    total = count_calls(work)
     async with shown(display, client, lambda: total, lambda: limits.spent(client.tally)):
         await run_work(client, work, at_once=under_way(limits.max_connections), done=graded.append)
     return graded
@@ -250,11 +250,11 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
             settings=settings,
             file=file,
             drawn=drawn,
-            identities={name: model_identity(name, settings.functions) for name in settings.panel},
+            identities={name: model_identity(name, settings.functions) for name in settings.judges},
             templates=templates,
             work=label_work(
                 [file.responses[index] for index in drawn],
-                settings.samplings(settings.panel),
+                settings.samplings(settings.judges),
                 templates,
                 file.grades,
                 templates.parse,
@@ -308,7 +308,7 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
                 ),
                 served=asked.served.get(judge, ()),
             )
-            for judge, sampling in self.settings.samplings(self.settings.panel).items()
+            for judge, sampling in self.settings.samplings(self.settings.judges).items()
         }
 
     def compared(
@@ -425,7 +425,7 @@ def check_judges(settings: JudgeCheckSettings, *, quiet: bool = False) -> Outcom
         duties=dict.fromkeys(settings.judges, GRADE_NAMES),
         templates=templates,
         parse=templates.parse,
-        samplings=settings.samplings(settings.panel),
+        samplings=settings.samplings(settings.judges),
         min_accuracy=settings.min_accuracy,
     )
     need_batches(settings, examination.duties)

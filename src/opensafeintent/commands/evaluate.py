@@ -22,9 +22,8 @@ from opensafeintent.commands.checking_judges import (
 from opensafeintent.commands.grade_into import grade_into
 from opensafeintent.commands.outcome import Outcome
 from opensafeintent.commands.planning import (
-    extend_run,
-    grown,
-    refuse_growth_after_stop,
+    cannot_mix,
+    grow_run,
     refuse_other_dataset,
     state_judging,
 )
@@ -202,19 +201,22 @@ def _command(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> 
     stored, old, dataset = None, None, stated.dataset
     if folder.exists():
         stored, of_run = folder.load()
-        old = without_silent(folder, stored, settings.targets)
+        old = without_silent(folder, stored, settings.under_test)
         refuse_other_dataset(settings, folder, old, dataset)
         dataset = of_run
     assert dataset is not None  # a new run has one
     manifest = old or Manifest.new(dataset, ledger=ledger_name(settings.ledger))
     models = _models_to_ask(settings, folder, manifest)
     size = stated.size or len(dataset)
-    plan = extend_run(folder, old, _state(settings, manifest.plan, size, stated.templates))
-    entries = {model: _entry(settings, manifest, model) for model in models}
-    manifest = grown(manifest, plan, settings, templates=stated.templates, models=entries)
-    manifest = with_labels([manifest], settings.label)[0]
-    if stored:
-        refuse_growth_after_stop(folder, stored, manifest)
+    wanted = _state(settings, manifest.plan, size, stated.templates)
+    entries = {model: _entry(settings, manifest, model) for model in settings.under_test}
+    manifest = grow_run(
+        folder, manifest, wanted, settings, templates=stated.templates, models=entries
+    )
+    manifest, plan = with_labels([manifest], settings.label)[0], manifest.plan
+    ended = stored if stored and stored.stop_when and stored.stop_when.limits else None
+    if ended and (ended.plan != plan or ended.models.keys() != manifest.models.keys()):
+        raise cannot_mix(folder, ended, "the run ended with an answer to --stop-when")
     work = _work(manifest, dataset, models, to_the_end=settings.stop_when is not None)
     command = RunCommand(
         settings=settings,
@@ -222,9 +224,7 @@ def _command(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> 
         dataset=dataset,
         manifest=manifest,
         work=work,
-        named=[*models, *plan.asked],
         earlier=old,
-        page=settings.report,
     )
     if settings.limit and plan.limit is None and settings.limit > len(dataset) and not stated.notes:
         has = counted(len(dataset), "prompt-set")
@@ -241,10 +241,8 @@ def _command(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> 
 
 
 def _entry(settings: EvaluateSettings, manifest: Manifest, model: str) -> ModelEntry:
-    """Return a model's entry, by what its name leads to now if the command names it."""
+    """Return the entry of a model that is named, by what its name leads to now."""
     entry = manifest.models.get(model)
-    if entry is not None and model not in settings.targets:
-        return entry
     identity = model_identity(model, settings.functions)
     return ModelEntry(identity=identity, label=entry.label if entry else "")
 
@@ -260,14 +258,12 @@ def _work(
         models: to ask.
         to_the_end: whether all of the plan is to be asked, also of models that a question ended.
     """
-    plan, templates = manifest.plan, manifest.judge_templates()
+    plan = manifest.plan
     limits = {model: plan.limit if to_the_end else manifest.limit_of(model) for model in models}
     return [
-        ModelWork(
-            model=model,
-            plan=manifest.judge_plan(model),
-            templates=templates,
-            tasks=tasks_of(model, drawn(dataset.prompt_sets, limit), plan.epochs, plan.second_turn),
+        manifest.work(
+            model,
+            tasks_of(model, drawn(dataset.prompt_sets, limit), plan.epochs, plan.second_turn),
         )
         for model, limit in limits.items()
     ]
@@ -310,11 +306,11 @@ def _models_to_ask(
             f"{folder.path}: holds imported responses that no judge has graded: `opensafeintent"
             f" grade {folder.path} --judge MODEL` does, or choose a new --out"
         )
-    if both := next((name for name in settings.targets if name in imported), None):
+    if both := next((name for name in settings.under_test if name in imported), None):
         raise InputError(
             f"{folder.path}: the responses of {both} were imported into this run; use another --out"
         )
-    models = settings.targets or tuple(name for name in manifest.models if name not in imported)
+    models = settings.under_test or tuple(name for name in manifest.models if name not in imported)
     if not models:
         raise InputError("no model to evaluate: name at least one, or a --suite")
     return models
@@ -389,23 +385,12 @@ def _to_grade(settings: GradeSettings, folder: RunFolder) -> RunCommand:
         )
     templates = settings.judge_templates() if settings.rubrics or not old.plan.judges else None
     wanted = state_judging(settings, old.plan, templates)
-    plan = extend_run(folder, old, wanted)
-    manifest = grown(old, plan, settings, templates=templates)
-    work = [
-        ModelWork(
-            model=model,
-            plan=manifest.judge_plan(model),
-            templates=manifest.judge_templates(),
-            tasks=model_tasks,
-        )
-        for model, model_tasks in tasks.items()
-    ]
+    manifest = grow_run(folder, old, wanted, settings, templates=templates)
     return RunCommand(
         settings=settings,
         folder=folder,
         dataset=dataset,
         manifest=manifest,
-        work=work,
-        named=plan.asked,
+        work=[manifest.work(model, its_tasks) for model, its_tasks in tasks.items()],
         earlier=old,
     )

@@ -14,7 +14,7 @@ from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.ledger_merge import copy_calls, copy_ledger
 from opensafeintent.calls.progress import Display
 from opensafeintent.commands.outcome import Outcome
-from opensafeintent.commands.planning import extend_run, grown, state_judging
+from opensafeintent.commands.planning import grow_run, state_judging
 from opensafeintent.commands.running import RunCommand, dry_run, execute, without_silent
 from opensafeintent.commands.session import run_async, wait_or_refuse
 from opensafeintent.commands.settings import GradeSettings
@@ -163,7 +163,7 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
         templates = None
         if settings.rubrics or not given.plan.judges:
             templates = settings.judge_templates()
-        plan = extend_run(folder, old, self._wanted(given, old, templates))
+        wanted = self._wanted(given, old, templates)
         with (
             Ledger(self.source.ledger_path(given), readonly=True) as source,
             source.snapshot(),
@@ -174,23 +174,21 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
                     f"{self.source.path}: holds no response that a judge could grade; expected a"
                     " run that evaluate wrote, or imported responses without grades"
                 )
-            manifest = self._manifest(given, old, plan, templates, tasks)
+            manifest = self._manifest(given, old, wanted, templates, tasks)
+            plan = manifest.plan
             display.stage("copying responses and grades")
             with Ledger(ledger_path, waiting=wait_or_refuse(settings, display)) as ledger:
                 work = _copied(manifest, dataset, tasks, source, ledger)
         stored = _only_stored(given.plan, plan)
         if plan.guard and plan.guard == given.plan.guard:
-            stored |= {plan.guard.model} - {*settings.panel}
-        guards = {settings.guard, plan.guard.model if plan.guard else None}
-        stored |= tasks.keys() - {*settings.panel, *plan.panel, *guards}
-        named = [name for name in (*settings.panel, settings.guard) if name and name not in stored]
+            stored |= {plan.guard.model} - {*settings.judges, settings.mode_judge}
+        stored |= tasks.keys() - {*plan.asked}
         return RunCommand(
             settings=settings,
             folder=folder,
             dataset=dataset,
             manifest=manifest,
             work=work,
-            named=list(dict.fromkeys(named)),
             earlier=old,
             only_stored=stored,
             notes=[*_without_probes(given, manifest), *_left_out(given, tasks)],
@@ -235,7 +233,7 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
         self,
         given: Manifest,
         old: Manifest | None,
-        plan: Plan,
+        wanted: Plan,
         templates: Templates | None,
         models: Iterable[str],
     ) -> Manifest:
@@ -244,7 +242,7 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
         Args:
             given: of the run with the responses.
             old: of the new run, if it exists.
-            plan: of the new run.
+            wanted: plan of the new run.
             templates: that the command names; None are those of the run with the responses.
             models: of the responses to grade.
         """
@@ -253,11 +251,13 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
             version=__version__,
             ledger=ledger_name(self.settings.ledger),
             models={},
-            judges={name: key for name, key in given.judges.items() if name in plan.panel},
+            judges={name: key for name, key in given.judges.items() if name in wanted.panel},
             panel_before=(),
         )
         entries = {model: given.models[model] for model in models}
-        manifest = grown(begun, plan, self.settings, templates=templates, models=entries)
+        manifest = grow_run(
+            self.folder, begun, wanted, self.settings, templates=templates, models=entries
+        )
         return manifest if old else msgspec.structs.replace(manifest, panel_before=())
 
 
@@ -386,19 +386,12 @@ def _copied(
     for model, its_tasks in tasks.items():
         stored: list[Task] = []
         planned = manifest.planned(model, its_tasks)
-        for task, graded, asked in replay(source, manifest.identities(), planned):
+        for item, graded, asked in replay(source, manifest.identities(), planned):
             keys.update(call.key for call in asked)
             rows.append(graded)
             if graded.reason("response") in ("", "truncated"):
-                stored.append(task)
-        work.append(
-            ModelWork(
-                model=model,
-                plan=manifest.judge_plan(model),
-                templates=manifest.judge_templates(),
-                tasks=stored,
-            )
-        )
+                stored.append(item.task)
+        work.append(manifest.work(model, stored))
     keys.update(stored_audit(manifest, dataset, source, rows))
     copy_calls(ledger, source, keys)
     if any(manifest.models[model].imported for model in tasks):

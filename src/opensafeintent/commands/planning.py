@@ -97,9 +97,9 @@ def refuse_other_dataset(
     here = old.dataset
     named = settings.taxonomy
     if dataset is None and named is not None and load_taxonomy(named) != here.taxonomy:
-        raise _cannot_mix(folder, old, f"--taxonomy {named}: differs from the run's")
+        raise cannot_mix(folder, old, f"--taxonomy {named}: differs from the run's")
     if dataset is not None and dataset.hash != here.hash:
-        raise _cannot_mix(
+        raise cannot_mix(
             folder,
             old,
             f"dataset: the run has {here.name} ({counted(here.sets, 'set')}, {here.hash[:8]}), this"
@@ -107,34 +107,7 @@ def refuse_other_dataset(
         )
 
 
-def extend_run(folder: RunFolder, old: Manifest | None, wanted: Plan) -> Plan:
-    """Return the plan of a run that exists as a command makes it larger; of a new run, the
-    command's.
-
-    Raises:
-        InputError: the run cannot grow into it; the text has the differences and the way out.
-    """
-    if old is None:
-        return wanted
-    try:
-        return extend_plan(old.plan, wanted)
-    except PlanRefused as refused:
-        raise _cannot_mix(folder, old, str(refused)) from None
-
-
-def refuse_growth_after_stop(folder: RunFolder, old: Manifest, grown_run: Manifest) -> None:
-    """Refuse a larger plan, or further models, for a run that an answer to --stop-when ended.
-
-    Raises:
-        InputError: see above.
-    """
-    if old.stop_when is None or not old.stop_when.limits:
-        return
-    if old.plan != grown_run.plan or old.models.keys() != grown_run.models.keys():
-        raise _cannot_mix(folder, old, "the run ended with an answer to --stop-when")
-
-
-def _cannot_mix(folder: RunFolder, old: Manifest, differences: str) -> InputError:
+def cannot_mix(folder: RunFolder, old: Manifest, differences: str) -> InputError:
     """Return the refusal of a command whose plan a run cannot grow into."""
     ledger = near(folder.ledger_path(old).absolute())
     return InputError(
@@ -144,43 +117,52 @@ def _cannot_mix(folder: RunFolder, old: Manifest, differences: str) -> InputErro
     )
 
 
-def grown(
-    old: Manifest,
-    plan: Plan,
+def grow_run(
+    folder: RunFolder,
+    run: Manifest,
+    wanted: Plan,
     settings: EvaluateSettings | GradeSettings,
     *,
     templates: Templates | None,
     models: Mapping[str, ModelEntry] = {},
 ) -> Manifest:
-    """Return the manifest of a run with a larger plan and further models.
+    """Return the manifest of a run with what a command states in its plan, and further models.
 
     Args:
-        old: of the run as it is.
-        plan: that it gets.
+        folder: of the run, if it exists.
+        run: as it is, or as it begins.
+        wanted: its plan with what is stated.
         settings: of the command.
         templates: that the command names; None are the run's.
         models: that it names.
+
+    Raises:
+        InputError: the run cannot grow into it; the text has the differences and the way out.
     """
+    try:
+        plan = extend_plan(run.plan, wanted) if folder.exists() else wanted
+    except PlanRefused as refused:
+        raise cannot_mix(folder, run, str(refused)) from None
     judges = {
-        judge: old.judges[judge]
-        if judge in old.judges and judge not in settings.panel
+        judge: run.judges[judge]
+        if judge in run.judges and judge not in settings.named
         else model_identity(judge, settings.functions)
         for judge in plan.panel
     }
-    added = {*plan.judges} - {*old.plan.judges}
-    before = old.panel_before or (old.plan.judges if added else ())
-    changed = plan != old.plan or not models.keys() <= old.models.keys()
+    added = {*plan.judges} - {*run.plan.judges}
+    before = run.panel_before or (run.plan.judges if added else ())
+    changed = plan != run.plan or not models.keys() <= run.models.keys()
     command = StoredCommand(
         name="evaluate" if isinstance(settings, EvaluateSettings) else "grade",
         settings=typed_settings(settings),
     )
     return msgspec.structs.replace(
-        old,
+        run,
         plan=plan,
-        commands=(*old.commands, command) if changed else old.commands,
-        models=old.models | dict(models),
-        judges=old.judges | judges,
-        templates=old.templates | (store_templates(templates) if templates else {}),
+        commands=(*run.commands, command) if changed else run.commands,
+        models=run.models | dict(models),
+        judges=run.judges | judges,
+        templates=run.templates | (store_templates(templates) if templates else {}),
         panel_before=before,
     )
 

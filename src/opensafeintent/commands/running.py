@@ -16,7 +16,7 @@ import msgspec
 from opensafeintent.calls.client import Client, under_way
 from opensafeintent.calls.costs import Budget, expected_cost
 from opensafeintent.calls.functions import code_of_functions
-from opensafeintent.calls.headers import NO_HEADERS, Headers, headers_by_model
+from opensafeintent.calls.headers import headers_by_model, unlike_requests
 from opensafeintent.calls.ledger import LEDGER, Ledger
 from opensafeintent.calls.ledger_merge import shard_read, take_up
 from opensafeintent.calls.prices import PriceList, Prices, read_prices
@@ -34,21 +34,19 @@ from opensafeintent.commands.settings import EvaluateSettings, GradeSettings
 from opensafeintent.errors import InputError, counted, first_exit_code
 from opensafeintent.evaluation.forecast import (
     Forecast,
-    expected_calls,
+    count_calls,
+    count_regrades,
     forecast,
     forecast_regrades,
 )
 from opensafeintent.evaluation.gold_cases import Examination, JudgeCheck, check_work, with_checks
 from opensafeintent.evaluation.manifest import (
-    Connections,
     Manifest,
     RunFolder,
-    connection_differences,
-    refusal,
 )
 from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.plan import growth_of
-from opensafeintent.evaluation.regrade import expected_regrades, regrade
+from opensafeintent.evaluation.regrade import regrade
 from opensafeintent.evaluation.replay import derive, replay
 from opensafeintent.evaluation.run import missing_grades, run_work
 from opensafeintent.files import inside, near
@@ -123,8 +121,6 @@ class RunCommand(msgspec.Struct, kw_only=True):
     dataset: Dataset
     manifest: Manifest
     work: list[ModelWork]
-    named: list[str]
-    """Every model and judge that is named, each once."""
     notes: list[str] = []
     """Notes for a reader before any call, a line each."""
     earlier: Manifest | None = None
@@ -134,68 +130,41 @@ class RunCommand(msgspec.Struct, kw_only=True):
     known_checks: list[JudgeCheck] = []
     """Checks of judges that passed before, in the folder of `judge-check`."""
     stop_when: StopWhen | None = None
-    page: bool = False
-    """Whether page and figures are written too."""
     only_stored: frozenset[str] = frozenset()
     """The judges that are not called: the ledger has the grades that they gave."""
-    headers: Headers = NO_HEADERS
-    """Of the requests to each model, by the settings."""
 
     def __post_init__(self) -> None:
-        self._connect()
-        if self.settings.prices is not None:
-            prices = read_prices(self.settings.prices)
-            self.manifest = msgspec.structs.replace(self.manifest, prices=prices)
-        need_batches(self.settings, self.in_batches)
-        self.folder.check_size(self.manifest)
-        manifest = self.manifest
-        check_cells(self.folder.path, len(manifest.models), self.dataset, manifest.plan.epochs)
-
-    def _connect(self) -> None:
-        """Take the headers of the settings and the code of functions into the run.
-
-        Raises:
-            InputError: the run has replies to requests with other headers, or by other code.
-        """
-        settings, asked = self.settings, self.asked
-        judges = {*settings.panel, *self._run_judges}
-        self.headers = headers_by_model(settings.header, settings.under_test, judges, asked)
-        code = code_of_functions(
-            [name for name in asked if name not in self.unstated_functions], settings.functions
+        settings, asked, manifest, old = self.settings, self.asked, self.manifest, self.earlier
+        judges = manifest.plan.asked
+        stated = headers_by_model(settings.header, settings.under_test, judges, asked)
+        loaded = [name for name in asked if name not in self.unstated_functions]
+        kept = {name: own for name, own in manifest.headers.items() if name not in asked}
+        self.manifest = manifest = msgspec.structs.replace(
+            manifest,
+            headers=kept | stated,
+            code=manifest.code | code_of_functions(loaded, settings.functions),
+            prices=read_prices(settings.prices) if settings.prices else manifest.prices,
         )
-        if (old := self.earlier) is not None:
-            before = Connections(old.identities().keys(), old.headers, old.code)
-            unlike = connection_differences(before, Connections({*asked}, self.headers, code))
+        if old is not None:
+            unlike = unlike_requests(old.identities().keys() & asked, old, manifest)
             # a name that never answered is as good as new
             answering = _answering_in(self.folder, old) if unlike else {}
             if lines := [line for model, line in unlike.items() if model in answering]:
                 raise InputError(
                     f"{self.folder.path}: holds a run that cannot be mixed with this one:"
-                    f" {refusal(lines)}"
+                    f" {'; '.join(lines)}, or choose a new --out"
                 )
-        kept = {
-            name: headers for name, headers in self.manifest.headers.items() if name not in asked
-        }
-        self.manifest = msgspec.structs.replace(
-            self.manifest,
-            headers=kept | {name: dict(headers) for name, headers in self.headers.items()},
-            code=self.manifest.code | code,
-        )
-
-    @property
-    def _run_judges(self) -> set[str]:
-        """The judges and the guard of the responses that the calls are for."""
-        panels = {judge for item in self.work for judge in item.plan.judges}
-        if self.work and self.manifest.plan.guard:
-            panels.add(self.manifest.plan.guard.model)
-        return panels
+        need_batches(settings, self.in_batches)
+        self.folder.check_size(manifest)
+        check_cells(self.folder.path, len(manifest.models), self.dataset, manifest.plan.epochs)
 
     @property
     def asked(self) -> list[str]:
-        """The models that may be called: those that are named, and the judges and the guard of the
+        """The models that may be called: those under test, and the judges and the guard of the
         run.
         """
-        names = dict.fromkeys((*self.named, *sorted(self._run_judges)))
+        called = (item.model for item in self.work if not self.manifest.models[item.model].imported)
+        names = dict.fromkeys((*called, *self.manifest.plan.asked))
         return [name for name in names if name not in self.only_stored]
 
     @property
@@ -203,9 +172,8 @@ class RunCommand(msgspec.Struct, kw_only=True):
         """The Python functions of the run that the command does not name: none is loaded, since a
         run may come from somebody else.
         """
-        settings = self.settings
-        stated = {*settings.panel, *settings.under_test, settings.guard}
-        return [name for name in self.asked if name.startswith(PREFIX) and name not in stated]
+        named = self.settings.named
+        return [name for name in self.asked if name.startswith(PREFIX) and name not in named]
 
     @property
     def in_batches(self) -> list[str]:
@@ -213,33 +181,13 @@ class RunCommand(msgspec.Struct, kw_only=True):
         plain calls.
         """
         guard = self.manifest.plan.guard.model if self.manifest.plan.guard else None
-        models = {item.model for item in self.work}
-        judges = {name for item in self.work for name in (*item.plan.judges, item.plan.mode_judge)}
-        named = {text.rpartition(":")[0] for text in self.settings.tier}
-        return [name for name in self.asked if name != guard or name in models | judges | named]
-
-    @property
-    def growth(self) -> list[str]:
-        """What the run grows by, a text each; empty for a new run, or one that is resumed."""
-        old, new = self.earlier, self.manifest
-        if old is None or not old.plan.judges:
-            return []
-        added = [one_line(name, 200) for name in new.models if name not in old.models]
-        return [
-            *growth_of(old.plan, new.plan),
-            *([f"models: + {', '.join(added)}"] if added else []),
-        ]
-
-    @property
-    def not_called(self) -> list[str]:
-        """The models of the run that this command does not call, though the plan grew for them."""
-        called = {item.model for item in self.work}
-        entries = self.manifest.models.items()
-        return [name for name, entry in entries if name not in called and not entry.imported]
+        others = {item.model for item in self.work} | {*self.manifest.plan.panel}
+        others |= {text.rpartition(":")[0] for text in self.settings.tier}
+        return [name for name in self.asked if name != guard or name in others]
 
     @property
     def prices(self) -> Path | PriceList | None:
-        """The user's file of prices, or else its content as the run keeps it."""
+        """The user's file of prices, which errors name, or else its content as the run keeps it."""
         return self.settings.prices or self.manifest.prices
 
 
@@ -258,7 +206,7 @@ def dry_run(
     Limits.of(command.settings, command.prices).check_prices(command.asked)
     expected = _forecast(command, ledger_path, factor)
     owing = [line.model for line in expected.lines]
-    notes = [*command.notes, *_growth_lines(command), *unset_lines(owing, command.headers)]
+    notes = [*command.notes, *_growth_lines(command), *unset_lines(owing, command.manifest.headers)]
     return Outcome.forecasting(
         expected, command.settings, notes, command.prices, names=command.in_batches
     )
@@ -289,21 +237,27 @@ def _growth_lines(command: RunCommand) -> list[str]:
     """Say what a run grows by, which judges are asked about the rest, and which models of the run
     this command does not ask.
     """
-    earlier, plan = command.earlier, command.manifest.plan
-    lines = [f"the run grows: {'; '.join(command.growth)}"] if command.growth else []
-    counted_before = {*command.manifest.panel_before}
+    earlier, manifest, plan = command.earlier, command.manifest, command.manifest.plan
+    called, lines = {item.model for item in command.work}, list[str]()
+    not_called = [
+        name for name, entry in manifest.models.items() if name not in called and not entry.imported
+    ]
+    if earlier and earlier.plan.judges:  # it is no new run
+        growth = growth_of(earlier.plan, plan)
+        if joined := [name for name in manifest.models if name not in earlier.models]:
+            growth.append(f"models: + {_listed(joined)}")
+        lines += [f"the run grows: {'; '.join(growth)}"] if growth else []
+    counted_before = {*manifest.panel_before}
     added = [judge for judge in plan.judges if counted_before and judge not in counted_before]
     if added and not lines:
         lines = [f"{_listed(added)}: asked about the responses that remain"]
-    if command.not_called and lines and (added or (earlier and plan != earlier.plan)):
+    if not_called and lines and (added or (earlier and plan != earlier.plan)):
         lines.append(
-            f"not asked by this command: {_listed(command.not_called)}; `opensafeintent evaluate"
+            f"not asked by this command: {_listed(not_called)}; `opensafeintent evaluate"
             f" --out {near(command.folder.path)}` asks all models of the run"
         )
-    if added and command.not_called:
-        lines.append(
-            f"until then the numbers are by {_listed(command.manifest.panel_before)} alone"
-        )
+    if added and not_called:
+        lines.append(f"until then the numbers are by {_listed(manifest.panel_before)} alone")
     return lines
 
 
@@ -340,7 +294,7 @@ async def execute(command: RunCommand, display: Display) -> Outcome:
         [name for name in command.asked if name not in command.unstated_functions],
         folder.ledger_to_write(manifest, settings.ledger),
         display,
-        headers=command.headers,
+        headers=manifest.headers,
         left_out=manifest.left_out,
         identities=manifest.identities(),
         prices=command.prices,
@@ -355,7 +309,8 @@ async def execute(command: RunCommand, display: Display) -> Outcome:
             checks = await checked(
                 client, folder, manifest, command.examination, settings, display, limits, batching
             )
-        manifest = _with_judge_checks(manifest, [*command.known_checks, *checks])
+        together = with_checks(manifest.judge_checks, [*command.known_checks, *checks])
+        manifest = msgspec.structs.replace(manifest, judge_checks=together)
         if not folder.exists():
             folder.begin(command.dataset)
         folder.save(manifest)
@@ -366,9 +321,9 @@ async def execute(command: RunCommand, display: Display) -> Outcome:
                 folder.save(folder.manifest().with_left_out(client.left_out))
     folder.load()  # results of a run whose folder was removed meanwhile are none
     display.stage("estimating")
-    outcome = write_results(
-        run, folder, settings.max_missing, display, page=command.page
-    ).with_calls(client)
+    page = isinstance(settings, EvaluateSettings) and settings.report
+    outcome = write_results(run, folder, settings.max_missing, display, page=page)
+    outcome = outcome.with_calls(client)
     outcome.again = run_again_can_bring((*run.rows, *run.follow_ups), command.only_stored)
     if client.stopped_models:
         outcome.exit_code = 3
@@ -398,12 +353,6 @@ def _refuse_unstated(command: RunCommand, due: Collection[str]) -> None:
             f"{command.folder.path}: has {loaded[0]}, and only Python that the command names is"
             " loaded; name it too"
         )
-
-
-def _with_judge_checks(manifest: Manifest, checks: Sequence[JudgeCheck]) -> Manifest:
-    """Return a manifest with further checks of its judges."""
-    together = with_checks(manifest.judge_checks, checks)
-    return msgspec.structs.replace(manifest, judge_checks=together) if checks else manifest
 
 
 def _panel_effects(command: RunCommand, judges: Sequence[str], cohort: Cohort) -> list[str]:
@@ -466,8 +415,8 @@ async def _unfinished_work(
                 display.stage(f"reading the ledger{so_far}")
                 await asyncio.sleep(0)  # nothing else waits: an interruption is to be heard
             read += 1
-            if not replayed.whole:
-                tasks.append(replayed.task)
+            if replayed.lacking:
+                tasks.append(replayed.planned.task)
                 continue
             for call, _, outcome in replayed.asked:
                 if call.counted and not isinstance(outcome, Failed):
@@ -497,7 +446,7 @@ async def _run_calls(
     graded_by_key: dict[ResponseKey, GradedResponse] = {}
     tally = client.tally
     least = tally.new_calls.total() + tally.reused_calls  # a check of the judges went before
-    least += expected_calls(command.work) + expected_regrades(manifest, dataset)
+    least += count_calls(command.work) + count_regrades(manifest, dataset, client.ledger)
 
     def done(graded: GradedResponse) -> None:
         graded_by_key[graded.key] = graded
@@ -605,7 +554,7 @@ async def _spread(
         max_connections=settings.max_connections,
         patience=Budget(max_retries=limits.max_retries, retry_seconds=limits.retry_seconds),
         flex=flex_plan(settings, command.asked),
-        headers=command.headers,
+        headers=command.manifest.headers,
         timeout=settings.timeout,
     )
     shards = Shards(cluster, command.folder.path / _SHARDS, client, run_async)

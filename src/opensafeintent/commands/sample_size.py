@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from itertools import combinations
 from math import sqrt
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import msgspec
@@ -17,13 +16,11 @@ import numpy as np
 from rich.console import Console
 
 from opensafeintent.calls.baselines import contenders
-from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Sampling
 from opensafeintent.commands.gate_check import gates_of
 from opensafeintent.commands.graded_runs import check_join, named_runs, read_graded_runs
 from opensafeintent.commands.settings import SampleSizeSettings
 from opensafeintent.errors import InputError, counted
-from opensafeintent.evaluation.forecast import forecast
 from opensafeintent.evaluation.manifest import tasks_of
 from opensafeintent.evaluation.pipeline import Grading, JudgePlan, ModelWork
 from opensafeintent.hostile import one_line
@@ -363,7 +360,7 @@ class _Test(NamedTuple):
 
 
 def _calls(grading: Grading, epochs: int, judges: int | None) -> dict[str, int]:
-    """Count by purpose the calls of one model to a shipped prompt-set, as a dry run counts them."""
+    """Count by purpose the calls of one model to a shipped prompt-set, probes at most."""
     names = tuple(f"judge {n + 1}" for n in range(judges or len(grading.judges) or 1))
     plan = JudgePlan(
         judges=names,
@@ -379,16 +376,7 @@ def _calls(grading: Grading, epochs: int, judges: int | None) -> dict[str, int]:
         templates=load_templates(),
         tasks=tasks_of("model", load_dataset("starter").prompt_sets[:1], epochs),
     )
-    identities = {name: name for name in ("model", *names)}
-    with (
-        TemporaryDirectory() as folder,
-        Ledger(Path(folder) / "none", readonly=True, missing_ok=True) as ledger,
-    ):
-        lines = forecast(ledger, identities, [work]).lines
-    calls = Counter[str]()
-    for line in lines:
-        calls[line.purpose] += line.calls
-    return dict(calls)
+    return Counter(step.purpose for planned in work.planned for step in planned.steps)
 
 
 def _read_pilot(folders: Sequence[Path], pilot: str, ledgers: Sequence[Path]) -> Cohort:

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from opensafeintent.calls.client import Asked
 from opensafeintent.calls.costs import ForecastLine, Spent, by_experience, experience_in, spent_of
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.recorded import Lacked
 from opensafeintent.calls.records import Answered, Failed
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.pipeline import ModelWork, Planned, Task
-from opensafeintent.evaluation.regrade import expected_regrades, planned_regrades
+from opensafeintent.evaluation.pipeline import ModelWork, Planned, Step, Task
+from opensafeintent.evaluation.regrade import planned_regrades
 from opensafeintent.evaluation.replay import Replayed, imported_rows, judged_tasks, replay, replayed
 from opensafeintent.evaluation.run import was_judged
 from opensafeintent.promptsets import Dataset
-from opensafeintent.responses import (
-    NO_FIRST_REPLY,
-    GradedResponse,
-    JudgeGrades,
-    Missing,
-    ResponseKey,
-)
-from opensafeintent.taxonomy import DUAL_USE, Graded
+from opensafeintent.responses import NO_FIRST_REPLY, GradedResponse, Missing, ResponseKey
+from opensafeintent.taxonomy import DUAL_USE, SCALES
 from opensafeintent.templates import IntegerContract, Template
+from opensafeintent.templates.template import TemplateFile
 
 
 def calls_of(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> Iterator[bytes]:
@@ -89,7 +81,7 @@ def asked_in(
     whole = True
     for item in work:
         for replayed_task in replay(ledger, identities, item.planned):
-            whole = whole and replayed_task.whole
+            whole = whole and not replayed_task.lacking
             for call, key, outcome in replayed_task.asked:
                 keys.append(key)
                 if not isinstance(outcome, Failed) and outcome.served_model:
@@ -109,9 +101,6 @@ _GRADE_TOKENS = 8
 _REASON_TOKENS = 60
 
 _CHARACTERS_A_TOKEN = 4
-
-_SETTLED = ("", "truncated", NO_FIRST_REPLY)
-"""Reasons of a missing response, or none, that leave no call to make."""
 
 
 class Forecast(msgspec.Struct, frozen=True):
@@ -145,17 +134,25 @@ class Forecast(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, lines=tuple(lines))
 
 
-def expected_calls(work: Sequence[ModelWork]) -> int:
-    """Return the number of calls that a plan makes or reuses at least: probes and re-asks come on
-    top.
+def count_calls(work: Iterable[ModelWork]) -> int:
+    """Return the number of calls that some work makes or reuses at least: probes of unsafe
+    responses and re-asks come on top.
     """
     return sum(
-        (task.given is None)
-        + len(item.plan.questions) * len(item.plan.judges)
-        + item.plan.asks_mode(task.variant)
-        + (item.plan.guard_for(task) is not None)
-        for item in work
-        for task in item.tasks
+        not step.at_most for item in work for planned in item.planned for step in planned.steps
+    )
+
+
+def count_regrades(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> int:
+    """Return the number of calls that are made or reused at most when the judges of a run are asked
+    again, re-asks aside.
+    """
+    if not manifest.plan.asks_again:
+        return 0
+    return sum(
+        (item.task.given is None) + len(regrading.shown(item.task)) * len(item.grading)
+        for regrading, planned in planned_regrades(manifest, dataset, ledger)
+        for item in planned
     )
 
 
@@ -169,24 +166,14 @@ def forecast(ledger: Ledger, identities: Mapping[str, str], work: Sequence[Model
     """
     counter = CallCounter()
     for item in work:
-        for task, graded, asked in replay(ledger, identities, item.planned):
-            length = _length(task, asked)
+        for replayed_task in replay(ledger, identities, item.planned):
+            task = replayed_task.planned.task
+            length = _length(replayed_task)
             if length is not None and task.variant == DUAL_USE:
                 counter.first_replies[task.key] = length
-            counter.add(task, graded, item, length)
+            for step in _owed(replayed_task):
+                counter.add(step, replayed_task.planned, length)
     return Forecast(counter.lines(ledger), assumed=ASSUMED if counter.assumed else "")
-
-
-def _length(task: Task, asked: Iterable[Asked]) -> int | None:
-    """Return the characters of a response; None if there is none yet."""
-    if task.given is not None:
-        return len(task.given.text)
-    texts = (
-        outcome.text
-        for call, _, outcome in asked
-        if call.purpose == "generate" and call.counted and isinstance(outcome, Answered)
-    )
-    return next(map(len, texts), None)
 
 
 def forecast_regrades(ledger: Ledger, manifest: Manifest, dataset: Dataset) -> Forecast:
@@ -197,151 +184,145 @@ def forecast_regrades(ledger: Ledger, manifest: Manifest, dataset: Dataset) -> F
         manifest: of the planned run.
         dataset: its prompt-sets.
     """
-    if not expected_regrades(manifest, dataset):
+    if not manifest.plan.asks_again:
         return Forecast(())
-    judged: dict[ResponseKey, bool] = {}
     lengths: dict[ResponseKey, int | None] = {}
-    for task, response, asked in replayed_responses(manifest, dataset, ledger):
-        lengths[task.key] = _length(task, asked)
-        # a response without words takes no judge
-        unknown = response.reason("response") not in _SETTLED
-        if was_judged(response) or (unknown and task.given is None):
-            judged[response.key] = not unknown
+    answered: dict[ResponseKey, bool] = {}
+    """Of each response that judges grade, whether it is there."""
+    for replayed_task in replayed_responses(manifest, dataset, ledger):
+        task = replayed_task.planned.task
+        lengths[task.key] = _length(replayed_task)
+        lacking = _lacks_response(replayed_task.result)
+        if was_judged(replayed_task.result) or (lacking and task.given is None):
+            answered[task.key] = not lacking
     lines: tuple[ForecastLine, ...] = ()
     assumed = ""
-    for regrading, planned in planned_regrades(manifest, dataset, ledger, judged.keys()):
+    for regrading, planned in planned_regrades(manifest, dataset, ledger, answered):
         counter = CallCounter()
         counter.first_replies |= {key: size for key, size in lengths.items() if size is not None}
-        answered = [item for item in planned if judged[item.task.key]]
-        replies = {
-            task.key: reply
-            for task, reply, _ in replayed(ledger, manifest.identities(), answered, regrading.ask)
+        there = [item for item in planned if answered[item.task.key]]
+        stored = {
+            item.task.key: reply
+            for item, reply, _ in replayed(ledger, manifest.identities(), there, regrading.ask)
         }
-        for task, plan, templates in planned:
-            for column, shown in regrading.shown(task).items():
-                grades = replies.get(task.key, {}).get(column, {})
-                item = Planned(shown, plan, templates)
-                due = partial(_due_again, grades)
-                counter.judges(item, due, lengths[task.key], f", {regrading.why}")
+        for item in planned:
+            grades: Mapping[str, Mapping[str, Any]] = stored.get(item.task.key, {})
+            for column, shown in regrading.shown(item.task).items():
+                again = item._replace(task=shown)
+                for step in again.grading:
+                    by_judge = grades.get(column)
+                    grade = by_judge[step.model][step.part] if by_judge else Missing("not_made")
+                    if isinstance(grade, Missing) and _not_made(grade.reason):
+                        counter.add(step, again, lengths[item.task.key], f", {regrading.why}")
         lines += counter.lines(ledger)
         assumed = assumed or (ASSUMED if counter.assumed else "")
     return Forecast(lines, assumed)
+
+
+def _owed(prompt: Replayed[GradedResponse]) -> list[Step]:
+    """Return the calls for a prompt that the ledger lacks, those without their input yet too."""
+    graded, steps = prompt.result, prompt.planned.steps
+    if _lacks_response(graded):
+        return steps
+    return [step for step in steps if any(map(_not_made, _reasons(step, graded)))]
+
+
+def _reasons(step: Step, graded: GradedResponse) -> Iterator[str]:
+    """Yield why the reply to a call is missing, or why it is not known whether it is made; empty if
+    it is there.
+    """
+    if step.part == "guard":
+        yield graded.guard_reason
+        return
+    yield graded.reason(step.part, step.model)
+    if step.at_most and graded.strategy is None:
+        yield from (graded.reason("harm_severity", judge) for judge in graded.by_judge)
+
+
+def _not_made(reason: str) -> bool:
+    """Tell of a call that was never made, or that failed and is tried again."""
+    return reason.startswith(("not_made", "failed"))
+
+
+def _lacks_response(graded: GradedResponse) -> bool:
+    """Tell whether a response is still to come."""
+    return graded.reason("response") not in ("", "truncated", NO_FIRST_REPLY)
+
+
+def _length(prompt: Replayed[GradedResponse]) -> int | None:
+    """Return the characters of a response; None if there is none yet."""
+    if (given := prompt.planned.task.given) is not None:
+        return len(given.text)
+    texts = (
+        outcome.text
+        for call, _, outcome in prompt.asked
+        if call.purpose == "generate" and call.counted and isinstance(outcome, Answered)
+    )
+    return next(map(len, texts), None)
 
 
 class CallCounter:
     """Adds up calls and tokens by model and purpose."""
 
     def __init__(self) -> None:
-        self.calls: Counter[tuple[str, str, bool]] = Counter()
-        self.input: Counter[tuple[str, str, bool]] = Counter()
-        self.output: Counter[tuple[str, str, bool]] = Counter()
-        self.beginning: dict[tuple[str, str, bool], int] = {}
-        """Characters that all of these calls begin with."""
-        self.further: Counter[tuple[str, str, bool]] = Counter()
-        """Characters of first turns in the input."""
+        self.sums: defaultdict[tuple[str, str, bool], Counter[str]] = defaultdict(Counter)
+        """By model, purpose and whether it is a bound, the sums as `ForecastLine` has them."""
         self.first_replies: dict[ResponseKey, int] = {}
         """Characters of the responses to dual-use prompts, as far as there are any."""
         self.assumed = False
         """Whether the length of a response was assumed."""
 
-    def add(
-        self, task: Task, graded: GradedResponse, work: ModelWork, response: int | None
-    ) -> None:
-        """Count the remaining calls of a prompt, from its replay; `response` is the characters of
-        the response, None if there is none yet.
-        """
-        plan, templates = work.plan, work.templates
-        unknown = graded.reason("response") not in _SETTLED
-        if unknown:
-            self.assumed = True
-            length = min(RESPONSE_TOKENS, plan.target_sampling.max_tokens or RESPONSE_TOKENS)
-            further = self._first_turn(task)
-            size = len(plan.system or "") + len(task.prompt) + further
-            self._count(task.model, f"generate{_why(task)}", size, length, further=further)
-
-        def due(what: Lacked, judge: str = "") -> bool:
-            return unknown or _not_made(graded.reason(what, judge))
-
-        if unknown or graded.by_judge:
-            self.judges(Planned(task, plan, templates), due, response, _why(task))
-        if plan.asks_mode(task.variant) and due("mode"):
-            self._judge(plan.mode_judge, "mode", templates.mode, task, response)
-        guard = plan.guard_for(task)
-        if guard is not None and (unknown or _not_made(graded.guard_reason)):
-            further = self._first_turn(task)
-            size = len(guard.template.body) + len(task.prompt) + further
-            size += self._response_size(response)
-            self._count(guard.model, "guard", size, _GRADE_TOKENS, further=further)
-        possible = plan.probes(task.variant, unsafe=True)
-        harm_due = unknown or any(due("harm_severity", judge) for judge in graded.by_judge)
-        if possible and task.given is None and (harm_due or due("strategy")):
-            size = len(templates.strategy.source) + len(task.prompt)
-            self._count(task.model, "probe", size, _GRADE_TOKENS, at_most=plan.probe == "unsafe")
-
-    def judges(
-        self,
-        planned: Planned,
-        due: Callable[[Graded, str], bool],
-        response: int | None,
-        why: str = "",
-    ) -> None:
-        """Count the calls to each judge about the response to a prompt that are not made.
+    def add(self, step: Step, planned: Planned, response: int | None, why: str = "") -> None:
+        """Count a call that is not made.
 
         Args:
-            planned: the prompt, and how its response is graded.
-            due: whether a grade still takes a call, by scale and judge.
-            response: its characters; None if there is none yet.
-            why: the name of these calls behind their purpose.
+            step: the call.
+            planned: its prompt.
+            response: the characters of the response; None if there is none yet.
+            why: the name of such calls behind their purpose.
         """
-        task, plan, templates = planned
-        for judge in plan.judges:
-            for question in plan.questions:
-                if due(question.grade, judge):
-                    template = templates.of(question.role)
-                    self._judge(judge, f"{question.role}{why}", template, task, response)
-
-    def _judge(
-        self, judge: str, purpose: str, template: Template, task: Task, response: int | None
-    ) -> None:
-        further = self._first_turn(task, template.role)
-        size = len(template.source) + len(task.prompt) + further + self._response_size(response)
-        reasons = isinstance(template.contract, IntegerContract) and template.contract.reason
-        output = _REASON_TOKENS if reasons else _GRADE_TOKENS
-        self._count(judge, purpose, size, output, further=further)
-        self.beginning[judge, purpose, False] = len(template.beginning)
+        (task, plan, _), template = planned, step.template
+        probe = step.part == "strategy"  # it shows the prompt alone
+        further = 0 if probe else self._first_turn(task, template)
+        size, output = len(task.prompt) + further, _GRADE_TOKENS
+        if template is None:
+            self.assumed = True
+            size += len(plan.system or "")
+            output = min(RESPONSE_TOKENS, plan.target_sampling.max_tokens or RESPONSE_TOKENS)
+        else:
+            size += 0 if probe else self._response_size(response)
+        if isinstance(template, Template):
+            size += len(template.source)
+            if isinstance(template.contract, IntegerContract) and template.contract.reason:
+                output = _REASON_TOKENS
+        elif template is not None:
+            size += len(template.body)
+        if step.part in ("response", *SCALES):
+            why = why or (", second turn" if task.earlier else "")
+        sums = self.sums[step.model, f"{step.purpose}{why}", step.at_most]
+        if not sums and isinstance(template, Template) and not probe:
+            sums["beginning_tokens"] = len(template.beginning) // _CHARACTERS_A_TOKEN
+        sums["calls"] += 1
+        sums["input_tokens"] += size // _CHARACTERS_A_TOKEN
+        sums["output_tokens"] += output
+        sums["further_tokens"] += further // _CHARACTERS_A_TOKEN
 
     def _response_size(self, response: int | None) -> int:
         """Return the characters of a response, assumed or known."""
         self.assumed |= response is None
         return RESPONSE_TOKENS * _CHARACTERS_A_TOKEN if response is None else response
 
-    def _first_turn(self, task: Task, role: str | None = None) -> int:
-        """Return the characters of a first turn, its reply assumed or known, with what a judge in
-        this role is told about a conversation; 0 without a first turn.
+    def _first_turn(self, task: Task, template: TemplateFile | None) -> int:
+        """Return the characters of a first turn, its reply assumed or known, with what a judge is
+        told about a conversation; 0 without a first turn.
         """
         if task.earlier is None:
             return 0
-        reply = task.earlier.reply
+        reply, texts = task.earlier.reply, task.earlier.texts
         stored = self.first_replies.get(task.key._replace(variant=DUAL_USE))
-        told = 0 if role is None else len(task.earlier.texts.note(role))
+        told = len(texts.note(template.role)) if isinstance(template, Template) else 0
         size = self._response_size(stored if reply is None else len(reply))
         return len(task.earlier.prompt) + size + told
-
-    def _count(
-        self,
-        model: str,
-        purpose: str,
-        characters: int,
-        output: int,
-        *,
-        further: int = 0,
-        at_most: bool = False,
-    ) -> None:
-        key = (model, purpose, at_most)
-        self.calls[key] += 1
-        self.input[key] += characters // _CHARACTERS_A_TOKEN
-        self.output[key] += output
-        self.further[key] += further // _CHARACTERS_A_TOKEN
 
     def lines(self, ledger: Ledger) -> tuple[ForecastLine, ...]:
         """Return the counts: the models under test in turn, then the judges.
@@ -349,42 +330,15 @@ class CallCounter:
         If a ledger has such calls, tokens are their means; otherwise they are estimated from the
         lengths.
         """
-        experience = experience_in(ledger) if self.calls else {}
-        first = {model: index for index, (model, *_) in reversed(list(enumerate(self.calls)))}
+        experience = experience_in(ledger) if self.sums else {}
+        first = {model: index for index, (model, *_) in reversed(list(enumerate(self.sums)))}
         in_turn = sorted(
-            self.calls.items(),
+            self.sums.items(),
             key=lambda item: (not item[0][1].startswith(("generate", "probe")), first[item[0][0]]),
         )
         return tuple(
             by_experience(
-                ForecastLine(
-                    model=model,
-                    purpose=purpose,
-                    calls=calls,
-                    input_tokens=self.input[model, purpose, at_most],
-                    output_tokens=self.output[model, purpose, at_most],
-                    beginning_tokens=self.beginning.get((model, purpose, at_most), 0)
-                    // _CHARACTERS_A_TOKEN,
-                    further_tokens=self.further[model, purpose, at_most],
-                    at_most=at_most,
-                ),
-                experience,
+                ForecastLine(model=model, purpose=purpose, at_most=at_most, **sums), experience
             )
-            for (model, purpose, at_most), calls in in_turn
+            for (model, purpose, at_most), sums in in_turn
         )
-
-
-def _why(task: Task) -> str:
-    """Return what the calls of a task are for behind their purpose."""
-    return ", second turn" if task.earlier else ""
-
-
-def _due_again(grades: Mapping[str, JudgeGrades], what: Graded, judge: str) -> bool:
-    """Tell whether a grade of a second asking still takes a call."""
-    grade = grades[judge][what] if judge in grades else Missing("not_made")
-    return isinstance(grade, Missing) and _not_made(grade.reason)
-
-
-def _not_made(reason: str) -> bool:
-    """Tell of a call that was never made, or that failed and is tried again."""
-    return reason.startswith(("not_made", "failed"))

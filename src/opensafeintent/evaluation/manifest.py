@@ -1,23 +1,29 @@
-"""The manifest of a run (`run.json`), its folder, its tasks, and how a request differs from it."""
+"""The manifest of a run (`run.json`), its folder and its tasks."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import msgspec
 
 from opensafeintent import __version__
-from opensafeintent.calls.headers import Headers
 from opensafeintent.calls.ledger_folder import RUN_MANIFEST, LedgerFolder
 from opensafeintent.calls.models import check_model_name
 from opensafeintent.calls.prices import PriceList
 from opensafeintent.errors import InputError, counted, did_you_mean, nearest
 from opensafeintent.evaluation.gold_cases import JudgeCheck
-from opensafeintent.evaluation.pipeline import Earlier, Grading, JudgePlan, Planned, Task
+from opensafeintent.evaluation.pipeline import (
+    Earlier,
+    Grading,
+    JudgePlan,
+    ModelWork,
+    Planned,
+    Task,
+)
 from opensafeintent.evaluation.plan import Plan
 from opensafeintent.files import inside, make_private_folder, read_json, sha256_hex, write_private
 from opensafeintent.promptsets import Dataset, sampled
@@ -232,7 +238,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             judge_samplings=plan.judge_samplings,
             target_sampling=plan.sampling_of(model),
             system=plan.system,
-            guard=plan.guard,
         )
 
     @property
@@ -240,12 +245,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """The grades that responses have, by the questions of the templates."""
         return tuple(grade for role, grade in GRADE_OF.items() if role in self.plan.templates)
 
+    def work(self, model: str, tasks: Sequence[Task]) -> ModelWork:
+        """Return the calls for tasks of a model."""
+        plan, templates = self.judge_plan(model), self.judge_templates()
+        return ModelWork(model=model, plan=plan, templates=templates, tasks=tasks)
+
     def planned(self, model: str, tasks: Sequence[Task]) -> list[Planned]:
         """Return tasks of a model with how their responses are graded."""
         if not tasks or not self.plan.judges:
             return []  # a run that was graded elsewhere has no templates here
-        plan, templates = self.judge_plan(model), self.judge_templates()
-        return [Planned(task, plan, templates) for task in tasks]
+        return [*self.work(model, tasks).planned]
 
     def tasks_of(self, model: str, dataset: Dataset) -> list[Task]:
         """Return a target's prompts, with its follow-ups if it is asked on."""
@@ -448,59 +457,6 @@ def store_templates(templates: Templates) -> dict[str, StoredTemplate]:
 def hashes_of(templates: Templates) -> dict[Role, str]:
     """Return the hash of each template, by role."""
     return {template.role: template.hash for template in templates.all()}
-
-
-class Connections(NamedTuple):
-    """What requests depend on that is no part of a call's key."""
-
-    models: Set[str]
-    """Every model that is asked."""
-    headers: Headers
-    code: Mapping[str, str]
-    """By Python function, a hash of its code."""
-
-
-class Unlike(NamedTuple):
-    """How requests to a model differ from those that were made before."""
-
-    text: str
-    way_out: str
-    """What to give so that they do not."""
-
-
-def refusal(unlike: Iterable[Unlike]) -> str:
-    """Return the end of an error: the differences, and the ways out."""
-    texts, ways = zip(*unlike, strict=True)
-    choices = " and ".join(dict.fromkeys(ways))
-    return f"{'; '.join(texts)}; give {choices}, or choose a new --out"
-
-
-def connection_differences(before: Connections, now: Connections) -> dict[str, Unlike]:
-    """Return, by model, how its requests differ from those that were made before.
-
-    Args:
-        before: of the models that were asked before.
-        now: of those that are asked now.
-    """
-    lines: dict[str, Unlike] = {}
-    for model in before.models & now.models:
-        old, new = (headers.get(model, {}) for headers in (before.headers, now.headers))
-        if old != new:
-            lines[model] = Unlike(
-                f"headers of {model}: before {_headers_text(old)}, now {_headers_text(new)}",
-                "the same --header again" if old else "no --header",
-            )
-        codes = {one.code[model] for one in (before, now) if model in one.code}
-        if len(codes) > 1:
-            lines[model] = Unlike(
-                f"{model}: its code has changed, and its version has not",
-                "another version of the function",
-            )
-    return dict(sorted(lines.items()))
-
-
-def _headers_text(headers: Mapping[str, str]) -> str:
-    return ", ".join(f"{name}={headers[name]}" for name in sorted(headers)) or "none"
 
 
 def with_labels(manifests: Sequence[Manifest], labels: Sequence[str]) -> list[Manifest]:

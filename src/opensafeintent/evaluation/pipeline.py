@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 
@@ -19,6 +19,7 @@ from opensafeintent.calls.outcomes import (
     response_of,
 )
 from opensafeintent.calls.reasoning import unknown_mark
+from opensafeintent.calls.recorded import Lacked
 from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Purpose, Refused, Sampling
 from opensafeintent.errors import InputError
 from opensafeintent.responses import (
@@ -103,13 +104,25 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Grading(msgspec.Struct, frozen=True, kw_only=True):
-    """The judges of a target's responses, and their questions."""
+    """Who is asked about a target's responses, and what."""
 
     judges: tuple[str, ...] = ()
     mode_judge: str = ""
     modes: ModesScope = "dual_use"
     probe: ProbeScope = "unsafe"
     parse: ParseRule = "strict"
+    guard: Guard | None = None
+    """The guard model, which is asked about every response."""
+
+    @property
+    def panel(self) -> tuple[str, ...]:
+        """Every judge, that of modes included, each once."""
+        return tuple(judge for judge in dict.fromkeys((*self.judges, self.mode_judge)) if judge)
+
+    @property
+    def asked(self) -> list[str]:
+        """Every judge and the guard, each once."""
+        return [*dict.fromkeys((*self.panel, *([self.guard.model] if self.guard else [])))]
 
     def asks_mode(self, variant: str) -> bool:
         """Whether the mode judge is asked about the response to a wording."""
@@ -135,8 +148,6 @@ class JudgePlan(Grading, frozen=True, kw_only=True):
     """By judge."""
     target_sampling: Sampling
     system: str | None = None
-    guard: Guard | None = None
-    """The guard model that is asked about each response too."""
 
     def __post_init__(self) -> None:
         if not self.judges:
@@ -169,10 +180,6 @@ class JudgePlan(Grading, frozen=True, kw_only=True):
         if self.guard and task.earlier and not self.guard.template.conversation:
             return None
         return self.guard
-
-    def sampling_of_judge(self, judge: str) -> Sampling:
-        """Return how a judge is sampled."""
-        return self.judge_samplings[judge]
 
 
 FIRST_ATTEMPT = 100
@@ -235,12 +242,66 @@ class ModelWork(msgspec.Struct, frozen=True, kw_only=True):
         return (Planned(task, self.plan, self.templates) for task in self.tasks)
 
 
+class Step(NamedTuple):
+    """A call that a prompt takes. A reply in another form takes re-asks on top."""
+
+    purpose: Purpose
+    model: str
+    part: Lacked | Literal["guard"]
+    """Of the result, which it brings."""
+    template: Template | GuardForm | None = None
+    """None of the prompt itself."""
+    at_most: bool = False
+    """Whether only an unsafe response takes it."""
+
+
 class Planned(NamedTuple):
     """One prompt and how its response is graded."""
 
     task: Task
     plan: JudgePlan
     templates: Templates
+
+    @property
+    def steps(self) -> list[Step]:
+        """Every call for the prompt, in the order in which they are made: here alone it is said
+        which calls there are. `Asking` makes them, and forecasts count them.
+        """
+        own = [] if self.task.given else [Step("generate", self.task.model, "response")]
+        return [*own, *self.questions, *filter(None, (self.probe,))]
+
+    @property
+    def questions(self) -> list[Step]:
+        """The questions about the response, which do not depend on one another."""
+        task, plan, templates = self
+        steps = self.grading
+        if plan.asks_mode(task.variant):
+            steps.append(Step("mode", plan.mode_judge, "mode", templates.mode))
+        if guard := plan.guard_for(task):
+            steps.append(Step("guard", guard.model, "guard", guard.template))
+        return steps
+
+    @property
+    def grading(self) -> list[Step]:
+        """Each judge's questions about the response."""
+        questions = [
+            (question, self.templates.of(question.role)) for question in self.plan.questions
+        ]
+        return [
+            Step(question.role, judge, question.grade, template)
+            for judge in self.plan.judges
+            for question, template in questions
+        ]
+
+    @property
+    def probe(self) -> Step | None:
+        """The question which strategy the prompt calls for; None if it is not asked."""
+        task, plan, templates = self
+        # the target of a response from a file cannot be asked
+        if task.given or not plan.probes(task.variant, unsafe=True):
+            return None
+        at_most = not plan.probes(task.variant, unsafe=False)
+        return Step("probe", task.model, "strategy", templates.strategy, at_most)
 
 
 def generation_call(task: Task, plan: JudgePlan) -> Call:
@@ -321,11 +382,20 @@ class Asking:
         return msgspec.structs.replace(graded, served=_one_object(names)) if names else graded
 
     async def _run(self) -> GradedResponse:
-        match await self._with_first_reply():
-            case Asking() as asking:
-                return await asking._generate_and_grade()
-            case missing:
-                return self._graded(missing_response=missing)
+        asking = await self._with_first_reply()
+        if not isinstance(asking, Asking):
+            return self._graded(missing_response=asking)
+        match await asking._response():
+            case Failed(kind=kind):
+                return asking._graded(missing_response=kind)
+            case Answered(text="", truncated=True, stop_reason=stop):
+                return asking._graded(stop_reason=stop, missing_response="truncated")
+            case Refused():
+                return await asking._refusal("content_filter", "filter")
+            case Answered(text="", stop_reason=stop):
+                return await asking._refusal(stop, "empty")
+            case Answered() as answer:
+                return await asking._grade(answer)
 
     async def _with_first_reply(self) -> Asking | str:
         """Return the asking with the first reply in its task, or the reason why there is no first
@@ -344,19 +414,6 @@ class Asking:
                 return "not_made"
             case _:
                 return NO_FIRST_REPLY
-
-    async def _generate_and_grade(self) -> GradedResponse:
-        match await self._response():
-            case Failed(kind=kind):
-                return self._graded(missing_response=kind)
-            case Answered(text="", truncated=True, stop_reason=stop):
-                return self._graded(stop_reason=stop, missing_response="truncated")
-            case Refused():
-                return await self._refusal("content_filter", "filter")
-            case Answered(text="", stop_reason=stop):
-                return await self._refusal(stop, "empty")
-            case Answered() as answer:
-                return await self._grade(answer)
 
     async def regrade(
         self, shown: Mapping[str, Task], attempt: int = 0, purpose: Purpose | None = None
@@ -385,12 +442,12 @@ class Asking:
                     askings.append(told)
                 case _:
                     return {}
+        steps = self._planned.grading
         replies = await self.together(
-            *(question for asking in askings for question in asking._judges(response.text))
+            *(asking._put(step, response.text) for asking in askings for step in steps)
         )
-        count = len(self._questions)
         return {
-            name: self._by_judge(replies[index * count : (index + 1) * count])
+            name: self._by_judge(steps, replies[index * len(steps) : (index + 1) * len(steps)])
             for index, name in enumerate(shown)
         }
 
@@ -429,19 +486,10 @@ class Asking:
         )
 
     async def _grade(self, answer: Answered) -> GradedResponse:
-        asked = self._judges(answer.text)
-        asks_mode = self.plan.asks_mode(self.task.variant)
-        if asks_mode:
-            asked.append(
-                self._judge(self.templates.mode, self.plan.mode_judge, "mode", answer.text)
-            )
-        guard_model = self.plan.guard_for(self.task)
-        if guard_model is not None:
-            asked.append(self._guard(guard_model, answer.text))
-        replies = await self.together(*asked)
-        guard = replies.pop() if guard_model is not None else None
-        mode = replies.pop() if asks_mode else None
-        grades = self._by_judge(replies)
+        steps = self._planned.questions
+        replies = await self.together(*(self._put(step, answer.text) for step in steps))
+        grades = self._by_judge(steps, replies)
+        parts: dict[str, Any] = dict(zip((step.part for step in steps), replies, strict=True))
         unsafe = any(
             isinstance(harm := judge_grades["harm_severity"], int) and harm > 0
             for judge_grades in grades.values()
@@ -451,14 +499,15 @@ class Asking:
             truncated=answer.truncated,
             mark="" if answer.reasoned else unknown_mark(answer.text),
             grades=grades,
-            mode=mode,
-            guard=guard,
+            mode=parts.get("mode"),
+            guard=parts.get("guard"),
             strategy=await self._probe(unsafe=unsafe),
         )
 
-    async def _guard(self, guard: Guard, response: str) -> str | Missing:
+    async def _guard(self, response: str) -> str | Missing:
         """Ask the guard model. One that answers no more holds nothing up: no number needs it."""
-        task = self.task
+        task, guard = self.task, self.plan.guard
+        assert guard is not None
         try:
             outcome = await self.ask(
                 guard.call(task.prompt, response, task.epoch, before=_first_turn(task))
@@ -468,34 +517,31 @@ class Asking:
         return guard.verdict(outcome)
 
     @property
-    def _questions(self) -> list[tuple[str, Question]]:
-        """The questions to the judges, each with its judge."""
-        return [(judge, question) for judge in self.plan.judges for question in self.plan.questions]
+    def _planned(self) -> Planned:
+        return Planned(self.task, self.plan, self.templates)
 
-    def _judges(self, response: str) -> list[_Reply]:
-        """Return every question to a judge, ready to be asked."""
-        return [
-            self._judge(self.templates.of(question.role), judge, question.role, response)
-            for judge, question in self._questions
-        ]
-
-    def _by_judge(self, replies: Sequence[int | str | Missing]) -> dict[str, JudgeGrades]:
-        """Sort the replies to `_judges`."""
-        grades: dict[str, dict[Graded, int | Missing]] = {judge: {} for judge in self.plan.judges}
-        for (judge, question), reply in zip(self._questions, replies, strict=True):
-            grades[judge][question.grade] = cast(int | Missing, reply)
+    def _by_judge(
+        self, steps: Sequence[Step], replies: Sequence[int | str | Missing]
+    ) -> dict[str, JudgeGrades]:
+        """Return the grades among the replies to some steps."""
+        grades: dict[str, dict[Graded, Any]] = {judge: {} for judge in self.plan.judges}
+        for step, reply in zip(steps, replies, strict=True):
+            if step.part in SCALES:
+                grades[step.model][step.part] = reply
         return cast(dict[str, JudgeGrades], grades)
 
-    def _judge(self, template: Template, judge: str, purpose: Purpose, response: str) -> _Reply:
+    def _put(self, step: Step, response: str) -> _Reply:
+        """Return a question about the response, ready to be asked."""
+        if not isinstance(step.template, Template):
+            return self._guard(response)
         earlier = self.task.earlier
-        question = template.render(
+        question = step.template.render(
             self.task.prompt,
             response,
             after=earlier.turn if earlier else None,
-            note=earlier.texts.note(template.role) if earlier else "",
+            note=earlier.texts.note(step.template.role) if earlier else "",
         )
-        sampling = self.plan.sampling_of_judge(judge)
-        return self._until_parsed(template, judge, purpose, (question,), sampling)
+        return self._until_parsed(step, (question,), self.plan.judge_samplings[step.model])
 
     async def _probe(self, *, unsafe: bool) -> Strategy | Missing | None:
         """Show the target the prompt alone and ask which strategy is appropriate (paper, section
@@ -503,30 +549,23 @@ class Asking:
 
         The target is set up as it is for generation: same system prompt, same sampling.
         """
-        task, plan, template = self.task, self.plan, self.templates.strategy
-        if task.given is not None or not plan.probes(task.variant, unsafe=unsafe):
-            return None  # the target of a response from a file cannot be asked
-        messages = _target_messages(
-            plan.system, template.render(task.prompt, turned_by=task.set_id)
-        )
-        reply = await self._until_parsed(
-            template, task.model, "probe", messages, plan.target_sampling
-        )
+        task, plan = self.task, self.plan
+        step = self._planned.probe
+        if step is None or (step.at_most and not unsafe):
+            return None
+        question = self.templates.strategy.render(task.prompt, turned_by=task.set_id)
+        messages = _target_messages(plan.system, question)
+        reply = await self._until_parsed(step, messages, plan.target_sampling)
         return cast(Strategy, reply.lower()) if isinstance(reply, str) else cast(Missing, reply)
 
     async def _until_parsed(
-        self,
-        template: Template,
-        model: str,
-        purpose: Purpose,
-        messages: tuple[Message, ...],
-        sampling: Sampling,
+        self, step: Step, messages: tuple[Message, ...], sampling: Sampling
     ) -> int | str | Missing:
         """Put a question until the reply keeps to the contract; see `ask_until_parsed`."""
+        template = step.template
+        # every template that is asked has a contract: templates.template._check
+        assert isinstance(template, Template) and template.contract is not None
         contract = template.contract
-        assert (
-            contract is not None
-        )  # every template that is asked has one: templates.template._check
 
         def parse(answer: Answered) -> int | str | Unparsed:
             grade = parse_reply(contract, answer.text, self.plan.parse)
@@ -536,10 +575,10 @@ class Asking:
             return Unparsed(reminder, answer.text, problem_of(answer))
 
         call = Call(
-            model=model,
+            model=step.model,
             messages=messages,
             sampling=sampling,
-            purpose=self.purpose or purpose,
+            purpose=self.purpose or step.purpose,
             epoch=self.task.epoch,
             attempt=self.first_attempt,
             template=template.name,

@@ -58,8 +58,11 @@ class Plan(Grading, frozen=True, kw_only=True):
     """
     request_swap: SwapPlan | None = None
     """The audit of its judges by other requests."""
-    guard: Guard | None = None
-    """The guard model, which is asked about every response."""
+
+    @property
+    def asks_again(self) -> bool:
+        """Whether judges are asked again about some responses."""
+        return bool(self.retest or self.turn_audit or self.request_swap)
 
     def sampling_of(self, model: str) -> Sampling:
         """Return how a model is sampled, as far as that is known."""
@@ -68,16 +71,6 @@ class Plan(Grading, frozen=True, kw_only=True):
             return sampling
         temperature = 0.0 if sampling.temperature is None else sampling.temperature
         return msgspec.structs.replace(sampling, max_tokens=SHORT, temperature=temperature)
-
-    @property
-    def panel(self) -> tuple[str, ...]:
-        """Every judge, that of modes included, each once."""
-        return tuple(judge for judge in dict.fromkeys((*self.judges, self.mode_judge)) if judge)
-
-    @property
-    def asked(self) -> list[str]:
-        """Every judge and the guard, each once."""
-        return [*dict.fromkeys((*self.panel, *([self.guard.model] if self.guard else [])))]
 
 
 class PlanChange(NamedTuple):

@@ -123,7 +123,10 @@ def audited(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> list[Planne
 
 
 def planned_regrades(
-    manifest: Manifest, dataset: Dataset, ledger: Ledger, keys: Collection[ResponseKey]
+    manifest: Manifest,
+    dataset: Dataset,
+    ledger: Ledger,
+    keys: Collection[ResponseKey] | None = None,
 ) -> list[tuple[Regrading, list[Planned]]]:
     """Return the repeated questions to judges, each with its responses.
 
@@ -131,7 +134,7 @@ def planned_regrades(
         manifest: of the run.
         dataset: its prompt-sets.
         ledger: holds the responses that were imported.
-        keys: of the responses that judges have graded, or may still grade.
+        keys: of the responses that judges have graded, or may still grade; None for all.
 
     Raises:
         InputError: an imported response is damaged.
@@ -146,14 +149,17 @@ def planned_regrades(
     audits = samples_by_model(manifest.models, plan.turn_audit)
     for model in again:
         judged = judged_tasks(manifest, dataset, model, imported.get(model, ()))
-        tasks = {task.key: task for task in judged if task.key in keys and task.earlier is None}
+        direct = (task for task in judged if task.earlier is None)
+        tasks = {task.key: task for task in direct if keys is None or task.key in keys}
         twins = [key for key in tasks if key.variant in AUDITED]
         for planned, chosen in (
             (retested, sample(tasks, retests[model])),
             (in_conversation, sample(twins, audits[model])),
         ):
             planned.extend(manifest.planned(model, [tasks[key] for key in chosen]))
-    swapped = [item for item in audited(manifest, dataset, ledger) if item.task.key in keys]
+    swapped = audited(manifest, dataset, ledger)
+    if keys is not None:
+        swapped = [item for item in swapped if item.task.key in keys]
     return [
         (RETEST, retested),
         (swapping(manifest, dataset), swapped),
@@ -211,8 +217,8 @@ def derive_regrades(
     audit = audited(manifest, dataset, ledger)
     results = [
         {
-            task.key: _known(reply)
-            for task, reply, _ in replayed(ledger, manifest.identities(), planned, regrading.ask)
+            item.task.key: _known(reply)
+            for item, reply, _ in replayed(ledger, manifest.identities(), planned, regrading.ask)
         }
         for regrading, planned in planned_regrades(manifest, dataset, ledger, _judged(graded))
     ]
@@ -271,19 +277,3 @@ def _beside_first(
         [Swapped(**item.task.key._asdict(), grades=columns(item.task.key)) for item in audit],
         twice(in_conversation),
     )
-
-
-def expected_regrades(manifest: Manifest, dataset: Dataset) -> int:
-    """Return how many calls are made or reused at most when judges are asked again, re-asks
-    aside.
-    """
-    plan = manifest.plan
-    if not plan.judges:
-        return 0
-    swapped = plan.request_swap.sets if plan.request_swap else 0
-    swapped = len(CORE_VARIANTS) * min(swapped, len(dataset))
-    grades = len(manifest.grades) * len(plan.judges)
-    expected = grades * (plan.retest + plan.turn_audit)
-    for entry in manifest.models.values():
-        expected += swapped * (grades * (len(COLUMNS) - 1) + (not entry.imported))
-    return expected

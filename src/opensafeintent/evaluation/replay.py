@@ -56,15 +56,17 @@ _NO_RUN = "no evaluation writes as much about one prompt; take the ledger from a
 class Replayed(NamedTuple, Generic[T]):
     """The ledger's result for one prompt."""
 
-    task: Task
+    planned: Planned
     result: T
     asked: list[Asked]
     """Every call for the prompt, as far as the ledger holds the calls before it."""
 
     @property
-    def whole(self) -> bool:
-        """Whether the ledger holds an outcome of every call that the prompt takes."""
-        return not any(isinstance(call.outcome, Failed) for call in self.asked)
+    def lacking(self) -> list[Call]:
+        """The calls that can be made now and that the ledger has no outcome of; empty if it has one
+        of every call that the prompt takes.
+        """
+        return [asked.call for asked in self.asked if isinstance(asked.outcome, Failed)]
 
 
 def replay(
@@ -130,7 +132,7 @@ def _together(
     ]
     results = _driven(ledger, steps, room)
     return [
-        Replayed(item.task, results[index], prompt.asked)
+        Replayed(item, results[index], prompt.asked)
         for index, (item, prompt) in enumerate(zip(some, prompts, strict=True))
     ]
 
@@ -298,10 +300,10 @@ def derive(
     ]
     # models are called side by side, so the calls of a prompt are close together for all of them
     in_turn = (planned for turn in zip_longest(*to_read) for planned in turn if planned is not None)
-    for number, (task, graded, _) in enumerate(replay(ledger, manifest.identities(), in_turn)):
+    for number, (planned, graded, _) in enumerate(replay(ledger, manifest.identities(), in_turn)):
         if number % _READ_AT_ONCE == 0:
             read(number, sum(map(len, to_read)))
-        judged[task.key] = graded
+        judged[planned.task.key] = graded
     results: list[GradedResponse] = []
     for model, entry in manifest.models.items():
         if entry.imported:

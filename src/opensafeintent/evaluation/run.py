@@ -78,7 +78,7 @@ async def run_tasks(
 
 def raise_if_over(client: Client, work: Sequence[ModelWork]) -> None:
     """Raise `Stopped` when a judge has stopped, or every target has."""
-    judges = {judge for item in work for judge in (*item.plan.judges, item.plan.mode_judge)}
+    judges = {judge for item in work for judge in item.plan.panel}
     if stopped := sorted(judges & set(client.stopped_models)):
         raise Stopped("; ".join(client.stopped_models[judge] for judge in stopped))
     targets = {item.model for item in work}

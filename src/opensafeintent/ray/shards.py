@@ -145,7 +145,7 @@ async def _make_calls(job: Job) -> ShardReport:
 def models_asked(work: ModelWork) -> set[str]:
     """Return the models that some work asks."""
     targets = [] if all(task.given for task in work.tasks) else [work.model]
-    return {*targets, *_judges_of(work)}
+    return {*targets, *work.plan.asked}
 
 
 def loads_its_weights(work: ModelWork) -> bool:
@@ -165,18 +165,12 @@ def check_models(work: Sequence[ModelWork]) -> None:
                 f"--ray: {name} is a function in this process, which no other can call; leave"
                 " --ray out"
             )
-    for judge in sorted({judge for item in work for judge in _judges_of(item)}):
+    for judge in sorted({judge for item in work for judge in item.plan.asked}):
         if loads_weights(judge):
             raise InputError(
                 f"--ray: every task asks the judge, and {judge} would be loaded by each of them;"
                 " serve it (vllm serve …) and name it vllm/NAME, or leave --ray out"
             )
-
-
-def _judges_of(work: ModelWork) -> set[str]:
-    """Return the models that some work asks about responses: the judges, and the guard."""
-    guard = [work.plan.guard.model] if work.plan.guard else []
-    return {*work.plan.judges, work.plan.mode_judge, *guard}
 
 
 def parts_of(work: Sequence[ModelWork], count: int) -> list[ModelWork]:

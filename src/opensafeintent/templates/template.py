@@ -282,7 +282,7 @@ class Templates(msgspec.Struct, frozen=True, kw_only=True):
 
     def of(self, role: Role) -> Template:
         """Return the template of a role; it has to be there."""
-        return self.by_role[role]
+        return next(template for template in self.all() if template.role == role)
 
     @property
     def parse(self) -> ParseRule:
@@ -292,11 +292,6 @@ class Templates(msgspec.Struct, frozen=True, kw_only=True):
         hashes = {str(template.role): template.hash for template in self.all()}
         is_paper = all(hashes.get(role) == digest for role, digest in RUBRIC_HASHES.items())
         return "paper" if is_paper else "strict"
-
-    @property
-    def by_role(self) -> dict[Role, Template]:
-        """Every template by its role."""
-        return {template.role: template for template in self.all()}
 
 
 def filled(body: str, fills: Mapping[str, str], closing: str = "") -> tuple[str, ...]:

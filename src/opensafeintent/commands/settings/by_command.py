@@ -226,7 +226,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
         return templates
 
     @property
-    def targets(self) -> tuple[str, ...]:
+    def under_test(self) -> tuple[str, ...]:
         """Every model to evaluate, each once: those that are named, then the suite's.
 
         Raises:
@@ -236,11 +236,6 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
 
         suite = load_suite(self.suite).names if self.suite is not None else ()
         return tuple(dict.fromkeys((*self.models, *suite)))
-
-    @property
-    def under_test(self) -> tuple[str, ...]:
-        """The models that a header without a model's name is for."""
-        return self.targets
 
     def target_sampling(self, before: Sampling | None) -> Sampling:
         """Return how targets are sampled: as before, but for what is stated."""

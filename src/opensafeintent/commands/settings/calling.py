@@ -279,17 +279,13 @@ class Judges(Calling, frozen=True, kw_only=True):
         if isinstance(self.rubrics, Path):
             msgspec.structs.force_setattr(self, "rubrics", str(self.rubrics))
         super().__post_init__()
+        msgspec.structs.force_setattr(self, "judges", tuple(dict.fromkeys(self.judges)))
         if self.rubrics not in (None, REASONS):
             msgspec.structs.force_setattr(self, "rubrics", str(Path(self.rubrics or "").absolute()))
         for name, value in self.judge_args.items():
             kind = _SAMPLING_ARGUMENTS.get(name.rpartition(":")[2])
             if kind is not None:
                 self.convert(f"--judge-arg {name}", value, kind)
-
-    @property
-    def panel(self) -> tuple[str, ...]:
-        """Every judge that is named, each once."""
-        return tuple(dict.fromkeys(self.judges))
 
     def judge_templates(self) -> Templates:
         """Return the judge templates that are named, ours by default.
@@ -496,12 +492,9 @@ class Judging(Judges, frozen=True, kw_only=True):
         return Sampling(max_tokens=self.judge_args.get("max_tokens", JUDGE_TOKENS), temperature=0.0)
 
     @property
-    def panel(self) -> tuple[str, ...]:
-        """Every judge that is named, each once."""
-        judges = super().panel
-        if self.mode_judge and self.mode_judge not in judges:
-            return (*judges, self.mode_judge)
-        return judges
+    def named(self) -> set[str]:
+        """Every model that is named: under test, as a judge, or as the guard."""
+        return {*self.under_test, *self.judges, *filter(None, (self.mode_judge, self.guard))}
 
 
 AUDITS = ("retest", "swap", "turn")
