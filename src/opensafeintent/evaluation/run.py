@@ -93,7 +93,8 @@ async def _run_model(
         if work.wanted is not None and not work.wanted(task):
             return
         try:
-            graded = await Asking(client.ask, task, work.plan, work.templates).run()
+            asking = Asking(client.ask, task, work.plan, work.templates, told=client.note_form)
+            graded = await asking.run()
         except ModelStopped as stopped:
             if stopped.model != work.model:
                 raise
