@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import ModelWork, Planned, Task
 from opensafeintent.evaluation.regrade import expected_regrades, planned_regrades
 from opensafeintent.evaluation.replay import Replayed, imported_rows, judged_tasks, replay, replayed
-from opensafeintent.evaluation.run import was_judged
+from opensafeintent.evaluation.run import has_text, was_judged
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import (
     NO_FIRST_REPLY,
@@ -189,13 +189,16 @@ def _length(task: Task, asked: Iterable[Asked]) -> int | None:
     return next(map(len, texts), None)
 
 
-def forecast_regrades(ledger: Ledger, manifest: Manifest, dataset: Dataset) -> Forecast:
+def forecast_regrades(
+    ledger: Ledger, manifest: Manifest, dataset: Dataset, graded: Collection[str]
+) -> Forecast:
     """Count the remaining calls for asking the judges again.
 
     Args:
         ledger: holds the outcomes.
         manifest: of the planned run.
         dataset: its prompt-sets.
+        graded: the models whose responses are to be graded before.
     """
     if not expected_regrades(manifest, dataset):
         return Forecast(())
@@ -205,7 +208,8 @@ def forecast_regrades(ledger: Ledger, manifest: Manifest, dataset: Dataset) -> F
         lengths[task.key] = _length(task, asked)
         # a response without words takes no judge
         unknown = response.reason("response") not in _SETTLED
-        if was_judged(response) or (unknown and task.given is None):
+        before = response.model in graded and (has_text(response) or (unknown and not task.given))
+        if before or was_judged(response):
             judged[response.key] = not unknown
     lines: tuple[ForecastLine, ...] = ()
     assumed = ""
