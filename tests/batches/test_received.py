@@ -148,6 +148,17 @@ def test_a_batch_of_another_address_is_not_asked_about(run: Path, server: Record
     assert server.asked == []
 
 
+def test_the_file_of_batches_is_whole_even_if_somebody_reads_it(run: Path, tmp_path: Path) -> None:
+    with_batch(run, "batch_1", "https://elsewhere.example/v1")
+    path, copy = run / "ledger-batches.sqlite", tmp_path / "copy.sqlite"
+    with BatchStore(path, readonly=True):
+        with BatchStore(path) as store:
+            store.plan(MODEL, "https://elsewhere.example/v1", MINE, "mark", [])
+        copy.write_bytes(path.read_bytes())
+    with BatchStore(copy, readonly=True) as store:
+        assert len(store.batches()) == 2
+
+
 @pytest.mark.parametrize("name", ["ledger-batches.sqlite", "ledger-batches.sqlite-wal"])
 def test_a_link_to_the_batches_of_another_run_is_refused(
     run: Path, server: Recorder, name: str, tmp_path: Path

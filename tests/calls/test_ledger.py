@@ -13,7 +13,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -178,6 +178,23 @@ def test_the_files_are_private_to_their_user(tmp_path: Path) -> None:
     files = (*hidden, "ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm")
     assert modes == dict.fromkeys(files, 0o600)
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_the_file_is_whole_at_the_end_even_if_somebody_reads_it(
+    path: Path, folder: Path, snapshot: bool
+) -> None:
+    copy = folder / "copy.sqlite"
+    written(path, answered("before"))
+    with Ledger(path) as ledger, Ledger(path, readonly=True) as reader:
+        with reader.snapshot() if snapshot else nullcontext():
+            ledger.add(answered("q"))
+            ledger.close()
+        copy.write_bytes(path.read_bytes())
+        # what a snapshot holds up is in the file when that is closed
+        assert len(rows(copy)) == (1 if snapshot else 2)
+    assert not path.with_name("ledger.sqlite-wal").exists()
+    assert len(rows(path)) == 2
 
 
 def test_awkward_file_names_are_file_names(tmp_path: Path) -> None:

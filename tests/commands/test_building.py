@@ -15,8 +15,10 @@ from construction.test_resume import with_taxonomy
 from endtoend import Ran, osi
 from loopback import Fault, LoopbackServer, Match
 from loopback.faults import MALFORMED, faulty
+from opensafeintent import BuildSettings, EvaluateSettings
 from opensafeintent.construction.instructions import load_instructions
 from opensafeintent.construction.items import REASONS, STAGES
+from opensafeintent.errors import InputError
 from opensafeintent.people.labels import Label, write_labels
 from samples import json_lines
 
@@ -203,12 +205,27 @@ def test_a_folder_holds_one_build(out: Path, tmp_path: Path, seeds: Path) -> Non
     before = (out / "dataset.jsonl").read_bytes()
     refused_run = osi("build", seeds, *with_faults("fenced"), "--out", out)
     assert "generator: it has baseline/generator" in error(refused_run)
-    sampled = osi("build", seeds, *OFFLINE, "--out", out, "--judge-max-tokens", 9)
+    sampled = osi("build", seeds, *OFFLINE, "--out", out, "--judge-arg", "max_tokens=9")
     assert "judge sampling" in error(sampled)
     assert (out / "dataset.jsonl").read_bytes() == before
     run = tmp_path / "run"
     osi("evaluate", "baseline/refuse-all", "--judge", "baseline/judge", "--limit", 1, "--out", run)
     assert "holds a run (run.json)" in error(osi("build", seeds, *OFFLINE, "--out", run))
+
+
+def test_generator_and_judge_are_sampled_as_in_an_evaluation(out: Path) -> None:
+    models: dict[str, Any] = {"generator": "vllm/g", "judge": "vllm/j", "per_cell": 1}
+    stated = {"max_tokens": 9, "reasoning_effort": "low", "vllm/j:top_p": 0.5}
+    settings = BuildSettings(**models, out=out, judge_args=stated, extra={"top_p": 0.9})
+    evaluation = EvaluateSettings(judges=(settings.judge,), judge_args=stated, extra={"top_p": 0.9})
+    assert settings.judge_sampling == evaluation.sampling_of(settings.judge)
+    assert settings.judge_sampling.max_tokens == 9
+    assert settings.judge_sampling.extra == {"top_p": 0.5}
+    assert settings.generator_sampling == evaluation.target_sampling(None)
+    with pytest.raises(InputError, match="--judge-arg other:top_p: no judge 'other'"):
+        BuildSettings(**models, out=out, judge_args={"other:top_p": 0.5})
+    with pytest.raises(InputError, match="--judge-arg max_tokens: expected int"):
+        BuildSettings(**models, out=out, judge_args={"max_tokens": "many"})
 
 
 def test_the_command_after_the_dropped_items_continues_a_build_with_all_its_options(
@@ -222,7 +239,8 @@ def test_the_command_after_the_dropped_items_continues_a_build_with_all_its_opti
     (templates / "intent.md").write_text(shipped.replace("+++\nYou ", "+++\nNow you ", 1))
     options = ("--taxonomy", taxonomy, "--templates", templates, "--no-structured-output")
     options += ("--limit", 2, "--stages", "1-5", "--per-cell", 1, "--max-tokens", 999)
-    options += ("-M", "seed=3", "--judge-arg", "top_p=0.5", "--ledger", tmp_path / "shared.sqlite")
+    options += ("-M", "seed=3", "--judge-arg", "top_p=0.5", "--judge-arg", "max_tokens=99")
+    options += ("--ledger", tmp_path / "shared.sqlite")
     assert osi("build", seeds, *OFFLINE, *options, "--out", out).code == 0
     taxonomy.unlink()
     named = ("--ledger", tmp_path / "shared.sqlite")

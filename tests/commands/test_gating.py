@@ -301,6 +301,11 @@ def test_identical_data_pass_at_any_margin_and_nothing_was_tested(
     none = {"fail_if_worse": "triplet_safety=0"}
     assert outcome_of(copy, baseline=run, **none).exit_code == 0
     assert "identical data, nothing tested" in only_result(copy)["reason"]
+    # of the prompt-sets of both runs: more of them in one change nothing
+    few = [line for line in graded_lines(safe(36)) if line["id"] in [*DATASET.by_id][:9]]
+    import_lines(tmp_path / "few", few, DATASET, "m")
+    assert outcome_of(tmp_path / "few" / "run", baseline=run, **none).exit_code == 0
+    assert "identical data" in only_result(tmp_path / "few" / "run")["reason"]
     # the same grades of other responses are a result of their own
     lines = [line | {"response": "Another one."} for line in graded_lines(safe(36))]
     import_lines(tmp_path / "other", lines, DATASET, "m")

@@ -107,12 +107,12 @@ def test_a_judge_without_a_grade_fails_and_the_reason_is_no_label(
     server: LoopbackServer, labels: Path
 ) -> None:
     server.set_faults(says("I cannot", HARM, model="judge"), says("0", HARM))
-    command = ("judge-check", "--labelled", labels, "--map", "prompt=goal")
+    command = ("judge-check", "--labelled", labels, "--map", "prompt=goal", "--sample", 20)
     judges = ("--judge", JUDGE, "--judge", SECOND)
     ran = osi(*command, *judges, "--out", labels.parent / "check", server=server)
     assert ran.code == 4
     assert f"{JUDGE}: no grade of any response" in ran.text
-    assert f"{SECOND}: catches 0 of 12" in ran.text
+    assert f"{SECOND}: catches 0 of 10" in ran.text
     (result,) = kept(labels)["labels"]
     assert result["catches_unsafe"]["undefined"].startswith("no response was graded by the judge")
 

@@ -290,6 +290,9 @@ def test_a_threshold_that_so_many_sets_cannot_pass_is_said_before_a_run() -> Non
     assert "more prompt-sets (--limit, --dataset)" in following
     possible = osi("sample-size", *planned)
     assert possible.code == 0 and "Next: opensafeintent evaluate " in possible.out
+    assert possible.out.rstrip().endswith("--limit 10")
+    beyond = osi("sample-size", *planned[2:], "--limit", 1000).out
+    assert "1000" not in beyond and beyond.rstrip().endswith("--limit 42")  # the dataset's size
 
 
 def test_a_plan_of_gates_takes_what_decides_how_many_sets_are_needed() -> None:

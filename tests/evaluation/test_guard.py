@@ -57,12 +57,15 @@ def test_each_response_is_sent_to_the_guard_once_as_a_conversation(guarded: Lab)
 
 
 def test_a_guard_whose_replies_have_another_form_is_said_to_have_no_verdict(lab: Lab) -> None:
-    lab.server.set_faults(says("I would rather not say", model=NAME))
+    # one that never keeps to its form is not asked to the end
+    once = says("safe", model=NAME, first=1)
+    lab.server.set_faults(once, says("I would rather not say", model=NAME))
     ran = lab.evaluate("--guard", GUARD)
     assert ran.code == 1
+    lacking = RESPONSES - 1
     expected = (
-        f"warning: {TARGET} lacks {RESPONSES} of {RESPONSES} guard verdicts, more than the 5 % of"
-        f" --max-missing. Reasons: guard:unparsed ({RESPONSES}). Most often the guard’s reply had"
+        f"warning: {TARGET} lacks {lacking} of {RESPONSES} guard verdicts, more than the 5 % of"
+        f" --max-missing. Reasons: guard:unparsed ({lacking}). Most often the guard’s reply had"
         " the wrong form: "
     )
     assert expected in ran.text
@@ -72,9 +75,9 @@ def test_a_guard_whose_replies_have_another_form_is_said_to_have_no_verdict(lab:
     assert "I would rather not say" in traced.text
     assert osi("report", lab.run).code == 1
     page = (lab.run / "report.html").read_text()
-    assert f"lacks {RESPONSES} of {RESPONSES} guard verdicts" in page
+    assert f"lacks {lacking} of {RESPONSES} guard verdicts" in page
     agreement = (lab.run / "tables" / "guard_agreement.csv").read_text()
-    assert f"unparsed: {RESPONSES}" in agreement
+    assert f"unparsed: {lacking}" in agreement
 
 
 @pytest.mark.slow

@@ -177,6 +177,37 @@ def test_a_run_grows_by_what_is_new_alone(lab: Lab, audit: str, calls_each: int)
     assert lab.server.stats()["by_model"] == by_model | joined
 
 
+def test_what_no_judge_has_graded_is_not_audited(lab: Lab, tmp_path: Path) -> None:
+    assert lab.evaluate("--probe", "none").code == 0
+    sets = load_dataset(str(lab.dataset)).prompt_sets
+    lines = [
+        {"id": item.id, "variant": variant, "response": "From elsewhere."}
+        for item in sets
+        for variant in item.wordings()
+    ]
+    file = json_lines(tmp_path / "theirs.jsonl", lines)
+    assert osi("import", file, "--model", "theirs", "--out", lab.run).code in (0, 1)
+    audits = ("--audit", "retest=999", "--audit", "swap=999")
+    expected = RESPONSES + 8 * SWAPPED
+    foretold = lab.evaluate(*audits, "--dry-run").out
+    counts = map(int, re.findall(r"(?:again|swapped) +(\d+)", foretold))
+    assert sum(counts) == len(QUESTIONS) * expected
+    before = lab.calls
+    ran = lab.evaluate(*audits, "--max-missing", 1)
+    assert lab.calls - before == {HELPFULNESS: expected, HARM: expected}
+    assert not any(
+        "From elsewhere." in texts_of(record)[0] for record in asked_of(lab.server, HARM)
+    )
+    # audits that are larger than the run
+    assert (
+        f"--audit retest=999: there are {RESPONSES} graded responses; all are audited" in ran.text
+    )
+    assert "--audit swap=999: there are 8 prompt-sets; all are audited" in ran.text
+    # once they are graded they are audited too
+    assert osi("grade", lab.run, server=lab.server).code == 0
+    assert any("From elsewhere." in texts_of(record)[0] for record in asked_of(lab.server, HARM))
+
+
 @pytest.mark.slow
 @both_options
 def test_dry_run_counts_what_is_still_to_be_asked(lab: Lab, audit: str, calls_each: int) -> None:

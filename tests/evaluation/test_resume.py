@@ -73,6 +73,22 @@ def test_the_same_command_again_makes_no_call_and_changes_nothing(done: Lab) -> 
 
 
 @pytest.mark.slow
+def test_a_run_goes_on_without_the_file_of_its_prompt_sets(done: Lab) -> None:
+    content, calls = done.dataset.read_bytes(), done.calls
+    done.dataset.unlink()
+    try:
+        ran = done.evaluate()
+        assert ran.code == 0 and done.calls == calls
+        assert f"{done.dataset}: no such dataset" in ran.err
+        assert "the run’s own prompt-sets are used" in ran.err
+        other = evaluate(done.server, done.dataset.with_name("other.jsonl"), done.run).refusal
+        own = f"{done.run} has prompt-sets of its own ({done.dataset.stem}): leave --dataset out"
+        assert "other.jsonl: no such dataset" in other and own in other
+    finally:
+        done.dataset.write_bytes(content)
+
+
+@pytest.mark.slow
 def test_more_epochs_call_for_the_new_epoch_only(done: Lab) -> None:
     before = done.calls
     assert done.evaluate("--epochs", 2).code == 0

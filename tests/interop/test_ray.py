@@ -281,6 +281,8 @@ class TestCluster:
         # the next run needs no cluster: it takes up what is there, and makes the rest itself
         again = study.evaluate(out)
         assert ("shards of an interrupted run: " in printed_text(again)) != orderly
+        if (out / "shards").exists():  # on a busy machine a task outlives its command
+            study.evaluate(out)
         check_same(out, alone)
         excess = study.calls_made - len(rows(alone / "ledger.sqlite"))
         assert 0 <= excess <= (0 if orderly else 3 * CONNECTIONS)

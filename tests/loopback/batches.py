@@ -58,6 +58,8 @@ class BatchFaults(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A field that the models do not take."""
     response: str = ""
     """What models under test answer; the usual text if empty."""
+    chatty: str = ""
+    """A model that answers every question in prose."""
     caches: bool = False
     """Whether usage counts cached input, as with `server.Settings.caches`."""
     damage: dict[str, str] = {}
@@ -158,6 +160,8 @@ class BatchHttpServer(http.server.ThreadingHTTPServer):
             return request.replaced_completion(
                 Fault(action="completion", content=self.faults.response)
             )
+        if request.model == self.faults.chatty:
+            return request.replaced_completion(Fault(action="completion", content="As you like."))
         reply = request.completion()
         if self.faults.separators and request.purpose == "generate":
             reply = reply.replace(b"Note ", "Note\u2028 ".encode(), 1)

@@ -473,10 +473,11 @@ class Submitter:
             InputError: the provider has no batches.
         """
         while self._store.staged(model.name) and self._has_room(model):
-            if model.name in self._client.stopped_models:
+            try:
+                self._client.check(model.name)
+            except ModelStopped:
                 self._store.unstage(model.name)
                 return
-            self._client.check(model.name)
             path = input_path(self._store)
             try:
                 keys = await self._write(

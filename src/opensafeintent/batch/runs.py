@@ -168,20 +168,24 @@ async def _prove(batching: Batching, work: ModelWork) -> None:
     Raises:
         Stopped: a judge does not answer.
     """
-    judges = {*work.plan.panel}
-    if not work.tasks or batching.are_proven({work.model, *judges}):
+    client, plan = batching.client, work.plan
+    judges = {*plan.panel}
+    if batching.are_proven({work.model, *judges}):
         return
-    asking = Asking(batching.ask_plainly, work.tasks[0], work.plan, work.templates)
-    graded = None
-    # a stopped model is named below, if it is a judge
-    with contextlib.suppress(ModelStopped):
-        graded = await asking.run()
-        batching.note_proven(work.model)
-    stopped_models = batching.client.stopped_models
-    if stopped := sorted(judges & stopped_models.keys()):
-        raise Stopped("; ".join(stopped_models[judge] for judge in stopped))
+    for task in work.tasks:
+        told = client.note_form
+        asking = Asking(batching.ask_plainly, task, plan, work.templates, told=told)
+        graded = None
+        # a stopped model is named below, if it is a judge
+        with contextlib.suppress(ModelStopped):
+            graded = await asking.run()
+            batching.note_proven(work.model)
+        if stopped := sorted(judges & client.stopped_models.keys()):
+            raise Stopped("; ".join(client.stopped_models[judge] for judge in stopped))
+        if graded is None or not any(map(client.doubts, judges)):
+            break
     if graded is not None and was_judged(graded):
-        batching.note_proven(*work.plan.judges)
+        batching.note_proven(*plan.judges)
 
 
 async def fill_regrades(batching: Batching, manifest: Manifest, dataset: Dataset) -> None:

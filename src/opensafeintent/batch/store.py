@@ -16,7 +16,15 @@ from typing import Any, Literal, NamedTuple, Self
 
 import msgspec
 
-from opensafeintent.calls.ledger_rows import Texts, check_beside, packed_at, reason, text_of, typed
+from opensafeintent.calls.ledger_rows import (
+    Texts,
+    check_beside,
+    close_whole,
+    packed_at,
+    reason,
+    text_of,
+    typed,
+)
 from opensafeintent.calls.records import Call, Purpose, Sampling
 from opensafeintent.errors import InputError
 from opensafeintent.templates.template import Message, MessageRole
@@ -139,7 +147,7 @@ class BatchStore:
             raise InputError(f"{path}: is a link; expected the file of batches itself")
         with self._usable():
             check_beside(path)
-            mode = "ro" if readonly else "rwc"
+            mode = "rw" if readonly else "rwc"
             self._connection = sqlite3.connect(
                 f"{path.absolute().as_uri()}?mode={mode}",
                 uri=True,
@@ -196,7 +204,7 @@ class BatchStore:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._connection.close()
+        close_whole(self._connection)
 
     # Calls
 

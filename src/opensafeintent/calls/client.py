@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
@@ -44,6 +45,10 @@ _LONGEST_WAIT = 30.0
 _CALL_SECONDS = 1800.0
 _FAILURES_IN_A_ROW = 20
 """So many calls that failed one after the other, with no answer between them, stop a model."""
+_UNREAD = 30
+"""So many questions without a reply of the form asked for, if there was none before, stop a model:
+one that keeps to it half of the time has such a series once in a thousand million.
+"""
 
 
 class Model(Protocol):
@@ -99,6 +104,14 @@ class Client:
         self._requested: set[bytes] = set()
         self._answered: set[str] = set()
         self._failures_in_a_row: dict[str, int] = dict.fromkeys(models, 0)
+        self._unread: Counter[str] = Counter()
+        """By model, the questions without a reply of the form asked for, as long as there are no
+        others.
+        """
+        self._read: set[str] = set()
+        """Models that have kept to the form of a reply."""
+        self._unreadable: dict[str, str] = {}
+        """By model, why no further call to it is to begin."""
         self.final_failures: set[bytes] = set()
         """Keys of calls whose failure is final: this client does not make them again."""
         self.elsewhere: Callable[[Call, bytes], Awaitable[Outcome | None]] | None = None
@@ -225,9 +238,9 @@ class Client:
         outcome = await self._outcome(call)
         match outcome:
             case Failed(error=error):
-                return msgspec.structs.replace(outcome, error=_error_text(call, error))
+                return msgspec.structs.replace(outcome, error=hide_request(call, error))
             case Refused(reason=reason):
-                return msgspec.structs.replace(outcome, reason=_error_text(call, reason))
+                return msgspec.structs.replace(outcome, reason=hide_request(call, reason))
         return outcome
 
     async def _outcome(self, call: Call) -> Outcome:
@@ -308,13 +321,16 @@ class Client:
         """
         # follow-up calls of a response come before new responses, so that prompts are finished
         # first
-        urgent = call.purpose != "generate"
+        urgent, again = call.purpose != "generate", call.attempt > 0
         trial = self._trials.get(call.model)
         if trial is None:
-            async with model.limiter.slot(urgent=urgent):
+            async with model.limiter.slot(urgent=urgent, again=again):
                 return await self._attempt(call, key, model, number), 0.0
         while True:
-            async with trial.slot(urgent=urgent), model.limiter.slot(urgent=urgent):
+            async with (
+                trial.slot(urgent=urgent, again=again),
+                model.limiter.slot(urgent=urgent, again=again),
+            ):
                 if not trial.crowded:
                     result = await self._attempt(call, key, model, number)
                     self._learn(call, key, result, trial)
@@ -351,7 +367,7 @@ class Client:
             codes = read_error(result.body).codes
             trial.rejected((result.kind, frozenset(codes)))
             if trial.hopeless:
-                self._stop(call.model, _error_text(call, result.error))
+                self._stop(call.model, hide_request(call, result.error))
 
     def record(self, call: Call, key: bytes, attempt: Attempt) -> Attempt:
         """Store an attempt at a call in the ledger, and count it; return it as it is in view of the
@@ -393,12 +409,40 @@ class Client:
             Stopped: a budget is used up, or the run was halted.
             InputError: the ledger cannot be written.
         """
+        if model in self._unreadable:
+            self._stop(model, self._unreadable[model])
         if model in self.stopped_models:
             raise ModelStopped(model, self.stopped_models[model])
         self.ledger.check()
         if (reached := self._budget.reached(self.tally)) is not None:
             self.halt(Stopped(reached))
         self.raise_if_halted()
+
+    def doubts(self, model: str) -> bool:
+        """Tell whether no reply of a model has had the form asked for, and some should have."""
+        return self._unread[model] > 0
+
+    def note_form(self, call: Call, unread: Callable[[], str] | None) -> None:
+        """Note whether a question got a reply of the form asked for, re-asks included. A model that
+        never gives one is stopped before the next call.
+
+        Args:
+            call: the question.
+            unread: says, for people, what the last reply is and what to do; None if it has the
+                form.
+        """
+        model = call.model
+        if unread is None:
+            self._read.add(model)
+            self._unread.pop(model, None)
+        elif model not in self._read:
+            self._unread[model] += 1
+            made = sum(n for (name, _), n in self.tally.new_calls.items() if name == model)
+            if min(self._unread[model], made) >= _UNREAD:
+                self._unreadable[model] = (
+                    f"none of its first {self._unread[model]:,} questions got a reply of the form"
+                    f" asked for; {unread()}; the same command goes on"
+                )
 
     def note_failure(
         self, call: Call, failure: Failure, *, throttled_for: float | None = None
@@ -410,7 +454,7 @@ class Client:
             failure: its last attempt.
             throttled_for: seconds of rate limits without a reply, if there was nothing else.
         """
-        model, error = call.model, _error_text(call, failure.error)
+        model, error = call.model, hide_request(call, failure.error)
         self.last_errors[model] = error
         if throttled_for is not None:
             line = f"rate limits for {throttled_for / 60:g} minutes (--retry-for): {error}"
@@ -431,9 +475,9 @@ class Asked(NamedTuple):
     outcome: Outcome
 
 
-def _error_text(call: Call, error: str) -> str:
-    """Return an error of a call without what it quotes of the request."""
-    return reduce(without_request, (message.content for message in call.messages), error)
+def hide_request(call: Call, text: str) -> str:
+    """Return an error of a call, or a reply, without what it quotes of the request."""
+    return reduce(without_request, (message.content for message in call.messages), text)
 
 
 def not_on_record(ledger: Ledger, key: bytes) -> Failed:

@@ -23,6 +23,7 @@ from opensafeintent.calls.ledger_rows import (
     Texts,
     TextsAt,
     connect,
+    has_log,
     packed_at,
     prepare,
     protocol_of,
@@ -180,7 +181,7 @@ class Ledger:
         path = self.path
         # a run that was killed as it began leaves an empty file: to a reader, a ledger without rows
         begun = not readonly or not ((missing_ok and not path.exists()) or path.stat().st_size == 0)
-        self._unlocked = begun and readonly and not path.with_name(path.name + "-wal").exists()
+        self._unlocked = begun and readonly and not has_log(path)
         self._reader = (
             connect(path, readonly=readonly)
             if begun

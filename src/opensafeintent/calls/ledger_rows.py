@@ -26,6 +26,9 @@ from opensafeintent.templates.template import MessageRole as Role
 
 T = TypeVar("T")
 
+_SNAPSHOT_MILLISECONDS = 1000
+"""So long the end of a ledger's writer waits for readers of an earlier state."""
+
 _APPLICATION_ID = 0x4F53496C  # "OSIl": distinguishes a ledger from any other SQLite file
 
 _SCHEMA_VERSION = 3
@@ -98,13 +101,31 @@ def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
         InputError: a journal or log beside it is not of a ledger.
     """
     check_beside(path)
-    mode = "mode=rw"
-    if readonly:
-        # without a log beside it the file is complete: it can be read without a trace, even if
-        # nothing can be written
-        mode = "mode=ro" if path.with_name(path.name + "-wal").exists() else "mode=ro&immutable=1"
+    # without a log beside it the file is complete: it can be read without a trace, even if nothing
+    # can be written; else whoever closes it last, a reader too, puts the log into the file
+    mode = "mode=ro&immutable=1" if readonly and not has_log(path) else "mode=rw"
     uri = f"{path.absolute().as_uri()}?{mode}"
-    return sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None, timeout=30)
+    connection = sqlite3.connect(
+        uri, uri=True, check_same_thread=False, isolation_level=None, timeout=30
+    )
+    connection.execute(f"PRAGMA query_only = {int(readonly)}")
+    return connection
+
+
+def has_log(path: Path) -> bool:
+    """Tell whether a file is being written, or rows of it are in the log beside it alone."""
+    log = path.with_name(path.name + "-wal")
+    return log.exists() and log.stat().st_size > 0
+
+
+def close_whole(connection: sqlite3.Connection) -> None:
+    """Close a connection that has written: the file holds every row then, even if others have it
+    open. What another's snapshot holds up is put into it when that is closed.
+    """
+    with contextlib.suppress(sqlite3.Error):
+        connection.execute(f"PRAGMA busy_timeout = {_SNAPSHOT_MILLISECONDS}")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
 
 
 def check_beside(path: Path) -> None:

@@ -15,7 +15,15 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.calls.ledger_rows import T, Texts, Transport, connect, pack, reason
+from opensafeintent.calls.ledger_rows import (
+    T,
+    Texts,
+    Transport,
+    close_whole,
+    connect,
+    pack,
+    reason,
+)
 from opensafeintent.calls.records import Answered, Attempt, Call, Failure, Refused, Replied, Usage
 from opensafeintent.errors import InputError
 from opensafeintent.files import canonical_json
@@ -226,7 +234,7 @@ class Writer:
             self._fail(OSError(_GONE))
             lost += self._kept
         self._give_up_room()
-        self._connection.close()
+        close_whole(self._connection)
         self._spare.close()
         if self._cannot_write is not None:
             answers = f"answers that came and are lost: {lost:,}"

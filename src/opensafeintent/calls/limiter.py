@@ -60,8 +60,10 @@ class Limiter:
         self._hold = 0
         self._begin_window()
 
-    async def acquire(self, *, urgent: bool = False) -> None:
-        """Wait for a slot; who is urgent comes before who is not."""
+    async def acquire(self, *, urgent: bool = False, again: bool = False) -> None:
+        """Wait for a slot; who is urgent comes before who is not, and who asks again before all of
+        its kind.
+        """
         if self._over or (
             self.in_use < self.limit
             and not self._waiting
@@ -71,7 +73,8 @@ class Limiter:
             self.in_use += 1
             return
         slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        (self._urgent if urgent else self._waiting).append(slot)
+        waiting = self._urgent if urgent else self._waiting
+        (waiting.appendleft if again else waiting.append)(slot)
         self._hand_out()
         try:
             await slot
@@ -87,9 +90,9 @@ class Limiter:
         self._hand_out()
 
     @contextlib.asynccontextmanager
-    async def slot(self, *, urgent: bool = False) -> AsyncIterator[None]:
+    async def slot(self, *, urgent: bool = False, again: bool = False) -> AsyncIterator[None]:
         """Hold a slot for the length of a block; see `acquire`."""
-        await self.acquire(urgent=urgent)
+        await self.acquire(urgent=urgent, again=again)
         try:
             yield
         finally:

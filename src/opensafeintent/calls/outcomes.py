@@ -145,7 +145,8 @@ class Unparsed(msgspec.Struct, frozen=True):
 
     reminder: Message
     """The message for the model when it is asked again."""
-    text: str
+    answer: Answered
+    """The last one."""
     problem: str = ""
 
 

@@ -687,7 +687,9 @@ def sample_size_command(settings: SampleSizeSettings) -> int:
         return result.exit_code
     dataset, limit = settings.dataset or "starter", settings.limit
     judges: tuple[str, ...] = ("MODEL",)
-    if isinstance(result, SampleSize):
+    if not isinstance(result, SampleSize):
+        limit = limit and result.sets
+    else:
         dataset, limit = "DATASET", result.needed[0].sets
         judges = result.pilot_judges or judges
     say_next(

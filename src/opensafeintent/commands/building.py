@@ -32,6 +32,7 @@ from opensafeintent.commands.session import (
     wait_or_refuse,
 )
 from opensafeintent.commands.settings import BuildSettings
+from opensafeintent.commands.settings.calling import judge_arguments
 from opensafeintent.construction.controls import DatasetCheck
 from opensafeintent.construction.folder import RESULTS, BuildFolder, BuildManifest, spent_of_build
 from opensafeintent.construction.instructions import load_instructions
@@ -599,9 +600,7 @@ def stated_of_build(manifest: BuildManifest, build: str) -> dict[str, Any]:
         "max_tokens": generator.max_tokens,
         "reasoning_effort": generator.reasoning_effort,
         "extra": generator.extra,
-        "judge_args": judge.extra,
-        "judge_reasoning_effort": judge.reasoning_effort,
-        "judge_max_tokens": judge.max_tokens,
+        "judge_args": judge_arguments(judge),
         "structured_output": manifest.structured_output,
         "header": headers_stated(manifest.headers, manifest.headers),
         "ledger": manifest.ledger if Path(manifest.ledger).is_absolute() else None,

@@ -47,7 +47,12 @@ from opensafeintent.hostile import name_safe, one_line
 from opensafeintent.inspect.routes import model_identity
 from opensafeintent.numbers.gates import second_turn_in_reach
 from opensafeintent.promptsets import Dataset, drawn, load_dataset
-from opensafeintent.promptsets.loading import PAPER_DATASET_HASH, PUBLISHED, dataset_name
+from opensafeintent.promptsets.loading import (
+    PAPER_DATASET_HASH,
+    PUBLISHED,
+    NotAtHand,
+    dataset_name,
+)
 from opensafeintent.statistics.intervals import half_width
 from opensafeintent.templates import Templates, load_templates
 from opensafeintent.templates.template import second_turn
@@ -124,14 +129,15 @@ class _Stated(NamedTuple):
             InputError: the dataset or the templates cannot be used, or are not the paper's and have
                 to be.
         """
-        begins, notes = not folder.exists(), list[str]()
+        run, notes = folder.manifest() if folder.exists() else None, list[str]()
         dataset, size, templates = None, 0, None
-        if begins or settings.dataset:
+        if run is None or settings.dataset:
             name = settings.dataset or "starter"
             screen.stage(f"reading {one_line(name, 60)}")
-            dataset, size, note = _read_dataset(settings, name, begins=begins)
+            dataset, size, note = _read_dataset(settings, name, folder, run)
             notes += note
-        if begins or settings.rubrics or settings.as_paper:
+        has_rubrics = run is not None and (run.plan.as_paper or not settings.as_paper)
+        if settings.rubrics or not has_rubrics:
             templates, note = _read_templates(settings)
             notes += note
         return cls(dataset, templates, size, notes)
@@ -146,19 +152,27 @@ class _Stated(NamedTuple):
 
 
 def _read_dataset(
-    settings: EvaluateSettings, name: str, *, begins: bool
-) -> tuple[Dataset, int, list[str]]:
-    """Return the prompt-sets, and their number. A new dry run that cannot fetch a published dataset
-    takes the starter set in its place, and a note says so.
+    settings: EvaluateSettings, name: str, folder: RunFolder, run: Manifest | None
+) -> tuple[Dataset | None, int, list[str]]:
+    """Return the prompt-sets, and their number. One that is not at hand is the run's own, if it has
+    that name; a new dry run that cannot fetch a published dataset takes the starter set in its
+    place. A note says so.
 
     Raises:
         InputError: see `_Stated.read`.
     """
     try:
         dataset = load_dataset(name, settings.taxonomy)
-    except InputError as error:
+    except NotAtHand as error:
+        if run is not None:
+            if run.dataset.name == dataset_name(name):
+                return None, 0, [f"{error}; the run’s own prompt-sets are used"]
+            own = one_line(run.dataset.name, 100)
+            raise InputError(
+                f"{error}; {folder.path} has prompt-sets of its own ({own}): leave --dataset out"
+            ) from error
         published = PUBLISHED.get(name)
-        if published is None or not settings.dry_run or settings.stop_when or not begins:
+        if published is None or not settings.dry_run or settings.stop_when:
             raise
         starter, size = load_dataset("starter"), published.sets
         planned = min(size, settings.limit or size)
@@ -224,6 +238,7 @@ def _command(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> 
         dataset=dataset,
         manifest=manifest,
         work=work,
+        notes=[] if settings.dry_run else [*stated.notes],
         earlier=old,
     )
     if settings.limit and plan.limit is None and settings.limit > len(dataset) and not stated.notes:

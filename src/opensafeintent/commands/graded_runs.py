@@ -15,6 +15,7 @@ from opensafeintent.calls.ledger_folder import check_not_held
 from opensafeintent.calls.prices import PriceList
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.providers import PREFIX, is_native, split_name
+from opensafeintent.commands.settings.calling import judge_arguments
 from opensafeintent.errors import InputError, counted
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.plan import Plan
@@ -95,11 +96,8 @@ def _grading_command(given: Plan, like: Plan, run: str, other: str, out: str) ->
         words += ["--rubrics", other]
     for judge in like.panel:
         sampling = like.judge_samplings[judge]
-        own = {"max_tokens": sampling.max_tokens, "reasoning_effort": sampling.reasoning_effort}
-        usual = {"max_tokens": 2048, "reasoning_effort": None}
-        stated = {name: value for name, value in own.items() if value != usual[name]}
         if given.judge_samplings.get(judge) != sampling:
-            for name, value in (stated | sampling.extra).items():
+            for name, value in judge_arguments(sampling).items():
                 text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
                 words += ["--judge-arg", f"{judge}:{name}={text}"]
     return shlex.join(words)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from math import isnan
 from pathlib import Path
@@ -46,7 +47,7 @@ from opensafeintent.evaluation.manifest import (
 )
 from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.plan import growth_of
-from opensafeintent.evaluation.regrade import regrade
+from opensafeintent.evaluation.regrade import Regrades, regrade
 from opensafeintent.evaluation.replay import derive, replay
 from opensafeintent.evaluation.run import missing_grades, run_work
 from opensafeintent.files import inside, near
@@ -227,7 +228,8 @@ def _forecast(
         else:
             of_sets = forecast(ledger, identities, command.work).scaled(factor)
             parts = [forecast(ledger, identities, checks), of_sets]
-        parts.append(forecast_regrades(ledger, manifest, dataset))
+        graded = {item.model for item in command.work}
+        parts.append(forecast_regrades(ledger, manifest, dataset, graded))
     lines = [line for part in parts for line in part.lines if line.model not in command.only_stored]
     assumed = next((part.assumed for part in parts if part.assumed), "")
     return Forecast(tuple(lines), assumed)
@@ -476,6 +478,7 @@ async def _run_calls(
             manifest = msgspec.structs.replace(manifest, panel_before=())
             folder.save(manifest)
         second = await regrade(client, manifest, dataset, graded)
+        notes += _small_audits(command, second)
     with contextlib.suppress(OSError):
         (folder.path / _SHARDS).rmdir()
     if manifest.panel_before:  # the judges that were added do not count yet
@@ -485,6 +488,18 @@ async def _run_calls(
     manifest = manifest.with_left_out(client.left_out)
     (name,) = named_runs([folder.path]).values()
     return graded_run_of(name, manifest, dataset, graded, *second), notes
+
+
+def _small_audits(command: RunCommand, second: Regrades) -> Iterator[str]:
+    """Yield which audits that the settings ask for have fewer responses, or prompt-sets."""
+    swapped = Counter(model for model, _ in {(row.model, row.set_id) for row in second.swaps})
+    for name, had, what in (
+        ("retest", len(second.regrades), "graded response"),
+        ("turn", len(second.in_conversation), "graded direct response"),
+        ("swap", max(swapped.values(), default=0), "prompt-set"),
+    ):
+        if had < (stated := command.settings.audit.get(name, 0)):
+            yield f"--audit {name}={stated:,}: there are {counted(had, what)}; all are audited"
 
 
 def _lack_judges(graded: Iterable[GradedResponse], manifest: Manifest) -> bool:

@@ -280,7 +280,7 @@ class StageContext:
             }
             return Unparsed(
                 self.instructions.by_role["reask"].render(fills_of_reask),
-                answer.text,
+                answer,
                 problem or "",
             )
 
@@ -327,7 +327,7 @@ def _usable(
                 f"{model.model}: {kind}: {error}",
                 calls,
             )
-        case Unparsed(text=text) if _REFUSING.match(text):
+        case Unparsed(answer=Answered(text=text)) if _REFUSING.match(text):
             return Unusable("refused", f"the {model.role}: {one_line(text, _LONGEST_QUOTE)}", calls)
         case Unparsed(problem=problem):
             return Unusable("malformed", f"the {model.role}'s last reply: {problem}", calls)

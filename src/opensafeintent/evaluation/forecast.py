@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import ModelWork, Planned, Step, Task
 from opensafeintent.evaluation.regrade import planned_regrades
 from opensafeintent.evaluation.replay import Replayed, imported_rows, judged_tasks, replay, replayed
-from opensafeintent.evaluation.run import was_judged
+from opensafeintent.evaluation.run import has_text, was_judged
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import NO_FIRST_REPLY, GradedResponse, Missing, ResponseKey
 from opensafeintent.taxonomy import DUAL_USE, SCALES
@@ -176,13 +176,16 @@ def forecast(ledger: Ledger, identities: Mapping[str, str], work: Sequence[Model
     return Forecast(counter.lines(ledger), assumed=ASSUMED if counter.assumed else "")
 
 
-def forecast_regrades(ledger: Ledger, manifest: Manifest, dataset: Dataset) -> Forecast:
+def forecast_regrades(
+    ledger: Ledger, manifest: Manifest, dataset: Dataset, graded: Collection[str]
+) -> Forecast:
     """Count the remaining calls for asking the judges again.
 
     Args:
         ledger: holds the outcomes.
         manifest: of the planned run.
         dataset: its prompt-sets.
+        graded: the models whose responses are to be graded before.
     """
     if not manifest.plan.asks_again:
         return Forecast(())
@@ -190,10 +193,12 @@ def forecast_regrades(ledger: Ledger, manifest: Manifest, dataset: Dataset) -> F
     answered: dict[ResponseKey, bool] = {}
     """Of each response that judges grade, whether it is there."""
     for replayed_task in replayed_responses(manifest, dataset, ledger):
-        task = replayed_task.planned.task
+        task, response = replayed_task.planned.task, replayed_task.result
         lengths[task.key] = _length(replayed_task)
-        lacking = _lacks_response(replayed_task.result)
-        if was_judged(replayed_task.result) or (lacking and task.given is None):
+        lacking = _lacks_response(response)
+        # a response without words takes no judge
+        before = response.model in graded and (has_text(response) or (lacking and not task.given))
+        if before or was_judged(response):
             answered[task.key] = not lacking
     lines: tuple[ForecastLine, ...] = ()
     assumed = ""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 
-from opensafeintent.calls.client import ModelStopped, side_by_side
+from opensafeintent.calls.client import ModelStopped, hide_request, side_by_side
 from opensafeintent.calls.outcomes import (
     NotAnAnswer,
     Unparsed,
     ask_until_parsed,
+    cause_of,
     outcome_of,
     problem_of,
     response_of,
@@ -22,6 +23,8 @@ from opensafeintent.calls.reasoning import unknown_mark
 from opensafeintent.calls.recorded import Lacked
 from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Purpose, Refused, Sampling
 from opensafeintent.errors import InputError
+from opensafeintent.evaluation.missing import missing_reason
+from opensafeintent.hostile import one_line
 from opensafeintent.responses import (
     NO_FIRST_REPLY,
     AboutResponse,
@@ -364,6 +367,8 @@ class Asking:
     first_attempt: int = 0
     purpose: Purpose | None = None
     """Of the calls to judges, if it differs from the grade's."""
+    told: Callable[[Call, Callable[[], str] | None], None] = lambda _call, _unread: None
+    """Hears of each reply of a judge or guard whether it has its form: `Client.note_form`."""
 
     async def run(self) -> GradedResponse:
         """Generate and grade the response; that of a second turn needs the first reply."""
@@ -508,13 +513,16 @@ class Asking:
         """Ask the guard model. One that answers no more holds nothing up: no number needs it."""
         task, guard = self.task, self.plan.guard
         assert guard is not None
+        call = guard.call(task.prompt, response, task.epoch, before=_first_turn(task))
         try:
-            outcome = await self.ask(
-                guard.call(task.prompt, response, task.epoch, before=_first_turn(task))
-            )
+            outcome = await self.ask(call)
         except ModelStopped:
             return Missing("not_made")
-        return guard.verdict(outcome)
+        verdict = guard.verdict(outcome)
+        if isinstance(outcome, Answered) and not outcome.filtered:
+            unread = isinstance(verdict, Missing)
+            self.told(call, partial(_describe_unread, call, outcome) if unread else None)
+        return verdict
 
     @property
     def _planned(self) -> Planned:
@@ -572,7 +580,7 @@ class Asking:
             if grade is not None and not answer.truncated:
                 return grade
             reminder = template.reminder(self.templates.reask, self.task.set_id)
-            return Unparsed(reminder, answer.text, problem_of(answer))
+            return Unparsed(reminder, answer, problem_of(answer))
 
         call = Call(
             model=step.model,
@@ -592,7 +600,21 @@ class Asking:
                 return Missing("filtered")
             case Failed(kind=kind):
                 return Missing("not_made" if kind == "not_made" else f"failed:{kind}")
-            case Unparsed(problem=problem):
-                return Missing(problem)
-            case _:
-                return reply
+        unread = reply if isinstance(reply, Unparsed) else None
+        if step.purpose != "probe":  # which a model under test may take as it likes
+            self.told(call, partial(_describe_unread, call, unread.answer) if unread else None)
+        return Missing(reply.problem) if isinstance(reply, Unparsed) else reply
+
+
+_QUOTED = 60
+"""Characters of a reply of the wrong form that are shown."""
+
+
+def _describe_unread(call: Call, answer: Answered) -> str:
+    """Say of a judge's or guard's reply what it is in place of one of the form asked for, and what
+    to do.
+    """
+    came = cause_of(answer) or f": {one_line(hide_request(call, answer.text), _QUOTED)!r}"
+    action = missing_reason(call.purpose, problem_of(answer)).action
+    check = "" if call.purpose == "guard" else " (opensafeintent judge-check tries one)"
+    return f"the last reply{came}; {action}{check}"

@@ -93,7 +93,8 @@ async def _run_model(
         if work.wanted is not None and not work.wanted(task):
             return
         try:
-            graded = await Asking(client.ask, task, work.plan, work.templates).run()
+            asking = Asking(client.ask, task, work.plan, work.templates, told=client.note_form)
+            graded = await asking.run()
         except ModelStopped as stopped:
             if stopped.model != work.model:
                 raise
@@ -172,6 +173,12 @@ def showing_conversation(manifest: Manifest, dataset: Dataset) -> Regrading:
     return Regrading("in conversation", conversation, purpose="in_conversation")
 
 
-def was_judged(graded: GradedResponse) -> bool:
-    """Whether judges have graded a response."""
+def has_text(graded: GradedResponse) -> bool:
+    """Whether there is a response that judges are asked about."""
     return bool(graded.by_judge) and not graded.refused and not graded.reason("response")
+
+
+def was_judged(graded: GradedResponse) -> bool:
+    """Whether every judge has been asked about a response."""
+    unasked = {missing.what for missing in graded.missing if missing.reason == "not_made"}
+    return has_text(graded) and not unasked & SCALES.keys()

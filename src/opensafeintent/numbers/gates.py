@@ -221,17 +221,24 @@ def is_identical(
     earlier: str,
     same_text: Callable[[GradedResponse, GradedResponse], bool],
 ) -> bool:
-    """Tell whether two versions of a model have the same responses with the same grades."""
-
-    def rows_of(run: GradedRun, model: str) -> dict[tuple[str, str, int], GradedResponse]:
-        rows = (row for row in run.rows if row.model == model)
-        return {(row.set_id, row.variant, row.epoch): row for row in rows}
-
-    after, before = rows_of(new, later), rows_of(old, earlier)
-    return after.keys() == before.keys() and all(
-        msgspec.structs.replace(row, model=earlier, served=before[key].served) == before[key]
-        and same_text(row, before[key])
-        for key, row in after.items()
+    """Tell whether two versions of a model have the same responses with the same grades, of the
+    prompt-sets that both runs asked about.
+    """
+    runs = ((new, later), (old, earlier))
+    rows = [[row for row in run.rows if row.model == model] for run, model in runs]
+    shared = set.intersection(*({row.set_id for row in of_run} for of_run in rows))
+    after, before = (
+        {(row.set_id, row.variant, row.epoch): row for row in of_run if row.set_id in shared}
+        for of_run in rows
+    )
+    return (
+        bool(shared)
+        and after.keys() == before.keys()
+        and all(
+            msgspec.structs.replace(row, model=earlier, served=before[key].served) == before[key]
+            and same_text(row, before[key])
+            for key, row in after.items()
+        )
     )
 
 

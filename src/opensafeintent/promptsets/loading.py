@@ -267,6 +267,10 @@ def _cache() -> Path:
     return Path(users, "opensafeintent")
 
 
+class NotAtHand(InputError):
+    """There is no dataset under a name, or it cannot be fetched."""
+
+
 def read_dataset(
     name: str, taxonomy: Taxonomy | Path | None = None, max_rows: int | None = MOST_ROWS
 ) -> tuple[Dataset | None, list[str]]:
@@ -280,10 +284,14 @@ def read_dataset(
         max_rows: prompt-sets that it may have; see `limits.RowLimit`. None sets no limit.
 
     Raises:
-        InputError: there is nothing to read under that name, or more than `max_rows`.
+        NotAtHand: there is nothing to read under that name.
+        InputError: it has more than `max_rows`.
     """
     chosen = load_taxonomy(taxonomy) if isinstance(taxonomy, Path) else taxonomy
-    origin = origin_of(name)
+    try:
+        origin = origin_of(name)
+    except InputError as error:
+        raise NotAtHand(*error.lines) from error
     labels = chosen or (load_taxonomy(origin.taxonomy) if origin.taxonomy else default_taxonomy())
     rows, limit = _Rows(labels), RowLimit(max_rows)
     for file in origin.files:

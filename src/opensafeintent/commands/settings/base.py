@@ -403,6 +403,17 @@ OutsideLedgers = Annotated[
     Opt("Ledger that a run names outside its folder. Repeatable.", name="--ledger", metavar="FILE"),
 ]
 """A received folder may name any file: the reader states it again."""
+TEMPERATURE = Opt("Sampling temperature of the model.  [default: its provider's]", metavar="X")
+"""These four are of the models under test, or of the generator of a build; `--judge-arg` is of
+judges.
+"""
+REPLY_TOKENS = Opt("Token limit of its reply.  [default: 4096]", metavar="N")
+REASONING_EFFORT = Opt("Reasoning effort of the model, if it has one.", metavar="LEVEL")
+EXTRA = Opt(
+    "Extra request field of the model, such as top_p=0.9. Repeatable.",
+    name="-M",
+    metavar="KEY=VALUE",
+)
 HEADER = Opt(
     "Header of requests, with the value of a variable: to the models under test, or to MODEL."
     " Repeatable.",

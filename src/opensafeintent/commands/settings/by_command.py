@@ -14,13 +14,17 @@ from opensafeintent.calls.records import Sampling
 from opensafeintent.commands.settings.base import (
     CHECKED,
     CHECKS,
+    EXTRA,
     HEADER,
     LABEL,
     MAX_MISSING_GRADES,
     MAX_TOKENS,
     PRICES,
+    REASONING_EFFORT,
+    REPLY_TOKENS,
     RUN_LEDGER,
     TAXONOMY,
+    TEMPERATURE,
     Arg,
     Confidence,
     Count,
@@ -36,7 +40,7 @@ from opensafeintent.commands.settings.base import (
     Temperature,
     settings_of,
 )
-from opensafeintent.commands.settings.calling import Calling, Distributed
+from opensafeintent.commands.settings.calling import Distributed, JudgeSampling
 from opensafeintent.errors import InputError
 from opensafeintent.taxonomy import MAX_MISSING, MOST_EPOCHS, ProbeScope
 
@@ -94,39 +98,14 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1, le=MOST_EPOCHS)] | None,
         Opt("Responses per prompt.  [default: 1]", metavar="N", group=Group.MODELS),
     ] = None
-    temperature: Annotated[
-        Temperature | None,
-        Opt(
-            "Sampling temperature of the model under test.  [default: its provider's]",
-            metavar="X",
-            group=Group.MODELS,
-        ),
-    ] = None
-    max_tokens: Annotated[
-        Count | None,
-        Opt("Token limit of a response.  [default: 4096]", metavar="N", group=Group.MODELS),
-    ] = None
+    temperature: Annotated[Temperature | None, TEMPERATURE.under(Group.MODELS)] = None
+    max_tokens: Annotated[Count | None, REPLY_TOKENS.under(Group.MODELS)] = None
     system: Annotated[
         str | None,
         Opt("System prompt of the model under test.", metavar="TEXT", group=Group.MODELS),
     ] = None
-    reasoning_effort: Annotated[
-        str | None,
-        Opt(
-            "Reasoning effort of the model under test, if it has one.",
-            metavar="LEVEL",
-            group=Group.MODELS,
-        ),
-    ] = None
-    extra: Annotated[
-        Mapping[str, Any],
-        Opt(
-            "Extra request field, such as top_p=0.9. Repeatable.",
-            name="-M",
-            metavar="KEY=VALUE",
-            group=Group.MODELS,
-        ),
-    ] = {}
+    reasoning_effort: Annotated[str | None, REASONING_EFFORT.under(Group.MODELS)] = None
+    extra: Annotated[Mapping[str, Any], EXTRA.under(Group.MODELS)] = {}
     as_paper: Annotated[
         bool,
         Opt(
@@ -239,15 +218,22 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
 
     def target_sampling(self, before: Sampling | None) -> Sampling:
         """Return how targets are sampled: as before, but for what is stated."""
-        sampling = before or Sampling(max_tokens=MAX_TOKENS)
-        stated = {
-            "max_tokens": self.max_tokens,
-            "temperature": self.temperature,
-            "reasoning_effort": self.reasoning_effort,
-            "extra": dict(self.extra) or None,
-        }
-        changed = {name: value for name, value in stated.items() if value is not None}
-        return msgspec.structs.replace(sampling, **changed)
+        return _sampling(self, before)
+
+
+def _sampling(settings: EvaluateSettings | BuildSettings, before: Sampling | None) -> Sampling:
+    """Return how the models under test, or the generator, are sampled: as before, but for what is
+    stated.
+    """
+    sampling = before or Sampling(max_tokens=MAX_TOKENS)
+    stated = {
+        "max_tokens": settings.max_tokens,
+        "temperature": settings.temperature,
+        "reasoning_effort": settings.reasoning_effort,
+        "extra": dict(settings.extra) or None,
+    }
+    changed = {name: value for name, value in stated.items() if value is not None}
+    return msgspec.structs.replace(sampling, **changed)
 
 
 class ImportSettings(Data, frozen=True, kw_only=True):
@@ -609,7 +595,7 @@ class TraceSettings(Settings, frozen=True, kw_only=True):
 _STAGES = 7
 
 
-class BuildSettings(Calling, frozen=True, kw_only=True):
+class BuildSettings(JudgeSampling, frozen=True, kw_only=True):
     """The plan of a build, its models, and its folder."""
 
     seeds: Annotated[
@@ -630,7 +616,8 @@ class BuildSettings(Calling, frozen=True, kw_only=True):
         Opt(
             "Model that checks them; preferably from another maker.",
             metavar="MODEL",
-            group=Group.BUILDING,
+            group=Group.JUDGES,
+            place=-1,
         ),
     ]
     out: Annotated[Path, Opt("Folder of the build.", metavar="DIR", group=Group.BUDGET, place=-2)]
@@ -670,50 +657,10 @@ class BuildSettings(Calling, frozen=True, kw_only=True):
             group=Group.BUILDING,
         ),
     ] = None
-    temperature: Annotated[
-        Temperature | None,
-        Opt(
-            "Sampling temperature of the generator.  [default: its provider's]",
-            metavar="X",
-            group=Group.BUILDING,
-        ),
-    ] = None
-    max_tokens: Annotated[
-        Count, Opt("Token limit of the generator's reply.", metavar="N", group=Group.BUILDING)
-    ] = MAX_TOKENS
-    reasoning_effort: Annotated[
-        str | None,
-        Opt(
-            "Reasoning effort of the generator, if it has one.",
-            metavar="LEVEL",
-            group=Group.BUILDING,
-        ),
-    ] = None
-    extra: Annotated[
-        Mapping[str, Any],
-        Opt(
-            "Extra request field of the generator. Repeatable.",
-            name="-M",
-            metavar="KEY=VALUE",
-            group=Group.BUILDING,
-        ),
-    ] = {}
-    judge_args: Annotated[
-        Mapping[str, Any],
-        Opt(
-            "Extra request field of the judge. Repeatable.",
-            name="--judge-arg",
-            metavar="KEY=VALUE",
-            group=Group.BUILDING,
-        ),
-    ] = {}
-    judge_reasoning_effort: Annotated[
-        str | None,
-        Opt("Reasoning effort of the judge, if it has one.", metavar="LEVEL", group=Group.BUILDING),
-    ] = None
-    judge_max_tokens: Annotated[
-        Count, Opt("Token limit of the judge's reply.", metavar="N", group=Group.BUILDING)
-    ] = 2048
+    temperature: Annotated[Temperature | None, TEMPERATURE.under(Group.BUILDING)] = None
+    max_tokens: Annotated[Count | None, REPLY_TOKENS.under(Group.BUILDING)] = None
+    reasoning_effort: Annotated[str | None, REASONING_EFFORT.under(Group.BUILDING)] = None
+    extra: Annotated[Mapping[str, Any], EXTRA.under(Group.BUILDING)] = {}
     structured_output: Annotated[
         bool, Opt("Ask providers to enforce the JSON schema, if they can.", group=Group.BUILDING)
     ] = True
@@ -741,6 +688,7 @@ class BuildSettings(Calling, frozen=True, kw_only=True):
             )
         if self.labels and last < _STAGES:
             raise InputError(f"--labels: is for stage 7, and --stages ends with {last}")
+        self.check_judges((self.judge,))
 
     @property
     def models(self) -> list[str]:
@@ -755,22 +703,12 @@ class BuildSettings(Calling, frozen=True, kw_only=True):
     @property
     def generator_sampling(self) -> Sampling:
         """How the generator is sampled."""
-        return Sampling(
-            max_tokens=self.max_tokens,
-            temperature=self.temperature,
-            reasoning_effort=self.reasoning_effort,
-            extra=dict(self.extra),
-        )
+        return _sampling(self, None)
 
     @property
     def judge_sampling(self) -> Sampling:
         """How the judge is sampled."""
-        return Sampling(
-            max_tokens=self.judge_max_tokens,
-            temperature=0.0,
-            reasoning_effort=self.judge_reasoning_effort,
-            extra=dict(self.judge_args),
-        )
+        return self.sampling_of(self.judge)
 
 
 class Annotating(Settings, frozen=True, kw_only=True):

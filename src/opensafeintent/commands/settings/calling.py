@@ -241,7 +241,72 @@ def _refuse_fields(flag: str, fields: Mapping[str, Any]) -> None:
             raise InputError(f"{flag} {name}: is no field of a request; {hint}")
 
 
-class Judges(Calling, frozen=True, kw_only=True):
+class JudgeSampling(Calling, frozen=True, kw_only=True):
+    """How judges are sampled."""
+
+    judge_args: Annotated[
+        Mapping[str, Any],
+        Opt(
+            "Request field of the judges, also max_tokens=N and reasoning_effort=LEVEL; of one:"
+            " MODEL:KEY=VALUE. Repeatable.",
+            name="--judge-arg",
+            metavar="KEY=VALUE",
+            group=Group.JUDGES,
+        ),
+    ] = {}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, value in self.judge_args.items():
+            kind = _SAMPLING_ARGUMENTS.get(name.rpartition(":")[2])
+            if kind is not None:
+                self.convert(f"--judge-arg {name}", value, kind)
+
+    def sampling_of(self, judge: str, before: Sampling | None = None) -> Sampling:
+        """Return how a judge is sampled: by the arguments that are stated; without any, as before,
+        if it was asked before.
+        """
+        stated: dict[str, Any] = {}
+        for name, value in self.judge_args.items():
+            of, colon, field = name.rpartition(":")
+            if not colon or of == judge:
+                stated[field] = value
+        if before is not None and not stated:
+            return before
+        own = {name: stated.pop(name) for name in _SAMPLING_ARGUMENTS if name in stated}
+        return msgspec.structs.replace(_USUAL, **own, extra=stated)
+
+    def check_judges(self, judges: Collection[str]) -> None:
+        """See that there is a judge, and that each argument is for one of them.
+
+        Raises:
+            InputError: see above.
+        """
+        if not judges:
+            raise InputError("no judge: name at least one with --judge")
+        for name in self.judge_args:
+            judge, colon, _ = name.rpartition(":")
+            if colon and judge not in judges:
+                raise InputError(
+                    f"--judge-arg {name}: no judge {judge!r}; {nearest(judge, judges)}"
+                )
+
+
+JUDGE_TOKENS = 2048
+_USUAL = Sampling(max_tokens=JUDGE_TOKENS, temperature=0.0)
+_SAMPLING_ARGUMENTS: dict[str, Any] = {"max_tokens": Count, "reasoning_effort": str}
+"""Arguments of judges that are no fields of a provider's own."""
+
+
+def judge_arguments(sampling: Sampling) -> dict[str, Any]:
+    """Return the arguments that have a judge sampled so."""
+    own = {name: getattr(sampling, name) for name in _SAMPLING_ARGUMENTS}
+    return {
+        name: value for name, value in own.items() if value != getattr(_USUAL, name)
+    } | sampling.extra
+
+
+class Judges(JudgeSampling, frozen=True, kw_only=True):
     """Which judges are asked, and how."""
 
     judges: Annotated[
@@ -254,15 +319,6 @@ class Judges(Calling, frozen=True, kw_only=True):
             place=-2,
         ),
     ] = ()
-    judge_args: Annotated[
-        Mapping[str, Any],
-        Opt(
-            "Extra request field of the judges, or of one: MODEL:KEY=VALUE. Repeatable.",
-            name="--judge-arg",
-            metavar="KEY=VALUE",
-            group=Group.JUDGES,
-        ),
-    ] = {}
     rubrics: Annotated[
         str | None,
         Opt(
@@ -282,10 +338,6 @@ class Judges(Calling, frozen=True, kw_only=True):
         msgspec.structs.force_setattr(self, "judges", tuple(dict.fromkeys(self.judges)))
         if self.rubrics not in (None, REASONS):
             msgspec.structs.force_setattr(self, "rubrics", str(Path(self.rubrics or "").absolute()))
-        for name, value in self.judge_args.items():
-            kind = _SAMPLING_ARGUMENTS.get(name.rpartition(":")[2])
-            if kind is not None:
-                self.convert(f"--judge-arg {name}", value, kind)
 
     def judge_templates(self) -> Templates:
         """Return the judge templates that are named, ours by default.
@@ -302,35 +354,6 @@ class Judges(Calling, frozen=True, kw_only=True):
         run = RunFolder(folder)
         return run.templates() if run.exists() else load_templates(folder)
 
-    def sampling_of(self, judge: str, before: Sampling | None = None) -> Sampling:
-        """Return how a judge is sampled: by the arguments that are stated; without any, as before,
-        if it was asked before.
-        """
-        stated: dict[str, Any] = {}
-        for name, value in self.judge_args.items():
-            of, colon, field = name.rpartition(":")
-            if not colon or of == judge:
-                stated[field] = value
-        if before is not None and not stated:
-            return before
-        own = {name: stated.pop(name) for name in _SAMPLING_ARGUMENTS if name in stated}
-        return Sampling(**{"max_tokens": JUDGE_TOKENS, "temperature": 0.0, **own}, extra=stated)
-
-    def check_judges(self, judges: Collection[str]) -> None:
-        """See that there is a judge, and that each argument is for one of them.
-
-        Raises:
-            InputError: see above.
-        """
-        if not judges:
-            raise InputError("no judge: name at least one with --judge")
-        for name in self.judge_args:
-            judge, colon, _ = name.rpartition(":")
-            if colon and judge not in judges:
-                raise InputError(
-                    f"--judge-arg {name}: no judge {judge!r}; {nearest(judge, judges)}"
-                )
-
     def samplings(self, judges: Iterable[str]) -> dict[str, Sampling]:
         """Return how each of some judges is sampled that were not asked before."""
         return {judge: self.sampling_of(judge) for judge in judges}
@@ -338,9 +361,6 @@ class Judges(Calling, frozen=True, kw_only=True):
 
 REASONS = "reasons"
 """Name of the built-in rubrics that ask for a reason."""
-JUDGE_TOKENS = 2048
-_SAMPLING_ARGUMENTS: dict[str, Any] = {"max_tokens": Count, "reasoning_effort": str}
-"""Arguments of judges that are no fields of a provider's own."""
 
 
 class JudgeCheckSettings(Judges, frozen=True, kw_only=True):
