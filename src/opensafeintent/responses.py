@@ -222,5 +222,7 @@ def panel_grade(what: Graded, grades: Sequence[int | None]) -> int | None:
         what: the scale.
         grades: a grade of each judge of the panel, None if it is missing.
     """
+    if len(grades) == 1:
+        return grades[0]
     present = [grade for grade in grades if grade is not None]
     return QUESTION_OF[what].median(present) if len(present) * 2 > len(grades) else None
