@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
@@ -303,29 +303,23 @@ class Asking:
     first_attempt: int = 0
     purpose: Purpose | None = None
     """Of the calls to judges, if it differs from the grade's."""
+    served: dict[tuple[str, Purpose], str] = field(default_factory=dict)
+    """By model and purpose, the version that the last reply names; "" if it names none."""
 
     async def run(self) -> GradedResponse:
         """Generate and grade the response; that of a second turn needs the first reply."""
-        served: dict[tuple[str, Purpose], str] = {}
-
-        async def ask(call: Call) -> Outcome:
-            outcome = await self.ask(call)
-            if call.counted and not isinstance(outcome, Failed):
-                served[call.model, call.purpose] = outcome.served_model
-            return outcome
-
-        graded = await replace(self, ask=ask)._run()
-        names = tuple(
-            sorted(ServedVersion(*question, name) for question, name in served.items() if name)
-        )
-        return msgspec.structs.replace(graded, served=_one_object(names)) if names else graded
-
-    async def _run(self) -> GradedResponse:
         match await self._with_first_reply():
             case Asking() as asking:
                 return await asking._generate_and_grade()
             case missing:
                 return self._graded(missing_response=missing)
+
+    async def _ask(self, call: Call) -> Outcome:
+        """Return a call's outcome, and note the version that served it."""
+        outcome = await self.ask(call)
+        if call.counted and not isinstance(outcome, Failed):
+            self.served[call.model, call.purpose] = outcome.served_model
+        return outcome
 
     async def _with_first_reply(self) -> Asking | str:
         """Return the asking with the first reply in its task, or the reason why there is no first
@@ -395,7 +389,15 @@ class Asking:
         }
 
     def _graded(self, **fields: Any) -> GradedResponse:
-        return graded_response(self.task.key, mode_judge=self.plan.mode_judge, **fields)
+        served = sorted(
+            ServedVersion(*question, name) for question, name in self.served.items() if name
+        )
+        return graded_response(
+            self.task.key,
+            mode_judge=self.plan.mode_judge,
+            served=_one_object(tuple(served)),
+            **fields,
+        )
 
     async def _response(self) -> Answered | Refused | Failed:
         recorded = self.task.given
@@ -411,7 +413,7 @@ class Asking:
 
     async def _outcome(self, call: Call) -> Answered | Refused | Failed:
         """Return a target's reply as a response."""
-        outcome = await self.ask(call)
+        outcome = await self._ask(call)
         try:
             return outcome if isinstance(outcome, Failed) else response_of(outcome)
         except NotAnAnswer as wrong:
@@ -460,7 +462,7 @@ class Asking:
         """Ask the guard model. One that answers no more holds nothing up: no number needs it."""
         task = self.task
         try:
-            outcome = await self.ask(
+            outcome = await self._ask(
                 guard.call(task.prompt, response, task.epoch, before=_first_turn(task))
             )
         except ModelStopped:
@@ -546,7 +548,7 @@ class Asking:
             template_hash=template.hash,
         )
         reply: int | str | Unparsed | Refused | Failed = await ask_until_parsed(
-            self.ask, call, parse
+            self._ask, call, parse
         )
         match reply:
             case Refused():

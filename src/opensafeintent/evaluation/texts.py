@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,7 @@ class RunTexts(AbstractContextManager["RunTexts"]):
 
     def __init__(self, manifest: Manifest, dataset: Dataset, ledger: Path | Ledger) -> None:
         self._manifest = manifest
+        self._plan = cache(manifest.judge_plan)
         self._dataset = dataset
         self._ours = isinstance(ledger, Path)
         self._opens_none: dict[str, bool] = {}
@@ -110,7 +112,7 @@ class RunTexts(AbstractContextManager["RunTexts"]):
         key = ResponseKey(model, set_id, variant, epoch)
         if self._manifest.models[model].imported:
             return _text_of(self._ledger.imports.find(self._dataset.hash, key))
-        plan = self._manifest.judge_plan(model)
+        plan = self._plan(model)
         task = self._manifest.task_of(key, self._dataset)
         if task.earlier is not None:
             first = self.first_reply(task)
@@ -152,7 +154,7 @@ class RunTexts(AbstractContextManager["RunTexts"]):
             imported = self._ledger.imports.find(self._dataset.hash, task.key)
             reply = imported and imported.reply_to
             return without_reasoning(reply).text.strip() if reply else None
-        first = self._answer(first_call(task, self._manifest.judge_plan(task.model)))
+        first = self._answer(first_call(task, self._plan(task.model)))
         return first.text if first else None
 
     def _answer(self, call: Call) -> ResponseText | None:
