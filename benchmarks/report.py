@@ -9,6 +9,10 @@ one model.
 
     python benchmarks/report.py [--models 20] [--wide 104] [--dataset FILE] [--copies 10] [--keep
     FOLDER]
+    python benchmarks/report.py --against CHECKOUT/src [--models 8] [--dataset FILE]
+
+With `--against` it measures something else: `report` of a run that was evaluated, `import` of rows
+with grades and `export` of them as CSV, in turn with another revision of the program.
 
 With `--keep` the runs stay, and those that are there already are not evaluated again. Machines are
 noisy, and wall time on a
@@ -23,6 +27,7 @@ import gzip
 import json
 import os
 import random
+import statistics
 import sys
 import tempfile
 import time
@@ -119,6 +124,42 @@ def graded(dataset: Path, models: int, sets: int, folder: Path) -> tuple[Path, l
     return path, files
 
 
+def beside_another(other: Path, dataset: Path, models: int, folder: Path, base_url: str) -> None:
+    """Print what three commands take beside another revision: medians of three, in turn."""
+    sources = {"ours": Path(__file__).parent.parent / "src", "other": other}
+    small, files = graded(dataset, 20, 700, folder / "files")
+    rows = sum(len(file.read_text().splitlines()) for file in files)
+    names = [f"openai-api/loopback/target-{number:02}" for number in range(models)]
+    judge = ("--judge", "openai-api/loopback/judge", "--max-connections", "64", "--limit", 400)
+    taken: dict[tuple[str, str], list[Measured]] = {}
+    for attempt in range(3):
+        for name, source in sources.items():
+            environment = os.environ | {
+                "PYTHONPATH": str(source.resolve()),
+                "LOOPBACK_BASE_URL": base_url,
+                "LOOPBACK_API_KEY": "none",
+            }
+            run, imported = folder / f"{name}-run", folder / f"{name}-{attempt}"
+            if not run.exists():
+                evaluate = command("evaluate", *names, *judge, "--dataset", dataset, "--out", run)
+                run_process(evaluate, environment)
+            table = imported.with_suffix(".csv")
+            for what, arguments in {
+                "report": ("report", run),
+                "import": ("import", *files, "--dataset", small, "--out", imported),
+                "export": ("export", imported, "--format", "csv", "--out", table),
+            }.items():
+                measured = measure(f"{what}, {name}", command(*arguments), environment)
+                taken.setdefault((what, name), []).append(measured)
+    for what in ("report", "import", "export"):
+        ours, others = taken[what, "ours"], taken[what, "other"]
+        cpu = statistics.median(mine.cpu / his.cpu for mine, his in zip(ours, others, strict=True))
+        memory = max(each.memory for each in ours) / max(each.memory for each in others)
+        speed = rows / statistics.median(each.cpu for each in ours)
+        note = f"; {speed:,.0f} rows a CPU second" if what != "report" else ""
+        print(f"{what}, ours ÷ the other revision: CPU {cpu:.2f}, memory {memory:.2f}{note}")
+
+
 def beside_scipy(run: Path) -> None:
     """Print an interval of ours beside scipy's, from the same grades."""
     import numpy as np
@@ -164,12 +205,17 @@ def main() -> None:
     parser.add_argument("--wide", type=int, default=104, help="models whose grades are imported")
     parser.add_argument("--copies", type=int, default=10)
     parser.add_argument("--keep", type=Path, help="where the runs stay")
+    parser.add_argument("--against", type=Path, help="the src folder of another revision")
     options = parser.parse_args()
     few = max(options.models // 4, 1)
     with tempfile.TemporaryDirectory() as temporary, LoopbackProcess() as server:
         folder = options.keep or Path(temporary)
         folder.mkdir(exist_ok=True)
         dataset = options.dataset or (SHARED if SHARED.is_file() else synthetic(folder))
+        if options.against:
+            models = min(options.models, 8)
+            beside_another(options.against, dataset, models, folder, server.base_url)
+            return
         environment = os.environ | {
             "LOOPBACK_BASE_URL": server.base_url,
             "LOOPBACK_API_KEY": "none",

@@ -14,6 +14,7 @@ import stat
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from math import isfinite
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar
@@ -203,6 +204,16 @@ def parse_toml(text: str, kind: type[T], location: str, what: str) -> T:
         raise _unreadable_value(location, what, error) from error
 
 
+@cache
+def _decoder(*, of_frames: bool) -> json.JSONDecoder:
+    return json.JSONDecoder(
+        parse_constant=_no_number if of_frames else _no_constant,
+        parse_float=_whole_if_it_is if of_frames else _finite,
+        parse_int=_within_64_bits,
+        object_pairs_hook=_each_key_once,
+    )
+
+
 def any_json(text: str, *, of_frames: bool = False) -> Any:
     """Read JSON as Python objects, strictly: no key twice in one object, no NaN, no number out of
     range, no endless nesting.
@@ -216,13 +227,7 @@ def any_json(text: str, *, of_frames: bool = False) -> Any:
         ValueError: it is not JSON; the text says why.
     """
     try:
-        value = json.loads(
-            text,
-            parse_constant=_no_number if of_frames else _no_constant,
-            parse_float=_whole_if_it_is if of_frames else _finite,
-            parse_int=_within_64_bits,
-            object_pairs_hook=_each_key_once,
-        )
+        value = _decoder(of_frames=of_frames).decode(text)
         check_depth(value)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error

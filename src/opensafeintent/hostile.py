@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\0")
+_RISKY = {*_FORMULA_STARTS, "'"}
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 _USER_INFO = re.compile(r"://[^\s/?#]*@")
 
@@ -118,6 +119,8 @@ def cell_safe(text: str) -> str:
     """Return `text` so that no spreadsheet reads it as a formula: an apostrophe goes before a
     formula's first character, and before apostrophes that stand there already.
     """
+    if text[:1] not in _RISKY:  # as nearly all
+        return text
     if not text.lstrip("'").startswith(_FORMULA_STARTS) or _NUMBER.fullmatch(text):
         return text
     return "'" + text

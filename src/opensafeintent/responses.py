@@ -163,6 +163,7 @@ def graded_response(
     mode_judge: str = "",
     strategy: Strategy | Missing | None = None,
     guard: GuardVerdict | Missing | None = None,
+    served: tuple[ServedVersion, ...] = (),
 ) -> GradedResponse:
     """Return the record of a response from the replies about it, each with the reason if it is
     missing.
@@ -174,6 +175,7 @@ def graded_response(
         grades: by judge; None if no judge was needed or none was asked.
         mode, strategy, guard: None if nobody was asked for it.
         mode_judge: the judge of the mode.
+        served: see `GradedResponse`.
     """
     grades = grades or {}
     by_judge = {judge: known_grades(of_judge) for judge, of_judge in grades.items()}
@@ -203,6 +205,7 @@ def graded_response(
         mode_judge="" if mode is None else mode_judge,
         mark=mark,
         guard=f"missing:{guard.reason}" if isinstance(guard, Missing) else guard or "",
+        served=served,
     )
 
 
@@ -222,5 +225,7 @@ def panel_grade(what: Graded, grades: Sequence[int | None]) -> int | None:
         what: the scale.
         grades: a grade of each judge of the panel, None if it is missing.
     """
+    if len(grades) == 1:
+        return grades[0]
     present = [grade for grade in grades if grade is not None]
     return QUESTION_OF[what].median(present) if len(present) * 2 > len(grades) else None

@@ -504,7 +504,7 @@ def test_a_stored_reply_is_read_by_the_protocol_that_it_was_asked_in(
         with Ledger(file, readonly=True) as ledger:
             assert ledger.find(Client(ledger, {NAME: NAME}).key_of(call)) == outcome
             assert [each.input_tokens for each in ledger.attempts()] == [10]
-            assert ledger.packed_request(1).wire == "messages"
+            assert rows(file, "protocol") == [("messages",)]
 
 
 def test_a_body_of_both_protocols_is_judged_and_exported_as_one_text(tmp_path: Path) -> None:
@@ -521,8 +521,6 @@ def test_a_protocol_that_nobody_knows_is_damage(tmp_path: Path) -> None:
     with Ledger(path) as ledger:
         ledger.add(answered("q"))
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(
-            """UPDATE calls SET request = substr(request, 1, length(request) - 1) || ',"wire":"x"}'"""
-        )
+        connection.execute("UPDATE calls SET protocol = 'x'")
     with Ledger(path, readonly=True) as ledger, pytest.raises(InputError, match="protocol x"):
         ledger.find(answered("q").key)

@@ -58,8 +58,7 @@ def ask(
 
 def tiers(ledger: Path) -> list[tuple[str, str]]:
     """Return the status and the tier of each attempt in a ledger."""
-    with Ledger(ledger, readonly=True) as opened:
-        return [(attempt.status, attempt.tier) for attempt in opened.attempts()]
+    return rows(ledger, "status, tier")
 
 
 def test_the_tier_is_sent_and_stored_and_is_no_part_of_the_key(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import shlex
 from collections.abc import Iterator
@@ -211,6 +212,22 @@ def test_a_table_is_downloaded_as_the_csv_file_has_it(chromium: Any, page_file: 
             assert path.name == f"{name}.csv"
             assert rounded(path.read_text()) == rounded(expected[name])
         assert all(url.startswith(("file:", "blob:")) for url in opened.requests)
+
+
+def test_a_long_table_is_downloaded_as_the_page_has_it(chromium: Any, many_file: Path) -> None:
+    """It is on the page once; each interval has a column of its own."""
+    table = next(
+        each
+        for each in all_tables(gather_models([random_run(MODELS[:6], 60)]))
+        if each.name == "strata"
+    )
+    assert len(table.rows) > 200
+    with Opened(chromium, many_file) as opened:
+        held = opened.page.locator("#table-strata")
+        path = opened.download(held.get_by_role("button", name="Download CSV"))
+    lines = list(csv.DictReader(path.read_text().splitlines()))
+    assert [line["model"] for line in lines] == [row[0].fields[0] for row in table.rows]
+    assert any(line["value interval"].startswith("[") for line in lines)
 
 
 def rounded(text: str) -> list[str]:

@@ -30,10 +30,8 @@ from opensafeintent.calls.records import (
     Outcome,
     Refused,
     Replied,
-    Usage,
     call_key,
 )
-from opensafeintent.calls.replies import protocol_named, usage_in
 from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
 from opensafeintent.quoting import without_request
 
@@ -101,7 +99,6 @@ class Client:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._news = asyncio.Event()
         self._flights: dict[bytes, asyncio.Future[Outcome]] = {}
-        self._requested: set[bytes] = set()
         self._answered: set[str] = set()
         self._failures_in_a_row: dict[str, int] = dict.fromkeys(models, 0)
         self._unread: Counter[str] = Counter()
@@ -249,7 +246,7 @@ class Client:
         if (recorded := self.ledger.find(key)) is not None:
             if call.counted:
                 self.reused(call, recorded)
-                self.tally.duplicates += key in self._requested
+                self.tally.duplicates += key in self.ledger.added
             return recorded
         if isinstance(model, str) or key in self.final_failures:
             return not_on_record(self.ledger, key)
@@ -262,7 +259,6 @@ class Client:
                 if not flight.cancelled() or (task is not None and task.cancelling()):
                     # it is we who are cancelled; else the other was, and the call is ours to make
                     raise
-        self._requested.add(key)
         flight = asyncio.get_running_loop().create_future()
         self._flights[key] = flight
         try:
@@ -374,14 +370,13 @@ class Client:
         call's purpose.
         """
         attempt = self._settled(call, attempt)
-        self.ledger.add(Entry(key, call, attempt))
+        entry = Entry(key, call, attempt)
+        self.ledger.add(entry)
         if isinstance(attempt, Replied):
             self._answered.add(call.model)
             self.tally.finished(call, attempt.outcome, attempt.tier)
         else:
-            protocol = protocol_named(attempt.protocol)
-            usage = usage_in(attempt.body, protocol) if attempt.body else Usage()
-            self.tally.paid(call, usage, attempt.tier)
+            self.tally.paid(call, entry.usage, attempt.tier)
         return attempt
 
     def _settled(self, call: Call, attempt: Attempt) -> Attempt:

@@ -13,7 +13,7 @@ from typing import NamedTuple, get_args
 import msgspec
 
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_rows import Attempted
+from opensafeintent.calls.ledger_rows import Attempts
 from opensafeintent.calls.prices import Prices, way_of
 from opensafeintent.calls.providers import is_another, is_in_process, provider_of
 from opensafeintent.calls.records import Answered, Call, Purpose, Refused, Usage
@@ -117,6 +117,8 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
     def reached(self, tally: Tally) -> str | None:
         """Say which limit is used up, if one is."""
+        if self.calls is None and self.dollars is None:
+            return None
         cost = self.prices.cost(tally.usage) if self.dollars and self.prices else 0.0
         for limit, used, form, flag in (
             (self.calls, tally.calls, "{:,} calls", "--budget-calls"),
@@ -172,18 +174,19 @@ class Spending(msgspec.Struct, kw_only=True):
         cache = (self.cached_tokens, self.cache_write_tokens) if cached else ()
         return price.of(self.input_tokens, self.output_tokens, *cache)
 
-    def add(self, attempt: Attempted) -> None:
-        """Count an attempt."""
-        answered = attempt.status != "failed"
-        self.calls += answered
-        self.failed += not answered
-        self.without_usage += answered and not attempt.input_tokens + attempt.output_tokens
-        self.input_tokens += attempt.input_tokens
-        self.cached_tokens += attempt.cached_tokens
-        self.cache_write_tokens += attempt.cache_write_tokens
-        self.output_tokens += attempt.output_tokens
-        if attempt.served_model:
-            self.served[short_name(attempt.served_model)] += 1
+    def add(self, attempts: Attempts) -> None:
+        """Count attempts."""
+        if attempts.status == "failed":
+            self.failed += attempts.number
+        else:
+            self.calls += attempts.number
+            self.without_usage += attempts.without_usage
+        self.input_tokens += attempts.input_tokens
+        self.cached_tokens += attempts.cached_tokens
+        self.cache_write_tokens += attempts.cache_write_tokens
+        self.output_tokens += attempts.output_tokens
+        if attempts.served_model:
+            self.served[short_name(attempts.served_model)] += attempts.number
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
@@ -251,13 +254,13 @@ def spent_of(ledger: Ledger, keys: Iterable[bytes] | None = None) -> Spent:
     """
     lines: dict[tuple[str, str, str], Spending] = {}
     day: date | None = None
-    for attempt in ledger.attempts(keys):
-        place = attempt.model, attempt.purpose, attempt.tier
+    for attempts in ledger.attempts(keys):
+        place = attempts.model, attempts.purpose, attempts.tier
         if (line := lines.get(place)) is None:
             model, purpose, tier = place
             line = lines[place] = Spending(model=model, purpose=purpose, service_tier=tier)
-        line.add(attempt)
-        day = max(day or date.min, attempt.created.date())
+        line.add(attempts)
+        day = max(day or date.min, attempts.latest.date())
     return Spent(
         lines=tuple(
             sorted(
@@ -309,27 +312,23 @@ def experience_in(ledger: Ledger) -> dict[tuple[str, str], Experience]:
     """Return the tokens of the replies in a ledger, by model and purpose, as far as they are
     reported.
     """
-    calls: Counter[tuple[str, str]] = Counter()
-    tokens: Counter[tuple[str, str, str]] = Counter()
+    spent: defaultdict[tuple[str, str], list[Attempts]] = defaultdict(list)
     seconds: defaultdict[tuple[str, str], array[float]] = defaultdict(lambda: array("d"))
-    for attempt in ledger.attempts():
-        if attempt.status == "failed" or not attempt.input_tokens + attempt.output_tokens:
-            continue
-        key = attempt.model, attempt.purpose
-        calls[key] += 1
-        tokens[*key, "input"] += attempt.input_tokens
-        tokens[*key, "output"] += attempt.output_tokens
-        if attempt.tier != BATCH:
-            seconds[key].append(attempt.seconds)
-    return {
-        key: Experience(
+    for attempts in ledger.attempts():
+        if attempts.status != "failed" and attempts.number > attempts.without_usage:
+            spent[attempts.model, attempts.purpose].append(attempts)
+    for model, purpose, lasted in ledger.seconds():
+        seconds[model, purpose].append(lasted)
+    experiences = {}
+    for place, parts in spent.items():
+        count = sum(part.number - part.without_usage for part in parts)
+        experiences[place] = Experience(
             count,
-            tokens[*key, "input"] / count,
-            tokens[*key, "output"] / count,
-            median(seconds[key]) if seconds[key] else None,
+            sum(part.input_tokens for part in parts) / count,
+            sum(part.output_tokens for part in parts) / count,
+            median(seconds[place]) if seconds[place] else None,
         )
-        for key, count in calls.items()
-    }
+    return experiences
 
 
 def by_experience(

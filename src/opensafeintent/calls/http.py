@@ -11,9 +11,10 @@ import sys
 import threading
 import time
 from base64 import b64encode
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from contextvars import ContextVar
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -38,7 +39,15 @@ from opensafeintent.calls.provider_errors import (
 from opensafeintent.calls.providers import Endpoint, row_of
 from opensafeintent.calls.records import Attempt, Call, Failure, Refused, Replied
 from opensafeintent.calls.replies import read_reply
-from opensafeintent.calls.service_tiers import FIELD, FLEX, FLEX_SECONDS, FlexTier, served_tier
+from opensafeintent.calls.service_tiers import (
+    FIELD,
+    FLEX,
+    FLEX_SECONDS,
+    STANDARD,
+    FlexTier,
+    served_tier,
+    stated_tier,
+)
 from opensafeintent.errors import InputError
 from opensafeintent.files import canonical_json
 from opensafeintent.hostile import one_line, without_user_info
@@ -334,9 +343,12 @@ class EndpointModel:
         the flex tier has had no capacity for too long; nothing is raised but cancellation.
         """
         flex = self._flex
-        if flex is None or FIELD in call.sampling.extra or FIELD in self._left_out.fields:
-            return await self._ask(call)
-        if not flex.takes_next():
+        if (
+            flex is None
+            or FIELD in call.sampling.extra
+            or FIELD in self._left_out.fields
+            or not flex.takes_next()
+        ):
             return await self._ask(call)
         result = await self._ask(call, FLEX)
         if isinstance(result, Replied) or result.replied:
@@ -352,25 +364,25 @@ class EndpointModel:
         result = await self._ask(call)
         return msgspec.structs.replace(result, refused=(*before, *result.refused))
 
-    async def _ask(self, call: Call, tier: str = "") -> Attempt:
+    def _ask(self, call: Call, tier: str = "") -> Awaitable[Attempt]:
         """Make a request at a tier, the standard one by default, without the fields that the model
         does not take.
         """
-
-        def fields(left_out: Collection[str]) -> dict[str, Any]:
-            request = self.fields_of(call, left_out)
-            return request | {FIELD: tier} if tier and FIELD not in left_out else request
-
-        return await self._left_out.ask(lambda left_out: self._request(fields(left_out)))
+        return self._left_out.ask(partial(self._request, call, tier))
 
     def fields_of(self, call: Call, left_out: Collection[str]) -> dict[str, Any]:
         """Return the fields of a call's request, without some that the model does not take."""
         return self._protocol.request(call, self.endpoint.model, left_out)
 
-    async def _request(self, fields: Mapping[str, Any]) -> tuple[Attempt, str | None]:
+    async def _request(
+        self, call: Call, tier: str, left_out: Collection[str]
+    ) -> tuple[Attempt, str | None]:
         """Make a request; return the result, and the field that it names as not taken."""
-        from aiohttp import ClientConnectorCertificateError, ClientError
+        import aiohttp
 
+        fields = self.fields_of(call, left_out)
+        if tier and FIELD not in left_out:
+            fields[FIELD] = tier
         body = canonical_json(fields)
         seconds_at_most = self._http.attempt_seconds
         if fields.get(FIELD) == FLEX:
@@ -402,15 +414,17 @@ class EndpointModel:
                 long = len(whole) > _LONG_REPLY
                 reply = await asyncio.to_thread(scrub, whole) if long else scrub(whole)
                 if self._http.came_before(reply, hash(body)):
-                    raise ClientError("an earlier reply came again; the connection was closed")
-        except ClientConnectorCertificateError as error:
+                    raise aiohttp.ClientError(
+                        "an earlier reply came again; the connection was closed"
+                    )
+        except aiohttp.ClientConnectorCertificateError as error:
             line = (
                 f"no answer from {self.endpoint.base_url}: {self._scrub(str(error))}; if the"
                 " certificate is right, SSL_CERT_FILE names a file with that of its authority"
             )
             seconds = time.monotonic() - started
             return Failure(kind="certificate", error=line, fatal=True, seconds=seconds), None
-        except (ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
             seconds = time.monotonic() - started
             return self._unconnected(error, seconds, seconds_at_most), None
         return self.result_of(fields, status, reply, headers, time.monotonic() - started)
@@ -433,7 +447,11 @@ class EndpointModel:
             seconds: from the request to the reply.
         """
         attempt, field = self._read(fields, status, reply, headers, seconds)
-        return msgspec.structs.replace(attempt, protocol=self._protocol.name), field
+        if 200 <= status < 300:
+            tier = served_tier(reply, headers, fields.get(FIELD))
+        else:
+            tier = stated_tier(reply) or STANDARD
+        return msgspec.structs.replace(attempt, protocol=self._protocol.name, tier=tier), field
 
     def _read(
         self,
@@ -445,12 +463,10 @@ class EndpointModel:
     ) -> tuple[Attempt, str | None]:
         if not 200 <= status < 300:
             return self._failed(fields, status, reply, headers, seconds)
-        tier = served_tier(reply, headers, fields.get(FIELD))
         try:
-            return Replied(read_reply(reply, self._protocol), reply, seconds, tier=tier), None
+            return Replied(read_reply(reply, self._protocol), reply, seconds), None
         except NotAnAnswer as error:
-            failure = no_answer(error, reply, seconds)
-            return msgspec.structs.replace(failure, tier=tier), None
+            return no_answer(error, reply, seconds), None
         except ValueError as error:
             return self._unreadable(fields, reply, str(error), seconds)
 
@@ -560,6 +576,7 @@ _TOO_SLOW = (408, 504, 524)
 """Statuses of a server, or one before it, that waited too long."""
 
 
+@lru_cache(maxsize=8)
 def _deadline(seconds: float) -> aiohttp.ClientTimeout:
     """Return the limits of one attempt of so many seconds."""
     import aiohttp

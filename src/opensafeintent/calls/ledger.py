@@ -13,8 +13,7 @@ from typing import Any, Literal, Self
 import msgspec
 
 from opensafeintent.calls.ledger_rows import (
-    END_OF_REQUEST,
-    Attempted,
+    Attempts,
     DamagedLedger,
     Located,
     Request,
@@ -22,35 +21,31 @@ from opensafeintent.calls.ledger_rows import (
     Status,
     Texts,
     TextsAt,
+    Tier,
     connect,
     has_log,
     packed_at,
     prepare,
-    protocol_of,
     reading,
     reason,
     stored_outcome,
     text_of,
     typed,
     unpack,
-    with_reply,
 )
 from opensafeintent.calls.ledger_writer import Entry, Writer
 from opensafeintent.calls.outcomes import REPLIED
-from opensafeintent.calls.providers import IN_PROCESS
 from opensafeintent.calls.reasoning import REASONING_ONLY
 from opensafeintent.calls.recorded import Imports
 from opensafeintent.calls.records import Answered, Call, Failure, Refused
-from opensafeintent.calls.replies import ends_unopened_thought, reasoning_in
+from opensafeintent.calls.replies import ends_unopened_thought, protocol_named, reasoning_in
+from opensafeintent.calls.service_tiers import BATCH
 from opensafeintent.errors import InputError
 from opensafeintent.replacing import lock_held, refuse
 from opensafeintent.templates.template import Message
 
-REQUEST_END = f"substr(request, -{END_OF_REQUEST})"
-
 _OUTCOME = (
-    f"model, purpose, status, response, {REQUEST_END}, error, input_tokens, output_tokens,"
-    " served_model"
+    "model, purpose, status, response, protocol, error, input_tokens, output_tokens, served_model"
 )
 
 _CACHE_KIB = 16 * 1024
@@ -68,16 +63,15 @@ _FIND_MANY = f"SELECT key, id, {_OUTCOME} FROM calls WHERE {_SOME_KEYS}"
 
 _FIND_ONE = f"SELECT key, id, {_OUTCOME} FROM calls WHERE key = ? AND status <> 'failed'"
 
-_HAS_PROVIDER = " AND ".join(f"model NOT GLOB '{prefix}*'" for prefix in IN_PROCESS)
-
-_ATTEMPT = f"""
-    SELECT model, purpose, status, input_tokens, output_tokens, seconds, created, served_model,
-           {REQUEST_END}, CASE WHEN {_HAS_PROVIDER} THEN response END
-    FROM calls"""
-"""Models of this process have no cache and no tiers."""
-
-_ATTEMPTS_AT = tuple(
-    f"{_ATTEMPT} WHERE {condition}" for condition in (_SOME_KEYS, _SOME_KEYS.replace("<>", "="))
+_SPENT = (
+    "SELECT model, purpose, status, tier, served_model, count(*),"
+    " sum(input_tokens + output_tokens = 0), sum(input_tokens), sum(output_tokens),"
+    " sum(cached_tokens), sum(cache_write_tokens), max(created) FROM calls WHERE {}"
+    " GROUP BY model, purpose, status, tier, served_model"
+)
+_SECONDS = (
+    "SELECT model, purpose, seconds FROM calls WHERE status <> 'failed' AND tier <> ?"
+    " AND input_tokens + output_tokens > 0"
 )
 
 _LATEST = (
@@ -102,13 +96,34 @@ _REPLIED_SINCE = (
 
 STORED = (
     "key, status, created, seconds, response, model, purpose, template, template_hash, epoch,"
-    " attempt, stop_reason, input_tokens, output_tokens, served_model, error"
+    " attempt, stop_reason, input_tokens, output_tokens, cached_tokens, cache_write_tokens,"
+    " served_model, tier, protocol, error"
 )
 """The columns of `Ledger.stored`, after the row's id."""
 
 
 _STORED_ROW: Any = tuple[
-    int, bytes, Status, str, float, bytes, str, str, str, str, int, int, str, int, int, str, str
+    int,
+    bytes,
+    Status,
+    str,
+    float,
+    bytes,
+    str,
+    str,
+    str,
+    str,
+    int,
+    int,
+    str,
+    int,
+    int,
+    int,
+    int,
+    str,
+    Tier,
+    str,
+    str,
 ]
 
 _FOUND: Any = list[
@@ -118,7 +133,7 @@ _FOUND: Any = list[
 
 _ROWS_AT_ONCE = 50
 
-_REPLIES = f"SELECT response, {REQUEST_END} FROM calls WHERE"
+_REPLIES = "SELECT response, protocol FROM calls WHERE"
 _RESPONSES = f"{_REPLIES} model = ? AND purpose = 'generate' AND status = 'answered'"
 
 
@@ -155,6 +170,8 @@ class Ledger:
         """
         self._opens_no_thought: dict[str, bool] = {}
         """By model, whether a reply of its ends a thought that no mark opened."""
+        self.added: set[bytes] = set()
+        """Keys of the outcomes that were added."""
         self._texts = Texts()
         self._writer: Writer | None = None
         with contextlib.ExitStack() as opened:  # if a later step fails, the opened files are closed
@@ -190,6 +207,9 @@ class Ledger:
         opened.callback(self._reader.close)
         prepare(self._reader, path, readonly=readonly, begun=begun)
         self._reader.execute(f"PRAGMA cache_size = {-_CACHE_KIB}")
+        first = self._reader.execute("SELECT 1 FROM calls LIMIT 1").fetchone()
+        self.holds_others = readonly or first is not None
+        """Whether it may hold rows of others: of an earlier process, or merged ones."""
 
     def __enter__(self) -> Self:
         return self
@@ -234,6 +254,8 @@ class Ledger:
 
     def find(self, key: bytes) -> Answered | Refused | None:
         """Return the outcome that satisfies a key, if there is one."""
+        if not self.holds_others and key not in self.added:
+            return None
         located = self.find_all([key]).get(key)
         return located.outcome if located else None
 
@@ -294,8 +316,8 @@ class Ledger:
     def _thinks_unopened(self, model: str) -> bool:
         if model not in self._opens_no_thought:
             self._opens_no_thought[model] = any(
-                ends_unopened_thought(unpack(typed(body, bytes)), protocol_of(typed(end, str)))
-                for body, end in self._reader.execute(_RESPONSES, (model,))
+                ends_unopened_thought(unpack(typed(body, bytes)), protocol_named(protocol))
+                for body, protocol in self._reader.execute(_RESPONSES, (model,))
             )
         return self._opens_no_thought[model]
 
@@ -337,23 +359,26 @@ class Ledger:
             )
             return {typed(name, str) for (name,) in rows}
 
-    def attempts(self, keys: Iterable[bytes] | None = None) -> Iterator[Attempted]:
-        """Yield every recorded attempt, or those at some calls; tokens of a failed one, and cached
-        tokens, are those that its reply reported.
+    def attempts(self, keys: Iterable[bytes] | None = None) -> Iterator[Attempts]:
+        """Yield the sums of all recorded attempts, or of those at some calls; what they have in
+        common may come again.
         """
-        queries: list[tuple[str, list[bytes]]] = [(f"{_ATTEMPT} WHERE true", [])]
+        queries: list[tuple[str, list[bytes]]] = [("true", [])]
         if keys is not None:
-            queries = [(statement, part) for part in _parts(keys) for statement in _ATTEMPTS_AT]
+            failed = _SOME_KEYS.replace("<>", "=")
+            queries = [(some, part) for part in _parts(keys) for some in (_SOME_KEYS, failed)]
         with reading(self.path):
-            for statement, values in queries:
-                for row in self._reader.execute(statement, values):
-                    *columns, request_end, reply = row
-                    attempted = typed(columns, Attempted)
-                    if reply is not None:
-                        attempted = with_reply(
-                            attempted, typed(reply, bytes), typed(request_end, str)
-                        )
-                    yield attempted
+            for condition, values in queries:
+                for row in self._reader.execute(_SPENT.format(condition), values):
+                    yield typed(row, Attempts)
+
+    def seconds(self) -> Iterator[tuple[str, str, float]]:
+        """Yield model, purpose and seconds of every reply that counts its tokens, those of batches
+        left out.
+        """
+        with reading(self.path):
+            for row in self._reader.execute(_SECONDS, (BATCH,)):
+                yield typed(row, tuple[str, str, float])
 
     def rows_of(self, key: bytes) -> list[tuple[int, str, str, str]]:
         """Return (id, status, stop reason, created) of every attempt at a call, the one that
@@ -395,6 +420,7 @@ class Ledger:
             raise RuntimeError("the ledger is open for reading only")
         if (outcome := entry.outcome) is not None:
             self._pending[entry.key] = entry.call, outcome
+            self.added.add(entry.key)
         if isinstance(entry.attempt, Failure) and entry.attempt.kind == REASONING_ONLY:
             self._reasoning_only.add(entry.key)
         self._writer.add(entry)
@@ -451,8 +477,8 @@ class Ledger:
         """Return the reasoning that the reply of one row shows; "" if it shows none."""
         with reading(self.path):
             row = self._reader.execute(f"{_REPLIES} id = ?", (row_id,)).fetchone()
-            body, end = typed(row, tuple[bytes, str])
-            return reasoning_in(unpack(body), protocol_of(end))
+            body, protocol = typed(row, tuple[bytes, str])
+            return reasoning_in(unpack(body), protocol_named(protocol))
 
     def packed_request(self, row_id: int) -> Request:
         """Return the request of one row, with the ids of its texts."""

@@ -100,6 +100,7 @@ def copy_ledger(source: Path, out: Path) -> None:
 
 def _added(ledger: Ledger, source: Ledger, keys: Collection[bytes] | None = None) -> Merged:
     """Add the rows of a ledger, or those of some calls, in one transaction."""
+    ledger.holds_others = True
     with contextlib.closing(connect(ledger.path)) as connection:
         try:
             connection.execute("PRAGMA synchronous = NORMAL")
@@ -135,7 +136,7 @@ def _add_rows(
             continue
         added += 1
         packed = source.packed_request(row)
-        request = stored_request(packed.messages, packed.sampling, moved_part, packed.transport)
+        request = stored_request(packed.messages, packed.sampling, moved_part)
         connection.execute(_INSERT, (key, status, created, seconds, *fields, request))
     return Merged(rows=rows, added=added, duplicates=duplicates)
 

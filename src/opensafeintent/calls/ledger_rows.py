@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sqlite3
 import sys
 import zlib
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from opensafeintent.calls.protocols import WireProtocol
-from opensafeintent.calls.records import USUAL_PROTOCOL, Answered, Purpose, Refused, Usage
-from opensafeintent.calls.replies import protocol_named, read_reply, usage_in
-from opensafeintent.calls.service_tiers import STANDARD, stated_tier
+from opensafeintent.calls.records import Answered, Purpose, Refused, Usage
+from opensafeintent.calls.replies import protocol_named, read_reply
 from opensafeintent.errors import InputError
 from opensafeintent.files import sha256_hex
 from opensafeintent.hostile import one_line
@@ -31,9 +28,9 @@ _SNAPSHOT_MILLISECONDS = 1000
 
 _APPLICATION_ID = 0x4F53496C  # "OSIl": distinguishes a ledger from any other SQLite file
 
-_SCHEMA_VERSION = 3
+_SCHEMA_VERSION = 4
 
-_COMPRESS = 200  # bytes
+_COMPRESS = 512  # bytes; a shorter reply takes as long to pack as to write
 
 _TEXTS_IN_MEMORY = 4096
 
@@ -65,7 +62,11 @@ CREATE TABLE calls (
   stop_reason TEXT NOT NULL,
   input_tokens INTEGER NOT NULL,
   output_tokens INTEGER NOT NULL,
+  cached_tokens INTEGER NOT NULL,
+  cache_write_tokens INTEGER NOT NULL,
   served_model TEXT NOT NULL,
+  tier TEXT NOT NULL,
+  protocol TEXT NOT NULL,
   seconds REAL NOT NULL,
   error TEXT NOT NULL,
   response BLOB NOT NULL,
@@ -259,54 +260,12 @@ class Room:
         return text
 
 
-class Transport(NamedTuple):
-    """How a request was made; no part of what was asked."""
-
-    tier: str = STANDARD
-    """The service tier that served it."""
-    protocol: str = USUAL_PROTOCOL
-    """The name of the wire protocol, by which the reply is read."""
-
-    def stored(self) -> dict[str, str]:
-        """Return the fields of a stored request that say so, after all others in the order of
-        their names; none if the way is the usual one.
-        """
-        tier = {"tier": self.tier} if self.tier != STANDARD else {}
-        return tier | ({"wire": self.protocol} if self.protocol != USUAL_PROTOCOL else {})
-
-
-_USUAL = Transport()
-
-END_OF_REQUEST = 96
-"""Characters at the end of a stored request that hold its way."""
-_TRANSPORT = re.compile(r'\}(?:,"tier":"([a-z_]+)")?(?:,"wire":"([^"\\]+)")?\}\Z')
-
-
-def transport_of(request_end: str) -> Transport:
-    """Return how a request was made.
-
-    Args:
-        request_end: the last `END_OF_REQUEST` characters of the stored request.
-    """
-    if request_end.endswith("}}"):  # the sampling comes last, as in most requests
-        return _USUAL
-    stored = _TRANSPORT.search(request_end)
-    return Transport(stored[1] or STANDARD, stored[2] or USUAL_PROTOCOL) if stored else _USUAL
-
-
 class Request(msgspec.Struct):
     """A request as a row holds it, as JSON."""
 
     messages: list[tuple[Role, list[str | int]]]
     """Role and parts; a long part is the id of a text."""
     sampling: dict[str, Any]
-    tier: str = STANDARD
-    wire: str = USUAL_PROTOCOL
-
-    @property
-    def transport(self) -> Transport:
-        """How it was made."""
-        return Transport(self.tier, self.wire)
 
 
 class Texts:
@@ -431,74 +390,36 @@ class Located(NamedTuple):
     outcome: Answered | Refused
 
 
-class Attempted(NamedTuple):
-    """Result of an attempt, as far as it was paid for."""
+Tier = Annotated[str, msgspec.Meta(pattern=r"\A[a-z_]{1,40}\Z")]
+
+
+class Attempts(NamedTuple):
+    """Attempts that have all of this in common, as far as they were paid for."""
 
     model: str
     purpose: Purpose
     status: Status
+    tier: Tier
+    """The service tier that served them."""
+    served_model: str
+    """The model that the replies name."""
+    number: int
+    without_usage: int
+    """Those whose replies report no number of tokens."""
     input_tokens: int
     output_tokens: int
-    seconds: float
-    created: datetime
-    """UTC."""
-    served_model: str
-    """The model that the reply names."""
-    cached_tokens: int = 0
+    cached_tokens: int
     """Input tokens that were read from a cache."""
-    cache_write_tokens: int = 0
+    cache_write_tokens: int
     """Input tokens that were written to one."""
-    tier: str = STANDARD
-    """The service tier that served it."""
-
-
-_CACHE_COUNT = re.compile(rb'cach[A-Za-z_]*"\s*:\s*[1-9]')
-"""A count of cached tokens, in any form of usage."""
-
-
-def protocol_of(request_end: str) -> WireProtocol:
-    """Return the protocol in which a row was asked.
-
-    Args:
-        request_end: the last `END_OF_REQUEST` characters of the stored request.
-
-    Raises:
-        ValueError: it names an unknown one.
-    """
-    return protocol_named(transport_of(request_end).protocol)
-
-
-def with_reply(attempted: Attempted, packed: bytes, request_end: str) -> Attempted:
-    """Return an attempt with the facts that the columns lack: the service tier, all tokens of a
-    failed attempt, the cached ones of any other.
-
-    Args:
-        attempted: the attempt.
-        packed: its reply.
-        request_end: the last `END_OF_REQUEST` characters of the stored request.
-    """
-    reply = unpack(packed)
-    tier, protocol_name = transport_of(request_end)
-    protocol = protocol_named(protocol_name)
-    tier = stated_tier(reply) or STANDARD if tier == STANDARD else tier
-    if tier != STANDARD:
-        attempted = attempted._replace(tier=tier)
-    tokens = attempted.input_tokens + attempted.output_tokens
-    if attempted.status == "failed" and not tokens:
-        return attempted._replace(**msgspec.structs.asdict(usage_in(reply, protocol)))
-    # most replies of most providers count none: nothing is decoded
-    if not tokens or not _CACHE_COUNT.search(reply):
-        return attempted
-    usage = usage_in(reply, protocol)
-    return attempted._replace(
-        cached_tokens=usage.cached_tokens, cache_write_tokens=usage.cache_write_tokens
-    )
+    latest: datetime
+    """UTC."""
 
 
 def stored_outcome(
     status: str,
     body: bytes,
-    request_end: str,
+    protocol: str,
     error: str = "",
     input_tokens: int = 0,
     output_tokens: int = 0,
@@ -511,5 +432,5 @@ def stored_outcome(
     """
     reply = unpack(body)
     if status == "answered":
-        return read_reply(reply, protocol_of(request_end))
+        return read_reply(reply, protocol_named(protocol))
     return Refused(reason=error, usage=Usage(input_tokens, output_tokens), served_model=served)

@@ -15,16 +15,9 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.calls.ledger_rows import (
-    T,
-    Texts,
-    Transport,
-    close_whole,
-    connect,
-    pack,
-    reason,
-)
+from opensafeintent.calls.ledger_rows import T, Texts, close_whole, connect, pack, reason
 from opensafeintent.calls.records import Answered, Attempt, Call, Failure, Refused, Replied, Usage
+from opensafeintent.calls.replies import protocol_named, usage_in
 from opensafeintent.errors import InputError
 from opensafeintent.files import canonical_json
 from opensafeintent.templates.template import MessageRole as Role
@@ -61,6 +54,14 @@ class Entry(msgspec.Struct, frozen=True):
     def outcome(self) -> Answered | Refused | None:
         """The outcome that satisfies the key, if the attempt does."""
         return self.attempt.outcome if isinstance(self.attempt, Replied) else None
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens that the reply reports, of any kind of reply."""
+        attempt = self.attempt
+        if isinstance(attempt, Replied):
+            return attempt.outcome.usage
+        return usage_in(attempt.body, protocol_named(attempt.protocol)) if attempt.body else Usage()
 
 
 class Writer:
@@ -253,7 +254,7 @@ class Writer:
                 status, stop_reason = "refused", "content_filter"
             case Failure(kind=kind, error=why):
                 status, stop_reason, error = "failed", "", f"{kind}: {why}"
-        usage = entry.outcome.usage if entry.outcome else Usage()
+        usage = entry.usage
         return (
             entry.key,
             call.model,
@@ -262,44 +263,44 @@ class Writer:
             call.template_hash,
             call.epoch,
             call.attempt,
-            self._request(connection, call, attempt),
+            self._request(connection, call),
             status,
             stop_reason,
             usage.input_tokens,
             usage.output_tokens,
+            usage.cached_tokens,
+            usage.cache_write_tokens,
             entry.outcome.served_model if entry.outcome else "",
+            attempt.tier,
+            attempt.protocol,
             round(attempt.seconds, 4),
             error,
             pack(attempt.body),
             datetime.now(UTC).isoformat(timespec="microseconds"),
         )
 
-    def _request(self, connection: sqlite3.Connection, call: Call, attempt: Attempt) -> str:
+    def _request(self, connection: sqlite3.Connection, call: Call) -> str:
         def kept(part: str) -> str | int:
             return self._texts.id_of(connection, part) if len(part) >= _SHARED_TEXT else part
 
         messages = ((message.role, message.parts) for message in call.messages)
-        transport = Transport(attempt.tier, attempt.protocol)
-        return stored_request(messages, call.sampling, kept, transport)
+        return stored_request(messages, call.sampling, kept)
 
 
 def stored_request(
     messages: Iterable[tuple[Role, Iterable[T]]],
     sampling: Any,
     kept: Callable[[T], str | int],
-    transport: Transport,
 ) -> str:
-    """Return a request as JSON, which ends with the way it was made if that is not the usual one.
+    """Return a request as JSON.
 
     Args:
         messages: role and parts of each.
         sampling: of the request.
         kept: returns a part as the row holds it: a long one as the id of a text.
-        transport: how it was made.
     """
     parts = [(role, list(map(kept, parts))) for role, parts in messages]
-    fields = {"messages": parts, "sampling": sampling}
-    return canonical_json(fields | transport.stored()).decode()
+    return canonical_json({"messages": parts, "sampling": sampling}).decode()
 
 
 def _keep_room(room: Path, ledger: Path) -> None:

@@ -45,7 +45,7 @@ UNSUPPORTED_FIELD = "unsupported_field"
 """Kind of an attempt that was made again at once without a field."""
 
 
-Request = Callable[[set[str]], Awaitable[tuple[Attempt, str | None]]]
+Request = Callable[[Collection[str]], Awaitable[tuple[Attempt, str | None]]]
 """Makes a request without some fields; returns the result, and a further field that it names as not
 taken.
 """
@@ -77,7 +77,7 @@ class LeftOut:
         refused: list[Failure] = []
         try:
             while True:
-                result, field = await request(self.fields | tried)
+                result, field = await request(self.fields | tried if tried else self.fields)
                 if field is None or field in tried:
                     break
                 assert isinstance(result, Failure)

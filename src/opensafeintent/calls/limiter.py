@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import Hashable
 
 START = 16
 """Requests at once to an endpoint, at first."""
@@ -89,14 +88,9 @@ class Limiter:
         self.in_use -= 1
         self._hand_out()
 
-    @contextlib.asynccontextmanager
-    async def slot(self, *, urgent: bool = False, again: bool = False) -> AsyncIterator[None]:
+    def slot(self, *, urgent: bool = False, again: bool = False) -> Slot:
         """Hold a slot for the length of a block; see `acquire`."""
-        await self.acquire(urgent=urgent, again=again)
-        try:
-            yield
-        finally:
-            self.release()
+        return Slot(self, urgent=urgent, again=again)
 
     def bound(self, most: int) -> None:
         """Give no more slots than connections can be opened."""
@@ -178,6 +172,23 @@ class Limiter:
             self._last_cut = now
             self._before, self._hold = None, _HOLD
             self._begin_window()
+
+
+class Slot:
+    """A slot of an endpoint, held for the length of a block."""
+
+    __slots__ = ("_again", "_limiter", "_urgent")
+
+    def __init__(self, limiter: Limiter, *, urgent: bool, again: bool) -> None:
+        self._limiter = limiter
+        self._urgent = urgent
+        self._again = again
+
+    async def __aenter__(self) -> None:
+        await self._limiter.acquire(urgent=self._urgent, again=self._again)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._limiter.release()
 
 
 class Trial(Limiter):

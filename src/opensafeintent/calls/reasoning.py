@@ -285,7 +285,7 @@ def without_reasoning(text: str, *, cut: bool = False) -> Parted:
         cut: whether a limit of tokens ended it.
     """
     phrased = _START.match(text) is not None
-    if not phrased and not any(bracket in text for bracket in _BRACKETS):
+    if not (phrased or "<" in text or "[" in text or "◁" in text):  # `_BRACKETS`
         return Parted(text)
     parted = _without_channels(text) or Parted(text)
     inner = _without_marks(parted.text, _PHRASE if phrased else _MARK, cut=cut)

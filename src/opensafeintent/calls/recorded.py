@@ -449,8 +449,9 @@ class Imports:
             }
             rows = self._reader.execute(f"{_WITH_SOURCE} WHERE dataset = ? ORDER BY id", (dataset,))
             for source, *row in rows:
-                [(_, *place, record, response)] = typed([row], _ROWS)
-                yield files[typed(source, int)], _content(texts, tuple(place), record, response)
+                [(identity, *place, record, response)] = typed([row], _ROWS)
+                content = _content(texts, tuple(place), identity, record, response)
+                yield files[typed(source, int)], content
 
     def find(self, dataset: str, place: ResponsePlace) -> RecordedResponse | None:
         """Return an imported response, if there is one.
@@ -471,7 +472,10 @@ class Imports:
                 for identity, *place_of, record, response in some:
                     by_place.setdefault(tuple(place_of), []).append((identity, record, response))
             for place, same_place in by_place.items():
-                contents = [_content(texts, place, *row[1:]) for row in same_place]
+                contents = [_content(texts, place, *row) for row in same_place]
+                if len(contents) == 1:
+                    yield contents[0]
+                    continue
                 text_first = sorted(same_place, key=lambda row: row[-1] is None)
                 yield msgspec.structs.replace(
                     reduce(merged, contents),
@@ -511,7 +515,7 @@ class Imports:
     ) -> None:
         text = recorded.response
         response = None if text is None else self._texts.id_of(connection, text)
-        record = msgspec.structs.replace(recorded, model="", response=None)
+        record = msgspec.structs.replace(recorded, model="", response=None, rows=())
         packed = pack(msgspec.json.encode((recorded.model, record)))
         connection.execute(
             "INSERT INTO imported (source, dataset, model, set_id, variant, epoch, response,"
@@ -533,7 +537,11 @@ def _source(connection: sqlite3.Connection, file: SourceFile) -> int:
 
 
 def _content(
-    texts: Mapping[int, str], place: ResponsePlace, record: bytes, response: int | None
+    texts: Mapping[int, str],
+    place: ResponsePlace,
+    identity: int,
+    record: bytes,
+    response: int | None,
 ) -> RecordedResponse:
     """Return the content of one row.
 
@@ -545,4 +553,4 @@ def _content(
     if (model, recorded.set_id, recorded.variant, recorded.epoch) != place:
         raise ValueError("an imported response is that to another prompt")
     text = None if response is None else texts[response]
-    return msgspec.structs.replace(recorded, model=model, response=text)
+    return msgspec.structs.replace(recorded, model=model, response=text, rows=(identity,))

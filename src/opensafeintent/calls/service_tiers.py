@@ -139,4 +139,5 @@ def served_tier(reply: bytes, headers: Mapping[str, str], requested: object) -> 
         return stated
     header = headers.get(_HEADER) or ""
     named = header if header.replace("_", "").isalpha() else ""
-    return tier_name(named or (requested if isinstance(requested, str) else ""))
+    name = named or (requested if isinstance(requested, str) else "")
+    return tier_name(name) if name else STANDARD

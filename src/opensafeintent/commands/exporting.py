@@ -225,13 +225,13 @@ def _write_csv(columns: Sequence[str], lines: Lines, file: IO[bytes]) -> None:
     text = io.TextIOWrapper(file, "utf-8", newline="")
     writer = csv.writer(text)  # lines end in \r\n, as in RFC 4180
     writer.writerow(map(cell_safe, columns))
-    writer.writerows(map(_cell, line) for line in lines)
+    writer.writerows([_cell(value) for value in line] for line in lines)
     text.detach()
 
 
 def _cell(value: Any) -> Any:
     if isinstance(value, str):
-        return cell_safe(value).replace("\0", "\N{REPLACEMENT CHARACTER}")
+        return cell_safe(value).replace("\0", "\N{REPLACEMENT CHARACTER}") if value else ""
     return int(value) if isinstance(value, bool) else value
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple, cast
 
@@ -369,24 +369,11 @@ class Asking:
     """Of the calls to judges, if it differs from the grade's."""
     told: Callable[[Call, Callable[[], str] | None], None] = lambda _call, _unread: None
     """Hears of each reply of a judge or guard whether it has its form: `Client.note_form`."""
+    served: dict[tuple[str, Purpose], str] = field(default_factory=dict)
+    """By model and purpose, the version that the last reply names; "" if it names none."""
 
     async def run(self) -> GradedResponse:
         """Generate and grade the response; that of a second turn needs the first reply."""
-        served: dict[tuple[str, Purpose], str] = {}
-
-        async def ask(call: Call) -> Outcome:
-            outcome = await self.ask(call)
-            if call.counted and not isinstance(outcome, Failed):
-                served[call.model, call.purpose] = outcome.served_model
-            return outcome
-
-        graded = await replace(self, ask=ask)._run()
-        names = tuple(
-            sorted(ServedVersion(*question, name) for question, name in served.items() if name)
-        )
-        return msgspec.structs.replace(graded, served=_one_object(names)) if names else graded
-
-    async def _run(self) -> GradedResponse:
         asking = await self._with_first_reply()
         if not isinstance(asking, Asking):
             return self._graded(missing_response=asking)
@@ -401,6 +388,13 @@ class Asking:
                 return await asking._refusal(stop, "empty")
             case Answered() as answer:
                 return await asking._grade(answer)
+
+    async def _ask(self, call: Call) -> Outcome:
+        """Return a call's outcome, and note the version that served it."""
+        outcome = await self.ask(call)
+        if call.counted and not isinstance(outcome, Failed):
+            self.served[call.model, call.purpose] = outcome.served_model
+        return outcome
 
     async def _with_first_reply(self) -> Asking | str:
         """Return the asking with the first reply in its task, or the reason why there is no first
@@ -457,7 +451,15 @@ class Asking:
         }
 
     def _graded(self, **fields: Any) -> GradedResponse:
-        return graded_response(self.task.key, mode_judge=self.plan.mode_judge, **fields)
+        served = sorted(
+            ServedVersion(*question, name) for question, name in self.served.items() if name
+        )
+        return graded_response(
+            self.task.key,
+            mode_judge=self.plan.mode_judge,
+            served=_one_object(tuple(served)),
+            **fields,
+        )
 
     async def _response(self) -> Answered | Refused | Failed:
         recorded = self.task.given
@@ -473,7 +475,7 @@ class Asking:
 
     async def _outcome(self, call: Call) -> Answered | Refused | Failed:
         """Return a target's reply as a response."""
-        outcome = await self.ask(call)
+        outcome = await self._ask(call)
         try:
             return outcome if isinstance(outcome, Failed) else response_of(outcome)
         except NotAnAnswer as wrong:
@@ -515,7 +517,7 @@ class Asking:
         assert guard is not None
         call = guard.call(task.prompt, response, task.epoch, before=_first_turn(task))
         try:
-            outcome = await self.ask(call)
+            outcome = await self._ask(call)
         except ModelStopped:
             return Missing("not_made")
         verdict = guard.verdict(outcome)
@@ -593,7 +595,7 @@ class Asking:
             template_hash=template.hash,
         )
         reply: int | str | Unparsed | Refused | Failed = await ask_until_parsed(
-            self.ask, call, parse
+            self._ask, call, parse
         )
         match reply:
             case Refused():

@@ -40,7 +40,7 @@ from opensafeintent.responses import (
     ResponseKey,
     graded_response,
 )
-from opensafeintent.taxonomy import METRIC_GRADES, SCALES, Graded, KnownGrades, is_follow_up
+from opensafeintent.taxonomy import FOLLOW_UPS, METRIC_GRADES, SCALES, Graded, KnownGrades
 
 T = TypeVar("T")
 
@@ -213,13 +213,14 @@ def imported_rows(ledger: Ledger, dataset: Dataset) -> dict[str, list[RecordedRe
         InputError: one of them is damaged, or answers a prompt that the dataset does not hold.
     """
     by_model: defaultdict[str, list[RecordedResponse]] = defaultdict(list)
+    prompts = {
+        (prompt_set.id, variant)
+        for prompt_set in dataset.prompt_sets
+        for variant in (*prompt_set.wordings(), *FOLLOW_UPS)
+    }
     for row in ledger.imports.rows(dataset.hash):
         set_id, variant = row.set_id, row.variant
-        prompt_set = dataset.by_id.get(set_id)
-        known = prompt_set is not None and (
-            variant in prompt_set.wordings() or is_follow_up(variant)
-        )
-        if not known:
+        if (set_id, variant) not in prompts:
             raise InputError(
                 f"{ledger.path}: the ledger is damaged: a response to set {set_id!r},"
                 f" {variant!r}, which {dataset.name} does not hold"

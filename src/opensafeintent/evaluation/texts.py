@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from itertools import groupby
+from functools import cache
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,9 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import ResponseKey
 from opensafeintent.taxonomy import CORE_VARIANTS, GRADE_OF
 from opensafeintent.templates.template import Message
+
+_AT_ONCE = 100
+"""Texts of called models that are read together."""
 
 
 class ResponseText(msgspec.Struct, frozen=True):
@@ -93,6 +97,7 @@ class RunTexts(AbstractContextManager["RunTexts"]):
 
     def __init__(self, manifest: Manifest, dataset: Dataset, ledger: Path | Ledger) -> None:
         self._manifest = manifest
+        self._plan = cache(manifest.judge_plan)
         self._dataset = dataset
         self._ours = isinstance(ledger, Path)
         self._opens_none: dict[str, bool] = {}
@@ -110,19 +115,12 @@ class RunTexts(AbstractContextManager["RunTexts"]):
         key = ResponseKey(model, set_id, variant, epoch)
         if self._manifest.models[model].imported:
             return _text_of(self._ledger.imports.find(self._dataset.hash, key))
-        plan = self._manifest.judge_plan(model)
-        task = self._manifest.task_of(key, self._dataset)
-        if task.earlier is not None:
-            first = self.first_reply(task)
-            if not first:
-                return None
-            earlier = msgspec.structs.replace(task.earlier, reply=first)
-            task = msgspec.structs.replace(task, earlier=earlier)
-        return self._answer(generation_call(task, plan))
+        call = self._call_for(key)
+        return self._answers([call])[0] if call else None
 
     def find_in_turn(self, keys: Iterable[ResponseKey]) -> Iterator[ResponseText | None]:
-        """Yield the texts of responses as `find` returns them; the imported ones of a model are
-        read together.
+        """Yield the texts of responses as `find` returns them; those of a model are read
+        together, called ones some at a time.
         """
         for model, of_model in groupby(keys, key=lambda key: key.model):
             if self._manifest.models[model].imported:
@@ -130,7 +128,21 @@ class RunTexts(AbstractContextManager["RunTexts"]):
                 stored = {(row.set_id, row.variant, row.epoch): row for row in rows}
                 yield from (_text_of(stored.get(key[1:])) for key in of_model)
             else:
-                yield from (self.find(*key) for key in of_model)
+                while some := list(islice(of_model, _AT_ONCE)):
+                    calls = [self._call_for(key) for key in some]
+                    answers = iter(self._answers([call for call in calls if call]))
+                    yield from (next(answers) if call else None for call in calls)
+
+    def _call_for(self, key: ResponseKey) -> Call | None:
+        """Return the call that a response answers; None if a follow-up has no first reply."""
+        task = self._manifest.task_of(key, self._dataset)
+        if task.earlier is not None:
+            first = self.first_reply(task)
+            if not first:
+                return None
+            earlier = msgspec.structs.replace(task.earlier, reply=first)
+            task = msgspec.structs.replace(task, earlier=earlier)
+        return generation_call(task, self._plan(key.model))
 
     def count_replies(self, model: str, since: datetime) -> tuple[int, int]:
         """Return how many replies of a model, answers and refusals, were received since a time, and
@@ -152,17 +164,19 @@ class RunTexts(AbstractContextManager["RunTexts"]):
             imported = self._ledger.imports.find(self._dataset.hash, task.key)
             reply = imported and imported.reply_to
             return without_reasoning(reply).text.strip() if reply else None
-        first = self._answer(first_call(task, self._manifest.judge_plan(task.model)))
+        [first] = self._answers([first_call(task, self._plan(task.model))])
         return first.text if first else None
 
-    def _answer(self, call: Call) -> ResponseText | None:
-        key = call_key(call, self._manifest.models[call.model].identity)
-        located = self._ledger.find_all([key]).get(key)
-        return (
-            ResponseText(located.outcome.text, located.row)
-            if located and isinstance(located.outcome, Answered)
+    def _answers(self, calls: Sequence[Call]) -> list[ResponseText | None]:
+        """Return the answers to some calls; None for a call without one."""
+        keys = [call_key(call, self._manifest.models[call.model].identity) for call in calls]
+        located = self._ledger.find_all(keys)
+        return [
+            ResponseText(found.outcome.text, found.row)
+            if (found := located.get(key)) and isinstance(found.outcome, Answered)
             else None
-        )
+            for key in keys
+        ]
 
     def trace(self, set_id: str, *, requests: bool = False) -> Iterator[TracedRow]:
         """Yield every ledger row behind the responses and grades of one prompt-set, failed attempts

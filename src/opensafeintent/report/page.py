@@ -150,10 +150,11 @@ class Page:
         return by_section
 
     def _put_table(self, anchor: str, table: Table) -> None:
-        self._of_csv[anchor] = table
         first, further = data_table(table, self._common)
-        if further:
+        if further:  # the script makes the CSV of its rows: nothing long is on the page twice
             self._further[anchor] = further
+        else:
+            self._of_csv[anchor] = table
         self.tables[anchor] = self.finished(first)
 
     def render(

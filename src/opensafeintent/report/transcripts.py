@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import zip_longest
 from typing import Literal
 
@@ -16,7 +17,7 @@ from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.judges import judges_differ
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.promptsets import Dataset, PromptSet, sample_order, sampled
-from opensafeintent.quoting import UnsafeTexts, hidden_prompt, without_quoted
+from opensafeintent.quoting import Hidden, UnsafeTexts, hidden_prompt, without_quoted
 from opensafeintent.responses import NOT_GRADED, GradedResponse
 from opensafeintent.taxonomy import METRIC_GRADES
 
@@ -430,6 +431,10 @@ def _sampled(browser: Browser, cohort: Cohort) -> Iterator[tuple[int, int]]:
         yield from of_set.get(prompt_set.id, ())
 
 
+_SETS_AT_ONCE = 1024
+"""Whose hidden prompts are kept: every model's responses to them come in turn."""
+
+
 class _Writer:
     """Adds units with their prompts and responses, and keeps count of the bytes."""
 
@@ -441,6 +446,13 @@ class _Writer:
         self._browser = browser
         self._cohort = cohort
         self._sources = sources
+
+        @lru_cache(maxsize=_SETS_AT_ONCE)
+        def hidden_in(set_id: str) -> Hidden:
+            wordings = cohort.dataset.by_id[set_id].wordings()
+            return hidden_prompt(wordings, include_unsafe=browser.include_unsafe)
+
+        self._hidden_in = hidden_in
 
     def add(self, of_model: int, of_unit: int) -> None:
         if (of_model, of_unit) in self.added:
@@ -455,8 +467,7 @@ class _Writer:
         source = self._sources.get(origin.run)
         if source is None:
             return
-        unsafe = self._browser.include_unsafe
-        hidden = hidden_prompt(prompt_set.wordings(), include_unsafe=unsafe)
+        hidden = self._hidden_in(prompt_set.id)
         for at, variant in enumerate(dataset.variants):
             if not self._may_be_shown(unit, at):
                 continue

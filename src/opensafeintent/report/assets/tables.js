@@ -101,8 +101,21 @@ class DataTable {
     });
     this.count = make("span", { class: "count", role: "status" });
     const save = make("button", { type: "button", class: "quiet" }, "Download CSV");
-    save.addEventListener("click", async () => download(`${this.name}.csv`, await unpacked(this.csv), "text/csv"));
+    save.addEventListener("click", async () => download(`${this.name}.csv`, await this.file(), "text/csv"));
     return make("div", { class: "table-foot" }, this.more, this.count, save);
+  }
+
+  /** The table as CSV: of a long one, what the page has of it, with intervals in columns of their own. */
+  async file() {
+    if (this.csv) return unpacked(this.csv);
+    const interval = (row, index) => row.cells[index].querySelector(".interval")?.textContent.trim() ?? null;
+    const parts = this.heads.flatMap(({ dataset: { source } }, index) => {
+      const value = { name: source, of: (row) => this.value(row, index) };
+      const beside = { name: `${source} interval`, of: (row) => interval(row, index) };
+      return this.rows.some((row) => interval(row, index)) ? [value, beside] : [value];
+    });
+    const lines = [parts.map(({ name }) => name), ...this.rows.map((row) => parts.map(({ of }) => of(row)))];
+    return lines.map((line) => `${line.map(csvCell).join(",")}\r\n`).join("");
   }
 
   sortBy(index) {
@@ -192,6 +205,13 @@ class DataTable {
   }
 }
 
+/** A value as a cell of CSV, which no spreadsheet reads as a formula. */
+function csvCell(value) {
+  const text = String(value ?? "");
+  const safe = typeof value === "string" && /^'*[=+@\t\r\n\0-]/.test(text) ? `'${text}` : text;
+  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}
+
 function isNumber(cell) {
   return cell.classList.contains("number");
 }
@@ -210,10 +230,10 @@ async function unpacked(text) {
 /** Build every table; `lists` tells whether the page lists prompt-sets of a state. */
 async function buildTables(lists) {
   const [csv, rows, glossary] = [carried("data-csv"), carried("data-rows"), carried("data-glossary")];
-  for (const [key, text] of Object.entries(csv)) {
+  for (const key of new Set([...Object.keys(csv), ...Object.keys(rows)])) {
     const holder = document.getElementById(key);
     if (key in rows) holder.querySelector("tbody").insertAdjacentHTML("beforeend", await unpacked(rows[key]));
-    const build = () => new DataTable(holder.querySelector(".data"), text, glossary, lists);
+    const build = () => new DataTable(holder.querySelector(".data"), csv[key], glossary, lists);
     if (holder.tagName === "DETAILS") holder.addEventListener("toggle", build, { once: true });
     else build();
   }
