@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from endtoend import osi, running
 from opensafeintent import EvaluateSettings, evaluate
 from opensafeintent.calls.records import Sampling
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, Stopped
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.plan import Plan
 from opensafeintent.promptsets import load_dataset, loading as module
@@ -136,7 +136,9 @@ def test_no_network_and_no_cache_are_named(
 
 def test_as_the_paper(mirror: type[Mirror], tmp_path: Path) -> None:
     models: dict[str, Any] = {"models": ("baseline/comply-all",), "judges": ("baseline/judge",)}
-    evaluate(EvaluateSettings(**models, as_paper=True, max_missing=1.0, out=tmp_path / "run"))
+    settings = EvaluateSettings(**models, as_paper=True, max_missing=1.0, out=tmp_path / "run")
+    with pytest.raises(Stopped, match="reads this project's own templates only"):
+        evaluate(settings)
     manifest, dataset = RunFolder(tmp_path / "run").load()
     plan = manifest.plan
     assert (dataset.name, plan.as_paper) == (NAME, True)

@@ -105,7 +105,7 @@ def _behind(cohort: Cohort, notices: Sequence[Said], *, briefly: bool) -> list[s
     them; of that, only the most important and the number of the others if `briefly`.
     """
     limits = urgent(notices)
-    named = [said for said in limits if said.is_banner] if briefly else limits
+    named = [said for said in limits if not briefly or _concerns_gates(said)]
     more = len(limits) - len(named)
     checks = [
         f"{one_line(item.judge, 80)} {CHECK_WORDS[item.state]}" for item in checked_judges(cohort)
@@ -118,6 +118,10 @@ def _behind(cohort: Cohort, notices: Sequence[Said], *, briefly: bool) -> list[s
         *(said.text for said in named),
         *([f"{counted(more, 'limitation')} of these numbers: see the page."] if more else []),
     ]
+
+
+def _concerns_gates(said: Said) -> bool:
+    return said.is_banner or said.code.startswith("gate")
 
 
 _LONGEST = 2000
