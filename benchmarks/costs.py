@@ -18,8 +18,8 @@ from typing import NamedTuple
 import msgspec
 
 from opensafeintent import EvaluateSettings, evaluate
-from opensafeintent.calls.costs import ForecastLine, expected_cost
-from opensafeintent.calls.prices import Prices, way_of
+from opensafeintent.calls.costs import ForecastLine, forecast_cost
+from opensafeintent.calls.prices import Prices, find_way
 from opensafeintent.calls.service_tiers import BATCH, FLEX, STANDARD
 
 TARGET = "openai/gpt-5.4"
@@ -71,8 +71,8 @@ def scaled(lines: Sequence[ForecastLine], factor: float) -> list[ForecastLine]:
 
 def dollars(line: ForecastLine, prices: Prices, way: Way) -> float:
     """Return the expected cost of calls in a way, or at the standard tier if there is none."""
-    tier = way.tier if way_of(line.model, way.tier) else STANDARD
-    cost = expected_cost(line, prices, cached=way.cached, tier=tier)
+    tier = way.tier if find_way(line.model, way.tier) else STANDARD
+    cost = forecast_cost(line, prices, cached=way.cached, tier=tier)
     assert cost is not None, f"{line.model} has no price"
     return cost
 

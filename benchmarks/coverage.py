@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from opensafeintent.statistics import estimate
 from opensafeintent.statistics.coefficients import disagreement, excess_span
-from opensafeintent.statistics.intervals import Averaged, mean_over, over_models
+from opensafeintent.statistics.intervals import Averaged, average_models, mean_over
 from other_intervals import score, tailored, with_pseudo_observations
 
 Floats = NDArray[np.float64]
@@ -338,7 +338,7 @@ def models(
     latent = 0.8 * difficulty + 0.6 * g.standard_normal((simulations, len(offsets), sets))
     counted = (g.random(latent.shape) >= missing).astype(float)
     safe = (latent < NormalDist().inv_cdf(base) + offsets[:, None]) * counted
-    return _stacked([over_models(*study) for study in zip(safe, counted, strict=True)])
+    return _stacked([average_models(*study) for study in zip(safe, counted, strict=True)])
 
 
 def _stacked(means: list[Averaged]) -> tuple[Floats, Floats]:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent import PromptSet, load_dataset
-from opensafeintent.construction.controls import Accuracy, artefacts_of
+from opensafeintent.construction.controls import Accuracy, find_artefacts
 from opensafeintent.promptsets import Prompts
 from opensafeintent.report.datasets import check
 from opensafeintent.statistics import Estimate, mean_test
@@ -38,7 +38,7 @@ HABITS = {"benign": [f"habit{n}" for n in range(6)], "malicious": [f"custom{n}" 
 
 
 def accuracies(prompt_sets: Sequence[PromptSet], seed: int) -> tuple[Accuracy, ...]:
-    found, _, problem = artefacts_of(sorted(prompt_sets, key=lambda item: item.id), seed)
+    found, _, problem = find_artefacts(sorted(prompt_sets, key=lambda item: item.id), seed)
     if problem:
         raise SystemExit(problem)
     return found

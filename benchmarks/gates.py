@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from opensafeintent.statistics import estimate
 from opensafeintent.statistics.comparisons import compare_pairs
 from opensafeintent.statistics.intervals import exact_share_interval, tails
-from opensafeintent.statistics.thresholds import Bounds, bounds_of, bounds_of_pair, verdict_of
+from opensafeintent.statistics.thresholds import Bounds, bound_pair, bound_ratio, compare_with_limit
 
 SETS = (20, 42, 115, 700)
 CONFIDENCE = 0.95
@@ -75,8 +75,8 @@ def deciding() -> None:
         (0.95, 0.9),
     ):
         ones = (np.arange(1000) < round(1000 * true)).astype(float)
-        found = bounds_of((ones, np.ones(1000)), span=(0, 1), confidence=CONFIDENCE, exact=True)
-        n = found.deciding(limit, "least", CONFIDENCE)
+        found = bound_ratio((ones, np.ones(1000)), span=(0, 1), confidence=CONFIDENCE, exact=True)
+        n = found.count_deciding(limit, "least", CONFIDENCE)
         assert n
         ends = [exact_share_interval(k, n) for k in range(n + 1)]
         hits = [low >= limit if true > limit else high < limit for low, high in ends]
@@ -93,19 +93,19 @@ def second_look(simulations: int, generator: np.random.Generator) -> None:
         for _ in range(simulations):
             safe = (generator.random(5000) < limit).astype(float)
             first = _exact(safe[:sets], CONFIDENCE)
-            if verdict_of(first, limit, "least") != "undecided":
-                passed = verdict_of(first, limit, "least") == "pass"
+            if compare_with_limit(first, limit, "least") != "undecided":
+                passed = compare_with_limit(first, limit, "least") == "pass"
                 once, twice, careful = once + passed, twice + passed, careful + passed
                 continue
-            n = min(first.deciding(limit, "least", CONFIDENCE) or sets, 5000)
-            twice += verdict_of(_exact(safe[:n], CONFIDENCE), limit, "least") == "pass"
-            careful += verdict_of(_exact(safe[:n], 0.98), limit, "least") == "pass"
+            n = min(first.count_deciding(limit, "least", CONFIDENCE) or sets, 5000)
+            twice += compare_with_limit(_exact(safe[:n], CONFIDENCE), limit, "least") == "pass"
+            careful += compare_with_limit(_exact(safe[:n], 0.98), limit, "least") == "pass"
         shown = ", ".join(f"{count / simulations:.3f}" for count in (once, twice, careful))
         print(f"  {sets} sets, threshold {limit}: {shown}", flush=True)
 
 
 def _exact(safe: Floats, confidence: float) -> Bounds:
-    return bounds_of((safe, np.ones_like(safe)), span=(0, 1), confidence=confidence, exact=True)
+    return bound_ratio((safe, np.ones_like(safe)), span=(0, 1), confidence=confidence, exact=True)
 
 
 def chances(sets: int, true: float) -> Floats:
@@ -170,7 +170,7 @@ def change(
         confidence=CONFIDENCE,
     )
     for row in range(simulations):
-        verdict = verdict_of(bounds_of_pair(paired, paired, row).negative, margin, "most")
+        verdict = compare_with_limit(bound_pair(paired, paired, row).negative, margin, "most")
         verdicts[verdict] += 1 / simulations  # type: ignore[assignment]
     return verdicts
 
@@ -193,7 +193,7 @@ def families(simulations: int, generator: np.random.Generator) -> None:
                     for family in (none, ~none)
                 )
                 verdicts = {
-                    verdict_of(bounds_of_pair(alone, together, at).negative, 0.05, "most")
+                    compare_with_limit(bound_pair(alone, together, at).negative, 0.05, "most")
                     for at in range(pairs)
                 }
                 passed += worse == 1 and verdicts == {"pass"}

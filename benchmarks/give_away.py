@@ -35,7 +35,7 @@ from build import StageWatch  # noqa: E402
 from loopback import LoopbackProcess  # noqa: E402
 from opensafeintent import BuildSettings, FunctionModel, build  # noqa: E402
 from opensafeintent.calls.baselines import (  # noqa: E402
-    marked_parts,
+    read_marked_parts,
     respond_as_generator,
     respond_as_judge,
 )
@@ -132,7 +132,7 @@ def generator(follows: float) -> Callable[[list[dict[str, str]]], str]:
         if '"underlying_task"' not in text.rpartition("<<<END ")[2]:
             return told
         reply = json.loads(told)
-        topic = marked_parts(text)["TOPIC"]
+        topic = read_marked_parts(text)["TOPIC"]
         things = reply["underlying_task"].partition(": ")[2]
         for intent in CORE_VARIANTS:
             asked = re.search(
@@ -150,7 +150,7 @@ def judge(messages: list[dict[str, str]]) -> str:
     contract = text.rpartition("<<<END ")[2]
     told = respond_as_judge(call_of(messages))
     if '"benign_use_plausible"' in contract and '"same_request"' not in contract:
-        verb = re.search(r"so as to (qu\w+) them", marked_parts(text)["REQUEST"])
+        verb = re.search(r"so as to (qu\w+) them", read_marked_parts(text)["REQUEST"])
         ill = verb is not None and means_ill(verb[1])
         reply = json.loads(told)
         reply |= {"benign_use_plausible": not ill, "misuse_risk_meaningful": verb is None or ill}

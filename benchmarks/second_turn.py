@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.statistics.comparisons import compare_pairs
-from opensafeintent.statistics.intervals import parts_of
+from opensafeintent.statistics.intervals import make_parts
 
 Floats = NDArray[np.float64]
 SIZES = (12, 20, 42, 115, 700)
@@ -78,8 +78,8 @@ def cover(
     before = model.direct(g, (simulations, sets))
     after = model.after(g, before)
     paired = compare_pairs(
-        parts_of(means(g, before, epochs, levels)),
-        parts_of(means(g, after, epochs, levels)),
+        make_parts(means(g, before, epochs, levels)),
+        make_parts(means(g, after, epochs, levels)),
         family=np.zeros(simulations, dtype=bool),
     )
     covered = (paired.low <= truth + 1e-9) & (truth - 1e-9 <= paired.high)
@@ -97,8 +97,8 @@ def power(sets: int, epochs: int, effect: float, simulations: int) -> float:
     before = np.where(g.random((simulations, sets)) < 0.9, high, 1 - high)
     turned = g.random((simulations, sets)) < effect / (0.9 * high + 0.1 * (1 - high))
     paired = compare_pairs(
-        parts_of(means(g, before, epochs, 1)),
-        parts_of(means(g, np.where(turned, 0.0, before), epochs, 1)),
+        make_parts(means(g, before, epochs, 1)),
+        make_parts(means(g, np.where(turned, 0.0, before), epochs, 1)),
         family=np.zeros(simulations, dtype=bool),
     )
     return float((paired.high < 0).mean())

@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 from opensafeintent import ImportSettings, Outcome, import_files
-from opensafeintent.calls.recorded import MissingGrade, RecordedResponse, recorded_responses
+from opensafeintent.calls.recorded import MissingGrade, RecordedResponse, read_recorded_responses
 from opensafeintent.cli import main
 from opensafeintent.promptsets import Dataset, Prompts, PromptSet, write_dataset
 from opensafeintent.promptsets.limits import RowLimit
@@ -146,4 +146,4 @@ def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
 
 
 def read_recorded(path: Path) -> list[RecordedResponse]:
-    return recorded_responses(read_records(path, limit=RowLimit(None)), path)
+    return read_recorded_responses(read_records(path, limit=RowLimit(None)), path)

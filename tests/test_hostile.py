@@ -10,11 +10,11 @@ from hypothesis import given, strategies as st
 from opensafeintent import hostile
 from opensafeintent.hostile import (
     cell_safe,
+    cut_user_info,
     name_safe,
     one_line,
+    restore_cell,
     terminal_safe,
-    text_of_cell,
-    without_user_info,
 )
 from opensafeintent.people.study import readable
 
@@ -93,7 +93,7 @@ def test_a_formula_becomes_text_in_a_cell(text: str) -> None:
 
 @pytest.mark.parametrize("text", [*FORMULAS, "'=1", "''=1", "'tis", "-1", "", "'", "'-1", "a = b"])
 def test_a_cell_gives_back_its_text(text: str) -> None:
-    assert text_of_cell(cell_safe(text)) == text
+    assert restore_cell(cell_safe(text)) == text
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_file_name_stays_in_its_folder(text: str) -> None:
     ],
 )
 def test_no_url_keeps_its_user_info(text: str, expected: str) -> None:
-    assert without_user_info(text) == expected
+    assert cut_user_info(text) == expected
 
 
 @pytest.mark.parametrize(

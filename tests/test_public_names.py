@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import opensafeintent
-from opensafeintent.commands.settings.base import settings_of
+from opensafeintent.commands.settings.base import list_settings
 
 DOCUMENTED = Path(__file__).parents[1] / "docs/python-api.md"
 NAMES = [name for name in opensafeintent.__all__ if name != "__version__"]
@@ -36,7 +36,7 @@ def test_the_annotations_of_a_record_resolve(name: str) -> None:
 def test_help_of_settings_has_the_texts_of_the_options(name: str) -> None:
     record = getattr(opensafeintent, name)
     text = " ".join(pydoc.plain(pydoc.render_doc(record)).replace("|", " ").split())
-    for setting in settings_of(record):
+    for setting in list_settings(record):
         if setting.shown:
             assert f" {setting.name}: {' '.join(setting.shown.help.split())}" in text
     assert "Opt(" not in str(inspect.signature(record))

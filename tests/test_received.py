@@ -21,7 +21,7 @@ from opensafeintent.commands.settings import EvaluateSettings
 from opensafeintent.errors import InputError
 from opensafeintent.files import read_text
 from opensafeintent.numbers.cohort import graders
-from opensafeintent.promptsets.loading import published_dataset
+from opensafeintent.promptsets.loading import fetch_published_dataset
 from opensafeintent.promptsets.reading import read_records
 from samples import dataset_file, exit_code, json_lines, made_dataset, prompt_set
 from test_tree import TREES
@@ -495,7 +495,7 @@ def test_without_a_home_folder_the_cache_is_asked_for(monkeypatch: pytest.Monkey
     for name in ("OPENSAFEINTENT_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(InputError, match="OPENSAFEINTENT_CACHE: is not set"):
-        published_dataset("opensafeintent-115")
+        fetch_published_dataset("opensafeintent-115")
 
 
 def test_too_small_a_limit_of_addresses_is_told_before_a_figure_is_drawn(
@@ -535,5 +535,5 @@ def test_a_mirror_is_an_address_without_a_user(
     monkeypatch.setenv("OPENSAFEINTENT_MIRROR", address)
     monkeypatch.setenv("OPENSAFEINTENT_CACHE", str(tmp_path))
     with pytest.raises(InputError, match="expected one that begins with https:// or") as raised:
-        published_dataset("opensafeintent-115")
+        fetch_published_dataset("opensafeintent-115")
     assert "pw" not in str(raised.value)

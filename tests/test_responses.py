@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opensafeintent.responses import GradedResponse, Missing, ResponseKey, graded_response
+from opensafeintent.responses import GradedResponse, Missing, ResponseKey, make_graded_response
 from opensafeintent.taxonomy import GuardVerdict, KnownGrades
 
 GONE = Missing("unparsed")
@@ -18,7 +18,9 @@ def judged(*pairs: tuple[int | Missing, int | Missing]) -> GradedResponse:
     grades_by_judge = enumerate(
         ({"helpfulness": helpfulness, "harm_severity": harm} for helpfulness, harm in pairs), 1
     )
-    return graded_response(KEY, grades={f"j{number}": grades for number, grades in grades_by_judge})
+    return make_graded_response(
+        KEY, grades={f"j{number}": grades for number, grades in grades_by_judge}
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,7 @@ def test_panel_of_one_grade_does_not_need_the_other() -> None:
     }
 
 
-CUT = graded_response(KEY, missing_response="truncated")
+CUT = make_graded_response(KEY, missing_response="truncated")
 LOST = judged((GONE, Missing("failed:timeout")))
 
 
@@ -87,13 +89,13 @@ def test_what_is_missing_has_its_reason_and_no_number(
 
 
 def test_labels_are_kept_or_missing() -> None:
-    got = graded_response(KEY, mode="A3", mode_judge="j", strategy="full")
+    got = make_graded_response(KEY, mode="A3", mode_judge="j", strategy="full")
     assert (got.mode, got.mode_judge, got.strategy) == ("A3", "j", "full")
     assert list(map(str, got.missing)) == ["grades:not_graded"]
-    lost = graded_response(KEY, mode=GONE, mode_judge="j", strategy=Missing("filtered"))
+    lost = make_graded_response(KEY, mode=GONE, mode_judge="j", strategy=Missing("filtered"))
     assert (lost.mode, lost.mode_judge, lost.strategy) == (None, "j", None)
     assert list(map(str, lost.missing[1:])) == ["mode:unparsed", "strategy:filtered"]
-    assert graded_response(KEY, mode_judge="j").mode_judge == ""  # it was not asked
+    assert make_graded_response(KEY, mode_judge="j").mode_judge == ""  # it was not asked
 
 
 def test_a_missing_part_has_its_reason_and_no_other_part_has_one() -> None:
@@ -116,5 +118,5 @@ def test_a_missing_part_has_its_reason_and_no_other_part_has_one() -> None:
 def test_a_guard_has_a_verdict_or_a_reason(
     guard: GuardVerdict | Missing | None, cell: str, reason: str
 ) -> None:
-    response = graded_response(KEY, guard=guard)
+    response = make_graded_response(KEY, guard=guard)
     assert (response.guard, response.guard_reason) == (cell, reason)

@@ -82,13 +82,13 @@ def _one_line(text: str) -> str:
     return f"{flat[: _LONGEST_LINE - _END]} … {flat[-_END:]}"
 
 
-def about(number: int) -> str:
+def round_count(number: int) -> str:
     """Return a number that is not exact, with two digits from 1,000 on: `18,000`."""
     digits = 10 ** max(len(str(number)) - 2, 0) if number >= 1000 else 1
     return f"{-(-number // digits) * digits:,}"
 
 
-def counted(number: int, noun: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     """Return a number with its noun: `1 seed`, `2 seeds`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 

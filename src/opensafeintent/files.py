@@ -138,7 +138,7 @@ def inside(folder: Path, name: str) -> Path:
     return path
 
 
-def seen_from(folder: Path, path: Path) -> str:
+def express_from(folder: Path, path: Path) -> str:
     """Return a path as it is from a folder; whole if they are on two drives."""
     try:
         return Path(os.path.relpath(path.absolute(), folder.absolute())).as_posix()
@@ -209,7 +209,7 @@ def _decoder(*, of_frames: bool) -> json.JSONDecoder:
     return json.JSONDecoder(
         parse_constant=_no_number if of_frames else _no_constant,
         parse_float=_whole_if_it_is if of_frames else _finite,
-        parse_int=_within_64_bits,
+        parse_int=_parse_64_bits,
         object_pairs_hook=_each_key_once,
     )
 
@@ -301,7 +301,7 @@ def _finite(text: str) -> float:
     return number
 
 
-def _within_64_bits(text: str) -> int:
+def _parse_64_bits(text: str) -> int:
     if len(text) > 20 or not -(2**63) <= (number := int(text)) < 2**64:
         raise ValueError(f"the number {one_line(text, 30)} is out of range")
     return number

@@ -44,7 +44,7 @@ def worst_first(row: GradedResponse) -> tuple[int, str, str]:
     return 1 if row.harm_severity is None else -row.harm_severity, row.model, row.set_id
 
 
-def row_of(record: Mapping[str, Any]) -> GradedResponse:
+def read_row(record: Mapping[str, Any]) -> GradedResponse:
     """Return a row from its record in another program's log, which describes missing grades in
     text.
 
@@ -61,8 +61,8 @@ def row_of(record: Mapping[str, Any]) -> GradedResponse:
     return msgspec.convert(fields, GradedResponse)
 
 
-def record_of(row: GradedResponse) -> dict[str, Any]:
-    """Return the record of a row that `row_of` reads."""
+def make_record(row: GradedResponse) -> dict[str, Any]:
+    """Return the record of a row that `read_row` reads."""
     record = {**msgspec.to_builtins(row), "missing": [str(missing) for missing in row.missing]}
     del record["served"]  # a log has its own field for it
     if not row.guard:
@@ -167,7 +167,7 @@ def grade_table(
     )
 
 
-def write_grades_of_runs(
+def write_run_grades(
     runs: Mapping[str, tuple[Sequence[GradedResponse], Dataset]], path: Path
 ) -> None:
     """Write `grades.csv.gz`: a row a response, a missing grade an empty cell with its reason in
@@ -260,7 +260,12 @@ def to_array(
     return LabelledSet(
         {name: (tuple(axes), array) for name, array in arrays.items()}
         | {f"{name}_missing": (tuple(axes), array) for name, array in missing.items()}
-        | {"exists": (("prompt_set", "variant"), np.array(_existing(dataset, axes["variant"])))}
+        | {
+            "exists": (
+                ("prompt_set", "variant"),
+                np.array(_find_existing(dataset, axes["variant"])),
+            )
+        }
         | {
             name: (("prompt_set",), np.array([getattr(item, name) for item in dataset.prompt_sets]))
             for name in ("harm_domain", "task_type")
@@ -269,7 +274,7 @@ def to_array(
     )
 
 
-def _existing(dataset: Dataset, variants: Sequence[str]) -> list[list[bool]]:
+def _find_existing(dataset: Dataset, variants: Sequence[str]) -> list[list[bool]]:
     """Tell which variants each prompt-set has: shape (prompt_set, variant)."""
     wordings = [item.wordings() for item in dataset.prompt_sets]
     return [[name in own or is_follow_up(name) for name in variants] for own in wordings]

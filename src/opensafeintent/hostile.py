@@ -110,7 +110,7 @@ def short_name(text: str, most: int = 100) -> str:
     return one_line(" ".join(text.split(None, _NAME_WORDS)[:_NAME_WORDS]), most)
 
 
-def without_user_info(text: str) -> str:
+def cut_user_info(text: str) -> str:
     """Take names and passwords out of every URL in a text."""
     return _USER_INFO.sub("://", text) if "@" in text else text
 
@@ -126,7 +126,7 @@ def cell_safe(text: str) -> str:
     return "'" + text
 
 
-def text_of_cell(cell: str) -> str:
+def restore_cell(cell: str) -> str:
     """Return the text that `cell_safe` made a cell of."""
     return cell[1:] if cell.startswith("'") and cell_safe(cell) != cell else cell
 
@@ -138,7 +138,7 @@ _BLANK = re.compile(
 """Letters and marks that show nothing."""
 
 
-def seen_name(text: str, instead: str) -> str:
+def show_unseen(text: str, instead: str) -> str:
     """Return a name with something visible in place of each character that is not: two files that
     look the same are the same.
     """
@@ -154,7 +154,7 @@ def name_safe(text: str, most: int = 60) -> str:
     """Return `text` as a file name: letters and digits of any script, `.`, `_` and `-` only, no
     leading dot.
     """
-    return re.sub(r"[^\w.-]+", "-", seen_name(text, " ")).strip("-.")[:most] or "unnamed"
+    return re.sub(r"[^\w.-]+", "-", show_unseen(text, " ")).strip("-.")[:most] or "unnamed"
 
 
 def json_for_html(value: Any) -> bytes:

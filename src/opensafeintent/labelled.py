@@ -64,15 +64,15 @@ class Labelled:
 
     def notnull(self) -> Labelled:
         """Return whether each value is defined."""
-        return self._with(np.logical_not(np.isnan(self.values)))
+        return self._replace_values(np.logical_not(np.isnan(self.values)))
 
     def isin(self, wanted: Sequence[float]) -> Labelled:
         """Tell which are among some numbers."""
-        return self._with(np.isin(self.values, wanted))
+        return self._replace_values(np.isin(self.values, wanted))
 
     def astype(self, kind: Any) -> Labelled:
         """Return numbers of another kind."""
-        return self._with(self.values.astype(kind))
+        return self._replace_values(self.values.astype(kind))
 
     def fillna(self, value: float) -> Labelled:
         """Return it with a number in place of undefined values."""
@@ -80,10 +80,10 @@ class Labelled:
 
     def where(self, condition: Labelled, other: float = np.nan) -> Labelled:
         """Return it with another number in place of values for which a condition fails."""
-        (values, holds), dims = _matched(self, condition)
+        (values, holds), dims = _match_dims(self, condition)
         return Labelled(np.where(holds, values, other), dims, {**condition.labels, **self.labels})
 
-    def _with(self, values: NDArray[Any]) -> Labelled:
+    def _replace_values(self, values: NDArray[Any]) -> Labelled:
         return Labelled(values, self.dims, self.labels)
 
     # Reductions
@@ -91,33 +91,33 @@ class Labelled:
     def sum(self, dims: str | Iterable[str] | None = None) -> Labelled:
         """Return the sum along dimensions, all by default, without undefined values."""
         values = self.fillna(0.0).values if self.values.dtype.kind == "f" else self.values
-        return self._with(values)._reduced(np.sum, dims)
+        return self._replace_values(values)._reduce(np.sum, dims)
 
     def mean(self, dims: str, *, skipna: bool) -> Labelled:
         """Return the mean along a dimension."""
-        return self._reduced(np.nanmean if skipna else np.mean, dims)
+        return self._reduce(np.nanmean if skipna else np.mean, dims)
 
     def prod(self, dims: str, *, skipna: bool) -> Labelled:
         """Return the product along a dimension."""
-        return self._reduced(np.nanprod if skipna else np.prod, dims)
+        return self._reduce(np.nanprod if skipna else np.prod, dims)
 
     def min(self, dims: str, *, skipna: bool = True) -> Labelled:
         """Return the least along a dimension."""
-        return self._reduced(np.fmin.reduce if skipna else np.min, dims)
+        return self._reduce(np.fmin.reduce if skipna else np.min, dims)
 
     def max(self, dims: str, *, skipna: bool = True) -> Labelled:
         """Return the greatest along a dimension."""
-        return self._reduced(np.fmax.reduce if skipna else np.max, dims)
+        return self._reduce(np.fmax.reduce if skipna else np.max, dims)
 
     def all(self, dims: str | Iterable[str]) -> Labelled:
         """Tell whether it holds throughout."""
-        return self._reduced(np.all, dims)
+        return self._reduce(np.all, dims)
 
     def any(self, dims: str | Iterable[str]) -> Labelled:
         """Tell whether it holds anywhere."""
-        return self._reduced(np.any, dims)
+        return self._reduce(np.any, dims)
 
-    def _reduced(self, reduce: Callable[..., Any], dims: str | Iterable[str] | None) -> Labelled:
+    def _reduce(self, reduce: Callable[..., Any], dims: str | Iterable[str] | None) -> Labelled:
         if dims is None:
             dims = self.dims
         reduced = (dims,) if isinstance(dims, str) else tuple(dims)
@@ -130,51 +130,51 @@ class Labelled:
 
     # Operators
 
-    def _combined(self, other: object, combine: Callable[..., Any]) -> Labelled:
+    def _combine(self, other: object, combine: Callable[..., Any]) -> Labelled:
         with np.errstate(all="ignore"):
             if not isinstance(other, Labelled):
-                return self._with(combine(self.values, other))
-            (first, second), dims = _matched(self, other)
+                return self._replace_values(combine(self.values, other))
+            (first, second), dims = _match_dims(self, other)
             return Labelled(combine(first, second), dims, {**other.labels, **self.labels})
 
     def __add__(self, other: object) -> Labelled:
-        return self._combined(other, np.add)
+        return self._combine(other, np.add)
 
     def __sub__(self, other: object) -> Labelled:
-        return self._combined(other, np.subtract)
+        return self._combine(other, np.subtract)
 
     def __rsub__(self, other: float) -> Labelled:
-        return self._combined(other, lambda mine, theirs: np.subtract(theirs, mine))
+        return self._combine(other, lambda mine, theirs: np.subtract(theirs, mine))
 
     def __mul__(self, other: object) -> Labelled:
-        return self._combined(other, np.multiply)
+        return self._combine(other, np.multiply)
 
     def __truediv__(self, other: object) -> Labelled:
-        return self._combined(other, np.true_divide)
+        return self._combine(other, np.true_divide)
 
     def __and__(self, other: object) -> Labelled:
-        return self._combined(other, np.bitwise_and)
+        return self._combine(other, np.bitwise_and)
 
     def __or__(self, other: object) -> Labelled:
-        return self._combined(other, np.bitwise_or)
+        return self._combine(other, np.bitwise_or)
 
     def __invert__(self) -> Labelled:
-        return self._with(np.logical_not(self.values))
+        return self._replace_values(np.logical_not(self.values))
 
     def __eq__(self, other: object) -> Labelled:  # type: ignore[override]
-        return self._combined(other, np.equal)
+        return self._combine(other, np.equal)
 
     def __lt__(self, other: object) -> Labelled:
-        return self._combined(other, np.less)
+        return self._combine(other, np.less)
 
     def __le__(self, other: object) -> Labelled:
-        return self._combined(other, np.less_equal)
+        return self._combine(other, np.less_equal)
 
     def __gt__(self, other: object) -> Labelled:
-        return self._combined(other, np.greater)
+        return self._combine(other, np.greater)
 
     def __ge__(self, other: object) -> Labelled:
-        return self._combined(other, np.greater_equal)
+        return self._combine(other, np.greater_equal)
 
     def __bool__(self) -> bool:
         return bool(self.values)
@@ -183,7 +183,7 @@ class Labelled:
         return int(self.values)
 
 
-def _matched(
+def _match_dims(
     first: Labelled, second: Labelled
 ) -> tuple[tuple[NDArray[Any], NDArray[Any]], tuple[str, ...]]:
     """Return the values of two arrays with the same dimensions in the same order, those of the

@@ -52,7 +52,7 @@ class Hidden(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def hidden_text(text: str, shown: tuple[str, ...] = ()) -> Hidden:
+def hide_text(text: str, shown: tuple[str, ...] = ()) -> Hidden:
     """Return a text that is not shown.
 
     Args:
@@ -62,15 +62,15 @@ def hidden_text(text: str, shown: tuple[str, ...] = ()) -> Hidden:
     return Hidden.of(text, frozenset(_stretches(text)).difference(*map(_stretches, shown)))
 
 
-def hidden_prompt(wordings: Mapping[str, str], *, include_unsafe: bool) -> Hidden:
+def hide_prompt(wordings: Mapping[str, str], *, include_unsafe: bool) -> Hidden:
     """Return the malicious prompt of a set, of which the wordings are given by variant."""
     if include_unsafe:
         return Hidden()
     other_texts = (text for variant, text in wordings.items() if variant != "malicious")
-    return hidden_text(wordings["malicious"], tuple(other_texts))
+    return hide_text(wordings["malicious"], tuple(other_texts))
 
 
-def without_quoted(text: str, hidden: Hidden) -> str:
+def cut_quotation(text: str, hidden: Hidden) -> str:
     """Take a text that is not shown out of one that quotes it: as a whole, or a stretch of eight
     words or more.
     """
@@ -96,11 +96,11 @@ def without_quoted(text: str, hidden: Hidden) -> str:
     return hidden.mark.join([*kept, text[end:]])
 
 
-def without_request(error: str, request: str) -> str:
+def cut_request(error: str, request: str) -> str:
     """Take out of an error what it quotes of the request that it answers."""
-    in_request = _spaced(request)
+    in_request = _space_words(request)
     quoted = (phrase for phrase in _stretches(error) if f" {' '.join(phrase)} " in in_request)
-    return without_quoted(error, Hidden.of(request, quoted, OF_REQUEST))
+    return cut_quotation(error, Hidden.of(request, quoted, OF_REQUEST))
 
 
 def _stretches(text: str) -> Iterator[Stretch]:
@@ -109,6 +109,6 @@ def _stretches(text: str) -> Iterator[Stretch]:
     return zip(*(words[at:] for at in range(_STRETCH)), strict=False)
 
 
-def _spaced(text: str) -> str:
+def _space_words(text: str) -> str:
     """Return the words of a text, with a space around each."""
     return f" {' '.join(word.casefold() for word in _WORD.findall(text))} "

@@ -155,7 +155,7 @@ def replaced_together(
     make_private_folder(staged)
     try:
         yield staged
-        new = {str(path.relative_to(staged)) for path in _files_of(staged)}
+        new = {str(path.relative_to(staged)) for path in _list_files(staged)}
         removed = sorted({str(path.relative_to(folder)) for path in obsolete()} - new)
         for name in (*new, *removed):
             _check_place(folder, name)
@@ -214,7 +214,7 @@ def finish_replacing(folder: Path) -> None:
             # every place is looked at before one is touched: the folder may come from elsewhere
             names = read_text(inside(staged, _READY)).split("\n")
             removed = [inside(folder, name) for name in names if name]
-            kept = (str(path.relative_to(staged)) for path in _files_of(staged))
+            kept = (str(path.relative_to(staged)) for path in _list_files(staged))
             moved = [
                 (inside(staged, name), inside(folder, name))
                 for name in kept
@@ -231,7 +231,7 @@ def finish_replacing(folder: Path) -> None:
         (folder / _NOTE).unlink(missing_ok=True)
 
 
-def _files_of(folder: Path) -> list[Path]:
+def _list_files(folder: Path) -> list[Path]:
     """Return the files in a folder and below it, in the order of their names."""
     return sorted(path for path in folder.rglob("*") if not path.is_dir())
 

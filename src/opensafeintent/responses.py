@@ -63,12 +63,12 @@ JudgeGrades = Mapping[Graded, int | Missing]
 """One judge's grades of one response, as they come: one for each question that the run asks."""
 
 
-def known_grades(grades: JudgeGrades) -> KnownGrades:
+def keep_known_grades(grades: JudgeGrades) -> KnownGrades:
     """Return the grades that a judge gave; None for a missing one."""
-    return KnownGrades(**{what: _known(grade) for what, grade in grades.items()})
+    return KnownGrades(**{what: _keep_known(grade) for what, grade in grades.items()})
 
 
-def _known(grade: T | Missing | None) -> T | None:
+def _keep_known(grade: T | Missing | None) -> T | None:
     return None if isinstance(grade, Missing) else grade
 
 
@@ -150,7 +150,7 @@ class GradedResponse(AboutResponse, frozen=True, kw_only=True):
         return self.helpfulness is not None and self.harm_severity is not None
 
 
-def graded_response(
+def make_graded_response(
     key: ResponseKey,
     *,
     missing_response: str = "",
@@ -178,7 +178,7 @@ def graded_response(
         served: see `GradedResponse`.
     """
     grades = grades or {}
-    by_judge = {judge: known_grades(of_judge) for judge, of_judge in grades.items()}
+    by_judge = {judge: keep_known_grades(of_judge) for judge, of_judge in grades.items()}
     panel: dict[str, Any] = {
         what: panel_grade(what, [known.of(what) for known in by_judge.values()]) for what in SCALES
     }
@@ -187,7 +187,7 @@ def graded_response(
         missing.append(MissingGrade("response", missing_response))
     elif not grades:
         missing.append(NOT_GRADED)
-    missing += _missing_grades(grades)
+    missing += _yield_missing_grades(grades)
     if isinstance(mode, Missing):
         missing.append(MissingGrade("mode", mode.reason))
     if isinstance(strategy, Missing):
@@ -195,8 +195,8 @@ def graded_response(
     return GradedResponse(
         **key._asdict(),
         **panel,
-        mode=_known(mode),
-        strategy=_known(strategy),
+        mode=_keep_known(mode),
+        strategy=_keep_known(strategy),
         stop_reason=stop_reason,
         truncated=truncated,
         refused=refused,
@@ -209,7 +209,7 @@ def graded_response(
     )
 
 
-def _missing_grades(grades: Mapping[str, JudgeGrades]) -> Iterator[MissingGrade]:
+def _yield_missing_grades(grades: Mapping[str, JudgeGrades]) -> Iterator[MissingGrade]:
     """Yield the missing grades of judges, scale by scale; a single judge is not named."""
     for what in SCALES:
         for judge, of_judge in grades.items():

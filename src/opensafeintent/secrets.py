@@ -49,7 +49,7 @@ def secret_variable(text: str) -> str:
     return ""
 
 
-def known_secrets() -> Secrets:
+def collect_secrets() -> Secrets:
     """Return the secrets in the environment: values of variables that are named like keys, or were
     noted, and the users and passwords in URLs.
     """
@@ -70,7 +70,7 @@ class Secrets:
 
     def __init__(self, values: Iterable[str]) -> None:
         secrets = {value for value in values if len(value) >= SHORTEST_KEY}
-        forms = secrets.union(*map(_in_base64, secrets))
+        forms = secrets.union(*map(_encode_base64, secrets))
         self._forms = [form.encode("utf-8", "surrogateescape") for form in forms]
         chars = "".join(secrets)
         digit = "[0-9a-fA-F]"
@@ -114,14 +114,14 @@ class Secrets:
         ]
         if not layers or not any(begun.search(body) for begun in self._begun):
             return spans
-        deeper = self._spans(self._escape.sub(_in_place, body), layers - 1)
+        deeper = self._spans(self._escape.sub(_unescape_match, body), layers - 1)
         if not deeper:  # of nearly every reply: where the escapes were is not asked then
             return spans
         # where each escape ends: in the decoded body, and in the body itself
         decoded_ends, sources = array("Q", [0]), array("Q", [0])
         for escape in self._escape.finditer(body):
             before = escape.start() - sources[-1]
-            decoded_ends.append(decoded_ends[-1] + before + len(_unescaped(escape[0])))
+            decoded_ends.append(decoded_ends[-1] + before + len(_unescape(escape[0])))
             sources.append(escape.end())
 
         def source(place: int) -> int:
@@ -134,12 +134,12 @@ class Secrets:
 _secrets_of = lru_cache(maxsize=4)(Secrets)
 
 
-def _in_place(escape: re.Match[bytes]) -> bytes:
-    return _unescaped(escape[0])
+def _unescape_match(escape: re.Match[bytes]) -> bytes:
+    return _unescape(escape[0])
 
 
 @lru_cache(maxsize=4096)
-def _unescaped(written: bytes) -> bytes:
+def _unescape(written: bytes) -> bytes:
     escape = written.decode()
     if escape[0] == "%":
         return bytes.fromhex(escape[1:])
@@ -151,7 +151,7 @@ def _unescaped(written: bytes) -> bytes:
     return units.decode("utf-16-be", "surrogatepass").encode("utf-8", "surrogatepass")
 
 
-def _in_base64(secret: str) -> set[str]:
+def _encode_base64(secret: str) -> set[str]:
     """Return a secret in base64 for each offset in the encoded text, without the characters that
     also hold neighbouring bytes.
     """

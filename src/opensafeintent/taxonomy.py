@@ -203,7 +203,7 @@ def is_follow_up(variant: str) -> bool:
     return variant in FOLLOW_UPS
 
 
-def intent_of(variant: str) -> str:
+def find_intent(variant: str) -> str:
     """Return the intent of a variant: that of a paraphrase is dual-use."""
     return DUAL_USE if is_dual_use(variant) else variant
 
@@ -263,10 +263,10 @@ def load_taxonomy(path: Path) -> Taxonomy:
     """
     if (run := path / "run.json").is_file():
         kept = read_json(run, _RunWithTaxonomy, "the manifest of a run")
-        return _checked(kept.dataset.taxonomy, str(run))
+        return _check_taxonomy(kept.dataset.taxonomy, str(run))
     if (build := path / "build.json").is_file():
         built = read_json(build, _WithTaxonomy, "the manifest of a build")
-        return _checked(built.taxonomy, str(build))
+        return _check_taxonomy(built.taxonomy, str(build))
     return _parse(read_text(path), str(path))
 
 
@@ -283,10 +283,10 @@ class _RunWithTaxonomy(msgspec.Struct, frozen=True):
 
 
 def _parse(text: str, place: str) -> Taxonomy:
-    return _checked(parse_toml(text, Taxonomy, place, "a taxonomy"), place)
+    return _check_taxonomy(parse_toml(text, Taxonomy, place, "a taxonomy"), place)
 
 
-def _checked(taxonomy: Taxonomy, place: str) -> Taxonomy:
+def _check_taxonomy(taxonomy: Taxonomy, place: str) -> Taxonomy:
     """Return a taxonomy.
 
     Raises:

@@ -70,4 +70,4 @@ def test_less_of_a_metric_may_be_better() -> None:
 def test_a_change_is_shown_in_the_unit_of_its_metric(
     metric: str, n: int | None, shown: str
 ) -> None:
-    assert Gate("worse", metric, 0.1).in_unit(-0.204, n) == shown
+    assert Gate("worse", metric, 0.1).format_in_unit(-0.204, n) == shown

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from opensafeintent.numbers import cohort as paper
-from opensafeintent.numbers.cohort import PAPER_JUDGE, Cohort, beside_paper, same_as_paper
+from opensafeintent.numbers.cohort import PAPER_JUDGE, Cohort, compare_with_paper, same_as_paper
 from opensafeintent.promptsets.loading import RUBRIC_HASHES
 from opensafeintent.report.columns import text
 from opensafeintent.report.tables import all_tables
@@ -28,7 +28,7 @@ def test_on_the_same_dataset_each_figure_has_its_own(monkeypatch: pytest.MonkeyP
     rubrics = dict(RUBRIC_HASHES)
     cohort = papers_cohort(monkeypatch, PAPER_JUDGE, parse="paper", templates=rubrics)
     assert same_as_paper(cohort) == {"dataset": True, "rubric": True, "judge": True}
-    result = {item.label: item for item in beside_paper(cohort)}
+    result = {item.label: item for item in compare_with_paper(cohort)}
     utilities = [cohort.estimates.overall[model, "mean_utility"].value or 0.0 for model in MODELS]
     best = result["Mean Utility, best model"]
     assert best.here and (best.paper, best.here.value) == (0.56, max(utilities))
@@ -49,5 +49,5 @@ def test_what_differs_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_on_another_dataset_there_is_nothing_to_set_beside() -> None:
     cohort = cohort_of(random_run(MODELS, sets=30, judge=PAPER_JUDGE))
-    assert beside_paper(cohort) == []
+    assert compare_with_paper(cohort) == []
     assert "paper" not in [table.name for table in all_tables(cohort)]

@@ -57,7 +57,7 @@ def test_each_epoch_has_the_numbers_that_it_has_alone() -> None:
     cohort = many_epochs(3)
     alone = [compute(cohort.array.sel(epoch=[epoch])) for epoch in (1, 2, 3)]
     for metric in METRICS:
-        for part, values in enumerate(cohort.estimates.by_epoch(metric)):
+        for part, values in enumerate(cohort.estimates.split_by_epoch(metric)):
             expected = np.stack([ratios[metric][part].values for ratios in alone], axis=-1)
             np.testing.assert_array_equal(values, expected)
 

@@ -33,7 +33,7 @@ from opensafeintent import EvaluateSettings, FunctionModel, Outcome, evaluate as
 from opensafeintent.errors import InputError
 from opensafeintent.files import sha256_hex
 from opensafeintent.numbers.stop_when import read_question
-from opensafeintent.promptsets import drawn, load_dataset
+from opensafeintent.promptsets import draw_sets, load_dataset
 from opensafeintent.taxonomy import default_taxonomy
 from samples import dataset_file, made_dataset, prompt_set
 
@@ -73,7 +73,7 @@ def test_each_model_has_its_answer_and_the_prompt_sets_that_gave_it(answered: Pa
     expected = {model: (answer["verdict"], answer["sets"]) for model, answer in answers.items()}
     assert expected == {GOOD: ("yes", 28), BAD: ("no", 4)}
     assert answers[GOOD]["ci"][0] > 0.8 > answers[BAD]["ci"][1]
-    order = [item.id for item in drawn(load_dataset("starter").prompt_sets, None)]
+    order = [item.id for item in draw_sets(load_dataset("starter").prompt_sets, None)]
     for model, count in ((GOOD, 28), (BAD, 4)):
         assert {row["id"] for row in grades(answered, model)} == set(order[:count])
         assert metrics(answered)["models"][model]["triplet_safety"]["n"] == count
@@ -171,8 +171,8 @@ def test_a_baseline_alone_can_be_compared_with() -> None:
     assert question.subjects == {"baseline/comply-all": ("p/a", "baseline/comply-all")}
     # less harm is better: a difference of -3 says yes, +3 says no, and the interval is one of
     # differences
-    assert [question.scaled(difference) for difference in (-3, 0, 3)] == [1, 0.5, 0]
-    assert question.unscaled((0.5, 0.75)) == (-1.5, 0)
+    assert [question.scale(difference) for difference in (-3, 0, 3)] == [1, 0.5, 0]
+    assert question.unscale((0.5, 0.75)) == (-1.5, 0)
     with pytest.raises(InputError, match="there is no other model"):
         read_question("p/a better mean_utility", ["p/a"])
 

@@ -10,7 +10,7 @@ import pytest
 
 from opensafeintent.evaluation.regrade import COLUMNS, Swapped
 from opensafeintent.numbers.estimates import AVERAGE
-from opensafeintent.numbers.request_swap import Audit, audits_of, headline_audits
+from opensafeintent.numbers.request_swap import Audit, audit_swaps, headline_audits
 from opensafeintent.taxonomy import CORE_VARIANTS, KnownGrades
 from report.judge_studies import judge_grades
 
@@ -36,7 +36,7 @@ def swaps(judges: Mapping[str, Judge], sets: Iterable[str], model: str = "m") ->
 
 
 def audit(judge: Judge, sets: Iterable[str]) -> Audit:
-    return audits_of({"m": swaps({"j": judge}, sets)})["m", "j"]
+    return audit_swaps({"m": swaps({"j": judge}, sets)})["m", "j"]
 
 
 TWENTY = [f"s{n:02}" for n in range(20)]
@@ -79,15 +79,15 @@ def test_a_response_counts_where_all_that_a_number_needs_is_graded() -> None:
 def test_responses_that_are_not_there_are_left_out_and_counted() -> None:
     whole = swaps({"j": of_prompt}, "ab")
     nothing = [Swapped(**response.key._asdict(), grades={}) for response in whole]
-    result = audits_of({"m": nothing[:3] + whole[3:]})["m", "j"]
+    result = audit_swaps({"m": nothing[:3] + whole[3:]})["m", "j"]
     assert (result.responses, result.left_out) == (6, 3)
     assert result.triplet_safety.n == 1
-    assert audits_of({"m": nothing}) == audits_of({"m": []}) == {}
+    assert audit_swaps({"m": nothing}) == audit_swaps({"m": []}) == {}
 
 
 def test_the_panel_is_the_majority_of_each_column_and_a_tie_is_unsafe() -> None:
     judges = {"one": of_prompt, "two": of_response}
-    result = audits_of({"m": swaps(judges, TWENTY)})
+    result = audit_swaps({"m": swaps(judges, TWENTY)})
     assert [grader for _, grader in result] == ["one", "two", "panel"]
     # unsafe by either is unsafe: the malicious response anywhere, and everything under the
     # malicious prompt
@@ -102,14 +102,14 @@ def test_the_average_is_of_models_set_by_set_with_baselines_aside() -> None:
         "y": swaps({"j": of_response}, TWENTY, "y"),
         "baseline/refuse-all": swaps({"j": lambda *_: "10"}, TWENTY, "baseline/refuse-all"),
     }
-    result = audits_of(by_model)
+    result = audit_swaps(by_model)
     assert [model for model, _ in result] == [*by_model, AVERAGE]
     average = result[AVERAGE, "j"]
     assert average.responses == 120
     assert average.safety_shift.n == 20  # the unit stays the prompt-set
     assert average.safety_shift.value == -0.5
     assert headline_audits(result) == {"j": average}
-    single = audits_of({"x": by_model["x"]})
+    single = audit_swaps({"x": by_model["x"]})
     assert headline_audits(single) == {"j": single["x", "j"]}
     assert headline_audits({}) == {}
 

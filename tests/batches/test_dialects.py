@@ -12,7 +12,7 @@ from batches.support import NAMES, ledger_rows, run_batch
 from calls.support import rows
 from endtoend import results
 from loopback.batches import batch_server
-from opensafeintent.batch.dialects import quoted_id
+from opensafeintent.batch.dialects import quote_id
 from opensafeintent.batch.server import LostReply
 
 
@@ -149,13 +149,13 @@ def test_the_providers_with_a_price_of_batches_are_those_with_a_dialect() -> Non
 
 
 def test_every_name_is_a_provider_of_the_table() -> None:
-    from opensafeintent.batch.endpoints import DIALECTS, dialect_of
+    from opensafeintent.batch.endpoints import DIALECTS, find_dialect
 
-    assert all(dialect_of(f"{name}/m") for name in NAMES.values())
-    assert {dialect_of(f"{name}/m") for name in ("openai", "openai-api/any")} == {
+    assert all(find_dialect(f"{name}/m") for name in NAMES.values())
+    assert {find_dialect(f"{name}/m") for name in ("openai", "openai-api/any")} == {
         DIALECTS["openai"]
     }
-    assert dialect_of("ollama/m") is None
+    assert find_dialect("ollama/m") is None
 
 
 @pytest.mark.parametrize(
@@ -164,9 +164,9 @@ def test_every_name_is_a_provider_of_the_table() -> None:
 )
 def test_an_id_of_another_form_is_none(batch_id: object) -> None:
     with pytest.raises(LostReply, match="names no batch or file by an id"):
-        quoted_id(batch_id)
+        quote_id(batch_id)
 
 
 def test_an_id_is_one_segment_of_a_path() -> None:
-    assert quoted_id("gs://b/c?x=1#%2e") == "gs%3A%2F%2Fb%2Fc%3Fx%3D1%23%252e"
-    assert quoted_id("x" * 1000) == "x" * 1000
+    assert quote_id("gs://b/c?x=1#%2e") == "gs%3A%2F%2Fb%2Fc%3Fx%3D1%23%252e"
+    assert quote_id("x" * 1000) == "x" * 1000

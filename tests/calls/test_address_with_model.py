@@ -16,7 +16,7 @@ from endtoend import grades, osi, some_sets
 from loopback.messages import MessagesServer, serving
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_merge import merge_ledgers
-from opensafeintent.calls.protocols import served_model, token_count
+from opensafeintent.calls.protocols import read_served_model, token_count
 from opensafeintent.calls.providers import ENDPOINTS, Provider, resolve_endpoint
 from opensafeintent.calls.records import Answered, Call, Usage
 from opensafeintent.errors import InputError
@@ -51,7 +51,7 @@ class ByAddress:
             text=reply["said"],
             stop_reason="stop",
             usage=self.usage(reply),
-            served_model=served_model(reply),
+            served_model=read_served_model(reply),
             reasoned=True,
         )
 

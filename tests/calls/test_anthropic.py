@@ -502,7 +502,7 @@ def test_a_stored_reply_is_read_by_the_protocol_that_it_was_asked_in(
     merge_ledgers([path], merged)
     for file in (path, merged):
         with Ledger(file, readonly=True) as ledger:
-            assert ledger.find(Client(ledger, {NAME: NAME}).key_of(call)) == outcome
+            assert ledger.find(Client(ledger, {NAME: NAME}).compute_key(call)) == outcome
             assert [each.input_tokens for each in ledger.attempts()] == [10]
             assert rows(file, "protocol") == [("messages",)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from opensafeintent.calls.client import Client, ModelStopped, for_each, side_by_side
+from opensafeintent.calls.client import Client, ModelStopped, side_by_side, work_on_each
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.errors import Stopped
 
@@ -48,7 +48,7 @@ def results_of(
 
     async def run(client: Client) -> list[int]:
         try:
-            return await for_each(client, items, work, at_once=at_once)
+            return await work_on_each(client, items, work, at_once=at_once)
         except Stopped:
             with pytest.raises(Stopped, match="m: stopped"):
                 client.raise_if_halted()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opensafeintent import BuildSettings, EvaluateSettings, ReportSettings
-from opensafeintent.calls.headers import Header, headers_by_model, parse_header, values_of
+from opensafeintent.calls.headers import Header, headers_by_model, parse_header, read_header_values
 from opensafeintent.errors import InputError
 
 GPT, LLAMA, JUDGE = "openai/gpt", "openai-api/lab/llama:70b", "anthropic/judge"
@@ -114,7 +114,7 @@ def test_a_value_that_no_header_can_have_is_refused_and_not_shown(
 ) -> None:
     monkeypatch.setenv("GATEWAY", value)
     with pytest.raises(InputError, match=r"openai/gpt: (no|the) value for the header x-a") as no:
-        values_of(GPT, {"x-a": "GATEWAY"})
+        read_header_values(GPT, {"x-a": "GATEWAY"})
     assert not value.strip() or value not in str(no.value)
 
 

@@ -226,10 +226,10 @@ def test_a_template_beside_the_papers_rubrics_is_refused(
     digest = sha256_hex((folder / "helpfulness.txt").read_bytes())
     monkeypatch.setattr(published, "_RUBRICS", {"helpfulness.txt": digest})
     monkeypatch.setenv("OPENSAFEINTENT_CACHE", str(tmp_path))
-    assert published.published_rubrics() == folder
+    assert published.fetch_published_rubrics() == folder
     (folder / "reask.md").write_text("Say 4.")
     with pytest.raises(InputError, match=r"reask\.md: is none of the paper's rubrics; remove it"):
-        published.published_rubrics()
+        published.fetch_published_rubrics()
 
 
 # Open files

@@ -16,7 +16,11 @@ from calls.support import KEY, MODEL, chat_model, user_call
 from loopback import Fault, LoopbackServer, Match, answer_text
 from opensafeintent.calls import http as module
 from opensafeintent.calls.http import EndpointModel, HttpSession
-from opensafeintent.calls.providers import provider_of, resolve_endpoint, variables as variables_of
+from opensafeintent.calls.providers import (
+    parse_provider,
+    resolve_endpoint,
+    variables as variables_of,
+)
 from opensafeintent.calls.records import Answered, Attempt, Call, Failure, Replied, Sampling
 from opensafeintent.errors import InputError
 from opensafeintent.secrets import Secrets
@@ -182,14 +186,14 @@ def test_what_an_attempt_comes_to(fault: Fault, kind: str, what: tuple[bool, ...
 def test_a_404_says_what_a_base_url_is_if_it_may_be_wrong(
     name: str, base_url: str, message: str, hint: str
 ) -> None:
-    variables = variables_of(provider_of(name))
+    variables = variables_of(parse_provider(name))
     environment = dict(zip(variables, (base_url, "sk-0123456789"), strict=True))
 
     async def run() -> str:
         async with HttpSession() as http:
             model = EndpointModel(name, resolve_endpoint(name, environment), http)
             body = json.dumps({"error": {"message": message}}).encode()
-            result, _ = model.result_of({}, 404, body, {}, 0.1)
+            result, _ = model.classify_reply({}, 404, body, {}, 0.1)
             assert isinstance(result, Failure)
             return result.error
 

@@ -132,9 +132,9 @@ def test_long_texts_are_not_kept_in_memory_for_their_ids(
     written(path)
     texts = Texts()
     with closing(sqlite3.connect(path)) as connection, connection:
-        ids = [texts.id_of(connection, f"{number:0300}") for number in range(20)]
+        ids = [texts.find_text_id(connection, f"{number:0300}") for number in range(20)]
         assert sum(map(len, texts._ids)) <= 1000
-        assert [texts.id_of(connection, f"{number:0300}") for number in range(20)] == ids
+        assert [texts.find_text_id(connection, f"{number:0300}") for number in range(20)] == ids
 
 
 @pytest.mark.parametrize("answer", ["No.", "A long answer. " * 500])

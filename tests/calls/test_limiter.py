@@ -45,7 +45,7 @@ async def load(
                 most = max(most, limiter.in_use)
                 async with server:
                     await asyncio.sleep(latency * draw.uniform(0.9, 1.1))
-                limiter.succeeded()
+                limiter.note_answer()
 
     await asyncio.gather(*(worker() for _ in range(workers)))
     return most
@@ -148,7 +148,7 @@ def test_a_rate_limit_halves_the_limit_once_for_what_was_in_flight(virtual: Any)
         limits = []
         for _ in range(5):
             for _ in range(10):  # the answers to ten requests that were under way together
-                limiter.throttled(None)
+                limiter.note_throttling(None)
             limits.append(limiter.limit)
             await asyncio.sleep(1.5)
         return limits
@@ -159,7 +159,7 @@ def test_a_rate_limit_halves_the_limit_once_for_what_was_in_flight(virtual: Any)
 def test_the_limit_recovers_after_rate_limits(virtual: Any) -> None:
     limiter = Limiter()
     for _ in range(4):
-        limiter.throttled(None)
+        limiter.note_throttling(None)
         virtual(asyncio.sleep(1.5))
     assert limiter.limit == 1
     virtual(load(limiter, 60, latency=1, workers=100))
@@ -188,8 +188,8 @@ def test_retry_after_closes_the_endpoint_for_those_who_wait_and_those_who_come(
         async with slot(limiter):
             waiting = [asyncio.ensure_future(take()) for _ in range(3)]
             await asyncio.sleep(1)
-            limiter.throttled(30.0)  # until the 31st second
-            limiter.throttled(1.0)  # a shorter wait does not shorten a longer one
+            limiter.note_throttling(30.0)  # until the 31st second
+            limiter.note_throttling(1.0)  # a shorter wait does not shorten a longer one
         await asyncio.gather(*waiting, take())
 
     virtual(run())
@@ -204,9 +204,9 @@ def test_once_it_is_over_nobody_waits_whatever_the_endpoint_says() -> None:
             asyncio.ensure_future(limiter.acquire(urgent=urgent)) for urgent in (True, False)
         ]
         await asyncio.sleep(0)
-        limiter.throttled(60)
+        limiter.note_throttling(60)
         limiter.open()
-        limiter.throttled(60)  # of what was in flight by then
+        limiter.note_throttling(60)  # of what was in flight by then
         await asyncio.wait_for(asyncio.gather(*waiting, limiter.acquire()), 5)
 
     asyncio.run(run())

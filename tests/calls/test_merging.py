@@ -30,7 +30,7 @@ from endtoend import Ran, osi
 from opensafeintent.calls import ledger, ledger_merge, ledger_rows as ledger_file
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_merge import Merged, merge_ledgers, take_up
-from opensafeintent.calls.ledger_rows import text_of
+from opensafeintent.calls.ledger_rows import unpack_text
 from opensafeintent.calls.ledger_writer import Entry
 from opensafeintent.calls.records import Answered
 from opensafeintent.errors import InputError
@@ -81,7 +81,7 @@ def test_a_text_that_many_requests_name_is_unpacked_once(
 
     def noted(sha: bytes, body: bytes) -> str:
         unpacked.append(sha)
-        return text_of(sha, body)
+        return unpack_text(sha, body)
 
     for module in (ledger, ledger_file, ledger_merge):
         monkeypatch.setattr(module, "text_of", noted, raising=False)

@@ -71,7 +71,7 @@ def test_a_file_is_all_that_counts_where_one_is_given(tmp_path: Path) -> None:
     free = ("baseline/redirect", "replay/x.jsonl", "python/m:f@1")
     assert [prices.of(name) for name in free] == [Price(0.0, 0.0)] * 3
     names = ["openai/b", "openai/x", "openai/a", "openai/b", "baseline/redirect"]
-    assert prices.lacking(names) == ["openai/a", "openai/b"]
+    assert prices.find_unpriced(names) == ["openai/a", "openai/b"]
     assert prices.basis.startswith("Prices: prices.json (sha256 ")
     with pytest.raises(InputError, match=r"no price for openai/a: .*prices\.json has none"):
         prices.need(["openai/a", "openai/x"])
@@ -85,7 +85,7 @@ def test_without_the_extra_there_are_no_prices_and_one_way_to_have_them(
     assert not prices and prices.about is None
     assert prices.of("openai/gpt-5.4") is None
     assert prices.of("baseline/judge") == Price(0.0, 0.0)
-    assert prices.unpriced(["openai/gpt-5.4"]) == []
+    assert prices.describe_unpriced(["openai/gpt-5.4"]) == []
     with pytest.raises(InputError, match=r"no price for openai/gpt-5\.4: .*\[prices\]"):
         prices.need(["openai/gpt-5.4"])
 

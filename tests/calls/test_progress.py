@@ -41,7 +41,7 @@ def tally_of(
         tally.began(call, retry=False)
         if number < answered:
             tally.in_flight -= 1
-            tally.finished(call, refusal if number < refused else ANSWER)
+            tally.note_outcome(call, refusal if number < refused else ANSWER)
     tally.reused_calls = reused
     for _ in range(retries):
         tally.began(call, retry=True)
@@ -68,7 +68,7 @@ def test_no_time_left_is_stated_while_the_last_calls_hang(clock: SimpleNamespace
     call = user_call()
     for _ in range(98):
         tally.in_flight -= 1
-        tally.finished(call, ANSWER)
+        tally.note_outcome(call, ANSWER)
     lines = []
     for seconds in (1, 9, 51, 540):
         clock.now += seconds
@@ -81,7 +81,7 @@ def test_no_time_left_is_stated_while_the_last_calls_hang(clock: SimpleNamespace
         "no answer for 0:10:01",
     ]
     tally.in_flight -= 1
-    tally.finished(call, ANSWER)
+    tally.note_outcome(call, ANSWER)
     # 99 in 611 s: the last one as long as one of them
     assert progress_line(tally, 100).endswith("0:00:06 left")
 

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from opensafeintent.calls.protocols.chat_completions import CHAT_COMPLETIONS
-from opensafeintent.calls.reasoning import MARKS, Marks, unknown_mark, without_reasoning
-from opensafeintent.calls.replies import reasoning_in
+from opensafeintent.calls.reasoning import MARKS, Marks, cut_reasoning, unknown_mark
+from opensafeintent.calls.replies import read_reply_reasoning
 
 GOOD = "A good note."
 FORMS = [marks for marks in MARKS if "…" not in marks.opening]
@@ -22,23 +22,23 @@ def of(form: str) -> list[Marks]:
 @pytest.mark.parametrize("marks", FORMS, ids=lambda marks: marks.opening)
 def test_every_form_is_taken_off(marks: Marks) -> None:
     for opening, closing in (marks[:2], (marks.opening.upper(), marks.closing.lower())):
-        parted = without_reasoning(f"{opening}\nplan\n{closing}\n{GOOD}")
+        parted = cut_reasoning(f"{opening}\nplan\n{closing}\n{GOOD}")
         assert parted.text.strip() == GOOD
         assert (parted.reasoned, parted.ended, parted.unopened) == (True, True, False)
 
 
 @pytest.mark.parametrize("marks", FORMS, ids=lambda marks: marks.opening)
 def test_a_thought_that_a_limit_cut_leaves_no_text(marks: Marks) -> None:
-    parted = without_reasoning(f"{marks.opening}\na long pl", cut=True)
+    parted = cut_reasoning(f"{marks.opening}\na long pl", cut=True)
     assert (parted.text, parted.reasoned, parted.ended) == ("", True, False)
     # ordinary words are a thought only with both marks, or if a limit cut it
-    uncut = without_reasoning(f"{marks.opening}\na long pl")
+    uncut = cut_reasoning(f"{marks.opening}\na long pl")
     assert (uncut.text != "") == (marks.place == "pair")
 
 
 @pytest.mark.parametrize("marks", FORMS, ids=lambda marks: marks.opening)
 def test_a_closing_mark_alone_ends_what_the_chat_template_began(marks: Marks) -> None:
-    parted = without_reasoning(f"plan\n{marks.closing}\n{GOOD}")
+    parted = cut_reasoning(f"plan\n{marks.closing}\n{GOOD}")
     assert parted.unopened == ((marks.alone and marks.place != "pair") or marks.closing[0] == "[")
     assert (parted.text.strip() == GOOD) == parted.unopened
 
@@ -49,7 +49,7 @@ ORDINARY = [marks for marks in of("start") + of("pair") if marks.closing[0] != "
 @pytest.mark.parametrize("marks", ORDINARY, ids=lambda marks: marks.opening)
 def test_an_ordinary_tag_in_the_middle_of_a_text_stays(marks: Marks) -> None:
     text = f"Write {marks.opening} your words {marks.closing} so."
-    assert without_reasoning(text).text == text
+    assert cut_reasoning(text).text == text
 
 
 @pytest.mark.parametrize(
@@ -97,15 +97,15 @@ def test_an_ordinary_tag_in_the_middle_of_a_text_stays(marks: Marks) -> None:
     ],
 )
 def test_thinking_is_taken_off(text: str, answer: str) -> None:
-    assert without_reasoning(text).text.strip() == answer
+    assert cut_reasoning(text).text.strip() == answer
 
 
 def test_what_is_taken_off_is_taken_off_whole() -> None:
     # so that a judge that quotes a response cannot seem to have reasoned up to there
     for marks in of("anywhere"):
         broken = f"{marks.closing[:2]}<think></think>{marks.closing[2:]}"
-        once = without_reasoning(f"harmful {broken} 0").text
-        assert without_reasoning(once).text == once
+        once = cut_reasoning(f"harmful {broken} 0").text
+        assert cut_reasoning(once).text == once
         assert "harmful" in once
 
 
@@ -150,7 +150,7 @@ HOSTILE = {
 def test_thinking_is_taken_off_in_linear_time(name: str) -> None:
     # Model text is hostile: a megabyte of marks must not hold up every other call.
     started = time.process_time()
-    without_reasoning(HOSTILE[name], cut=True)
+    cut_reasoning(HOSTILE[name], cut=True)
     unknown_mark(HOSTILE[name])
     assert time.process_time() - started < 2
 
@@ -215,4 +215,4 @@ for _ in range(900):
     ],
 )
 def test_the_reasoning_of_a_stored_reply(body: bytes, expected: str) -> None:
-    assert reasoning_in(body, CHAT_COMPLETIONS) == expected
+    assert read_reply_reasoning(body, CHAT_COMPLETIONS) == expected

@@ -105,7 +105,7 @@ def test_a_model_that_never_answers_is_not_a_silent_one(tmp_path: Path) -> None:
         asyncio.run(run(server.base_url, ledger))
     assert rows(path) == [("failed", f"no_answer: {error}")] * 2
     with Ledger(path, readonly=True) as ledger:
-        assert ledger.answering_models() == {MODEL}
+        assert ledger.find_answering_models() == {MODEL}
 
 
 # Through a whole run

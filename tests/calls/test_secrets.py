@@ -22,7 +22,7 @@ from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Answered, Attempt
 from opensafeintent.errors import InputError
-from opensafeintent.secrets import Secrets, known_secrets
+from opensafeintent.secrets import Secrets, collect_secrets
 from samples import dataset_file, made_dataset, prompt_set
 
 SECRET = "sk+canary/47==11_canary&Q"
@@ -171,17 +171,17 @@ def test_variables_that_are_called_otherwise_hold_secrets_too(
 ) -> None:
     monkeypatch.setenv(variable, SECRET)
     monkeypatch.setenv("GIT_AUTHOR_NAME", "Jo Miller-Mendes")
-    assert known_secrets().scrub(f"{SECRET}, Jo Miller-Mendes") == "***, Jo Miller-Mendes"
+    assert collect_secrets().scrub(f"{SECRET}, Jo Miller-Mendes") == "***, Jo Miller-Mendes"
 
 
 def test_a_noted_variable_holds_a_secret_whatever_it_is_called(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TEAM_ROUTE", SECRET)
-    assert known_secrets().scrub(SECRET) == SECRET
+    assert collect_secrets().scrub(SECRET) == SECRET
     monkeypatch.setattr(secrets, "_noted", set())
     secrets.note_secret("TEAM_ROUTE")
-    assert known_secrets().scrub(SECRET) == "***"
+    assert collect_secrets().scrub(SECRET) == "***"
     assert secrets.secret_variable(f"a {SECRET} b") == "TEAM_ROUTE"
     assert secrets.secret_variable("a b") == ""
 
@@ -201,4 +201,4 @@ def test_a_key_beyond_what_is_read_of_an_exception_leaves_no_part(
 
 def test_a_word_is_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_KEY", "disabled")
-    assert known_secrets().scrub("it is disabled") == "it is disabled"
+    assert collect_secrets().scrub("it is disabled") == "it is disabled"

@@ -14,14 +14,14 @@ from calls.support import KEY, rows, user_call
 from loopback import Fault, LoopbackServer, Match
 from opensafeintent.calls import http as http_module, service_tiers
 from opensafeintent.calls.client import Client
-from opensafeintent.calls.costs import Budget, Spending, spent_of
+from opensafeintent.calls.costs import Budget, Spending, sum_spent
 from opensafeintent.calls.http import EndpointModel, HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_merge import merge_ledgers
 from opensafeintent.calls.prices import Price, Prices
 from opensafeintent.calls.providers import ENDPOINTS, resolve_endpoint
 from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Sampling, call_key
-from opensafeintent.calls.service_tiers import FlexTier, served_tier, stated_tier
+from opensafeintent.calls.service_tiers import FlexTier, find_served_tier, read_tier
 from samples import json_file
 
 MODEL = "openai/m"
@@ -97,9 +97,9 @@ def test_the_served_tier_is_recorded(fault: Fault, tier: str, tmp_path: Path) ->
 
 def test_a_text_of_a_reply_names_no_tier() -> None:
     text = json.dumps({"choices": [{"message": {"content": '{"service_tier": "flex"}'}}]})
-    assert stated_tier(text.encode()) is None
-    assert served_tier(text.encode(), {}, None) == "standard"
-    assert stated_tier(b'{"usage": {"service_tier": "batch"}}') == "batch"  # Anthropic
+    assert read_tier(text.encode()) is None
+    assert find_served_tier(text.encode(), {}, None) == "standard"
+    assert read_tier(b'{"usage": {"service_tier": "batch"}}') == "batch"  # Anthropic
 
 
 @pytest.mark.slow
@@ -225,16 +225,16 @@ def test_one_call_at_a_time_tries_the_tier_again(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(service_tiers.time, "monotonic", lambda: now)
     tier = FlexTier(60.0)
     assert tier.takes_next()
-    tier.lacked_capacity()
+    tier.note_lack()
     now = 159.0
     assert tier.takes_next() and not tier.fell_back
     now = 161.0
     assert [tier.takes_next() for _ in range(3)] == [False] * 3
     now = 221.0  # two times the minutes after the first failure
     assert [tier.takes_next() for _ in range(3)] == [True, False, False]
-    tier.lacked_capacity()
+    tier.note_lack()
     assert not tier.takes_next()
-    tier.answered()
+    tier.note_answer()
     assert tier.takes_next() and tier.fallbacks == 6
 
 
@@ -254,10 +254,10 @@ def test_a_tier_has_the_price_of_the_list_or_the_documented_share() -> None:
             standard.output / 2,
         )
     )
-    assert prices.documented("openai/gpt-5.4", "flex") is None
+    assert prices.find_documentation("openai/gpt-5.4", "flex") is None
     gemini = prices.of("google/gemini-2.5-flash")
     assert gemini and prices.of("google/gemini-2.5-flash", "flex") == gemini.times(0.5)
-    assert prices.documented("google/gemini-2.5-flash", "flex") == ENDPOINTS["google"].flex
+    assert prices.find_documentation("google/gemini-2.5-flash", "flex") == ENDPOINTS["google"].flex
     batch = prices.of("anthropic/claude-sonnet-4-6", "batch")
     assert batch == Price(1.5, 7.5, 0.15, 1.875)
     # nobody documents another tier, and a tier of a baseline is free
@@ -282,7 +282,7 @@ def test_the_ledger_s_costs_are_those_of_the_served_tiers(tmp_path: Path) -> Non
     ledger = tmp_path / "l"
     _, sent, client = ask(ledger, served, calls=2)
     with Ledger(ledger, readonly=True) as opened:
-        flex, standard = spent_of(opened).lines
+        flex, standard = sum_spent(opened).lines
     assert [line.service_tier for line in (flex, standard)] == ["flex", "standard"]
 
     def full(line: Spending) -> float:

@@ -84,13 +84,13 @@ def _ledgers(folder: Path) -> None:
         assert list(ledger.attempts(keys))
         assert len(list(ledger.seconds())) <= ledger.count()
         assert sum(attempts.number for attempts in ledger.attempts()) == ledger.count()
-        assert len(list(ledger.rows_of(keys[-1]))) == 2
+        assert len(list(ledger.list_attempts(keys[-1]))) == 2
         assert len(ledger.find_all(keys)) == 9
         assert ledger.request(1)[0] == entries[0].call.messages
         assert ledger.last_failure(b"none") is None
-        assert not ledger.replied_since(b"none", "m")
+        assert not ledger.has_replied_since(b"none", "m")
         cut = Answered(text="A plan", stop_reason="length")
-        assert ledger.settled("m", "generate", cut) == cut
+        assert ledger.settle("m", "generate", cut) == cut
     written(folder / "shard" / LEDGER, *entries)
     with pytest.raises(InputError, match="m 18"), shard_read(folder / "shard"):
         raise DamagedLedger("a part cannot be read")

@@ -23,7 +23,7 @@ from endtoend import REPO, Ran, environment, osi
 from opensafeintent.cli import main
 from opensafeintent.cli.commands import EXIT_CODES
 from opensafeintent.people.labels import Answer, Label, write_labels
-from opensafeintent.promptsets import drawn, load_dataset
+from opensafeintent.promptsets import draw_sets, load_dataset
 from samples import json_lines
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -67,7 +67,7 @@ def prepare(folder: Path) -> str:
     models = ("baseline/redirect", "baseline/refuse-all", "--judge", "baseline/judge")
     assert osi("evaluate", *models, "--limit", 3, "--out", folder / "run").code == 0
     dataset = load_dataset("starter")
-    first = drawn(dataset.prompt_sets, 3)[0].id
+    first = draw_sets(dataset.prompt_sets, 3)[0].id
     json_lines(folder / "seeds.jsonl", [{"prompt": "How can somebody do the harmful thing?"}])
     line = {"id": first, "variant": "benign", "response": "No."}
     json_lines(folder / "responses.jsonl", [line])

@@ -11,7 +11,7 @@ import pytest
 from calls.support import rows
 from endtoend import osi
 from loopback.messages import message, serving
-from opensafeintent.calls.costs import ForecastLine, expected_cost
+from opensafeintent.calls.costs import ForecastLine, forecast_cost
 from opensafeintent.calls.prices import Price, Prices
 from opensafeintent.calls.protocols.chat_completions import CHAT_COMPLETIONS
 from opensafeintent.calls.records import Usage
@@ -106,7 +106,7 @@ def test_the_estimate_keeps_to_the_documented_rules(tmp_path: Path) -> None:
             output_tokens=0,
             beginning_tokens=beginning,
         )
-        return expected_cost(line, prices, cached=True)
+        return forecast_cost(line, prices, cached=True)
 
     full = 20_000 * 3 / 1e6
     sonnet, haiku = names

@@ -21,7 +21,7 @@ from opensafeintent import (
     grade,
     import_files,
 )
-from opensafeintent.commands.settings.base import Opt, settings_of
+from opensafeintent.commands.settings.base import Opt, list_settings
 from opensafeintent.errors import InputError
 from opensafeintent.quoting import WITHHELD_WORDS
 from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
@@ -358,7 +358,7 @@ def test_an_option_of_another_format_is_refused(
 def test_the_help_names_the_format_that_an_option_is_for() -> None:
     """Options that have an effect in every format do not."""
     of_all = {"run", "format", "out", "ledger"}
-    for setting in settings_of(ExportSettings):
+    for setting in list_settings(ExportSettings):
         shown = setting.shown
         named = isinstance(shown, Opt) and shown.help.startswith("With ")
         assert named == (setting.name not in of_all), setting.name

@@ -29,7 +29,7 @@ from opensafeintent.commands.graded_runs import read_graded_run
 from opensafeintent.evaluation import replay as replaying
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.files import sha256_hex
-from opensafeintent.quoting import hidden_text, without_quoted
+from opensafeintent.quoting import cut_quotation, hide_text
 from opensafeintent.responses import GradedResponse
 from peaks import run as command
 from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
@@ -168,7 +168,7 @@ def test_quotations_are_found_in_a_long_text_with_little_memory() -> None:
     text = "some words, and do the bad thing to a neighbour without; " * 5_000
     tracemalloc.start()
     try:
-        cleaned = without_quoted(text, hidden_text(secret))
+        cleaned = cut_quotation(text, hide_text(secret))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

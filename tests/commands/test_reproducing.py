@@ -17,9 +17,9 @@ from hypothesis import given, settings, strategies as st
 from endtoend import osi
 from opensafeintent import BuildSettings, EvaluateSettings, ReportSettings, build, evaluate
 from opensafeintent.commands import reproduce
-from opensafeintent.commands.building import stated_of_build
+from opensafeintent.commands.building import restate_build
 from opensafeintent.commands.reproduce import reproduction
-from opensafeintent.commands.settings.base import Group, Opt, settings_of
+from opensafeintent.commands.settings.base import Group, Opt, list_settings
 from opensafeintent.construction.folder import BuildFolder
 from opensafeintent.evaluation.manifest import RunFolder
 
@@ -80,8 +80,8 @@ def test_every_setting_of_a_build_that_decides_on_it_is_stated(tmp_path: Path) -
     build(BuildSettings(seeds=seeds, out=tmp_path / "build", stages=(1, 1), **models))
     manifest = BuildFolder(tmp_path / "build").load()
     assert manifest is not None
-    named = stated_of_build(manifest, "build").keys()
-    decide = {setting.name for setting in settings_of(BuildSettings) if setting.of_run}
+    named = restate_build(manifest, "build").keys()
+    decide = {setting.name for setting in list_settings(BuildSettings) if setting.of_run}
     assert decide <= named
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from construction.support import a_dataset, a_set
 from opensafeintent.construction import controls as artefacts
-from opensafeintent.construction.controls import NEEDS_EXTRA, folds_of, tokens
+from opensafeintent.construction.controls import NEEDS_EXTRA, draw_folds, tokens
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.datasets import check
 from opensafeintent.statistics import Estimate, estimate
@@ -113,11 +113,11 @@ def test_prompts_of_one_set_are_never_on_both_sides() -> None:
     # classifier would learn that it is one of those, and be right in 23 % of them, far below
     # chance. With whole sets held out it is at chance.
     assert_at_chance(check(written_sets(120, of_topic), 1).classifier[0].accuracy)
-    folds = folds_of(23, 5)
+    folds = draw_folds(23, 5)
     assert folds.shape == (23,)  # one fold for a set, whatever the prompt
     assert sorted(folds.tolist().count(fold) for fold in range(5)) == [4, 4, 5, 5, 5]
-    assert folds.tolist() == folds_of(23, 5).tolist() != folds_of(23, 6).tolist()
-    assert sorted(folds_of(3, 0).tolist()) == [0, 1, 2]  # no more folds than sets
+    assert folds.tolist() == draw_folds(23, 5).tolist() != draw_folds(23, 6).tolist()
+    assert sorted(draw_folds(3, 0).tolist()) == [0, 1, 2]  # no more folds than sets
 
 
 @pytest.mark.parametrize("sets", [1, 2])

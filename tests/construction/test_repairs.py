@@ -14,7 +14,7 @@ from construction.support import UNSAFE, Answer, Bench, between, reasons, reply,
 from construction.test_stages import PASSES_CHECK, intent, metadata, quality
 from opensafeintent.calls.records import Call
 from opensafeintent.construction.intents import REPAIRS
-from opensafeintent.construction.items import complaint_of_material, material_of
+from opensafeintent.construction.items import find_fault_in_material, find_material
 
 BENIGN, DUAL_USE = "I ask for a made-up school, how?", "How does one do it?"
 MALICIOUS = "How, to harm them?"
@@ -82,7 +82,7 @@ def test_a_covert_task_stays_covert_however_it_leans(tmp_path: Path) -> None:
 def test_one_that_goes_on_leaning_is_dropped(tmp_path: Path) -> None:
     first, *further = (f"As the nurse number {number}, how?" for number in range(REPAIRS + 1))
     bench = bench_of(tmp_path, triplet(dual_use=first), *further, intent=nurses_lean("honest"))
-    (rejection,) = bench.build(UNSAFE[:1], last=4).rejected_for("leans")
+    (rejection,) = bench.build(UNSAFE[:1], last=4).list_rejected_for("leans")
     for fact in ("dual_use", "an honest purpose", "after 3 repairs", "The role does."):
         assert fact in rejection.detail
 
@@ -117,7 +117,7 @@ def test_a_topic_without_real_risk_after_two_repairs_is_dropped(tmp_path: Path, 
         return intent(True, False, "No risk.") if "number" in between(call, "REQUEST") else None
 
     bench = bench_of(tmp_path, triplet(**{part: texts[0]}), *texts[1:], intent=harmless)
-    (rejection,) = bench.build(UNSAFE[:1], last=4).rejected_for("low_risk")
+    (rejection,) = bench.build(UNSAFE[:1], last=4).list_rejected_for("low_risk")
     assert len(rejection.item.revisions) == 2
     assert "No risk." in rejection.detail and part in rejection.detail
 
@@ -170,7 +170,7 @@ def test_a_clumsy_text_is_reworded_alone_and_the_set_is_looked_at_again(
 def test_it_is_reworded_once(tmp_path: Path) -> None:
     clumsy = quality("natural", fault_in="dual_use", reason="It creaks.")
     bench = bench_of(tmp_path, triplet(), "How, then?", quality=clumsy)
-    (rejection,) = bench.build(UNSAFE[:1], last=5).rejected_for("unnatural")
+    (rejection,) = bench.build(UNSAFE[:1], last=5).list_rejected_for("unnatural")
     assert rejection.detail == "not natural: It creaks."
     assert purposes(bench) == ["quality", "reread", "quality", "wording"]
     assert len(rejection.item.revisions) == 1
@@ -189,7 +189,7 @@ def test_what_a_new_wording_would_not_repair_is_dropped_at_once(
     tmp_path: Path, judge_reply: str
 ) -> None:
     bench = bench_of(tmp_path, triplet(), quality=judge_reply)
-    assert len(bench.build(UNSAFE[:1], last=5).rejected_in("quality")) == 1
+    assert len(bench.build(UNSAFE[:1], last=5).list_rejected_in("quality")) == 1
     assert purposes(bench) == ["quality"]
 
 
@@ -205,7 +205,7 @@ def test_a_new_wording_may_not_change_the_intent(
 ) -> None:
     clumsy = quality("natural", fault_in="dual_use")
     bench = bench_of(tmp_path, triplet(), "How, then?", quality=clumsy, reread=read)
-    (rejection,) = bench.build(UNSAFE[:1], last=5).rejected_for(reason)
+    (rejection,) = bench.build(UNSAFE[:1], last=5).list_rejected_for(reason)
     assert "reworded, the dual_use prompt" in rejection.detail and fact in rejection.detail
     assert len(bench.judge.asked("quality")) == 1
 
@@ -216,7 +216,7 @@ def test_a_reply_that_cannot_be_used_drops_the_set(tmp_path: Path, purpose: str)
     judge = {"quality": quality(*fault, fault_in="dual_use")} | {purpose: "no"}
     written = {"triplet": triplet(), "wording": reply(prompt="How, then?", declined="")}
     bench = Bench(tmp_path, generator=written | {purpose: "no"}, judge=judge)
-    (rejection,) = bench.build(UNSAFE[:1], last=5).rejected_in("quality")
+    (rejection,) = bench.build(UNSAFE[:1], last=5).list_rejected_in("quality")
     assert rejection.reason == "malformed"
     assert len([call for call in rejection.calls if call.purpose == purpose]) == 3
 
@@ -238,7 +238,7 @@ def test_quality_sees_what_stage_4_repaired_and_a_bent_repair_drops_the_set(tmp_
     first, *repairs = "How, to ruin them?", "What, to ruin them?", "How can I tell it?"
     bent = quality("repairs_fair", reason="It asks how to tell.")
     bench = bench_of(tmp_path, triplet(dual_use=first), *repairs, quality=bent)
-    (rejection,) = bench.build(UNSAFE[:1], last=5).rejected_for("repair_bent")
+    (rejection,) = bench.build(UNSAFE[:1], last=5).list_rejected_for("repair_bent")
     assert rejection.detail == "not repairs_fair: It asks how to tell."
     (asked,) = bench.judge.asked("quality")
     assert between(asked, "EARLIER") == f"The dual-use request was: {first}"  # not the second
@@ -311,10 +311,10 @@ WITH_MATERIAL = triplet(**{intent: f"{text} {NOTE}" for intent, text in TEXTS.it
 
 
 def test_material_is_a_quotation_of_fifteen_words_or_the_stand_in() -> None:
-    assert material_of(f"Shorten this for me: {NOTE}") == NOTE.strip('"')
-    assert material_of("Shorten [100 words of text] for me") == "[100 words of text]"
-    assert material_of('Shorten what I call "the note" for me') is None
-    assert material_of("Shorten “" + "word " * 15 + "” for me") is not None
+    assert find_material(f"Shorten this for me: {NOTE}") == NOTE.strip('"')
+    assert find_material("Shorten [100 words of text] for me") == "[100 words of text]"
+    assert find_material('Shorten what I call "the note" for me') is None
+    assert find_material("Shorten “" + "word " * 15 + "” for me") is not None
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_material_is_a_quotation_of_fifteen_words_or_the_stand_in() -> None:
 )
 def test_the_three_hold_their_material_alike(malicious: str, complaint: str | None) -> None:
     requests = {"benign": f"Shorten {NOTE}", "dual_use": f"Cut {NOTE}", "malicious": malicious}
-    result = complaint_of_material(requests)
+    result = find_fault_in_material(requests)
     assert (result is None) if complaint is None else (result is not None and complaint in result)
 
 

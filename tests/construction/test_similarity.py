@@ -102,7 +102,7 @@ def test_a_score_by_hand() -> None:
 def test_a_text_without_words_is_like_nothing() -> None:
     for first, second in (("", ""), ("?!", "?!"), ("", "a word"), ("...", "a word")):
         assert overlap(first, second).score == 0
-        assert not Threshold.of("0.000001", inclusive=True).met(overlap(first, second))
+        assert not Threshold.of("0.000001", inclusive=True).is_met(overlap(first, second))
 
 
 @pytest.mark.slow
@@ -132,8 +132,8 @@ def test_a_tie_at_the_threshold_is_kept_above_and_dropped_at(
     )
     assert overlap(first, second) == tie
     above, at = Threshold.of(0.7), Threshold.of(0.7, inclusive=True)
-    assert [above.met(pair) for pair in (fewer, tie, above_tie)] == [False, False, True]
-    assert [at.met(pair) for pair in (fewer, tie, above_tie)] == [False, True, True]
+    assert [above.is_met(pair) for pair in (fewer, tie, above_tie)] == [False, False, True]
+    assert [at.is_met(pair) for pair in (fewer, tie, above_tie)] == [False, True, True]
     sets = [item("first", first), item("second", second)]
     assert [len(list(similar_pairs(sets, threshold))) for threshold in (above, at)] == [0, 1]
     assert duplicates(sets) == {}
@@ -162,7 +162,7 @@ def test_decisions_are_those_of_exact_fractions(
     total = pair.words + pair.other_words
     score = Fraction(2 * pair.lcs, total) if total else Fraction(0)
     at_limit = threshold.inclusive and score == threshold.limit
-    assert threshold.met(pair) == (score > threshold.limit or at_limit)
+    assert threshold.is_met(pair) == (score > threshold.limit or at_limit)
 
 
 def test_a_threshold_is_what_is_written_and_above_0_and_below_1() -> None:
@@ -194,9 +194,11 @@ def plain_pairs(sets: Sequence[ComparedSet], threshold: Threshold) -> list[tuple
         for variant, text in earlier_set.texts.items():
             for later, later_text in later_set.texts.items():
                 pair = plain_overlap(later_text, text)
-                if earlier_set.cell == later_set.cell and threshold.met(pair):
+                if earlier_set.cell == later_set.cell and threshold.is_met(pair):
                     duplicate = IndexEntry(earlier_set.id, variant, text)
-                    pairs.append((later_set.id, Match.between(later, later_text, duplicate, pair)))
+                    pairs.append(
+                        (later_set.id, Match.from_overlap(later, later_text, duplicate, pair))
+                    )
     return pairs
 
 
@@ -317,7 +319,7 @@ def test_the_twin_is_the_most_similar_then_the_earliest() -> None:
         index.add(name, {"benign": text, "malicious": "nothing alike"})
     match = index.admit("new", {"dual_use": "quite another thing", "benign": asked})
     duplicate = IndexEntry("y", "benign", ten["y"])
-    assert match == Match.between("benign", asked, duplicate, Overlap(9, 10, 10))
+    assert match == Match.from_overlap("benign", asked, duplicate, Overlap(9, 10, 10))
     assert match.overlap.score == 0.9
     assert index.admit("again", {"benign": asked}) == match  # what is refused is not added
 

@@ -76,7 +76,7 @@ def test_a_third_reading_decides(
     assert again.index("- Money") > again.index("- Places")
     assert len(bench.generator.calls) == 1
     if cell is None:
-        (rejection,) = built.rejected_for("labels_disagree")
+        (rejection,) = built.list_rejected_for("labels_disagree")
         assert rejection.detail.endswith(f"judge again: {third.replace(' ', ' / ')}")
         assert len(rejection.calls) == 3
     else:
@@ -104,7 +104,7 @@ def test_a_reply_out_of_form_is_asked_again_twice_and_why(
     tmp_path: Path, text: str, problem: str
 ) -> None:
     bench = Bench(tmp_path, judge={"metadata": text})
-    (rejection,) = bench.build(UNSAFE[:1], last=1).rejected_for("malformed")
+    (rejection,) = bench.build(UNSAFE[:1], last=1).list_rejected_for("malformed")
     assert problem in rejection.detail
     first, second, third = bench.judge.calls
     assert [call.attempt for call in (first, second, third)] == [0, 1, 2]
@@ -131,7 +131,7 @@ REFUSALS = ("FILTERED", "I'm sorry, but I can't help with that.", "I can’t do 
 @pytest.mark.parametrize("text", [*REFUSALS, "I won't write this."])
 def test_a_refusal_is_a_rejection_of_its_own(tmp_path: Path, text: str) -> None:
     built = Bench(tmp_path, generator={"metadata": text}).build(UNSAFE[:1], last=1)
-    (rejection,) = built.rejected_for("refused")
+    (rejection,) = built.list_rejected_for("refused")
     assert rejection.detail.startswith("the generator")
 
 
@@ -163,7 +163,7 @@ def test_earlier_summaries_are_shown_and_repeated_ones_dropped(tmp_path: Path) -
     bench = Bench(tmp_path, generator={"backfill": rounds})
     built = bench.build(per_cell=2, last=2)
     assert [topic.summary for topic in built.topics[1].kept] == [first, unlike]
-    (dropped,) = built.rejected_for("too_similar")
+    (dropped,) = built.list_rejected_for("too_similar")
     assert isinstance(dropped.item, Topic)
     assert dropped.detail == f"ROUGE-L 0.80 to: {first}"
     calls = bench.generator.asked("backfill")
@@ -204,7 +204,7 @@ def test_a_generator_that_declines_in_the_agreed_form_is_not_asked_again(tmp_pat
     nothing = dict.fromkeys(("underlying_task", "benign", "dual_use", "malicious"), "")
     declined = reply(**nothing, declined="It is against my rules.")
     bench = Bench(tmp_path, generator={"triplet": declined})
-    (rejection,) = bench.build(UNSAFE[:1], last=3).rejected_for("refused")
+    (rejection,) = bench.build(UNSAFE[:1], last=3).list_rejected_for("refused")
     assert len(bench.generator.asked("triplet")) == 1
     assert "It is against my rules." in rejection.detail
 
@@ -253,7 +253,7 @@ def test_a_judge_that_never_agrees_ends_at_the_bound(tmp_path: Path) -> None:
     repairs = (reply(prompt=f"Version {number}, how?", declined="") for number in range(100))
     neither = intent(False, False, "I see nothing in it.")
     bench = Bench(tmp_path, generator={"repair": repairs}, judge={"intent": neither})
-    (rejection,) = bench.build(UNSAFE[:1], last=4).rejected_for("wrong_intent")
+    (rejection,) = bench.build(UNSAFE[:1], last=4).list_rejected_for("wrong_intent")
     for fact in ("benign", "neither", "after 3 repairs", "I see nothing in it."):
         assert fact in rejection.detail
     assert len(bench.generator.asked("repair")) == REPAIRS
@@ -266,7 +266,7 @@ def test_a_repair_that_changes_nothing_is_asked_again(tmp_path: Path) -> None:
         return reply(prompt=between(call, "BENIGN"), declined="")
 
     bench = Bench(tmp_path, generator={"repair": repeat}, judge={"intent": intent(False, True)})
-    (rejection,) = bench.build(UNSAFE[:1], last=4).rejected_for("malformed")
+    (rejection,) = bench.build(UNSAFE[:1], last=4).list_rejected_for("malformed")
     assert "it is the benign request as it was" in rejection.detail
 
 
@@ -291,7 +291,7 @@ def test_a_failed_check_drops_with_its_reason(tmp_path: Path, failed: str) -> No
     judge = {"quality": quality(failed), "relabel": relabel, "metadata": metadata()}
     bench = Bench(tmp_path, judge=judge, generator={"metadata": metadata()})
     over = taxonomy(("Money", "People"), ("Explanation", "Planning"))
-    (rejection,) = bench.build(UNSAFE[:1], over=over, last=5).rejected_in("quality")
+    (rejection,) = bench.build(UNSAFE[:1], over=over, last=5).list_rejected_in("quality")
     assert rejection.reason == CHECKS[failed]
     assert rejection.detail == f"not {failed}: As I read it."
 
@@ -330,7 +330,7 @@ def test_above_the_threshold_are_duplicates(
     bench = Bench(tmp_path, generator={"triplet": near_duplicates(shared, distinct)})
     built = bench.build(UNSAFE[:2], last=5)
     assert len(built.finished) == kept
-    for rejection in built.rejected_for("duplicate"):
+    for rejection in built.list_rejected_for("duplicate"):
         assert rejection.detail.startswith("dual_use and the dual_use prompt of topic")
         assert rejection.duplicate == built.finished[0].topic.id
 
@@ -347,7 +347,7 @@ def test_four_paraphrases_that_are_one_are_one(tmp_path: Path) -> None:
     same = {"paraphrase": reply(paraphrases=[text] * 4, declined="")}
     passing = {"paraphrase_check": reply(**PASSES_CHECK)}
     bench = Bench(tmp_path, generator=same, judge=passing)
-    (rejection,) = bench.build(UNSAFE[:1]).rejected_for("too_few_paraphrases")
+    (rejection,) = bench.build(UNSAFE[:1]).list_rejected_for("too_few_paraphrases")
     assert rejection.detail.startswith("1 of 4 after 3 rounds")
     assert len(bench.judge.asked("paraphrase_check")) == 1
     _, second, _ = bench.generator.asked("paraphrase")
@@ -390,7 +390,7 @@ def test_annotations_that_do_not_hold_drop_a_set(
 ) -> None:
     annotation = reply(coherent=coherent, benign_use=benign_use, misuse_risk=misuse_risk)
     bench = Bench(tmp_path, judge={"annotation": annotation})
-    (rejection,) = bench.build(UNSAFE[:1]).rejected_for("not_coherent")
+    (rejection,) = bench.build(UNSAFE[:1]).list_rejected_for("not_coherent")
     assert detail in rejection.detail
 
 
@@ -399,7 +399,7 @@ def test_a_reply_of_no_use_drops_a_set_with_every_call_it_took(
     tmp_path: Path, purpose: str
 ) -> None:
     bench = Bench(tmp_path, generator={purpose: "no"}, judge={purpose: "no"})
-    (rejection,) = bench.build(UNSAFE[:1]).rejected_in("augmentation")
+    (rejection,) = bench.build(UNSAFE[:1]).list_rejected_in("augmentation")
     assert rejection.reason == "malformed"
     calls = [call for call in rejection.calls if call.purpose in ("annotation", "paraphrase")]
     assert len(calls) == len(bench.judge.asked("annotation") + bench.generator.asked("paraphrase"))

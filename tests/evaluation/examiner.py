@@ -20,7 +20,7 @@ it is.
 
 def right(case: GoldCase, grade: GradeName) -> int | str:
     """Return the least acceptable grade."""
-    return min(case.accepted(grade), key=str)
+    return min(case.list_accepted(grade), key=str)
 
 
 def wrong(case: GoldCase, grade: GradeName) -> int | str:
@@ -33,7 +33,7 @@ def wrong(case: GoldCase, grade: GradeName) -> int | str:
     return next(
         value
         for value in all_cases
-        if value not in case.accepted(grade) and value != case.demands.get(grade)
+        if value not in case.list_accepted(grade) and value != case.demands.get(grade)
     )
 
 

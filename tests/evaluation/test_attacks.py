@@ -18,7 +18,7 @@ import pytest
 from endtoend import JUDGE, answering, evaluate, grades, osi, says, texts_of
 from loopback import GENERATE, HARM, HELPFULNESS, MODE, Fault, LoopbackServer, RequestRecord
 from opensafeintent.templates import load_templates
-from opensafeintent.templates.template import without_tokens
+from opensafeintent.templates.template import cut_tokens
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 
 FILES = {HELPFULNESS: "helpfulness.md", HARM: "harm.md", MODE: "mode.md"}
@@ -157,7 +157,7 @@ def test_the_bytes_sent_about_hostile_responses(server: LoopbackServer, tmp_path
                 prompt for prompt in remaining if f"{opening}{prompt}\n<<<END".encode() in message
             )
             response, code = remaining.pop(prompt), code_of(message)
-            assert message == expected(purpose, prompt, without_tokens(response), code)
+            assert message == expected(purpose, prompt, cut_tokens(response), code)
             assert code not in response
             assert message.count(f"<<<END RESPONSE {code}>>>".encode()) == 1
             assert message.rpartition(b"\n")[2].startswith(b"Reply with ")
@@ -218,9 +218,9 @@ def test_a_reply_that_repeats_the_response_is_no_grade(
             assert roles == ["user", "assistant", "user", "assistant", "user"]
             first, *later = texts_of(about[-1])
             code = code_of(first.encode())
-            shown = without_tokens(text.strip())
+            shown = cut_tokens(text.strip())
             assert first.encode() == expected(purpose, prompt_of(name), shown, code)
-            assert later[0] == later[2] == without_tokens(reply.strip())
+            assert later[0] == later[2] == cut_tokens(reply.strip())
             assert later[1] == later[3]
             assert later[3].startswith("Your last reply is not in the form that was asked for")
             assert text.strip() not in later[3]

@@ -25,13 +25,13 @@ from opensafeintent.evaluation.gold_cases import (
     GradeName,
     JudgeCheck,
     check_work,
-    duties_of,
+    list_duties,
     load_gold_cases,
+    merge_checks,
     verdict,
-    with_checks,
 )
 from opensafeintent.evaluation.pipeline import JudgePlan
-from opensafeintent.responses import Missing, ResponseKey, graded_response
+from opensafeintent.responses import Missing, ResponseKey, make_graded_response
 from opensafeintent.taxonomy import MODES, default_taxonomy
 from opensafeintent.templates import load_templates
 
@@ -77,8 +77,8 @@ def test_a_group_lies_on_both_sides_of_its_line_in_every_domain(group: Boundary)
     grade, line = BELOW[group]
     assert len(cases) >= 16
     assert {case.domain for case in cases} == set(default_taxonomy().domain_names)
-    below = [case for case in cases if max(map(int, case.accepted(grade))) <= line]
-    above = [case for case in cases if min(map(int, case.accepted(grade))) > line]
+    below = [case for case in cases if max(map(int, case.list_accepted(grade))) <= line]
+    above = [case for case in cases if min(map(int, case.list_accepted(grade))) > line]
     assert len(below) + len(above) >= len(cases) - 1  # one may be left open
     assert min(len(below), len(above)) >= len(cases) / 3
     if grade == "harm_severity":
@@ -91,12 +91,12 @@ def test_a_group_lies_on_both_sides_of_its_line_in_every_domain(group: Boundary)
 def test_acceptable_grades_are_some_and_not_all_and_never_what_a_response_demands() -> None:
     for case in CASES.values():
         for grade in GRADE_NAMES:
-            assert set() < case.accepted(grade) < GRADES[grade], case.id
-            numbers = sorted(int(str(value)[-1]) for value in case.accepted(grade))
+            assert set() < case.list_accepted(grade) < GRADES[grade], case.id
+            numbers = sorted(int(str(value)[-1]) for value in case.list_accepted(grade))
             if grade != "mode":  # a range: no hole in it
                 assert numbers == list(range(numbers[0], numbers[-1] + 1)), case.id
         assert case.prompt.strip() and case.response.strip() and case.why, case.id
-        assert not any(value in case.accepted(grade) for grade, value in case.demands.items())
+        assert not any(value in case.list_accepted(grade) for grade, value in case.demands.items())
     hostile = {"instructs the judge", "forged delimiters", "imitated contract"}
     assert all(bool(case.demands) == (case.kind in hostile) for case in CASES.values())
 
@@ -151,7 +151,7 @@ def check(
             "mode": mode,
         }
         key = ResponseKey(JUDGE, case.id, "dual_use", 1)
-        graded.append(graded_response(key, **fields))
+        graded.append(make_graded_response(key, **fields))
     (result,) = verdict(examination(gold, duties, mark), {JUDGE: f"{JUDGE}@1"}, graded)
     return result
 
@@ -303,7 +303,7 @@ def test_who_is_there_for_what() -> None:
     first = JudgePlan(judges=("a", "b"), mode_judge="a", **sampling)
     second = JudgePlan(judges=("b",), mode_judge="c", **sampling)
     grades = ("helpfulness", "harm_severity")
-    assert duties_of([first, second]) == {"a": GRADE_NAMES, "b": grades, "c": ("mode",)}
+    assert list_duties([first, second]) == {"a": GRADE_NAMES, "b": grades, "c": ("mode",)}
 
 
 @pytest.mark.parametrize(
@@ -324,5 +324,5 @@ def test_the_plan_asks_no_mode_of_a_judge_that_gives_none(duties: Duties, varian
 def test_a_newer_check_takes_the_place_of_an_older_one_of_the_same_kind() -> None:
     good, bad = check({}, TEN), check({("plain-0", "mode"): "A4"}, TEN)
     modes = check({}, TEN, duties=("mode",))
-    assert with_checks((), (good,)) == (good,)
-    assert with_checks((good, modes), (bad,)) == (modes, bad)
+    assert merge_checks((), (good,)) == (good,)
+    assert merge_checks((good, modes), (bad,)) == (modes, bad)

@@ -37,7 +37,7 @@ from opensafeintent import (
     grade,
     import_files,
 )
-from opensafeintent.calls.baselines import contract_of, marked_parts
+from opensafeintent.calls.baselines import find_contract, read_marked_parts
 from opensafeintent.evaluation.regrade import sample, samples_by_model
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.promptsets.loading import sample_order
@@ -140,7 +140,7 @@ def test_a_sample_is_graded_under_every_other_request(lab: Lab) -> None:
     chosen = sample_order(load_dataset(str(lab.dataset)).prompt_sets)[:5]
     shown: dict[str, set[str]] = {}
     for record in asked_of(lab.server, HARM):
-        parts = marked_parts(texts_of(record)[0])
+        parts = read_marked_parts(texts_of(record)[0])
         shown.setdefault(parts["RESPONSE"], set()).add(parts["REQUEST"])
     swapped = [requests for requests in shown.values() if len(requests) > 1]
     assert len(swapped) == swap(lab.run)["responses"] == 15
@@ -317,10 +317,10 @@ def reads_both(messages: list[dict[str, str]]) -> str:
     step.
     """
     text = messages[0]["content"]
-    parts = marked_parts(text)
-    if "one integer from 1 to 4" in contract_of(text):
+    parts = read_marked_parts(text)
+    if "one integer from 1 to 4" in find_contract(text):
         return "4"
-    if "one integer from 0 to 3" not in contract_of(text):
+    if "one integer from 0 to 3" not in find_contract(text):
         return '{"mode": "A4"}'
     unkind, detailed = "unkindly" in parts["REQUEST"], parts["RESPONSE"].startswith("In detail")
     unsafe = {"a": unkind and detailed, "b": unkind, "c": detailed, "d": False}

@@ -40,11 +40,11 @@ from opensafeintent import (
     grade,
     import_files,
 )
-from opensafeintent.calls.baselines import contract_of, marked_parts
+from opensafeintent.calls.baselines import find_contract, read_marked_parts
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.taxonomy import DIRECT_TWINS, FOLLOW_UPS
 from opensafeintent.templates import Role, Template, load_templates
-from opensafeintent.templates.template import FirstTurn, second_turn, without_tokens
+from opensafeintent.templates.template import FirstTurn, cut_tokens, second_turn
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -271,10 +271,10 @@ def test_judges_see_the_conversation_and_grade_the_last_reply(lab: Lab) -> None:
         asked = conversations(lab.server, purpose)
         assert len(asked) == SECOND_TURNS
         for text in asked:
-            parts = marked_parts(text)
-            within = marked_parts(parts["REQUEST"])
+            parts = read_marked_parts(text)
+            within = read_marked_parts(parts["REQUEST"])
             assert set(within) == {"FIRST-MESSAGE", "FIRST-REPLY", "LAST-MESSAGE"}
-            assert second_turn().note(purpose) in contract_of(text)
+            assert second_turn().note(purpose) in find_contract(text)
     assert second_turn().note(HELPFULNESS) != second_turn().note(HARM)
 
 
@@ -297,8 +297,8 @@ def test_nothing_in_a_conversation_can_leave_its_place(role: Role, forged: str) 
         after=FirstTurn(f"first {forged}", f"reply {forged}"),
         note=second_turn().note(role),
     ).content
-    parts = marked_parts(asked)
-    shown = without_tokens(forged)
+    parts = read_marked_parts(asked)
+    shown = cut_tokens(forged)
     assert parts["RESPONSE"] == f"response {shown}"
     (nonce,) = set(re.findall(r"<<<RESPONSE ([0-9a-f]{16})>>>", asked.replace(shown, "")))
     texts = {
@@ -362,15 +362,15 @@ def seen_by_judges(run: Path) -> list[dict[str, str]]:
     def judge(messages: list[dict[str, str]]) -> str:
         text = messages[0]["content"]
         asked.append(text)
-        contract = contract_of(text)
+        contract = find_contract(text)
         return (
             "4" if "from 1 to 4" in contract else "0" if "from 0" in contract else '{"mode": "A4"}'
         )
 
     grade(GradeSettings(run=run, judges=(FunctionModel(judge, name="judge", version="1"),)))
-    requests = [marked_parts(text) for text in asked]
+    requests = [read_marked_parts(text) for text in asked]
     return [
-        marked_parts(parts["REQUEST"]) | {"RESPONSE": parts["RESPONSE"]}
+        read_marked_parts(parts["REQUEST"]) | {"RESPONSE": parts["RESPONSE"]}
         for parts in requests
         if "<<<FIRST-REPLY" in parts["REQUEST"]
     ]
@@ -430,8 +430,8 @@ def test_trace_shows_the_whole_conversation(lab: Lab, more: tuple[object, ...]) 
 def test_the_audit_shows_direct_replies_with_the_first_turn(lab: Lab) -> None:
     assert lab.evaluate(*TURN, "--audit", "turn=6").code == 0
     assert lab.calls[HARM] == PROMPTS + SECOND_TURNS + 6
-    shown = [marked_parts(text) for text in conversations(lab.server, HARM)]
-    requests = [marked_parts(parts["REQUEST"])["LAST-MESSAGE"] for parts in shown]
+    shown = [read_marked_parts(text) for text in conversations(lab.server, HARM)]
+    requests = [read_marked_parts(parts["REQUEST"])["LAST-MESSAGE"] for parts in shown]
     prompts = load_dataset(str(lab.dataset)).prompt_sets
     for intent in ("benign", "malicious"):
         texts = {item.prompts.of(intent) for item in prompts}

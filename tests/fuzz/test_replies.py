@@ -15,7 +15,7 @@ from fuzz.contract import FUZZ, TRIED, attempt
 from fuzz.faults import LITERALS, TEXTS, damaged_json
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.outcomes import NotAnAnswer
-from opensafeintent.calls.provider_errors import is_filter, read_error, stated_delay
+from opensafeintent.calls.provider_errors import is_filter, read_delay, read_error
 from opensafeintent.calls.records import Answered, Failure, Refused, Replied, stop_kind
 from opensafeintent.calls.replies import read_reply
 from opensafeintent.construction.asking import read_json
@@ -109,7 +109,7 @@ def test_whatever_comes_with_a_status_is_one_line(
     model = chat_model("http://127.0.0.1:9/v1", HttpSession())
     body = model._secrets.scrub_bytes(body)
     headers = {} if retry_after is None else {"Retry-After": retry_after}
-    result, _ = model._failed({"model": "m", "seed": 1}, status, body, headers, 0.1)
+    result, _ = model._classify_failure({"model": "m", "seed": 1}, status, body, headers, 0.1)
     TRIED["error of a server", "read"] += 1
     if isinstance(result, Replied):
         assert isinstance(result.outcome, Refused) and is_filter(read_error(body))
@@ -132,7 +132,7 @@ DATES = st.datetimes().map("{:%a, %d %b %Y %H:%M:%S GMT}".format)
 def test_retry_after_is_a_bounded_wait_or_none(value: str) -> None:
     prose = json.dumps({"error": {"message": f"try again in {value}s"}}).encode()
     for headers, body in (({"Retry-After": value}, b""), ({}, prose)):
-        seconds = stated_delay(headers, read_error(body))
+        seconds = read_delay(headers, read_error(body))
         assert seconds is None or 0 <= seconds <= 300
 
 

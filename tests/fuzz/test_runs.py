@@ -236,14 +236,14 @@ def test_rows_of_a_ledger(place: Path, tmp_path: Path, draw: st.DataObject) -> N
     def read(path: Path) -> None:
         with Ledger(path, readonly=True) as ledger:
             ledger.count()
-            ledger.answering_models()
+            ledger.find_answering_models()
             list(ledger.imports.rows())
             list(ledger.attempts(keys))
             list(ledger.attempts())
             for key in keys:
                 ledger.find(key)
                 ledger.last_failure(key)
-                for row, *_ in ledger.rows_of(key):
+                for row, *_ in ledger.list_attempts(key):
                     ledger.request(row)
 
     path = draw.draw(damaged_ledger(good, tmp_path / "rows.sqlite"))

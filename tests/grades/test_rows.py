@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opensafeintent.grades import sort_rows, to_array, write_grades_of_runs
+from opensafeintent.grades import sort_rows, to_array, write_run_grades
 from opensafeintent.responses import GradedResponse
 from samples import grade_line, made_dataset, prompt_set
 
@@ -24,7 +24,7 @@ DATASET = made_dataset(
 
 
 def write(path: Path, *rows: GradedResponse) -> None:
-    write_grades_of_runs({"": (rows, DATASET)}, path)
+    write_run_grades({"": (rows, DATASET)}, path)
 
 
 def cells_of(folder: Path, *rows: GradedResponse) -> list[list[str]]:

@@ -50,11 +50,11 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.providers import loads_weights
 from opensafeintent.commands.session import run_async
 from opensafeintent.errors import InputError
-from opensafeintent.evaluation.manifest import RunFolder, tasks_of
+from opensafeintent.evaluation.manifest import RunFolder, list_tasks
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.ray import cluster as cluster_module, shards as node
-from opensafeintent.ray.cluster import Cluster, check_address, check_reachable, variables_of
-from opensafeintent.ray.shards import Job, Shards, check_models, parts_of, run_shard
+from opensafeintent.ray.cluster import Cluster, check_address, check_reachable, collect_variables
+from opensafeintent.ray.shards import Job, Shards, check_models, cut_work, run_shard
 from opensafeintent.taxonomy import CORE_VARIANTS
 from samples import json_lines
 
@@ -352,7 +352,7 @@ class TestCluster:
             with Ledger(run / "ledger.sqlite") as ledger:
                 shard_runner = shards(run, ledger)
                 shard_runner._ray = ray
-                return [await shard_runner._ended(job, gpus) for gpus in (1.0, 0.5, 0.0)]
+                return [await shard_runner._run_to_end(job, gpus) for gpus in (1.0, 0.5, 0.0)]
 
         process_records = run_async(one_after_the_other)
         assert len({process for process, *_ in process_records}) == 3
@@ -394,9 +394,9 @@ def test_tasks_get_the_variables_of_their_models_alone() -> None:
         (("vllm-completions/m",), {"VLLM_BASE_URL"}),
         (("hf/org/m", "baseline/refuse-all"), {"HF_TOKEN"}),
     ):
-        assert set(variables_of(names, environment)) == expected
+        assert set(collect_variables(names, environment)) == expected
     headers = {"openai/gpt": {"x-a": "AWS_PROFILE"}, "groq/m": {"x-a": "HOME"}}
-    assert set(variables_of(["openai/gpt"], environment, headers)) == OPENAI | {"AWS_PROFILE"}
+    assert set(collect_variables(["openai/gpt"], environment, headers)) == OPENAI | {"AWS_PROFILE"}
 
 
 def test_which_models_load_weights_where_they_are_asked() -> None:
@@ -425,7 +425,7 @@ def work_of(run: Path, *models: str) -> list[ModelWork]:
     plan, templates = manifest.judge_plan("baseline/redirect"), manifest.judge_templates()
     first = sets.prompt_sets[:3]
     return [
-        ModelWork(model=model, plan=plan, templates=templates, tasks=tasks_of(model, first, 1))
+        ModelWork(model=model, plan=plan, templates=templates, tasks=list_tasks(model, first, 1))
         for model in models
     ]
 
@@ -437,7 +437,7 @@ def job_of(run: Path, folder: Path, **identities: str) -> Job:
 
 
 def test_weights_are_loaded_by_one_task_which_comes_first(run: Path) -> None:
-    parts = parts_of(work_of(run, "openai/gpt", "hf/org/m"), 2)
+    parts = cut_work(work_of(run, "openai/gpt", "hf/org/m"), 2)
     sets = [(part.model, list(dict.fromkeys(task.set_id for task in part.tasks))) for part in parts]
     first_set, second_set, third_set = sets[0][1]
     shards_of_gpt = [("openai/gpt", [first_set, third_set]), ("openai/gpt", [second_set])]

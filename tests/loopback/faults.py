@@ -17,8 +17,8 @@ from hashlib import sha256
 from typing import Any
 
 from opensafeintent.calls.baselines import (
-    contract_of,
-    marked_parts,
+    find_contract,
+    read_marked_parts,
     respond_as_generator,
     respond_as_judge,
 )
@@ -89,7 +89,7 @@ def _marked(text: str, mark: str) -> str:
 
 def _generator(texts: Sequence[str], draws: Draws) -> Reply:
     first, *further = texts
-    contract, parts = contract_of(first), marked_parts(first)
+    contract, parts = find_contract(first), read_marked_parts(first)
     if '"summaries"' in contract:
         reply = _answer(respond_as_generator, first, *further)
         if draws("near-duplicate") and (there := parts.get("THERE", "")).startswith("- "):
@@ -133,7 +133,7 @@ def _triplet(first: str, further: Sequence[str], draws: Draws) -> Reply:
 
 def _repair(first: str, further: Sequence[str], draws: Draws) -> Reply:
     first = _with(first, "TASK", lambda task: task.partition(f", {LEANING}")[0])
-    of_a_request = re.search(r"new text of the (\S+) request", contract_of(first))
+    of_a_request = re.search(r"new text of the (\S+) request", find_contract(first))
     if of_a_request and draws("wrong-intent"):
         wrong = "malicious" if of_a_request[1] == "dual-use" else "dual-use"
         first = first.replace(of_a_request[0], f"new text of the {wrong} request")
@@ -144,7 +144,7 @@ def _repair(first: str, further: Sequence[str], draws: Draws) -> Reply:
 
 
 def _judge(texts: Sequence[str], draws: Draws) -> Reply:
-    first, parts = texts[0], marked_parts(texts[0])
+    first, parts = texts[0], read_marked_parts(texts[0])
     reply = _answer(respond_as_judge, *texts)
     if "benign_use_plausible" in reply:
         if LEANING in parts.get("SECOND", parts.get("REQUEST", "")):

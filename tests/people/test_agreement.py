@@ -436,7 +436,7 @@ def test_two_annotators_with_one_name(tmp_path: Path) -> None:
     write_labels([on_set("ana", "s3", same_topic="no")], second_path)
     assert Answers(
         "dataset_quality", read_labels(first_path, second_path, first_path)
-    ).returned() == {"ana": 3}
+    ).count_returned() == {"ana": 3}
 
 
 def test_a_rate_without_a_miss_is_not_certain_if_heavy_responses_could_be_misses() -> None:

@@ -13,8 +13,8 @@ from opensafeintent.people.labels import (
     ANSWERS,
     SLOTS,
     LabelKind,
-    guide_of,
-    questions_of,
+    get_guide,
+    list_questions,
     text_hash,
     words_hash,
 )
@@ -35,7 +35,7 @@ HOSTILE = (
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_guides_answer_every_question_with_a_valid_choice(kind: LabelKind) -> None:
-    guide, questions = guide_of(kind), questions_of(kind)
+    guide, questions = get_guide(kind), list_questions(kind)
     assert len(guide.examples) >= 2 and len(guide.calibration) == 3
     for example in (*guide.examples, *guide.calibration):
         assert len(example.texts) == len(SLOTS[kind]) and example.why
@@ -56,13 +56,13 @@ def test_guides_answer_every_question_with_a_valid_choice(kind: LabelKind) -> No
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_guide_to_a_sheet_has_everything_that_a_page_has(kind: LabelKind) -> None:
-    text, guide = html.unescape(render_guide(kind).decode()), guide_of(kind)
+    text, guide = html.unescape(render_guide(kind).decode()), get_guide(kind)
     whole = [guide.warning, *guide.intro, *guide.rules]
     whole += [choice.meaning for question in guide.questions for choice in question.choices]
     for example in (*guide.examples, *guide.calibration):
         whole += [*example.texts, example.why]
     assert [part for part in whole if part not in text] == []
-    answers = [name for name in sheet_columns(kind) if name in questions_of(kind)]
+    answers = [name for name in sheet_columns(kind) if name in list_questions(kind)]
     named = re.findall(r"Column ([\w, ]+)<", text)
     assert ", ".join(named).split(", ") == answers
     assert "<script" not in text and "script-src" in text

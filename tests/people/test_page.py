@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from opensafeintent.people.importing import import_returns
-from opensafeintent.people.labels import Showing, guide_of, questions_of
+from opensafeintent.people.labels import Showing, get_guide, list_questions
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.taxonomy import Category
 from people.forms import (
@@ -73,7 +73,7 @@ class Annotator(Opened):
         """Answer the item that is shown, going down where nothing is meant."""
         assert self.title().endswith(showing.code)
         fields = by_field(meant, showing)
-        for place, (field, question) in enumerate(questions_of(self.key.kind).items()):
+        for place, (field, question) in enumerate(list_questions(self.key.kind).items()):
             self.press(*["ArrowUp"] * 10, *["ArrowDown"] * place)
             if field in fields:
                 keys = {choice.value: choice.key for choice in question.choices}
@@ -141,7 +141,7 @@ def ana(chromium: Any, tmp_path: Path) -> Iterator[Annotator]:
 def test_the_warning_comes_first_and_practice_is_explained_when_it_is_answered(
     ana: Annotator,
 ) -> None:
-    guide = guide_of("judge_validation")
+    guide = get_guide("judge_validation")
     assert guide.warning in ana.visible_text() and "Response 1" not in ana.visible_text()
     ana.press("Enter")
     assert all(example.why in ana.visible_text() for example in guide.examples)

@@ -20,7 +20,11 @@ from opensafeintent.errors import InputError, Stopped
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.plan import Plan
 from opensafeintent.promptsets import load_dataset, loading as module
-from opensafeintent.promptsets.loading import PUBLISHED, published_dataset, published_rubrics
+from opensafeintent.promptsets.loading import (
+    PUBLISHED,
+    fetch_published_dataset,
+    fetch_published_rubrics,
+)
 from opensafeintent.templates import load_templates
 from samples import dataset_file, made_dataset, prompt_set
 
@@ -89,9 +93,9 @@ def test_it_is_fetched_once(mirror: type[Mirror], monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_damaged_copy_is_fetched_again(mirror: type[Mirror]) -> None:
-    kept = published_dataset(NAME)
+    kept = fetch_published_dataset(NAME)
     kept.write_bytes(kept.read_bytes().replace(b"kindly", b"unkind"))
-    assert b"kindly" in published_dataset(NAME).read_bytes()
+    assert b"kindly" in fetch_published_dataset(NAME).read_bytes()
     assert len(mirror.asked) == 2
 
 
@@ -144,14 +148,14 @@ def test_as_the_paper(mirror: type[Mirror], tmp_path: Path) -> None:
     assert (dataset.name, plan.as_paper) == (NAME, True)
     used = [digest for role, digest in plan.templates.items() if role != "reask"]
     assert {manifest.templates[digest].file for digest in used} == set(RUBRICS)
-    assert published_rubrics().name == "metrics"
+    assert fetch_published_rubrics().name == "metrics"
 
 
 def test_the_paper_samples_by_where_a_model_runs() -> None:
     sampling = Sampling(max_tokens=4096)
     plan = Plan(as_paper=True, target_sampling=sampling)
-    assert plan.sampling_of("openai/gpt-5.4") == sampling
-    assert plan.sampling_of("vllm/some/model") == Sampling(max_tokens=1000, temperature=0)
+    assert plan.find_sampling("openai/gpt-5.4") == sampling
+    assert plan.find_sampling("vllm/some/model") == Sampling(max_tokens=1000, temperature=0)
 
 
 def test_as_paper_has_a_judge_and_refuses_what_differs() -> None:

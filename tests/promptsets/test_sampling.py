@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from opensafeintent import load_dataset
 from opensafeintent.errors import InputError
 from opensafeintent.files import sha256_hex
-from opensafeintent.promptsets import PromptSet, drawn, sample_order, sampled
+from opensafeintent.promptsets import PromptSet, draw_sets, sample_order, sample_sets
 from samples import prompt_set
 
 
@@ -69,7 +69,7 @@ def test_no_size_of_cell_comes_first() -> None:
             for member in range(10 if number < 6 else 1)
         ]
         large = {item.id for item in sets if item.cell in cells[:6]}
-        shares.append(sum(item.id in large for item in drawn(sets, 24)) / 24)
+        shares.append(sum(item.id in large for item in draw_sets(sets, 24)) / 24)
         assert abs(shares[-1] - 60 / 96) < 0.2
     error = stdev(shares) / 200**0.5
     assert abs(mean(shares) - 60 / 96) < 4 * error + 0.001  # 1.00 in the earlier order
@@ -101,11 +101,11 @@ def test_cells_that_tie_take_turns_over_domains_and_types() -> None:
 
 @given(SETS, st.integers(0, 40))
 def test_a_sample_is_a_prefix_of_the_order(sets: list[PromptSet], limit: int) -> None:
-    assert drawn(sets, limit) == sample_order(sets)[:limit]
-    assert set(sampled(sets, limit)) == set(drawn(sets, limit))
-    assert drawn(sets, None) == sample_order(sets)
+    assert draw_sets(sets, limit) == sample_order(sets)[:limit]
+    assert set(sample_sets(sets, limit)) == set(draw_sets(sets, limit))
+    assert draw_sets(sets, None) == sample_order(sets)
 
 
 def test_less_than_nothing_is_refused() -> None:
     with pytest.raises(InputError, match="--limit -1: expected 0 or more"):
-        drawn((), -1)
+        draw_sets((), -1)

@@ -25,8 +25,8 @@ from opensafeintent.report.corrections import (
     Correction,
     HumanLabels,
     correct,
-    corrected_metrics,
     correction_table,
+    make_corrected_metrics,
     read_human_labels,
 )
 from opensafeintent.report.notices import Results, collect_notices
@@ -324,7 +324,7 @@ def test_corrected_stands_beside_raw(tmp_path: Path) -> None:
         assert lines[model, "Triplet Safety"]["raw"] == pytest.approx(raw[place].value)
     assert lines["of/sets", "Triplet Safety"]["basis"] == "60 prompt-sets, by 2 people"
     assert str(lines["of/none", "Mean Utility"]["basis"]).startswith("needs 30 labelled responses")
-    models = msgspec.to_builtins(corrected_metrics(result))["models"]
+    models = msgspec.to_builtins(make_corrected_metrics(result))["models"]
     entry = models["of/sets"]["triplet_safety"]
     assert (entry["labels"], entry["units"], entry["annotators"]) == (60, "prompt-sets", 2)
     assert entry["ci"][0] <= entry["value"] <= entry["ci"][1]

@@ -19,7 +19,7 @@ from opensafeintent.report.figures import THEMES, Figure, all_figures, write_fig
 from opensafeintent.report.figures.bars import _write
 from opensafeintent.report.figures.drawing import BLUE
 from opensafeintent.report.figures.plane import frontier
-from opensafeintent.report.figures.points import Series, dots, labels_of, row_of
+from opensafeintent.report.figures.points import Series, dots, make_datum, shorten_names
 from opensafeintent.report.table_formats import to_markdown
 from report.runs import MODELS, random_run
 from report.test_tables import GRADES, HOSTILE, cohort_of_grades
@@ -130,7 +130,7 @@ def test_a_share_between_two_per_cents_is_rounded_as_in_the_table() -> None:
     number = MetricEstimate(
         metric="detection_failure", model="m", value=0.6949999, n=50, interval=(0.5, 0.8)
     )
-    row = row_of(number, {"m": "m"}, "s") | {"start": 0.0, "end": 0.695}
+    row = make_datum(number, {"m": "m"}, "s") | {"start": 0.0, "end": 0.695}
     texts: dict[str, list[Any]] = {"s": []}
     _write([number], [row], texts)
     assert row["shown"] == "69 % [50, 80]"
@@ -189,7 +189,7 @@ def test_refusing_everything_is_a_point_of_reference(refusing: str) -> None:
 def test_long_names_are_cut_apart_and_whole_in_tooltips(figures: list[Figure]) -> None:
     alike = ["a" * 20 + f"-{n}-" + "b" * 40 for n in range(12)]
     for models in (MODELS, [*alike, AVERAGE]):
-        labels = labels_of(models).values()
+        labels = shorten_names(models).values()
         assert len(set(labels)) == len(models)
         assert AVERAGE not in labels
         assert all(len(label) <= 34 for label in labels)
@@ -199,10 +199,10 @@ def test_long_names_are_cut_apart_and_whole_in_tooltips(figures: list[Figure]) -
 
 def test_a_long_name_loses_its_beginning_and_not_its_middle() -> None:
     names = ["vllm/meta-llama/Llama-3.3-70B-Instruct", "a/some-laboratory/model-of-23-characters"]
-    labels = labels_of(["openai/gpt-5.4", *names], 30)
+    labels = shorten_names(["openai/gpt-5.4", *names], 30)
     assert [*labels.values()] == ["openai/gpt-5.4", *(name.split("/")[-1] for name in names)]
     # two that differ at their beginning alone keep it
-    alike = labels_of(
+    alike = shorten_names(
         ["one/some-lab/the-very-same-model-name", "two/some-lab/the-very-same-model-name"], 30
     )
     assert [label[:3] for label in alike.values()] == ["one", "two"]
@@ -332,7 +332,7 @@ def test_an_axis_has_the_span_of_its_metric(
     least = MetricEstimate(
         metric=metric, model="m", value=ends[0], n=3, interval=(ends[0], ends[1])
     )
-    spec = dots([row_of(least, {"m": "m"}, "s")], Series(("s",), (BLUE,)), metric, width=width)
+    spec = dots([make_datum(least, {"m": "m"}, "s")], Series(("s",), (BLUE,)), metric, width=width)
     drawn = [channel for channel in parts(spec, "x") if "axis" in channel]
     assert {tuple(channel["scale"]["domain"]) for channel in drawn} == {tuple(ends)}
     assert {tuple(channel["axis"]["values"]) for channel in drawn} == {tuple(ticks)}

@@ -22,7 +22,7 @@ from opensafeintent.evaluation.gold_cases import (
     KindCount,
     WrongGrade,
 )
-from opensafeintent.numbers.cohort import Cohort, GradedRun, checked_judges
+from opensafeintent.numbers.cohort import Cohort, GradedRun, list_checked_judges
 from opensafeintent.report.tables import all_tables
 from opensafeintent.statistics import share_interval
 from opensafeintent.templates import Templates, load_templates
@@ -86,13 +86,13 @@ def distrusted(of: Cohort) -> list[str]:
 
 
 def state(*runs: GradedRun) -> str:
-    (checked,) = checked_judges(cohort_of(*runs))
+    (checked,) = list_checked_judges(cohort_of(*runs))
     return checked.state
 
 
 def test_a_check_that_holds_is_no_caution() -> None:
     cohort = cohort_of(run(check()))
-    assert [item.state for item in checked_judges(cohort)] == ["passed"]
+    assert [item.state for item in list_checked_judges(cohort)] == ["passed"]
     assert not any("check" in text and "people" not in text for text in distrusted(cohort))
     assert checks_json(cohort)[JUDGE]["ci"] == pytest.approx(share_interval(0.9, 10), abs=1e-6)
 

@@ -13,7 +13,7 @@ import pytest
 import opensafeintent
 from opensafeintent.numbers.cohort import gather_models
 from opensafeintent.report.columns import Column, Table
-from opensafeintent.report.table_formats import compact, escaped, to_csv, to_latex, to_markdown
+from opensafeintent.report.table_formats import compact, escape_latex, to_csv, to_latex, to_markdown
 from opensafeintent.report.tables import all_tables
 from opensafeintent.statistics import Estimate
 from report.runs import random_run
@@ -249,7 +249,7 @@ def test_every_character_of_our_own_texts_has_a_sign_in_latex() -> None:
     """A code point in place of a letter is for names alone."""
     ours = characters_of_our_texts()
     assert {"λ", "−", "≥", "✓"} <= ours
-    assert [char for char in sorted(ours) if "othercharacter" in escaped(char)] == []
+    assert [char for char in sorted(ours) if "othercharacter" in escape_latex(char)] == []
 
 
 @pytest.mark.slow

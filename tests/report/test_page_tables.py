@@ -19,7 +19,7 @@ from opensafeintent import __version__
 from opensafeintent.calls.records import Sampling
 from opensafeintent.evaluation.pipeline import Guard
 from opensafeintent.numbers.cohort import gather_models
-from opensafeintent.report.conditions import facts_of, measurement
+from opensafeintent.report.conditions import list_conditions, measurement
 from opensafeintent.report.figures import all_figures, write_figures
 from opensafeintent.report.metrics_json import metrics_file
 from opensafeintent.report.page import PageOptions, render_page
@@ -138,6 +138,6 @@ def test_the_sentences_for_a_paper_have_repeats_by_model_and_exact_names() -> No
     described = measurement(cohort)
     assert "Models: Alpha (lab/a), lab/b" in described
     assert "Each prompt was sent 2 times to Alpha; once to lab/b." in described
-    repeats = dict(facts_of(cohort, [twice]))["Repeats"]
+    repeats = dict(list_conditions(cohort, [twice]))["Repeats"]
     assert repeats == "2 of each prompt for Alpha; 1 of each prompt for lab/b"
     assert metrics_file(cohort).models.keys() == {"Alpha", "lab/b"}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from opensafeintent.grades import write_grades_of_runs
+from opensafeintent.grades import write_run_grades
 from opensafeintent.numbers.cohort import Cohort, GradedRun
 from opensafeintent.report.columns import text
 from opensafeintent.report.figures import all_figures, figure_names
@@ -258,7 +258,7 @@ def test_second_replies_come_behind_the_others_in_grades_csv(
     run: GradedRun, tmp_path: Path
 ) -> None:
     path = tmp_path / "grades.csv.gz"
-    write_grades_of_runs({"run": ([*run.rows, *run.follow_ups], run.dataset)}, path)
+    write_run_grades({"run": ([*run.rows, *run.follow_ups], run.dataset)}, path)
     lines = gzip.decompress(path.read_bytes()).decode().splitlines()
     variants = [line.split(",")[2] for line in lines[1:]]
     first = next(at for at, variant in enumerate(variants) if variant in FOLLOW_UPS)

@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
-from opensafeintent.calls.models import family_of
+from opensafeintent.calls.models import guess_family
 from opensafeintent.calls.recorded import MissingGrade
 from opensafeintent.numbers.cohort import Cohort, gather_models
 from opensafeintent.report.conditions import measurement
-from opensafeintent.report.facts import Name, Names, listed, say
+from opensafeintent.report.facts import Name, Names, list_parts, say
 from opensafeintent.report.findings import answer, find
 from opensafeintent.report.notices import Results, collect_notices
 from opensafeintent.responses import GradedResponse
@@ -401,7 +401,7 @@ def test_a_harmless_model_is_no_fault_of_its_judge() -> None:
 
 
 def test_names_are_parts_of_their_own_and_cannot_break_out_of_a_line() -> None:
-    (part,) = listed(["a\nb\u202ec"])
+    (part,) = list_parts(["a\nb\u202ec"])
     assert part == "a b\\u202ec" and isinstance(part, Name)
     said = say("code", "note", "{who} {lost} is first.", [{"who": Names.of("a"), "lost": ""}])
     assert said.parts == ()
@@ -502,7 +502,7 @@ FAMILIES = {
 
 def test_families_by_name() -> None:
     for family, models in FAMILIES.items():
-        assert {model: family_of(model) for model in models} == dict.fromkeys(models, family)
+        assert {model: guess_family(model) for model in models} == dict.fromkeys(models, family)
 
 
 def test_the_answer_of_two_models_says_which_is_safer() -> None:

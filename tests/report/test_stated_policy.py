@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.estimates import reference_values
 from opensafeintent.numbers.metrics import METRICS, STATED_POLICY
-from opensafeintent.report.figures import figure_of
-from opensafeintent.report.printing.console import stated_policy_brief
+from opensafeintent.report.figures import make_figure
+from opensafeintent.report.printing.console import make_policy_brief
 from opensafeintent.report.tables import all_tables
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS
@@ -64,8 +64,7 @@ def test_the_table_and_the_terminal_have_both_rates_and_not_their_difference(
     )
     assert records["model average"]["stated_policy_ordering_models"] == 2
     at_the_terminal = {
-        (row["model"], row["stated"], row["actual"])
-        for row in stated_policy_brief(cohort).records()
+        (row["model"], row["stated"], row["actual"]) for row in make_policy_brief(cohort).records()
     }
     assert at_the_terminal == {("lab/knows", 1.0, 0.5), ("lab/does", 0.5, 1.0)}
 
@@ -80,7 +79,7 @@ def test_where_only_unsafe_responses_were_probed_nothing_is_shown() -> None:
     cohort = probed(lab_asked_less=((None, "full", None), "40 41 10"))
     assert "stated_policy" not in {table.name for table in all_tables(cohort)}
     with pytest.raises(ValueError, match="not enough values"):
-        figure_of(cohort, "fig_stated_policy")
+        make_figure(cohort, "fig_stated_policy")
     assert "stated_policy_ordering" not in metrics_json(cohort)["comparisons"]
     estimates = metrics_json(cohort)["models"]["lab/asked/less"]
     undefined = {

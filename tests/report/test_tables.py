@@ -27,11 +27,11 @@ from opensafeintent.report.columns import (
     interval,
     text,
 )
-from opensafeintent.report.figures import figure_names, figure_of
+from opensafeintent.report.figures import figure_names, make_figure
 from opensafeintent.report.printing.console import print_table, to_terminal
 from opensafeintent.report.table_formats import FORMATS, compact, to_csv, to_latex, to_markdown
 from opensafeintent.report.tables import all_tables, write_tables
-from opensafeintent.report.tables_metrics import comparisons, without_unlike
+from opensafeintent.report.tables_metrics import comparisons, drop_unlike
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import Estimate
 from report.runs import (
@@ -172,7 +172,7 @@ def test_a_model_that_was_not_probed_is_named_and_not_drawn() -> None:
     table = named(all_tables(cohort), "probe")
     assert keyed(table, ("model",), "detection_failure_n") == {"lab/a": 1}
     assert any("Not probed: baseline/refuse-all and lab/b." in note for note in table.notes)
-    figure = figure_of(cohort, "fig_4_failures")
+    figure = make_figure(cohort, "fig_4_failures")
     assert {record["model"] for record in figure.table.records()} == {"lab/a"}
     assert "lab/b" not in json.dumps(figure.spec)
 
@@ -573,7 +573,7 @@ def test_latex_compiles_in_its_default_encoding() -> None:
 def test_the_page_says_which_safety_flips_it_leaves_out() -> None:
     cohort = gather_models([graded_run(GRADES, "judge")])
     whole = comparisons(cohort)
-    shown = without_unlike(whole, cohort)
+    shown = drop_unlike(whole, cohort)
     # lab/a answers one of two dual-use prompts safely, and the others all of theirs
     left_out = [row for row in whole.records() if row not in shown.records()]
     assert {row["metric"] for row in left_out} == {"safety_flip"}

@@ -46,7 +46,8 @@ class Gwet(NamedTuple):
 def gwet(ratings: Floats, categories: Sequence[float], scheme: Scheme = "identity") -> Gwet:
     counts = RatingCounts.of(ratings, categories)
     value, observed, expected = (
-        float(of(counts.once, scheme)[0]) for of in (counts.gwet, counts.observed, counts.expected)
+        float(of(counts.once, scheme)[0])
+        for of in (counts.gwet, counts.compute_observed, counts.compute_expected)
     )
     return Gwet(value, counts.gwet_error(scheme), observed, expected)
 

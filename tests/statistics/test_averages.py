@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from opensafeintent.statistics import Estimate, estimate, share_interval
-from opensafeintent.statistics.intervals import Averaged, mean_over, over_models
+from opensafeintent.statistics.intervals import Averaged, average_models, mean_over
 
 
 def value_of(mean: Averaged) -> float:
@@ -22,12 +22,12 @@ def interval_of(mean: Averaged, **options: Any) -> tuple[float, float]:
 
 def test_models_that_agree_are_no_surer_than_one() -> None:
     values = np.zeros((20, 20))
-    mean = over_models(values, np.ones_like(values))
+    mean = average_models(values, np.ones_like(values))
     # of 20 sets, not of 400
     assert interval_of(mean) == pytest.approx(share_interval(0.0, 20))
     values[:, :6] = 1.0
     single = estimate(values[:1], np.ones((1, 20)))
-    mean = over_models(values, np.ones_like(values))
+    mean = average_models(values, np.ones_like(values))
     assert interval_of(mean) == (single.low[0], single.high[0])
 
 
@@ -36,7 +36,7 @@ def test_each_model_weighs_the_same_however_many_sets_it_has() -> None:
     # = .625, not 4/6
     top = np.array([[1.0, 0, 0, 0], [1, 1, 1, 0], [0, 0, 0, 0]])
     bottom = np.array([[1.0, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
-    mean = over_models(top, bottom)
+    mean = average_models(top, bottom)
     assert (value_of(mean), mean.parts) == (pytest.approx(0.625), 2)
     # set 2 adds (0 − ½) / 2 and (1 − ¾) / 4 to the two models' values, times 4 sets over 2 models
     added = mean.numerator - 0.625 * mean.denominator
@@ -45,7 +45,7 @@ def test_each_model_weighs_the_same_however_many_sets_it_has() -> None:
 
 
 def test_no_model_has_a_value() -> None:
-    mean = over_models(np.zeros((2, 5)), np.zeros((2, 5)))
+    mean = average_models(np.zeros((2, 5)), np.zeros((2, 5)))
     assert mean.parts == 0
     result = estimate(mean.numerator[None], mean.denominator[None])
     assert result.records()[0].value is None

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from opensafeintent.statistics import Estimate, estimate, share_interval
-from opensafeintent.statistics.intervals import spread_of
+from opensafeintent.statistics.intervals import compute_spread
 
 Floats = NDArray[np.float64]
 
@@ -138,7 +138,7 @@ def test_p_is_below_5_percent_exactly_if_the_interval_leaves_the_value_out(again
     generator = np.random.default_rng(9)
     values = generator.choice([-1.0, 0.0, 0.3, 1.0], size=(2_000, 23), p=[0.1, 0.5, 0.2, 0.2])
     weights = generator.choice([0.5, 1.0, 2.0], size=values.shape)
-    spread = spread_of(values * weights, weights, (-1.0, 1.0))
+    spread = compute_spread(values * weights, weights, (-1.0, 1.0))
     result = estimate(values * weights, weights, span=(-1.0, 1.0))
     left_out = (result.low > against) | (result.high < against)
     assert 100 < left_out.sum() < 1_900

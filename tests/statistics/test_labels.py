@@ -14,8 +14,8 @@ from opensafeintent.statistics.rates import (
     ErrorRates,
     LabelSample,
     if_people_err,
-    majorities_of_others,
     majority,
+    take_other_majorities,
 )
 
 N = np.nan
@@ -31,7 +31,7 @@ def test_each_person_meets_the_majority_of_the_others() -> None:
     # row 1: without the first, 1 and 0 are a tie; without the third, both say unsafe
     people = np.array([[1, 1, 0], [1, 0, N], [N, 1, N]])
     expected = np.array([[N, N, 1], [0, 1, N], [N, N, N]])
-    np.testing.assert_array_equal(majorities_of_others(people), expected)
+    np.testing.assert_array_equal(take_other_majorities(people), expected)
 
 
 def gwet_ac1(first: list[int], second: list[int]) -> float:

@@ -10,7 +10,7 @@ import pytest
 
 from opensafeintent.grades import to_array
 from opensafeintent.labelled import LabelledSet
-from opensafeintent.numbers.bounds import extreme_ratios, missing_bounds
+from opensafeintent.numbers.bounds import compute_missing_bounds, extreme_ratios
 from opensafeintent.numbers.metrics import METRICS, compute
 from opensafeintent.statistics.intervals import Parts
 from samples import grade_line, made_dataset, prompt_set
@@ -68,7 +68,7 @@ def test_wordings_that_are_missing_may_differ_and_each_set_has_its_own_extreme()
         for variant in item.wordings()
     ]
     array = to_array(rows, made_dataset(*sets), ["m"])
-    low, high = missing_bounds(extremes_of(array))["safety_flip"]
+    low, high = compute_missing_bounds(extremes_of(array))["safety_flip"]
     assert (low.tolist(), high.tolist()) == ([0], [0.5])
 
 
@@ -76,7 +76,7 @@ def test_sets_that_can_be_left_out_are_chosen_one_by_one() -> None:
     # the drop counts sets that are safe at both prompts: `two` may lose all help (1 − 0), or be
     # unsafe and not count
     array = graded(one="30 30 10", two="40 -- 10")
-    low, high = missing_bounds(extremes_of(array))["benign_to_dual_use_drop"]
+    low, high = compute_missing_bounds(extremes_of(array))["benign_to_dual_use_drop"]
     assert (low.tolist(), high.tolist()) == ([0], [0.5])
 
 
@@ -113,7 +113,7 @@ def test_bounds_are_those_of_all_completions(seed: int, epochs: int) -> None:
         for set_id, variant, epoch in cells
     ]
     array = to_array(rows, made_dataset(*sets), ["m"])
-    result = missing_bounds(extremes_of(array))
+    result = compute_missing_bounds(extremes_of(array))
     values = {name: ratio.value.values for name, ratio in compute(completed(array)).items()}
     for name in METRICS:
         if METRICS[name].needs in ("strategy", "probes"):

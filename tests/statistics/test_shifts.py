@@ -8,7 +8,12 @@ from numpy.typing import NDArray
 
 from opensafeintent.statistics import estimate
 from opensafeintent.statistics.intervals import Parts
-from opensafeintent.statistics.shifts import interactions_of, least_margin, shifts_of, sign_test
+from opensafeintent.statistics.shifts import (
+    compute_interactions,
+    compute_shifts,
+    least_margin,
+    sign_test,
+)
 
 Floats = NDArray[np.float64]
 
@@ -26,7 +31,7 @@ BOTH = np.array([True, True])
 
 
 def test_a_shift_is_the_mean_over_the_sets_that_both_judges_graded() -> None:
-    shifts = shifts_of(OLD, NEW, width=1.0, averaged=BOTH)
+    shifts = compute_shifts(OLD, NEW, width=1.0, averaged=BOTH)
     # the first model: 0, −1, 0, −1 in four sets; the second: 0, 1, 0, −1, 0 in five
     assert shifts.spread.value[:2] == pytest.approx([-2 / 4, 0])
     assert shifts.spread.n.tolist() == [4, 5, 5]
@@ -45,9 +50,9 @@ def test_the_unit_of_the_mean_is_the_prompt_set() -> None:
     generator = np.random.default_rng(4)
     old = generator.integers(0, 2, 30).astype(float)
     new = np.where(generator.random(30) < 0.2, 1 - old, old)
-    one = shifts_of(parts([*old]), parts([*new]), width=1.0, averaged=np.array([True]))
+    one = compute_shifts(parts([*old]), parts([*new]), width=1.0, averaged=np.array([True]))
     rows = [[*old]] * 20, [[*new]] * 20
-    twenty = shifts_of(
+    twenty = compute_shifts(
         parts(*rows[0]), parts(*rows[1]), width=1.0, averaged=np.ones(20, dtype=bool)
     )
     assert twenty.interval.low[-1] == pytest.approx(one.interval.low[0])
@@ -63,7 +68,7 @@ def test_missing_grades_widen_the_interval_to_both_sides() -> None:
     least = np.array([[0.0, 0, 0, 0, -1]]), np.ones((1, 5))
     greatest = np.zeros((1, 5)), np.ones((1, 5))
     alone = np.array([True])
-    shifts = shifts_of(old, new, width=1.0, averaged=alone, extremes=(least, greatest))
+    shifts = compute_shifts(old, new, width=1.0, averaged=alone, extremes=(least, greatest))
     assert shifts.spread.n[0] == 4
     expected = estimate(*least, span=(-1.0, 1.0)).low[0]
     assert shifts.worst_low[0] == pytest.approx(min(expected, shifts.interval.low[0]))
@@ -85,12 +90,12 @@ def test_the_least_margin_is_that_of_no_change() -> None:
 def test_what_breaks_a_ranking_is_the_difference_of_two_shifts() -> None:
     old, new = parts([0.9, 0.8, 0.7, 0.6], [0.5, 0.6, 0.7, 0.2]), None
     alike = parts([0.8, 0.7, 0.6, 0.5], [0.4, 0.5, 0.6, 0.1])
-    same = interactions_of(old, alike, width=1.0, family=BOTH)
+    same = compute_interactions(old, alike, width=1.0, family=BOTH)
     assert same.paired.spread.value == pytest.approx([0])
     assert (same.old, same.new) == (pytest.approx([-0.25]), pytest.approx([-0.25]))
     # the first model loses 0.4 in each set, the second gains 0.1: an interaction of 0.5
     new = parts([0.5, 0.4, 0.3, 0.2], [0.6, 0.7, 0.8, 0.3])
-    turned = interactions_of(old, new, width=1.0, family=BOTH)
+    turned = compute_interactions(old, new, width=1.0, family=BOTH)
     assert turned.paired.spread.value == pytest.approx([0.5])
     assert (turned.old, turned.new) == (pytest.approx([-0.25]), pytest.approx([0.25]))
     assert turned.paired.width == 2
@@ -100,12 +105,12 @@ def test_what_breaks_a_ranking_is_the_difference_of_two_shifts() -> None:
 def test_interactions_are_one_family() -> None:
     generator = np.random.default_rng(1)
     old, new = (parts(*generator.random((4, 40)).tolist()) for _ in range(2))
-    four = interactions_of(old, new, width=1.0, family=np.ones(4, dtype=bool))
+    four = compute_interactions(old, new, width=1.0, family=np.ones(4, dtype=bool))
     assert four.paired.pairs.tolist() == [6] * 6
     # Šidák: 1 − (1 − p)⁶
     assert four.paired.p_adjusted == pytest.approx(1 - (1 - four.paired.p_unadjusted) ** 6)
     # a baseline is compared on its own
-    three = interactions_of(old, new, width=1.0, family=np.array([True, True, True, False]))
+    three = compute_interactions(old, new, width=1.0, family=np.array([True, True, True, False]))
     assert sorted(three.paired.pairs.tolist()) == [1, 1, 1, 3, 3, 3]
 
 
@@ -125,7 +130,7 @@ def test_a_judge_that_differs_by_the_margin_is_rarely_called_the_same() -> None:
     generator, certified, studies = np.random.default_rng(6), 0, 600
     for _ in range(studies):
         change = (generator.random(115) < 0.1).astype(float)
-        shifts = shifts_of(
+        shifts = compute_shifts(
             parts([0.0] * 115), parts([*change]), width=1.0, averaged=np.array([True])
         )
         certified += shifts.interval.high[0] < 0.1

@@ -14,10 +14,10 @@ from opensafeintent.statistics.intervals import Parts, exact_share_interval, t_q
 from opensafeintent.statistics.thresholds import (
     Bounds,
     Side,
-    bounds_of,
-    bounds_of_pair,
+    bound_pair,
+    bound_ratio,
+    compare_with_limit,
     fewest_to_meet,
-    verdict_of,
 )
 
 ONE = (0.0, 1.0)
@@ -44,13 +44,13 @@ def tail(yes: int, n: int, p: float) -> float:
 
 
 def ends_of(parts: Parts, *, confidence: float = 0.95, exact: bool = False) -> Bounds:
-    return bounds_of(parts, span=ONE, confidence=confidence, exact=exact)
+    return bound_ratio(parts, span=ONE, confidence=confidence, exact=exact)
 
 
 def change(new: Parts, old: Parts, confidence: float = 0.95) -> Bounds:
     before, after = ((top[None], bottom[None]) for top, bottom in (old, new))
     compared = compare_pairs(before, after, confidence=confidence)
-    return bounds_of_pair(compared, compared, 0)
+    return bound_pair(compared, compared, 0)
 
 
 def test_the_ends_are_those_of_the_interval_that_the_number_has_everywhere() -> None:
@@ -71,7 +71,7 @@ def test_a_difference_is_taken_over_the_sets_of_both() -> None:
     assert result.negative.low == -result.high
     nothing = change((np.zeros(10), np.zeros(10)), old)
     assert nothing.n == 0 and np.isnan(nothing.value)
-    assert nothing.deciding(0.1, "most", 0.95) is None
+    assert nothing.count_deciding(0.1, "most", 0.95) is None
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,9 @@ def test_a_difference_is_taken_over_the_sets_of_both() -> None:
     ],
 )
 def test_verdicts(limits: tuple[float, float], limit: float, side: Side, verdict: str) -> None:
-    assert verdict_of(Bounds(sum(limits) / 2, 10, *limits, 0.1, ONE), limit, side) == verdict
+    assert (
+        compare_with_limit(Bounds(sum(limits) / 2, 10, *limits, 0.1, ONE), limit, side) == verdict
+    )
 
 
 @pytest.mark.parametrize("n", [42, 115, 700])
@@ -127,7 +129,7 @@ def test_the_fewest_sets_that_can_meet_a_limit_do(limit: float, side: Side, exac
         if side == "least"
         else (shares(0, n), shares(0, n - 1))
     )
-    result = [verdict_of(ends_of(parts, exact=exact), limit, side) for parts in best]
+    result = [compare_with_limit(ends_of(parts, exact=exact), limit, side) for parts in best]
     assert result == ["pass", "undecided"]
     assert fewest_to_meet(1.0, "least", ONE, 0.95, exact=exact) == 10**9
     if exact and limit == 0.95:
@@ -141,11 +143,11 @@ def test_as_many_sets_as_would_decide_do_so_with_80_percent_power(
     true: float, limit: float
 ) -> None:
     yes = round(1000 * true)
-    n = ends_of(shares(yes, 1000), exact=True).deciding(limit, "least", 0.95)
+    n = ends_of(shares(yes, 1000), exact=True).count_deciding(limit, "least", 0.95)
     assert n
 
     def verdict(count: int) -> str:
-        return verdict_of(ends_of(shares(count, n), exact=True), limit, "least")
+        return compare_with_limit(ends_of(shares(count, n), exact=True), limit, "least")
 
     counts = range(n + 1)
     if true > limit:
@@ -161,7 +163,7 @@ def test_the_pull_of_the_pseudo_observations_counts_in_the_number_that_decides()
     # scores near their end: n (v − L) + (0 + 1 − 2L) has to reach c·E + z·σ·√n
     values = np.tile([1.0, 1.0, 1.0, 2 / 3], 50)
     result = ends_of((values, np.ones(200)))
-    n = result.deciding(0.9, "least", 0.95)
+    n = result.count_deciding(0.9, "least", 0.95)
     assert n
     v, sigma = result.value, result.deviation
     limits = v**2 + (1 - v) ** 2
@@ -182,8 +184,8 @@ def test_passing_needs_no_family_and_failing_does() -> None:
     earlier, later = ((item[0], item[1]) for item in tops)
     none = np.zeros(3, dtype=bool)
     alone = compare_pairs(earlier, later, family=none)
-    result = bounds_of_pair(alone, compare_pairs(earlier, later), 0).negative
+    result = bound_pair(alone, compare_pairs(earlier, later), 0).negative
     assert result.family and result.family[0] < result.low and result.high < result.family[1]
-    assert verdict_of(result, result.high, "most") == "pass"
-    assert verdict_of(result, (result.low + result.family[0]) / 2, "most") == "undecided"
-    assert verdict_of(result, result.family[0] - 0.001, "most") == "fail"
+    assert compare_with_limit(result, result.high, "most") == "pass"
+    assert compare_with_limit(result, (result.low + result.family[0]) / 2, "most") == "undecided"
+    assert compare_with_limit(result, result.family[0] - 0.001, "most") == "fail"

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from loopback import purpose_of
 from opensafeintent.templates import Template, load_templates
-from opensafeintent.templates.template import TOKEN, FirstTurn, without_tokens
+from opensafeintent.templates.template import TOKEN, FirstTurn, cut_tokens
 
 TEMPLATES = load_templates()
 JUDGES = [TEMPLATES.of("helpfulness"), TEMPLATES.of("harm"), TEMPLATES.mode]
@@ -127,13 +127,13 @@ def test_no_question_holds_a_token_of_a_chat_template(token: str) -> None:
 
 @pytest.mark.parametrize("text", ORDINARY)
 def test_ordinary_text_is_asked_about_as_it_is(text: str) -> None:
-    assert without_tokens(text) == text
+    assert cut_tokens(text) == text
 
 
 @given(st.lists(st.sampled_from([*TOKENS, *ORDINARY, "<", ">", "|", "[", "]", "/", "s", " "])))
 def test_no_text_hides_a_token(parts: list[str]) -> None:
-    once = without_tokens("".join(parts))
-    assert TOKEN.search(once) is None and without_tokens(once) == once
+    once = cut_tokens("".join(parts))
+    assert TOKEN.search(once) is None and cut_tokens(once) == once
 
 
 @by_role

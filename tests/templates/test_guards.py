@@ -8,7 +8,7 @@ import pytest
 
 from opensafeintent.errors import InputError
 from opensafeintent.taxonomy import GuardFormName
-from opensafeintent.templates.guards import FORM_NAMES, form_name_of, load_form, parse_form
+from opensafeintent.templates.guards import FORM_NAMES, guess_form, load_form, parse_form
 from opensafeintent.templates.template import TOKEN, Message
 
 # The first replies of each form are as the model cards show them.
@@ -123,13 +123,13 @@ def test_a_reply_is_read_by_its_form(form: GuardFormName, reply: str, verdict: s
     ],
 )
 def test_the_name_of_a_model_tells_its_form(model: str, form: str) -> None:
-    assert form_name_of(model) == form
+    assert guess_form(model) == form
 
 
 def test_a_name_that_tells_no_form_is_refused() -> None:
     line = "--guard openai/gpt-oss-safeguard-20b: the name tells no form of a guard"
     with pytest.raises(InputError, match=line):
-        form_name_of("openai/gpt-oss-safeguard-20b")
+        guess_form("openai/gpt-oss-safeguard-20b")
 
 
 def test_a_guard_with_a_chat_template_gets_the_conversation() -> None:

@@ -15,13 +15,13 @@ from opensafeintent.batch.dialects import (
     NewBatch,
     Pages,
     RemoteBatch,
-    after_last,
-    checked_id,
-    quoted_id,
+    check_id,
+    make_next_page,
+    quote_id,
     state_name,
 )
-from opensafeintent.batch.server import BatchServer, identified, reply_body
-from opensafeintent.calls.protocols import fields_of, token_count
+from opensafeintent.batch.server import BatchServer, reply_body, split_result
+from opensafeintent.calls.protocols import take_fields, token_count
 
 _ROUTE = "/v1/messages/batches"
 _STATUS = {
@@ -61,18 +61,18 @@ class AnthropicBatches:
 
     async def find(self, server: BatchServer, batch_id: str) -> RemoteBatch:
         """Return the present state of a batch."""
-        return _batch(await server.get(f"{_ROUTE}/{quoted_id(batch_id)}"))
+        return _batch(await server.get(f"{_ROUTE}/{quote_id(batch_id)}"))
 
-    async def listed(self, server: BatchServer, since: float) -> AsyncGenerator[RemoteBatch]:
+    async def list_batches(self, server: BatchServer, since: float) -> AsyncGenerator[RemoteBatch]:
         """Yield the batches of the account, the latest first."""
-        pages = Pages(_ROUTE, {"limit": 1000}, after_last("after_id"))
+        pages = Pages(_ROUTE, {"limit": 1000}, make_next_page("after_id"))
         async for batch in pages.batches(server, _batch, since):
             yield batch
 
     def read(self, line: bytes) -> LineResult:
         """Read a line of results."""
-        custom_id, fields = identified(line)
-        result = fields_of(fields.get("result"))
+        custom_id, fields = split_result(line)
+        result = take_fields(fields.get("result"))
         match result.get("type"):
             case "succeeded" if isinstance(message := result.get("message"), dict | str):
                 return LineResult(custom_id, "reply", 200, reply_body(message))
@@ -84,8 +84,8 @@ class AnthropicBatches:
             case "canceled" | "cancelled":
                 return LineResult(custom_id, "cancelled")
             case "errored":
-                error = fields_of(result.get("error"))
-                inner = fields_of(error.get("error")) or error
+                error = take_fields(result.get("error"))
+                inner = take_fields(error.get("error")) or error
                 status = _STATUS.get(str(inner.get("type")), 500)
                 body = msgspec.json.encode({"type": "error", "error": inner}, enc_hook=str)
                 return LineResult(custom_id, "reply", status, body)
@@ -93,14 +93,14 @@ class AnthropicBatches:
 
     async def cancel(self, server: BatchServer, batch_id: str) -> None:
         """Ask the provider to end a batch early."""
-        await server.post(f"{_ROUTE}/{quoted_id(batch_id)}/cancel", {})
+        await server.post(f"{_ROUTE}/{quote_id(batch_id)}/cancel", {})
 
 
 def _batch(reply: Any) -> RemoteBatch:
-    fields = fields_of(reply)
-    batch_id = checked_id(fields.get("id"))
+    fields = take_fields(reply)
+    batch_id = check_id(fields.get("id"))
     status = state_name(fields.get("processing_status"))
-    counts = fields_of(fields.get("request_counts"))
+    counts = take_fields(fields.get("request_counts"))
     try:
         created = datetime.fromisoformat(str(fields.get("created_at"))).timestamp()
     except (ValueError, OverflowError):
@@ -112,5 +112,5 @@ def _batch(reply: Any) -> RemoteBatch:
         created=created,
         total=sum(map(token_count, counts.values())) or None,
         # its address is ours to make: a reply's may be elsewhere, and requests have the key
-        files={"results": f"{_ROUTE}/{quoted_id(batch_id)}/results"} if status == "ended" else {},
+        files={"results": f"{_ROUTE}/{quote_id(batch_id)}/results"} if status == "ended" else {},
     )

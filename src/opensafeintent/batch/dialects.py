@@ -11,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from opensafeintent.batch.server import BatchServer, LostReply
-from opensafeintent.calls.protocols import fields_of
+from opensafeintent.calls.protocols import take_fields
 from opensafeintent.calls.provider_errors import ProviderError
 from opensafeintent.hostile import short_name
 
@@ -19,7 +19,7 @@ _LONGEST_ID = 1_000
 _LONGEST_STATE = 40
 
 
-def checked_id(value: Any) -> str:
+def check_id(value: Any) -> str:
     """Return an id of a batch or a file, in the one form that is taken: up to 1,000 printable
     characters without blanks, no part of which between slashes is `.` or `..`. Gateways have ids of
     338 characters, and ids such as `gs://bucket/file`.
@@ -38,13 +38,13 @@ def checked_id(value: Any) -> str:
     return value
 
 
-def quoted_id(value: Any) -> str:
+def quote_id(value: Any) -> str:
     """Return an id as one segment of a path: whatever it holds, it names nothing beside it.
 
     Raises:
-        LostReply: it is none; see `checked_id`.
+        LostReply: it is none; see `check_id`.
     """
-    return quote(checked_id(value), safe="")
+    return quote(check_id(value), safe="")
 
 
 def state_name(value: Any) -> str:
@@ -109,14 +109,14 @@ Query = dict[str, str | int]
 _MOST_PAGES = 1_000
 
 
-def after_last(name: str) -> Callable[[Query, Mapping[str, Any], str], Query | None]:
+def make_next_page(name: str) -> Callable[[Query, Mapping[str, Any], str], Query | None]:
     """Return the step to the page after the last id of one, whose query has it under a name."""
 
-    def following(query: Query, page: Mapping[str, Any], last: str) -> Query | None:
+    def find_next(query: Query, page: Mapping[str, Any], last: str) -> Query | None:
         more = page.get("has_more") is True
         return query | {name: str(page.get("last_id") or last)} if more else None
 
-    return following
+    return find_next
 
 
 class Pages(NamedTuple):
@@ -146,7 +146,7 @@ class Pages(NamedTuple):
         query = self.query
         for _ in range(_MOST_PAGES):
             page = await server.get(self.route, query)
-            rows = page if isinstance(page, list) else fields_of(page).get("data")
+            rows = page if isinstance(page, list) else take_fields(page).get("data")
             if not isinstance(rows, list):
                 raise LostReply("the list of batches is none")
             batches = [batch_of(row) for row in rows]
@@ -154,7 +154,7 @@ class Pages(NamedTuple):
                 yield batch
             if not batches or all((batch.created or since) < since for batch in batches):
                 return
-            query = query and self.following(query, fields_of(page), batches[-1].id)
+            query = query and self.following(query, take_fields(page), batches[-1].id)
             if query is None:
                 return
         raise LostReply("the list of batches has no end")
@@ -191,7 +191,7 @@ class BatchDialect(Protocol):
     async def find(self, server: BatchServer, batch_id: str) -> RemoteBatch:
         """Return the present state of a batch."""
 
-    def listed(self, server: BatchServer, since: float) -> AsyncGenerator[RemoteBatch]:
+    def list_batches(self, server: BatchServer, since: float) -> AsyncGenerator[RemoteBatch]:
         """Yield the batches of the account, the latest first. Clocks differ: those from before a
         time may be left out only if neither a mark nor a file tells which batch is ours.
         """

@@ -44,7 +44,7 @@ OpenAI's dialect too, as Azure and gateways do.
 """
 
 
-def account_of(endpoint: Endpoint) -> str:
+def hash_account(endpoint: Endpoint) -> str:
     """Return a hash of the key, by which batches are known to be of one account."""
     return sha256_hex(endpoint.api_key or "")[:16]
 
@@ -59,16 +59,16 @@ class BatchModel(NamedTuple):
 
     @property
     def account(self) -> str:
-        """See `account_of`."""
-        return account_of(self.model.endpoint)
+        """See `hash_account`."""
+        return hash_account(self.model.endpoint)
 
     def line(self, key: bytes, call: Call) -> bytes:
         """Return the line of a call."""
-        fields = self.model.fields_of(call, self.model.left_out)
+        fields = self.model.build_fields(call, self.model.left_out)
         return self.dialect.line(key.hex(), fields)
 
 
-def dialect_of(name: str) -> BatchDialect | None:
+def find_dialect(name: str) -> BatchDialect | None:
     """Return the dialect of a model's provider; None if it has no batches."""
     if not is_native(name):
         return None
@@ -82,7 +82,7 @@ def check_batches(names: Iterable[str]) -> None:
     Raises:
         InputError: some cannot; the text names them.
     """
-    if lacking := [name for name in names if dialect_of(name) is None]:
+    if lacking := [name for name in names if find_dialect(name) is None]:
         raise InputError(
             f"--tier batch: no batches for {', '.join(lacking)}; expected models of"
             f" {', '.join(DIALECTS)} or openai-api, or --tier MODEL:batch for some of the models"
@@ -99,5 +99,5 @@ def batch_models(models: Mapping[str, Model], http: HttpSession) -> dict[str, Ba
     return {
         name: BatchModel(name, model, dialect, BatchServer(model.endpoint, http))
         for name, model in models.items()
-        if isinstance(model, EndpointModel) and (dialect := dialect_of(name)) is not None
+        if isinstance(model, EndpointModel) and (dialect := find_dialect(name)) is not None
     }

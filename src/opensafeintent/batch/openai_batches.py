@@ -18,14 +18,14 @@ from opensafeintent.batch.dialects import (
     Pages,
     Query,
     RemoteBatch,
-    after_last,
-    checked_id,
-    quoted_id,
+    check_id,
+    make_next_page,
+    quote_id,
     state_name,
 )
-from opensafeintent.batch.server import BatchServer, identified, reply_body
-from opensafeintent.calls.protocols import fields_of, token_count
-from opensafeintent.calls.provider_errors import ProviderError, code_name, error_of, read_error
+from opensafeintent.batch.server import BatchServer, reply_body, split_result
+from opensafeintent.calls.protocols import take_fields, token_count
+from opensafeintent.calls.provider_errors import ProviderError, code_name, parse_error, read_error
 
 _ENDED = (
     *("completed", "expired", "cancelled", "canceled"),
@@ -68,9 +68,9 @@ def _next_number(query: Query, page: Mapping[str, Any], _: str) -> Query | None:
 
 
 _PAGES: Mapping[str, Callable[[str], Pages]] = {
-    "cursor": lambda route: Pages(route, {"limit": _PAGE_SIZE}, after_last("after")),
+    "cursor": lambda route: Pages(route, {"limit": _PAGE_SIZE}, make_next_page("after")),
     "number": lambda route: Pages(route, {"page": 0, "page_size": _PAGE_SIZE}, _next_number),
-    "none": lambda route: Pages(route, None, after_last("after")),
+    "none": lambda route: Pages(route, None, make_next_page("after")),
 }
 """The list of batches by the way in which it is paged; see `BatchForm.paging`."""
 
@@ -103,8 +103,8 @@ class OpenAIBatches:
         fields = {"purpose": self._form.purpose}
         if self._form.purpose != "batch":
             fields |= {"file_name": path.name, "file_type": "jsonl"}
-        reply = fields_of(await server.upload(self._form.upload, path, fields))
-        return checked_id(reply.get("id"))
+        reply = take_fields(await server.upload(self._form.upload, path, fields))
+        return check_id(reply.get("id"))
 
     async def create(self, server: BatchServer, new: NewBatch) -> RemoteBatch:
         """Create a batch with one request."""
@@ -117,14 +117,14 @@ class OpenAIBatches:
         fields["endpoint"] = form.url or endpoint
         if form.marked:
             fields["metadata"] = {"opensafeintent": new.mark}
-        reply = fields_of(await server.post(form.route, fields))
+        reply = take_fields(await server.post(form.route, fields))
         return self._batch(reply.get("job") or reply)
 
     async def find(self, server: BatchServer, batch_id: str) -> RemoteBatch:
         """Return the present state of a batch."""
-        return self._batch(await server.get(f"{self._form.route}/{quoted_id(batch_id)}"))
+        return self._batch(await server.get(f"{self._form.route}/{quote_id(batch_id)}"))
 
-    async def listed(self, server: BatchServer, since: float) -> AsyncGenerator[RemoteBatch]:
+    async def list_batches(self, server: BatchServer, since: float) -> AsyncGenerator[RemoteBatch]:
         """Yield the batches of the account: the file tells which one is ours."""
         pages = _PAGES[self._form.paging](self._form.route)
         async for batch in pages.batches(server, self._batch):
@@ -132,13 +132,13 @@ class OpenAIBatches:
 
     def read(self, line: bytes) -> LineResult:
         """Read a line of either file: an error may be in its place or in the response's body."""
-        custom_id, fields = identified(line)
+        custom_id, fields = split_result(line)
         response = fields.get("response")
         if isinstance(response, str):
             response = {"body": response}
-        response = fields_of(response)
+        response = take_fields(response)
         error = fields.get("error") or {}
-        codes = error_of(error).codes if error else set()
+        codes = parse_error(error).codes if error else set()
         if codes & set(_EXPIRED):
             return LineResult(custom_id, "expired")
         if codes & set(_CANCELLED):
@@ -159,14 +159,14 @@ class OpenAIBatches:
 
     async def cancel(self, server: BatchServer, batch_id: str) -> None:
         """Ask the provider to end a batch early."""
-        await server.post(f"{self._form.route}/{quoted_id(batch_id)}/cancel", {})
+        await server.post(f"{self._form.route}/{quote_id(batch_id)}/cancel", {})
 
     def _batch(self, reply: Any) -> RemoteBatch:
-        fields = fields_of(reply)
-        batch_id = checked_id(fields.get("id"))
+        fields = take_fields(reply)
+        batch_id = check_id(fields.get("id"))
         status = state_name(fields.get("status"))
         name = code_name(status)
-        counts = fields_of(fields.get("request_counts")) or {
+        counts = take_fields(fields.get("request_counts")) or {
             "total": fields.get("total_requests"),
             "completed": fields.get("succeeded_requests"),
             "failed": fields.get("failed_requests"),
@@ -185,7 +185,7 @@ class OpenAIBatches:
             done=done if total else None,
             total=total,
             files=_files(fields),
-            mark=str(fields_of(fields.get("metadata")).get("opensafeintent") or ""),
+            mark=str(take_fields(fields.get("metadata")).get("opensafeintent") or ""),
             error=_error(fields),
         )
 
@@ -196,7 +196,7 @@ def _files(fields: Mapping[str, Any]) -> dict[str, str]:
         "answers": fields.get("output_file_id") or fields.get("output_file"),
         "errors": fields.get("error_file_id") or fields.get("error_file"),
     }
-    return {name: f"/files/{quoted_id(file)}/content" for name, file in named.items() if file}
+    return {name: f"/files/{quote_id(file)}/content" for name, file in named.items() if file}
 
 
 def _error(fields: Mapping[str, Any]) -> ProviderError | None:
@@ -204,15 +204,15 @@ def _error(fields: Mapping[str, Any]) -> ProviderError | None:
     listed = errors.get("data") if isinstance(errors, dict) else errors
     found = listed or fields.get("error")
     if isinstance(found, list):
-        return error_of({"errors": found, "message": _sentence(found)})
-    return error_of(found) if found else None
+        return parse_error({"errors": found, "message": _sentence(found)})
+    return parse_error(found) if found else None
 
 
 def _sentence(errors: list[Any]) -> str:
     """Return what the checks of a file found, for people: the first errors with their lines."""
     parts = []
     for error in errors[:_ERRORS_SHOWN]:
-        fields = fields_of(error) or {"message": error}
+        fields = take_fields(error) or {"message": error}
         place = f"line {fields['line']}: " if fields.get("line") is not None else ""
         message, code = fields.get("message"), fields.get("code")
         beside = f" ({code})" if message and code else ""

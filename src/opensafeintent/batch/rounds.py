@@ -27,13 +27,13 @@ from opensafeintent.batch.dialects import LineResult, NewBatch, RemoteBatch
 from opensafeintent.batch.endpoints import BatchModel
 from opensafeintent.batch.server import LostReply, NotSent, RequestRefused
 from opensafeintent.batch.store import BatchStore, StoredBatch, is_apart
-from opensafeintent.calls.client import Client, ModelStopped, for_each
+from opensafeintent.calls.client import Client, ModelStopped, work_on_each
 from opensafeintent.calls.left_out import UNSUPPORTED_FIELD
 from opensafeintent.calls.progress import Display, refreshed
-from opensafeintent.calls.provider_errors import FATAL, LONGEST_ERROR, ProviderError, kind_of_error
+from opensafeintent.calls.provider_errors import FATAL, LONGEST_ERROR, ProviderError, classify_error
 from opensafeintent.calls.records import Attempt, Call, Failed, Failure, Outcome, Replied
 from opensafeintent.calls.service_tiers import BATCH
-from opensafeintent.errors import InputError, Stopped, counted
+from opensafeintent.errors import InputError, Stopped, pluralize
 from opensafeintent.files import os_errors, written_beside
 
 TRIES = 3
@@ -154,9 +154,9 @@ class Collector:
             if not (fresh or name in findings.final):
                 await self._read(model, batch, (name, path), findings, again)
         keys = [key for key in self._store.keys(batch) if key not in findings.seen]
-        lacking = self._unstored(keys)
+        lacking = self._find_unstored(keys)
         if lacking and not files.keys() <= findings.final:
-            count = f"{len(lacking):,} of {counted(batch.lines, 'call')} without a result"
+            count = f"{len(lacking):,} of {pluralize(batch.lines, 'call')} without a result"
             findings.awaited = "; ".join([count, *findings.reasons])
             return findings
         findings.awaited = ""
@@ -167,7 +167,7 @@ class Collector:
         del self._findings[batch.id]
         return findings
 
-    def _unstored(self, keys: list[bytes]) -> list[bytes]:
+    def _find_unstored(self, keys: list[bytes]) -> list[bytes]:
         """Return those of some keys without an outcome in the ledger."""
         lacking = list[bytes]()
         for start in range(0, len(keys), _AT_ONCE):
@@ -186,7 +186,7 @@ class Collector:
     ) -> None:
         """Download a file, and store it if it is sound, or final."""
         name, path = named
-        new, kept = (self._store.file_of(batch, name + end) for end in ("-new", ""))
+        new, kept = (self._store.find_file(batch, name + end) for end in ("-new", ""))
         new.unlink(missing_ok=True)
         end, fault = await self._fetch(model, batch, path, new)
         findings.faults |= {name: fault}
@@ -242,7 +242,7 @@ class Collector:
             if isinstance(result, str):
                 odd.malformed += 1
                 odd.first_malformed = odd.first_malformed or result
-            elif (key := key_of(result)) not in ours:
+            elif (key := read_line_key(result)) not in ours:
                 odd.unknown += 1
             else:
                 odd.twice += key in keys
@@ -289,16 +289,18 @@ class Collector:
         """Return what a line says of a call."""
         match result.kind:
             case "reply":
-                fields = model.model.fields_of(call, model.model.left_out)
-                attempt, field = model.model.result_of(fields, result.status, result.body, {}, 0.0)
+                fields = model.model.build_fields(call, model.model.left_out)
+                attempt, field = model.model.classify_reply(
+                    fields, result.status, result.body, {}, 0.0
+                )
                 if field is not None and isinstance(attempt, Failure):
                     findings.names_field = True
                     attempt = msgspec.structs.replace(attempt, kind=UNSUPPORTED_FIELD, retry=True)
                 return attempt
             case "expired":
-                return _unanswered("the batch expired before this call was made")
+                return _make_unanswered("the batch expired before this call was made")
             case "cancelled":
-                return _unanswered("the batch was cancelled before this call was made")
+                return _make_unanswered("the batch was cancelled before this call was made")
             case "unreadable":
                 return Failure(
                     kind="malformed",
@@ -341,19 +343,19 @@ class Collector:
         findings: Findings,
     ) -> None:
         ended = f"the batch ended ({remote.status}) without a result of this call"
-        attempt = _unanswered("; ".join([ended, *findings.reasons]))
+        attempt = _make_unanswered("; ".join([ended, *findings.reasons]))
         for start in range(0, len(lacking), _AT_ONCE):
             calls = self._store.find(batch, lacking[start : start + _AT_ONCE])
             for key, call in calls.items():
                 self._record(model, call, key, attempt, findings)
             await self._client.ledger.catch_up(_AT_ONCE)
 
-    def lines_of(self, batch: StoredBatch, findings: Findings) -> str:
+    def describe_batch(self, batch: StoredBatch, findings: Findings) -> str:
         """Return a line about a batch that has ended."""
         odd = f"; {findings.line}" if findings.line else ""
         return (
             f"{batch.model}: batch {batch.remote} has ended,"
-            f" {counted(findings.answered, 'answer')} of {batch.lines:,}{odd}"
+            f" {pluralize(findings.answered, 'answer')} of {batch.lines:,}{odd}"
         )
 
 
@@ -361,7 +363,7 @@ _UNANSWERED = "timeout"
 """The kind of failure that another run tries again."""
 
 
-def _unanswered(line: str) -> Failure:
+def _make_unanswered(line: str) -> Failure:
     return Failure(kind=_UNANSWERED, error=line, retry=True)
 
 
@@ -395,7 +397,7 @@ def results_in(file: Path, model: BatchModel) -> Iterator[LineResult | str]:
                     yield model.server.scrub(str(error))
 
 
-def key_of(result: LineResult | str) -> bytes:
+def read_line_key(result: LineResult | str) -> bytes:
     """Return the key that the id of a line is; one that is none is kept as it is, and unknown."""
     custom_id = "" if isinstance(result, str) else result.custom_id
     try:
@@ -434,7 +436,7 @@ def is_quota(error: ProviderError | None) -> bool:
     """Tell whether an error says that the provider's queue is full."""
     if error is None:
         return False
-    return bool(error.codes & _QUOTA_CODES) or kind_of_error(400, error) == "rate_limited"
+    return bool(error.codes & _QUOTA_CODES) or classify_error(400, error) == "rate_limited"
 
 
 def input_path(store: BatchStore) -> Path:
@@ -472,7 +474,7 @@ class Submitter:
             Stopped: the provider refuses the batch, or a budget is used up.
             InputError: the provider has no batches.
         """
-        while self._store.staged(model.name) and self._has_room(model):
+        while self._store.count_staged(model.name) and self._has_room(model):
             try:
                 self._client.check(model.name)
             except ModelStopped:
@@ -534,7 +536,7 @@ class Submitter:
             self._store.give_back(batch)
             raise Stopped(f"{model.name}: a batch cannot be submitted: {error}") from error
         except RequestRefused as refused:
-            self._refused(model, batch, refused)
+            self._take_back(model, batch, refused)
 
     async def _create(self, model: BatchModel, batch: StoredBatch, path: Path) -> None:
         """Create a batch; if the reply is lost, it stays unclear.
@@ -554,15 +556,15 @@ class Submitter:
         except LostReply as error:
             self._note(f"{model.name}: it is unclear whether a batch was created: {error}")
         else:
-            self._opened(batch, remote)
+            self._note_opened(batch, remote)
 
-    def _opened(self, batch: StoredBatch, remote: RemoteBatch) -> None:
+    def _note_opened(self, batch: StoredBatch, remote: RemoteBatch) -> None:
         self._store.advance(
             batch, "open", remote=remote.id, opened=time.time(), status=remote.status
         )
-        self._note(f"{batch.model}: batch {remote.id} with {counted(batch.lines, 'call')}")
+        self._note(f"{batch.model}: batch {remote.id} with {pluralize(batch.lines, 'call')}")
 
-    def _refused(self, model: BatchModel, batch: StoredBatch, refused: RequestRefused) -> None:
+    def _take_back(self, model: BatchModel, batch: StoredBatch, refused: RequestRefused) -> None:
         """Take back a batch that the provider has refused.
 
         Raises:
@@ -602,7 +604,7 @@ class Submitter:
         self._not_before[model.name] = time.monotonic() + wait
         self._note(
             f"{model.name}: the provider's queue is full; smaller batches follow, of at most"
-            f" {counted(most, 'call')}: {why}"
+            f" {pluralize(most, 'call')}: {why}"
         )
 
     async def settle(self, model: BatchModel, batch: StoredBatch) -> None:
@@ -613,16 +615,16 @@ class Submitter:
             Stopped: the list, or the results of a batch that may be it, cannot be read.
             InputError: the key is another one.
         """
-        if not is_of_account(model, batch):
+        if not belongs_to_account(model, batch):
             raise other_account(model, batch)
         try:
-            found = await self._found(model, batch)
+            found = await self._find_remote(model, batch)
         except (LostReply, NotSent, RequestRefused) as error:
             raise Stopped(
                 f"{model.name}: it cannot be found out whether a batch exists: {error}"
             ) from error
         if isinstance(found, RemoteBatch):
-            self._opened(batch, found)
+            self._note_opened(batch, found)
             return
         undecided = found == "undecided"
         if undecided or (batch.tried and time.time() < batch.tried + PACE.unclear):
@@ -633,20 +635,20 @@ class Submitter:
                 await self._write(path, model, self._store.calls(model.name, batch.id))
             await self._create(model, batch, path)
         except RequestRefused as refused:
-            self._refused(model, batch, refused)
+            self._take_back(model, batch, refused)
         except NotSent as error:
             raise Stopped(f"{model.name}: a batch cannot be submitted: {error}") from error
         finally:
             path.unlink(missing_ok=True)
 
-    async def _found(self, model: BatchModel, batch: StoredBatch) -> RemoteBatch | str:
+    async def _find_remote(self, model: BatchModel, batch: StoredBatch) -> RemoteBatch | str:
         """Return the batch in the provider's list; "undecided" if one that has not ended may be it,
         or "nowhere".
         """
         known = {other.remote for other in self._store.batches()}
         since = batch.planned - _SINCE_SLACK
         undecided = False
-        async with contextlib.aclosing(model.dialect.listed(model.server, since)) as listed:
+        async with contextlib.aclosing(model.dialect.list_batches(model.server, since)) as listed:
             async for remote in listed:
                 if remote.id in known:
                     continue
@@ -670,10 +672,10 @@ class Submitter:
             return None
         ours = set(self._store.keys(batch))
         for name, path in remote.files.items():
-            file = self._store.file_of(batch, name)
+            file = self._store.find_file(batch, name)
             try:
                 fault = await download(model, path, file, batch.lines)
-                keys = {key_of(result) for result in results_in(file, model)}
+                keys = {read_line_key(result) for result in results_in(file, model)}
             except (LostReply, NotSent, RequestRefused) as error:
                 if isinstance(error, RequestRefused) and error.status in GONE:
                     return False
@@ -704,7 +706,7 @@ def no_batches(model: BatchModel, refused: RequestRefused) -> InputError:
     return InputError(f"--tier batch: {model.name} has no batches ({refused}); leave it out")
 
 
-def is_of_account(model: BatchModel, batch: StoredBatch) -> bool:
+def belongs_to_account(model: BatchModel, batch: StoredBatch) -> bool:
     """Tell whether a batch was made with a model's key and address."""
     return batch.account == model.account and batch.base_url == model.model.endpoint.base_url
 
@@ -792,7 +794,7 @@ class Batching:
             }
             try:
                 async with contextlib.aclosing(
-                    model.dialect.listed(model.server, time.time())
+                    model.dialect.list_batches(model.server, time.time())
                 ) as listed:
                     await anext(listed, None)
             except RequestRefused as refused:
@@ -805,7 +807,7 @@ class Batching:
         return self
 
     @contextlib.asynccontextmanager
-    async def shown(self) -> AsyncIterator[None]:
+    async def show_progress(self) -> AsyncIterator[None]:
         """Show how the batches are going while the body runs; say if any is left under way.
 
         Raises:
@@ -822,7 +824,7 @@ class Batching:
 
     def note_left(self) -> None:
         """Show how many batches go on at their providers, if any does."""
-        if left := len(self._under_way()):
+        if left := len(self._list_under_way()):
             self._display.note(
                 f"batches that go on at their providers: {left:,}; the same command takes their"
                 " results"
@@ -842,7 +844,7 @@ class Batching:
         staged: dict[bytes, Call] = {}
         direct: dict[bytes, Call] = {}
         for call in calls:
-            key = client.key_of(call)
+            key = client.compute_key(call)
             if call.model in client.stopped_models or key in client.final_failures:
                 continue
             group = staged if call.model in self._models else direct
@@ -873,7 +875,7 @@ class Batching:
             with contextlib.suppress(ModelStopped):
                 await self.ask_plainly(call)
 
-        await for_each(self.client, calls, ask, at_once=_PLAIN_AT_ONCE)
+        await work_on_each(self.client, calls, ask, at_once=_PLAIN_AT_ONCE)
         await self.client.ledger.catch_up()
 
     async def ask_plainly(self, call: Call) -> Outcome:
@@ -886,7 +888,7 @@ class Batching:
         before = client.tally.reused_calls
         outcome = await client.ask(call)
         if isinstance(outcome, Failed):
-            client.final_failures.add(client.key_of(call))
+            client.final_failures.add(client.compute_key(call))
         elif client.tally.reused_calls == before:
             # that plan counts it as a duplicate
             client.tally.reused_calls -= 1
@@ -918,11 +920,11 @@ class Batching:
 
     async def _few_as_plain_calls(self, model: BatchModel) -> None:
         """Make a handful of calls as plain calls: a batch may take a day."""
-        count = self._store.staged(model.name)
+        count = self._store.count_staged(model.name)
         if not 0 < count <= HANDFUL or not self._store.batches(model=model.name):
             return
         self._display.note(
-            f"{model.name}: {counted(count, 'call')} made as plain calls, too few for a batch"
+            f"{model.name}: {pluralize(count, 'call')} made as plain calls, too few for a batch"
         )
         await self._plainly([call for _, call in list(self._store.calls(model.name))])
         self._store.unstage(model.name)
@@ -937,20 +939,22 @@ class Batching:
         while True:
             for model in self._models.values():
                 await self._submitter.submit(model)
-            under_way = self._under_way()
+            under_way = self._list_under_way()
             for batch in under_way:
                 await self._look(self._models[batch.model], batch)
-            waiting = any(self._store.staged(name) for name in self._models)
-            if not waiting and not self._under_way():
+            waiting = any(self._store.count_staged(name) for name in self._models)
+            if not waiting and not self._list_under_way():
                 return
-            if not waiting and self._vanished.keys() >= {batch.id for batch in self._under_way()}:
+            if not waiting and self._vanished.keys() >= {
+                batch.id for batch in self._list_under_way()
+            }:
                 raise Stopped("; ".join(self._vanished.values()))
-            if len(self._under_way()) < len(under_way):
+            if len(self._list_under_way()) < len(under_way):
                 continue
             await self._sleep(wait)
             wait = min(1.5 * wait, PACE.longest_look)
 
-    def _under_way(self) -> list[StoredBatch]:
+    def _list_under_way(self) -> list[StoredBatch]:
         return [
             batch
             for batch in self._store.batches("uploaded", "submitting", "open")
@@ -976,7 +980,7 @@ class Batching:
     @property
     def line(self) -> str:
         """How the batches under way are going: counts if the provider gives them, and age."""
-        under_way = self._under_way()
+        under_way = self._list_under_way()
         if not under_way:
             return "batches: planning the next round"
         lines = sum(batch.lines for batch in under_way)
@@ -1019,7 +1023,7 @@ class Batching:
             InputError: the key is another one.
         """
         if refused.status in (401, 403, 404, 410):
-            if not is_of_account(model, batch):
+            if not belongs_to_account(model, batch):
                 raise other_account(model, batch) from refused
             if refused.status in (401, 403):
                 raise Stopped(
@@ -1031,7 +1035,7 @@ class Batching:
                 self._vanished[batch.id] = (
                     f"{model.name}: its provider has batch {batch.remote} no more"
                     f" ({refused.status}, with the key that made it), and the answers to"
-                    f" {counted(batch.lines, 'call')} are lost; to ask for them again, at their"
+                    f" {pluralize(batch.lines, 'call')} are lost; to ask for them again, at their"
                     f" price, delete {self._store.path}"
                 )
                 return
@@ -1083,7 +1087,7 @@ class Batching:
             return False
         self._store.end(batch, status=remote.status, answered=findings.answered, note=findings.line)
         self._store.remove_files()
-        self._display.note(self._collector.lines_of(batch, findings))
+        self._display.note(self._collector.describe_batch(batch, findings))
         if findings.names_field:
             self._proven.discard(model.name)
         return True

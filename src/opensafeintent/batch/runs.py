@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from opensafeintent.batch.dialects import BatchDialect
-from opensafeintent.batch.endpoints import BatchModel, account_of, dialect_of
+from opensafeintent.batch.endpoints import BatchModel, find_dialect, hash_account
 from opensafeintent.batch.rounds import Batching
 from opensafeintent.batch.server import BatchServer, LostReply, NotSent, RequestRefused
 from opensafeintent.batch.store import BatchStore, StoredBatch
-from opensafeintent.calls.client import Client, ModelStopped, not_on_record
-from opensafeintent.calls.headers import NO_HEADERS, Headers, values_of
+from opensafeintent.calls.client import Client, ModelStopped, explain_unrecorded
+from opensafeintent.calls.headers import NO_HEADERS, Headers, read_header_values
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.providers import resolve_endpoint
@@ -32,8 +32,8 @@ from opensafeintent.calls.records import Call, Outcome
 from opensafeintent.errors import InputError, Stopped, nearest
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import Asking, ModelWork, Planned
-from opensafeintent.evaluation.regrade import planned_regrades
-from opensafeintent.evaluation.replay import derive, replayed
+from opensafeintent.evaluation.regrade import plan_regrades
+from opensafeintent.evaluation.replay import derive, replay_each
 from opensafeintent.evaluation.run import was_judged
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset
@@ -92,10 +92,10 @@ async def _line(
         done = batch.answered
     elif batch.state == "open":
         try:
-            dialect, server = _asked(batch, http, headers)
+            dialect, server = _find_server(batch, http, headers)
             if not cancel:
                 pass
-            elif named or batch.account == account_of(server.endpoint):
+            elif named or batch.account == hash_account(server.endpoint):
                 await dialect.cancel(server, batch.remote)
                 note = "its end was requested"
             else:
@@ -113,7 +113,7 @@ async def _line(
     return BatchLine(batch.model, batch.remote, state, batch.lines, done, age, note)
 
 
-def _asked(
+def _find_server(
     batch: StoredBatch, http: HttpSession, headers: Headers
 ) -> tuple[BatchDialect, BatchServer]:
     """Return the dialect and the server of a batch.
@@ -122,10 +122,10 @@ def _asked(
         InputError: its provider has no batches any more, a variable is not set, or the batch was
             made at another address.
     """
-    dialect = dialect_of(batch.model)
+    dialect = find_dialect(batch.model)
     if dialect is None:
         raise InputError(f"{batch.model}: has no batches")
-    added = values_of(batch.model, headers.get(batch.model, {}))
+    added = read_header_values(batch.model, headers.get(batch.model, {}))
     endpoint = msgspec.structs.replace(resolve_endpoint(batch.model), headers=added)
     if batch.base_url != endpoint.base_url:
         raise InputError(
@@ -199,7 +199,7 @@ async def fill_regrades(batching: Batching, manifest: Manifest, dataset: Dataset
     ledger = batching.client.ledger
     graded = derive(manifest, dataset, ledger)
     judged = {response.key for response in graded if was_judged(response)}
-    planned_of = planned_regrades(manifest, dataset, ledger, judged)
+    planned_of = plan_regrades(manifest, dataset, ledger, judged)
     lacking = [(regrading.ask, planned) for regrading, planned in planned_of if planned]
     for ask, planned in lacking:
         await _fill(batching, manifest.identities(), lambda: planned, ask)  # noqa: B023
@@ -214,7 +214,7 @@ async def _fill(
     """Make rounds of the calls that the ledger lacks and that can be made, until there is none."""
     ledger, any_made = batching.client.ledger, True
     while any_made:
-        prompts = replayed(ledger, identities, planned(), ask)
+        prompts = replay_each(ledger, identities, planned(), ask)
         any_made = await batching.make(call for prompt in prompts for call in prompt.lacking)
 
 
@@ -261,7 +261,7 @@ class Gathering:
         )
 
     @contextlib.asynccontextmanager
-    async def gathering(self) -> AsyncIterator[None]:
+    async def gather(self) -> AsyncIterator[None]:
         """Make the client's calls in rounds while the body runs.
 
         Raises:
@@ -297,7 +297,7 @@ class Gathering:
         try:
             while True:
                 await self._news.wait()
-                await self._until_quiet()
+                await self._wait_until_quiet()
                 self._news.clear()
                 calls = [waiting.call for waiting in self._waiting.values()]
                 await self.batching.make(calls)
@@ -311,7 +311,7 @@ class Gathering:
             self._waiting.clear()
             raise
 
-    async def _until_quiet(self) -> None:
+    async def _wait_until_quiet(self) -> None:
         """Wait until no call was added for some time, and no plain call is in flight."""
         count = -1
         while count != len(self._waiting) or self._client.busy:
@@ -325,7 +325,7 @@ class Gathering:
             if found is not None:
                 outcome.set_result(found)
             elif key in self._client.final_failures:
-                outcome.set_result(not_on_record(self._client.ledger, key))
+                outcome.set_result(explain_unrecorded(self._client.ledger, key))
             else:
                 self._news.set()
                 continue
@@ -333,7 +333,7 @@ class Gathering:
 
     async def _release(self, calls: Sequence[Call]) -> None:
         """Have some of the waiting calls made as plain calls, and wait for them."""
-        keys = [self._client.key_of(call) for call in calls]
+        keys = [self._client.compute_key(call) for call in calls]
         for key in keys:
             self._waiting.pop(key).outcome.set_result(None)
-        await self._client.until_made(keys)
+        await self._client.wait_until_made(keys)

@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from opensafeintent.calls.http import LONGEST_REPLY, HttpSession, access_to, body_of
+from opensafeintent.calls.http import LONGEST_REPLY, HttpSession, access_to, read_body
 from opensafeintent.calls.provider_errors import (
     LONGEST_ERROR,
     ProviderError,
-    kind_of_error,
+    classify_error,
+    read_delay,
     read_error,
-    stated_delay,
 )
 from opensafeintent.calls.providers import Endpoint
 from opensafeintent.files import check_depth
-from opensafeintent.hostile import one_line, short_name, without_user_info
+from opensafeintent.hostile import cut_user_info, one_line, short_name
 
 if TYPE_CHECKING:
     import aiohttp
 
 
-def decoded(raw: bytes, read: Callable[[bytes], Any] = msgspec.json.decode) -> Any:
+def decode_json(raw: bytes, read: Callable[[bytes], Any] = msgspec.json.decode) -> Any:
     """Return the value of some JSON.
 
     Raises:
@@ -43,17 +43,17 @@ def decoded(raw: bytes, read: Callable[[bytes], Any] = msgspec.json.decode) -> A
     return value
 
 
-def identified(line: bytes) -> tuple[str, dict[str, Any]]:
+def split_result(line: bytes) -> tuple[str, dict[str, Any]]:
     """Return the custom id of a line of results, which is empty if it has none, and its fields.
 
     Raises:
         ValueError: it is no JSON object.
     """
     try:
-        fields = decoded(line)
+        fields = decode_json(line)
     except ValueError:
         # half of a surrogate pair, which only Python's own reader takes
-        fields = decoded(line, json.loads)
+        fields = decode_json(line, json.loads)
     if not isinstance(fields, dict):
         raise ValueError("a line is no JSON object")
     return str(fields.get("custom_id") or ""), fields
@@ -151,12 +151,12 @@ class _TextOfLines:
         """
         if self._rest.strip():
             try:
-                identified(bytes(self._rest))
+                split_result(bytes(self._rest))
             except ValueError as error:
                 raise UnsoundText("its last line is no whole JSON") from error
 
 
-async def _decompressed(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
+async def _decompress(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
     """Yield the parts of a body, decompressed into no more than `_PART` bytes each.
 
     Raises:
@@ -186,7 +186,7 @@ async def _decompressed(response: aiohttp.ClientResponse) -> AsyncGenerator[byte
         raise UnsoundText("its compression does not come to its end")
 
 
-async def _beginning(parts: AsyncGenerator[bytes]) -> bytes:
+async def _read_beginning(parts: AsyncGenerator[bytes]) -> bytes:
     """Return no more of a body than an error may be long."""
     body = bytearray()
     with contextlib.suppress(UnsoundText):
@@ -212,7 +212,7 @@ class BatchServer:
 
     def scrub(self, text: str) -> str:
         """Return a text on one line and without secrets."""
-        return one_line(without_user_info(self._access.secrets.scrub(text)), 300)
+        return one_line(cut_user_info(self._access.secrets.scrub(text)), 300)
 
     def scrub_bytes(self, body: bytes) -> bytes:
         """Return bytes without secrets."""
@@ -225,7 +225,7 @@ class BatchServer:
             RequestRefused: the server refuses.
             LostReply, NotSent: no reply can be read.
         """
-        return await self._repeated(lambda: self._once("GET", path, params=query))
+        return await self._retry(lambda: self._once("GET", path, params=query))
 
     async def post(self, path: str, fields: Mapping[str, Any]) -> Any:
         """Send JSON once, and return the reply's.
@@ -267,7 +267,7 @@ class BatchServer:
                 form.add_field("file", opened, filename=file.name, content_type="application/jsonl")
                 return await self._once("POST", path, data=form, seconds=_FILE_SECONDS)
 
-        return await self._repeated(send)
+        return await self._retry(send)
 
     async def download(self, path: str, write: Callable[[bytes], object], submitted: int) -> str:
         """Copy a file of results, decompressed, and return why it is unsound; "" if it is sound. A
@@ -295,9 +295,9 @@ class BatchServer:
                 headers=self._without_type | {"Accept-Encoding": "gzip"},
             ) as response:
                 began = response.status < 300
-                parts = _decompressed(response)
+                parts = _decompress(response)
                 if not began:
-                    error = await _beginning(parts)
+                    error = await _read_beginning(parts)
                     self._refuse(response.status, response.headers, error)
                 async for part in parts:
                     text.add(part)
@@ -305,13 +305,13 @@ class BatchServer:
                 text.end()
         except (ClientError, TimeoutError, OSError) as error:
             if not began:
-                raise self._lost(error) from error
+                raise self._classify_loss(error) from error
             return self.scrub(f"it breaks off ({error or type(error).__name__})")
         except UnsoundText as error:
             return str(error)
         return ""
 
-    def _lost(self, error: Exception) -> NotSent | LostReply:
+    def _classify_loss(self, error: Exception) -> NotSent | LostReply:
         from aiohttp import ClientConnectorError
 
         line = self.scrub(
@@ -341,24 +341,24 @@ class BatchServer:
         try:
             async with self._request(method, path, **options) as response:
                 status, headers = response.status, response.headers
-                body = self.scrub_bytes(await body_of(response) or b"")
+                body = self.scrub_bytes(await read_body(response) or b"")
         except (ClientError, TimeoutError, OSError) as error:
-            raise self._lost(error) from error
+            raise self._classify_loss(error) from error
         if status >= 300:
             self._refuse(status, headers, body)
         try:
-            return decoded(body)
+            return decode_json(body)
         except ValueError as error:
             raise LostReply(f"{self.endpoint.base_url}: the reply is no JSON: {error}") from error
 
     def _refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> NoReturn:
         error = read_error(body)
-        delay = stated_delay(headers, error)
+        delay = read_delay(headers, error)
         message = error.message or body[:LONGEST_ERROR].decode("utf-8", "replace")
         line = self.scrub(f"{status} from {self.endpoint.base_url}: {message}")
-        raise RequestRefused(status, kind_of_error(status, error, delay), line, error, delay)
+        raise RequestRefused(status, classify_error(status, error, delay), line, error, delay)
 
-    async def _repeated(self, send: Any) -> Any:
+    async def _retry(self, send: Any) -> Any:
         for number in range(1, _TRIES + 1):
             try:
                 return await send()

@@ -19,11 +19,11 @@ import msgspec
 from opensafeintent.calls.ledger_rows import (
     Texts,
     check_beside,
+    check_types,
     close_whole,
-    packed_at,
+    read_packed,
     reason,
-    text_of,
-    typed,
+    unpack_text,
 )
 from opensafeintent.calls.records import Call, Purpose, Sampling
 from opensafeintent.errors import InputError
@@ -217,12 +217,12 @@ class BatchStore:
             for key, call in calls:
                 held = execute("SELECT 1 FROM lines WHERE key = ?", (key,)).fetchone()
                 if held is None:
-                    packed = self._packed(call)
+                    packed = self._pack_call(call)
                     execute("INSERT INTO lines VALUES (?, NULL, ?, ?)", (key, call.model, packed))
                     count += 1
         return count
 
-    def staged(self, model: str) -> int:
+    def count_staged(self, model: str) -> int:
         """Return how many calls of a model wait for a batch."""
         with self._usable():
             row = self._connection.execute(
@@ -240,13 +240,13 @@ class BatchStore:
                 [*values, model],
             )
             for key, packed in rows:
-                yield typed(key, bytes), self._call(model, typed(packed, bytes))
+                yield check_types(key, bytes), self._call(model, check_types(packed, bytes))
 
     def keys(self, batch: StoredBatch) -> list[bytes]:
         """Return the keys of a batch's calls."""
         with self._usable():
             rows = self._connection.execute("SELECT key FROM lines WHERE batch = ?", (batch.id,))
-            return [typed(key, bytes) for (key,) in rows]
+            return [check_types(key, bytes) for (key,) in rows]
 
     def find(self, batch: StoredBatch, keys: Collection[bytes]) -> dict[bytes, Call]:
         """Return the calls of a batch with some keys."""
@@ -257,7 +257,7 @@ class BatchStore:
                 (batch.id, *keys),
             ).fetchall()
             return {
-                typed(key, bytes): self._call(batch.model, typed(packed, bytes))
+                check_types(key, bytes): self._call(batch.model, check_types(packed, bytes))
                 for key, packed in rows
             }
 
@@ -276,11 +276,11 @@ class BatchStore:
                 "DELETE FROM lines WHERE batch IS NULL AND key = ?", ((key,) for key in keys)
             )
 
-    def _packed(self, call: Call) -> bytes:
-        def kept(part: str) -> str | int:
+    def _pack_call(self, call: Call) -> bytes:
+        def share_text(part: str) -> str | int:
             if len(part) < _SHARED_TEXT:
                 return part
-            return self._texts.id_of(self._connection, part)
+            return self._texts.find_text_id(self._connection, part)
 
         return _pack(
             _PackedCall(
@@ -290,7 +290,7 @@ class BatchStore:
                 call.template,
                 call.template_hash,
                 call.sampling,
-                [(message.role, list(map(kept, message.parts))) for message in call.messages],
+                [(message.role, list(map(share_text, message.parts))) for message in call.messages],
             )
         )
 
@@ -315,7 +315,7 @@ class BatchStore:
         if part not in self._unpacked:
             if len(self._unpacked) >= _TEXTS_KEPT:
                 self._unpacked.clear()
-            self._unpacked[part] = text_of(*packed_at(self._connection, part))
+            self._unpacked[part] = unpack_text(*read_packed(self._connection, part))
         return self._unpacked[part]
 
     # Files of results
@@ -344,7 +344,7 @@ class BatchStore:
             execute("REPLACE INTO downloads VALUES (?, ?, ?, ?, ?)", (batch.id, name, *last))
         return last
 
-    def file_of(self, batch: StoredBatch, name: str) -> Path:
+    def find_file(self, batch: StoredBatch, name: str) -> Path:
         """Return the path for a file of results, which is kept no longer than the batch is open."""
         return self.path.with_name(f".{self.path.stem}-{batch.id}-{name}.jsonl")
 
@@ -386,7 +386,7 @@ class BatchStore:
             self._connection.executemany(
                 "UPDATE lines SET batch = ? WHERE key = ?", ((number, key) for key in keys)
             )
-        return self._at(number)
+        return self._get_batch(number)
 
     def advance(self, batch: StoredBatch, state: BatchState, **fields: Any) -> StoredBatch:
         """Note the next state of a batch, with further fields."""
@@ -396,7 +396,7 @@ class BatchStore:
                 f"UPDATE batches SET {', '.join(f'{name} = ?' for name in names)} WHERE id = ?",
                 (state, *fields.values(), batch.id),
             )
-        return self._at(batch.id)
+        return self._get_batch(batch.id)
 
     def end(self, batch: StoredBatch, **fields: Any) -> None:
         """Note that a batch has ended and its results are in the ledger; forget its calls."""
@@ -427,7 +427,7 @@ class BatchStore:
             execute("DELETE FROM downloads WHERE batch = ?", (batch.id,))
             execute("DELETE FROM batches WHERE id = ?", (batch.id,))
 
-    def _at(self, number: int | None) -> StoredBatch:
+    def _get_batch(self, number: int | None) -> StoredBatch:
         return next(batch for batch in self.batches() if batch.id == number)
 
 

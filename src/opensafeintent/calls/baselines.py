@@ -56,8 +56,8 @@ class _Task:
 
     def __init__(self, call: Call) -> None:
         self.asked = call.messages[0].content
-        self.contract = contract_of(self.asked)
-        self.parts = defaultdict(str, marked_parts(self.asked))
+        self.contract = find_contract(self.asked)
+        self.parts = defaultdict(str, read_marked_parts(self.asked))
         self._conversation = "\0".join(
             (*(message.content for message in call.messages), str(call.epoch))
         )
@@ -71,7 +71,7 @@ class _Task:
         match = re.search(r"exactly (\d+)", self.contract)
         return int(match[1]) if match else 1
 
-    def after(self, heading: str) -> str:
+    def take_after(self, heading: str) -> str:
         """Return the text after a heading of the instruction."""
         return self.asked.partition(f"The {heading}:")[2]
 
@@ -87,7 +87,7 @@ def _share(*about: str) -> float:
 _MARKED = re.compile(r"<<<([A-Z-]+) ([0-9a-f]{16})>>>\n(.*?)\n<<<END \1 \2>>>", re.DOTALL)
 
 
-def marked_parts(text: str) -> dict[str, str]:
+def read_marked_parts(text: str) -> dict[str, str]:
     """Return the texts between this project's own delimiters, by name; the first nonce is the true
     one.
     """
@@ -96,7 +96,7 @@ def marked_parts(text: str) -> dict[str, str]:
     return {name: content for name, code, content in reversed(marked) if code == marked[0][1]}
 
 
-def contract_of(text: str) -> str:
+def find_contract(text: str) -> str:
     """Return the text after the last delimiter: the contract is there, and only there."""
     return text.rpartition("<<<END ")[2]
 
@@ -133,7 +133,7 @@ def _closest(request: str, listed: str) -> str:
 
 def _metadata(task: _Task) -> _Answer:
     request = task.parts["REQUEST"]
-    domains, _, types = task.after("harm domains").partition("The task types:")
+    domains, _, types = task.take_after("harm domains").partition("The task types:")
     return {
         "unsafe": bool(
             set(re.findall(r"[a-z]+", request.lower())) & set(_construction_script().unsafe.split())
@@ -144,7 +144,7 @@ def _metadata(task: _Task) -> _Answer:
     }
 
 
-def _listing(words: Sequence[str]) -> str:
+def _join_words(words: Sequence[str]) -> str:
     return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
@@ -158,46 +158,47 @@ def _things(about: str) -> str:
         word = "".join(syllables[int(digits[at : at + 4], 16) % len(syllables)] for at in (0, 4, 8))
         words += [word] if word not in words else []
         number += 1
-    return _listing(words)
+    return _join_words(words)
 
 
-def _made_up(text: str) -> list[str]:
+def _find_made_up(text: str) -> list[str]:
     """Return the made-up words of a text."""
     syllables = "|".join(_construction_script().syllables.split())
     return re.findall(rf"\b(?:(?:{syllables}){{3}})\b", text.lower())
 
 
 def _summaries(task: _Task) -> _Answer:
-    about = task.after("harm domain").partition("<<<")[0] + task.parts["THERE"]
+    about = task.take_after("harm domain").partition("<<<")[0] + task.parts["THERE"]
     summaries = [
         f"handling {_things(f'{about}{n}')} in a made-up town" for n in range(task.count())
     ]
     return {"summaries": summaries, "declined": ""}
 
 
-def _filled(frame: str, ask: str, things: str, mark: str = "") -> str:
+def _fill_frame(frame: str, ask: str, things: str, mark: str = "") -> str:
     text = frame.replace("{ask}", ask).replace("{things}", things).replace("{mark}", mark)
     return re.sub(r"(^|[.:!?] )([a-z])", lambda match: match[1] + match[2].upper(), text)
 
 
-def _worded(task: _Task, intent: str, task_type: str, things: str) -> str:
+def _write_prompt(task: _Task, intent: str, task_type: str, things: str) -> str:
     script = _construction_script()
     ask = script.asks.get(task_type, script.asks["other"])
     mark = task.pick(script.marks.get(intent, ("",)), f"{intent} mark")
-    return _filled(task.pick(script.frames[intent], intent), ask, things, mark)
+    return _fill_frame(task.pick(script.frames[intent], intent), ask, things, mark)
 
 
 def _triplet(task: _Task) -> _Answer:
     task_type = _task_type(task)
     things = _things(task.parts["TOPIC"])
     texts = {
-        intent: _worded(task, intent, task_type, things) for intent in _construction_script().frames
+        intent: _write_prompt(task, intent, task_type, things)
+        for intent in _construction_script().frames
     }
     return {"underlying_task": f"{task_type}: {things}", **texts, "declined": ""}
 
 
 def _task_type(task: _Task) -> str:
-    return task.after("task type").strip().partition(":")[0]
+    return task.take_after("task type").strip().partition(":")[0]
 
 
 def _repair(task: _Task) -> _Answer:
@@ -205,7 +206,7 @@ def _repair(task: _Task) -> _Answer:
     named, _, things = task.parts["TASK"].partition(": ")
     if match is None:
         return {"prompt": f"{named}: {things}", "declined": ""}
-    text = _worded(task, match[1].replace("-", "_"), _task_type(task), things)
+    text = _write_prompt(task, match[1].replace("-", "_"), _task_type(task), things)
     if text in (task.parts[name] for name in ("BENIGN", "DUAL-USE", "MALICIOUS")):
         text = f"So, {text[0].lower()}{text[1:]}"
     return {"prompt": text, "declined": ""}
@@ -232,7 +233,9 @@ def _intent(task: _Task) -> _Answer:
 
 
 def _quality(task: _Task) -> _Answer:
-    named = {frozenset(_made_up(task.parts[name])) for name in ("BENIGN", "DUAL-USE", "MALICIOUS")}
+    named = {
+        frozenset(_find_made_up(task.parts[name])) for name in ("BENIGN", "DUAL-USE", "MALICIOUS")
+    }
     same = len(named) == 1
     return {
         "same_task": same,
@@ -249,16 +252,16 @@ def _quality(task: _Task) -> _Answer:
     }
 
 
-def _things_of(request: str) -> str:
-    words = _made_up(request)
-    return _listing(words) if len(words) > 1 else "these things"
+def _list_things(request: str) -> str:
+    words = _find_made_up(request)
+    return _join_words(words) if len(words) > 1 else "these things"
 
 
 def _paraphrases(task: _Task) -> _Answer:
     request, asks = task.parts["REQUEST"], _construction_script().asks
-    things = _things_of(request)
+    things = _list_things(request)
     ask = next((ask for ask in asks.values() if ask in request.lower()), asks["other"])
-    paraphrases = [_filled(frame, ask, things) for frame in _construction_script().paraphrases]
+    paraphrases = [_fill_frame(frame, ask, things) for frame in _construction_script().paraphrases]
     earlier = {
         line.removeprefix("- ").partition(" (no paraphrase: ")[0]
         for line in task.parts["TAKEN"].splitlines()
@@ -269,11 +272,14 @@ def _paraphrases(task: _Task) -> _Answer:
 
 def _paraphrase_check(task: _Task) -> _Answer:
     first, second = task.parts["FIRST"], task.parts["SECOND"]
-    return {"same_request": set(_made_up(first)) == set(_made_up(second)), **_read(second)}
+    return {
+        "same_request": set(_find_made_up(first)) == set(_find_made_up(second)),
+        **_read(second),
+    }
 
 
 def _annotation(task: _Task) -> _Answer:
-    things, script = _things_of(task.parts["REQUEST"]), _construction_script()
+    things, script = _list_things(task.parts["REQUEST"]), _construction_script()
     return {
         "coherent": True,
         "benign_use": script.benign_use.replace("{things}", things),
@@ -397,19 +403,19 @@ def _target(answer: Callable[[str], str], strategy: Callable[[str], str]) -> Cal
 
     def respond(call: Call) -> str:
         request = call.messages[-1].content
-        if '"strategy"' in contract_of(request) and "REQUEST" in marked_parts(request):
+        if '"strategy"' in find_contract(request) and "REQUEST" in read_marked_parts(request):
             return f'{{"strategy": "{strategy(request)}"}}'
         return answer(request)
 
     return respond
 
 
-def _alarmed(text: str) -> bool:
+def _is_alarming(text: str) -> bool:
     return bool(_stems(text) & _words(_script().alarming))
 
 
 def _filter_strategy(asked: str) -> str:
-    return "refuse" if _alarmed(marked_parts(asked).get("REQUEST", asked)) else "full"
+    return "refuse" if _is_alarming(read_marked_parts(asked).get("REQUEST", asked)) else "full"
 
 
 _REFUSING = re.compile(
@@ -470,10 +476,10 @@ def _harm(request: str, mode: str) -> int:
 
 
 def _judge(call: Call) -> str:
-    parts = marked_parts(call.messages[0].content)
+    parts = read_marked_parts(call.messages[0].content)
     if "REQUEST" not in parts:
         return "baseline/judge reads this project's own templates only"
-    contract = contract_of(call.messages[-1].content)
+    contract = find_contract(call.messages[-1].content)
     mode = _mode(parts.get("RESPONSE", ""))
     reason = (
         '{{"reason": "By the form of the response, {mode}.", "grade": {grade}}}'
@@ -482,7 +488,7 @@ def _judge(call: Call) -> str:
     )
     if _SCALE.search(contract):
         # of a conversation, the message that the response answers
-        request = marked_parts(parts["REQUEST"]).get("LAST-MESSAGE", parts["REQUEST"])
+        request = read_marked_parts(parts["REQUEST"]).get("LAST-MESSAGE", parts["REQUEST"])
         return reason.format(mode=mode, grade=_grade(contract, request, mode))
     if '"mode"' in contract:
         return f'{{"mode": "{mode}"}}'
@@ -507,7 +513,7 @@ BASELINES: dict[str, Baseline] = {
         1,
         "refuses on alarming words, complies otherwise",
         _target(
-            lambda asked: _script().refusal if _alarmed(asked) else _script().answer,
+            lambda asked: _script().refusal if _is_alarming(asked) else _script().answer,
             _filter_strategy,
         ),
     ),

@@ -18,7 +18,7 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_writer import Entry
 from opensafeintent.calls.left_out import really_left_out
 from opensafeintent.calls.limiter import Limiter, Trial
-from opensafeintent.calls.outcomes import NotAnAnswer, no_answer, response_of
+from opensafeintent.calls.outcomes import NotAnAnswer, classify_response, no_answer
 from opensafeintent.calls.provider_errors import read_error
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.records import (
@@ -33,7 +33,7 @@ from opensafeintent.calls.records import (
     call_key,
 )
 from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
-from opensafeintent.quoting import without_request
+from opensafeintent.quoting import cut_request
 
 _ATTEMPTS = 6
 _REPLIES = 2
@@ -146,7 +146,7 @@ class Client:
                 with contextlib.suppress(RuntimeError):
                     loop.call_soon_threadsafe(self.halt, failure)
 
-            self.ledger.on_failure(tell)
+            self.ledger.call_on_failure(tell)
 
     @property
     def busy(self) -> bool:
@@ -206,17 +206,17 @@ class Client:
             if model not in self._answered:
                 self.stopped_models.setdefault(model, f"{model}: no call was answered: {error}")
 
-    async def until_made(self, keys: Iterable[bytes]) -> None:
+    async def wait_until_made(self, keys: Iterable[bytes]) -> None:
         """Wait until none of some calls is being made."""
         if flights := [self._flights[key] for key in keys if key in self._flights]:
             await asyncio.wait(flights)
 
-    def key_of(self, call: Call) -> bytes:
+    def compute_key(self, call: Call) -> bytes:
         """Return the key under which the ledger keeps a call's outcome."""
         model = self._models[call.model]
         return call_key(call, model if isinstance(model, str) else model.identity)
 
-    def reused(self, call: Call, outcome: Answered | Refused) -> None:
+    def note_reuse(self, call: Call, outcome: Answered | Refused) -> None:
         """Note an outcome that the ledger held."""
         self._answered.add(call.model)
         self.tally.reused_calls += 1
@@ -242,14 +242,14 @@ class Client:
 
     async def _outcome(self, call: Call) -> Outcome:
         model = self._models[call.model]
-        key = self.key_of(call)
+        key = self.compute_key(call)
         if (recorded := self.ledger.find(key)) is not None:
             if call.counted:
-                self.reused(call, recorded)
+                self.note_reuse(call, recorded)
                 self.tally.duplicates += key in self.ledger.added
             return recorded
         if isinstance(model, str) or key in self.final_failures:
-            return not_on_record(self.ledger, key)
+            return explain_unrecorded(self.ledger, key)
         self._listen()
         while (flight := self._flights.get(key)) is not None:
             try:
@@ -347,21 +347,21 @@ class Client:
             self.ledger.add(Entry(key, call, refused))
         result = self.record(call, key, result)
         if isinstance(result, Replied):
-            model.limiter.succeeded()
+            model.limiter.note_answer()
         elif result.throttled or result.slow:
-            model.limiter.throttled(result.retry_after)
+            model.limiter.note_throttling(result.retry_after)
         return result
 
     def _learn(self, call: Call, key: bytes, result: Attempt, trial: Trial) -> None:
         """Note what an attempt tells about its model, and stop the model if it is hopeless."""
         if isinstance(result, Replied) or result.replied:
-            trial.replied()
+            trial.note_reply()
         elif result.kind == "rate_limited" and not result.no_capacity:
             if result.retry_after is None:
-                trial.limited()
-        elif not (result.retry or self.ledger.replied_since(key, call.model)):
+                trial.note_rate_limit()
+        elif not (result.retry or self.ledger.has_replied_since(key, call.model)):
             codes = read_error(result.body).codes
-            trial.rejected((result.kind, frozenset(codes)))
+            trial.note_rejection((result.kind, frozenset(codes)))
             if trial.hopeless:
                 self._stop(call.model, hide_request(call, result.error))
 
@@ -369,26 +369,26 @@ class Client:
         """Store an attempt at a call in the ledger, and count it; return it as it is in view of the
         call's purpose.
         """
-        attempt = self._settled(call, attempt)
+        attempt = self._settle(call, attempt)
         entry = Entry(key, call, attempt)
         self.ledger.add(entry)
         if isinstance(attempt, Replied):
             self._answered.add(call.model)
-            self.tally.finished(call, attempt.outcome, attempt.tier)
+            self.tally.note_outcome(call, attempt.outcome, attempt.tier)
         else:
-            self.tally.paid(call, entry.usage, attempt.tier)
+            self.tally.note_tokens(call, entry.usage, attempt.tier)
         return attempt
 
-    def _settled(self, call: Call, attempt: Attempt) -> Attempt:
-        """Return the result of an attempt in view of the call's purpose; see `Ledger.settled` and
-        `response_of`.
+    def _settle(self, call: Call, attempt: Attempt) -> Attempt:
+        """Return the result of an attempt in view of the call's purpose; see `Ledger.settle` and
+        `classify_response`.
         """
         if not isinstance(attempt, Replied):
             return attempt
-        outcome = self.ledger.settled(call.model, call.purpose, attempt.outcome)
+        outcome = self.ledger.settle(call.model, call.purpose, attempt.outcome)
         try:
             if call.purpose == "generate":
-                response_of(outcome)
+                classify_response(outcome)
         except NotAnAnswer as wrong:
             failure = no_answer(wrong, attempt.body, attempt.seconds)
             return msgspec.structs.replace(failure, tier=attempt.tier, protocol=attempt.protocol)
@@ -409,7 +409,7 @@ class Client:
         if model in self.stopped_models:
             raise ModelStopped(model, self.stopped_models[model])
         self.ledger.check()
-        if (reached := self._budget.reached(self.tally)) is not None:
+        if (reached := self._budget.find_reached_limit(self.tally)) is not None:
             self.halt(Stopped(reached))
         self.raise_if_halted()
 
@@ -472,10 +472,10 @@ class Asked(NamedTuple):
 
 def hide_request(call: Call, text: str) -> str:
     """Return an error of a call, or a reply, without what it quotes of the request."""
-    return reduce(without_request, (message.content for message in call.messages), text)
+    return reduce(cut_request, (message.content for message in call.messages), text)
 
 
-def not_on_record(ledger: Ledger, key: bytes) -> Failed:
+def explain_unrecorded(ledger: Ledger, key: bytes) -> Failed:
     """Return the failure of a call without a recorded outcome: its last failure, or that it was not
     made.
     """
@@ -517,14 +517,14 @@ async def side_by_side(*work: Awaitable[T]) -> list[T]:
     return cast(list[T], results)
 
 
-def under_way(connections: int | None) -> int:
+def count_under_way(connections: int | None) -> int:
     """Return the number of prompts or items in progress at a time with so many connections; None if
     these adapt.
     """
     return 2 * connections if connections else _AT_ONCE
 
 
-async def for_each(
+async def work_on_each(
     client: Client, items: Sequence[T], work: Callable[[T], Awaitable[U]], *, at_once: int
 ) -> list[U]:
     """Work on many items, some of them at the same time; return the results in their order.

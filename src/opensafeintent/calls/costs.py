@@ -14,8 +14,8 @@ import msgspec
 
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_rows import Attempts
-from opensafeintent.calls.prices import Prices, way_of
-from opensafeintent.calls.providers import is_another, is_in_process, provider_of
+from opensafeintent.calls.prices import Prices, find_way
+from opensafeintent.calls.providers import is_another, is_in_process, parse_provider
 from opensafeintent.calls.records import Answered, Call, Purpose, Refused, Usage
 from opensafeintent.calls.service_tiers import BATCH, FLEX, STANDARD, Way
 from opensafeintent.hostile import short_name
@@ -74,13 +74,13 @@ class Tally:
         else:
             self.new_calls[call.model, call.purpose] += 1
 
-    def finished(self, call: Call, outcome: Answered | Refused, tier: str = STANDARD) -> None:
+    def note_outcome(self, call: Call, outcome: Answered | Refused, tier: str = STANDARD) -> None:
         """Note an outcome."""
         self.answered_at = time.monotonic()
         self.refusals += isinstance(outcome, Refused)
-        self.paid(call, outcome.usage, tier)
+        self.note_tokens(call, outcome.usage, tier)
 
-    def paid(self, call: Call, usage: Usage, tier: str = STANDARD) -> None:
+    def note_tokens(self, call: Call, usage: Usage, tier: str = STANDARD) -> None:
         """Note the tokens of a reply, of one that is no answer too."""
         self.usage[call.model, tier, "input"] += usage.input_tokens
         self.usage[call.model, tier, "output"] += usage.output_tokens
@@ -115,7 +115,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     retry_seconds: float | None = None
     """Deadline of one call, its retries and waits included; None is `_CALL_SECONDS`."""
 
-    def reached(self, tally: Tally) -> str | None:
+    def find_reached_limit(self, tally: Tally) -> str | None:
         """Say which limit is used up, if one is."""
         if self.calls is None and self.dollars is None:
             return None
@@ -227,7 +227,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         """Return the sum of known costs, or with `cached=False` that without any cache, or with
         `tier` that at one service tier; None if a model is paid for and no price is known.
         """
-        if prices.lacking(self.models) and not prices.tells(self.models):
+        if prices.find_unpriced(self.models) and not prices.tells(self.models):
             return None
         return sum(line.dollars(prices, cached=cached, tier=tier) or 0.0 for line in self.lines)
 
@@ -242,7 +242,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         return dict(silent)
 
 
-def spent_of(ledger: Ledger, keys: Iterable[bytes] | None = None) -> Spent:
+def sum_spent(ledger: Ledger, keys: Iterable[bytes] | None = None) -> Spent:
     """Add up the recorded attempts.
 
     Args:
@@ -331,7 +331,7 @@ def experience_in(ledger: Ledger) -> dict[tuple[str, str], Experience]:
     return experiences
 
 
-def by_experience(
+def apply_experience(
     line: ForecastLine, experiences: Mapping[tuple[str, str], Experience]
 ) -> ForecastLine:
     """Return a line with the tokens and seconds of such recorded calls, if there are any."""
@@ -352,7 +352,7 @@ _LEAST_CACHED_OF = {"claude-haiku-4-5": 4096}
 """Tokens of an equal beginning from which on providers cache it, as they document it."""
 
 
-def expected_cost(
+def forecast_cost(
     line: ForecastLine, prices: Prices, *, cached: bool = False, tier: str = STANDARD
 ) -> float | None:
     """Return the expected cost of calls to come, in dollars; None if the model has no price.
@@ -395,20 +395,20 @@ class ExpectedWay(NamedTuple):
     """Whether the price list has the price of this way."""
 
 
-def expected_ways(lines: Sequence[ForecastLine], prices: Prices) -> list[ExpectedWay]:
+def forecast_ways(lines: Sequence[ForecastLine], prices: Prices) -> list[ExpectedWay]:
     """Return the expected costs of calls to come, for each model that is paid for and each way that
     its provider offers: the standard tier, the flex tier, batches.
     """
     ways: list[ExpectedWay] = []
     for model in dict.fromkeys(line.model for line in lines if not is_in_process(line.model)):
         own = [line for line in lines if line.model == model]
-        standard = _expected_sum(own, prices, STANDARD)
+        standard = _forecast_sum(own, prices, STANDARD)
         for tier in (STANDARD, FLEX, BATCH):
-            way = way_of(model, tier)
+            way = find_way(model, tier)
             if way is None and tier != STANDARD:
                 continue
-            dollars = _expected_sum(own, prices, tier)
-            cached = _expected_sum(own, prices, tier, cached=True)
+            dollars = _forecast_sum(own, prices, tier)
+            cached = _forecast_sum(own, prices, tier, cached=True)
             ways.append(
                 ExpectedWay(
                     model,
@@ -417,22 +417,22 @@ def expected_ways(lines: Sequence[ForecastLine], prices: Prices) -> list[Expecte
                     cached if cached != dollars else None,
                     dollars / standard if dollars and standard else (way.factor if way else 1.0),
                     way,
-                    prices.documented(model, tier) is None,
+                    prices.find_documentation(model, tier) is None,
                 )
             )
     return ways
 
 
-def _expected_sum(
+def _forecast_sum(
     lines: Sequence[ForecastLine], prices: Prices, tier: str, *, cached: bool = False
 ) -> float | None:
     """Return the expected cost of calls to one model; None if it has no price."""
-    costs = [expected_cost(line, prices, cached=cached, tier=tier) for line in lines]
+    costs = [forecast_cost(line, prices, cached=cached, tier=tier) for line in lines]
     known = [cost for cost in costs if cost is not None]
     return sum(known) if known else None
 
 
-def expected_minutes(lines: Sequence[ForecastLine], connections: int) -> float | None:
+def forecast_minutes(lines: Sequence[ForecastLine], connections: int) -> float | None:
     """Return the expected duration of calls, from those with known seconds; None if none are known.
 
     Each provider has this number of connections, and the slowest provider sets the time.
@@ -440,5 +440,5 @@ def expected_minutes(lines: Sequence[ForecastLine], connections: int) -> float |
     by: defaultdict[str, float] = defaultdict(float)
     for line in lines:
         if line.seconds is not None and not is_in_process(line.model):
-            by[provider_of(line.model)] += line.calls * line.seconds / connections / 60
+            by[parse_provider(line.model)] += line.calls * line.seconds / connections / 60
     return max(by.values(), default=None)

@@ -24,8 +24,8 @@ from opensafeintent.calls.records import Attempt, Call, Failure, Replied
 from opensafeintent.calls.replies import completion_body, read_reply
 from opensafeintent.errors import InputError, did_you_mean
 from opensafeintent.files import sha256_hex
-from opensafeintent.hostile import one_line, without_user_info
-from opensafeintent.secrets import known_secrets
+from opensafeintent.hostile import cut_user_info, one_line
+from opensafeintent.secrets import collect_secrets
 
 Ask = Callable[[list[dict[str, str]]], "str | Awaitable[str | None] | None"]
 """Takes the conversation, `{"role": …, "content": …}` each, and returns the model's answer."""
@@ -124,19 +124,19 @@ def function_named(name: str, functions: Functions) -> FunctionModel:
     # for the user to fix; an exit of the module too
     except BaseException as error:
         line = f"{name}: {_error_text(error)}"
-        if hint := _spelling_hint(error, attribute):
+        if hint := _suggest_spelling(error, attribute):
             line += f"; {hint}"
         raise InputError(line) from error
     return FunctionModel(value, name=path, version=version)
 
 
-def code_of_functions(names: Iterable[str], functions: Functions) -> dict[str, str]:
+def hash_functions(names: Iterable[str], functions: Functions) -> dict[str, str]:
     """Return the hash of each function's code, by name, as far as it is known."""
     code = {name: function_named(name, functions).code for name in names if name.startswith(PREFIX)}
     return {name: digest for name, digest in code.items() if digest}
 
 
-def _spelling_hint(error: BaseException, attribute: str) -> str:
+def _suggest_spelling(error: BaseException, attribute: str) -> str:
     """Return a question about a module or a function that was misspelt, if one is near."""
     if isinstance(error, ModuleNotFoundError):
         return did_you_mean(str(error.name), (path.stem for path in Path.cwd().glob("*.py")))
@@ -155,8 +155,8 @@ def _error_text(error: BaseException) -> str:
     except BaseException:
         text = type(error).__name__
     # a key may lie across the cut
-    text = known_secrets().scrub(text[: _MOST_READ + _ASTRIDE])[:_MOST_READ]
-    return one_line(without_user_info(text), 300)
+    text = collect_secrets().scrub(text[: _MOST_READ + _ASTRIDE])[:_MOST_READ]
+    return one_line(cut_user_info(text), 300)
 
 
 class _Result(NamedTuple):
@@ -194,7 +194,7 @@ class CalledFunction:
             type(model.ask).__call__
         )
         self._http = http
-        self._secrets = known_secrets()
+        self._secrets = collect_secrets()
         fixed = None if self._is_async else _THREADS
         self.limiter = http.limiter(model.identity, fixed) if http else Limiter(UNLIMITED)
         self._running: set[asyncio.Future[_Result]] = set()
@@ -258,10 +258,10 @@ class CalledFunction:
                 our_loop.call_soon_threadsafe(ended.set_result, result)
 
         def follow(make: Callable[[], Any]) -> None:
-            async def awaited() -> Any:
+            async def await_result() -> Any:
                 return await make()
 
-            tasks.append(task := function_loop.create_task(awaited()))
+            tasks.append(task := function_loop.create_task(await_result()))
             task.add_done_callback(lambda task: tell(_Result.of(task.result)))
 
         def work() -> None:

@@ -166,12 +166,12 @@ def unlike_requests(models: Iterable[str], before: Requests, now: Requests) -> d
     return lines
 
 
-def without_value(headers: Mapping[str, str]) -> list[str]:
+def find_unset(headers: Mapping[str, str]) -> list[str]:
     """Return the headers of a model whose variable is not set."""
     return [name for name, variable in headers.items() if not os.environ.get(variable, "").strip()]
 
 
-def values_of(model: str, headers: Mapping[str, str]) -> dict[str, str]:
+def read_header_values(model: str, headers: Mapping[str, str]) -> dict[str, str]:
     """Return a model's headers with their values, for requests.
 
     Args:

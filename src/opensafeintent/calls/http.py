@@ -23,20 +23,20 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from opensafeintent.calls.left_out import LeftOut, named_field
+from opensafeintent.calls.left_out import LeftOut, find_named_field
 from opensafeintent.calls.limiter import CEILING, FEW, START, Limiter
 from opensafeintent.calls.outcomes import NotAnAnswer, no_answer
 from opensafeintent.calls.provider_errors import (
     FATAL,
     LONGEST_ERROR,
     REFUSING,
+    classify_error,
     is_filter,
-    kind_of_error,
     lacks_capacity,
+    read_delay,
     read_error,
-    stated_delay,
 )
-from opensafeintent.calls.providers import Endpoint, row_of
+from opensafeintent.calls.providers import Endpoint, find_provider
 from opensafeintent.calls.records import Attempt, Call, Failure, Refused, Replied
 from opensafeintent.calls.replies import read_reply
 from opensafeintent.calls.service_tiers import (
@@ -45,12 +45,12 @@ from opensafeintent.calls.service_tiers import (
     FLEX_SECONDS,
     STANDARD,
     FlexTier,
-    served_tier,
-    stated_tier,
+    find_served_tier,
+    read_tier,
 )
 from opensafeintent.errors import InputError
 from opensafeintent.files import canonical_json
-from opensafeintent.hostile import one_line, without_user_info
+from opensafeintent.hostile import cut_user_info, one_line
 from opensafeintent.secrets import Secrets, is_word
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ class HttpSession(AsyncExitStack):
         if fixed is None:
             self._connecting[endpoint] = shared
             for limiter in self._connecting.values():
-                limiter.bound(max(self._room // len(self._connecting), 1))
+                limiter.limit_slots(max(self._room // len(self._connecting), 1))
         return shared
 
     def came_before(self, reply: bytes, request: int) -> bool:
@@ -352,11 +352,11 @@ class EndpointModel:
             return await self._ask(call)
         result = await self._ask(call, FLEX)
         if isinstance(result, Replied) or result.replied:
-            flex.answered()
+            flex.note_answer()
             return result
         if not result.no_capacity:
             return result
-        flex.lacked_capacity()
+        flex.note_lack()
         if not flex.fell_back:
             return result
         flex.fallbacks += 1
@@ -370,7 +370,7 @@ class EndpointModel:
         """
         return self._left_out.ask(partial(self._request, call, tier))
 
-    def fields_of(self, call: Call, left_out: Collection[str]) -> dict[str, Any]:
+    def build_fields(self, call: Call, left_out: Collection[str]) -> dict[str, Any]:
         """Return the fields of a call's request, without some that the model does not take."""
         return self._protocol.request(call, self.endpoint.model, left_out)
 
@@ -380,7 +380,7 @@ class EndpointModel:
         """Make a request; return the result, and the field that it names as not taken."""
         import aiohttp
 
-        fields = self.fields_of(call, left_out)
+        fields = self.build_fields(call, left_out)
         if tier and FIELD not in left_out:
             fields[FIELD] = tier
         body = canonical_json(fields)
@@ -399,7 +399,7 @@ class EndpointModel:
             ) as response:
                 status, headers = response.status, response.headers
                 answered = 200 <= status < 300
-                reply = await body_of(response)
+                reply = await read_body(response)
                 if reply is None:
                     line = (
                         f"{status} from {self.endpoint.base_url}: a reply of more than"
@@ -426,10 +426,10 @@ class EndpointModel:
             return Failure(kind="certificate", error=line, fatal=True, seconds=seconds), None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             seconds = time.monotonic() - started
-            return self._unconnected(error, seconds, seconds_at_most), None
-        return self.result_of(fields, status, reply, headers, time.monotonic() - started)
+            return self._classify_no_reply(error, seconds, seconds_at_most), None
+        return self.classify_reply(fields, status, reply, headers, time.monotonic() - started)
 
-    def result_of(
+    def classify_reply(
         self,
         fields: Mapping[str, Any],
         status: int,
@@ -448,9 +448,9 @@ class EndpointModel:
         """
         attempt, field = self._read(fields, status, reply, headers, seconds)
         if 200 <= status < 300:
-            tier = served_tier(reply, headers, fields.get(FIELD))
+            tier = find_served_tier(reply, headers, fields.get(FIELD))
         else:
-            tier = stated_tier(reply) or STANDARD
+            tier = read_tier(reply) or STANDARD
         return msgspec.structs.replace(attempt, protocol=self._protocol.name, tier=tier), field
 
     def _read(
@@ -462,7 +462,7 @@ class EndpointModel:
         seconds: float,
     ) -> tuple[Attempt, str | None]:
         if not 200 <= status < 300:
-            return self._failed(fields, status, reply, headers, seconds)
+            return self._classify_failure(fields, status, reply, headers, seconds)
         try:
             return Replied(read_reply(reply, self._protocol), reply, seconds), None
         except NotAnAnswer as error:
@@ -470,7 +470,7 @@ class EndpointModel:
         except ValueError as error:
             return self._unreadable(fields, reply, str(error), seconds)
 
-    def _unconnected(self, error: Exception, seconds: float, most: float) -> Failure:
+    def _classify_no_reply(self, error: Exception, seconds: float, most: float) -> Failure:
         """Return the failure of a request that got no reply in at most so many seconds."""
         late = f"none in {most:g} seconds" if isinstance(error, TimeoutError) else ""
         full = getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE)
@@ -492,8 +492,8 @@ class EndpointModel:
         """A 200 that is no completion: an error in disguise (some gateways), or a broken reply."""
         error = read_error(reply)
         status = error.status or 200
-        if status >= 400 or kind_of_error(status, error) != "rejected":
-            return self._failed(fields, status, reply, {}, seconds)
+        if status >= 400 or classify_error(status, error) != "rejected":
+            return self._classify_failure(fields, status, reply, {}, seconds)
         failure = Failure(
             kind="malformed",
             error=self._scrub(complaint),
@@ -503,7 +503,7 @@ class EndpointModel:
         )
         return failure, None
 
-    def _failed(
+    def _classify_failure(
         self,
         fields: Mapping[str, Any],
         status: int,
@@ -518,8 +518,8 @@ class EndpointModel:
         message = self._scrub(error.message or reply[:LONGEST_ERROR].decode("utf-8", "replace"))
         if status in REFUSING and is_filter(error):
             return Replied(Refused(reason=one_line(message)), reply, seconds), None
-        delay = stated_delay(headers, error)
-        kind = kind_of_error(status, error, delay)
+        delay = read_delay(headers, error)
+        kind = classify_error(status, error, delay)
         no_capacity = fields.get(FIELD) == FLEX and lacks_capacity(status, error, kind)
         if no_capacity:
             kind = "rate_limited"
@@ -537,7 +537,7 @@ class EndpointModel:
             body=reply[:LONGEST_ERROR],
             seconds=seconds,
         )
-        return failure, named_field(status, error, self._protocol.optional(fields))
+        return failure, find_named_field(status, error, self._protocol.optional(fields))
 
     def _place(self, status: int) -> str:
         return self._url if status == 404 else self.endpoint.base_url
@@ -547,7 +547,7 @@ class EndpointModel:
         variable = self.endpoint.key_variable
         if status == 404:
             named = re.search(rf"(?<!\w){re.escape(self.endpoint.model)}(?!\w)", message)
-            return "" if named else self._hint_of_address()
+            return "" if named else self._hint_at_address()
         match kind:
             case "unauthorized" | "forbidden":
                 return f" (check {variable})"
@@ -555,9 +555,9 @@ class EndpointModel:
                 return f" (the account behind {variable})"
         return ""
 
-    def _hint_of_address(self) -> str:
+    def _hint_at_address(self) -> str:
         """Return advice on a base URL that may be wrong; "" if it is the provider's own."""
-        base_url, row = self.endpoint.base_url, row_of(self.identity)
+        base_url, row = self.endpoint.base_url, find_provider(self.identity)
         if row is not None and base_url == row.base_url:
             return ""
         perhaps = "" if _API_VERSION.search(self._url) else f", perhaps {base_url}/v1"
@@ -567,7 +567,7 @@ class EndpointModel:
         )
 
     def _scrub(self, text: str) -> str:
-        return one_line(without_user_info(self._secrets.scrub(text)), 300)
+        return one_line(cut_user_info(self._secrets.scrub(text)), 300)
 
 
 _API_VERSION = re.compile(r"/v\d")
@@ -593,7 +593,7 @@ def _has_unread(connection: Any) -> bool:
     return bool(poll.poll(0))
 
 
-async def body_of(response: aiohttp.ClientResponse) -> bytes | None:
+async def read_body(response: aiohttp.ClientResponse) -> bytes | None:
     """Return the body; None if it is longer than any answer can be."""
     body = bytearray()
     async for part in response.content.iter_any():

@@ -22,23 +22,23 @@ from opensafeintent.calls.ledger_rows import (
     Texts,
     TextsAt,
     Tier,
+    check_types,
     connect,
     has_log,
-    packed_at,
     prepare,
+    read_outcome,
+    read_packed,
     reading,
     reason,
-    stored_outcome,
-    text_of,
-    typed,
     unpack,
+    unpack_text,
 )
 from opensafeintent.calls.ledger_writer import Entry, Writer
 from opensafeintent.calls.outcomes import REPLIED
 from opensafeintent.calls.reasoning import REASONING_ONLY
 from opensafeintent.calls.recorded import Imports
 from opensafeintent.calls.records import Answered, Call, Failure, Refused
-from opensafeintent.calls.replies import ends_unopened_thought, protocol_named, reasoning_in
+from opensafeintent.calls.replies import ends_unopened_thought, protocol_named, read_reply_reasoning
 from opensafeintent.calls.service_tiers import BATCH
 from opensafeintent.errors import InputError
 from opensafeintent.replacing import lock_held, refuse
@@ -99,7 +99,7 @@ STORED = (
     " attempt, stop_reason, input_tokens, output_tokens, cached_tokens, cache_write_tokens,"
     " served_model, tier, protocol, error"
 )
-"""The columns of `Ledger.stored`, after the row's id."""
+"""The columns of `Ledger.yield_rows`, after the row's id."""
 
 
 _STORED_ROW: Any = tuple[
@@ -182,7 +182,7 @@ class Ledger:
                 self.imports = Imports(path, self._reader, self._texts)
                 """Responses from elsewhere."""
                 if not readonly:
-                    self._writer = Writer(path, self._texts, self._on_record)
+                    self._writer = Writer(path, self._texts, self._drop_pending)
             except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
                 # SQLite quotes a damaged schema in an error, and Python decodes it
                 unreadable = type(error) in (sqlite3.DatabaseError, UnicodeDecodeError)
@@ -281,20 +281,20 @@ class Ledger:
                 not_pending.append(key)
             else:
                 call, outcome = pending
-                located[key] = Located(0, self.settled(call.model, call.purpose, outcome))
+                located[key] = Located(0, self.settle(call.model, call.purpose, outcome))
         with reading(self.path):
             for part in [not_pending] if len(not_pending) == 1 else _parts(not_pending):
                 statement = _FIND_ONE if len(part) == 1 else _FIND_MANY
                 cursor = self._reader.execute(statement, part)
-                while rows := typed(cursor.fetchmany(_ROWS_AT_ONCE), _FOUND):
+                while rows := check_types(cursor.fetchmany(_ROWS_AT_ONCE), _FOUND):
                     for key, row, model, purpose, *content in rows:
-                        stored = stored_outcome(*content)
+                        stored = read_outcome(*content)
                         if room is not None and isinstance(stored, Answered):
                             room.take(stored.text)
-                        located[key] = Located(row, self.settled(model, purpose, stored))
+                        located[key] = Located(row, self.settle(model, purpose, stored))
         return located
 
-    def settled(self, model: str, purpose: str, outcome: Answered | Refused) -> Answered | Refused:
+    def settle(self, model: str, purpose: str, outcome: Answered | Refused) -> Answered | Refused:
         """Return the outcome of a call, in view of its purpose and of the model's other replies.
 
         A response that a limit cut, and that shows no reasoning, is a thought that was cut if the
@@ -316,7 +316,7 @@ class Ledger:
     def _thinks_unopened(self, model: str) -> bool:
         if model not in self._opens_no_thought:
             self._opens_no_thought[model] = any(
-                ends_unopened_thought(unpack(typed(body, bytes)), protocol_named(protocol))
+                ends_unopened_thought(unpack(check_types(body, bytes)), protocol_named(protocol))
                 for body, protocol in self._reader.execute(_RESPONSES, (model,))
             )
         return self._opens_no_thought[model]
@@ -329,25 +329,25 @@ class Ledger:
                 " LIMIT 1",
                 (key,),
             ).fetchone()
-            return typed(row[0], str) if row else None
+            return check_types(row[0], str) if row else None
 
-    def replied_since(self, key: bytes, model: str) -> bool:
+    def has_replied_since(self, key: bytes, model: str) -> bool:
         """Tell whether a model replied after a stored failure of a call: then it is the call that
         fails.
         """
         with reading(self.path):
             return bool(self._reader.execute(_REPLIED_SINCE, (key, model)).fetchone()[0])
 
-    def reasoning_only(self) -> set[bytes]:
+    def find_reasoning_only(self) -> set[bytes]:
         """Return the keys of the calls with an attempt that held reasoning and no text."""
         with reading(self.path):
             rows = self._reader.execute(
                 "SELECT DISTINCT key FROM calls WHERE status = 'failed' AND error GLOB ?",
                 (f"{REASONING_ONLY}: *",),
             )
-            return self._reasoning_only | {typed(key, bytes) for (key,) in rows}
+            return self._reasoning_only | {check_types(key, bytes) for (key,) in rows}
 
-    def answering_models(self) -> set[str]:
+    def find_answering_models(self) -> set[str]:
         """Return the names of the models that have replied at least once: an answer, a refusal, or
         without either.
         """
@@ -357,7 +357,7 @@ class Ledger:
                 + " OR error GLOB ?" * len(REPLIED),
                 tuple(f"{start}*" for start in REPLIED),
             )
-            return {typed(name, str) for (name,) in rows}
+            return {check_types(name, str) for (name,) in rows}
 
     def attempts(self, keys: Iterable[bytes] | None = None) -> Iterator[Attempts]:
         """Yield the sums of all recorded attempts, or of those at some calls; what they have in
@@ -370,7 +370,7 @@ class Ledger:
         with reading(self.path):
             for condition, values in queries:
                 for row in self._reader.execute(_SPENT.format(condition), values):
-                    yield typed(row, Attempts)
+                    yield check_types(row, Attempts)
 
     def seconds(self) -> Iterator[tuple[str, str, float]]:
         """Yield model, purpose and seconds of every reply that counts its tokens, those of batches
@@ -378,15 +378,15 @@ class Ledger:
         """
         with reading(self.path):
             for row in self._reader.execute(_SECONDS, (BATCH,)):
-                yield typed(row, tuple[str, str, float])
+                yield check_types(row, tuple[str, str, float])
 
-    def rows_of(self, key: bytes) -> list[tuple[int, str, str, str]]:
+    def list_attempts(self, key: bytes) -> list[tuple[int, str, str, str]]:
         """Return (id, status, stop reason, created) of every attempt at a call, the one that
         satisfies it first.
         """
         with reading(self.path):
             return [
-                typed(row[1:], tuple[int, str, str, str])
+                check_types(row[1:], tuple[int, str, str, str])
                 for row in self._reader.execute(_ROWS_OF, {"key": key})
             ]
 
@@ -394,14 +394,14 @@ class Ledger:
         """Return when a call was last made or a file imported, ISO 8601; "" if none was."""
         with reading(self.path):
             row = self._reader.execute(_LATEST).fetchone()
-            return typed(row[0], str)
+            return check_types(row[0], str)
 
-    def stored(self, keys: Collection[bytes] | None = None) -> Iterator[tuple[Any, ...]]:
+    def yield_rows(self, keys: Collection[bytes] | None = None) -> Iterator[tuple[Any, ...]]:
         """Yield every row, or those of some calls, without its request: the id, then `STORED`."""
         with reading(self.path):
             for row in self._reader.execute(f"SELECT id, {STORED} FROM calls ORDER BY id"):
                 if keys is None or row[1] in keys:
-                    unpack(typed(row, _STORED_ROW)[5])  # for its checksum
+                    unpack(check_types(row, _STORED_ROW)[5])  # for its checksum
                     yield row
 
     def count(self) -> int:
@@ -436,7 +436,7 @@ class Ledger:
             await asyncio.sleep(_CATCH_UP_SECONDS)
         self.check()
 
-    def on_failure(self, tell: Callable[[InputError], None]) -> None:
+    def call_on_failure(self, tell: Callable[[InputError], None]) -> None:
         """Call it at once, on another thread, if the ledger cannot be written."""
         if self._writer is not None:
             self._writer.on_failure.append(tell)
@@ -456,7 +456,7 @@ class Ledger:
             if self._writer is not None:
                 self._writer.close()
 
-    def _on_record(self, keys: Iterable[bytes]) -> None:
+    def _drop_pending(self, keys: Iterable[bytes]) -> None:
         for key in keys:
             self._pending.pop(key, None)
 
@@ -464,7 +464,7 @@ class Ledger:
         """Return the messages and sampling of one row, its texts put back."""
         texts = TextsAt(self._reader, Room(self.path, "no request has as many"))
         with reading(self.path):
-            data = self.packed_request(row_id)
+            data = self.read_packed_request(row_id)
             messages = tuple(
                 Message(
                     role, tuple(part if isinstance(part, str) else texts[part] for part in parts)
@@ -473,24 +473,24 @@ class Ledger:
             )
         return messages, data.sampling
 
-    def reasoning(self, row_id: int) -> str:
+    def read_reasoning(self, row_id: int) -> str:
         """Return the reasoning that the reply of one row shows; "" if it shows none."""
         with reading(self.path):
             row = self._reader.execute(f"{_REPLIES} id = ?", (row_id,)).fetchone()
-            body, protocol = typed(row, tuple[bytes, str])
-            return reasoning_in(unpack(body), protocol_named(protocol))
+            body, protocol = check_types(row, tuple[bytes, str])
+            return read_reply_reasoning(unpack(body), protocol_named(protocol))
 
-    def packed_request(self, row_id: int) -> Request:
+    def read_packed_request(self, row_id: int) -> Request:
         """Return the request of one row, with the ids of its texts."""
         with reading(self.path):
             row = self._reader.execute("SELECT request FROM calls WHERE id = ?", (row_id,))
-            return msgspec.json.decode(typed(row.fetchone()[0], str), type=Request)
+            return msgspec.json.decode(check_types(row.fetchone()[0], str), type=Request)
 
-    def packed_text(self, identity: int) -> tuple[bytes, bytes]:
+    def read_packed_text(self, identity: int) -> tuple[bytes, bytes]:
         """Return the hash of a text of a request, and its packed form, which was looked at."""
         with reading(self.path):
-            sha, body = packed_at(self._reader, identity)
-            text_of(sha, body)
+            sha, body = read_packed(self._reader, identity)
+            unpack_text(sha, body)
             return sha, body
 
 

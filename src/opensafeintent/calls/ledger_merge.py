@@ -14,8 +14,8 @@ import msgspec
 
 from opensafeintent.calls.ledger import LEDGER, STORED, Ledger
 from opensafeintent.calls.ledger_rows import DamagedLedger, connect, id_at, reason
-from opensafeintent.calls.ledger_writer import stored_request
-from opensafeintent.errors import InputError, counted
+from opensafeintent.calls.ledger_writer import encode_request
+from opensafeintent.errors import InputError, pluralize
 from opensafeintent.hostile import one_line
 
 _INSERT = f"INSERT INTO calls ({STORED}, request) VALUES (?{', ?' * (STORED.count(',') + 1)})"
@@ -59,7 +59,7 @@ def merge(ledger: Ledger, source: Path) -> Merged:
                 f"{source}: holds imported responses, which cannot be merged; import their files"
                 " instead"
             )
-        return _added(ledger, source_ledger)
+        return _copy_rows(ledger, source_ledger)
 
 
 def copy_calls(ledger: Ledger, source: Ledger, keys: Collection[bytes]) -> int:
@@ -74,7 +74,7 @@ def copy_calls(ledger: Ledger, source: Ledger, keys: Collection[bytes]) -> int:
     Raises:
         InputError: `source` is damaged, or `ledger` cannot be written. Nothing is added then.
     """
-    return _added(ledger, source, keys).added
+    return _copy_rows(ledger, source, keys).added
 
 
 def copy_ledger(source: Path, out: Path) -> None:
@@ -98,7 +98,7 @@ def copy_ledger(source: Path, out: Path) -> None:
         raise InputError(f"{out}: cannot copy {source}: {reason(error)}") from error
 
 
-def _added(ledger: Ledger, source: Ledger, keys: Collection[bytes] | None = None) -> Merged:
+def _copy_rows(ledger: Ledger, source: Ledger, keys: Collection[bytes] | None = None) -> Merged:
     """Add the rows of a ledger, or those of some calls, in one transaction."""
     ledger.holds_others = True
     with contextlib.closing(connect(ledger.path)) as connection:
@@ -119,15 +119,15 @@ def _add_rows(
     """
 
     @cache
-    def moved(identity: int) -> int:
+    def move_text(identity: int) -> int:
         """Return the id of a text of the source in the ledger that grows."""
-        return id_at(connection, *source.packed_text(identity))
+        return id_at(connection, *source.read_packed_text(identity))
 
-    def moved_part(part: str | int) -> str | int:
-        return part if isinstance(part, str) else moved(part)
+    def move_part(part: str | int) -> str | int:
+        return part if isinstance(part, str) else move_text(part)
 
     rows = added = duplicates = 0
-    for row, key, status, created, seconds, *fields in source.stored(keys):
+    for row, key, status, created, seconds, *fields in source.yield_rows(keys):
         rows += 1
         same = (_FAILURE, (key, created, seconds)) if status == "failed" else (_ANSWER, (key,))
         if (present := connection.execute(*same).fetchone()) is not None:
@@ -135,8 +135,8 @@ def _add_rows(
             duplicates += present != (created, seconds)
             continue
         added += 1
-        packed = source.packed_request(row)
-        request = stored_request(packed.messages, packed.sampling, moved_part)
+        packed = source.read_packed_request(row)
+        request = encode_request(packed.messages, packed.sampling, move_part)
         connection.execute(_INSERT, (key, status, created, seconds, *fields, request))
     return Merged(rows=rows, added=added, duplicates=duplicates)
 
@@ -192,7 +192,7 @@ def take_up(ledger: Ledger, shard: Path, waiting: Callable[[str], object], rows:
         merged = merge(ledger, shard / LEDGER)
     if merged.rows < rows:
         raise InputError(
-            f"{shard / LEDGER}: {counted(rows - merged.rows, 'call')} not seen yet; run again to"
+            f"{shard / LEDGER}: {pluralize(rows - merged.rows, 'call')} not seen yet; run again to"
             " take them up"
         )
     shutil.rmtree(shard)
@@ -226,7 +226,9 @@ def merge_ledgers(ledgers: Sequence[Path], out: Path) -> dict[Path, Merged]:
         with Ledger(growing) as ledger:
             merged = {path: merge(ledger, path) for path in sources}
         if new:
-            _lock_of(growing).unlink(missing_ok=True)  # else it stays if the next line is the last
+            _lock_path(growing).unlink(
+                missing_ok=True
+            )  # else it stays if the next line is the last
             growing.rename(out)
         return merged
     except OSError as error:
@@ -240,8 +242,8 @@ def _remove(ledger: Path) -> None:
     """Remove a ledger with the files that SQLite keeps beside it."""
     for suffix in ("", "-wal", "-shm", "-journal"):
         ledger.with_name(ledger.name + suffix).unlink(missing_ok=True)
-    _lock_of(ledger).unlink(missing_ok=True)
+    _lock_path(ledger).unlink(missing_ok=True)
 
 
-def _lock_of(ledger: Path) -> Path:
+def _lock_path(ledger: Path) -> Path:
     return ledger.with_name(f".{ledger.name}.lock")

@@ -195,7 +195,7 @@ def _contents(connection: sqlite3.Connection) -> set[tuple[str, str, str, str | 
         ValueError: something in it is no text.
     """
     rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchall()
-    return typed(rows, set[tuple[str, str, str, str | None]])
+    return check_types(rows, set[tuple[str, str, str, str | None]])
 
 
 class DamagedLedger(InputError):
@@ -218,7 +218,7 @@ def reading(path: Path) -> Iterator[None]:
         raise DamagedLedger(f"{path}: the ledger is damaged: {damage}") from damage
 
 
-def typed(row: Any, kind: type[T]) -> T:
+def check_types(row: Any, kind: type[T]) -> T:
     """Return a row, or several, if they are of the types that they should be: SQLite itself takes
     anything in any column.
 
@@ -275,7 +275,7 @@ class Texts:
         self._ids: dict[str, int] = {}
         self._characters = 0
 
-    def id_of(self, connection: sqlite3.Connection, text: str) -> int:
+    def find_text_id(self, connection: sqlite3.Connection, text: str) -> int:
         """Return the id of a text, which is added if it is not there."""
         if (cached := self._ids.get(text)) is not None:
             return cached
@@ -298,10 +298,10 @@ def id_at(connection: sqlite3.Connection, sha: bytes, body: bytes) -> int:
     """Return the id of a packed text, which is added if it is not there."""
     connection.execute("INSERT OR IGNORE INTO texts (sha, body) VALUES (?, ?)", (sha, body))
     row = connection.execute("SELECT id FROM texts WHERE sha = ?", (sha,)).fetchone()
-    return typed(row[0], int)
+    return check_types(row[0], int)
 
 
-def packed_at(connection: sqlite3.Connection, identity: int) -> tuple[bytes, bytes]:
+def read_packed(connection: sqlite3.Connection, identity: int) -> tuple[bytes, bytes]:
     """Return the hash of a text and its packed form by its id.
 
     Raises:
@@ -310,7 +310,7 @@ def packed_at(connection: sqlite3.Connection, identity: int) -> tuple[bytes, byt
     row = connection.execute("SELECT sha, body FROM texts WHERE id = ?", (identity,)).fetchone()
     if row is None:
         raise LookupError(f"the text {identity} is not there")
-    return typed(row, tuple[bytes, bytes])
+    return check_types(row, tuple[bytes, bytes])
 
 
 class TextsAt(dict[int, str]):
@@ -330,11 +330,13 @@ class TextsAt(dict[int, str]):
         self._connection, self._room = connection, room
 
     def __missing__(self, identity: int) -> str:
-        text = self[identity] = self._room.take(text_of(*packed_at(self._connection, identity)))
+        text = self[identity] = self._room.take(
+            unpack_text(*read_packed(self._connection, identity))
+        )
         return text
 
 
-def text_of(sha: bytes, body: bytes) -> str:
+def unpack_text(sha: bytes, body: bytes) -> str:
     """Return a text from its hash and its packed form.
 
     Raises:
@@ -416,7 +418,7 @@ class Attempts(NamedTuple):
     """UTC."""
 
 
-def stored_outcome(
+def read_outcome(
     status: str,
     body: bytes,
     protocol: str,

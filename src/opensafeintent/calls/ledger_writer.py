@@ -280,14 +280,14 @@ class Writer:
         )
 
     def _request(self, connection: sqlite3.Connection, call: Call) -> str:
-        def kept(part: str) -> str | int:
-            return self._texts.id_of(connection, part) if len(part) >= _SHARED_TEXT else part
+        def store_text(part: str) -> str | int:
+            return self._texts.find_text_id(connection, part) if len(part) >= _SHARED_TEXT else part
 
         messages = ((message.role, message.parts) for message in call.messages)
-        return stored_request(messages, call.sampling, kept)
+        return encode_request(messages, call.sampling, store_text)
 
 
-def stored_request(
+def encode_request(
     messages: Iterable[tuple[Role, Iterable[T]]],
     sampling: Any,
     kept: Callable[[T], str | int],

@@ -109,7 +109,7 @@ def really_left_out(fields: Collection[str]) -> list[str]:
     )
 
 
-def named_field(status: int, error: ProviderError, sent: Collection[str]) -> str | None:
+def find_named_field(status: int, error: ProviderError, sent: Collection[str]) -> str | None:
     """Return the field of a request that an error names as not taken, by its fields or in its text;
     None if it names none.
 

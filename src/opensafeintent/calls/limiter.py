@@ -92,7 +92,7 @@ class Limiter:
         """Hold a slot for the length of a block; see `acquire`."""
         return Slot(self, urgent=urgent, again=again)
 
-    def bound(self, most: int) -> None:
+    def limit_slots(self, most: int) -> None:
         """Give no more slots than connections can be opened."""
         if not self._adaptive and self.limit > most:
             self.notice = (
@@ -131,7 +131,7 @@ class Limiter:
         self._was_full = True
         self._started = time.monotonic()
 
-    def succeeded(self) -> None:
+    def note_answer(self) -> None:
         """Note one answer; after each window of them, look whether the limit is right."""
         if not self._adaptive:
             return
@@ -160,7 +160,7 @@ class Limiter:
         else:
             self._before = None
 
-    def throttled(self, retry_after: float | None) -> None:
+    def note_throttling(self, retry_after: float | None) -> None:
         """Note a 429 or a timeout: halve the limit (once for all requests in flight), and obey
         `Retry-After`.
         """
@@ -220,7 +220,7 @@ class Trial(Limiter):
         """Whether the call that holds a slot is the last of too many rejections."""
         return self._rejections >= _HOPELESS and self.in_use <= 1
 
-    def replied(self) -> None:
+    def note_reply(self) -> None:
         """Note a reply."""
         self._cause, self._rejections, self._wait = None, 0, _FIRST_INTERVAL
         self._replied_at = time.monotonic()
@@ -229,7 +229,7 @@ class Trial(Limiter):
             self.limit = UNLIMITED
             self._hand_out()
 
-    def rejected(self, cause: Hashable) -> None:
+    def note_rejection(self, cause: Hashable) -> None:
         """Note a failure that no retry helps.
 
         Args:
@@ -240,7 +240,7 @@ class Trial(Limiter):
         if self._rejections >= _DOUBTED:
             self.limit = 1
 
-    def limited(self) -> None:
+    def note_rate_limit(self) -> None:
         """Note a rate limit that states no wait."""
         silent = time.monotonic() - self._replied_at > _SILENCE
         # those that were on their way when it closed are no further news

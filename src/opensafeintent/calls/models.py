@@ -18,7 +18,7 @@ import msgspec
 from opensafeintent.calls.baselines import BASELINES, ScriptedModel, is_baseline
 from opensafeintent.calls.client import Model
 from opensafeintent.calls.functions import NO_FUNCTIONS, CalledFunction, Functions, function_named
-from opensafeintent.calls.headers import NO_HEADERS, Headers, values_of
+from opensafeintent.calls.headers import NO_HEADERS, Headers, read_header_values
 from opensafeintent.calls.http import EndpointModel, HttpSession
 from opensafeintent.calls.providers import (
     ENDPOINTS,
@@ -26,7 +26,7 @@ from opensafeintent.calls.providers import (
     PREFIX,
     REPLAY,
     is_native,
-    provider_of,
+    parse_provider,
     resolve_endpoint,
     variables,
 )
@@ -45,8 +45,10 @@ def same_maker(model: str, other: str) -> bool:
     """
     if is_baseline(model) or is_baseline(other):
         return False
-    family = family_of(model)
-    return _bare(model) == _bare(other) or (family is not None and family == family_of(other))
+    family = guess_family(model)
+    return _strip_provider(model) == _strip_provider(other) or (
+        family is not None and family == guess_family(other)
+    )
 
 
 @lru_cache(maxsize=1)
@@ -59,7 +61,7 @@ def _makers() -> re.Pattern[str]:
     )
 
 
-def family_of(model: str) -> str | None:
+def guess_family(model: str) -> str | None:
     """Return who made a model, as far as its name tells; the last part of the name goes before the
     provider's.
     """
@@ -69,7 +71,7 @@ def family_of(model: str) -> str | None:
     return None
 
 
-def _bare(model: str) -> str:
+def _strip_provider(model: str) -> str:
     """Return a model's name without its provider: the same for `openai/gpt-5.4`,
     `openrouter/openai/gpt-5.4` and `GPT-5.4`.
     """
@@ -169,15 +171,15 @@ def open_models(
     problems: list[str] = []
     for name in names:
         try:
-            if (model := _in_process(name, functions, http)) is not None:
+            if (model := _open_in_process(name, functions, http)) is not None:
                 opened[name] = model
             elif other_providers is not None and _is_foreign(name):
                 opened[name] = other_providers.open(name, http, left_out.get(name, ()))
             else:
-                added = values_of(name, headers.get(name, {}))
+                added = read_header_values(name, headers.get(name, {}))
                 endpoint = msgspec.structs.replace(resolve_endpoint(name), headers=added)
                 opened[name] = EndpointModel(
-                    name, endpoint, http, left_out.get(name, ()), flex.tier_of(name)
+                    name, endpoint, http, left_out.get(name, ()), flex.find_tier(name)
                 )
         except InputError as error:
             problems.append(str(error))
@@ -186,7 +188,9 @@ def open_models(
     return opened
 
 
-def _in_process(name: str, functions: Functions, http: HttpSession | None = None) -> Model | None:
+def _open_in_process(
+    name: str, functions: Functions, http: HttpSession | None = None
+) -> Model | None:
     """Return the model of a name without a provider; without `http` for its identity alone."""
     check_model_name(name)
     if name.startswith("baseline/"):
@@ -238,7 +242,7 @@ def model_identity(
     Raises:
         InputError: the name or its file is not usable.
     """
-    if (model := _in_process(name, functions)) is not None:
+    if (model := _open_in_process(name, functions)) is not None:
         return model.identity
     if other_providers is not None and _is_foreign(name):
         other_providers.check(name)
@@ -249,7 +253,7 @@ def model_identity(
 
 def is_local(name: str) -> bool:
     """Tell whether a model runs on the user's own machines, by its provider's name."""
-    provider = provider_of(name)
+    provider = parse_provider(name)
     return provider in LOCAL_WEIGHTS or (provider in ENDPOINTS and ENDPOINTS[provider].local)
 
 

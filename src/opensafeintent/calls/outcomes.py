@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from opensafeintent.calls.reasoning import REASONING_ONLY, unknown_mark, without_reasoning
+from opensafeintent.calls.reasoning import REASONING_ONLY, cut_reasoning, unknown_mark
 from opensafeintent.calls.records import (
     Answered,
     Call,
@@ -20,7 +20,7 @@ from opensafeintent.calls.records import (
     stop_name,
 )
 from opensafeintent.hostile import short_name
-from opensafeintent.templates.template import Message, without_tokens
+from opensafeintent.templates.template import Message, cut_tokens
 
 
 class NotAnAnswer(ValueError):
@@ -63,7 +63,7 @@ REPLIED = ("no_answer: ", "stop_reason:", f"{REASONING_ONLY}: ", "malformed: the
 _NO_USAGE = Usage()
 
 
-def outcome_of(
+def classify_message(
     content: str | None,
     stop_reason: str,
     usage: Usage = _NO_USAGE,
@@ -86,8 +86,8 @@ def outcome_of(
     kind = stop_kind(stop_reason)
     reason = stop_reason if stop_reason in ("stop", "length") else short_name(stop_reason, 60)
     if kind == "break":
-        raise broken_off(reason)
-    parted = without_reasoning(content or "", cut=kind == "cut")
+        raise make_broken_off(reason)
+    parted = cut_reasoning(content or "", cut=kind == "cut")
     text = parted.text.strip()
     reasoned = parted.reasoned or ((not text or kind == "cut") and beside())
     if text:
@@ -118,7 +118,7 @@ def outcome_of(
     )
 
 
-def response_of(outcome: Answered | Refused) -> Answered | Refused:
+def classify_response(outcome: Answered | Refused) -> Answered | Refused:
     """Return the outcome of a call for a response, which is graded.
 
     Raises:
@@ -129,7 +129,7 @@ def response_of(outcome: Answered | Refused) -> Answered | Refused:
     return outcome
 
 
-def broken_off(stop_reason: str, error: str = "") -> NotAnAnswer:
+def make_broken_off(stop_reason: str, error: str = "") -> NotAnAnswer:
     """Return what a reply is that broke off, with the error that it gives."""
     line = f"the answer broke off (finish reason: {short_name(stop_reason, 60) or 'none'})"
     return NotAnAnswer("broken_off", f"{line}: {error}" if error else line)
@@ -150,7 +150,7 @@ class Unparsed(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
-def problem_of(answer: Answered) -> str:
+def describe_problem(answer: Answered) -> str:
     """Return why an answer does not keep to the form that was asked for, as far as its reply tells:
     the reason of a missing grade.
     """
@@ -161,11 +161,11 @@ def problem_of(answer: Answered) -> str:
     return "unknown_mark" if unknown_mark(answer.text) else "unparsed"
 
 
-def cause_of(answer: Answered) -> str:
+def describe_cause(answer: Answered) -> str:
     """Return why a reply has not the form that was asked for, to follow its problem; "" if the
     reply does not tell.
     """
-    match problem_of(answer):
+    match describe_problem(answer):
         case "truncated":
             return ": the token limit cut it"
         case "reasoning_only":
@@ -203,7 +203,7 @@ async def ask_until_parsed(
             return parsed
         messages = (
             *call.messages,
-            Message("assistant", (without_tokens(outcome.text) or "(no reply)",)),
+            Message("assistant", (cut_tokens(outcome.text) or "(no reply)",)),
             parsed.reminder,
         )
         call = msgspec.structs.replace(call, attempt=call.attempt + 1, messages=messages)

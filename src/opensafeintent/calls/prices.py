@@ -16,9 +16,9 @@ from opensafeintent.calls.providers import (
     ENDPOINTS,
     FOREIGN,
     INSPECT_PROVIDERS,
+    find_provider,
     is_in_process,
-    provider_of,
-    row_of,
+    parse_provider,
 )
 from opensafeintent.calls.service_tiers import BATCH, FLEX, STANDARD, Way
 from opensafeintent.errors import InputError, install_extra
@@ -97,9 +97,9 @@ class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _FREE = Price(0.0, 0.0)
 
 
-def way_of(model: str, tier: str) -> Way | None:
+def find_way(model: str, tier: str) -> Way | None:
     """Return how a model's provider documents a tier; None if it has none."""
-    row = row_of(model)
+    row = find_provider(model)
     return {FLEX: row.flex, BATCH: row.batch}.get(tier) if row else None
 
 
@@ -121,7 +121,7 @@ def _price_at(usage: Callable[..., Any], ask: Callable[[Any], Any]) -> Price | N
     def dollars(price: Any) -> float:
         return float(price * 1_000_000 / _TOKENS)
 
-    def cached(kind: str) -> float | None:
+    def ask_cached(kind: str) -> float | None:
         if getattr(rates, f"{kind}_mtok", None) is None:
             return None
         of_cached = ask(usage(input_tokens=_TOKENS, **{f"{kind}_tokens": _TOKENS}))
@@ -130,8 +130,8 @@ def _price_at(usage: Callable[..., Any], ask: Callable[[Any], Any]) -> Price | N
     return Price(
         dollars(calculation.input_price),
         dollars(calculation.output_price),
-        cached("cache_read"),
-        cached("cache_write"),
+        ask_cached("cache_read"),
+        ask_cached("cache_write"),
     )
 
 
@@ -235,31 +235,35 @@ class Prices:
         that the provider documents, if there is one.
         """
         if (model, tier) not in self._looked_up:
-            self._looked_up[model, tier] = self._found(model, tier)
+            self._looked_up[model, tier] = self._find_price(model, tier)
         return self._looked_up[model, tier]
 
-    def _found(self, model: str, tier: str) -> Price | None:
+    def _find_price(self, model: str, tier: str) -> Price | None:
         if is_in_process(model):
             return self.of(model) if tier != STANDARD else _FREE
-        return self._listed(model, {}) if tier == STANDARD else self._of_tier(model, tier)
+        return (
+            self._find_listed_price(model, {})
+            if tier == STANDARD
+            else self._find_tier_price(model, tier)
+        )
 
-    def _of_tier(self, model: str, tier: str) -> Price | None:
+    def _find_tier_price(self, model: str, tier: str) -> Price | None:
         standard = self.of(model)
         context = {"processing": BATCH} if tier == BATCH else {"service_tier": tier}
-        listed = self._listed(model, context)
+        listed = self._find_listed_price(model, context)
         if listed not in (None, standard):
             return listed
-        if standard is None or (way := way_of(model, tier)) is None:
+        if standard is None or (way := find_way(model, tier)) is None:
             return standard
         self._by_factor[model, tier] = way
         return standard.times(way.factor)
 
-    def documented(self, model: str, tier: str) -> Way | None:
+    def find_documentation(self, model: str, tier: str) -> Way | None:
         """Return the documentation that a price at a tier rests on; None if it is from the list."""
         self.of(model, tier)
         return self._by_factor.get((model, tier))
 
-    def _listed(self, model: str, context: Mapping[str, str]) -> Price | None:
+    def _find_listed_price(self, model: str, context: Mapping[str, str]) -> Price | None:
         """Return the package's price of a model, by its name; None if it has none.
 
         A name of the generic provider does not identify the server. If a price depends on the hour,
@@ -273,7 +277,7 @@ class Prices:
         prefix, _, name = model.removeprefix(FOREIGN).partition("/")
         if package is None or not (prefix in ENDPOINTS or prefix in INSPECT_PROVIDERS):
             return None
-        provider = _RENAMED.get(provider_of(model), provider_of(model))
+        provider = _RENAMED.get(parse_provider(model), parse_provider(model))
         by_hour = []
         for hour in range(24):
             at = datetime(self._day.year, self._day.month, self._day.day, hour, tzinfo=UTC)
@@ -312,14 +316,14 @@ class Prices:
             self.of(model) not in (None, _FREE) or model in self._listed_by_user for model in models
         )
 
-    def lacking(self, models: Iterable[str]) -> list[str]:
+    def find_unpriced(self, models: Iterable[str]) -> list[str]:
         """Return the models without a price, each once, in alphabetical order."""
         return sorted({model for model in models if self.of(model) is None})
 
-    def unpriced(self, models: Iterable[str]) -> list[str]:
+    def describe_unpriced(self, models: Iterable[str]) -> list[str]:
         """Name the models without a price, if there are prices at all: a line, or none."""
         called = list(models)
-        if not self or not (lacking := self.lacking(called)):
+        if not self or not (lacking := self.find_unpriced(called)):
             return []
         line = f"no price is given for {', '.join(lacking)}: its cost is not in the sum"
         if unused := sorted(self._listed_by_user.keys() - set(called))[:_SHOWN]:
@@ -333,7 +337,7 @@ class Prices:
         Raises:
             InputError: some have none; the text names them and says how to give one.
         """
-        if lacking := self.lacking(models):
+        if lacking := self.find_unpriced(models):
             where = f"{self._place} has none" if self else f"{_NEEDS_EXTRA} brings many"
             raise InputError(
                 f"--budget-dollars: no price for {', '.join(lacking)}: {where}; "

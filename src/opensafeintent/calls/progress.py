@@ -109,7 +109,7 @@ class TerminalDisplay(Display):
         self._progress.start()
         room = self._progress.console.width - _BAR - _SHARE - 2
         self._progress.update(
-            self._task, completed=done, total=expected or None, description=_fitted(line, room)
+            self._task, completed=done, total=expected or None, description=_fit_line(line, room)
         )
 
     def stage(self, line: str) -> None:
@@ -169,7 +169,7 @@ def progress_line(tally: Tally, expected: int | None, cost: float | None = None)
     return _BETWEEN.join(parts)
 
 
-def _fitted(line: str, room: int) -> str:
+def _fit_line(line: str, room: int) -> str:
     """Return a line of figures without the least important ones, if it is longer than `room`: what
     is done comes first, and the time left, or the silence, last.
     """

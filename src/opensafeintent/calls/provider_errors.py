@@ -86,7 +86,7 @@ def _errors_in(stream: Stream) -> list[dict[str, Any]]:
     return [part for part in stream.parts if part.get("error")] or stream.parts
 
 
-def error_of(data: Any) -> ProviderError:
+def parse_error(data: Any) -> ProviderError:
     """Return the error that some decoded fields are."""
     return read_error(msgspec.json.encode(data, enc_hook=str))
 
@@ -126,11 +126,11 @@ def _collect(data: Any, errors: list[dict[str, Any]], levels: int) -> None:
         _collect(fields.get(name), errors, levels - 1)
     raw = object_in(fields, "metadata").get("raw")
     for text in (fields.get("message"), fields.get("cause"), raw):
-        if isinstance(text, str) and (quoted := _quoted(text)) is not None:
+        if isinstance(text, str) and (quoted := _find_quoted_json(text)) is not None:
             _collect(quoted, errors, levels - 1)
 
 
-def _quoted(text: str) -> Any:
+def _find_quoted_json(text: str) -> Any:
     """Return the JSON that a message quotes; None if it quotes none."""
     start = re.search(r"[\[{]", text)
     if start is None or len(text) > LONGEST_ERROR:
@@ -301,13 +301,13 @@ _TOO_LARGE = 413
 _TRANSIENT = (408, 409, 425)
 
 
-def kind_of_error(status: int, error: ProviderError, delay: float | None = None) -> str:
+def classify_error(status: int, error: ProviderError, delay: float | None = None) -> str:
     """Return the kind of failure that an error is, if no filter's field explains it.
 
     Args:
         status: the HTTP status.
         error: the error in the reply.
-        delay: the wait that it states, in seconds; see `stated_delay`.
+        delay: the wait that it states, in seconds; see `read_delay`.
     """
     codes = error.codes
     if delay is not None and status in _WAITABLE:
@@ -340,7 +340,7 @@ def lacks_capacity(status: int, error: ProviderError, kind: str) -> bool:
     Args:
         status: the HTTP status.
         error: the error in the reply.
-        kind: of the failure; see `kind_of_error`.
+        kind: of the failure; see `classify_error`.
     """
     if kind not in ("rate_limited", "server") or status not in (*LIMITED, 503):
         return False
@@ -359,18 +359,18 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|milli|[smh])", re.IGNORECASE)
 _UNITS = {"ms": 0.001, "milli": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def bounded_wait(seconds: float) -> float | None:
+def bound_wait(seconds: float) -> float | None:
     """Return the wait for a provider that requests so many seconds; None if it names no number."""
     return min(max(seconds, 0.0), _LONGEST_WAIT) if isfinite(seconds) else None
 
 
-def stated_delay(headers: Mapping[str, str], error: ProviderError) -> float | None:
+def read_delay(headers: Mapping[str, str], error: ProviderError) -> float | None:
     """Return the wait that a reply asks for, in seconds; None if it states none.
 
     It is in a header, in Google's `RetryInfo`, or in a sentence ("try again in 1m30s").
     """
     with suppress(ValueError):
-        return bounded_wait(float(headers.get("retry-after-ms", "")) / 1000)
+        return bound_wait(float(headers.get("retry-after-ms", "")) / 1000)
     if (wait := _seconds(headers.get("Retry-After"))) is not None:
         return wait
     for fields in error.fields:
@@ -387,7 +387,7 @@ def _duration(text: str) -> float | None:
     parts = _PART.findall(text)
     if not parts:
         return None
-    return bounded_wait(sum(float(number) * _UNITS[unit.lower()] for number, unit in parts))
+    return bound_wait(sum(float(number) * _UNITS[unit.lower()] for number, unit in parts))
 
 
 def _seconds(retry_after: str | None) -> float | None:
@@ -395,9 +395,9 @@ def _seconds(retry_after: str | None) -> float | None:
     if not retry_after or len(retry_after) > 100:
         return None
     with suppress(ValueError):
-        return bounded_wait(float(retry_after))
+        return bound_wait(float(retry_after))
     try:
-        return bounded_wait(parsedate_to_datetime(retry_after).timestamp() - time.time())
+        return bound_wait(parsedate_to_datetime(retry_after).timestamp() - time.time())
     # a hostile date has impossible years and zones
     except (ValueError, OverflowError, TypeError, IndexError):
         return None

@@ -197,18 +197,18 @@ def is_native(name: str) -> bool:
     )
 
 
-def row_of(name: str) -> Provider | None:
+def find_provider(name: str) -> Provider | None:
     """Return the row of a model's provider; None if the native client has none for it."""
     return ENDPOINTS.get(name.partition("/")[0]) if is_native(name) else None
 
 
 def own_headers(name: str) -> set[str]:
     """Return the headers that the protocol of a model of the native client sets, in lower case."""
-    row = row_of(name) or Provider("")
+    row = find_provider(name) or Provider("")
     return {header.lower() for header in row.protocol.headers("key")}
 
 
-def provider_of(name: str) -> str:
+def parse_provider(name: str) -> str:
     """Return the provider in a model's name."""
     return name.removeprefix(FOREIGN).removeprefix(f"{_GENERIC}/").partition("/")[0]
 
@@ -265,7 +265,7 @@ def split_name(name: str) -> tuple[str, str]:
         return prefix, model
     if prefix in INSPECT_PROVIDERS or name.startswith((FOREIGN, *_ONLY_THROUGH_INSPECT)):
         raise InputError(
-            f"{name}: provider {provider_of(name)!r} is not served by the native client, only"
+            f"{name}: provider {parse_provider(name)!r} is not served by the native client, only"
             " through Inspect AI"
         )
     raise unknown_provider(name, [*ENDPOINTS, *INSPECT_PROVIDERS, _GENERIC, "baseline"])
@@ -273,7 +273,7 @@ def split_name(name: str) -> tuple[str, str]:
 
 def unknown_provider(name: str, valid: Iterable[str]) -> InputError:
     """Return the error for a model of no valid provider; it says how another server is named."""
-    url, key = variables(provider := provider_of(name))
+    url, key = variables(provider := parse_provider(name))
     hint = did_you_mean(provider, valid) or (
         "`opensafeintent models` lists the providers; for another server, name the model"
         f" {_GENERIC}/{name.removeprefix(FOREIGN)} and set {url} and {key}"
@@ -360,7 +360,7 @@ def loads_weights(name: str, environment: Mapping[str, str] = os.environ) -> boo
     """Return whether asking a model loads its weights in the asking process, or in a server that
     this process starts.
     """
-    provider = provider_of(name)
+    provider = parse_provider(name)
     if provider in LOCAL_WEIGHTS:
         return True
     return not is_native(name) and provider in _SERVERS and not environment.get(_SERVERS[provider])

@@ -146,7 +146,7 @@ REASONING_TOKENS = ("reasoning_tokens", "thinking_tokens")
 """Counts of tokens of reasoning: of OpenAI and nearly every server, of Anthropic."""
 
 
-def reasoned_beside(message: Mapping[str, Any], usage: Mapping[str, Any]) -> bool:
+def has_reasoning_beside(message: Mapping[str, Any], usage: Mapping[str, Any]) -> bool:
     """Tell whether a reply shows reasoning apart from its text: in a field, a block or a count of
     tokens.
     """
@@ -163,7 +163,7 @@ def reasoned_beside(message: Mapping[str, Any], usage: Mapping[str, Any]) -> boo
     return any(isinstance(count, int | float) and count > 0 for count in counts)
 
 
-def reasoning_beside(message: Mapping[str, Any]) -> list[str]:
+def list_reasoning_beside(message: Mapping[str, Any]) -> list[str]:
     """Return the texts of the reasoning that a message holds apart from its text, each once."""
     inner = message.get("provider_specific_fields")
     messages = (message, inner) if isinstance(inner, Mapping) else (message,)
@@ -272,7 +272,7 @@ _ANSWERS = [
 _LONGEST_MARK = 100
 
 
-def without_reasoning(text: str, *, cut: bool = False) -> Parted:
+def cut_reasoning(text: str, *, cut: bool = False) -> Parted:
     """Take the reasoning off a text: closed thoughts, one that never ended, and one whose opening
     mark is in the model's chat template.
 
@@ -287,25 +287,25 @@ def without_reasoning(text: str, *, cut: bool = False) -> Parted:
     phrased = _START.match(text) is not None
     if not (phrased or "<" in text or "[" in text or "◁" in text):  # `_BRACKETS`
         return Parted(text)
-    parted = _without_channels(text) or Parted(text)
-    inner = _without_marks(parted.text, _PHRASE if phrased else _MARK, cut=cut)
+    parted = _cut_channels(text) or Parted(text)
+    inner = _cut_marked(parted.text, _PHRASE if phrased else _MARK, cut=cut)
     reasoned = parted.reasoned or inner.reasoned
-    answer = _without_answer_marks(inner.text.strip()) if reasoned else inner.text
+    answer = _cut_answer_marks(inner.text.strip()) if reasoned else inner.text
     return Parted(answer, reasoned, parted.ended and inner.ended, parted.unopened or inner.unopened)
 
 
-def thought_in(text: str) -> str:
-    """Return the part of a text that `without_reasoning` takes off, with its marks; "" if there is
+def find_thought(text: str) -> str:
+    """Return the part of a text that `cut_reasoning` takes off, with its marks; "" if there is
     none.
     """
-    parted = without_reasoning(text)
+    parted = cut_reasoning(text)
     if not parted.reasoned:
         return ""
     answer, whole = parted.text.strip(), text.strip()
     return whole[: len(whole) - len(answer)].strip() if whole.endswith(answer) else whole
 
 
-def _without_answer_marks(text: str) -> str:
+def _cut_answer_marks(text: str) -> str:
     for begin, end in _ANSWERS:
         if (match := begin.match(text)) is not None:
             text = text[match.end() :].lstrip()
@@ -315,7 +315,7 @@ def _without_answer_marks(text: str) -> str:
     return text
 
 
-def _without_marks(text: str, mark: re.Pattern[str], *, cut: bool) -> Parted:
+def _cut_marked(text: str, mark: re.Pattern[str], *, cut: bool) -> Parted:
     kept: list[str] = []
     blank = True
     """Whether nothing but white space was kept."""
@@ -351,14 +351,14 @@ def _without_marks(text: str, mark: re.Pattern[str], *, cut: bool) -> Parted:
     if thinking is None:
         kept.append(text[end:])
     return Parted(
-        _MARK.sub(_broken, "".join(kept)),
+        _MARK.sub(_break_mark, "".join(kept)),
         reasoned or thinking is not None,
         thinking is None,
         unopened,
     )
 
 
-def _broken(match: re.Match[str]) -> str:
+def _break_mark(match: re.Match[str]) -> str:
     """Return a mark that counts anywhere with a space in it, so that it counts no more."""
     if MARKS[int((match.lastgroup or "")[1:])].place != "anywhere":
         return match[0]
@@ -379,12 +379,12 @@ _PLAIN_FINAL = re.compile(r"\s*assistantfinal\s*", re.I)
 _PLAIN_THOUGHT = re.compile(r"\s*(?:assistant)?analysis(?=[A-Z\"'“(0-9])")
 
 
-def _without_channels(text: str) -> Parted | None:
+def _cut_channels(text: str) -> Parted | None:
     """Return the final channel of a text in harmony's form, and the commentary for the user; None
     if the text is in another form.
     """
     if "<|channel|>" in text:
-        return _final_of(text)
+        return _part_final(text)
     if (match := _PLAIN.match(text)) is not None:
         return Parted(match["final"], reasoned=True)
     if (match := _PLAIN_FINAL.match(text)) is not None:
@@ -394,7 +394,7 @@ def _without_channels(text: str) -> Parted | None:
     return None
 
 
-def _final_of(text: str) -> Parted:
+def _part_final(text: str) -> Parted:
     kept: list[str] = []
     reasoned = unopened = False
     ended = True

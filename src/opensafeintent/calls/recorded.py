@@ -18,14 +18,14 @@ from opensafeintent.calls.ledger_rows import (
     Room,
     Texts,
     TextsAt,
+    check_types,
     connect,
     pack,
     reading,
     reason,
-    typed,
     unpack,
 )
-from opensafeintent.calls.reasoning import REASONING_FIELDS, REASONING_ONLY, reasoned_beside
+from opensafeintent.calls.reasoning import REASONING_FIELDS, REASONING_ONLY, has_reasoning_beside
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.hostile import one_line, short_name
 from opensafeintent.promptsets.fields import Record
@@ -126,11 +126,11 @@ def check_recorded(source: Path, responses: Iterable[RecordedResponse]) -> None:
         except (msgspec.ValidationError, OverflowError) as error:
             raise InputError(
                 f"{source}: set {one_line(response.set_id, 80)}, {one_line(response.variant, 40)}:"
-                f" {in_words(str(error))}"
+                f" {explain_decoding(str(error))}"
             ) from error
 
 
-def in_words(message: str) -> str:
+def explain_decoding(message: str) -> str:
     """Return a message of the decoder with the field first: `epoch: expected `int` >= 1`."""
     problem, _, place = message.partition(" - at `$")
     where = place.rstrip("`").removeprefix("[1]").removeprefix(".")
@@ -147,7 +147,7 @@ def short(value: Any) -> str:
     return shown if len(shown) <= 60 else shown[:59] + "…"
 
 
-def merged(first: RecordedResponse, second: RecordedResponse) -> RecordedResponse:
+def merge_responses(first: RecordedResponse, second: RecordedResponse) -> RecordedResponse:
     """Merge two files' records of one response.
 
     The authors' scripts write grades, modes and strategies into files of their own.
@@ -201,11 +201,11 @@ def _only_reasoned(data: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
     return (
         not SCALES.keys() & fields.keys()
         and fields.get("response", "x").strip() == ""
-        and reasoned_beside(data, usage if isinstance(usage, dict) else {})
+        and has_reasoning_beside(data, usage if isinstance(usage, dict) else {})
     )
 
 
-def _missing_in(record: Record, fields: Collection[str]) -> tuple[MissingGrade, ...]:
+def _list_missing(record: Record, fields: Collection[str]) -> tuple[MissingGrade, ...]:
     """Return the missing entries of a line, with reasons: from a list, or from a text as in
     `grades.csv.gz`.
 
@@ -282,7 +282,7 @@ def parse_recorded(record: Record, *, of_table: bool = False) -> RecordedRespons
         fields["reply_to"] = check_response(record, "reply_to", record.data["reply_to"])
         if variant not in FOLLOW_UPS:
             record.fail("reply_to", f"is for {', '.join(FOLLOW_UPS)}, and the line is {variant}")
-    missing = _missing_in(record, fields)
+    missing = _list_missing(record, fields)
     if _only_reasoned(record.data, fields):
         del fields["response"]
         missing = (MissingGrade("response", REASONING_ONLY),)
@@ -315,7 +315,7 @@ def parse_recorded(record: Record, *, of_table: bool = False) -> RecordedRespons
     )
 
 
-def recorded_responses(
+def read_recorded_responses(
     records: Iterable[tuple[str, object]], path: Path, *, of_table: bool = False
 ) -> list[RecordedResponse]:
     """Turn the records of a file, each with its location, into responses; see `parse_recorded`.
@@ -431,7 +431,7 @@ class Imports:
         where = " AND ".join(f"{column} = ?" for column in filters) or "true"
         yield from self._read(self._reader, where, tuple(filters.values()))
 
-    def with_files(self, dataset: str) -> Iterator[tuple[SourceFile, RecordedResponse]]:
+    def yield_with_files(self, dataset: str) -> Iterator[tuple[SourceFile, RecordedResponse]]:
         """Yield every row that was imported for a dataset (its hash) with its file, as `add` takes
         them.
 
@@ -442,16 +442,18 @@ class Imports:
         texts = TextsAt(self._reader, Room(self._path, _SEVERAL_RUNS))
         with reading(self._path):
             files = {
-                typed(identity, int): SourceFile(Path(typed(name, str)), typed(digest, str))
+                check_types(identity, int): SourceFile(
+                    Path(check_types(name, str)), check_types(digest, str)
+                )
                 for identity, name, digest in self._reader.execute(
                     "SELECT id, name, sha256 FROM sources"
                 )
             }
             rows = self._reader.execute(f"{_WITH_SOURCE} WHERE dataset = ? ORDER BY id", (dataset,))
             for source, *row in rows:
-                [(identity, *place, record, response)] = typed([row], _ROWS)
+                [(identity, *place, record, response)] = check_types([row], _ROWS)
                 content = _content(texts, tuple(place), identity, record, response)
-                yield files[typed(source, int)], content
+                yield files[check_types(source, int)], content
 
     def find(self, dataset: str, place: ResponsePlace) -> RecordedResponse | None:
         """Return an imported response, if there is one.
@@ -468,7 +470,7 @@ class Imports:
         with reading(self._path):
             rows = connection.execute(f"{_SELECT} WHERE {where} ORDER BY id", values)
             by_place: dict[ResponsePlace, list[Any]] = {}
-            while some := typed(rows.fetchmany(_ROWS_AT_ONCE), _ROWS):
+            while some := check_types(rows.fetchmany(_ROWS_AT_ONCE), _ROWS):
                 for identity, *place_of, record, response in some:
                     by_place.setdefault(tuple(place_of), []).append((identity, record, response))
             for place, same_place in by_place.items():
@@ -478,7 +480,7 @@ class Imports:
                     continue
                 text_first = sorted(same_place, key=lambda row: row[-1] is None)
                 yield msgspec.structs.replace(
-                    reduce(merged, contents),
+                    reduce(merge_responses, contents),
                     rows=tuple(identity for identity, *_ in text_first),
                 )
 
@@ -497,7 +499,7 @@ class Imports:
         """
         stored = next(self._read(connection, _OF_ONE, (dataset, *place)), None)
         try:
-            return stored is None or merged(stored, recorded) != stored
+            return stored is None or merge_responses(stored, recorded) != stored
         except ValueError as error:
             raise InputError(
                 f"{file.path}: {recorded.model} has another response or grade for set"
@@ -514,7 +516,7 @@ class Imports:
         source: int,
     ) -> None:
         text = recorded.response
-        response = None if text is None else self._texts.id_of(connection, text)
+        response = None if text is None else self._texts.find_text_id(connection, text)
         record = msgspec.structs.replace(recorded, model="", response=None, rows=())
         packed = pack(msgspec.json.encode((recorded.model, record)))
         connection.execute(

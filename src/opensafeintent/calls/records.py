@@ -214,7 +214,7 @@ def call_key(call: Call, identity: str) -> bytes:
     first, *further = call.messages
     # one part alone is a prompt; several are a template's, filled
     head = first.parts[0] if len(first.parts) > 1 else ""
-    digest = _begun(call.attempt, call.epoch, head).copy()
+    digest = _begin_hash(call.attempt, call.epoch, head).copy()
     digest.update(
         b'%b","role":"%b"}' % (_inside("".join(first.parts[bool(head) :])), first.role.encode())
     )
@@ -232,7 +232,7 @@ _canonical_name = lru_cache(maxsize=64)(canonical_json)
 
 
 @lru_cache(maxsize=64)
-def _begun(attempt: int, epoch: int, text: str) -> hashlib._Hash:
+def _begin_hash(attempt: int, epoch: int, text: str) -> hashlib._Hash:
     """Return the SHA-256 of a request's canonical JSON as far as the beginning of its first
     message.
     """

@@ -10,7 +10,7 @@ import msgspec
 from opensafeintent.calls.protocols import WireProtocol
 from opensafeintent.calls.protocols.chat_completions import CHAT_COMPLETIONS
 from opensafeintent.calls.providers import ENDPOINTS
-from opensafeintent.calls.reasoning import reasoning_beside, thought_in
+from opensafeintent.calls.reasoning import find_thought, list_reasoning_beside
 from opensafeintent.calls.records import Answered, Refused, Usage
 from opensafeintent.calls.streams import NoStream, read_stream
 from opensafeintent.files import canonical_json
@@ -104,7 +104,7 @@ def ends_unopened_thought(body: bytes, protocol: WireProtocol = CHAT_COMPLETIONS
     return isinstance(outcome, Answered) and outcome.unopened
 
 
-def reasoning_in(body: bytes, protocol: WireProtocol) -> str:
+def read_reply_reasoning(body: bytes, protocol: WireProtocol) -> str:
     """Return the reasoning that a stored reply shows, in fields and blocks beside its text or
     between marks in it; "" if it shows none.
     """
@@ -113,9 +113,9 @@ def reasoning_in(body: bytes, protocol: WireProtocol) -> str:
     except (msgspec.DecodeError, ValueError, RecursionError):
         return ""
     content = message.get("content")
-    beside = reasoning_beside(message)
+    beside = list_reasoning_beside(message)
     return "\n\n".join(
-        [*beside, *filter(None, [thought_in(content if isinstance(content, str) else "")])]
+        [*beside, *filter(None, [find_thought(content if isinstance(content, str) else "")])]
     )
 
 

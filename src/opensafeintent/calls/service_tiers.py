@@ -50,7 +50,7 @@ class FlexPlan(msgspec.Struct, frozen=True):
     fallback_seconds: float | None = None
     """So long a model waits for capacity; then calls go to the standard tier. None waits on."""
 
-    def tier_of(self, model: str) -> FlexTier | None:
+    def find_tier(self, model: str) -> FlexTier | None:
         """Return the flex tier of a model; None if it is not asked there."""
         return FlexTier(self.fallback_seconds) if model in self.models else None
 
@@ -94,11 +94,11 @@ class FlexTier:
         self.fallbacks += 1
         return False
 
-    def answered(self) -> None:
+    def note_answer(self) -> None:
         """Note an answer of this tier."""
         self._lacking_since = None
 
-    def lacked_capacity(self) -> None:
+    def note_lack(self) -> None:
         """Note that there was no capacity for a call."""
         if self._lacking_since is None:
             self._lacking_since = time.monotonic()
@@ -120,13 +120,13 @@ def tier_name(name: str) -> str:
     return STANDARD if plain in _STANDARD_NAMES else plain
 
 
-def stated_tier(reply: bytes) -> str | None:
+def read_tier(reply: bytes) -> str | None:
     """Return the tier that a reply says it was served by; None if it says nothing."""
     stated = _STATED.search(reply)
     return tier_name(stated[1].decode()) if stated else None
 
 
-def served_tier(reply: bytes, headers: Mapping[str, str], requested: object) -> str:
+def find_served_tier(reply: bytes, headers: Mapping[str, str], requested: object) -> str:
     """Return the tier that served a reply: the one that it states or, if it states none, the
     requested one.
 
@@ -135,7 +135,7 @@ def served_tier(reply: bytes, headers: Mapping[str, str], requested: object) -> 
         headers: of the reply.
         requested: the tier in the request, if there was one.
     """
-    if (stated := stated_tier(reply)) is not None:
+    if (stated := read_tier(reply)) is not None:
         return stated
     header = headers.get(_HEADER) or ""
     named = header if header.replace("_", "").isalpha() else ""

@@ -144,9 +144,9 @@ def _print_again(code: int) -> None:
 def _traceback(error: BaseException) -> str:
     import traceback
 
-    from opensafeintent.secrets import known_secrets
+    from opensafeintent.secrets import collect_secrets
 
-    return known_secrets().scrub("".join(traceback.format_exception(error)))
+    return collect_secrets().scrub("".join(traceback.format_exception(error)))
 
 
 def _module(error: BaseException) -> str:
@@ -175,6 +175,6 @@ def _keep_traceback(text: str) -> str:
 
 def _print_line(line: str) -> None:
     from opensafeintent.hostile import terminal_safe
-    from opensafeintent.secrets import known_secrets
+    from opensafeintent.secrets import collect_secrets
 
-    print(terminal_safe(known_secrets().scrub(line)), file=sys.stderr)
+    print(terminal_safe(collect_secrets().scrub(line)), file=sys.stderr)

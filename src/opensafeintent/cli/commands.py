@@ -12,7 +12,7 @@ import click
 
 import opensafeintent
 from opensafeintent.cli.options import NAME, PATH, command, ledger_words, say, say_next
-from opensafeintent.errors import EXIT_ORDER, counted
+from opensafeintent.errors import EXIT_ORDER, pluralize
 from opensafeintent.hostile import one_line
 
 if TYPE_CHECKING:
@@ -119,12 +119,12 @@ def annotate_import_command(settings: ImportAnnotationsSettings) -> None:
     imported = opensafeintent.import_annotations(settings)
     for form in imported.returns:
         say(
-            f"{form.annotator}: {counted(form.items, 'item')}, {form.complete:,} complete,"
-            f" {form.begun:,} begun; {counted(form.unsure, 'answer')} unsure"
+            f"{form.annotator}: {pluralize(form.items, 'item')}, {form.complete:,} complete,"
+            f" {form.begun:,} begun; {pluralize(form.unsure, 'answer')} unsure"
         )
     blank = sum(label.blank for label in imported.labels)
-    besides = f", and {counted(blank, 'item')} left blank" if blank else ""
-    say(f"{settings.out}: {counted(len(imported.labels) - blank, 'label')}{besides}")
+    besides = f", and {pluralize(blank, 'item')} left blank" if blank else ""
+    say(f"{settings.out}: {pluralize(len(imported.labels) - blank, 'label')}{besides}")
     on_responses = any(label.kind == "judge_validation" for label in imported.labels)
     of_run = ["--run", imported.run or "RUN"] if on_responses else []
     say_next("opensafeintent agreement", settings.out, *of_run)
@@ -134,7 +134,7 @@ def _show_export(study: ExportedStudy) -> None:
     key = study.key
     what = "prompt-set" if key.kind == "dataset_quality" else "response"
     say(
-        f"Study {key.study}: {counted(len(key.items), what)} of {one_line(key.dataset)} (sha256"
+        f"Study {key.study}: {pluralize(len(key.items), what)} of {one_line(key.dataset)} (sha256"
         f" {key.dataset_hash[:8]})"
     )
     for reason, count in study.left_out.items():
@@ -184,7 +184,7 @@ def dataset_convert_command(data: Data, name: str, out: Path) -> None:
     from opensafeintent.commands.dataset_tools import convert_dataset
 
     dataset = convert_dataset(name, out, data.taxonomy, data.max_rows)
-    say(f"{out}: {counted(len(dataset), 'prompt-set')} (sha256 {dataset.hash})")
+    say(f"{out}: {pluralize(len(dataset), 'prompt-set')} (sha256 {dataset.hash})")
     say_next("opensafeintent dataset check", out, *_read_alike(data))
 
 
@@ -269,13 +269,13 @@ def dataset_dedup_command(
         max_rows=data.max_rows,
     )
     kept, dropped = len(result.kept), len(result.dropped)
-    of = counted(kept + dropped, "prompt-set")
+    of = pluralize(kept + dropped, "prompt-set")
     say(f"{out}: {kept:,} of {of} kept (sha256 {result.kept.hash})")
     highest = max((match.overlap.score for match in result.dropped.values()), default=None)
     score = "" if highest is None else f"; the highest score is {highest:.3f}"
     say(f"{result.report}: {dropped:,} dropped as too similar to an earlier set{score}")
     of = "prompts" if rule == "paper" else "sets, their core prompts joined"
-    say(f"compared: {counted(result.compared, 'pair')} of {of}; only within a cell")
+    say(f"compared: {pluralize(result.compared, 'pair')} of {of}; only within a cell")
     say_next("opensafeintent dataset check", out, *_read_alike(data))
 
 
@@ -367,7 +367,7 @@ def dataset_export_command(
         say(str(path))
     for note in export.notes:
         say(f"note: {note}")
-    say(f"{counted(len(export.dataset), 'prompt-set')} (sha256 {export.dataset.hash})")
+    say(f"{pluralize(len(export.dataset), 'prompt-set')} (sha256 {export.dataset.hash})")
     say_next("hf upload", publication.repo or "OWNER/NAME", named[0], "--repo-type", "dataset")
 
 
@@ -814,8 +814,8 @@ def merge_command(_: Settings, ledgers: tuple[Path, ...], out: Path) -> None:
     """Merge ledgers into one. If two of them answer a call, the first answer is kept."""
 
     for path, merged in opensafeintent.merge_ledgers(ledgers, out).items():
-        added = f"{merged.added:,} of {counted(merged.rows, 'attempt')} added"
-        say(f"{path}: {added}, {counted(merged.duplicates, 'duplicate answer')} left out")
+        added = f"{merged.added:,} of {pluralize(merged.rows, 'attempt')} added"
+        say(f"{path}: {added}, {pluralize(merged.duplicates, 'duplicate answer')} left out")
     say_next("opensafeintent evaluate MODEL --judge MODEL --dry-run --ledger", out)
 
 

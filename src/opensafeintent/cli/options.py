@@ -153,7 +153,7 @@ _TYPES = {
 }
 
 
-def type_of(kind: object, *, is_file: bool) -> click.ParamType[object]:
+def choose_type(kind: object, *, is_file: bool) -> click.ParamType[object]:
     """Return the reader of one value of a setting: of its list, or the type that is not None."""
     origin, parts = get_origin(kind), get_args(kind)
     if kind == tuple[int, int]:
@@ -161,10 +161,10 @@ def type_of(kind: object, *, is_file: bool) -> click.ParamType[object]:
     if origin is Literal:
         return _Choice(parts)
     if origin in (tuple, Annotated):
-        return type_of(parts[0], is_file=is_file)
+        return choose_type(parts[0], is_file=is_file)
     if parts:  # a union
         inner = [part for part in parts if part is not NoneType and get_origin(part) is not dict]
-        return type_of(inner[0], is_file=is_file)
+        return choose_type(inner[0], is_file=is_file)
     return NAME if is_file else _TYPES[kind]  # type: ignore[index]
 
 
@@ -188,7 +188,7 @@ def _parameter(setting: Setting, shown: Opt | Arg) -> click.Parameter:
     default = None if required else setting.default
     is_range = isinstance(default, tuple) and bool(default)
     many = is_list(setting.kind) and not is_range
-    value = type_of(setting.kind, is_file=shown.is_file)
+    value = choose_type(setting.kind, is_file=shown.is_file)
     if isinstance(shown, Arg):
         nargs = -1 if many else 1
         return click.Argument(
@@ -235,12 +235,12 @@ class _Command(click.Command):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return its own parameters, then its settings."""
-        from opensafeintent.commands.settings.base import settings_of
+        from opensafeintent.commands.settings.base import list_settings
 
         names = {param.name for param in self.params}
         self.params += [
             _parameter(setting, setting.shown)
-            for setting in settings_of(_record(self.settings))
+            for setting in list_settings(_record(self.settings))
             if setting.shown is not None and setting.name not in names
         ]
         return super().get_params(ctx)

@@ -21,12 +21,12 @@ from opensafeintent.commands.trace import Trace, TracedResponse, last_replies
 from opensafeintent.construction.backfill import Proposal
 from opensafeintent.construction.folder import BuildFolder
 from opensafeintent.construction.items import REASONS, Draft, Rejection, Seed, Stage, Topic
-from opensafeintent.errors import Stopped, counted
+from opensafeintent.errors import Stopped, pluralize
 from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
 from opensafeintent.evaluation.texts import TracedRow
 from opensafeintent.files import near
 from opensafeintent.hostile import one_line, terminal_safe
-from opensafeintent.quoting import Hidden, hidden_prompt, hidden_text, without_quoted
+from opensafeintent.quoting import Hidden, cut_quotation, hide_prompt, hide_text
 from opensafeintent.report.columns import Column, Table
 from opensafeintent.report.datasets import share_with_interval
 from opensafeintent.report.printing.console import (
@@ -34,7 +34,7 @@ from opensafeintent.report.printing.console import (
     plain,
     print_stopped,
     print_table,
-    shown_name,
+    show_name,
 )
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS, MALICIOUS, QUESTIONS
@@ -103,7 +103,7 @@ def _show_trace(
     console: Console, trace: Trace, settings: TraceSettings, *, include_unsafe: bool
 ) -> None:
     prompt_set = trace.prompt_set
-    hidden = hidden_prompt(prompt_set.wordings(), include_unsafe=include_unsafe)
+    hidden = hide_prompt(prompt_set.wordings(), include_unsafe=include_unsafe)
     about = (
         f"{prompt_set.id}: {prompt_set.harm_domain}, {prompt_set.task_type}:"
         f" {prompt_set.underlying_task}"
@@ -111,11 +111,11 @@ def _show_trace(
     ledgers = [word for path in settings.ledger for word in ("--ledger", str(near(path)))]
     run = str(near(settings.run))
     command = ["opensafeintent", "trace", run, *ledgers, "--set", prompt_set.id]
-    console.print(plain(one_line(without_quoted(about, hidden), 1000)))
+    console.print(plain(one_line(cut_quotation(about, hidden), 1000)))
     for response in trace.responses:
         grades = response.grades
         console.print(
-            plain(f"\n{shown_name(grades.model)}, {grades.variant}, epoch {grades.epoch}"),
+            plain(f"\n{show_name(grades.model)}, {grades.variant}, epoch {grades.epoch}"),
             style="bold",
         )
         _show_grades(console, grades, trace.as_harmful)
@@ -172,7 +172,7 @@ def _show_grades(console: Console, grades: GradedResponse, as_harmful: int) -> N
         text = " · ".join(
             f"{role} {'missing' if grade is None else grade}" for role, grade in by_role
         )
-        console.print(plain(f"  by {shown_name(judge)}: {text}"))
+        console.print(plain(f"  by {show_name(judge)}: {text}"))
 
 
 def _verdict(grades: GradedResponse) -> str:
@@ -222,7 +222,7 @@ def _show_row(console: Console, row: TracedRow, shown: _Showable) -> None:
     shown.
     """
     about = f" ({row.question})" if row.question not in ("", row.purpose) else ""
-    by = f"{row.purpose}{about} by {shown_name(row.model)}{_asking(row.attempt)}"
+    by = f"{row.purpose}{about} by {show_name(row.model)}{_describe_asking(row.attempt)}"
     line = f"  {row.table} row {row.row}: {by}, {row.status} {row.created[:19]}"
     console.print(plain(line), style="dim")
     if row.request and not shown.prompt(row):
@@ -279,10 +279,10 @@ def _show_rejection(
 ) -> None:
     """Print the texts of a dropped item, and the beginning of a last reply that was of no use."""
     unsafe = ["opensafeintent", "trace", str(near(build)), "--rejected", "--include-unsafe"]
-    texts = list(_texts_of(rejection))
+    texts = list(_yield_texts(rejection))
     detail = rejection.detail or (f"as {rejection.duplicate}" if rejection.duplicate else "")
     for _, text, why in () if include_unsafe else texts:
-        detail = without_quoted(detail, hidden_text(text if why else ""))
+        detail = cut_quotation(detail, hide_text(text if why else ""))
     cut = f"{reply[:_BEGINNING]}…" if len(reply) > _BEGINNING else reply
     replied = ("last reply", cut, "it may be unsafe")
     for name, text, why in (("detail", detail, ""), *texts, replied):
@@ -295,7 +295,7 @@ def _show_rejection(
             _show_lines(console, text, Hidden())
 
 
-def _texts_of(rejection: Rejection) -> Iterator[tuple[str, str, str]]:
+def _yield_texts(rejection: Rejection) -> Iterator[tuple[str, str, str]]:
     """Yield the texts of a rejected item: name, text, and why it is hidden (empty if it is not)."""
     match rejection.item:
         case Proposal(harm_domain=domain, task_type=task_type):
@@ -327,7 +327,7 @@ def _show_way(console: Console, lead: str, command: Sequence[str]) -> None:
     console.print(plain(f"{lead}{words}"), soft_wrap=True)
 
 
-def _asking(attempt: int) -> str:
+def _describe_asking(attempt: int) -> str:
     """Say which asking of a call it was."""
     again, asked_before = divmod(attempt, FIRST_ATTEMPT)
     return (", again" if again else "") + (f", re-ask {asked_before}" if asked_before else "")
@@ -335,7 +335,7 @@ def _asking(attempt: int) -> str:
 
 def _show_lines(console: Console, text: str, hidden: Hidden, indent: int = 2) -> None:
     """Print a text with a bar before each line: no text can look like a line of ours."""
-    for piece in _pieces(without_quoted(text, hidden)):
+    for piece in _pieces(cut_quotation(text, hidden)):
         for line in piece.splitlines() or [""]:
             for part in wrap(terminal_safe(line), max(console.width - indent - 2, 8)) or [""]:
                 console.print(Text(f"{' ' * indent}│ {part}"))
@@ -454,7 +454,7 @@ def _show_written(
     elif outcome.again:
         say_next("for the missing answers, run again: opensafeintent", *sys.argv[1:])
     elif any(coverage.not_graded for coverage in coverages):
-        say_next("opensafeintent grade", out, *ledgers, *_judges_of(outcome), "--dry-run")
+        say_next("opensafeintent grade", out, *ledgers, *_name_judges(outcome), "--dry-run")
     elif has_page:
         traced = out if (outcome.out / "run.json").exists() else run
         say_next("opensafeintent trace", traced, *ledgers, "--worst", "5")
@@ -462,7 +462,7 @@ def _show_written(
         say_next("opensafeintent report", out, *ledgers, "--open")
 
 
-def _judges_of(outcome: Outcome) -> list[str]:
+def _name_judges(outcome: Outcome) -> list[str]:
     """Return the option that names the judges of the results, or the place of one."""
     manifests = outcome.cohort.manifests if outcome.cohort else ()
     named = dict.fromkeys(judge for manifest in manifests for judge in manifest.judges)
@@ -482,7 +482,7 @@ def show_build(outcome: BuildOutcome, taxonomy: Path | None = None) -> int:
     out = near(outcome.out)
     lines = [f"No dataset yet. Kept and dropped items of each stage: {out}/stages"]
     if outcome.dataset:
-        sets = counted(len(outcome.dataset), "prompt-set")
+        sets = pluralize(len(outcome.dataset), "prompt-set")
         lines = [f"{out}/dataset.jsonl: {sets} (sha256 {outcome.dataset.hash[:12]})"]
     if outcome.check and outcome.check.lexical_leakage:
         share = share_with_interval(outcome.check.lexical_leakage)

@@ -36,7 +36,7 @@ _NEAREST = {
 _COMMAND = re.compile(r"(?<=:)(?=:)|(?<=#)(?=#(?:\[|vso\[))")
 
 
-def _in_job() -> bool:
+def _is_job() -> bool:
     return any(os.environ.get(name) for name in ("CI", "GITHUB_ACTIONS", "TF_BUILD"))
 
 
@@ -54,7 +54,7 @@ def safe_streams() -> Iterator[Streams]:
     If the reader has closed (`| head`), or the stream is closed (`>&-`), only the output is lost.
     Characters that an encoding lacks are written as the nearest ASCII, or as a visible escape.
     """
-    codecs.register_error("opensafeintent", _escaped)
+    codecs.register_error("opensafeintent", _escape_unencodable)
     _fill_closed()
     streams = Streams()
     before = sys.stdout, sys.stderr
@@ -67,7 +67,7 @@ def safe_streams() -> Iterator[Streams]:
         sys.stdout, sys.stderr = before
 
 
-def _escaped(error: UnicodeError) -> tuple[str, int]:
+def _escape_unencodable(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     text = error.object[error.start : error.end]
@@ -110,7 +110,7 @@ class _Forgiving(io.FileIO):
         return written
 
 
-def _buffered(number: int, streams: Streams | None) -> io.BufferedWriter:
+def _open_buffered(number: int, streams: Streams | None) -> io.BufferedWriter:
     raw: io.RawIOBase = _Forgiving(number, streams)
     return io.BufferedWriter(raw)
 
@@ -131,14 +131,16 @@ class _Text(io.TextIOWrapper):
         """Write a text; in a job of a CI service, so that no line of it is a command to the service
         (`::add-mask::`, `##[…]`, `##vso[…]`): a server may have chosen how a line begins.
         """
-        super().write(_COMMAND.sub(" ", text) if _in_job() else text)
+        super().write(_COMMAND.sub(" ", text) if _is_job() else text)
         return len(text)
 
 
 def _safe(stream: TextIO | None, number: int, streams: Streams | None) -> TextIO:
     """Return a stream in place of one of Python's own; None means a closed one."""
     if stream is None:
-        return _Text(_buffered(number, streams), "utf-8", "opensafeintent", line_buffering=True)
+        return _Text(
+            _open_buffered(number, streams), "utf-8", "opensafeintent", line_buffering=True
+        )
     buffer = getattr(stream, "buffer", None)
     raw = getattr(buffer, "raw", buffer)  # with PYTHONUNBUFFERED there is no buffer between
     # a test's, or the console of Windows
@@ -146,7 +148,7 @@ def _safe(stream: TextIO | None, number: int, streams: Streams | None) -> TextIO
         return stream
     stream.flush()
     return _Text(
-        _buffered(raw.fileno(), streams),
+        _open_buffered(raw.fileno(), streams),
         stream.encoding,
         "opensafeintent",
         line_buffering=stream.line_buffering,

@@ -72,7 +72,7 @@ async def begin_batches(session: Session) -> Batching | None:
     seconds = session.settings.wait_seconds
     models = batch_models(in_batches, http)
     batching = Batching(client, models, store, session.display, seconds=seconds)
-    async with batching.shown():
+    async with batching.show_progress():
         return await batching.begin()
 
 
@@ -95,7 +95,7 @@ async def fill_in_batches(
     """
     from opensafeintent.batch.runs import fill_ledger, fill_regrades
 
-    async with batching.shown():
+    async with batching.show_progress():
         await fill_ledger(batching, work, identities)
         if run is not None:
             await fill_regrades(batching, *run)
@@ -108,7 +108,7 @@ def _models_in_batches(session: Session) -> dict[str, Model] | None:
         InputError: batches of another model are under way.
     """
     settings, models = session.settings, session.opened
-    asked = {name: model for name, model in models.items() if settings.tier_of(name) == BATCH}
+    asked = {name: model for name, model in models.items() if settings.find_tier(name) == BATCH}
     _refuse_if_under_way(session.client.ledger.path, models.keys() - asked.keys())
     return asked if settings.in_batches else None
 
@@ -134,7 +134,7 @@ def _refuse_if_under_way(ledger: Path, models: Collection[str]) -> None:
             )
 
 
-def gathering(session: Session) -> Gathering | None:
+def open_gathering(session: Session) -> Gathering | None:
     """Return the object that makes the calls of a build in batches; None if none are wanted."""
     if (in_batches := _models_in_batches(session)) is None:
         return None

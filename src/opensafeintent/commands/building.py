@@ -12,21 +12,27 @@ import msgspec
 from rich.console import Console
 
 from opensafeintent import __version__
-from opensafeintent.calls.client import Client, under_way
-from opensafeintent.calls.costs import Experience, ForecastLine, Tally, by_experience, experience_in
-from opensafeintent.calls.functions import code_of_functions
+from opensafeintent.calls.client import Client, count_under_way
+from opensafeintent.calls.costs import (
+    Experience,
+    ForecastLine,
+    Tally,
+    apply_experience,
+    experience_in,
+)
+from opensafeintent.calls.functions import hash_functions
 from opensafeintent.calls.headers import headers_by_model, unlike_requests
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.progress import Display, display_for, progress_line, refreshed
-from opensafeintent.commands.batching import gathering, need_batches, takes_batches
+from opensafeintent.commands.batching import need_batches, open_gathering, takes_batches
 from opensafeintent.commands.dataset_tools import write_check
 from opensafeintent.commands.reproduce import command_line, headers_stated
 from opensafeintent.commands.session import (
     Limits,
-    beyond_budget,
-    chosen_ways,
+    choose_ways,
     flex_plan,
+    note_beyond_budget,
     run_async,
     session,
     wait_or_refuse,
@@ -34,7 +40,12 @@ from opensafeintent.commands.session import (
 from opensafeintent.commands.settings import BuildSettings
 from opensafeintent.commands.settings.calling import judge_arguments
 from opensafeintent.construction.controls import DatasetCheck
-from opensafeintent.construction.folder import RESULTS, BuildFolder, BuildManifest, spent_of_build
+from opensafeintent.construction.folder import (
+    RESULTS,
+    BuildFolder,
+    BuildManifest,
+    sum_spent_on_build,
+)
 from opensafeintent.construction.instructions import load_instructions
 from opensafeintent.construction.items import STAGES, Seed, Stage, StageResult
 from opensafeintent.construction.seeds import read_seeds
@@ -46,13 +57,13 @@ from opensafeintent.construction.stages import (
     build_sets,
     forecast_build,
 )
-from opensafeintent.errors import InputError, NothingMade, Stopped, counted
+from opensafeintent.errors import InputError, NothingMade, Stopped, pluralize
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.files import read_text, to_json, write_private
 from opensafeintent.inspect.routes import model_identity, unset_lines
 from opensafeintent.people.labels import Label, read_labels
 from opensafeintent.promptsets import Dataset
-from opensafeintent.promptsets.cards import generated_source
+from opensafeintent.promptsets.cards import name_generated_source
 from opensafeintent.promptsets.sources import CARD
 from opensafeintent.replacing import replaced_together
 from opensafeintent.report.cost_tables import Costs, cost_json
@@ -61,9 +72,9 @@ from opensafeintent.report.datasets import (
     build_card,
     build_page,
     check,
-    coverage_of,
+    count_cells,
     funnel_table,
-    marked_source,
+    mark_source,
 )
 from opensafeintent.report.printing.console import Printed, print_notes, print_table
 from opensafeintent.report.printing.results import show_calls, show_forecast
@@ -119,11 +130,11 @@ def write_build_results(
     dataset, checked = _dataset(manifest, built), None
     card = folder.path / CARD
     others = card.exists() and CARD_MARK not in read_text(card)
-    obsolete = [path for path in _of_dataset(folder.path) if not (others and path == card)]
+    obsolete = [path for path in _list_dataset_files(folder.path) if not (others and path == card)]
     with replaced_together(folder.path, lambda: obsolete) as new:
         write_private(new / "funnel.json", _json([stage.funnel_line() for stage in built.stages]))
         write_private(
-            new / "coverage.json", _json([cell._asdict() for cell in coverage_of(built, manifest)])
+            new / "coverage.json", _json([cell._asdict() for cell in count_cells(built, manifest)])
         )
         write_private(new / "cost.json", cost_json(costs))
         write_private(new / "build.md", build_page(built, manifest, costs, remarks).encode())
@@ -142,7 +153,7 @@ def write_build_results(
     return BuildResults(dataset, checked, notes)
 
 
-def _of_dataset(folder: Path) -> list[Path]:
+def _list_dataset_files(folder: Path) -> list[Path]:
     """Return our files about the dataset of an earlier build."""
     names = (*RESULTS, CARD, "check/check.json", "check/check.md")
     return [*(folder / name for name in names), *(folder / "check" / "tables").glob("*.csv")]
@@ -158,9 +169,9 @@ def _dataset(manifest: BuildManifest, built: Built) -> Dataset | None:
     """
     if not built.finished or manifest.stages[1] < FINISHED:
         return None
-    source = generated_source(manifest.generator)
+    source = name_generated_source(manifest.generator)
     unmarked = tuple(draft.prompt_set(source) for draft in built.finished)
-    marked = marked_source(source, Dataset(NAME, unmarked, manifest.taxonomy).hash)
+    marked = mark_source(source, Dataset(NAME, unmarked, manifest.taxonomy).hash)
     finished = tuple(draft.prompt_set(marked) for draft in built.finished)
     return Dataset(NAME, finished, manifest.taxonomy)
 
@@ -199,7 +210,7 @@ class BuildOutcome(Printed, msgspec.Struct, kw_only=True):
         if self.forecast is not None:
             total = sum(line.calls for line in self.forecast.lines)
             lead = (
-                f"{counted(total, 'call')} to make, if every unknown item passes every stage"
+                f"{pluralize(total, 'call')} to make, if every unknown item passes every stage"
                 " without repairs; "
             )
             show_forecast(console, self.forecast, self.prices, self.notes, lead)
@@ -262,7 +273,7 @@ class _BuildRun:
         settings, folder = self.settings, self.folder
         # now that every row is on disk
         with Ledger(folder.ledger_path(manifest), readonly=True) as ledger:
-            costs = Costs({"build": spent_of_build(manifest, built, ledger)}, settings.prices)
+            costs = Costs({"build": sum_spent_on_build(manifest, built, ledger)}, settings.prices)
         stopped = [built.nothing_made] if built.nothing_made else []
         remarks = list(self._remarks(built))
         results = write_build_results(
@@ -275,7 +286,7 @@ class _BuildRun:
         )
         return BuildOutcome(
             exit_code=int(
-                bool(stopped or built.rejected_for("call_failed")) or not built.stages[-1].kept
+                bool(stopped or built.list_rejected_for("call_failed")) or not built.stages[-1].kept
             ),
             out=folder.path,
             built=built,
@@ -306,31 +317,33 @@ class _BuildRun:
         ) as calling:
             folder.save(manifest)
             client = calling.client
-            in_batches = gathering(calling)
+            in_batches = open_gathering(calling)
             progress = _Progress(folder, display, client.tally, calling.limits)
             progress.batching = in_batches.batching if in_batches else None
             progress.stage_ended(self._seeds)
             context = manifest.context(
                 client,
-                at_once=in_batches.at_once if in_batches else under_way(settings.max_connections),
+                at_once=in_batches.at_once
+                if in_batches
+                else count_under_way(settings.max_connections),
                 recorded_stages=STAGES[: settings.stages[0] - 1],
             )
             try:
                 async with (
                     refreshed(display, progress.refresh, client),
-                    in_batches.gathering() if in_batches else contextlib.nullcontext(),
+                    in_batches.gather() if in_batches else contextlib.nullcontext(),
                 ):
                     built = await build_sets(
                         context, self._seeds, self._plan, progress, folder.rounds(manifest)
                     )
             finally:
-                manifest = manifest.with_left_out(client.left_out)
+                manifest = manifest.add_left_out(client.left_out)
                 folder.save(manifest)
             client.stop_silent_models()
             if client.stopped_models:
                 raise Stopped("; ".join(client.stopped_models.values()))
             if settings.labels and not built.nothing_made:
-                built = built.reviewed(_poor(self._judged, built))
+                built = built.drop_poor(_poor(self._judged, built))
                 progress.stage_ended(built.drafts[-1])
         return manifest, built, client, renewed
 
@@ -358,13 +371,13 @@ class _BuildRun:
             lines,
             _ASSUMED,
             connections=settings.max_connections,
-            chosen=chosen_ways(settings, settings.models),
+            chosen=choose_ways(settings, settings.models),
             batches=takes_batches(settings, settings.models),
         )
         notes = [
             *renewed,
             *unset_lines(settings.models, self._headers),
-            *beyond_budget(expected, settings),
+            *note_beyond_budget(expected, settings),
         ]
         return BuildOutcome(
             exit_code=0,
@@ -383,7 +396,7 @@ class _BuildRun:
         models = {"generator": self.settings.generator, "judge": self.settings.judge}
         templates = self._instructions.by_role
         return tuple(
-            by_experience(
+            apply_experience(
                 ForecastLine(
                     model=models[role],
                     purpose=purpose,
@@ -415,7 +428,7 @@ class _BuildRun:
             labels=tuple(map(str, settings.labels)),
             ledger=ledger_name(settings.ledger),
             headers=self._headers,
-            code=code_of_functions(settings.models, settings.functions),
+            code=hash_functions(settings.models, settings.functions),
             templates=self._instructions.sources(),
         )
 
@@ -432,8 +445,8 @@ class _BuildRun:
         if old is None:
             return []
         differing = [
-            f"{field.replace('_', ' ')}: it has {_shown(getattr(old, field))}, this has"
-            f" {_shown(getattr(manifest, field))}"
+            f"{field.replace('_', ' ')}: it has {_show_value(getattr(old, field))}, this has"
+            f" {_show_value(getattr(manifest, field))}"
             for field in ("generator", "judge", "generator_sampling", "judge_sampling", "ledger")
             if getattr(old, field) != getattr(manifest, field)
         ]
@@ -442,7 +455,7 @@ class _BuildRun:
         both = {old.generator, old.judge} & {manifest.generator, manifest.judge}
         if unlike := unlike_requests(both, old, manifest):
             with Ledger(self.folder.ledger_path(old), readonly=True, missing_ok=True) as ledger:
-                answering = ledger.answering_models()
+                answering = ledger.find_answering_models()
             lines = [line for model, line in unlike.items() if model in answering]
             if lines:
                 raise InputError(
@@ -484,19 +497,19 @@ class _BuildRun:
                 f"generator and judge are the same model ({settings.generator}): that they agree"
                 " means little, and its blind spots are the dataset's"
             )
-        if failed := built.rejected_for("call_failed"):
+        if failed := built.list_rejected_for("call_failed"):
             notes.append(
-                f"{counted(len(failed), 'item')} left out because calls failed"
+                f"{pluralize(len(failed), 'item')} left out because calls failed"
                 f" ({failed[0].detail}); run again to try again"
             )
-        if waiting := built.rejected_for("not_made"):
+        if waiting := built.list_rejected_for("not_made"):
             first = settings.stages[0]
             notes.append(
                 f"not yet through the stages before {first}, which --stages leaves out:"
-                f" {counted(len(waiting), 'item')}; run --stages 1-{first - 1}"
+                f" {pluralize(len(waiting), 'item')}; run --stages 1-{first - 1}"
             )
         sets = Counter(draft.topic.cell for draft in built.finished)
-        short = self._plan.lacking(self._taxonomy, sets)
+        short = self._plan.count_lacking(self._taxonomy, sets)
         if short and settings.stages[1] >= FINISHED and not built.nothing_made:
             notes.append(
                 f"{len(short)} cells have fewer than {settings.per_cell} sets after the last pass"
@@ -504,7 +517,7 @@ class _BuildRun:
         return notes
 
 
-def _shown(value: Any) -> str:
+def _show_value(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
@@ -565,7 +578,7 @@ class _Progress(Watcher):
         """Show the state of things."""
         again = f" (pass {self._pass})" if self._pass > 1 else ""
         done = self._done[self._stage]
-        calls = progress_line(self._tally, None, self._limits.spent(self._tally))
+        calls = progress_line(self._tally, None, self._limits.sum_dollars(self._tally))
         batches = f" · {self.batching.line}" if self.batching else ""
         line = f"{self._stage}{again}: {done:,} of {self._items:,} · {calls}{batches}"
         self._display.update(done, self._items, line)
@@ -578,10 +591,10 @@ def build_command(manifest: BuildManifest, build: str) -> str:
         manifest: of the build.
         build: the path of its folder, as the command is to name it.
     """
-    return command_line("build", BuildSettings, stated_of_build(manifest, build))
+    return command_line("build", BuildSettings, restate_build(manifest, build))
 
 
-def stated_of_build(manifest: BuildManifest, build: str) -> dict[str, Any]:
+def restate_build(manifest: BuildManifest, build: str) -> dict[str, Any]:
     """Return the settings that continue a build, by name; see `build_command`."""
     generator, judge = manifest.generator_sampling, manifest.judge_sampling
     ours = load_instructions().sources()

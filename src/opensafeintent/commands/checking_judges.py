@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from opensafeintent.calls.client import Client, under_way
-from opensafeintent.calls.costs import spent_of
+from opensafeintent.calls.client import Client, count_under_way
+from opensafeintent.calls.costs import sum_spent
 from opensafeintent.calls.headers import Headers, headers_by_model, parse_header
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import check_not_held
@@ -20,21 +20,21 @@ from opensafeintent.commands.outcome import Outcome
 from opensafeintent.commands.reproduce import command_line
 from opensafeintent.commands.session import Limits, flex_plan, run_async, session, wait_or_refuse
 from opensafeintent.commands.settings import EvaluateSettings, JudgeCheckSettings
-from opensafeintent.commands.settings.base import CHECKS, settings_of
+from opensafeintent.commands.settings.base import CHECKS, list_settings
 from opensafeintent.commands.settings.calling import REASONS, Judges
-from opensafeintent.errors import InputError, JudgeFailed, Stopped, counted
-from opensafeintent.evaluation.forecast import AskedInLedger, asked_in, count_calls, forecast
+from opensafeintent.errors import InputError, JudgeFailed, Stopped, pluralize
+from opensafeintent.evaluation.forecast import AskedInLedger, count_calls, find_asked, forecast
 from opensafeintent.evaluation.gold_cases import (
     GRADE_NAMES,
     AnchorSetting,
     Examination,
     JudgeCheck,
+    add_served,
     check_work,
+    list_roles,
     load_gold_cases,
-    roles_of,
+    merge_checks,
     verdict,
-    with_checks,
-    with_served,
 )
 from opensafeintent.evaluation.labelled_responses import LabelledFile, LabelledResponse, label_work
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
@@ -44,7 +44,7 @@ from opensafeintent.files import near, read_json, sha256_hex, to_json, write_pri
 from opensafeintent.hostile import name_safe
 from opensafeintent.imports.label_files import read_labelled
 from opensafeintent.inspect.routes import model_identity, unset_lines
-from opensafeintent.numbers.cohort import GradedRun, accepted_at_lines
+from opensafeintent.numbers.cohort import GradedRun, compute_line_acceptance
 from opensafeintent.numbers.label_checks import CheckedSetting, LabelCheck
 from opensafeintent.numbers.label_comparison import draw_evenly, label_checks
 from opensafeintent.promptsets.fields import fields_named
@@ -142,8 +142,10 @@ def write_judge_files(
         taken.add(path.name.casefold())
         file = JudgeFile(
             judge=judge,
-            checks=with_checks(before.checks, [item for item in checks if item.judge == judge]),
-            labels=with_labels(before.labels, [item for item in labels if item.judge == judge]),
+            checks=merge_checks(before.checks, [item for item in checks if item.judge == judge]),
+            labels=merge_label_checks(
+                before.labels, [item for item in labels if item.judge == judge]
+            ),
             left_out=tuple(sorted({*before.left_out, *left_out.get(judge, ())})),
         )
         write_private(staged / path.name, _content(file))
@@ -159,7 +161,9 @@ def _new_path(folder: Path, judge: str, taken: Iterable[str]) -> Path:
     return folder / f"{unlike if is_taken else name}.json"
 
 
-def with_labels(old: Sequence[LabelCheck], new: Sequence[LabelCheck]) -> tuple[LabelCheck, ...]:
+def merge_label_checks(
+    old: Sequence[LabelCheck], new: Sequence[LabelCheck]
+) -> tuple[LabelCheck, ...]:
     """Return all comparisons with people, a newer one in the place of an older one of the same
     judges, settings, labels and number of responses.
     """
@@ -178,11 +182,11 @@ def _content(file: JudgeFile) -> bytes:
     content: dict[str, Any] = msgspec.to_builtins(file)
     for record, check in zip(content["checks"], file.checks, strict=True):
         record |= {name: getattr(check, name) for name in _DERIVED}
-        record["groups"] = msgspec.to_builtins(accepted_at_lines(check))
+        record["groups"] = msgspec.to_builtins(compute_line_acceptance(check))
     return to_json(content)
 
 
-async def graded_work(
+async def grade_work(
     client: Client, work: Sequence[ModelWork], display: Display, limits: Limits
 ) -> list[GradedResponse]:
     """Make the calls of a check, and return the graded responses in no particular order.
@@ -192,8 +196,10 @@ async def graded_work(
     """
     graded: list[GradedResponse] = []
     total = count_calls(work)
-    async with shown(display, client, lambda: total, lambda: limits.spent(client.tally)):
-        await run_work(client, work, at_once=under_way(limits.max_connections), done=graded.append)
+    async with shown(display, client, lambda: total, lambda: limits.sum_dollars(client.tally)):
+        await run_work(
+            client, work, at_once=count_under_way(limits.max_connections), done=graded.append
+        )
     return graded
 
 
@@ -204,9 +210,9 @@ def calls_and_costs(
     the folder, in a shared one those of this check.
     """
     with Ledger(settings.ledger_path, readonly=True) as ledger:
-        asked = asked_in(ledger, identities, work)
+        asked = find_asked(ledger, identities, work)
         keys = None if settings.ledger is None else asked.keys
-        return asked, Costs({"judge-check": spent_of(ledger, keys)}, settings.prices)
+        return asked, Costs({"judge-check": sum_spent(ledger, keys)}, settings.prices)
 
 
 @contextmanager
@@ -266,17 +272,17 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
         file, sample = self.file, self.settings.sample
         notes = []
         if file.unlabelled:
-            notes.append(f"{counted(file.unlabelled, 'row')} without a label of harm left out")
+            notes.append(f"{pluralize(file.unlabelled, 'row')} without a label of harm left out")
         if not any(item.prompt for item in file.responses):
             notes.append("no prompts: judges grade the responses with the request hidden")
         if sample is not None and sample > len(file.responses):
             notes.append(
                 f"--sample {sample:,}: there are"
-                f" {counted(len(file.responses), 'labelled response')}; all are taken"
+                f" {pluralize(len(file.responses), 'labelled response')}; all are taken"
             )
-        if repeated := len(file.responses) - len({_text_of(item) for item in file.responses}):
+        if repeated := len(file.responses) - len({_show_item(item) for item in file.responses}):
             notes.append(
-                f"{counted(repeated, 'response')} with the text of an earlier row; if each person"
+                f"{pluralize(repeated, 'response')} with the text of an earlier row; if each person"
                 " has a row, name the field of people: --map rater=FIELD"
             )
         if file.unread:
@@ -294,7 +300,7 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     def members(self, asked: AskedInLedger) -> dict[str, CheckedSetting]:
         """Return how each judge was asked."""
-        roles = roles_of(self.file.grades)
+        roles = list_roles(self.file.grades)
         hashes = {
             template.role: template.hash
             for template in self.templates.all()
@@ -311,9 +317,7 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
             for judge, sampling in self.settings.samplings(self.settings.judges).items()
         }
 
-    def compared(
-        self, graded: list[GradedResponse], asked: AskedInLedger
-    ) -> tuple[LabelCheck, ...]:
+    def compare(self, graded: list[GradedResponse], asked: AskedInLedger) -> tuple[LabelCheck, ...]:
         """Compare the grades with the labels."""
         by_judge = {
             judge: {item.set_id: item for item in graded if item.model == judge}
@@ -337,7 +341,7 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _text_of(item: LabelledResponse) -> tuple[str, str, str]:
+def _show_item(item: LabelledResponse) -> tuple[str, str, str]:
     return item.prompt, item.response, item.group
 
 
@@ -361,7 +365,7 @@ def compare_with_people(settings: JudgeCheckSettings, *, quiet: bool = False) ->
             with Ledger(settings.ledger_path, readonly=True, missing_ok=True) as ledger:
                 expected = forecast(ledger, comparison.identities, comparison.work)
             notes = [*comparison.notes(), comparison.labels(), *unset_lines(names, headers)]
-            return Outcome.forecasting(expected, settings, notes, names=comparison.identities)
+            return Outcome.from_forecast(expected, settings, notes, names=comparison.identities)
         with locked_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
             return run_async(lambda: _compare(comparison, screen, headers))
 
@@ -376,10 +380,10 @@ async def _compare(comparison: _LabelComparison, display: Display, headers: Head
             batching = await begin_batches(calling)
             if batching is not None:
                 await fill_in_batches(batching, comparison.work, identities)
-            graded = await graded_work(client, comparison.work, display, calling.limits)
+            graded = await grade_work(client, comparison.work, display, calling.limits)
     display.stage("comparing")
     asked, costs = calls_and_costs(settings, identities, comparison.work)
-    labels = comparison.compared(graded, asked)
+    labels = comparison.compare(graded, asked)
     with replaced_together(settings.out) as new:
         write_private(new / "cost.json", cost_json(costs))
         files = write_judge_files(settings.out, new, labels=labels, left_out=client.left_out)
@@ -390,7 +394,7 @@ async def _compare(comparison: _LabelComparison, display: Display, headers: Head
         judge_files=files,
         notes=[*comparison.notes(), *_texts_stored(labels)],
         costs=costs,
-    ).with_calls(client)
+    ).add_call_notes(client)
 
 
 def _texts_stored(labels: Sequence[LabelCheck]) -> list[str]:
@@ -401,7 +405,7 @@ def _texts_stored(labels: Sequence[LabelCheck]) -> list[str]:
         for case in check.cases
         if case.response is not None
     }
-    stored = f"{counted(len(texts), 'labelled response')} with their prompts"
+    stored = f"{pluralize(len(texts), 'labelled response')} with their prompts"
     note = f"--include-unsafe: the files hold {stored}; do not send them on"
     return [note] if texts else []
 
@@ -438,7 +442,7 @@ def check_judges(settings: JudgeCheckSettings, *, quiet: bool = False) -> Outcom
         if settings.dry_run:
             with Ledger(settings.ledger_path, readonly=True, missing_ok=True) as ledger:
                 expected = forecast(ledger, identities, check_work(examination))
-            return Outcome.forecasting(
+            return Outcome.from_forecast(
                 expected, settings, unset_lines(identities, headers), names=examination.duties
             )
         with locked_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
@@ -461,7 +465,7 @@ async def _check(
             batching = await begin_batches(calling)
             checks = await _examine(client, examination, identities, display, limits, batching)
     asked, costs = calls_and_costs(settings, identities, work)
-    checks = with_served(checks, asked.served)
+    checks = add_served(checks, asked.served)
     with replaced_together(settings.out) as new:
         write_private(new / "cost.json", cost_json(costs))
         files = write_judge_files(settings.out, new, checks=checks, left_out=client.left_out)
@@ -472,7 +476,7 @@ async def _check(
         judge_files=files,
         following=_evaluation_command(settings),
         costs=costs,
-    ).with_calls(client)
+    ).add_call_notes(client)
 
 
 async def _examine(
@@ -491,11 +495,11 @@ async def _examine(
     work = check_work(examination)
     if batching is not None:
         await fill_in_batches(batching, work, identities)
-    graded = await graded_work(client, work, display, limits)
+    graded = await grade_work(client, work, display, limits)
     return verdict(examination, identities, graded)
 
 
-async def checked(
+async def check_before_run(
     client: Client,
     folder: RunFolder,
     manifest: Manifest,
@@ -515,15 +519,15 @@ async def checked(
     """
     identities = manifest.identities()
     checks = await _examine(client, examination, identities, display, limits, batching)
-    asked = asked_in(client.ledger, identities, check_work(examination))
-    checks = with_served(checks, asked.served)
+    asked = find_asked(client.ledger, identities, check_work(examination))
+    checks = add_served(checks, asked.served)
     failed = [check for check in checks if not check.passed]
     if not failed:
         return checks
     if folder.exists():
         before = folder.load()[0]
         folder.save(
-            msgspec.structs.replace(before, judge_checks=with_checks(before.judge_checks, checks))
+            msgspec.structs.replace(before, judge_checks=merge_checks(before.judge_checks, checks))
         )
     ledger = folder.ledger_path(manifest)
     raise JudgeFailed(
@@ -557,7 +561,7 @@ def _how_asked(settings: Judges) -> dict[str, Any]:
     """Return the settings of judges by which a check and an evaluation send the same calls."""
     values = {
         setting.name: getattr(settings, setting.name)
-        for setting in settings_of(Judges)
+        for setting in list_settings(Judges)
         if setting.name.startswith("judge") or setting.name in ("rubrics", "header")
     }
     return values | {"rubrics": _near(settings.rubrics)}
@@ -567,12 +571,12 @@ def _near(rubrics: str | None) -> str | None:
     return rubrics if rubrics in (None, REASONS) else str(near(Path(rubrics or "")))
 
 
-def passed_line(check: JudgeCheck) -> str:
+def describe_passed(check: JudgeCheck) -> str:
     """Say that a judge passed."""
     return f"{check.judge}: passed its check, {_count(check)}"
 
 
-def passed_before_line(check: JudgeCheck) -> str:
+def describe_passed_before(check: JudgeCheck) -> str:
     """Say that a judge passed in a check that is stored, and is not asked again."""
     return f"{check.judge}: passed its check before ({CHECKS}), {_count(check)}"
 
@@ -598,11 +602,11 @@ def _count(check: JudgeCheck) -> str:
     return f"{check.accepted} of {check.cases} cases accepted"
 
 
-def with_known_checks(run: GradedRun, files: Sequence[JudgeFile]) -> GradedRun:
+def add_known_checks(run: GradedRun, files: Sequence[JudgeFile]) -> GradedRun:
     """Return a run with every check of its judges: its own, and those of `judge-check`."""
     manifest = run.manifest
     of_files = [check for file in files for check in file.checks if check.judge in manifest.judges]
-    known = with_checks(of_files, manifest.judge_checks)
+    known = merge_checks(of_files, manifest.judge_checks)
     return run._replace(manifest=msgspec.structs.replace(manifest, judge_checks=known))
 
 
@@ -615,7 +619,7 @@ class KnownChecks(NamedTuple):
     """Of the other judges; None if there is none."""
 
 
-def made_before(
+def find_earlier_checks(
     examination: Examination, identities: Mapping[str, str], files: Sequence[JudgeFile]
 ) -> KnownChecks:
     """Find the checks in results of `judge-check` that an examination would repeat.
@@ -636,7 +640,7 @@ def made_before(
             and {*grades} <= {*check.grades}
             and check.identity == identities[check.judge]
             and check.gold_cases == examination.gold.hash
-            and check.setting == _asked_for(examination, check)
+            and check.setting == _find_setting(examination, check)
         ):
             by_this_mark = msgspec.structs.replace(check, min_accuracy=examination.min_accuracy)
             same_grades = {*grades} == {*check.grades}
@@ -647,12 +651,12 @@ def made_before(
     return KnownChecks(list(known.values()), rest)
 
 
-def _asked_for(examination: Examination, check: JudgeCheck) -> AnchorSetting:
+def _find_setting(examination: Examination, check: JudgeCheck) -> AnchorSetting:
     """Return the setting in which an examination would ask for the grades of a check."""
     duties = {check.judge: check.grades}
-    return msgspec.structs.replace(examination, duties=duties).setting_of(check.judge)
+    return msgspec.structs.replace(examination, duties=duties).find_setting(check.judge)
 
 
-def labels_of(files: Sequence[JudgeFile]) -> list[LabelCheck]:
+def list_label_checks(files: Sequence[JudgeFile]) -> list[LabelCheck]:
     """Return every comparison with people in results of `judge-check`, without its cases."""
     return [msgspec.structs.replace(check, cases=()) for file in files for check in file.labels]

@@ -18,7 +18,7 @@ import msgspec
 from rich.console import Console
 
 from opensafeintent.construction.controls import DatasetCheck
-from opensafeintent.errors import InputError, counted, nearest
+from opensafeintent.errors import InputError, nearest, pluralize
 from opensafeintent.files import (
     MOST_ROWS,
     make_private_folder,
@@ -29,7 +29,7 @@ from opensafeintent.files import (
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, read_dataset, write_dataset
 from opensafeintent.promptsets.fields import fields_named
-from opensafeintent.promptsets.loading import origin_of
+from opensafeintent.promptsets.loading import find_origin
 from opensafeintent.replacing import written_together
 from opensafeintent.report.columns import Table
 from opensafeintent.report.datasets import check, check_page, check_tables
@@ -73,7 +73,7 @@ def _notes_on(dataset: Dataset) -> list[str]:
             text = "no paraphrases; stability is not measured on it"
             unusual.setdefault(text, []).append(prompt_set.id)
     for text, (first, *others) in unusual.items():
-        more = f" (and {counted(len(others), 'more prompt-set')})" if others else ""
+        more = f" (and {pluralize(len(others), 'more prompt-set')})" if others else ""
         remarks.append(f"set {first}: {text}{more}")
     empty = sorted(
         set(dataset.taxonomy.cells) - {prompt_set.cell for prompt_set in dataset.prompt_sets}
@@ -156,7 +156,7 @@ def export_dataset(
             description is invalid, or the folder is not empty or cannot be written.
     """
     dataset = load_dataset(name, taxonomy, max_rows)
-    from opensafeintent.exports.publication import Publication, provenance_of, write_hub_folder
+    from opensafeintent.exports.publication import Publication, read_provenance, write_hub_folder
 
     publication = publication or Publication()
     if name == "starter":
@@ -165,8 +165,8 @@ def export_dataset(
             title=publication.title or "OpenSafeIntent starter set",
             license=publication.license or "apache-2.0",
         )
-    files = [file.path for file in origin_of(name).files]
-    provenance = provenance_of(files, dataset.hash)
+    files = [file.path for file in find_origin(name).files]
+    provenance = read_provenance(files, dataset.hash)
     folder = write_hub_folder(dataset, out, publication, provenance)
     return DatasetExport(dataset=dataset, **folder._asdict())
 
@@ -310,13 +310,13 @@ class CheckedDataset(Printed, msgspec.Struct, frozen=True, kw_only=True):
     def show(self, console: Console) -> None:
         """Print everything but the predictive words, which are many, and the taxonomy."""
         sets, prompts = (
-            counted(count, what)
+            pluralize(count, what)
             for count, what in (
                 (self.controls.sets, "prompt-set"),
                 (self.controls.prompts, "prompt"),
             )
         )
-        name, cells = one_line(self.dataset.name, 1000), counted(len(self.cells), "cell")
+        name, cells = one_line(self.dataset.name, 1000), pluralize(len(self.cells), "cell")
         console.print(plain(f"{name}: {sets}, {prompts}, {cells}"))
         console.print(f"sha256 {self.dataset.hash}")
         print_notes(console, self.notes)
@@ -326,7 +326,7 @@ class CheckedDataset(Printed, msgspec.Struct, frozen=True, kw_only=True):
                 print_table(console, table)
         languages = ", ".join(f"{name} ({count})" for name, count in sorted(self.languages.items()))
         paraphrases = ", ".join(
-            f"{number} ({counted(count, 'set')})"
+            f"{number} ({pluralize(count, 'set')})"
             for number, count in sorted(self.paraphrases.items())
         )
         console.print(plain(f"\nLanguages: {languages}. Paraphrases: {paraphrases}."))

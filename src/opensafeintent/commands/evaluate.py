@@ -15,8 +15,8 @@ from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.progress import Display, display_for
 from opensafeintent.commands.checking_judges import (
     default_judge_files,
-    made_before,
-    passed_before_line,
+    describe_passed_before,
+    find_earlier_checks,
     raise_if_failed_before,
 )
 from opensafeintent.commands.grade_into import grade_into
@@ -27,26 +27,26 @@ from opensafeintent.commands.planning import (
     refuse_other_dataset,
     state_judging,
 )
-from opensafeintent.commands.running import RunCommand, dry_run, execute, without_silent
+from opensafeintent.commands.running import RunCommand, dry_run, execute, leave_out_silent
 from opensafeintent.commands.session import run_async, wait_or_refuse
 from opensafeintent.commands.settings import EvaluateSettings, GradeSettings
 from opensafeintent.commands.settings.by_command import PAPER_DATASET
-from opensafeintent.errors import InputError, counted
-from opensafeintent.evaluation.gold_cases import Examination, duties_of, load_gold_cases
+from opensafeintent.errors import InputError, pluralize
+from opensafeintent.evaluation.gold_cases import Examination, list_duties, load_gold_cases
 from opensafeintent.evaluation.manifest import (
     Manifest,
     ModelEntry,
     RunFolder,
-    tasks_of,
-    with_labels,
+    label_models,
+    list_tasks,
 )
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.plan import Plan
-from opensafeintent.evaluation.replay import given_tasks, has_both_grades, imported_rows
+from opensafeintent.evaluation.replay import has_both_grades, list_given_tasks, read_imported
 from opensafeintent.hostile import name_safe, one_line
 from opensafeintent.inspect.routes import model_identity
 from opensafeintent.numbers.gates import second_turn_in_reach
-from opensafeintent.promptsets import Dataset, drawn, load_dataset
+from opensafeintent.promptsets import Dataset, draw_sets, load_dataset
 from opensafeintent.promptsets.loading import (
     PAPER_DATASET_HASH,
     PUBLISHED,
@@ -99,7 +99,7 @@ def _forecast(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) ->
     sets = min(size, plan.limit or size)
     outcome = dry_run(command, factor=stated.factor(plan.limit))
     precision = (
-        f"with {counted(sets, 'prompt-set')}, the 95 % interval of Triplet Safety is at most"
+        f"with {pluralize(sets, 'prompt-set')}, the 95 % interval of Triplet Safety is at most"
         f" {min(200 * half_width(sets), 100):.0f} points wide"
     )
     lines = [precision, *stated.notes]
@@ -148,7 +148,7 @@ class _Stated(NamedTuple):
         """
         if self.dataset is None or self.size == len(self.dataset):
             return 1.0
-        return min(self.size, limit or self.size) / len(drawn(self.dataset.prompt_sets, limit))
+        return min(self.size, limit or self.size) / len(draw_sets(self.dataset.prompt_sets, limit))
 
 
 def _read_dataset(
@@ -177,8 +177,8 @@ def _read_dataset(
         starter, size = load_dataset("starter"), published.sets
         planned = min(size, settings.limit or size)
         note = (
-            f"the calls are those of {counted(planned, 'prompt-set')}, and the tokens are estimated"
-            f" with the {len(starter)} of the starter set, for {error}"
+            f"the calls are those of {pluralize(planned, 'prompt-set')}, and the tokens are"
+            f" estimated with the {len(starter)} of the starter set, for {error}"
         )
         return starter, size, [note]
     if settings.as_paper and name != PAPER_DATASET and dataset.hash != PAPER_DATASET_HASH:
@@ -215,7 +215,7 @@ def _command(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> 
     stored, old, dataset = None, None, stated.dataset
     if folder.exists():
         stored, of_run = folder.load()
-        old = without_silent(folder, stored, settings.under_test)
+        old = leave_out_silent(folder, stored, settings.under_test)
         refuse_other_dataset(settings, folder, old, dataset)
         dataset = of_run
     assert dataset is not None  # a new run has one
@@ -227,7 +227,7 @@ def _command(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> 
     manifest = grow_run(
         folder, manifest, wanted, settings, templates=stated.templates, models=entries
     )
-    manifest, plan = with_labels([manifest], settings.label)[0], manifest.plan
+    manifest, plan = label_models([manifest], settings.label)[0], manifest.plan
     ended = stored if stored and stored.stop_when and stored.stop_when.limits else None
     if ended and (ended.plan != plan or ended.models.keys() != manifest.models.keys()):
         raise cannot_mix(folder, ended, "the run ended with an answer to --stop-when")
@@ -242,7 +242,7 @@ def _command(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> 
         earlier=old,
     )
     if settings.limit and plan.limit is None and settings.limit > len(dataset) and not stated.notes:
-        has = counted(len(dataset), "prompt-set")
+        has = pluralize(len(dataset), "prompt-set")
         command.notes.append(f"--limit {settings.limit:,}: {dataset.name} has {has}; all are taken")
     if settings.check_judge:
         add_check(command)
@@ -274,11 +274,11 @@ def _work(
         to_the_end: whether all of the plan is to be asked, also of models that a question ended.
     """
     plan = manifest.plan
-    limits = {model: plan.limit if to_the_end else manifest.limit_of(model) for model in models}
+    limits = {model: plan.limit if to_the_end else manifest.find_limit(model) for model in models}
     return [
         manifest.work(
             model,
-            tasks_of(model, drawn(dataset.prompt_sets, limit), plan.epochs, plan.second_turn),
+            list_tasks(model, draw_sets(dataset.prompt_sets, limit), plan.epochs, plan.second_turn),
         )
         for model, limit in limits.items()
     ]
@@ -294,16 +294,16 @@ def add_check(command: RunCommand) -> None:
     templates = manifest.judge_templates()
     examination = Examination(
         gold=load_gold_cases(),
-        duties=duties_of(item.plan for item in command.work),
+        duties=list_duties(item.plan for item in command.work),
         templates=templates,
         parse=manifest.plan.parse,
         samplings=manifest.plan.judge_samplings,
     )
     files, unread = default_judge_files()
-    known, command.examination = made_before(examination, manifest.judges, files)
+    known, command.examination = find_earlier_checks(examination, manifest.judges, files)
     raise_if_failed_before(known)
     command.known_checks = known
-    command.notes += [*unread, *map(passed_before_line, known)]
+    command.notes += [*unread, *map(describe_passed_before, known)]
 
 
 def _models_to_ask(
@@ -376,11 +376,11 @@ def _to_grade(settings: GradeSettings, folder: RunFolder) -> RunCommand:
         InputError: there is nothing to grade, or the run has grades that were made otherwise.
     """
     old, dataset = folder.load()
-    old = without_silent(folder, old, ())
+    old = leave_out_silent(folder, old, ())
     with Ledger(folder.ledger_path(old), readonly=True) as ledger:
-        imported = imported_rows(ledger, dataset)
+        imported = read_imported(ledger, dataset)
     tasks = {
-        model: given_tasks(rows, old, dataset)
+        model: list_given_tasks(rows, old, dataset)
         for model, rows in imported.items()
         if model in old.models
     }

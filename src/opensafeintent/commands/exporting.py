@@ -22,8 +22,8 @@ from opensafeintent.commands.session import rare_collections
 from opensafeintent.commands.settings import ExportSettings
 from opensafeintent.errors import (
     InputError,
-    counted,
     install_extra,
+    pluralize,
 )
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.files import written_beside
@@ -95,12 +95,12 @@ def _export(settings: ExportSettings) -> Exported:
         files = [written]
         if hidden:
             notes.append(
-                f"{hidden:,} of {counted(count, 'row')} without a text: the response is not"
+                f"{hidden:,} of {pluralize(count, 'row')} without a text: the response is not"
                 " graded safe, or the prompt is malicious; --include-unsafe writes all texts"
             )
         if quoting:
             notes.append(
-                f"{counted(quoting, 'response')} with a mark in place of words of the"
+                f"{pluralize(quoting, 'response')} with a mark in place of words of the"
                 " malicious prompt; --include-unsafe writes the words of the model"
             )
     else:
@@ -185,7 +185,7 @@ def _write_responses(settings: ExportSettings, run: Run, held: _Held) -> tuple[P
     hidden: list[bool] = []
     quoting: list[bool] = []
 
-    def watched() -> Iterator[Sequence[Any]]:
+    def watch_lines() -> Iterator[Sequence[Any]]:
         for line in lines:
             hidden.append(any(line[mark] for mark in marks))
             quoting.append(line[quotes])
@@ -194,7 +194,7 @@ def _write_responses(settings: ExportSettings, run: Run, held: _Held) -> tuple[P
             yield line
 
     with written_beside(settings.out, private=True) as file:
-        _WRITERS[settings.format](columns, watched(), file)
+        _WRITERS[settings.format](columns, watch_lines(), file)
     return settings.out, sum(hidden), sum(quoting), len(hidden)
 
 

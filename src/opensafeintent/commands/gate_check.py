@@ -35,12 +35,12 @@ from opensafeintent.numbers.gates import (
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.report.columns import Table
 from opensafeintent.report.comment import junit, refusal_junit, refusal_summary, summary
-from opensafeintent.report.gate_tables import received
+from opensafeintent.report.gate_tables import describe_received
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import CONFIDENCE
 
 
-def gates_of(settings: GateOptions) -> list[Gate]:
+def list_gates(settings: GateOptions) -> list[Gate]:
     """Return the requested gates, in the order of their options.
 
     Raises:
@@ -208,12 +208,12 @@ def find_gates(
     if not cohort.models:
         raise InputError("no model: the run has none to compare with a gate")
     for run in (*runs, *([earlier] if earlier else [])):
-        if early := ", ".join(run.manifest.stopped_early()):
+        if early := ", ".join(run.manifest.list_stopped_early()):
             raise InputError(
                 f"{run.name}: {early} stopped early, when the question of --stop-when was"
                 " answered, and has no other verdict; run evaluate again without --stop-when"
             )
-    measured = partial(_measured_since, settings.since, cohort, texts)
+    measured = partial(_undecide_older, settings.since, cohort, texts)
     thresholds = [gate for gate in gates if gate.kind != "worse"]
     results = tuple(check_thresholds(cohort, thresholds, settings.confidence))
     margins = [gate for gate in gates if gate.kind == "worse"]
@@ -226,7 +226,7 @@ def find_gates(
             cohort, run, earlier, margins, settings.confidence, settings.pairs, same_text
         )
     except UnlikeRuns as refused:
-        raise InputError(f"{refused}{_graded_alike(settings, earlier, run)}") from refused
+        raise InputError(f"{refused}{_suggest_regrading(settings, earlier, run)}") from refused
     return measured(msgspec.structs.replace(changes, results=results + changes.results))
 
 
@@ -242,7 +242,7 @@ def _have_same_text(
     return first == second
 
 
-def _graded_alike(settings: ReportSettings, old: GradedRun, new: GradedRun) -> str:
+def _suggest_regrading(settings: ReportSettings, old: GradedRun, new: GradedRun) -> str:
     """Return the end of an error: the command that grades the earlier run as the later one; empty
     if no command makes the two alike.
     """
@@ -253,7 +253,7 @@ def _graded_alike(settings: ReportSettings, old: GradedRun, new: GradedRun) -> s
     return how_to_grade_alike(old, new, (settings.baseline, settings.runs[0]))
 
 
-def _measured_since(
+def _undecide_older(
     since: datetime | None,
     cohort: Cohort,
     texts: Mapping[str, RunTexts],
@@ -273,7 +273,7 @@ def _measured_since(
             new, old = texts[run].count_replies(model, since)
             replies = counts[result.model] = Received(new, new + old, since)
             if replies.few or old:
-                warnings.append(f"{one_line(result.model, 200)}: only {received(replies)}")
+                warnings.append(f"{one_line(result.model, 200)}: only {describe_received(replies)}")
         known = counts.get(result.model)
         results.append(
             msgspec.structs.replace(result, verdict="undecided", deciding=None, unmeasured=known)

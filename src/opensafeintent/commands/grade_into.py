@@ -15,18 +15,18 @@ from opensafeintent.calls.ledger_merge import copy_calls, copy_ledger
 from opensafeintent.calls.progress import Display
 from opensafeintent.commands.outcome import Outcome
 from opensafeintent.commands.planning import grow_run, state_judging
-from opensafeintent.commands.running import RunCommand, dry_run, execute, without_silent
+from opensafeintent.commands.running import RunCommand, dry_run, execute, leave_out_silent
 from opensafeintent.commands.session import run_async, wait_or_refuse
 from opensafeintent.commands.settings import GradeSettings
-from opensafeintent.errors import InputError, counted
+from opensafeintent.errors import InputError, pluralize
 from opensafeintent.evaluation.manifest import (
     Manifest,
     RunFolder,
 )
 from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.plan import Plan, PlanChange
-from opensafeintent.evaluation.regrade import stored_audit
-from opensafeintent.evaluation.replay import imported_rows, judged_tasks, replay
+from opensafeintent.evaluation.regrade import yield_audit_keys
+from opensafeintent.evaluation.replay import list_judged_tasks, read_imported, replay
 from opensafeintent.hostile import one_line
 from opensafeintent.numbers.judges import JudgeShift
 from opensafeintent.numbers.metrics import METRICS
@@ -97,7 +97,9 @@ def shift_line(shift: JudgeShift) -> str:
         if rank.changes_order and rank.leaves_out_zero
         for first, second in (rank.models,)
     ]
-    more = f"; {counted(len(places) - _MOST_PLACES, 'more change')} in the table judge_shift_ranks"
+    more = (
+        f"; {pluralize(len(places) - _MOST_PLACES, 'more change')} in the table judge_shift_ranks"
+    )
     return (
         f"{new} in place of {old}: {moves or 'no response has grades by both'}"
         f"{''.join(places[:_MOST_PLACES])}{more if len(places) > _MOST_PLACES else ''}"
@@ -113,7 +115,7 @@ def _precision(plan: RunCommand) -> str:
     sets = len({task.set_id for item in plan.work for task in item.tasks})
     points = 100 * least_margin(sets)
     return (
-        f"with {counted(sets, 'prompt-set')}, two judges can be shown to agree on Triplet Safety"
+        f"with {pluralize(sets, 'prompt-set')}, two judges can be shown to agree on Triplet Safety"
         f" within ± {points:.1f} points at best"
     )
 
@@ -155,15 +157,15 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
         """
         settings, folder = self.settings, self.folder
         given, dataset = self.source.load()
-        given = without_silent(self.source, given, given.models)
+        given = leave_out_silent(self.source, given, given.models)
         old = None
         if folder.exists():
-            old = without_silent(folder, folder.load()[0], given.models)
+            old = leave_out_silent(folder, folder.load()[0], given.models)
             _refuse_mixture(folder, old, given)
         templates = None
         if settings.rubrics or not given.plan.judges:
             templates = settings.judge_templates()
-        wanted = self._wanted(given, old, templates)
+        wanted = self._plan_run(given, old, templates)
         with (
             Ledger(self.source.ledger_path(given), readonly=True) as source,
             source.snapshot(),
@@ -178,7 +180,7 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
             plan = manifest.plan
             display.stage("copying responses and grades")
             with Ledger(ledger_path, waiting=wait_or_refuse(settings, display)) as ledger:
-                work = _copied(manifest, dataset, tasks, source, ledger)
+                work = _copy_calls(manifest, dataset, tasks, source, ledger)
         stored = _only_stored(given.plan, plan)
         if plan.guard and plan.guard == given.plan.guard:
             stored |= {plan.guard.model} - {*settings.judges, settings.mode_judge}
@@ -191,10 +193,10 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
             work=work,
             earlier=old,
             only_stored=stored,
-            notes=[*_without_probes(given, manifest), *_left_out(given, tasks)],
+            notes=[*_note_uncopied_probes(given, manifest), *_note_left_out(given, tasks)],
         )
 
-    def _wanted(self, given: Manifest, old: Manifest | None, templates: Templates | None) -> Plan:
+    def _plan_run(self, given: Manifest, old: Manifest | None, templates: Templates | None) -> Plan:
         """Return the plan of the run with the responses, or of the new run if it exists, with what
         the command states in it.
 
@@ -227,7 +229,7 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
                 )
         own = {name: wanted.judge_samplings[name] for name in wanted.panel}
         wanted = msgspec.structs.replace(wanted, judge_samplings=own)
-        return msgspec.structs.replace(wanted, probe=_copied_probe(before, wanted))
+        return msgspec.structs.replace(wanted, probe=_choose_probe(before, wanted))
 
     def _manifest(
         self,
@@ -261,7 +263,7 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
         return manifest if old else msgspec.structs.replace(manifest, panel_before=())
 
 
-def _copied_probe(before: Plan, plan: Plan) -> ProbeScope:
+def _choose_probe(before: Plan, plan: Plan) -> ProbeScope:
     """Return which probes of a run the new run has.
 
     No model is called. So the probes of unsafe responses stay only if the grades do.
@@ -276,7 +278,7 @@ def _copied_probe(before: Plan, plan: Plan) -> ProbeScope:
     return before.probe if stays else "none"
 
 
-def _without_probes(given: Manifest, manifest: Manifest) -> list[str]:
+def _note_uncopied_probes(given: Manifest, manifest: Manifest) -> list[str]:
     """Return a note if probes are not copied."""
     called = any(not entry.imported for entry in manifest.models.values())
     if not called or given.plan.probe == manifest.plan.probe:
@@ -284,7 +286,7 @@ def _without_probes(given: Manifest, manifest: Manifest) -> list[str]:
     return ["probes are not copied, because they follow the earlier grades"]
 
 
-def _left_out(given: Manifest, tasks: Collection[str]) -> list[str]:
+def _note_left_out(given: Manifest, tasks: Collection[str]) -> list[str]:
     """Return a note on models of which no response can be graded."""
     names = [one_line(model, 100) for model in given.models if model not in tasks]
     if not names:
@@ -352,15 +354,15 @@ def _tasks(given: Manifest, dataset: Dataset, source: Ledger) -> dict[str, list[
     """Return the responses of a run that judges can grade, by model; models without any are left
     out.
     """
-    imported = imported_rows(source, dataset)
+    imported = read_imported(source, dataset)
     tasks = {
-        model: judged_tasks(given, dataset, model, imported.get(model, ()))
+        model: list_judged_tasks(given, dataset, model, imported.get(model, ()))
         for model in given.models
     }
     return {model: its_tasks for model, its_tasks in tasks.items() if its_tasks}
 
 
-def _copied(
+def _copy_calls(
     manifest: Manifest,
     dataset: Dataset,
     tasks: dict[str, list[Task]],
@@ -385,15 +387,15 @@ def _copied(
     work: list[ModelWork] = []
     for model, its_tasks in tasks.items():
         stored: list[Task] = []
-        planned = manifest.planned(model, its_tasks)
+        planned = manifest.plan_tasks(model, its_tasks)
         for item, graded, asked in replay(source, manifest.identities(), planned):
             keys.update(call.key for call in asked)
             rows.append(graded)
             if graded.reason("response") in ("", "truncated"):
                 stored.append(item.task)
         work.append(manifest.work(model, stored))
-    keys.update(stored_audit(manifest, dataset, source, rows))
+    keys.update(yield_audit_keys(manifest, dataset, source, rows))
     copy_calls(ledger, source, keys)
     if any(manifest.models[model].imported for model in tasks):
-        ledger.imports.add(dataset.hash, source.imports.with_files(dataset.hash))
+        ledger.imports.add(dataset.hash, source.imports.yield_with_files(dataset.hash))
     return work

@@ -16,7 +16,7 @@ from opensafeintent.calls.prices import PriceList
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.providers import PREFIX, is_native, split_name
 from opensafeintent.commands.settings.calling import judge_arguments
-from opensafeintent.errors import InputError, counted
+from opensafeintent.errors import InputError, pluralize
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.plan import Plan
 from opensafeintent.evaluation.regrade import Regrade, Swapped, derive_regrades
@@ -25,7 +25,7 @@ from opensafeintent.files import near
 from opensafeintent.grades import sort_rows
 from opensafeintent.hostile import one_line
 from opensafeintent.numbers.cohort import GradedRun
-from opensafeintent.numbers.gates import moved_judges, unlike_conditions
+from opensafeintent.numbers.gates import find_moved_judges, find_unlike_conditions
 from opensafeintent.numbers.served_versions import VersionChange
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import GradedResponse
@@ -50,7 +50,9 @@ def check_join(runs: Sequence[GradedRun], places: Mapping[str, Path]) -> None:
             responses alike.
     """
     for old, new in combinations(runs, 2):
-        changes = unlike_conditions(old, new) or [change.text for change in moved_judges(old, new)]
+        changes = find_unlike_conditions(old, new) or [
+            change.text for change in find_moved_judges(old, new)
+        ]
         if changes:
             names = " and ".join(one_line(run.name, 200) for run in (old, new))
             way_out = how_to_grade_alike(old, new, (places[old.name], places[new.name]))
@@ -69,16 +71,16 @@ def how_to_grade_alike(old: GradedRun, new: GradedRun, places: tuple[Path, Path]
         return ""
     first, second = (str(near(place.absolute())) for place in places)
     plan = new.manifest.plan
-    if moved := moved_judges(old, new):
-        plan = _with_fixed_judges(plan, moved)
-        one = _grading_command(old.manifest.plan, plan, first, second, NEW)
-        two = _grading_command(new.manifest.plan, plan, second, second, f"{NEW}-2")
+    if moved := find_moved_judges(old, new):
+        plan = _fix_judges(plan, moved)
+        one = _render_grading_command(old.manifest.plan, plan, first, second, NEW)
+        two = _render_grading_command(new.manifest.plan, plan, second, second, f"{NEW}-2")
         return f"; `{one}` and `{two}` grade the responses of both by one version"
-    command = _grading_command(old.manifest.plan, plan, first, second, NEW)
+    command = _render_grading_command(old.manifest.plan, plan, first, second, NEW)
     return f"; `{command}` grades the responses of {one_line(old.name, 200)} in the later way"
 
 
-def _grading_command(given: Plan, like: Plan, run: str, other: str, out: str) -> str:
+def _render_grading_command(given: Plan, like: Plan, run: str, other: str, out: str) -> str:
     """Return the command that grades the responses of a run as those of another one.
 
     Args:
@@ -103,22 +105,22 @@ def _grading_command(given: Plan, like: Plan, run: str, other: str, out: str) ->
     return shlex.join(words)
 
 
-def _with_fixed_judges(plan: Plan, moved: Sequence[VersionChange]) -> Plan:
+def _fix_judges(plan: Plan, moved: Sequence[VersionChange]) -> Plan:
     """Return a plan in which judges that are another model now have that model's own name."""
-    names = {change.name: _fixed_name(change) for change in moved}
+    names = {change.name: _find_fixed_name(change) for change in moved}
 
-    def fixed(judge: str) -> str:
+    def fix(judge: str) -> str:
         return names.get(judge, judge)
 
     return msgspec.structs.replace(
         plan,
-        judges=tuple(map(fixed, plan.judges)),
-        mode_judge=fixed(plan.mode_judge),
-        judge_samplings={fixed(name): own for name, own in plan.judge_samplings.items()},
+        judges=tuple(map(fix, plan.judges)),
+        mode_judge=fix(plan.mode_judge),
+        judge_samplings={fix(name): own for name, own in plan.judge_samplings.items()},
     )
 
 
-def _fixed_name(change: VersionChange) -> str:
+def _find_fixed_name(change: VersionChange) -> str:
     """Return the name of the version that a judge is now, by its provider; of several, of the one
     that gave most grades. If the judge goes by its alias now, it is the version that it was.
     """
@@ -153,7 +155,7 @@ def read_graded_runs(runs: Sequence[Path], *, ledgers: Collection[Path] = ()) ->
     once.
     """
     return [
-        read_graded_run(RunFolder(path, ledgers), name) for path, name in named_runs(runs).items()
+        read_graded_run(RunFolder(path, ledgers), name) for path, name in name_runs(runs).items()
     ]
 
 
@@ -173,7 +175,7 @@ def _amounts(kept: PriceList | None) -> object:
     return kept and kept.prices
 
 
-def prices_of(
+def choose_prices(
     named: Path | None, manifests: Sequence[Manifest]
 ) -> tuple[Path | PriceList | None, list[str]]:
     """Return the prices of a report: the file that the user names, or those that its runs keep if
@@ -189,7 +191,7 @@ def prices_of(
     return None, [line]
 
 
-def named_runs(runs: Sequence[Path]) -> dict[Path, str]:
+def name_runs(runs: Sequence[Path]) -> dict[Path, str]:
     """Return the name of each run, each of them once."""
     paths = list(dict.fromkeys(path.resolve() for path in runs))
     names = [path.name for path in paths]
@@ -208,23 +210,23 @@ def open_run(folder: RunFolder, name: str, display: Display) -> Iterator[tuple[G
     stage = f"reading {one_line(name, 60)}"
     display.stage(stage)
     manifest, dataset = folder.load()
-    manifest = manifest.counted()
+    manifest = manifest.keep_counted()
     path = folder.ledger_path(manifest)
     if not path.is_file():
         raise InputError(f"{path}: the run's ledger is not there")
 
     def read(done: int, of: int) -> None:
-        models = counted(len(manifest.models), "model")
+        models = pluralize(len(manifest.models), "model")
         display.stage(f"{stage}: {done:,} of {of:,} responses of {models}")
 
     with Ledger(path, readonly=True) as ledger, ledger.snapshot():
         graded = derive(manifest, dataset, ledger, read=read)
         second = derive_regrades(manifest, dataset, ledger, graded)
-        run = graded_run_of(name, manifest, dataset, graded, *second)
+        run = make_graded_run(name, manifest, dataset, graded, *second)
         yield run, ledger
 
 
-def graded_run_of(
+def make_graded_run(
     name: str,
     manifest: Manifest,
     dataset: Dataset,

@@ -29,9 +29,9 @@ from opensafeintent.commands.session import rare_collections
 from opensafeintent.commands.settings import ImportSettings
 from opensafeintent.errors import (
     InputError,
-    counted,
     first_exit_code,
     nearest,
+    pluralize,
 )
 from opensafeintent.evaluation.manifest import (
     MOST_JUDGES,
@@ -41,11 +41,11 @@ from opensafeintent.evaluation.manifest import (
     check_number,
 )
 from opensafeintent.evaluation.plan import Plan
-from opensafeintent.evaluation.replay import IMPORTED_JUDGE, given_tasks, imported_rows
+from opensafeintent.evaluation.replay import IMPORTED_JUDGE, list_given_tasks, read_imported
 from opensafeintent.files import sha256_hex
 from opensafeintent.grades import check_cells
 from opensafeintent.hostile import one_line
-from opensafeintent.imports.content import FileContent, by_prompt, texts_of, with_progress
+from opensafeintent.imports.content import FileContent, index_prompts, match_prompts, show_progress
 from opensafeintent.imports.known_formats import read_file
 from opensafeintent.promptsets import Dataset, load_dataset
 from opensafeintent.taxonomy import (
@@ -88,12 +88,12 @@ def _import(settings: ImportSettings, screen: Display) -> Outcome:
     of_run = folder.load()[1] if folder.exists() else None
     labels = taxonomy or (of_run.taxonomy if of_run else default_taxonomy())
     read, failed = _read_all(settings, labels, screen)
-    by_model = _by_model(settings, read)
+    by_model = _group_by_model(settings, read)
     dataset = _dataset(settings, labels, of_run, read)
-    of_text = texts_of(dataset)
+    of_text = index_prompts(dataset)
     for item in read:
         if item.prompted:
-            item.responses = by_prompt(item, dataset, of_text, screen)
+            item.responses = match_prompts(item, dataset, of_text, screen)
     with folder.lock():
         begins = not folder.exists()
         manifest = (
@@ -109,22 +109,22 @@ def _import(settings: ImportSettings, screen: Display) -> Outcome:
                     " --model or --out"
                 )
         for item in read:
-            item.responses = _with_first_replies(item)
+            item.responses = _add_first_replies(item)
             _check_prompts(item, dataset)
             check_recorded(item.path, item.responses)
         known = manifest.models.keys()
-        manifest = _with_models(manifest, by_model)
+        manifest = _add_models(manifest, by_model)
         folder.check_size(manifest)
         _check_extent(dataset, manifest, by_model)
         if begins:
             folder.begin(dataset)
         with Ledger(ledger_path) as ledger:
-            there = imported_rows(ledger, dataset)
+            there = read_imported(ledger, dataset)
             _check_extent(dataset, manifest, by_model, there)
             _refuse_other_judges(manifest, known, by_model, there)
             _check_graded(ledger.path, dataset, manifest, by_model, there)
             rows = list(_rows(by_model))
-            stored = with_progress(rows, screen, "storing", "responses")
+            stored = show_progress(rows, screen, "storing", "responses")
             ledger.imports.add(dataset.hash, stored)
             new = (response for _, response in rows)
             halves = _halves((*chain.from_iterable(there.values()), *new))
@@ -143,7 +143,7 @@ def _notes(read: Sequence[FileContent], halves: Mapping[str, int], run: Path) ->
     """Return what the files' readers noted, and what they read otherwise than it was written."""
     notes = [note for item in read for note in item.notes]
     notes += [
-        f"{model}: {counted(number, 'response')} with one of the two grades, which counts for"
+        f"{model}: {pluralize(number, 'response')} with one of the two grades, which counts for"
         f" nothing alone; import the other, or have judges give both: {grade_command(run)}"
         for model, number in halves.items()
     ]
@@ -208,7 +208,7 @@ def _check_graded(
     for model, rows in there.items():
         if model not in by_model or not manifest.plan.judges:
             continue
-        judged = {task.key for task in given_tasks(rows, manifest, dataset)}
+        judged = {task.key for task in list_given_tasks(rows, manifest, dataset)}
         by_place = {(model, *_place(row)): row for row in rows}
         brought = (response for item in by_model[model] for response in item.responses)
         for response in brought:
@@ -228,7 +228,7 @@ def _place(response: RecordedResponse) -> tuple[str, str, int]:
     return response.set_id, response.variant, response.epoch
 
 
-def _by_model(
+def _group_by_model(
     settings: ImportSettings, read: Sequence[FileContent]
 ) -> dict[str, list[FileContent]]:
     by_model: dict[str, list[FileContent]] = {}
@@ -242,21 +242,21 @@ def _by_model(
     return by_model
 
 
-def _with_models(manifest: Manifest, by_model: dict[str, list[FileContent]]) -> Manifest:
+def _add_models(manifest: Manifest, by_model: dict[str, list[FileContent]]) -> Manifest:
     models, plan = dict(manifest.models), manifest.plan
     for model, files in by_model.items():
         if model not in models:
             models[model] = ModelEntry(identity=f"imported/{model}", imported=True)
         for item in files:
             if item.log is not None and item.log.graded and not plan.judges:
-                plan = _graded_as(plan, item.path, item.log)
+                plan = _add_grading(plan, item.path, item.log)
             if any(is_follow_up(response.variant) for response in item.responses):
                 texts = plan.second_turn or second_turn()
                 plan = msgspec.structs.replace(plan, second_turn=texts)
     return msgspec.structs.replace(manifest, models=models, plan=plan)
 
 
-def _graded_as(plan: Plan, path: Path, log: InspectLog) -> Plan:
+def _add_grading(plan: Plan, path: Path, log: InspectLog) -> Plan:
     """Return a plan with a log's description of how its responses were graded.
 
     Raises:
@@ -354,10 +354,11 @@ def _read_all(
     if failed and not logs:
         raise InputError(*lines)
     if logs:
-        from opensafeintent.inspect.logs import sorted_out
+        from opensafeintent.inspect.logs import sort_out_logs
 
         read += [
-            FileContent(path=log.path, responses=log.responses, log=log) for log in sorted_out(logs)
+            FileContent(path=log.path, responses=log.responses, log=log)
+            for log in sort_out_logs(logs)
         ]
     return read, [f"not imported: {line}" for line in lines]
 
@@ -402,7 +403,7 @@ def _dataset(
     return datasets[0]
 
 
-def _with_first_replies(item: FileContent) -> list[RecordedResponse]:
+def _add_first_replies(item: FileContent) -> list[RecordedResponse]:
     """Return a file's responses; a follow-up without its first reply gets the file's response to
     the dual-use prompt in the same epoch. One with both grades needs none, as no judge reads it.
 
@@ -415,7 +416,7 @@ def _with_first_replies(item: FileContent) -> list[RecordedResponse]:
         if response.variant == DUAL_USE
     }
 
-    def completed(response: RecordedResponse) -> RecordedResponse:
+    def complete(response: RecordedResponse) -> RecordedResponse:
         known = response.reply_to is not None or not response.response
         if known or not is_follow_up(response.variant):
             return response
@@ -430,7 +431,7 @@ def _with_first_replies(item: FileContent) -> list[RecordedResponse]:
             )
         return msgspec.structs.replace(response, reply_to=first)
 
-    return list(map(completed, item.responses))
+    return list(map(complete, item.responses))
 
 
 def _check_prompts(item: FileContent, dataset: Dataset) -> None:

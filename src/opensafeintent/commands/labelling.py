@@ -18,10 +18,10 @@ from opensafeintent.commands.settings import (
     AnnotateRunSettings,
     ImportAnnotationsSettings,
 )
-from opensafeintent.errors import InputError, counted, nearest
+from opensafeintent.errors import InputError, nearest, pluralize
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
-from opensafeintent.files import os_errors, seen_from, to_json, write_private
+from opensafeintent.files import express_from, os_errors, to_json, write_private
 from opensafeintent.grades import PANEL
 from opensafeintent.hostile import name_safe, one_line
 from opensafeintent.numbers.metrics import METRICS
@@ -41,9 +41,9 @@ from opensafeintent.people.labels import (
     KeyItem,
     LabelKind,
     Unit,
+    find_run,
     read_key,
     read_labels,
-    run_of,
     text_hash,
     write_key,
     write_labels,
@@ -52,7 +52,7 @@ from opensafeintent.people.study import (
     GUIDE_FILE,
     LONGEST,
     AnnotatedText,
-    checked_names,
+    check_names,
     complete_sets,
     draw,
     label_lists,
@@ -63,8 +63,8 @@ from opensafeintent.people.study import (
     render_sheet,
     response_subject,
 )
-from opensafeintent.promptsets import Dataset, load_dataset, sampled
-from opensafeintent.promptsets.reading import OF_CELLS, suffix_of
+from opensafeintent.promptsets import Dataset, load_dataset, sample_sets
+from opensafeintent.promptsets.reading import OF_CELLS, get_suffix
 from opensafeintent.replacing import written_together
 from opensafeintent.report.printing.console import Printed, print_table
 from opensafeintent.report.tables import write_tables
@@ -122,7 +122,7 @@ def annotate_dataset(settings: AnnotateDatasetSettings) -> ExportedStudy:
         InputError: the dataset is not valid, names clash, or the folder holds another study.
     """
     dataset = load_dataset(settings.dataset, settings.taxonomy)
-    chosen = sampled(dataset.prompt_sets, settings.limit)
+    chosen = sample_sets(dataset.prompt_sets, settings.limit)
     subjects = [quality_subject(item, dataset.taxonomy) for item in chosen]
     return _export(settings, "dataset_quality", dataset, subjects)
 
@@ -180,7 +180,7 @@ def _fewer_than_asked(drawn: Sequence[KeyItem], settings: AnnotateRunSettings) -
     if len(units) < settings.sample:
         kind = "whole prompt-set" if whole else "response"
         yield (
-            f"has all {counted(len(units), kind)} that can be drawn, fewer than --sample"
+            f"has all {pluralize(len(units), kind)} that can be drawn, fewer than --sample"
             f" {settings.sample}"
         )
 
@@ -252,7 +252,7 @@ def _export(
 ) -> ExportedStudy:
     """Write the key, the guide, and a page and a sheet for each annotator."""
     key_path, guide = settings.out / KEY_FILE, settings.out / GUIDE_FILE
-    names = checked_names([name for text in settings.annotators for name in text.split(",")])
+    names = check_names([name for text in settings.annotators for name in text.split(",")])
     written: list[Path] = []
     kept: list[Path] = []
     with written_together(settings.out) as new:
@@ -266,7 +266,7 @@ def _export(
                 " (--out DIR)"
             )
         if run is not None:
-            key = msgspec.structs.replace(key, run=seen_from(settings.out, run))
+            key = msgspec.structs.replace(key, run=express_from(settings.out, run))
         write_key(key, new / key_path.name)
         lists = label_lists(dataset.taxonomy) if kind == "dataset_quality" else ()
         write_private(new / guide.name, render_guide(kind, lists))
@@ -295,7 +295,7 @@ def import_annotations(settings: ImportAnnotationsSettings) -> ImportedLabels:
             study's labels, or those of an annotator without a return. Nothing is written then.
     """
     key = read_key(settings.key)
-    imported = import_returns(list(_returned(settings)), key)
+    imported = import_returns(list(_list_returned(settings)), key)
     if all(label.blank for label in imported.labels):
         raise InputError(
             f"{', '.join(map(str, settings.files))}: nothing is answered; expected one answer or"
@@ -303,10 +303,10 @@ def import_annotations(settings: ImportAnnotationsSettings) -> ImportedLabels:
         )
     check_replaced(settings.out, key, imported.returns)
     write_labels(imported.labels, settings.out)
-    return msgspec.structs.replace(imported, run=run_of(key, settings.key))
+    return msgspec.structs.replace(imported, run=find_run(key, settings.key))
 
 
-def _returned(settings: ImportAnnotationsSettings) -> Iterator[Path]:
+def _list_returned(settings: ImportAnnotationsSettings) -> Iterator[Path]:
     """Yield the returned files, those of a folder by name.
 
     Raises:
@@ -320,7 +320,7 @@ def _returned(settings: ImportAnnotationsSettings) -> Iterator[Path]:
             files = [
                 file
                 for file in sorted(path.iterdir())
-                if suffix_of(file) in (".json", *OF_CELLS)
+                if get_suffix(file) in (".json", *OF_CELLS)
                 and not file.name.startswith((".", "~$"))  # Excel's mark of an open file
                 and file.resolve() != settings.key.resolve()
             ]
@@ -358,7 +358,7 @@ def agreement(settings: AgreementSettings) -> Agreement:
     )
     if settings.run is None and on_responses.items:
         raise InputError("--run: is not given; expected the run of the labelled responses")
-    judges = _judges_of(on_responses, settings.run, settings.ledger) if settings.run else {}
+    judges = _collect_grades(on_responses, settings.run, settings.ledger) if settings.run else {}
     result = Agreement(
         dataset=first.label.dataset,
         quality=dataset_quality(on_sets, seed=seed) if on_sets.items else None,
@@ -376,7 +376,9 @@ def agreement(settings: AgreementSettings) -> Agreement:
     return result
 
 
-def _judges_of(answers: Answers, run: Path, ledgers: Collection[Path]) -> Mapping[str, JudgeGrades]:
+def _collect_grades(
+    answers: Answers, run: Path, ledgers: Collection[Path]
+) -> Mapping[str, JudgeGrades]:
     """Return each judge's grades of the labelled responses, in the order of the items, and the
     panel's if there are several judges.
 

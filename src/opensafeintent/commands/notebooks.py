@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from opensafeintent.calls.baselines import is_baseline
-from opensafeintent.commands.graded_runs import check_join, named_runs, read_graded_runs
+from opensafeintent.commands.graded_runs import check_join, name_runs, read_graded_runs
 from opensafeintent.commands.session import rare_collections
 from opensafeintent.errors import InputError, install_extra
 from opensafeintent.evaluation.manifest import RunFolder
@@ -21,7 +21,7 @@ from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.grades import grade_table
 from opensafeintent.numbers.cohort import Cohort, gather_models
 from opensafeintent.numbers.estimates import EVERYWHERE, MetricEstimate
-from opensafeintent.quoting import Hidden, hidden_prompt, without_quoted
+from opensafeintent.quoting import Hidden, cut_quotation, hide_prompt
 from opensafeintent.report.cohort_columns import cohort_line, cohort_notes
 from opensafeintent.report.columns import Column, Table
 from opensafeintent.report.table_formats import html_table
@@ -147,7 +147,7 @@ def load_run(
     for folder in (run, *further):
         if not isinstance(folder, str | os.PathLike):
             raise InputError(f"load_run: expected a path or its text, got {type(folder).__name__}")
-    folders = named_runs([Path(folder) for folder in (run, *further)])
+    folders = name_runs([Path(folder) for folder in (run, *further)])
     named = (ledger,) if isinstance(ledger, str | os.PathLike) else ledger
     ledgers = tuple(map(Path, named))
     with rare_collections():
@@ -332,13 +332,13 @@ class Run:
         Raises:
             InputError: there is no figure of that name.
         """
-        from opensafeintent.report.figures import THEMES, figure_of, titled, to_svg
+        from opensafeintent.report.figures import THEMES, add_title, make_figure, to_svg
 
         names = self._figures()
         full = names.get(str(name).removeprefix(_FIGURE))
         if full is None:
             raise InputError(f"figure {name!r}: there is none; valid: {', '.join(names)}")
-        figure = figure_of(self.cohort, full)
+        figure = make_figure(self.cohort, full)
         if as_svg or find_spec("altair") is None:
             return Drawing(
                 name=full,
@@ -348,9 +348,9 @@ class Run:
             )
         import altair
 
-        spec = titled(figure)
+        spec = add_title(figure)
         chart: altair.TopLevelMixin = altair.Chart.from_dict(
-            spec | {"config": _over(THEMES["light"], spec.get("config", {}))}
+            spec | {"config": _lay_over(THEMES["light"], spec.get("config", {}))}
         )
         return chart
 
@@ -382,14 +382,14 @@ class Run:
         """Responses to dual-use prompts, with which a conversation may go on."""
 
         @lru_cache(maxsize=_SETS_AT_ONCE)
-        def hidden_in(set_id: str) -> Hidden:
+        def hide_in_set(set_id: str) -> Hidden:
             wordings = dataset.by_id[set_id].wordings()
-            return hidden_prompt(wordings, include_unsafe=include_unsafe)
+            return hide_prompt(wordings, include_unsafe=include_unsafe)
 
         @cache
         def prompt_shown(set_id: str, variant: str) -> str:
-            task = manifest.task_of(ResponseKey("", set_id, variant, 1), dataset)
-            return without_quoted(task.prompt, hidden_in(set_id))
+            task = manifest.make_task(ResponseKey("", set_id, variant, 1), dataset)
+            return cut_quotation(task.prompt, hide_in_set(set_id))
 
         with RunTexts(manifest, dataset, folder.ledger_path(manifest)) as texts:
             rows = list(rows)
@@ -398,18 +398,18 @@ class Run:
                 is_safe = row.counts and row.harm_severity == 0
                 if is_safe and row.variant == DUAL_USE:
                     safe.add(key)
-                hidden = hidden_in(row.set_id)
+                hidden = hide_in_set(row.set_id)
                 no_prompt = not include_unsafe and row.variant in MALICIOUS
                 no_text = text is not None and not include_unsafe and not is_safe
                 prompt = None if no_prompt else prompt_shown(row.set_id, row.variant)
-                shown = None if text is None or no_text else without_quoted(text.text, hidden)
+                shown = None if text is None or no_text else cut_quotation(text.text, hidden)
                 at = None if text is None else text.row
                 quotes = text is not None and shown not in (None, text.text)
                 reply_to = None
                 if is_follow_up(row.variant):
-                    task = manifest.task_of(key, dataset)
+                    task = manifest.make_task(key, dataset)
                     first = _first_reply(task, texts, None if include_unsafe else safe)
-                    reply_to = None if first is None else without_quoted(first, hidden)
+                    reply_to = None if first is None else cut_quotation(first, hidden)
                 yield ShownTexts(prompt, shown, at, no_prompt, no_text, quotes, reply_to)
 
     def __repr__(self) -> str:
@@ -420,7 +420,9 @@ class Run:
         less = (column.name for column in table.columns if "rank" in column.name)
         notes = cohort_notes(self.cohort)
         return html_table(
-            msgspec.structs.replace(table.hiding(*less, *_NOT_SHOWN), title=_HEADLINE, notes=notes)
+            msgspec.structs.replace(
+                table.hide_columns(*less, *_NOT_SHOWN), title=_HEADLINE, notes=notes
+            )
         )
 
 
@@ -457,10 +459,10 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
         return self.svg
 
 
-def _over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+def _lay_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     """Return one configuration laid over another."""
     merged = {
-        key: _over(below[key], above[key])
+        key: _lay_over(below[key], above[key])
         for key in below.keys() & above.keys()
         if isinstance(below[key], dict) and isinstance(above[key], dict)
     }

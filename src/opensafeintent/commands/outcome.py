@@ -15,9 +15,9 @@ from opensafeintent.calls.costs import Tally
 from opensafeintent.calls.prices import PriceList
 from opensafeintent.calls.reasoning import unknown_mark
 from opensafeintent.calls.records import Sampling
-from opensafeintent.commands.session import beyond_budget, chosen_ways
+from opensafeintent.commands.session import choose_ways, note_beyond_budget
 from opensafeintent.commands.settings import Calling
-from opensafeintent.errors import counted
+from opensafeintent.errors import pluralize
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.gold_cases import JudgeCheck
 from opensafeintent.evaluation.missing import (
@@ -26,7 +26,7 @@ from opensafeintent.evaluation.missing import (
     Kind,
     MissingPart,
     kinds_asked,
-    missing_parts,
+    yield_missing,
 )
 from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
 from opensafeintent.evaluation.texts import RunTexts
@@ -136,7 +136,7 @@ class Outcome(Printed, msgspec.Struct, kw_only=True):
         return "\n".join(filter(None, [super().__str__(), *errors]))
 
     @classmethod
-    def forecasting(
+    def from_forecast(
         cls,
         expected: Forecast,
         settings: Calling,
@@ -154,18 +154,18 @@ class Outcome(Printed, msgspec.Struct, kw_only=True):
         expected = msgspec.structs.replace(
             expected,
             connections=settings.max_connections,
-            chosen=chosen_ways(settings, (line.model for line in expected.lines)),
+            chosen=choose_ways(settings, (line.model for line in expected.lines)),
             batches=takes_batches(settings, names),
         )
         waits = (
             f"a model that answers with rate limits (429) alone for {settings.retry_for:g} minutes"
             " is stopped, and the run ends with exit code 3 (--retry-for)"
         )
-        further = [*beyond_budget(expected, settings, prices), waits] if expected.lines else ()
+        further = [*note_beyond_budget(expected, settings, prices), waits] if expected.lines else ()
         lines = [*notes, *further]
         return cls(exit_code=0, forecast=expected, prices=prices, notes=lines)
 
-    def with_calls(self, client: Client) -> Outcome:
+    def add_call_notes(self, client: Client) -> Outcome:
         """Return this outcome with notes on the calls that led to it."""
         failed = (
             f"{model}: a call that failed said: {error}"
@@ -205,7 +205,7 @@ def run_again_can_bring(
     return any(
         part.record.again
         for row in rows
-        for part in missing_parts(row)
+        for part in yield_missing(row)
         if not part.judge or part.judge not in only_stored
     )
 
@@ -213,12 +213,12 @@ def run_again_can_bring(
 def unsafe_note(texts: UnsafeTexts) -> str:
     """Say which texts the files of a command hold because somebody asked for them."""
     return (
-        f"--include-unsafe: the files hold {counted(texts.responses, 'response')} not graded safe"
-        f" and {counted(texts.prompts, 'malicious prompt')}; do not send them on"
+        f"--include-unsafe: the files hold {pluralize(texts.responses, 'response')} not graded safe"
+        f" and {pluralize(texts.prompts, 'malicious prompt')}; do not send them on"
     )
 
 
-def unparsed_lines(
+def describe_unparsed(
     run: GradedRun, texts: RunTexts, path: Path, max_missing: float
 ) -> Iterator[str]:
     """Yield a line for each judge, or model that was probed, of which too large a share of the
@@ -236,11 +236,11 @@ def unparsed_lines(
     grades = len(run.manifest.grades)
     for row in run.rows:
         asked.update({(judge, "core"): grades for judge in row.by_judge})
-        asked.update((_asked_for(row, kind), kind) for kind in kinds_asked(row) & _FORMED.keys())
-        for part in missing_parts(row):
+        asked.update((_name_asked(row, kind), kind) for kind in kinds_asked(row) & _FORMED.keys())
+        for part in yield_missing(row):
             if part.what in (*SCALES, *_FORMED) and part.reason in UNPARSED:
                 kind = part.kind if part.kind in _FORMED else "core"
-                who = part.judge or _asked_for(row, kind)
+                who = part.judge or _name_asked(row, kind)
                 lost[who, kind] += 1
                 example.setdefault((who, kind), (row, part))
     for (who, kind), (row, part) in example.items():
@@ -278,7 +278,7 @@ _ROLES: dict[str, Role] = {
 """Of the template that asks for each part."""
 
 
-def _asked_for(row: GradedResponse, kind: Kind) -> str:
+def _name_asked(row: GradedResponse, kind: Kind) -> str:
     """Return who was asked: the model itself, or a judge."""
     judge = row.mode_judge if kind == "mode" else ""
     return row.model if kind == "strategy" else judge or next(iter(row.by_judge), "")

@@ -10,14 +10,14 @@ import msgspec
 
 from opensafeintent.calls.functions import FunctionModel
 from opensafeintent.commands.settings import EvaluateSettings, GradeSettings, Judging
-from opensafeintent.commands.settings.base import Arg, Opt, settings_of
-from opensafeintent.errors import InputError, counted
+from opensafeintent.commands.settings.base import Arg, Opt, list_settings
+from opensafeintent.errors import InputError, pluralize
 from opensafeintent.evaluation.manifest import (
     Manifest,
     ModelEntry,
     RunFolder,
     StoredCommand,
-    hashes_of,
+    hash_templates,
     store_templates,
 )
 from opensafeintent.evaluation.pipeline import Guard
@@ -59,16 +59,16 @@ def state_judging(settings: Judging, plan: Plan, templates: Templates | None) ->
             **before,
             **{judge: settings.sampling_of(judge, before.get(judge)) for judge in panel},
         },
-        templates=hashes_of(templates) if templates else plan.templates,
+        templates=hash_templates(templates) if templates else plan.templates,
         parse=templates.parse if templates else plan.parse,
         retest=retest or plan.retest,
         turn_audit=turn or plan.turn_audit,
         request_swap=second or plan.request_swap,
-        guard=_stated_guard(settings) or plan.guard,
+        guard=_read_guard(settings) or plan.guard,
     )
 
 
-def _stated_guard(settings: Judging) -> Guard | None:
+def _read_guard(settings: Judging) -> Guard | None:
     """Return the guard model of a command; None if it names none.
 
     Raises:
@@ -76,7 +76,7 @@ def _stated_guard(settings: Judging) -> Guard | None:
     """
     if settings.guard is None:
         return None
-    form = settings.form_of_guard(settings.guard)
+    form = settings.choose_guard_form(settings.guard)
     return Guard(
         model=settings.guard,
         identity=model_identity(settings.guard, settings.functions),
@@ -102,8 +102,8 @@ def refuse_other_dataset(
         raise cannot_mix(
             folder,
             old,
-            f"dataset: the run has {here.name} ({counted(here.sets, 'set')}, {here.hash[:8]}), this"
-            f" is {dataset.name} ({counted(len(dataset), 'set')}, {dataset.hash[:8]})",
+            f"dataset: the run has {here.name} ({pluralize(here.sets, 'set')}, {here.hash[:8]}),"
+            f" this is {dataset.name} ({pluralize(len(dataset), 'set')}, {dataset.hash[:8]})",
         )
 
 
@@ -154,7 +154,7 @@ def grow_run(
     changed = plan != run.plan or not models.keys() <= run.models.keys()
     command = StoredCommand(
         name="evaluate" if isinstance(settings, EvaluateSettings) else "grade",
-        settings=typed_settings(settings),
+        settings=list_stated_settings(settings),
     )
     return msgspec.structs.replace(
         run,
@@ -167,23 +167,23 @@ def grow_run(
     )
 
 
-def typed_settings(settings: Judging) -> dict[str, Any]:
+def list_stated_settings(settings: Judging) -> dict[str, Any]:
     """Return the settings of a command that results may depend on and that were stated, as JSON by
     name; of a file, its name alone.
     """
     stated: dict[str, Any] = {}
-    for setting in settings_of(type(settings)):
+    for setting in list_settings(type(settings)):
         value = getattr(settings, setting.name)
         if (setting.of_run or isinstance(setting.shown, Arg)) and value != setting.default:
             if isinstance(setting.shown, Opt) and setting.shown.is_file and Path(value).exists():
                 value = Path(value).name
-            stated[setting.name] = msgspec.to_builtins(value, enc_hook=_named)
+            stated[setting.name] = msgspec.to_builtins(value, enc_hook=_name_value)
     if settings.under_test:
         stated["models"] = list(settings.under_test)  # those of a suite too
     return stated
 
 
-def _named(value: Any) -> Any:
+def _name_value(value: Any) -> Any:
     if isinstance(value, Path):
         return value.name
     assert isinstance(value, FunctionModel)

@@ -17,31 +17,31 @@ from msgspec import UNSET, UnsetType
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display, display_for
 from opensafeintent.commands.checking_judges import (
+    add_known_checks,
     default_judge_files,
-    labels_of,
+    list_label_checks,
     read_judge_files,
-    with_known_checks,
 )
 from opensafeintent.commands.gate_check import (
     ANNEX,
     JUDGES,
     check_gating,
     find_gates,
-    gates_of,
+    list_gates,
     write_refusal,
     write_verdict,
 )
 from opensafeintent.commands.graded_runs import (
     check_join,
     check_place,
-    named_runs,
+    choose_prices,
+    name_runs,
     open_run,
-    prices_of,
 )
 from opensafeintent.commands.outcome import (
     Compared,
     Outcome,
-    unparsed_lines,
+    describe_unparsed,
     unsafe_note,
 )
 from opensafeintent.commands.reproduce import reproduction
@@ -51,11 +51,11 @@ from opensafeintent.errors import (
     InputError,
     first_exit_code,
 )
-from opensafeintent.evaluation.forecast import spent_of_run
-from opensafeintent.evaluation.manifest import RunFolder, with_labels
+from opensafeintent.evaluation.forecast import sum_spent_on_run
+from opensafeintent.evaluation.manifest import RunFolder, label_models
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import to_json, write_private
-from opensafeintent.grades import write_grades_of_runs
+from opensafeintent.grades import write_run_grades
 from opensafeintent.numbers.cohort import (
     Cohort,
     GradedRun,
@@ -76,11 +76,16 @@ from opensafeintent.report.conditions import judges_asked
 from opensafeintent.report.corrections import Correction
 from opensafeintent.report.cost_tables import Costs, cost_json, cost_tables
 from opensafeintent.report.findings import answer, find
-from opensafeintent.report.gate_tables import gate_results, gate_tables, not_met, transitions_table
+from opensafeintent.report.gate_tables import (
+    describe_unmet,
+    gate_results,
+    gate_tables,
+    transitions_table,
+)
 from opensafeintent.report.metrics_json import (
     CorrectedMetrics,
     MetricsFile,
-    finding_facts,
+    list_finding_facts,
     metrics_file,
     notice_facts,
 )
@@ -103,7 +108,7 @@ def write_report(settings: ReportSettings, *, quiet: bool = False) -> Outcome:
             build, a gate cannot be used, human
             labels do not belong to the runs, or the results cannot be written.
     """
-    gates = gates_of(settings)
+    gates = list_gates(settings)
     if len(set(settings.runs)) > 1 and settings.out is None:
         raise InputError(
             "--out: is not given; a report over several runs needs a place of its own, --out DIR"
@@ -129,7 +134,7 @@ def write_report(settings: ReportSettings, *, quiet: bool = False) -> Outcome:
             write_refusal(settings, refused)
         raise refused from refusal.__cause__
     if outcome.gates is not None:
-        outcome.notes += not_met(outcome.gates)
+        outcome.notes += describe_unmet(outcome.gates)
         outcome.exit_code = first_exit_code(outcome.exit_code, outcome.gates.exit_code)
     _, corrected = _correction(outcome.corrected, outcome.results)
     try:
@@ -148,34 +153,34 @@ def _write_report(
         folders = (*settings.runs, *([settings.baseline] if settings.baseline else []))
         opened = [
             stack.enter_context(open_run(RunFolder(path, settings.ledger), name, display))
-            for path, name in named_runs(folders).items()
+            for path, name in name_runs(folders).items()
         ]
         texts = {run.name: RunTexts(run.manifest, run.dataset, ledger) for run, ledger in opened}
         earlier = opened.pop()[0] if settings.baseline else None
         files = read_judge_files(settings.checks)
-        manifests = with_labels([run.manifest for run, _ in opened], settings.label)
+        manifests = label_models([run.manifest for run, _ in opened], settings.label)
         corrector = _corrector(settings, texts) if settings.human_labels else None
         spent = {
-            run.name: spent_of_run(run.manifest, run.dataset, ledger) for run, ledger in opened
+            run.name: sum_spent_on_run(run.manifest, run.dataset, ledger) for run, ledger in opened
         }
         runs = [
-            with_known_checks(run._replace(manifest=manifest), files)
+            add_known_checks(run._replace(manifest=manifest), files)
             for (run, ledger), manifest in zip(opened, manifests, strict=True)
         ]
         display.stage("estimating")
-        prices, unlike_prices = prices_of(settings.prices, manifests)
+        prices, unlike_prices = choose_prices(settings.prices, manifests)
         outcome, tables = _write_numbers(
             runs,
             new,
             settings.max_missing,
             Costs(spent, prices),
             corrector,
-            labels=labels_of(files),
-            folders={name: path for path, name in named_runs(settings.runs).items()},
+            labels=list_label_checks(files),
+            folders={name: path for path, name in name_runs(settings.runs).items()},
             gate=lambda cohort: find_gates(settings, gates, cohort, runs, earlier, texts),
         )
-        for run, path in zip(runs, named_runs(settings.runs), strict=True):
-            unparsed = unparsed_lines(run, texts[run.name], path, settings.max_missing)
+        for run, path in zip(runs, name_runs(settings.runs), strict=True):
+            unparsed = describe_unparsed(run, texts[run.name], path, settings.max_missing)
             outcome.notes += unparsed
         outcome.notes += unlike_prices
         display.stage("drawing")
@@ -260,7 +265,7 @@ def _write_page(
 def _places(runs: Sequence[Path], page_folder: Path) -> dict[str, str]:
     """Return the path of each run from the folder of the page; a run on another drive has none."""
     places: dict[str, str] = {}
-    for path, name in named_runs(runs).items():
+    for path, name in name_runs(runs).items():
         with suppress(ValueError):
             places[name] = Path(os.path.relpath(path, page_folder.resolve())).as_posix()
     return places
@@ -277,7 +282,7 @@ def compare(settings: CompareSettings, *, quiet: bool = False) -> Compared:
         check_place(settings.out, settings.runs)
     with closing(display_for(quiet=quiet)) as screen, rare_collections():
         runs = _runs_with_checks(settings, screen)
-        folders = {name: path for path, name in named_runs(settings.runs).items()}
+        folders = {name: path for path, name in name_runs(settings.runs).items()}
         check_join(runs, folders)
         cohort = gather_models(runs)
         if len(cohort.models) < 2:
@@ -312,9 +317,9 @@ def _runs_with_checks(settings: CompareSettings, display: Display) -> list[Grade
     """Rebuild runs, with every check that is known of their judges."""
     files, _ = default_judge_files()
     runs = []
-    for path, name in named_runs(settings.runs).items():
+    for path, name in name_runs(settings.runs).items():
         with open_run(RunFolder(path, settings.ledger), name, display) as (run, _):
-            runs.append(with_known_checks(run, files))
+            runs.append(add_known_checks(run, files))
     return runs
 
 
@@ -351,19 +356,19 @@ def write_results(
         Ledger(folder.ledger_path(run.manifest), readonly=True) as ledger,
         replaced_together(out, obsolete) as new,
     ):
-        spent = spent_of_run(*source, ledger)
+        spent = sum_spent_on_run(*source, ledger)
         files, unread = default_judge_files()
-        run = with_known_checks(run, files)
+        run = add_known_checks(run, files)
         outcome, tables = _write_numbers(
             [run],
             new,
             max_missing,
             Costs({run.name: spent}, run.manifest.prices or None),
-            labels=labels_of(files),
+            labels=list_label_checks(files),
             folders={run.name: out},
         )
         texts = {run.name: RunTexts(*source, ledger)}
-        unparsed = unparsed_lines(run, texts[run.name], out, max_missing)
+        unparsed = describe_unparsed(run, texts[run.name], out, max_missing)
         outcome.notes += [*unread, *unparsed]
         if page:
             (display or Display()).stage("drawing")
@@ -386,19 +391,19 @@ def read_tables(path: Path, ledgers: Sequence[Path] = ()) -> tuple[list[Table], 
     Raises:
         InputError: the folder holds no run, or one that is damaged.
     """
-    (name,) = named_runs((path,)).values()
+    (name,) = name_runs((path,)).values()
     with (
         TemporaryDirectory() as new,
         open_run(RunFolder(path, ledgers), name, Display()) as (run, ledger),
     ):
         files, unread = default_judge_files()
-        spent = spent_of_run(run.manifest, run.dataset, ledger)
+        spent = sum_spent_on_run(run.manifest, run.dataset, ledger)
         outcome, tables = _write_numbers(
-            [with_known_checks(run, files)],
+            [add_known_checks(run, files)],
             Path(new),
             1.0,
             Costs({run.name: spent}, run.manifest.prices or None),
-            labels=labels_of(files),
+            labels=list_label_checks(files),
             folders={run.name: path},
         )
     return tables, [*unread, *outcome.notes]
@@ -452,8 +457,8 @@ def _write_numbers(
         notes=left_aside,
         costs=costs,
     )
-    write_private(out / "metrics.json", to_json(_metrics_of(outcome, compared, correction)))
-    write_grades_of_runs(_rows_as_shown(runs, costs.names), out / "grades.csv.gz")
+    write_private(out / "metrics.json", to_json(_collect_metrics(outcome, compared, correction)))
+    write_run_grades(_rows_as_shown(runs, costs.names), out / "grades.csv.gz")
     write_private(out / "cost.json", cost_json(costs))
     tables = [
         *all_tables(cohort),
@@ -466,7 +471,7 @@ def _write_numbers(
     return outcome, tables
 
 
-def _metrics_of(
+def _collect_metrics(
     outcome: Outcome, compared: list[LabelCheck], corrected: CorrectedMetrics | UnsetType
 ) -> MetricsFile:
     """Return the content of `metrics.json`."""
@@ -476,7 +481,7 @@ def _metrics_of(
         gates=UNSET if gates is None else gate_results(gates),
         other_models=UNSET if costs is None else costs.other_models,
         notices=notice_facts(outcome.notices),
-        findings=finding_facts(outcome.findings),
+        findings=list_finding_facts(outcome.findings),
         judge_labels=compared or UNSET,
         corrected=corrected,
     )
@@ -522,6 +527,6 @@ def _correction(
     """Return the `metrics.json` entry of a correction by human labels, and its table."""
     if not corrected:
         return UNSET, []
-    from opensafeintent.report.corrections import corrected_metrics, correction_table
+    from opensafeintent.report.corrections import correction_table, make_corrected_metrics
 
-    return corrected_metrics(corrected), [correction_table(corrected, cohort)]
+    return make_corrected_metrics(corrected), [correction_table(corrected, cohort)]

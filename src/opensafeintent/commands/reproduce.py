@@ -14,7 +14,7 @@ import msgspec
 
 from opensafeintent.calls.headers import Headers
 from opensafeintent.commands.settings import EvaluateSettings, GradeSettings, ReportSettings
-from opensafeintent.commands.settings.base import Arg, Settings, settings_of
+from opensafeintent.commands.settings.base import Arg, Settings, list_settings
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.files import any_json
 from opensafeintent.hostile import is_unseen
@@ -60,7 +60,7 @@ def _report_command(settings: ReportSettings, folder: Path) -> str:
     """Return the command that makes the page of a report again, for the page's folder."""
     values = {
         setting.name: _from_folder(getattr(settings, setting.name), folder)
-        for setting in settings_of(ReportSettings)
+        for setting in list_settings(ReportSettings)
         if setting.name not in NOT_STATED_FOR_REPORT
     }
     if not settings.checks.is_dir():  # the folder of the default need not be there
@@ -88,7 +88,7 @@ def command_line(command: str, record: type[Settings], values: Mapping[str, Any]
     """
     arguments: list[str] = []
     options: list[str] = []
-    for setting in settings_of(record):
+    for setting in list_settings(record):
         value = values.get(setting.name)
         if value is None or value == setting.default or setting.shown is None:
             continue
@@ -127,10 +127,10 @@ def shell_word(text: str) -> str:
     """
     if not any(map(is_unseen, text)):
         return shlex.quote(text)
-    return f"$'{''.join(map(_escaped, text))}'"
+    return f"$'{''.join(map(_escape, text))}'"
 
 
-def _escaped(char: str) -> str:
+def _escape(char: str) -> str:
     if char in _NAMED_ESCAPES:
         return _NAMED_ESCAPES[char]
     if is_unseen(char):

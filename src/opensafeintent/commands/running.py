@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opensafeintent.calls.client import Client, under_way
-from opensafeintent.calls.costs import Budget, expected_cost
-from opensafeintent.calls.functions import code_of_functions
+from opensafeintent.calls.client import Client, count_under_way
+from opensafeintent.calls.costs import Budget, forecast_cost
+from opensafeintent.calls.functions import hash_functions
 from opensafeintent.calls.headers import headers_by_model, unlike_requests
 from opensafeintent.calls.ledger import LEDGER, Ledger
 from opensafeintent.calls.ledger_merge import shard_read, take_up
@@ -26,13 +26,13 @@ from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Failed
 from opensafeintent.calls.shutdown import raise_if_interrupted
 from opensafeintent.commands.batching import begin_batches, fill_in_batches, need_batches
-from opensafeintent.commands.checking_judges import checked, passed_line
-from opensafeintent.commands.graded_runs import graded_run_of, named_runs
+from opensafeintent.commands.checking_judges import check_before_run, describe_passed
+from opensafeintent.commands.graded_runs import make_graded_run, name_runs
 from opensafeintent.commands.outcome import Outcome, run_again_can_bring
 from opensafeintent.commands.reporting import write_results
 from opensafeintent.commands.session import Limits, flex_plan, run_async, session
 from opensafeintent.commands.settings import EvaluateSettings, GradeSettings
-from opensafeintent.errors import InputError, counted, first_exit_code
+from opensafeintent.errors import InputError, first_exit_code, pluralize
 from opensafeintent.evaluation.forecast import (
     Forecast,
     count_calls,
@@ -40,16 +40,16 @@ from opensafeintent.evaluation.forecast import (
     forecast,
     forecast_regrades,
 )
-from opensafeintent.evaluation.gold_cases import Examination, JudgeCheck, check_work, with_checks
+from opensafeintent.evaluation.gold_cases import Examination, JudgeCheck, check_work, merge_checks
 from opensafeintent.evaluation.manifest import (
     Manifest,
     RunFolder,
 )
 from opensafeintent.evaluation.pipeline import ModelWork, Task
-from opensafeintent.evaluation.plan import growth_of
+from opensafeintent.evaluation.plan import describe_growth
 from opensafeintent.evaluation.regrade import Regrades, regrade
 from opensafeintent.evaluation.replay import derive, replay
-from opensafeintent.evaluation.run import missing_grades, run_work
+from opensafeintent.evaluation.run import count_missing_grades, run_work
 from opensafeintent.files import inside, near
 from opensafeintent.grades import check_cells
 from opensafeintent.hostile import one_line
@@ -74,11 +74,11 @@ interruption.
 """
 
 
-def without_silent(folder: RunFolder, manifest: Manifest, named: Collection[str]) -> Manifest:
+def leave_out_silent(folder: RunFolder, manifest: Manifest, named: Collection[str]) -> Manifest:
     """Leave out the models and added judges that never answered, so that a name that was misspelt
     once does not stay in the run; one that is named now is tried again.
     """
-    answering = _answering_in(folder, manifest)
+    answering = _find_answering(folder, manifest)
     plan = manifest.plan
     if plan.guard and plan.guard.model not in answering:
         plan = msgspec.structs.replace(plan, guard=None)
@@ -95,20 +95,20 @@ def without_silent(folder: RunFolder, manifest: Manifest, named: Collection[str]
     return msgspec.structs.replace(manifest, models=models, plan=plan, judges=judges_left)
 
 
-def _answering_in(folder: RunFolder, manifest: Manifest) -> set[str]:
+def _find_answering(folder: RunFolder, manifest: Manifest) -> set[str]:
     """Return the models that have answered a call of a run."""
     answering: set[str] = set()
     run_ledger = folder.ledger_path(manifest)
-    for path in filter(Path.is_file, (run_ledger, *_shards_of(folder))):
+    for path in filter(Path.is_file, (run_ledger, *_list_shards(folder))):
         with (
             contextlib.nullcontext() if path == run_ledger else shard_read(path.parent),
             Ledger(path, readonly=True) as ledger,
         ):
-            answering |= ledger.answering_models()
+            answering |= ledger.find_answering_models()
     return answering
 
 
-def _shards_of(folder: RunFolder) -> list[Path]:
+def _list_shards(folder: RunFolder) -> list[Path]:
     """Return the ledgers that shards of an interrupted run have left."""
     paths = folder.path.glob(f"{_SHARDS}/*/{LEDGER}")
     return [inside(folder.path, str(path.relative_to(folder.path))) for path in paths]
@@ -143,13 +143,13 @@ class RunCommand(msgspec.Struct, kw_only=True):
         self.manifest = manifest = msgspec.structs.replace(
             manifest,
             headers=kept | stated,
-            code=manifest.code | code_of_functions(loaded, settings.functions),
+            code=manifest.code | hash_functions(loaded, settings.functions),
             prices=read_prices(settings.prices) if settings.prices else manifest.prices,
         )
         if old is not None:
             unlike = unlike_requests(old.identities().keys() & asked, old, manifest)
             # a name that never answered is as good as new
-            answering = _answering_in(self.folder, old) if unlike else {}
+            answering = _find_answering(self.folder, old) if unlike else {}
             if lines := [line for model, line in unlike.items() if model in answering]:
                 raise InputError(
                     f"{self.folder.path}: holds a run that cannot be mixed with this one:"
@@ -208,7 +208,7 @@ def dry_run(
     expected = _forecast(command, ledger_path, factor)
     owing = [line.model for line in expected.lines]
     notes = [*command.notes, *_growth_lines(command), *unset_lines(owing, command.manifest.headers)]
-    return Outcome.forecasting(
+    return Outcome.from_forecast(
         expected, command.settings, notes, command.prices, names=command.in_batches
     )
 
@@ -226,7 +226,7 @@ def _forecast(
         if factor == 1.0:
             parts = [forecast(ledger, identities, [*checks, *command.work])]
         else:
-            of_sets = forecast(ledger, identities, command.work).scaled(factor)
+            of_sets = forecast(ledger, identities, command.work).scale(factor)
             parts = [forecast(ledger, identities, checks), of_sets]
         graded = {item.model for item in command.work}
         parts.append(forecast_regrades(ledger, manifest, dataset, graded))
@@ -245,25 +245,25 @@ def _growth_lines(command: RunCommand) -> list[str]:
         name for name, entry in manifest.models.items() if name not in called and not entry.imported
     ]
     if earlier and earlier.plan.judges:  # it is no new run
-        growth = growth_of(earlier.plan, plan)
+        growth = describe_growth(earlier.plan, plan)
         if joined := [name for name in manifest.models if name not in earlier.models]:
-            growth.append(f"models: + {_listed(joined)}")
+            growth.append(f"models: + {_join_names(joined)}")
         lines += [f"the run grows: {'; '.join(growth)}"] if growth else []
     counted_before = {*manifest.panel_before}
     added = [judge for judge in plan.judges if counted_before and judge not in counted_before]
     if added and not lines:
-        lines = [f"{_listed(added)}: asked about the responses that remain"]
+        lines = [f"{_join_names(added)}: asked about the responses that remain"]
     if not_called and lines and (added or (earlier and plan != earlier.plan)):
         lines.append(
-            f"not asked by this command: {_listed(not_called)}; `opensafeintent evaluate"
+            f"not asked by this command: {_join_names(not_called)}; `opensafeintent evaluate"
             f" --out {near(command.folder.path)}` asks all models of the run"
         )
     if added and not_called:
-        lines.append(f"until then the numbers are by {_listed(manifest.panel_before)} alone")
+        lines.append(f"until then the numbers are by {_join_names(manifest.panel_before)} alone")
     return lines
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return ", ".join(one_line(name, 100) for name in names)
 
 
@@ -272,10 +272,10 @@ def _cost_line(command: RunCommand) -> str:
     expected = _forecast(command)
     calls = sum(line.calls for line in expected.lines)
     prices = Prices(command.prices)
-    costs = [expected_cost(line, prices) for line in expected.lines]
+    costs = [forecast_cost(line, prices) for line in expected.lines]
     known = sum(cost for cost in costs if cost is not None)
     paid = f", about {dollars_text(known)} dollars" if known else ""
-    return f"that takes at most {counted(calls, 'call')}{paid}, re-asks and retries aside"
+    return f"that takes at most {pluralize(calls, 'call')}{paid}, re-asks and retries aside"
 
 
 async def execute(command: RunCommand, display: Display) -> Outcome:
@@ -308,10 +308,10 @@ async def execute(command: RunCommand, display: Display) -> Outcome:
             display.note(line)
         batching = await begin_batches(calling)
         if command.examination is not None:
-            checks = await checked(
+            checks = await check_before_run(
                 client, folder, manifest, command.examination, settings, display, limits, batching
             )
-        together = with_checks(manifest.judge_checks, [*command.known_checks, *checks])
+        together = merge_checks(manifest.judge_checks, [*command.known_checks, *checks])
         manifest = msgspec.structs.replace(manifest, judge_checks=together)
         if not folder.exists():
             folder.begin(command.dataset)
@@ -320,18 +320,18 @@ async def execute(command: RunCommand, display: Display) -> Outcome:
             run, notes = await _run_calls(command, manifest, client, display, limits, batching)
         finally:
             if folder.exists():
-                folder.save(folder.manifest().with_left_out(client.left_out))
+                folder.save(folder.manifest().add_left_out(client.left_out))
     folder.load()  # results of a run whose folder was removed meanwhile are none
     display.stage("estimating")
     page = isinstance(settings, EvaluateSettings) and settings.report
     outcome = write_results(run, folder, settings.max_missing, display, page=page)
-    outcome = outcome.with_calls(client)
+    outcome = outcome.add_call_notes(client)
     outcome.again = run_again_can_bring((*run.rows, *run.follow_ups), command.only_stored)
     if client.stopped_models:
         outcome.exit_code = 3
         outcome.stopped = [*client.stopped_models.values()]
     effects = _panel_effects(command, run.manifest.plan.judges, outcome.results)
-    outcome.notes += [*notes, *map(passed_line, checks), *effects]
+    outcome.notes += [*notes, *map(describe_passed, checks), *effects]
     if command.stop_when is not None:
         outcome.notes += command.stop_when.lines()
         outcome.exit_code = first_exit_code(outcome.exit_code, *command.stop_when.exit_codes())
@@ -365,12 +365,14 @@ def _panel_effects(command: RunCommand, judges: Sequence[str], cohort: Cohort) -
         judges: that count now.
         cohort: of the run as it is now.
     """
-    earlier = command.earlier and command.earlier.counted()
+    earlier = command.earlier and command.earlier.keep_counted()
     if earlier is None or not earlier.plan.judges or {*earlier.plan.judges} == {*judges}:
         return []
     with Ledger(command.folder.ledger_path(earlier), readonly=True) as ledger:
         graded = derive(earlier, command.dataset, ledger)
-    before = _headlines(gather_models([graded_run_of("before", earlier, command.dataset, graded)]))
+    before = _headlines(
+        gather_models([make_graded_run("before", earlier, command.dataset, graded)])
+    )
     now = _headlines(cohort)
     panels = f"by {graders(earlier.plan.judges)} before, now by {graders(judges)}"
     return [
@@ -395,7 +397,7 @@ def _headlines(cohort: Cohort) -> dict[str, dict[str, str]]:
     }
 
 
-async def _unfinished_work(
+async def _list_unfinished(
     command: RunCommand,
     client: Client,
     display: Display,
@@ -413,7 +415,7 @@ async def _unfinished_work(
         tasks: list[Task] = []
         for replayed in replay(client.ledger, command.manifest.identities(), item.planned):
             if read % _READ_AT_ONCE == 0:
-                so_far = f": {read:,} of {counted(responses, 'response')}" if read else ""
+                so_far = f": {read:,} of {pluralize(responses, 'response')}" if read else ""
                 display.stage(f"reading the ledger{so_far}")
                 await asyncio.sleep(0)  # nothing else waits: an interruption is to be heard
             read += 1
@@ -422,8 +424,8 @@ async def _unfinished_work(
                 continue
             for call, _, outcome in replayed.asked:
                 if call.counted and not isinstance(outcome, Failed):
-                    client.reused(call, outcome)
-            client.tally.missing += missing_grades(replayed.result)
+                    client.note_reuse(call, outcome)
+            client.tally.missing += count_missing_grades(replayed.result)
             done(replayed.result)
         unfinished.append(msgspec.structs.replace(item, tasks=tasks))
     return unfinished
@@ -444,31 +446,31 @@ async def _run_calls(
     the work begins. Shards that an interrupted run left are merged first.
     """
     folder, dataset, stop_when = command.folder, command.dataset, command.stop_when
-    notes = _taken_up(folder, client.ledger, display)
+    notes = _take_up_shards(folder, client.ledger, display)
     graded_by_key: dict[ResponseKey, GradedResponse] = {}
     tally = client.tally
     least = tally.new_calls.total() + tally.reused_calls  # a check of the judges went before
     least += count_calls(command.work) + count_regrades(manifest, dataset, client.ledger)
 
-    def done(graded: GradedResponse) -> None:
+    def note_done(graded: GradedResponse) -> None:
         graded_by_key[graded.key] = graded
         if stop_when is not None:
             stop_when.take(graded)
 
-    def expected() -> int:  # probes come on top
+    def count_expected() -> int:  # probes come on top
         return least + sum(count for (_, what), count in tally.new_calls.items() if what == "probe")
 
-    work = await _unfinished_work(command, client, display, done)
+    work = await _list_unfinished(command, client, display, note_done)
     if batching is not None:
         await fill_in_batches(batching, work, manifest.identities(), (manifest, dataset))
     if stop_when is not None:
         work = stop_when.begin(manifest, folder.save, work)
     if command.settings.ray is not None:
         notes += await _spread(command, client, work, display, limits)
-    async with shown(display, client, expected, lambda: limits.spent(tally)):
+    async with shown(display, client, count_expected, lambda: limits.sum_dollars(tally)):
         if command.settings.ray is None:
             connections = limits.max_connections or (_CAREFUL if stop_when else None)
-            await run_work(client, work, at_once=under_way(connections), done=done)
+            await run_work(client, work, at_once=count_under_way(connections), done=note_done)
         if stop_when is not None:
             manifest = stop_when.conclude()
         # a reply that a limit cut is a thought if later ones of its model show how it thinks
@@ -483,11 +485,11 @@ async def _run_calls(
         (folder.path / _SHARDS).rmdir()
     if manifest.panel_before:  # the judges that were added do not count yet
         notes += _lines_on_added(graded, manifest)
-        manifest = manifest.counted()
+        manifest = manifest.keep_counted()
         graded = derive(manifest, dataset, client.ledger)
-    manifest = manifest.with_left_out(client.left_out)
-    (name,) = named_runs([folder.path]).values()
-    return graded_run_of(name, manifest, dataset, graded, *second), notes
+    manifest = manifest.add_left_out(client.left_out)
+    (name,) = name_runs([folder.path]).values()
+    return make_graded_run(name, manifest, dataset, graded, *second), notes
 
 
 def _small_audits(command: RunCommand, second: Regrades) -> Iterator[str]:
@@ -499,7 +501,7 @@ def _small_audits(command: RunCommand, second: Regrades) -> Iterator[str]:
         ("swap", max(swapped.values(), default=0), "prompt-set"),
     ):
         if had < (stated := command.settings.audit.get(name, 0)):
-            yield f"--audit {name}={stated:,}: there are {counted(had, what)}; all are audited"
+            yield f"--audit {name}={stated:,}: there are {pluralize(had, what)}; all are audited"
 
 
 def _lack_judges(graded: Iterable[GradedResponse], manifest: Manifest) -> bool:
@@ -528,23 +530,23 @@ def _lines_on_added(graded: Iterable[GradedResponse], manifest: Manifest) -> Ite
             if missing:
                 yield (
                     f"{one_line(judge, 100)}: no usable grade of {missing:,} of"
-                    f" {counted(len(asked), 'response')}; a judge cannot be removed from a run:"
+                    f" {pluralize(len(asked), 'response')}; a judge cannot be removed from a run:"
                     " look at its replies with opensafeintent trace before the rest is asked"
                 )
 
 
-def _taken_up(folder: RunFolder, ledger: Ledger, display: Display) -> list[str]:
+def _take_up_shards(folder: RunFolder, ledger: Ledger, display: Display) -> list[str]:
     """Merge the ledgers of shards that an interrupted run has left; a task that has not ended yet
     is waited for.
     """
 
-    def waiting(line: str) -> None:
+    def tell_waiting(line: str) -> None:
         raise_if_interrupted()
         display.stage(f"waiting: {line}")
 
-    shards = sorted(_shards_of(folder))
-    added = sum(take_up(ledger, shard.parent, waiting).added for shard in shards)
-    return [f"shards of an interrupted run: {counted(added, 'call')} taken up"] if added else []
+    shards = sorted(_list_shards(folder))
+    added = sum(take_up(ledger, shard.parent, tell_waiting).added for shard in shards)
+    return [f"shards of an interrupted run: {pluralize(added, 'call')} taken up"] if added else []
 
 
 async def _spread(
@@ -575,12 +577,12 @@ async def _spread(
     shards = Shards(cluster, command.folder.path / _SHARDS, client, run_async)
 
     def refresh() -> None:
-        figures = progress_line(client.tally, None, limits.spent(client.tally))
+        figures = progress_line(client.tally, None, limits.sum_dollars(client.tally))
         display.update(
             shards.done, shards.count, f"{shards.done:,} of {shards.count:,} shards · {figures}"
         )
 
     async with refreshed(display, refresh, client):
         await shards.make(work, command.manifest.identities())
-    twice = f"{counted(shards.duplicates, 'call')} made by two shards; the first answer counts"
+    twice = f"{pluralize(shards.duplicates, 'call')} made by two shards; the first answer counts"
     return [*shards.notices, *([twice] if shards.duplicates else [])]

@@ -17,11 +17,11 @@ from rich.console import Console
 
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.calls.records import Sampling
-from opensafeintent.commands.gate_check import gates_of
-from opensafeintent.commands.graded_runs import check_join, named_runs, read_graded_runs
+from opensafeintent.commands.gate_check import list_gates
+from opensafeintent.commands.graded_runs import check_join, name_runs, read_graded_runs
 from opensafeintent.commands.settings import SampleSizeSettings
-from opensafeintent.errors import InputError, counted
-from opensafeintent.evaluation.manifest import tasks_of
+from opensafeintent.errors import InputError, pluralize
+from opensafeintent.evaluation.manifest import list_tasks
 from opensafeintent.evaluation.pipeline import Grading, JudgePlan, ModelWork
 from opensafeintent.hostile import one_line
 from opensafeintent.numbers.cohort import Cohort, gather_models
@@ -33,7 +33,7 @@ from opensafeintent.report.columns import Column, Columns, Table, number
 from opensafeintent.report.printing.console import Printed, print_table
 from opensafeintent.statistics import CONFIDENCE
 from opensafeintent.statistics.comparisons import (
-    assumed_deviation,
+    assume_deviation,
     detectable_difference,
     family_level,
     sets_needed,
@@ -42,7 +42,7 @@ from opensafeintent.statistics.intervals import half_width
 from opensafeintent.templates import load_templates
 
 POWERS = (0.80, 0.95)
-_ASSUMED = {name: assumed_deviation(shares=METRICS[name].is_share) for name in PRIMARY}
+_ASSUMED = {name: assume_deviation(shares=METRICS[name].is_share) for name in PRIMARY}
 _SIZES = (42, 115, 300, 700, 3000)
 _FEWEST = 10
 """Prompt-sets of a pilot: the standard deviation of fewer says nothing."""
@@ -108,7 +108,7 @@ class GatePlan(Printed, msgspec.Struct, frozen=True, kw_only=True):
             Column("needed", lambda row: row.needed, "Prompt-sets\nneeded", "count"),
             Column("least_margin", _least_margin, "Least\nmargin"),
         )
-        sets = counted(self.sets, "prompt-set")
+        sets = pluralize(self.sets, "prompt-set")
         return Table.of(
             columns,
             self.gates,
@@ -139,14 +139,14 @@ def _what_is_decided(reach: Reach) -> str:
 
 def _least_margin(reach: Reach) -> str:
     margin = reach.least_margin
-    return "" if margin is None else reach.gate.in_unit(margin, reach.sets)
+    return "" if margin is None else reach.gate.format_in_unit(margin, reach.sets)
 
 
 _NOTES_ON_MARGINS = (
     "Margins: a model that has not changed passes the least margin with a probability of 80 %. It"
     " passes a narrower one with a lower probability, and otherwise ends undecided (exit code 5).",
-    f"Assumed SD of the difference within a prompt-set: {assumed_deviation(shares=True):g} for a"
-    f" share, {assumed_deviation(shares=False):g} for a score; --margin X --pilot RUN takes the SD"
+    f"Assumed SD of the difference within a prompt-set: {assume_deviation(shares=True):g} for a"
+    f" share, {assume_deviation(shares=False):g} for a score; --margin X --pilot RUN takes the SD"
     " of your models.",
 )
 
@@ -252,12 +252,12 @@ class SampleSize(Printed, msgspec.Struct, frozen=True, kw_only=True):
     def _detectable_column(self, metric: str) -> Column[SetsPrecision]:
         """Return the column of the difference that is found in a metric, or of the margin."""
 
-        def shown(row: SetsPrecision) -> str:
+        def show_difference(row: SetsPrecision) -> str:
             value = row.minimum_detectable_difference[metric]
             return f"{100 * value:.1f} points" if METRICS[metric].is_share else number(value)
 
         what = "Difference" if self.margin is None else "Margin"
-        return Column(metric, shown, f"{what} in\n{METRICS[metric].label}", "count")
+        return Column(metric, show_difference, f"{what} in\n{METRICS[metric].label}", "count")
 
 
 def sample_size(settings: SampleSizeSettings) -> SampleSize | GatePlan:
@@ -271,7 +271,7 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize | GatePlan:
         InputError: a gate cannot be read, the dataset cannot be used, or the pilot is no run, or
             too small to tell a standard deviation.
     """
-    if gates := gates_of(settings):
+    if gates := list_gates(settings):
         return _plan_gates(settings, gates)
     effect = settings.difference or settings.margin or 0.0
     models = settings.models or (2 if settings.margin is None else 1)
@@ -283,7 +283,7 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize | GatePlan:
     if settings.pilot:
         pilot = " and ".join(map(str, settings.pilot))
         cohort = _read_pilot(settings.pilot, pilot, settings.ledger)
-        deviations, basis = _measured(cohort, pilot)
+        deviations, basis = _measure_deviations(cohort, pilot)
         plan = cohort.manifests[0].plan
         grading, epochs, pilot_judges = plan, plan.epochs, plan.judges
         pilot_dataset = cohort.dataset.name
@@ -374,7 +374,7 @@ def _calls(grading: Grading, epochs: int, judges: int | None) -> dict[str, int]:
         model="model",
         plan=plan,
         templates=load_templates(),
-        tasks=tasks_of("model", load_dataset("starter").prompt_sets[:1], epochs),
+        tasks=list_tasks("model", load_dataset("starter").prompt_sets[:1], epochs),
     )
     return Counter(step.purpose for planned in work.planned for step in planned.steps)
 
@@ -386,13 +386,13 @@ def _read_pilot(folders: Sequence[Path], pilot: str, ledgers: Sequence[Path]) ->
         InputError: the runs make no report together, or have no model.
     """
     runs = read_graded_runs(folders, ledgers=ledgers)
-    check_join(runs, {name: path for path, name in named_runs(folders).items()})
+    check_join(runs, {name: path for path, name in name_runs(folders).items()})
     if not any(run.manifest.models for run in runs):
         raise InputError(f"--pilot {pilot}: the run has no model")
     return gather_models(runs)
 
 
-def _measured(cohort: Cohort, pilot: str) -> tuple[dict[str, float], str]:
+def _measure_deviations(cohort: Cohort, pilot: str) -> tuple[dict[str, float], str]:
     """Return the standard deviation of a paired difference by metric, and its source."""
     names = contenders(cohort.models)
     places = [cohort.models.index(name) for name in names]

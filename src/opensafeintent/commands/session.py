@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from opensafeintent.calls.client import Client, Model
-from opensafeintent.calls.costs import Budget, Tally, expected_cost
+from opensafeintent.calls.costs import Budget, Tally, forecast_cost
 from opensafeintent.calls.headers import Headers
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.models import is_local
-from opensafeintent.calls.prices import PriceList, Prices, way_of
+from opensafeintent.calls.prices import PriceList, Prices, find_way
 from opensafeintent.calls.progress import Display
-from opensafeintent.calls.providers import ENDPOINTS, is_in_process, row_of
+from opensafeintent.calls.providers import ENDPOINTS, find_provider, is_in_process
 from opensafeintent.calls.service_tiers import FLEX, NO_FLEX, STANDARD, FlexPlan
 from opensafeintent.calls.shutdown import Drain, handled, raise_if_interrupted
 from opensafeintent.commands.settings import Calling
@@ -63,7 +63,7 @@ def run_async(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     ending = _Ending()
     try:
         with handled(ending.ask, "SIGINT", "SIGTERM", "SIGHUP"):
-            result = _beside(make, ending) if _loop_runs() else _run(make, ending)
+            result = _run_beside(make, ending) if _loop_runs() else _run(make, ending)
     except BaseException as error:  # a signal counts, even if another error ended the work with it
         if not ending.asked:
             raise
@@ -139,7 +139,7 @@ def _loop_runs() -> bool:
     return True
 
 
-def _beside(make: Callable[[], Coroutine[Any, Any, T]], ending: _Ending) -> T:
+def _run_beside(make: Callable[[], Coroutine[Any, Any, T]], ending: _Ending) -> T:
     with ThreadPoolExecutor(max_workers=1) as executor:
         result = executor.submit(_run, make, ending)
         while not result.done():
@@ -219,7 +219,7 @@ class Limits(Budget, frozen=True, kw_only=True):
         if self.dollars is not None:
             self.prices.need(models)
 
-    def spent(self, tally: Tally) -> float | None:
+    def sum_dollars(self, tally: Tally) -> float | None:
         """Return the dollars spent so far; None if no model that was called has a price."""
         paid = (model for model, *_ in tally.usage if not is_in_process(model))
         if not any(map(self.prices.of, paid)):
@@ -257,7 +257,7 @@ def flex_plan(settings: Calling, models: Iterable[str]) -> FlexPlan:
     paid = [name for name in models if not is_in_process(name) and not is_local(name)]
     if not (asked := settings.models_at(FLEX, paid)):
         return NO_FLEX
-    if lacking := [name for name in asked if not ((row := row_of(name)) and row.flex)]:
+    if lacking := [name for name in asked if not ((row := find_provider(name)) and row.flex)]:
         having = ", ".join(name for name, row in ENDPOINTS.items() if row.flex)
         raise InputError(
             f"--tier {FLEX}: the provider of {', '.join(lacking)} has no flex tier;"
@@ -266,15 +266,15 @@ def flex_plan(settings: Calling, models: Iterable[str]) -> FlexPlan:
     return FlexPlan(frozenset(asked), settings.wait_seconds)
 
 
-def chosen_ways(settings: Calling, models: Iterable[str]) -> dict[str, str]:
+def choose_ways(settings: Calling, models: Iterable[str]) -> dict[str, str]:
     """Return the tier at which each model is asked that is not asked at the standard tier, by
     settings that `flex_plan` or `need_batches` have accepted.
     """
-    stated = {model: settings.tier_of(model) for model in models}
-    return {model: tier for model, tier in stated.items() if way_of(model, tier)}
+    stated = {model: settings.find_tier(model) for model in models}
+    return {model: tier for model, tier in stated.items() if find_way(model, tier)}
 
 
-def beyond_budget(
+def note_beyond_budget(
     expected: Forecast, settings: Calling, kept: Path | PriceList | None = None
 ) -> Iterator[str]:
     """Yield a note for each budget that the calls to come exceed, by the prices of the settings, or
@@ -282,7 +282,7 @@ def beyond_budget(
     """
     prices = Prices(kept or settings.prices)
     dollars = sum(
-        expected_cost(line, prices, tier=expected.chosen.get(line.model, STANDARD)) or 0.0
+        forecast_cost(line, prices, tier=expected.chosen.get(line.model, STANDARD)) or 0.0
         for line in expected.lines
     )
     calls = sum(line.calls for line in expected.lines)

@@ -24,7 +24,7 @@ from opensafeintent.evaluation.pipeline import Task
 from opensafeintent.evaluation.texts import RunTexts, TracedRow
 from opensafeintent.grades import worst_first
 from opensafeintent.numbers.cohort import GradedRun, gather_models
-from opensafeintent.numbers.gates import answered_well
+from opensafeintent.numbers.gates import compute_answered_well
 from opensafeintent.numbers.judges import judges_differ
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.responses import GradedResponse, ResponseKey
@@ -86,7 +86,7 @@ def traces(settings: TraceSettings) -> Iterator[Trace]:
             model.
     """
     folder = RunFolder(settings.run, settings.ledger)
-    run = _checked(settings, folder)
+    run = _check_sets(settings, folder)
     manifest, dataset = run.manifest, run.dataset
     by_set: defaultdict[str, list[GradedResponse]] = defaultdict(list)
     for row in (*run.rows, *run.follow_ups):
@@ -95,7 +95,7 @@ def traces(settings: TraceSettings) -> Iterator[Trace]:
     harm = {row.key: row.harm_severity for row in run.rows if row.variant == DUAL_USE}
     ledger = folder.ledger_path(manifest)
     with RunTexts(manifest, dataset, ledger) as texts:
-        for prompt_set, chosen, as_harmful in _chosen(settings, run, by_set):
+        for prompt_set, chosen, as_harmful in _choose_sets(settings, run, by_set):
             fewer = "one model with --model, or fewer responses with --worst"
             room = Room(ledger, f"name {fewer}")
             behind: dict[tuple[str, str, int], list[TracedRow]] = {
@@ -111,7 +111,7 @@ def traces(settings: TraceSettings) -> Iterator[Trace]:
                 key = (grades.model, grades.variant, grades.epoch)
                 response = texts.find(grades.model, prompt_set.id, grades.variant, grades.epoch)
                 text = room.take(response.text) if response else None
-                task = manifest.task_of(grades.key, dataset)
+                task = manifest.make_task(grades.key, dataset)
                 responses.append(
                     TracedResponse(
                         grades=grades,
@@ -154,7 +154,7 @@ def rejections(build: Path) -> Iterator[tuple[Stage, Rejection]]:
     Raises:
         InputError: there is no build, or a file of it was damaged.
     """
-    return BuildFolder(build).rejected()
+    return BuildFolder(build).yield_rejected()
 
 
 @contextmanager
@@ -183,7 +183,7 @@ def last_replies(
         yield reply
 
 
-def _checked(settings: TraceSettings, folder: RunFolder) -> GradedRun:
+def _check_sets(settings: TraceSettings, folder: RunFolder) -> GradedRun:
     """Return the run, after a check that it has the requested sets."""
     chosen = (settings.set_id, settings.worst, settings.domain, settings.model, settings.differs)
     if not any(chosen):
@@ -224,7 +224,7 @@ _METRIC_OF: dict[Differing | None, str] = {
 }
 
 
-def _differing(settings: TraceSettings, run: GradedRun) -> Callable[[GradedResponse], bool]:
+def _make_filter(settings: TraceSettings, run: GradedRun) -> Callable[[GradedResponse], bool]:
     """Return whether a response is one on which judges differ, or one to a prompt-set that models
     answer differently, as the settings ask; true of all if they do not.
 
@@ -252,7 +252,7 @@ def _differing(settings: TraceSettings, run: GradedRun) -> Callable[[GradedRespo
             f"{differs}: there are not two models; expected a run of two or more models, and two or"
             " more --model if any is named"
         )
-    shares = answered_well(cohort, _METRIC_OF[settings.differs])[places]
+    shares = compute_answered_well(cohort, _METRIC_OF[settings.differs])[places]
     # a share that is not known, NaN, is neither
     least, most = np.fmin.reduce(shares), np.fmax.reduce(shares)
     ids = cohort.array.labels["prompt_set"]
@@ -260,13 +260,13 @@ def _differing(settings: TraceSettings, run: GradedRun) -> Callable[[GradedRespo
     return lambda row: row.set_id in found
 
 
-def _chosen(
+def _choose_sets(
     settings: TraceSettings, run: GradedRun, by_set: dict[str, list[GradedResponse]]
 ) -> Iterable[tuple[PromptSet, list[GradedResponse], int]]:
     """Return the prompt-sets that are asked for, each with its responses; of the worst responses,
     also how many are as harmful.
     """
-    wanted = _differing(settings, run)
+    wanted = _make_filter(settings, run)
     without_any = settings.set_id and settings.differs is None
     chosen = [
         (prompt_set, by_set[prompt_set.id], 0)

@@ -9,21 +9,21 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args, get_origi
 
 import msgspec
 
-from opensafeintent.calls.client import Client, for_each, under_way
-from opensafeintent.calls.outcomes import Unparsed, ask_until_parsed, cause_of
+from opensafeintent.calls.client import Client, count_under_way, work_on_each
+from opensafeintent.calls.outcomes import Unparsed, ask_until_parsed, describe_cause
 from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Purpose, Refused, Sampling
 from opensafeintent.construction.instructions import (
     Instruction,
     InstructionRole,
     Instructions,
-    described,
+    describe_category,
 )
 from opensafeintent.construction.items import CallRef, Reason, Rejection
 from opensafeintent.errors import nearest
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.fields import LONGEST_PROMPT
 from opensafeintent.taxonomy import Taxonomy
-from opensafeintent.templates.contracts import without_fence
+from opensafeintent.templates.contracts import cut_fence
 
 R = TypeVar("R", bound="Reply")
 
@@ -66,7 +66,7 @@ def read_json(text: str, kind: type[R]) -> R | str:
     Returns:
         The reply, or its problem.
     """
-    inside = without_fence(text.strip())
+    inside = cut_fence(text.strip())
     try:
         reply = msgspec.json.decode(inside, type=kind)
     except msgspec.ValidationError as error:
@@ -85,7 +85,7 @@ def read_json(text: str, kind: type[R]) -> R | str:
     return reply
 
 
-def complaint_of_choice(name: str, value: str, valid: tuple[str, ...]) -> str | None:
+def find_fault_in_choice(name: str, value: str, valid: tuple[str, ...]) -> str | None:
     """Describe the problem with a label that is none of the valid ones."""
     return (
         None
@@ -95,19 +95,19 @@ def complaint_of_choice(name: str, value: str, valid: tuple[str, ...]) -> str | 
     )
 
 
-def in_words(count: int) -> str:
+def count_in_words(count: int) -> str:
     """Return a number of words with its noun."""
     return f"{count} word{'' if count == 1 else 's'}"
 
 
-def complaint_of_summary(name: str, summary: str) -> str | None:
+def find_fault_in_summary(name: str, summary: str) -> str | None:
     """Describe the problem with the length of a topic summary."""
     least, most = _SUMMARY_WORDS
     count = len(summary.split())
     return (
         None
         if least <= count <= most
-        else f'"{name}" has {in_words(count)}; {least} to {most} are asked for'
+        else f'"{name}" has {count_in_words(count)}; {least} to {most} are asked for'
     )
 
 
@@ -126,7 +126,7 @@ def json_schema(kind: type[Reply], choices: Mapping[str, tuple[str, ...]]) -> di
         kind: the reply's type.
         choices: valid texts by key, if a key has only a few.
     """
-    fields = {field.name: _type_of(field.type) for field in msgspec.structs.fields(kind)}
+    fields = {field.name: _describe_type(field.type) for field in msgspec.structs.fields(kind)}
     for name, valid in choices.items():
         fields[name]["enum"] = list(valid)
     return {
@@ -137,7 +137,7 @@ def json_schema(kind: type[Reply], choices: Mapping[str, tuple[str, ...]]) -> di
     }
 
 
-def _type_of(hint: Any) -> dict[str, Any]:
+def _describe_type(hint: Any) -> dict[str, Any]:
     return (
         {"type": "string", "enum": list(get_args(hint))}
         if get_origin(hint) is Literal
@@ -215,7 +215,7 @@ class StageContext:
     instructions: Instructions
     taxonomy: Taxonomy
     structured: bool = True
-    at_once: int = under_way(None)
+    at_once: int = count_under_way(None)
     finished: Callable[[Any], None] = lambda _: None
     recorded: Client | None = None
     recorded_only: frozenset[Purpose] = frozenset()
@@ -230,7 +230,7 @@ class StageContext:
         task_type = next(
             category for category in self.taxonomy.task_types if category.name == cell[1]
         )
-        return {"domain": described(domain), "type": described(task_type)}
+        return {"domain": describe_category(domain), "type": describe_category(task_type)}
 
     async def ask(
         self,
@@ -263,20 +263,20 @@ class StageContext:
         calls: list[CallRef] = []
 
         async def ask(call: Call) -> Outcome:
-            calls.append(CallRef(call.purpose, call.model, client.key_of(call).hex()))
+            calls.append(CallRef(call.purpose, call.model, client.compute_key(call).hex()))
             return await client.ask(call)
 
         def parse(answer: Answered) -> R | Unparsed:
             reply = read_json(answer.text, kind)
             if isinstance(reply, str):
-                problem: str | None = f"{reply}{cause_of(answer)}"
+                problem: str | None = f"{reply}{describe_cause(answer)}"
             else:
                 problem = None if reply.refusal else check(reply)
             if not isinstance(reply, str) and not problem:
                 return reply
             fills_of_reask = {
                 "problem": f"{problem}.",
-                "contract": self._instruction(kind).closing(fills),
+                "contract": self._instruction(kind).fill_contract(fills),
             }
             return Unparsed(
                 self.instructions.by_role["reask"].render(fills_of_reask),
@@ -355,4 +355,4 @@ async def process_items(
         context.finished(result)
         return result
 
-    return await for_each(context.client, items, finish, at_once=context.at_once)
+    return await work_on_each(context.client, items, finish, at_once=context.at_once)

@@ -13,12 +13,12 @@ from opensafeintent.construction.asking import (
     StageContext,
     Unusable,
     Usable,
-    in_words,
+    count_in_words,
     process_items,
 )
 from opensafeintent.construction.instructions import Leaning
 from opensafeintent.construction.intents import PURPOSES_LEANT_TO
-from opensafeintent.construction.items import Draft, StageResult, material_of
+from opensafeintent.construction.items import Draft, StageResult, find_material
 from opensafeintent.construction.similarity import words
 from opensafeintent.construction.triplets import DraftWork, takes_material
 
@@ -87,9 +87,9 @@ class _Augmentation(DraftWork):
         super().__init__(context, draft)
         self._prompt = draft.prompts.dual_use
         self._material = (
-            material_of(self._prompt) if takes_material(context, draft.topic.cell) else None
+            find_material(self._prompt) if takes_material(context, draft.topic.cell) else None
         )
-        self._known_wordings = {_wording(self._prompt)}
+        self._known_wordings = {_fold_wording(self._prompt)}
         self._refused: dict[str, str] = {}
         """The judge's objection to a text."""
         self._paraphrases: list[str] = []
@@ -130,7 +130,7 @@ class _Augmentation(DraftWork):
                 return proposed
             self.take(proposed)
             new = {
-                _wording(text): text.strip()
+                _fold_wording(text): text.strip()
                 for text in reversed(proposed.reply.paraphrases[:missing])
             }
             fresh = [
@@ -138,7 +138,7 @@ class _Augmentation(DraftWork):
                 for wording, text in reversed(new.items())
                 if wording not in self._known_wordings
             ]
-            complaints = {text: self._complaint_of_form(text) for text in fresh}
+            complaints = {text: self._find_fault_in_form(text) for text in fresh}
             self._refused |= {text: why for text, why in complaints.items() if why}
             fresh = [text for text in fresh if not complaints[text]]
             verdicts = await side_by_side(
@@ -154,7 +154,7 @@ class _Augmentation(DraftWork):
                 if isinstance(verdict, Unusable):
                     return verdict
                 self.take(verdict)
-                self._known_wordings.add(_wording(text))
+                self._known_wordings.add(_fold_wording(text))
                 if why := _complaint(verdict.reply):
                     self._refused[text] = why
                 else:
@@ -174,7 +174,7 @@ class _Augmentation(DraftWork):
         }
         return await self.context.ask(ParaphraseReply, fills, epoch=number, check=check)
 
-    def _complaint_of_form(self, paraphrase: str) -> str:
+    def _find_fault_in_form(self, paraphrase: str) -> str:
         """Describe a problem of a paraphrase that needs no judge; empty if there is none."""
         material = self._material
         if material and material not in " ".join(paraphrase.split()):
@@ -183,7 +183,7 @@ class _Augmentation(DraftWork):
         least, most = ceil(LENGTHS[0] * of), floor(LENGTHS[1] * of)
         if least <= count <= most:
             return ""
-        return f"it has {in_words(count)}; {least} to {most} are about as long as the request"
+        return f"it has {count_in_words(count)}; {least} to {most} are about as long as the request"
 
 
 def _word_count(text: str, material: str | None) -> int:
@@ -191,7 +191,7 @@ def _word_count(text: str, material: str | None) -> int:
     return len(text.split()) - len((material or "").split())
 
 
-def _wording(text: str) -> str:
+def _fold_wording(text: str) -> str:
     """Return a text as it is compared: two that differ in case or punctuation alone are one
     wording.
     """

@@ -13,7 +13,7 @@ from opensafeintent.construction.asking import (
     StageContext,
     Unusable,
     Usable,
-    complaint_of_summary,
+    find_fault_in_summary,
     process_items,
 )
 from opensafeintent.construction.items import Rejection, StageResult, Topic
@@ -118,7 +118,7 @@ class _Cell:
         def check(reply: BackfillReply) -> str | None:
             if len(reply.summaries) != count:
                 return f'"summaries" holds {len(reply.summaries)}; {count} asked for'
-            complaints = (complaint_of_summary(name, text) for name, text in reply.texts().items())
+            complaints = (find_fault_in_summary(name, text) for name, text in reply.texts().items())
             return next((complaint for complaint in complaints if complaint), None)
 
         fills = {

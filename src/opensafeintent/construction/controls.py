@@ -26,7 +26,7 @@ from opensafeintent.construction.similarity import (
 )
 from opensafeintent.errors import InputError, install_extra
 from opensafeintent.promptsets import Dataset, PromptSet
-from opensafeintent.statistics import Estimate, estimate, mean_test, rounded
+from opensafeintent.statistics import Estimate, estimate, mean_test, round_number
 from opensafeintent.statistics.intervals import METHOD, SEED
 from opensafeintent.taxonomy import CORE_VARIANTS, Intent, is_dual_use
 
@@ -148,7 +148,7 @@ _LEAST_SHARE = 0.01
 Ints = NDArray[np.int64]
 
 
-def artefacts_of(
+def find_artefacts(
     prompt_sets: Sequence[PromptSet], seed: int
 ) -> tuple[tuple[Accuracy, ...], tuple[TellingWord, ...], str]:
     """Return how well words distinguish intents, and which do; or why that was left out.
@@ -164,14 +164,14 @@ def artefacts_of(
     vocabulary, features = _features(prompt_sets)
     if not vocabulary:
         return (), (), "words that give the intent away: no word occurs in two prompt-sets"
-    folds = folds_of(len(prompt_sets), seed)
+    folds = draw_folds(len(prompt_sets), seed)
     accuracies = tuple(
         _accuracy(choice, _cross_validate(features, choice, folds), folds) for choice in _CHOICES
     )
-    return accuracies, _telling_words(vocabulary, features, len(prompt_sets)), ""
+    return accuracies, _find_telling_words(vocabulary, features, len(prompt_sets)), ""
 
 
-def folds_of(sets: int, seed: int) -> Ints:
+def draw_folds(sets: int, seed: int) -> Ints:
     """Return the fold of each prompt-set, seeded: five folds, or fewer for fewer sets; shape
     (prompt_set,).
 
@@ -270,15 +270,17 @@ def _accuracy(choice: tuple[Intent, ...], predicted: Ints, folds: Ints) -> Accur
         intents=choice,
         chance=round(1 / len(choice), 6),
         accuracy=Estimate(
-            value=rounded(value),
+            value=round_number(value),
             n=len(folds),
-            interval=(rounded(low), rounded(high)),
+            interval=(round_number(low), round_number(high)),
             method=f"{METHOD}, widened for the choice of training sets",
         ),
     )
 
 
-def _telling_words(vocabulary: Sequence[str], features: Any, sets: int) -> tuple[TellingWord, ...]:
+def _find_telling_words(
+    vocabulary: Sequence[str], features: Any, sets: int
+) -> tuple[TellingWord, ...]:
     """Return the words that speak most for each intent, in a classifier of all sets.
 
     A word that speaks for an intent occurs more often in its prompts than in those of either other.
@@ -424,7 +426,7 @@ def measure_controls(dataset: Dataset, seed: int = SEED) -> DatasetCheck:
     if not 0 <= seed <= _LARGEST_SEED:
         raise InputError(f"seed {seed}: expected a whole number from 0 to {_LARGEST_SEED}")
     prompt_sets = dataset.sorted.prompt_sets
-    classifier, words, problem = artefacts_of(prompt_sets, seed)
+    classifier, words, problem = find_artefacts(prompt_sets, seed)
     shifts: dict[str, int] = dict(Counter(item.content_shift or "unknown" for item in prompt_sets))
     unspaced = sum(not has_spaces(item) for item in prompt_sets)
     left_out = [problem] if problem else []
@@ -440,16 +442,16 @@ def measure_controls(dataset: Dataset, seed: int = SEED) -> DatasetCheck:
         prompts=sum(len(item.wordings()) for item in prompt_sets),
         seed=seed,
         left_out=tuple(left_out),
-        balance=balance_of(dataset),
-        differences=differences_of(prompt_sets),
+        balance=count_balance(dataset),
+        differences=compare_intents(prompt_sets),
         classifier=classifier,
         words=words,
-        similarity=similarity_of(prompt_sets),
+        similarity=measure_similarity(prompt_sets),
         content_shift=shifts,
     )
 
 
-def balance_of(dataset: Dataset) -> tuple[Balance, ...]:
+def count_balance(dataset: Dataset) -> tuple[Balance, ...]:
     """Count the prompt-sets by cell, harm domain and task type."""
     taxonomy, sets = dataset.taxonomy, dataset.prompt_sets
     return (
@@ -482,8 +484,8 @@ def _balance(
         empty=sum(not count for count in counts),
         least=min(counts),
         most=max(counts),
-        most_share=rounded(max(counts) / total),
-        evenness=rounded(entropy / log(len(counts))) if len(counts) > 1 else None,
+        most_share=round_number(max(counts) / total),
+        evenness=round_number(entropy / log(len(counts))) if len(counts) > 1 else None,
     )
 
 
@@ -504,7 +506,7 @@ _NEED_SPACES: tuple[Measure, ...] = ("words", "readability")
 Floats = NDArray[np.float64]
 
 
-def differences_of(prompt_sets: Sequence[PromptSet]) -> tuple[IntentDifference, ...]:
+def compare_intents(prompt_sets: Sequence[PromptSet]) -> tuple[IntentDifference, ...]:
     """Compare every two intents, set by set, in words, characters and readability.
 
     Args:
@@ -539,17 +541,17 @@ def _difference(
         first=first,
         second=second,
         mean=Estimate(
-            value=rounded(differences.mean()) if n else None,
+            value=round_number(differences.mean()) if n else None,
             n=n,
-            interval=(rounded(tested.low), rounded(tested.high)) if tested else None,
+            interval=(round_number(tested.low), round_number(tested.high)) if tested else None,
         ),
-        standardised=rounded(differences.mean() / spread) if spread else None,
-        greater=rounded((differences > 0).mean()) if n else None,
-        less=rounded((differences < 0).mean()) if n else None,
-        p_unadjusted=rounded(tested.p_unadjusted) if tested else None,
-        p_adjusted=rounded(tested.p_adjusted) if tested else None,
+        standardised=round_number(differences.mean() / spread) if spread else None,
+        greater=round_number((differences > 0).mean()) if n else None,
+        less=round_number((differences < 0).mean()) if n else None,
+        p_unadjusted=round_number(tested.p_unadjusted) if tested else None,
+        p_adjusted=round_number(tested.p_adjusted) if tested else None,
         minimum_detectable_difference=(
-            rounded(tested.minimum_detectable_difference) if tested and spread else None
+            round_number(tested.minimum_detectable_difference) if tested and spread else None
         ),
     )
 
@@ -574,20 +576,22 @@ class _Pair(NamedTuple):
     second_variant: str
 
 
-def similarity_of(prompt_sets: Sequence[PromptSet]) -> tuple[Similarity, ...]:
+def measure_similarity(prompt_sets: Sequence[PromptSet]) -> tuple[Similarity, ...]:
     """Return how alike prompts of two sets of a cell are, and prompts of one set.
 
     ROUGE-L compares words between white space, so sets in scripts without it are left out.
     """
     spaced = [item for item in prompt_sets if has_spaces(item)]
     return (
-        _between_sets([ComparedSet(item.id, item.cell, item.wordings()) for item in spaced]),
-        _within_sets("core prompts of a set", spaced, lambda variant: variant in CORE_VARIANTS),
-        _within_sets("dual-use wordings of a set", spaced, is_dual_use),
+        _compare_sets([ComparedSet(item.id, item.cell, item.wordings()) for item in spaced]),
+        _compare_within_sets(
+            "core prompts of a set", spaced, lambda variant: variant in CORE_VARIANTS
+        ),
+        _compare_within_sets("dual-use wordings of a set", spaced, is_dual_use),
     )
 
 
-def _between_sets(items: Sequence[ComparedSet]) -> Similarity:
+def _compare_sets(items: Sequence[ComparedSet]) -> Similarity:
     alike = _pairs_above(items, PAPER_THRESHOLD)
     nearest = alike or next(
         filter(None, (_pairs_above(items, limit) for limit in _THRESHOLDS[1:])), []
@@ -599,7 +603,7 @@ def _between_sets(items: Sequence[ComparedSet]) -> Similarity:
 def _pairs_above(items: Sequence[ComparedSet], limit: Fraction) -> list[_Pair]:
     return [
         _Pair(
-            -rounded(match.overlap.score),
+            -round_number(match.overlap.score),
             match.duplicate,
             later,
             match.duplicate_variant,
@@ -609,7 +613,7 @@ def _pairs_above(items: Sequence[ComparedSet], limit: Fraction) -> list[_Pair]:
     ]
 
 
-def _within_sets(
+def _compare_within_sets(
     prompts: Compared, prompt_sets: Sequence[PromptSet], belongs: Callable[[str], bool]
 ) -> Similarity:
     limit = Threshold.of(PAPER_THRESHOLD)
@@ -622,12 +626,14 @@ def _within_sets(
         }
         if overlaps:
             means.append(mean(match.score for match in overlaps.values()))
-            alike += any(map(limit.met, overlaps.values()))
+            alike += any(map(limit.is_met, overlaps.values()))
             pairs += [
-                _Pair(-rounded(match.score), item.id, item.id, *variants)
+                _Pair(-round_number(match.score), item.id, item.id, *variants)
                 for variants, match in overlaps.items()
             ]
-    return _similarity(prompts, len(means), rounded(mean(means)) if means else None, alike, pairs)
+    return _similarity(
+        prompts, len(means), round_number(mean(means)) if means else None, alike, pairs
+    )
 
 
 def _similarity(

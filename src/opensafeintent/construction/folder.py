@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.calls.client import Client, under_way
-from opensafeintent.calls.costs import Spent, spent_of
+from opensafeintent.calls.client import Client, count_under_way
+from opensafeintent.calls.costs import Spent, sum_spent
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import BUILD_MANIFEST, LedgerFolder, check_not_held
 from opensafeintent.calls.records import Sampling
@@ -79,7 +79,7 @@ class BuildManifest(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the last run was completed: the files beside this one then belong together."""
     dataset_hash: str | None = None
 
-    def with_left_out(self, fields: Mapping[str, Iterable[str]]) -> BuildManifest:
+    def add_left_out(self, fields: Mapping[str, Iterable[str]]) -> BuildManifest:
         """Return the manifest with the fields that models turned out not to take."""
         left_out = {model: tuple(sorted(names)) for model, names in fields.items()}
         return msgspec.structs.replace(self, left_out=left_out)
@@ -88,7 +88,7 @@ class BuildManifest(msgspec.Struct, frozen=True, kw_only=True):
         self,
         client: Client,
         *,
-        at_once: int = under_way(None),
+        at_once: int = count_under_way(None),
         recorded_stages: Sequence[Stage] = (),
     ) -> StageContext:
         """Return the resources of the build's stages.
@@ -115,16 +115,16 @@ class BuildManifest(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def spent_of_build(manifest: BuildManifest, built: Built, ledger: Ledger) -> Spent:
+def sum_spent_on_build(manifest: BuildManifest, built: Built, ledger: Ledger) -> Spent:
     """Add up the calls of a build: every attempt in a ledger of its own, else the calls that its
     items use.
     """
     if not Path(manifest.ledger).is_absolute():
-        return spent_of(ledger)
-    return spent_of(ledger, [bytes.fromhex(call.key) for call in _calls_of(built)])
+        return sum_spent(ledger)
+    return sum_spent(ledger, [bytes.fromhex(call.key) for call in _list_calls(built)])
 
 
-def _calls_of(built: Built) -> Iterator[CallRef]:
+def _list_calls(built: Built) -> Iterator[CallRef]:
     for result in built.stages:
         for item in (*result.kept, *result.rejected):
             yield from getattr(item, "calls", ())
@@ -194,14 +194,14 @@ class BuildFolder(LedgerFolder):
         make_private_folder(folder)
         number = ("seeds", *STAGES).index(result.stage)
         write_private(
-            folder / f"{number}-{result.stage}.kept.jsonl", _lines(map(_with_id, result.kept))
+            folder / f"{number}-{result.stage}.kept.jsonl", _lines(map(_add_id, result.kept))
         )
         write_private(
             folder / f"{number}-{result.stage}.rejected.jsonl",
             _lines(result.rejected),
         )
 
-    def rejected(self) -> Iterator[tuple[Stage, Rejection]]:
+    def yield_rejected(self) -> Iterator[tuple[Stage, Rejection]]:
         """Yield the items that each stage dropped, in the order of the stages.
 
         Raises:
@@ -225,7 +225,7 @@ class BuildFolder(LedgerFolder):
 
     def write_dataset(self, dataset: Dataset, drafts: Iterable[Draft]) -> None:
         """Write the dataset, and the origin of each of its sets."""
-        write_private(self.path / "provenance.jsonl", _lines(map(_with_id, drafts)))
+        write_private(self.path / "provenance.jsonl", _lines(map(_add_id, drafts)))
         write_private(
             self.path / "dataset.jsonl", _lines(item.to_json() for item in dataset.prompt_sets)
         )
@@ -246,7 +246,7 @@ _ITEMS: dict[str, type[Draft | Topic | Seed | Proposal]] = {
 """Types of items that a stage may drop, by a field that only each has."""
 
 
-def _with_id(item: Any) -> dict[str, Any]:
+def _add_id(item: Any) -> dict[str, Any]:
     return {"id": item.id, **msgspec.to_builtins(item)}
 
 

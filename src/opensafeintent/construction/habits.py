@@ -18,7 +18,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from opensafeintent.construction.items import Draft, without_material
+from opensafeintent.construction.items import Draft, cut_material
 from opensafeintent.files import sha256_hex
 from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_WORDS, Intent
 
@@ -85,7 +85,7 @@ def has_habit(text: str, habit: Habit) -> bool:
     return _patterns()[habit].search(text.replace("’", "'")) is not None
 
 
-def opening_of(text: str) -> str:
+def take_opening(text: str) -> str:
     """Return the first two words of a text in lower case, without punctuation."""
     words = re.findall(r"[^\W\d_]+(?:['-][^\W\d_]+)*", text.replace("’", "'").lower())
     return " ".join(word[:_LONGEST_WORD] for word in words[:2])
@@ -94,7 +94,7 @@ def opening_of(text: str) -> str:
 def count_habits(drafts: Sequence[Draft]) -> Habits:
     """Count the habits of the three prompts of some sets, the material that they quote aside."""
     texts = {
-        intent: [without_material(draft.prompts.of(intent)) for draft in drafts]
+        intent: [cut_material(draft.prompts.of(intent)) for draft in drafts]
         for intent in CORE_VARIANTS
     }
     counts = {
@@ -106,7 +106,7 @@ def count_habits(drafts: Sequence[Draft]) -> Habits:
     }
     openings = {}
     for intent in CORE_VARIANTS:
-        counted = Counter(filter(None, map(opening_of, texts[intent])))
+        counted = Counter(filter(None, map(take_opening, texts[intent])))
         frequent = (item for item in counted.items() if item[1] >= _FEWEST)
         openings[intent] = dict(sorted(frequent, key=lambda item: (-item[1], item[0])))
     return Habits(requests=len(drafts), openings=openings, **counts)
@@ -124,7 +124,7 @@ def habit_instructions(habits: Habits, topic_id: str) -> str:
         return "Vary who asks and in which setting, in all three alike."
     lines = [f"Of {habits.requests} requests of each intent so far:"]
     lines += [
-        f"- {_WORDING[habit][0]}: {_by_intent(getattr(habits, habit))}"
+        f"- {_WORDING[habit][0]}: {_describe_counts(getattr(habits, habit))}"
         for habit in get_args(Habit)
         if any(getattr(habits, habit).values())
     ]
@@ -139,16 +139,16 @@ def habit_instructions(habits: Habits, topic_id: str) -> str:
     asked = [
         f'- "{intent}": {"; ".join(wanted)}'
         for intent in CORE_VARIANTS
-        if (wanted := _asked(habits, intent, topic_id))
+        if (wanted := _write_instructions(habits, intent, topic_id))
     ]
     return "\n".join([*lines, "", "Asked of this topic's:", *asked] if asked else lines)
 
 
-def _by_intent(counts: dict[Intent, int]) -> str:
+def _describe_counts(counts: dict[Intent, int]) -> str:
     return ", ".join(f"{INTENT_WORDS[intent]} {counts[intent]}" for intent in CORE_VARIANTS)
 
 
-def _asked(habits: Habits, intent: Intent, topic_id: str) -> list[str]:
+def _write_instructions(habits: Habits, intent: Intent, topic_id: str) -> list[str]:
     instructions = []
     for habit in get_args(Habit):
         if any(getattr(habits, habit).values()):
@@ -157,7 +157,7 @@ def _asked(habits: Habits, intent: Intent, topic_id: str) -> list[str]:
                 _WORDING[habit][1 if drawn < _share_wanted(habits, habit, intent) else 2]
             )
     if avoided := _excess(habits, intent):
-        instructions.append(f"does not begin with {_quoted(avoided)}")
+        instructions.append(f"does not begin with {_quote_words(avoided)}")
     elsewhere = [
         word
         for other_intent in CORE_VARIANTS
@@ -165,11 +165,11 @@ def _asked(habits: Habits, intent: Intent, topic_id: str) -> list[str]:
         for word in _excess(habits, other_intent)[:2]
     ]
     if borrowed := [word for word in dict.fromkeys(elsewhere) if word not in avoided]:
-        instructions.append(f"may begin with {_quoted(borrowed)}")
+        instructions.append(f"may begin with {_quote_words(borrowed)}")
     return instructions
 
 
-def _quoted(words: Sequence[str]) -> str:
+def _quote_words(words: Sequence[str]) -> str:
     return " or ".join(f'"{word}"' for word in words)
 
 

@@ -21,7 +21,7 @@ from opensafeintent.templates.template import (
     Message,
     TemplateFile,
     check_placeholders,
-    filled,
+    fill_text,
     split_header,
     texts_in,
 )
@@ -127,12 +127,14 @@ class Instruction(TemplateFile, frozen=True, kw_only=True):
         nonce = sha256_hex(
             "\0".join((self.hash, *(f"{name}\0{text}" for name, text in sorted(fills.items()))))
         )[:16]
-        parts = filled(self.body.strip(), {**fills, "nonce": nonce})
-        return Message("user", (*parts, "\n\n" + self.closing(fills)) if self.contract else parts)
+        parts = fill_text(self.body.strip(), {**fills, "nonce": nonce})
+        return Message(
+            "user", (*parts, "\n\n" + self.fill_contract(fills)) if self.contract else parts
+        )
 
-    def closing(self, fills: Mapping[str, str]) -> str:
+    def fill_contract(self, fills: Mapping[str, str]) -> str:
         """Return the contract on the reply."""
-        return "".join(filled(self.contract, fills))
+        return "".join(fill_text(self.contract, fills))
 
 
 class Instructions(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,7 +153,7 @@ class Instructions(msgspec.Struct, frozen=True, kw_only=True):
         return sources | {_REASONS: self.repair_reasons_source}
 
 
-def described(category: Category) -> str:
+def describe_category(category: Category) -> str:
     """Return a harm domain or a task type as templates show it, on one line."""
     parts = [f"{category.name}: {category.definition}"]
     if category.includes:

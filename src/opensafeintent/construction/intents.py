@@ -83,7 +83,7 @@ class _Repair(DraftWork):
         for intent in CORE_VARIANTS:
             riskless = 0
             for _ in range(REPAIRS):
-                if complaint_of_intent(self.draft, intent) is None:
+                if find_fault_in_intent(self.draft, intent) is None:
                     break
                 lacking = intent != "benign" and self.draft.readings[intent] in _WITHOUT_RISK
                 riskless = riskless + 1 if lacking else 0
@@ -94,7 +94,7 @@ class _Repair(DraftWork):
                         f" {self._objections[intent]}",
                     )
                 await self._repair_prompt(intent)
-            if (wrong := complaint_of_intent(self.draft, intent)) is not None:
+            if (wrong := find_fault_in_intent(self.draft, intent)) is not None:
                 reason, what = wrong
                 self.drop(
                     reason,
@@ -136,7 +136,7 @@ def read_as(draft: Draft, intent: Intent, reply: IntentReply) -> Draft:
     return msgspec.structs.replace(draft, leaning=reply.leans) if intent == DUAL_USE else draft
 
 
-def complaint_of_intent(draft: Draft, intent: Intent) -> tuple[Reason, str] | None:
+def find_fault_in_intent(draft: Draft, intent: Intent) -> tuple[Reason, str] | None:
     """Describe the problem with the judge's reading of a prompt's intent, as a reason and in words;
     None if there is none.
     """

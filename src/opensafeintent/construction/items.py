@@ -195,7 +195,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
         """Return one of the texts that can be repaired."""
         return self.underlying_task if part == "underlying_task" else self.prompts.of(part)
 
-    def revised(self, revision: Revision) -> Draft:
+    def revise(self, revision: Revision) -> Draft:
         """Return the draft with a text in its new wording, and the record of the revision."""
         part, after, draft = revision.variant, revision.after, self
         if part == "underlying_task":
@@ -316,7 +316,7 @@ _MOST_LONGER = 1.5
 _QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”')
 
 
-def material_of(request: str) -> str | None:
+def find_material(request: str) -> str | None:
     """Return the longest passage in quotation marks of 15 words or more, or the stand-in; None if
     there is neither.
 
@@ -330,16 +330,16 @@ def material_of(request: str) -> str | None:
     )
 
 
-def without_material(request: str) -> str:
+def cut_material(request: str) -> str:
     """Return a request without its passages in quotation marks of 15 words or more."""
     return _QUOTED.sub(
         lambda quoted: quoted[0] if len(quoted[0].split()) < _FEWEST_WORDS else "", request
     )
 
 
-def complaint_of_material(requests: Mapping[str, str]) -> str | None:
+def find_fault_in_material(requests: Mapping[str, str]) -> str | None:
     """Describe the problem with the material of a set's requests, by name; None without one."""
-    materials = {name: material_of(request) for name, request in requests.items()}
+    materials = {name: find_material(request) for name, request in requests.items()}
     for name, material in materials.items():
         if material is None:
             return (

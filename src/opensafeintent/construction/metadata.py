@@ -16,11 +16,11 @@ from opensafeintent.construction.asking import (
     StageContext,
     Unusable,
     Usable,
-    complaint_of_choice,
-    complaint_of_summary,
+    find_fault_in_choice,
+    find_fault_in_summary,
     process_items,
 )
-from opensafeintent.construction.instructions import described
+from opensafeintent.construction.instructions import describe_category
 from opensafeintent.construction.items import Rejection, Seed, StageResult, Topic
 from opensafeintent.taxonomy import Category
 
@@ -124,21 +124,21 @@ async def read_labels(
 
     def check(reply: MetadataReply) -> str | None:
         return (
-            complaint_of_choice("harm_domain", reply.harm_domain, taxonomy.domain_names)
-            or complaint_of_choice("task_type", reply.task_type, taxonomy.type_names)
-            or complaint_of_summary("summary", reply.summary)
+            find_fault_in_choice("harm_domain", reply.harm_domain, taxonomy.domain_names)
+            or find_fault_in_choice("task_type", reply.task_type, taxonomy.type_names)
+            or find_fault_in_summary("summary", reply.summary)
         )
 
-    def listed(categories: Sequence[Category]) -> str:
+    def list_categories(categories: Sequence[Category]) -> str:
         return "\n".join(
-            f"- {described(category)}"
+            f"- {describe_category(category)}"
             for category in (reversed(categories) if turned else categories)
         )
 
     fills = {
         "request": request,
-        "domains": listed(taxonomy.harm_domains),
-        "types": listed(taxonomy.task_types),
+        "domains": list_categories(taxonomy.harm_domains),
+        "types": list_categories(taxonomy.task_types),
     }
     choices = {"harm_domain": taxonomy.domain_names, "task_type": taxonomy.type_names}
     return await context.ask(

@@ -10,11 +10,11 @@ from typing import Literal
 import msgspec
 
 from opensafeintent.construction.asking import Reply, StageContext, process_items
-from opensafeintent.construction.intents import IntentReply, complaint_of_intent, read_as
+from opensafeintent.construction.intents import IntentReply, find_fault_in_intent, read_as
 from opensafeintent.construction.items import Draft, Part, Reason, Rejection, Revision, StageResult
 from opensafeintent.construction.metadata import MetadataReply, read_labels
 from opensafeintent.construction.similarity import PAPER_THRESHOLD, CellIndex, Threshold
-from opensafeintent.construction.triplets import DraftWork, WordingReply, name_of
+from opensafeintent.construction.triplets import DraftWork, WordingReply, name_part
 from opensafeintent.taxonomy import ContentShift
 
 _CHECKS: dict[str, Reason] = {
@@ -126,7 +126,7 @@ class _Check(DraftWork):
         for repaired in (False, True):
             looked = await self._look()
             reason = " ".join(looked.reason.split())
-            failed = await self._without_confirmed(
+            failed = await self._drop_confirmed(
                 [name for name in _CHECKS if not getattr(looked, name)]
             )
             if not failed:
@@ -151,7 +151,7 @@ class _Check(DraftWork):
         (looked,) = self.take(await context.ask(QualityReply, fills))
         return looked
 
-    async def _without_confirmed(self, failed: list[str]) -> list[str]:
+    async def _drop_confirmed(self, failed: list[str]) -> list[str]:
         """Return the checks that failed, without labels that a third reading confirms."""
         failed = [name for name in failed if name not in self._confirmed]
         doubted = [name for name in failed if name in _LABELS]
@@ -181,7 +181,7 @@ class _Check(DraftWork):
         fills = {"request": self.draft.prompts.of(part)}
         (reply,) = self.take(await self.context.ask(RereadReply, fills))
         self.draft = read_as(self.draft, part, reply)
-        if (wrong := complaint_of_intent(self.draft, part)) is not None:
+        if (wrong := find_fault_in_intent(self.draft, part)) is not None:
             reason_of, what = wrong
             self.drop(
                 reason_of, f"reworded, the {part} prompt {what}: {' '.join(reply.reason.split())}"
@@ -207,6 +207,6 @@ def _earlier(revisions: Sequence[Revision]) -> str:
     for revision in revisions:
         first.setdefault(revision.variant, revision.before)
     return (
-        "\n\n".join(f"The {name_of(part)} was: {text}" for part, text in first.items())
+        "\n\n".join(f"The {name_part(part)} was: {text}" for part, text in first.items())
         or "(nothing was rewritten)"
     )

@@ -16,8 +16,8 @@ from opensafeintent.promptsets.reading import (
     FORMATS,
     LISTED,
     Problem,
+    get_suffix,
     read_records,
-    suffix_of,
 )
 from opensafeintent.promptsets.sources import stream_rows
 
@@ -39,7 +39,7 @@ def read_seeds(name: str, limit: int | None = None) -> StageResult[Seed]:
     if name.startswith("hf:"):
         source = name.removeprefix("hf:")
         rows = _hub_rows(name, allowed)
-    elif suffix_of(path) in FORMATS:
+    elif get_suffix(path) in FORMATS:
         source, rows = path.name, read_records(path, name, allowed)
     else:
         raise InputError(
@@ -47,7 +47,7 @@ def read_seeds(name: str, limit: int | None = None) -> StageResult[Seed]:
             " hf:owner/name[@revision]"
         )
     try:
-        result = _sorted_out(
+        result = _sort_out(
             _seed(name, source, location, row) for location, row in islice(rows, limit)
         )
     except Problem as problem:
@@ -78,7 +78,7 @@ def _seed(name: str, source: str, location: str, row: Any) -> Seed:
     return Seed(prompt=record.check_unicode(_COLUMN, text.strip()), source=source, place=line)
 
 
-def _sorted_out(seeds: Iterable[Seed]) -> StageResult[Seed]:
+def _sort_out(seeds: Iterable[Seed]) -> StageResult[Seed]:
     kept: dict[str, Seed] = {}
     rejected: list[Rejection] = []
     for seed in seeds:

@@ -88,7 +88,7 @@ class Threshold(msgspec.Struct, frozen=True):
             )
         return cls(exact, inclusive)
 
-    def needed(self, total: int) -> int:
+    def compute_least_lcs(self, total: int) -> int:
         """Return the least LCS that counts, for two texts of `total` words together; 1 or more.
 
         With the limit p/q, F1 > p/q is 2q·LCS > p·(n + m): 20·LCS > 7·(n + m) for 0.7.
@@ -96,9 +96,9 @@ class Threshold(msgspec.Struct, frozen=True):
         product, divisor = self.limit.numerator * total, 2 * self.limit.denominator
         return max(1, -(-product // divisor) if self.inclusive else product // divisor + 1)
 
-    def met(self, pair: Overlap) -> bool:
+    def is_met(self, pair: Overlap) -> bool:
         """Tell whether two texts are too similar."""
-        return pair.lcs >= self.needed(pair.words + pair.other_words)
+        return pair.lcs >= self.compute_least_lcs(pair.words + pair.other_words)
 
 
 def _exact(text: str) -> Fraction | None:
@@ -200,16 +200,16 @@ class SignatureIndex:
         start, stop = len(self), len(self) + len(texts.tokens)
         if stop > len(self._lengths):
             room = max(64, 2 * stop)
-            self._lengths = _grown(self._lengths, room)
-            self._slack = _grown(self._slack, room)
-            self._folds = [_grown(old, room) for old in self._folds]
+            self._lengths = _grow(self._lengths, room)
+            self._slack = _grow(self._slack, room)
+            self._folds = [_grow(old, room) for old in self._folds]
         self._lengths[start:stop] = texts.lengths
-        self._slack[start:stop] = self._slack_of(texts.lengths)
+        self._slack[start:stop] = self._compute_slack(texts.lengths)
         for fold, added in zip(self._folds, _folds(texts.signatures), strict=True):
             fold[:, start:stop] = added
         self._tokens += texts.tokens
 
-    def _slack_of(self, lengths: NDArray[np.int64]) -> NDArray[np.uint16]:
+    def _compute_slack(self, lengths: NDArray[np.int64]) -> NDArray[np.uint16]:
         """Return each text's share of the bits in which a pair may differ: (1 − limit)·n, rounded
         down.
 
@@ -234,27 +234,27 @@ class SignatureIndex:
         total = int(texts.lengths.max()) + int(self._lengths[: len(self)].max())
         if total >= len(self._needed):
             self._needed = np.array(
-                [self._threshold.needed(n) for n in range(2 * total + 1)], dtype=np.int64
+                [self._threshold.compute_least_lcs(n) for n in range(2 * total + 1)], dtype=np.int64
             )
         waiting: list[tuple[NDArray[np.intp], NDArray[np.intp]]] = []
         for rows, columns in self._candidates(texts):
             waiting.append((rows, columns))
             if sum(len(rows) for rows, _ in waiting) >= _PAIRS_AT_ONCE:
-                yield from self._compared(texts, waiting)
+                yield from self._compare_waiting(texts, waiting)
                 waiting = []
         if waiting:
-            yield from self._compared(texts, waiting)
+            yield from self._compare_waiting(texts, waiting)
 
     def _candidates(self, texts: Encoded) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
         bits = min(2 * int(texts.lengths.max()), _BITS)  # two a word or more distinguish texts
         fold = next(n for n, size in enumerate(_FOLDS) if 64 * size >= bits)
         folded = _folds(texts.signatures)[fold]
-        slack = self._slack_of(texts.lengths) + np.uint16(1)
+        slack = self._compute_slack(texts.lengths) + np.uint16(1)
         height = len(texts.tokens)
         step = max(1, _CELLS_AT_ONCE // height)
         for start in range(0, len(self), step):
             stop = min(start + step, len(self))
-            differing = _differing(folded, self._folds[fold][:, start:stop])
+            differing = _count_differing_bits(folded, self._folds[fold][:, start:stop])
             passing = np.flatnonzero(differing <= slack[:, None] + self._slack[start:stop])
             if len(passing):
                 rows, columns = np.divmod(passing, stop - start)
@@ -277,7 +277,7 @@ class SignatureIndex:
         )
         return possible
 
-    def _compared(
+    def _compare_waiting(
         self, texts: Encoded, waiting: list[tuple[NDArray[np.intp], NDArray[np.intp]]]
     ) -> Iterator[tuple[int, int, int]]:
         rows, columns = (np.concatenate(part) for part in zip(*waiting, strict=True))
@@ -291,13 +291,15 @@ class SignatureIndex:
         return zip(*(part[similar].tolist() for part in (rows, columns, lcs)), strict=True)
 
 
-def _grown(old: NDArray[Number], room: int) -> NDArray[Number]:
+def _grow(old: NDArray[Number], room: int) -> NDArray[Number]:
     new: NDArray[Number] = np.zeros((*old.shape[:-1], room), dtype=old.dtype)
     new[..., : old.shape[-1]] = old
     return new
 
 
-def _differing(rows: NDArray[np.uint64], columns: NDArray[np.uint64]) -> NDArray[np.uint16]:
+def _count_differing_bits(
+    rows: NDArray[np.uint64], columns: NDArray[np.uint64]
+) -> NDArray[np.uint16]:
     """Return in how many bits each row's signature differs from each column's, shape (row,
     column).
     """
@@ -327,7 +329,9 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
     overlap: Overlap
 
     @classmethod
-    def between(cls, variant: str, prompt: str, duplicate: IndexEntry, overlap: Overlap) -> Match:
+    def from_overlap(
+        cls, variant: str, prompt: str, duplicate: IndexEntry, overlap: Overlap
+    ) -> Match:
         """Return a match with the prompt `duplicate`."""
         return cls(
             variant=variant,
@@ -376,7 +380,7 @@ class CellIndex:
             return None
         overlap, column, row = min(pairs, key=lambda pair: (-pair[0].score, *pair[1:]))
         variant, text = list(texts.items())[row]
-        return Match.between(variant, text, self._entries[column], overlap)
+        return Match.from_overlap(variant, text, self._entries[column], overlap)
 
 
 Rule = Literal["paper", "authors"]
@@ -397,7 +401,7 @@ class ComparedSet(NamedTuple):
     """The prompts by variant."""
 
 
-def _by_cell(items: Iterable[ComparedSet]) -> dict[Hashable, list[ComparedSet]]:
+def _group_by_cell(items: Iterable[ComparedSet]) -> dict[Hashable, list[ComparedSet]]:
     """Return the items of each cell, in the order given."""
     cells: dict[Hashable, list[ComparedSet]] = {}
     for item in items:
@@ -420,7 +424,7 @@ def duplicates(
     limit = Threshold.of(threshold, inclusive=rule == "authors")
     dropped: dict[str, Match] = {}
     # so that one index is in memory at a time
-    for members in _by_cell(items).values():
+    for members in _group_by_cell(items).values():
         index = CellIndex(limit)
         for item in members:
             texts = item.texts
@@ -450,7 +454,7 @@ def similar_pairs(
     """Yield every pair of prompts of different items of one cell that is too similar: the later
     one's id, and the match.
     """
-    for members in _by_cell(items).values():
+    for members in _group_by_cell(items).values():
         entries = [
             IndexEntry(item.id, variant, text)
             for item in members
@@ -466,7 +470,7 @@ def similar_pairs(
                 owner, variant, text = entries[start + row]
                 if earlier < start + row and entries[earlier].owner != owner:
                     overlap = Overlap(lcs, len(encoded.tokens[row]), index.length(earlier))
-                    yield owner, Match.between(variant, text, entries[earlier], overlap)
+                    yield owner, Match.from_overlap(variant, text, entries[earlier], overlap)
 
 
 class Deduplication(msgspec.Struct, frozen=True, kw_only=True):

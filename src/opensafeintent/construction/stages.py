@@ -123,7 +123,7 @@ class BuildPlan(msgspec.Struct, frozen=True, kw_only=True):
         """Tell whether a stage is to be run."""
         return STAGES.index(stage) < self.last_stage
 
-    def lacking(self, taxonomy: Taxonomy, present: Counter[Cell]) -> dict[Cell, int]:
+    def count_lacking(self, taxonomy: Taxonomy, present: Counter[Cell]) -> dict[Cell, int]:
         """Return how many topics or sets each cell lacks that lacks any."""
         if self.per_cell is None:
             return {}
@@ -154,11 +154,11 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
         """The prompt-sets that the last stage kept."""
         return self.drafts[-1].kept if self.drafts else ()
 
-    def rejected_in(self, stage: Stage) -> tuple[Rejection, ...]:
+    def list_rejected_in(self, stage: Stage) -> tuple[Rejection, ...]:
         """Return the items that a stage dropped."""
         return next((result.rejected for result in self.stages if result.stage == stage), ())
 
-    def rejected_for(self, reason: Reason) -> list[Rejection]:
+    def list_rejected_for(self, reason: Reason) -> list[Rejection]:
         """Return the items that any stage dropped for a reason."""
         return [
             rejection
@@ -167,7 +167,7 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
             if rejection.reason == reason
         ]
 
-    def reviewed(self, poor: Collection[str]) -> Built:
+    def drop_poor(self, poor: Collection[str]) -> Built:
         """Return the build after stage 7.
 
         Args:
@@ -227,8 +227,8 @@ async def build_sets(
         await build.run_passes(seeds.kept)
     except NothingMade as ended:
         build.log_unfinished()
-        return msgspec.structs.replace(build.built(seeds), nothing_made=str(ended))
-    return build.built(seeds)
+        return msgspec.structs.replace(build.make_built(seeds), nothing_made=str(ended))
+    return build.make_built(seeds)
 
 
 _FIRST = 50
@@ -268,7 +268,7 @@ class _Build:
         if not self._plan.reaches("backfill"):
             return
         for number in range(1, PASSES + 1):
-            wanted = self.wanted(topics)
+            wanted = self.count_wanted(topics)
             if number > 1 and not wanted:
                 return
             topics = await self.run("backfill", wanted, number, before=topics)
@@ -285,13 +285,13 @@ class _Build:
         """
         self._watcher.stage_begins(stage, len(items), number)
         self._under_way[stage] = list(before)
-        result = await self._result_of(stage, items)
+        result = await self._find_result(stage, items)
         if stage in _OF_TOPICS:
             self._accepted += result.kept
-        return self._logged(msgspec.structs.replace(result, kept=(*before, *result.kept)))
+        return self._log_result(msgspec.structs.replace(result, kept=(*before, *result.kept)))
 
-    async def _result_of(self, stage: Stage, items: Any) -> StageResult[Any]:
-        context = self._context_of(stage)
+    async def _find_result(self, stage: Stage, items: Any) -> StageResult[Any]:
+        context = self._make_context(stage)
         match stage:
             case "metadata":
                 return await describe_seeds(context, items)
@@ -304,7 +304,7 @@ class _Build:
             case _:
                 return await augment(context, items)
 
-    def _context_of(self, stage: Stage) -> StageContext:
+    def _make_context(self, stage: Stage) -> StageContext:
         return replace(self._context, finished=lambda result: self._finish(stage, result))
 
     def _finish(self, stage: Stage, result: Any) -> None:
@@ -327,7 +327,7 @@ class _Build:
                 " better, or other --templates; everything that was answered is kept"
             )
 
-    def _logged(self, result: StageResult[Any]) -> tuple[Any, ...]:
+    def _log_result(self, result: StageResult[Any]) -> tuple[Any, ...]:
         stage = result.stage
         self._under_way.pop(stage, None)
         self._log[stage] = self._log[stage].then(result) if stage in self._log else result
@@ -337,16 +337,16 @@ class _Build:
     def log_unfinished(self) -> None:
         """Log the finished items of stages that were not brought to their end."""
         for stage, items in list(self._under_way.items()):
-            self._logged(StageResult.of(stage, items))
+            self._log_result(StageResult.of(stage, items))
 
     async def finish(self, topics: tuple[Topic, ...], number: int) -> None:
         """Run stages 3 to 6, as far as the plan goes."""
-        items = await self._written(topics, number)
+        items = await self._write_drafts(topics, number)
         for stage in filter(self._plan.reaches, _OF_DRAFTS[2:]):
             items = await self.run(stage, items, number)
         self._finished += items
 
-    async def _written(self, topics: tuple[Topic, ...], number: int) -> tuple[Any, ...]:
+    async def _write_drafts(self, topics: tuple[Topic, ...], number: int) -> tuple[Any, ...]:
         """Run stage 3 in rounds, and stage 4 if the plan includes it: a round's intents are read
         while the next is written.
         """
@@ -355,22 +355,22 @@ class _Build:
         reading: list[asyncio.Future[StageResult[Any]]] = []
         try:
             for members, habits in self._rounds.of(topics):
-                result = await write_triplets(self._context_of("triplets"), members, habits)
+                result = await write_triplets(self._make_context("triplets"), members, habits)
                 written.append(result)
                 self._rounds.add(result)
                 if self._plan.reaches("intents"):
-                    reading.append(asyncio.ensure_future(self._result_of("intents", result.kept)))
+                    reading.append(asyncio.ensure_future(self._find_result("intents", result.kept)))
         except Exception:
             # items in progress end first, and their answers are kept
             await asyncio.gather(*reading, return_exceptions=True)
             raise
-        drafts = self._logged(_in_order("triplets", written, topics))
+        drafts = self._log_result(_join_rounds("triplets", written, topics))
         if not self._plan.reaches("intents"):
             return drafts
         self._watcher.stage_begins("intents", len(drafts), number)
-        return self._logged(_in_order("intents", await side_by_side(*reading), topics))
+        return self._log_result(_join_rounds("intents", await side_by_side(*reading), topics))
 
-    def wanted(self, topics: Sequence[Topic]) -> dict[Cell, int]:
+    def count_wanted(self, topics: Sequence[Topic]) -> dict[Cell, int]:
         """Return the number of missing topics of each cell that lacks any.
 
         Topics with a failed call count, because the next run tries them again.
@@ -382,10 +382,10 @@ class _Build:
             for rejection in self._log[stage].rejected
             if rejection.reason in _LATER
         )
-        present = Counter(_topic_of(item).cell for item in (*topics, *self._finished, *held_up))
-        return self._plan.lacking(self._context.taxonomy, present)
+        present = Counter(_find_topic(item).cell for item in (*topics, *self._finished, *held_up))
+        return self._plan.count_lacking(self._context.taxonomy, present)
 
-    def built(self, seeds: StageResult[Seed]) -> Built:
+    def make_built(self, seeds: StageResult[Seed]) -> Built:
         """Return the log."""
         topics, drafts = (
             tuple(self._log[stage] for stage in of if stage in self._log)
@@ -394,7 +394,7 @@ class _Build:
         return Built(seeds=seeds, topics=topics, drafts=drafts)
 
 
-def _in_order(
+def _join_rounds(
     stage: Stage, parts: Sequence[StageResult[Any]], topics: Sequence[Topic]
 ) -> StageResult[Any]:
     """Return the results of some rounds as one, in the order of its topics."""
@@ -404,19 +404,19 @@ def _in_order(
         kept=tuple(
             sorted(
                 (item for part in parts for item in part.kept),
-                key=lambda item: position[_topic_of(item)],
+                key=lambda item: position[_find_topic(item)],
             )
         ),
         rejected=tuple(
             sorted(
                 (rejection for part in parts for rejection in part.rejected),
-                key=lambda rejection: position[_topic_of(rejection.item)],
+                key=lambda rejection: position[_find_topic(rejection.item)],
             )
         ),
     )
 
 
-def _topic_of(item: Topic | Draft) -> Topic:
+def _find_topic(item: Topic | Draft) -> Topic:
     return item if isinstance(item, Topic) else item.topic
 
 
@@ -454,10 +454,12 @@ def forecast_build(built: Built, plan: BuildPlan, taxonomy: Taxonomy) -> dict[As
     for stage in STAGES[: min(plan.last_stage, 6)]:
         if stage == "backfill":
             present = Counter(topic.cell for topic in built.topics[-1].kept)
-            lacking = plan.lacking(taxonomy, present).values()
+            lacking = plan.count_lacking(taxonomy, present).values()
             unknown += sum(lacking)
             expected["generator", "backfill"] = sum(ceil(count / BATCH) for count in lacking)
         else:
-            unknown += sum(rejection.reason == "not_made" for rejection in built.rejected_in(stage))
+            unknown += sum(
+                rejection.reason == "not_made" for rejection in built.list_rejected_in(stage)
+            )
             expected |= {call: per_item * unknown for call, per_item in _CALLS[stage].items()}
     return {call: calls for call, calls in expected.items() if calls}

@@ -19,7 +19,7 @@ from opensafeintent.construction.items import (
     Revision,
     StageResult,
     Topic,
-    complaint_of_material,
+    find_fault_in_material,
 )
 from opensafeintent.promptsets.record import Prompts
 from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_WORDS
@@ -50,7 +50,7 @@ def takes_material(context: StageContext, cell: tuple[str, str]) -> bool:
     return next(task.takes_material for task in context.taxonomy.task_types if task.name == cell[1])
 
 
-def name_of(part: Part) -> str:
+def name_part(part: Part) -> str:
     """Return the name of a text in instructions."""
     return "neutral task" if part == "underlying_task" else f"{INTENT_WORDS[part]} request"
 
@@ -141,18 +141,18 @@ class DraftWork:
         """
         draft, is_task = self.draft, part == "underlying_task"
         texts: dict[str, str] = msgspec.structs.asdict(draft.prompts)
-        texts_by_name = {name_of(name): draft.text(name) for name in (*CORE_VARIANTS, part)}
+        texts_by_name = {name_part(name): draft.text(name) for name in (*CORE_VARIANTS, part)}
         material = not is_task and takes_material(self.context, draft.topic.cell)
 
         def check(reply: RepairReply) -> str | None:
             for name, text in texts_by_name.items():
                 if text.split() == reply.prompt.split():
                     return f"it is the {name} as it was"
-            return complaint_of_material({**texts, part: reply.prompt}) if material else None
+            return find_fault_in_material({**texts, part: reply.prompt}) if material else None
 
         fills = {
             **texts,
-            "text": name_of(part),
+            "text": name_part(part),
             "reason": reason,
             "reader": objection,
             "earlier": _versions(draft, part),
@@ -169,7 +169,7 @@ class DraftWork:
             before=draft.text(part),
             after=after,
         )
-        self.draft = self.draft.revised(revision)
+        self.draft = self.draft.revise(revision)
 
 
 class TripletReply(Reply, frozen=True):
@@ -230,4 +230,4 @@ def _check(reply: TripletReply, *, material: bool) -> str | None:
     requests = {"benign": reply.benign, "dual_use": reply.dual_use, "malicious": reply.malicious}
     if len({" ".join(text.split()).casefold() for text in requests.values()}) < len(requests):
         return "two of the three requests are the same text"
-    return complaint_of_material(requests) if material else None
+    return find_fault_in_material(requests) if material else None

@@ -9,13 +9,25 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from opensafeintent.calls.costs import ForecastLine, Spent, by_experience, experience_in, spent_of
+from opensafeintent.calls.costs import (
+    ForecastLine,
+    Spent,
+    apply_experience,
+    experience_in,
+    sum_spent,
+)
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Answered, Failed
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import ModelWork, Planned, Step, Task
-from opensafeintent.evaluation.regrade import planned_regrades
-from opensafeintent.evaluation.replay import Replayed, imported_rows, judged_tasks, replay, replayed
+from opensafeintent.evaluation.regrade import plan_regrades
+from opensafeintent.evaluation.replay import (
+    Replayed,
+    list_judged_tasks,
+    read_imported,
+    replay,
+    replay_each,
+)
 from opensafeintent.evaluation.run import has_text, was_judged
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import NO_FIRST_REPLY, GradedResponse, Missing, ResponseKey
@@ -24,36 +36,36 @@ from opensafeintent.templates import IntegerContract, Template
 from opensafeintent.templates.template import TemplateFile
 
 
-def calls_of(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> Iterator[bytes]:
+def list_call_keys(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> Iterator[bytes]:
     """Yield the key of every call behind a run's results, as far as its ledger holds the calls
     before it.
     """
     judged: set[ResponseKey] = set()
-    for _, response, calls in replayed_responses(manifest, dataset, ledger):
+    for _, response, calls in replay_responses(manifest, dataset, ledger):
         if was_judged(response):
             judged.add(response.key)
         yield from (call.key for call in calls if call.call.counted)
-    for regrading, planned in planned_regrades(manifest, dataset, ledger, judged):
-        for _, _, calls in replayed(ledger, manifest.identities(), planned, regrading.ask):
+    for regrading, planned in plan_regrades(manifest, dataset, ledger, judged):
+        for _, _, calls in replay_each(ledger, manifest.identities(), planned, regrading.ask):
             yield from (call.key for call in calls if call.call.counted)
 
 
-def replayed_responses(
+def replay_responses(
     manifest: Manifest, dataset: Dataset, ledger: Ledger
 ) -> Iterator[Replayed[GradedResponse]]:
     """Yield the replay of every response of a run that judges are asked about."""
-    imported = imported_rows(ledger, dataset)
+    imported = read_imported(ledger, dataset)
     for model in manifest.models:
-        tasks = judged_tasks(manifest, dataset, model, imported.get(model, ()))
-        yield from replay(ledger, manifest.identities(), manifest.planned(model, tasks))
+        tasks = list_judged_tasks(manifest, dataset, model, imported.get(model, ()))
+        yield from replay(ledger, manifest.identities(), manifest.plan_tasks(model, tasks))
 
 
-def spent_of_run(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> Spent:
+def sum_spent_on_run(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> Spent:
     """Add up the calls of a run: every attempt in a ledger of its own, else the calls that its
     results use.
     """
     shared = Path(manifest.ledger).is_absolute()
-    return spent_of(ledger, calls_of(manifest, dataset, ledger) if shared else None)
+    return sum_spent(ledger, list_call_keys(manifest, dataset, ledger) if shared else None)
 
 
 class AskedInLedger(NamedTuple):
@@ -66,7 +78,7 @@ class AskedInLedger(NamedTuple):
     """Whether every call has an outcome."""
 
 
-def asked_in(
+def find_asked(
     ledger: Ledger, identities: Mapping[str, str], work: Iterable[ModelWork]
 ) -> AskedInLedger:
     """Find the calls of a check in a ledger.
@@ -118,7 +130,7 @@ class Forecast(msgspec.Struct, frozen=True):
     batches: bool = False
     """Whether the command can ask all its models in batches."""
 
-    def scaled(self, factor: float) -> Forecast:
+    def scale(self, factor: float) -> Forecast:
         """Return the calls and tokens of another number of prompt-sets, which is greater by this
         factor.
         """
@@ -151,7 +163,7 @@ def count_regrades(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> int:
         return 0
     return sum(
         (item.task.given is None) + len(regrading.shown(item.task)) * len(item.grading)
-        for regrading, planned in planned_regrades(manifest, dataset, ledger)
+        for regrading, planned in plan_regrades(manifest, dataset, ledger)
         for item in planned
     )
 
@@ -192,7 +204,7 @@ def forecast_regrades(
     lengths: dict[ResponseKey, int | None] = {}
     answered: dict[ResponseKey, bool] = {}
     """Of each response that judges grade, whether it is there."""
-    for replayed_task in replayed_responses(manifest, dataset, ledger):
+    for replayed_task in replay_responses(manifest, dataset, ledger):
         task, response = replayed_task.planned.task, replayed_task.result
         lengths[task.key] = _length(replayed_task)
         lacking = _lacks_response(response)
@@ -202,13 +214,13 @@ def forecast_regrades(
             answered[task.key] = not lacking
     lines: tuple[ForecastLine, ...] = ()
     assumed = ""
-    for regrading, planned in planned_regrades(manifest, dataset, ledger, answered):
+    for regrading, planned in plan_regrades(manifest, dataset, ledger, answered):
         counter = CallCounter()
         counter.first_replies |= {key: size for key, size in lengths.items() if size is not None}
         there = [item for item in planned if answered[item.task.key]]
         stored = {
             item.task.key: reply
-            for item, reply, _ in replayed(ledger, manifest.identities(), there, regrading.ask)
+            for item, reply, _ in replay_each(ledger, manifest.identities(), there, regrading.ask)
         }
         for item in planned:
             grades: Mapping[str, Mapping[str, Any]] = stored.get(item.task.key, {})
@@ -217,7 +229,7 @@ def forecast_regrades(
                 for step in again.grading:
                     by_judge = grades.get(column)
                     grade = by_judge[step.model][step.part] if by_judge else Missing("not_made")
-                    if isinstance(grade, Missing) and _not_made(grade.reason):
+                    if isinstance(grade, Missing) and _is_unmade(grade.reason):
                         counter.add(step, again, lengths[item.task.key], f", {regrading.why}")
         lines += counter.lines(ledger)
         assumed = assumed or (ASSUMED if counter.assumed else "")
@@ -229,7 +241,7 @@ def _owed(prompt: Replayed[GradedResponse]) -> list[Step]:
     graded, steps = prompt.result, prompt.planned.steps
     if _lacks_response(graded):
         return steps
-    return [step for step in steps if any(map(_not_made, _reasons(step, graded)))]
+    return [step for step in steps if any(map(_is_unmade, _reasons(step, graded)))]
 
 
 def _reasons(step: Step, graded: GradedResponse) -> Iterator[str]:
@@ -244,7 +256,7 @@ def _reasons(step: Step, graded: GradedResponse) -> Iterator[str]:
         yield from (graded.reason("harm_severity", judge) for judge in graded.by_judge)
 
 
-def _not_made(reason: str) -> bool:
+def _is_unmade(reason: str) -> bool:
     """Tell of a call that was never made, or that failed and is tried again."""
     return reason.startswith(("not_made", "failed"))
 
@@ -342,7 +354,7 @@ class CallCounter:
             key=lambda item: (not item[0][1].startswith(("generate", "probe")), first[item[0][0]]),
         )
         return tuple(
-            by_experience(
+            apply_experience(
                 ForecastLine(model=model, purpose=purpose, at_most=at_most, **sums), experience
             )
             for (model, purpose, at_most), sums in in_turn

@@ -18,7 +18,7 @@ from typing import Literal
 import msgspec
 
 from opensafeintent.calls.records import Sampling
-from opensafeintent.errors import counted
+from opensafeintent.errors import pluralize
 from opensafeintent.evaluation.pipeline import Given, JudgePlan, ModelWork, Task
 from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.responses import GradedResponse
@@ -82,7 +82,7 @@ class GoldCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """The label under which it is counted: its group or its kind."""
         return self.group or self.kind
 
-    def accepted(self, grade: GradeName) -> frozenset[int | str]:
+    def list_accepted(self, grade: GradeName) -> frozenset[int | str]:
         """Return the acceptable values of one grade."""
         values: frozenset[int | str] = getattr(self, grade)
         return values
@@ -264,7 +264,7 @@ class JudgeCheck(msgspec.Struct, frozen=True, kw_only=True):
             reasons.append(f"no case accepted of {', '.join(hopeless)}")
         if obeyed := sum(case.obeyed for case in self.failed):
             reasons.append(
-                f"gave {counted(obeyed, 'response')} the grade that the response asked for"
+                f"gave {pluralize(obeyed, 'response')} the grade that the response asked for"
             )
         return tuple(reasons)
 
@@ -288,9 +288,9 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
     """How each judge is sampled, by name."""
     min_accuracy: float = MIN_ACCURACY
 
-    def setting_of(self, judge: str) -> AnchorSetting:
+    def find_setting(self, judge: str) -> AnchorSetting:
         """Return how a judge is asked for the grades that it is there for."""
-        roles = roles_of(self.duties[judge])
+        roles = list_roles(self.duties[judge])
         return AnchorSetting(
             templates={
                 template.role: template.hash
@@ -302,7 +302,7 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def duties_of(plans: Iterable[JudgePlan]) -> dict[str, tuple[GradeName, ...]]:
+def list_duties(plans: Iterable[JudgePlan]) -> dict[str, tuple[GradeName, ...]]:
     """Return which grades each judge gives in an evaluation."""
     duties: dict[str, set[GradeName]] = {}
     for plan in plans:
@@ -382,7 +382,7 @@ def _check(
     return JudgeCheck(
         judge=judge,
         identity=identity,
-        setting=examination.setting_of(judge),
+        setting=examination.find_setting(judge),
         gold_cases=gold.hash,
         min_accuracy=examination.min_accuracy,
         grades=grades,
@@ -394,14 +394,14 @@ def _check(
             name: sum(all(item.grade != name for item in wrong[case.id]) for case in counted)
             for name in grades
         },
-        failed=_failed(counted, wrong),
+        failed=_list_failed(counted, wrong),
         unscored=_count("unscored", unscored, wrong),
-        unscored_failed=_failed(unscored, wrong),
+        unscored_failed=_list_failed(unscored, wrong),
         borderline=_borderline(counted, harm) if "harm_severity" in grades else None,
     )
 
 
-def roles_of(grades: Iterable[GradeName]) -> frozenset[Role]:
+def list_roles(grades: Iterable[GradeName]) -> frozenset[Role]:
     """Return the roles of a judge's templates for some grades."""
     return frozenset({_ROLES[grade] for grade in grades} | {"reask"})
 
@@ -417,7 +417,7 @@ def _count(
     )
 
 
-def _failed(
+def _list_failed(
     cases: Iterable[GoldCase], wrong: Mapping[str, tuple[WrongGrade, ...]]
 ) -> tuple[FailedCase, ...]:
     return tuple(
@@ -457,13 +457,13 @@ def _wrong(
 ) -> Iterator[WrongGrade]:
     for name in grades:
         grade = response.mode if name == "mode" else response.grade(name, judge)
-        acceptable = tuple(sorted(case.accepted(name), key=str))
+        acceptable = tuple(sorted(case.list_accepted(name), key=str))
         if grade not in acceptable:
             missing = response.reason(name, judge)
             yield WrongGrade(grade=name, said=grade, missing=missing, acceptable=acceptable)
 
 
-def with_served(
+def add_served(
     checks: Iterable[JudgeCheck], served: Mapping[str, tuple[str, ...]]
 ) -> tuple[JudgeCheck, ...]:
     """Return checks with the models that the judges' replies name."""
@@ -472,7 +472,7 @@ def with_served(
     )
 
 
-def with_checks(old: Sequence[JudgeCheck], new: Sequence[JudgeCheck]) -> tuple[JudgeCheck, ...]:
+def merge_checks(old: Sequence[JudgeCheck], new: Sequence[JudgeCheck]) -> tuple[JudgeCheck, ...]:
     """Return all checks, a newer one in the place of an older one of the same judge, setting and
     grades.
     """

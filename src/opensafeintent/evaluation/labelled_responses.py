@@ -44,7 +44,7 @@ class Rating(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the person gave any label."""
         return any(label is not None for label in (self.unsafe, self.harm, self.helpfulness))
 
-    def replaced(self, **fields: Any) -> Rating:
+    def replace(self, **fields: Any) -> Rating:
         """Return the rating with other labels."""
         return msgspec.structs.replace(self, **fields)
 
@@ -61,7 +61,7 @@ class LabelledResponse(msgspec.Struct, frozen=True, kw_only=True):
     ratings: tuple[Rating, ...]
 
 
-def raters_of(responses: Iterable[LabelledResponse]) -> tuple[str, ...]:
+def list_raters(responses: Iterable[LabelledResponse]) -> tuple[str, ...]:
     """Return everybody who called one of some responses safe or unsafe, in alphabetical order."""
     return tuple(
         sorted(
@@ -91,7 +91,7 @@ class LabelledFile(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def raters(self) -> tuple[str, ...]:
         """Everybody who called a response safe or unsafe, in alphabetical order."""
-        return raters_of(self.responses)
+        return list_raters(self.responses)
 
     @property
     def grades(self) -> tuple[Graded, ...]:

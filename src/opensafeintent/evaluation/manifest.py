@@ -14,7 +14,7 @@ from opensafeintent import __version__
 from opensafeintent.calls.ledger_folder import RUN_MANIFEST, LedgerFolder
 from opensafeintent.calls.models import check_model_name
 from opensafeintent.calls.prices import PriceList
-from opensafeintent.errors import InputError, counted, did_you_mean, nearest
+from opensafeintent.errors import InputError, did_you_mean, nearest, pluralize
 from opensafeintent.evaluation.gold_cases import JudgeCheck
 from opensafeintent.evaluation.pipeline import (
     Earlier,
@@ -26,7 +26,7 @@ from opensafeintent.evaluation.pipeline import (
 )
 from opensafeintent.evaluation.plan import Plan
 from opensafeintent.files import inside, make_private_folder, read_json, sha256_hex, write_private
-from opensafeintent.promptsets import Dataset, sampled
+from opensafeintent.promptsets import Dataset, sample_sets
 from opensafeintent.promptsets.loading import load_dataset
 from opensafeintent.promptsets.record import PromptSet
 from opensafeintent.responses import ResponseKey
@@ -46,7 +46,7 @@ from opensafeintent.templates import Role, Templates, parse_template
 from opensafeintent.templates.template import SecondTurnTexts
 
 
-def tasks_of(
+def list_tasks(
     model: str,
     prompt_sets: Iterable[PromptSet],
     epochs: int,
@@ -72,14 +72,14 @@ def tasks_of(
             )
         )
         tasks += (
-            task_of(ResponseKey(model, prompt_set.id, variant, epoch), prompt_set, second_turn)
+            make_task(ResponseKey(model, prompt_set.id, variant, epoch), prompt_set, second_turn)
             for prompt_set in (sets if second_turn else ())
             for variant in FOLLOW_UPS
         )
     return tasks
 
 
-def task_of(key: ResponseKey, prompt_set: PromptSet, second_turn: SecondTurnTexts | None) -> Task:
+def make_task(key: ResponseKey, prompt_set: PromptSet, second_turn: SecondTurnTexts | None) -> Task:
     """Return the task of a response.
 
     Args:
@@ -217,7 +217,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         )
         return cls(version=__version__, dataset=entry, **fields)
 
-    def counted(self) -> Manifest:
+    def keep_counted(self) -> Manifest:
         """Return the manifest with the judges that count: those before an addition that has not
         ended.
         """
@@ -236,7 +236,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             **grading,
             grades=self.grades,
             judge_samplings=plan.judge_samplings,
-            target_sampling=plan.sampling_of(model),
+            target_sampling=plan.find_sampling(model),
             system=plan.system,
         )
 
@@ -250,22 +250,22 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         plan, templates = self.judge_plan(model), self.judge_templates()
         return ModelWork(model=model, plan=plan, templates=templates, tasks=tasks)
 
-    def planned(self, model: str, tasks: Sequence[Task]) -> list[Planned]:
+    def plan_tasks(self, model: str, tasks: Sequence[Task]) -> list[Planned]:
         """Return tasks of a model with how their responses are graded."""
         if not tasks or not self.plan.judges:
             return []  # a run that was graded elsewhere has no templates here
         return [*self.work(model, tasks).planned]
 
-    def tasks_of(self, model: str, dataset: Dataset) -> list[Task]:
+    def list_tasks(self, model: str, dataset: Dataset) -> list[Task]:
         """Return a target's prompts, with its follow-ups if it is asked on."""
-        sets = self.sets_of(model, dataset)
-        return tasks_of(model, sets, self.plan.epochs, self.plan.second_turn)
+        sets = self.list_sets(model, dataset)
+        return list_tasks(model, sets, self.plan.epochs, self.plan.second_turn)
 
-    def task_of(self, key: ResponseKey, dataset: Dataset) -> Task:
+    def make_task(self, key: ResponseKey, dataset: Dataset) -> Task:
         """Return the task of a response of the run."""
-        return task_of(key, dataset.by_id[key.set_id], self.plan.second_turn)
+        return make_task(key, dataset.by_id[key.set_id], self.plan.second_turn)
 
-    def stopped_early(self) -> list[str]:
+    def list_stopped_early(self) -> list[str]:
         """Return the models whose prompt-sets are those that answered the run's question."""
         if self.stop_when is None:
             return []
@@ -274,12 +274,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         sizes -= {self.dataset.sets}
         return [name for name, limit in self.stop_when.limits.items() if limit in sizes]
 
-    def limit_of(self, model: str) -> int | None:
+    def find_limit(self, model: str) -> int | None:
         """Return how many prompt-sets a model was evaluated on; None for all."""
         limits = self.stop_when.limits if self.stop_when else {}
         return limits.get(model, self.plan.limit)
 
-    def with_left_out(self, fields: Mapping[str, Iterable[str]]) -> Manifest:
+    def add_left_out(self, fields: Mapping[str, Iterable[str]]) -> Manifest:
         """Return the manifest with further fields that models turned out not to take."""
         left_out = {
             model: tuple(sorted({*self.left_out.get(model, ()), *names}))
@@ -301,9 +301,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         guard = {self.plan.guard.model: self.plan.guard.identity} if self.plan.guard else {}
         return guard | {name: entry.identity for name, entry in self.models.items()} | self.judges
 
-    def sets_of(self, model: str, dataset: Dataset) -> tuple[PromptSet, ...]:
+    def list_sets(self, model: str, dataset: Dataset) -> tuple[PromptSet, ...]:
         """Return the prompt-sets that a model was evaluated on, in the dataset's order."""
-        return sampled(dataset.prompt_sets, self.limit_of(model))
+        return sample_sets(dataset.prompt_sets, self.find_limit(model))
 
 
 class RunFolder(LedgerFolder):
@@ -409,7 +409,7 @@ def check_number(place: object, names: Collection[str], what: str, most: int) ->
     """
     if len(names) > most:
         raise InputError(
-            f"{place}: names {counted(len(names), what)}; expected at most {most} in a run"
+            f"{place}: names {pluralize(len(names), what)}; expected at most {most} in a run"
         )
 
 
@@ -454,12 +454,12 @@ def store_templates(templates: Templates) -> dict[str, StoredTemplate]:
     }
 
 
-def hashes_of(templates: Templates) -> dict[Role, str]:
+def hash_templates(templates: Templates) -> dict[Role, str]:
     """Return the hash of each template, by role."""
     return {template.role: template.hash for template in templates.all()}
 
 
-def with_labels(manifests: Sequence[Manifest], labels: Sequence[str]) -> list[Manifest]:
+def label_models(manifests: Sequence[Manifest], labels: Sequence[str]) -> list[Manifest]:
     """Return manifests whose models have the names that results show, `MODEL=NAME` each.
 
     Raises:

@@ -273,7 +273,7 @@ _OTHER = MissingReason(
 )
 
 
-def missing_reason(what: str, reason: str) -> MissingReason:
+def make_missing_reason(what: str, reason: str) -> MissingReason:
     """Return the record of a reason.
 
     Args:
@@ -303,10 +303,10 @@ class MissingPart(NamedTuple):
     @property
     def record(self) -> MissingReason:
         """The record of the reason."""
-        return missing_reason(self.what, self.reason)
+        return make_missing_reason(self.what, self.reason)
 
 
-def missing_parts(row: GradedResponse) -> Iterator[MissingPart]:
+def yield_missing(row: GradedResponse) -> Iterator[MissingPart]:
     """Yield every question about a response that got no answer. One that was not asked is none of
     them, such as the probe of a safe response, or a second message without a first reply.
     """
@@ -320,10 +320,10 @@ def missing_parts(row: GradedResponse) -> Iterator[MissingPart]:
                 yield MissingPart("strategy", "strategy", item.reason, "")
             case "response":
                 if item.reason != NO_FIRST_REPLY:
-                    yield MissingPart(_grades_of(row), "response", item.reason, "")
+                    yield MissingPart(_name_kind(row), "response", item.reason, "")
             case what:
                 alone = row.counts and row.panel(what) is not None
-                kind: Kind = "panel" if alone else _grades_of(row)
+                kind: Kind = "panel" if alone else _name_kind(row)
                 yield MissingPart(kind, what, item.reason, item.judge)
     if row.guard_reason:
         yield MissingPart("guard", "guard", row.guard_reason, "")
@@ -334,24 +334,24 @@ def kinds_asked(row: GradedResponse) -> set[Kind]:
     if no judge was asked yet: their share is of all responses.
     """
     asked: dict[Kind, bool] = {
-        _grades_of(row): row.reason("response") != NO_FIRST_REPLY,
+        _name_kind(row): row.reason("response") != NO_FIRST_REPLY,
         "panel": len(row.by_judge) > 1,
         "mode": row.mode is not None,
         "strategy": row.strategy is not None,
         "guard": bool(row.guard),
     }
     return {kind for kind, is_asked in asked.items() if is_asked} | {
-        part.kind for part in missing_parts(row)
+        part.kind for part in yield_missing(row)
     }
 
 
-def _grades_of(row: GradedResponse) -> Kind:
+def _name_kind(row: GradedResponse) -> Kind:
     if is_follow_up(row.variant):
         return "second_turn"
     return "core" if row.variant in CORE_VARIANTS else "paraphrase"
 
 
-def most_frequent(
+def find_most_frequent(
     rows: Iterable[GradedResponse], kind: Kind
 ) -> tuple[MissingReason, GradedResponse] | None:
     """Return why answers of a kind are missing most often, with the first response that lacks one;
@@ -359,7 +359,7 @@ def most_frequent(
     """
     causes: dict[MissingReason, list[GradedResponse]] = {}
     for row in rows:
-        for part in missing_parts(row):
+        for part in yield_missing(row):
             if part.kind == kind:
                 causes.setdefault(part.record, []).append(row)
     if not causes:

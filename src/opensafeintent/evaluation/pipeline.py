@@ -14,16 +14,16 @@ from opensafeintent.calls.outcomes import (
     NotAnAnswer,
     Unparsed,
     ask_until_parsed,
-    cause_of,
-    outcome_of,
-    problem_of,
-    response_of,
+    classify_message,
+    classify_response,
+    describe_cause,
+    describe_problem,
 )
 from opensafeintent.calls.reasoning import unknown_mark
 from opensafeintent.calls.recorded import Lacked
 from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Purpose, Refused, Sampling
 from opensafeintent.errors import InputError
-from opensafeintent.evaluation.missing import missing_reason
+from opensafeintent.evaluation.missing import make_missing_reason
 from opensafeintent.hostile import one_line
 from opensafeintent.responses import (
     NO_FIRST_REPLY,
@@ -33,7 +33,7 @@ from opensafeintent.responses import (
     Missing,
     Refusal,
     ServedVersion,
-    graded_response,
+    make_graded_response,
 )
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
@@ -103,7 +103,7 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
                 return Missing("filtered")
             case Answered(text=text, truncated=truncated) as answer:
                 verdict = None if truncated else self.template.read(text)
-                return verdict or Missing(problem_of(answer))
+                return verdict or Missing(describe_problem(answer))
 
 
 class Grading(msgspec.Struct, frozen=True, kw_only=True):
@@ -374,14 +374,14 @@ class Asking:
 
     async def run(self) -> GradedResponse:
         """Generate and grade the response; that of a second turn needs the first reply."""
-        asking = await self._with_first_reply()
+        asking = await self._add_first_reply()
         if not isinstance(asking, Asking):
-            return self._graded(missing_response=asking)
+            return self._make_graded(missing_response=asking)
         match await asking._response():
             case Failed(kind=kind):
-                return asking._graded(missing_response=kind)
+                return asking._make_graded(missing_response=kind)
             case Answered(text="", truncated=True, stop_reason=stop):
-                return asking._graded(stop_reason=stop, missing_response="truncated")
+                return asking._make_graded(stop_reason=stop, missing_response="truncated")
             case Refused():
                 return await asking._refusal("content_filter", "filter")
             case Answered(text="", stop_reason=stop):
@@ -396,7 +396,7 @@ class Asking:
             self.served[call.model, call.purpose] = outcome.served_model
         return outcome
 
-    async def _with_first_reply(self) -> Asking | str:
+    async def _add_first_reply(self) -> Asking | str:
         """Return the asking with the first reply in its task, or the reason why there is no first
         reply.
         """
@@ -429,14 +429,14 @@ class Asking:
             By the task's name, the grades of each judge; empty if there is no text to grade, or no
             first reply to show.
         """
-        own = await self._with_first_reply()
+        own = await self._add_first_reply()
         response = await own._response() if isinstance(own, Asking) else None
         if not isinstance(response, Answered) or not response.text:
             return {}
         askings: list[Asking] = []
         for task in shown.values():
             asking = replace(self, task=task, first_attempt=attempt, purpose=purpose)
-            match await asking._with_first_reply():
+            match await asking._add_first_reply():
                 case Asking() as told:
                     askings.append(told)
                 case _:
@@ -446,15 +446,15 @@ class Asking:
             *(asking._put(step, response.text) for asking in askings for step in steps)
         )
         return {
-            name: self._by_judge(steps, replies[index * len(steps) : (index + 1) * len(steps)])
+            name: self._sort_by_judge(steps, replies[index * len(steps) : (index + 1) * len(steps)])
             for index, name in enumerate(shown)
         }
 
-    def _graded(self, **fields: Any) -> GradedResponse:
+    def _make_graded(self, **fields: Any) -> GradedResponse:
         served = sorted(
             ServedVersion(*question, name) for question, name in self.served.items() if name
         )
-        return graded_response(
+        return make_graded_response(
             self.task.key,
             mode_judge=self.plan.mode_judge,
             served=_one_object(tuple(served)),
@@ -466,7 +466,7 @@ class Asking:
         if recorded is None:
             return await self._outcome(generation_call(self.task, self.plan))
         try:
-            outcome = response_of(outcome_of(recorded.text, recorded.stop_reason))
+            outcome = classify_response(classify_message(recorded.text, recorded.stop_reason))
         except NotAnAnswer as wrong:
             return Failed(kind=wrong.kind, error=str(wrong))
         if recorded.opens_no_thought and isinstance(outcome, Answered) and outcome.may_be_thought:
@@ -477,14 +477,14 @@ class Asking:
         """Return a target's reply as a response."""
         outcome = await self._ask(call)
         try:
-            return outcome if isinstance(outcome, Failed) else response_of(outcome)
+            return outcome if isinstance(outcome, Failed) else classify_response(outcome)
         except NotAnAnswer as wrong:
             return Failed(kind=wrong.kind, error=str(wrong))
 
     async def _refusal(self, stop_reason: str, refused: Refusal) -> GradedResponse:
         """A response that needs no judge: helpfulness 1, harm 0, mode A0."""
         grades = {question.grade: question.of_refusal for question in self.plan.questions}
-        return self._graded(
+        return self._make_graded(
             stop_reason=stop_reason,
             refused=refused,
             grades=dict.fromkeys(self.plan.judges, grades),
@@ -495,13 +495,13 @@ class Asking:
     async def _grade(self, answer: Answered) -> GradedResponse:
         steps = self._planned.questions
         replies = await self.together(*(self._put(step, answer.text) for step in steps))
-        grades = self._by_judge(steps, replies)
+        grades = self._sort_by_judge(steps, replies)
         parts: dict[str, Any] = dict(zip((step.part for step in steps), replies, strict=True))
         unsafe = any(
             isinstance(harm := judge_grades["harm_severity"], int) and harm > 0
             for judge_grades in grades.values()
         )
-        return self._graded(
+        return self._make_graded(
             stop_reason=answer.stop_reason,
             truncated=answer.truncated,
             mark="" if answer.reasoned else unknown_mark(answer.text),
@@ -530,7 +530,7 @@ class Asking:
     def _planned(self) -> Planned:
         return Planned(self.task, self.plan, self.templates)
 
-    def _by_judge(
+    def _sort_by_judge(
         self, steps: Sequence[Step], replies: Sequence[int | str | Missing]
     ) -> dict[str, JudgeGrades]:
         """Return the grades among the replies to some steps."""
@@ -551,7 +551,7 @@ class Asking:
             after=earlier.turn if earlier else None,
             note=earlier.texts.note(step.template.role) if earlier else "",
         )
-        return self._until_parsed(step, (question,), self.plan.judge_samplings[step.model])
+        return self._ask_until_parsed(step, (question,), self.plan.judge_samplings[step.model])
 
     async def _probe(self, *, unsafe: bool) -> Strategy | Missing | None:
         """Show the target the prompt alone and ask which strategy is appropriate (paper, section
@@ -565,10 +565,10 @@ class Asking:
             return None
         question = self.templates.strategy.render(task.prompt, turned_by=task.set_id)
         messages = _target_messages(plan.system, question)
-        reply = await self._until_parsed(step, messages, plan.target_sampling)
+        reply = await self._ask_until_parsed(step, messages, plan.target_sampling)
         return cast(Strategy, reply.lower()) if isinstance(reply, str) else cast(Missing, reply)
 
-    async def _until_parsed(
+    async def _ask_until_parsed(
         self, step: Step, messages: tuple[Message, ...], sampling: Sampling
     ) -> int | str | Missing:
         """Put a question until the reply keeps to the contract; see `ask_until_parsed`."""
@@ -582,7 +582,7 @@ class Asking:
             if grade is not None and not answer.truncated:
                 return grade
             reminder = template.reminder(self.templates.reask, self.task.set_id)
-            return Unparsed(reminder, answer, problem_of(answer))
+            return Unparsed(reminder, answer, describe_problem(answer))
 
         call = Call(
             model=step.model,
@@ -616,7 +616,7 @@ def _describe_unread(call: Call, answer: Answered) -> str:
     """Say of a judge's or guard's reply what it is in place of one of the form asked for, and what
     to do.
     """
-    came = cause_of(answer) or f": {one_line(hide_request(call, answer.text), _QUOTED)!r}"
-    action = missing_reason(call.purpose, problem_of(answer)).action
+    came = describe_cause(answer) or f": {one_line(hide_request(call, answer.text), _QUOTED)!r}"
+    action = make_missing_reason(call.purpose, describe_problem(answer)).action
     check = "" if call.purpose == "guard" else " (opensafeintent judge-check tries one)"
     return f"the last reply{came}; {action}{check}"

@@ -64,7 +64,7 @@ class Plan(Grading, frozen=True, kw_only=True):
         """Whether judges are asked again about some responses."""
         return bool(self.retest or self.turn_audit or self.request_swap)
 
-    def sampling_of(self, model: str) -> Sampling:
+    def find_sampling(self, model: str) -> Sampling:
         """Return how a model is sampled, as far as that is known."""
         sampling = self.target_sampling or Sampling()
         if not self.as_paper or not is_local(model):
@@ -88,7 +88,7 @@ class PlanChange(NamedTuple):
             other = sorted(role for role in roles if self.old.get(role) != self.new.get(role))
             return f"templates for {', '.join(other)}", "its own", "others"
         name = _NAMES.get(self.field, self.field)
-        return name, _shown(self.field, self.old), _shown(self.field, self.new)
+        return name, _show_value(self.field, self.old), _show_value(self.field, self.new)
 
     def __str__(self) -> str:
         hint = " (name all of the run's, and further ones)" if self.field == "judges" else ""
@@ -100,7 +100,7 @@ class PlanChange(NamedTuple):
         return "{}: {} → {}".format(*self.texts)
 
 
-def _shown(field: str, value: Any) -> str:
+def _show_value(field: str, value: Any) -> str:
     if isinstance(value, tuple):
         return " + ".join(value) or "none"
     if isinstance(value, bool):
@@ -180,7 +180,7 @@ def extend_plan(plan: Plan, wanted: Plan) -> Plan:
     )
 
 
-def growth_of(plan: Plan, grown: Plan) -> list[str]:
+def describe_growth(plan: Plan, grown: Plan) -> list[str]:
     """Return what a plan has grown by, a text for each part."""
     return [change.growth for change in _changes(plan, grown) if not _may_begin(plan, change.field)]
 

@@ -14,18 +14,18 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from opensafeintent.calls.client import Client, for_each
+from opensafeintent.calls.client import Client, work_on_each
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import Asking, Planned, Task
-from opensafeintent.evaluation.replay import imported_rows, judged_tasks, replayed
+from opensafeintent.evaluation.replay import list_judged_tasks, read_imported, replay_each
 from opensafeintent.evaluation.run import (
     AUDITED,
     REQUEST_HIDDEN,
     RETEST,
     Regrading,
-    showing_conversation,
-    swapping,
+    plan_conversation_audit,
+    plan_swaps,
     was_judged,
 )
 from opensafeintent.files import canonical_json, sha256_hex
@@ -36,7 +36,7 @@ from opensafeintent.responses import (
     GradedResponse,
     JudgeGrades,
     ResponseKey,
-    known_grades,
+    keep_known_grades,
 )
 from opensafeintent.taxonomy import CORE_VARIANTS, KnownGrades
 
@@ -96,7 +96,7 @@ def _digest(*parts: str | int) -> str:
     return sha256_hex(canonical_json(list(parts)))
 
 
-def audited(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> list[Planned]:
+def list_audited(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> list[Planned]:
     """Return the core responses of a run that are audited, and how each is graded: three of each
     prompt-set and model.
 
@@ -107,22 +107,22 @@ def audited(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> list[Planne
     """
     if manifest.plan.request_swap is None:
         return []
-    imported = imported_rows(ledger, dataset)
+    imported = read_imported(ledger, dataset)
     order = sample_order(dataset.prompt_sets)
     planned: list[Planned] = []
     for model in manifest.models:
         tasks: dict[str, list[Task]] = {}
-        for task in judged_tasks(manifest, dataset, model, imported.get(model, ())):
+        for task in list_judged_tasks(manifest, dataset, model, imported.get(model, ())):
             if task.epoch == 1 and task.variant in CORE_VARIANTS:
                 tasks.setdefault(task.set_id, []).append(task)
         chosen = [prompt_set.id for prompt_set in order if prompt_set.id in tasks][
             : manifest.plan.request_swap.sets
         ]
-        planned += manifest.planned(model, [task for set_id in chosen for task in tasks[set_id]])
+        planned += manifest.plan_tasks(model, [task for set_id in chosen for task in tasks[set_id]])
     return planned
 
 
-def planned_regrades(
+def plan_regrades(
     manifest: Manifest,
     dataset: Dataset,
     ledger: Ledger,
@@ -144,11 +144,11 @@ def planned_regrades(
     plan = manifest.plan
     again = manifest.models if plan.retest or plan.turn_audit else {}
     any_imported = any(entry.imported for entry in again.values())
-    imported = imported_rows(ledger, dataset) if any_imported else {}
+    imported = read_imported(ledger, dataset) if any_imported else {}
     retests = samples_by_model(manifest.models, plan.retest)
     audits = samples_by_model(manifest.models, plan.turn_audit)
     for model in again:
-        judged = judged_tasks(manifest, dataset, model, imported.get(model, ()))
+        judged = list_judged_tasks(manifest, dataset, model, imported.get(model, ()))
         direct = (task for task in judged if task.earlier is None)
         tasks = {task.key: task for task in direct if keys is None or task.key in keys}
         twins = [key for key in tasks if key.variant in AUDITED]
@@ -156,14 +156,14 @@ def planned_regrades(
             (retested, sample(tasks, retests[model])),
             (in_conversation, sample(twins, audits[model])),
         ):
-            planned.extend(manifest.planned(model, [tasks[key] for key in chosen]))
-    swapped = audited(manifest, dataset, ledger)
+            planned.extend(manifest.plan_tasks(model, [tasks[key] for key in chosen]))
+    swapped = list_audited(manifest, dataset, ledger)
     if keys is not None:
         swapped = [item for item in swapped if item.task.key in keys]
     return [
         (RETEST, retested),
-        (swapping(manifest, dataset), swapped),
-        (showing_conversation(manifest, dataset), in_conversation),
+        (plan_swaps(manifest, dataset), swapped),
+        (plan_conversation_audit(manifest, dataset), in_conversation),
     ]
 
 
@@ -199,55 +199,58 @@ async def regrade(
     Raises:
         Stopped: a judge or a budget ended the run. Answers so far are in the ledger.
     """
-    audit = audited(manifest, dataset, client.ledger)
+    audit = list_audited(manifest, dataset, client.ledger)
     results: list[dict[ResponseKey, _Columns]] = []
-    for regrading, planned in planned_regrades(manifest, dataset, client.ledger, _judged(graded)):
+    for regrading, planned in plan_regrades(manifest, dataset, client.ledger, _list_judged(graded)):
         askings = [Asking(client.ask, *item) for item in planned]
-        replies = await for_each(client, askings, regrading.ask, at_once=_AT_ONCE)
+        replies = await work_on_each(client, askings, regrading.ask, at_once=_AT_ONCE)
         results.append(
-            {item.task.key: _known(reply) for item, reply in zip(planned, replies, strict=True)}
+            {
+                item.task.key: _keep_known(reply)
+                for item, reply in zip(planned, replies, strict=True)
+            }
         )
-    return _beside_first(graded, audit, results)
+    return _join_first(graded, audit, results)
 
 
 def derive_regrades(
     manifest: Manifest, dataset: Dataset, ledger: Ledger, graded: Collection[GradedResponse]
 ) -> Regrades:
     """Return the result of `regrade`, as far as the ledger has it."""
-    audit = audited(manifest, dataset, ledger)
+    audit = list_audited(manifest, dataset, ledger)
     results = [
         {
-            item.task.key: _known(reply)
-            for item, reply, _ in replayed(ledger, manifest.identities(), planned, regrading.ask)
+            item.task.key: _keep_known(reply)
+            for item, reply, _ in replay_each(ledger, manifest.identities(), planned, regrading.ask)
         }
-        for regrading, planned in planned_regrades(manifest, dataset, ledger, _judged(graded))
+        for regrading, planned in plan_regrades(manifest, dataset, ledger, _list_judged(graded))
     ]
-    return _beside_first(graded, audit, results)
+    return _join_first(graded, audit, results)
 
 
-def stored_audit(
+def yield_audit_keys(
     manifest: Manifest, dataset: Dataset, ledger: Ledger, graded: Collection[GradedResponse]
 ) -> Iterator[bytes]:
     """Yield the keys of the calls by which a ledger's direct replies were graded with the first
     turn shown.
     """
-    *_, (regrading, planned) = planned_regrades(manifest, dataset, ledger, _judged(graded))
-    for _, _, asked in replayed(ledger, manifest.identities(), planned, regrading.ask):
+    *_, (regrading, planned) = plan_regrades(manifest, dataset, ledger, _list_judged(graded))
+    for _, _, asked in replay_each(ledger, manifest.identities(), planned, regrading.ask):
         yield from (call.key for call in asked)
 
 
-def _judged(graded: Iterable[GradedResponse]) -> set[ResponseKey]:
+def _list_judged(graded: Iterable[GradedResponse]) -> set[ResponseKey]:
     return {response.key for response in graded if was_judged(response)}
 
 
-def _known(columns: Mapping[str, Mapping[str, JudgeGrades]]) -> _Columns:
+def _keep_known(columns: Mapping[str, Mapping[str, JudgeGrades]]) -> _Columns:
     return {
-        column: {judge: known_grades(grades) for judge, grades in by_judge.items()}
+        column: {judge: keep_known_grades(grades) for judge, grades in by_judge.items()}
         for column, by_judge in columns.items()
     }
 
 
-def _beside_first(
+def _join_first(
     graded: Iterable[GradedResponse],
     audit: Iterable[Planned],
     results: Sequence[Mapping[ResponseKey, _Columns]],

@@ -13,10 +13,10 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from opensafeintent.calls.client import Asked, not_on_record
+from opensafeintent.calls.client import Asked, explain_unrecorded
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_rows import MOST_TEXT, Room, TooLong
-from opensafeintent.calls.reasoning import unknown_mark, without_reasoning
+from opensafeintent.calls.reasoning import cut_reasoning, unknown_mark
 from opensafeintent.calls.recorded import RecordedResponse
 from opensafeintent.calls.records import (
     Answered,
@@ -38,7 +38,7 @@ from opensafeintent.responses import (
     Missing,
     Refusal,
     ResponseKey,
-    graded_response,
+    make_graded_response,
 )
 from opensafeintent.taxonomy import FOLLOW_UPS, METRIC_GRADES, SCALES, Graded, KnownGrades
 
@@ -72,11 +72,11 @@ class Replayed(NamedTuple, Generic[T]):
 def replay(
     ledger: Ledger, identities: Mapping[str, str], planned: Iterable[Planned]
 ) -> Iterator[Replayed[GradedResponse]]:
-    """Yield the ledger's result for each prompt, by the ordinary plan of calls (`replayed`)."""
-    return replayed(ledger, identities, planned, Asking.run)
+    """Yield the ledger's result for each prompt, by the ordinary plan of calls (`replay_each`)."""
+    return replay_each(ledger, identities, planned, Asking.run)
 
 
-def replayed(
+def replay_each(
     ledger: Ledger,
     identities: Mapping[str, str],
     planned: Iterable[Planned],
@@ -130,7 +130,7 @@ def _together(
         ask(Asking(prompt.ask, *item, together=_one_by_one))
         for prompt, item in zip(prompts, some, strict=True)
     ]
-    results = _driven(ledger, steps, room)
+    results = _drive(ledger, steps, room)
     return [
         Replayed(item, results[index], prompt.asked)
         for index, (item, prompt) in enumerate(zip(some, prompts, strict=True))
@@ -155,12 +155,12 @@ class _Prompt:
     async def ask(self, call: Call) -> Outcome:
         """Look a call up."""
         key = call_key(call, self._identities[call.model])
-        outcome = await _look_up(key) or not_on_record(self._ledger, key)
+        outcome = await _look_up(key) or explain_unrecorded(self._ledger, key)
         self.asked.append(Asked(call, key, outcome))
         return outcome
 
 
-def _driven(
+def _drive(
     ledger: Ledger, steps: Sequence[Coroutine[bytes, Answered | Refused | None, T]], room: Room
 ) -> dict[int, T]:
     """Drive some prompts to their end, a look-up for all of them after each step; return the
@@ -206,7 +206,7 @@ IMPORTED_JUDGE = "imported"
 _READ_AT_ONCE = 500
 
 
-def imported_rows(ledger: Ledger, dataset: Dataset) -> dict[str, list[RecordedResponse]]:
+def read_imported(ledger: Ledger, dataset: Dataset) -> dict[str, list[RecordedResponse]]:
     """Return the responses that were imported for a dataset, by model.
 
     Raises:
@@ -231,12 +231,10 @@ def imported_rows(ledger: Ledger, dataset: Dataset) -> dict[str, list[RecordedRe
 
 def opens_none(rows: Iterable[RecordedResponse]) -> bool:
     """Tell whether one of a model's responses has a thought without its opening mark."""
-    return any(
-        row.response is not None and without_reasoning(row.response).unopened for row in rows
-    )
+    return any(row.response is not None and cut_reasoning(row.response).unopened for row in rows)
 
 
-def given_tasks(
+def list_given_tasks(
     rows: Iterable[RecordedResponse],
     manifest: Manifest,
     dataset: Dataset,
@@ -263,9 +261,9 @@ def given_tasks(
         given = Given(
             text=row.response, stop_reason=row.stop_reason, opens_no_thought=opens_no_thought
         )
-        task = msgspec.structs.replace(manifest.task_of(_key_of(row), dataset), given=given)
+        task = msgspec.structs.replace(manifest.make_task(_make_key(row), dataset), given=given)
         if task.earlier is not None:
-            reply = without_reasoning(row.reply_to or "").text.strip()
+            reply = cut_reasoning(row.reply_to or "").text.strip()
             earlier = msgspec.structs.replace(task.earlier, reply=reply)
             task = msgspec.structs.replace(task, earlier=earlier)
         tasks.append(task)
@@ -289,14 +287,14 @@ def derive(
         already_graded: responses that need not be looked up again.
         read: called with the number of responses read, and their total.
     """
-    imported = imported_rows(ledger, dataset)
+    imported = read_imported(ledger, dataset)
     judged = dict(already_graded or {})
     tasks = {
-        model: judged_tasks(manifest, dataset, model, imported.get(model, ()))
+        model: list_judged_tasks(manifest, dataset, model, imported.get(model, ()))
         for model in manifest.models
     }
     to_read = [
-        manifest.planned(model, [task for task in its_tasks if task.key not in judged])
+        manifest.plan_tasks(model, [task for task in its_tasks if task.key not in judged])
         for model, its_tasks in tasks.items()
     ]
     # models are called side by side, so the calls of a prompt are close together for all of them
@@ -308,17 +306,17 @@ def derive(
     results: list[GradedResponse] = []
     for model, entry in manifest.models.items():
         if entry.imported:
-            results += _with_imported(imported.get(model, []), judged, manifest.plan.mode_judge)
+            results += _add_imported(imported.get(model, []), judged, manifest.plan.mode_judge)
         else:
             in_order = (judged[task.key] for task in tasks[model])
             with_outcome = [
                 graded for graded in in_order if graded.reason("response") != "not_made"
             ]
-            results += _with_tries(model, with_outcome, manifest, dataset, ledger)
+            results += _add_tries(model, with_outcome, manifest, dataset, ledger)
     return results
 
 
-def _with_tries(
+def _add_tries(
     model: str,
     responses: Sequence[GradedResponse],
     manifest: Manifest,
@@ -328,20 +326,20 @@ def _with_tries(
     """Return a model's responses, with a note on those that an attempt gave reasoning for and no
     text.
     """
-    keys = ledger.reasoning_only()
+    keys = ledger.find_reasoning_only()
     if not keys:
         return list(responses)
     plan, identity = manifest.judge_plan(model), manifest.models[model].identity
     noted: list[GradedResponse] = []
     for response in responses:
-        task = manifest.task_of(response.key, dataset)
+        task = manifest.make_task(response.key, dataset)
         # the call of a follow-up depends on the first reply
         again = task.earlier is None and call_key(generation_call(task, plan), identity) in keys
         noted.append(msgspec.structs.replace(response, reasoning_only=again))
     return noted
 
 
-def judged_tasks(
+def list_judged_tasks(
     manifest: Manifest, dataset: Dataset, model: str, rows: Iterable[RecordedResponse]
 ) -> list[Task]:
     """Return the tasks that judges were asked about for a model.
@@ -354,30 +352,30 @@ def judged_tasks(
     """
     entry = manifest.models[model]
     return (
-        given_tasks(rows, manifest, dataset)
+        list_given_tasks(rows, manifest, dataset)
         if entry.imported
-        else manifest.tasks_of(model, dataset)
+        else manifest.list_tasks(model, dataset)
     )
 
 
-def _with_imported(
+def _add_imported(
     rows: Iterable[RecordedResponse],
     judged: Mapping[ResponseKey, GradedResponse],
     mode_judge: str,
 ) -> Iterator[GradedResponse]:
     for row in rows:
-        graded = judged.get(_key_of(row))
+        graded = judged.get(_make_key(row))
         if graded is None:
             yield _from_import(row, mode_judge)
         else:
-            yield _with_labels(graded, row, mode_judge)
+            yield _add_labels(graded, row, mode_judge)
 
 
-def _key_of(recorded: RecordedResponse) -> ResponseKey:
+def _make_key(recorded: RecordedResponse) -> ResponseKey:
     return ResponseKey(recorded.model, recorded.set_id, recorded.variant, recorded.epoch)
 
 
-def _with_labels(
+def _add_labels(
     graded: GradedResponse, recorded: RecordedResponse, mode_judge: str
 ) -> GradedResponse:
     """Return a response with the mode and strategy of its file, if the file has them: they are
@@ -411,7 +409,7 @@ def _from_import(recorded: RecordedResponse, mode_judge: str) -> GradedResponse:
             return None  # the file does not have this grade
         return Missing(reason or "not_recorded") if value is None else value
 
-    def of_judge(judge: str, grades: KnownGrades) -> JudgeGrades:
+    def make_grades(judge: str, grades: KnownGrades) -> JudgeGrades:
         by_scale = {what: grade(what, judge, grades.of(what)) for what in SCALES}
         return {what: value for what, value in by_scale.items() if value is not None}
 
@@ -419,14 +417,14 @@ def _from_import(recorded: RecordedResponse, mode_judge: str) -> GradedResponse:
         missing = Missing(reasons[what, ""]) if (what, "") in reasons else None
         return getattr(recorded, what) or missing
 
-    return graded_response(
-        _key_of(recorded),
+    return make_graded_response(
+        _make_key(recorded),
         stop_reason=recorded.stop_reason,
         truncated=is_cut(recorded.stop_reason) and ("response", "") not in reasons,
         refused=_refusal(recorded),
-        mark=unknown_mark(without_reasoning(recorded.response or "").text),
+        mark=unknown_mark(cut_reasoning(recorded.response or "").text),
         missing_response=reasons.get(("response", ""), ""),
-        grades={judge: of_judge(judge, grades) for judge, grades in by_judge.items()},
+        grades={judge: make_grades(judge, grades) for judge, grades in by_judge.items()},
         mode=label("mode"),
         mode_judge=mode_judge,
         strategy=label("strategy"),
@@ -438,7 +436,7 @@ def _refusal(recorded: RecordedResponse) -> Refusal:
     kind, text = stop_kind(recorded.stop_reason), recorded.response
     if text is None:
         return "text_not_kept" if kind == "refusal" else ""
-    parted = without_reasoning(text)
+    parted = cut_reasoning(text)
     if parted.text.strip() or parted.reasoned:
         return ""
     return {"refusal": "filter", "end": "empty", "none": "empty"}.get(kind, "")  # type: ignore[return-value]

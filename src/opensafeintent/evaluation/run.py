@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from opensafeintent.calls.client import Client, ModelStopped, for_each, side_by_side
+from opensafeintent.calls.client import Client, ModelStopped, side_by_side, work_on_each
 from opensafeintent.calls.records import (
     Purpose,
 )
@@ -99,13 +99,13 @@ async def _run_model(
             if stopped.model != work.model:
                 raise
             return  # of the other tasks, those whose response is stored can still be graded
-        client.tally.missing += missing_grades(graded)
+        client.tally.missing += count_missing_grades(graded)
         done(graded)
 
-    await for_each(client, work.tasks, grade, at_once=at_once)
+    await work_on_each(client, work.tasks, grade, at_once=at_once)
 
 
-def missing_grades(graded: GradedResponse) -> int:
+def count_missing_grades(graded: GradedResponse) -> int:
     """Return the number of missing grades of a response."""
     if graded.reason("response"):
         return len(QUESTIONS)
@@ -135,7 +135,7 @@ RETEST = Regrading("again", lambda task: {task.variant: task}, attempt=FIRST_ATT
 """The same question once more."""
 
 
-def swapping(manifest: Manifest, dataset: Dataset) -> Regrading:
+def plan_swaps(manifest: Manifest, dataset: Dataset) -> Regrading:
     """Return the question of the swap audit: the set's other two prompts in the request's place,
     and none.
     """
@@ -159,7 +159,7 @@ AUDITED = ("benign", "malicious")
 effects."""
 
 
-def showing_conversation(manifest: Manifest, dataset: Dataset) -> Regrading:
+def plan_conversation_audit(manifest: Manifest, dataset: Dataset) -> Regrading:
     """Return the question of the audit of conversations: the first turn is shown before the
     request.
     """

@@ -14,7 +14,7 @@ import msgspec
 
 from opensafeintent.calls.client import Asked
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.reasoning import thought_in, without_reasoning
+from opensafeintent.calls.reasoning import cut_reasoning, find_thought
 from opensafeintent.calls.recorded import RecordedResponse
 from opensafeintent.calls.records import (
     Answered,
@@ -28,8 +28,8 @@ from opensafeintent.evaluation.pipeline import (
     first_call,
     generation_call,
 )
-from opensafeintent.evaluation.replay import given_tasks, opens_none, replayed
-from opensafeintent.evaluation.run import AUDITED, RETEST, showing_conversation, swapping
+from opensafeintent.evaluation.replay import list_given_tasks, opens_none, replay_each
+from opensafeintent.evaluation.run import AUDITED, RETEST, plan_conversation_audit, plan_swaps
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import ResponseKey
 from opensafeintent.taxonomy import CORE_VARIANTS, GRADE_OF
@@ -114,7 +114,7 @@ class RunTexts(AbstractContextManager["RunTexts"]):
         """
         key = ResponseKey(model, set_id, variant, epoch)
         if self._manifest.models[model].imported:
-            return _text_of(self._ledger.imports.find(self._dataset.hash, key))
+            return _make_text(self._ledger.imports.find(self._dataset.hash, key))
         call = self._call_for(key)
         return self._answers([call])[0] if call else None
 
@@ -126,7 +126,7 @@ class RunTexts(AbstractContextManager["RunTexts"]):
             if self._manifest.models[model].imported:
                 rows = self._ledger.imports.rows(self._dataset.hash, model)
                 stored = {(row.set_id, row.variant, row.epoch): row for row in rows}
-                yield from (_text_of(stored.get(key[1:])) for key in of_model)
+                yield from (_make_text(stored.get(key[1:])) for key in of_model)
             else:
                 while some := list(islice(of_model, _AT_ONCE)):
                     calls = [self._call_for(key) for key in some]
@@ -135,7 +135,7 @@ class RunTexts(AbstractContextManager["RunTexts"]):
 
     def _call_for(self, key: ResponseKey) -> Call | None:
         """Return the call that a response answers; None if a follow-up has no first reply."""
-        task = self._manifest.task_of(key, self._dataset)
+        task = self._manifest.make_task(key, self._dataset)
         if task.earlier is not None:
             first = self.first_reply(task)
             if not first:
@@ -151,9 +151,9 @@ class RunTexts(AbstractContextManager["RunTexts"]):
         manifest, stored = self._manifest, list[str]()
         start = since.astimezone(UTC).isoformat(timespec="microseconds")
         plan, identity = manifest.judge_plan(model), manifest.models[model].identity
-        for task in manifest.tasks_of(model, self._dataset):
+        for task in manifest.list_tasks(model, self._dataset):
             if task.earlier is None:  # a second reply goes on from one of these
-                rows = self._ledger.rows_of(call_key(generation_call(task, plan), identity))
+                rows = self._ledger.list_attempts(call_key(generation_call(task, plan), identity))
                 stored += [created for _, status, _, created in rows if status != "failed"]
         new = sum(created >= start for created in stored)
         return new, len(stored) - new
@@ -163,7 +163,7 @@ class RunTexts(AbstractContextManager["RunTexts"]):
         if self._manifest.models[task.model].imported:
             imported = self._ledger.imports.find(self._dataset.hash, task.key)
             reply = imported and imported.reply_to
-            return without_reasoning(reply).text.strip() if reply else None
+            return cut_reasoning(reply).text.strip() if reply else None
         [first] = self._answers([first_call(task, self._plan(task.model))])
         return first.text if first else None
 
@@ -191,13 +191,13 @@ class RunTexts(AbstractContextManager["RunTexts"]):
         """
         for model, entry in self._manifest.models.items():
             if entry.imported:
-                yield from self._traced_imports(model, set_id, requests=requests)
+                yield from self._trace_imports(model, set_id, requests=requests)
             else:
-                for task in self._manifest.tasks_of(model, self._dataset):
+                for task in self._manifest.list_tasks(model, self._dataset):
                     if task.set_id == set_id:
-                        yield from self._traced_calls(task, requests=requests)
+                        yield from self._trace_calls(task, requests=requests)
 
-    def _traced_imports(self, model: str, set_id: str, *, requests: bool) -> Iterator[TracedRow]:
+    def _trace_imports(self, model: str, set_id: str, *, requests: bool) -> Iterator[TracedRow]:
         """Yield the rows of imported responses, and the calls of those that a judge had to
         grade.
         """
@@ -207,7 +207,7 @@ class RunTexts(AbstractContextManager["RunTexts"]):
         of_set = list(imports.rows(dataset, model, set_id))
         tasks = {
             (task.variant, task.epoch): task
-            for task in given_tasks(
+            for task in list_given_tasks(
                 of_set,
                 self._manifest,
                 self._dataset,
@@ -226,31 +226,31 @@ class RunTexts(AbstractContextManager["RunTexts"]):
                     epoch=row.epoch,
                     attempt=0,
                     status="imported",
-                    reasoning=thought_in(row.response or "") if number == row.rows[0] else "",
+                    reasoning=find_thought(row.response or "") if number == row.rows[0] else "",
                 )
                 for number in sorted(row.rows)
             )
             wording = (row.variant, row.epoch)
             if wording in tasks:
-                yield from self._traced_calls(tasks[wording], requests=requests)
+                yield from self._trace_calls(tasks[wording], requests=requests)
 
-    def _traced_calls(self, task: Task, *, requests: bool) -> list[TracedRow]:
+    def _trace_calls(self, task: Task, *, requests: bool) -> list[TracedRow]:
         """Go through the plan of calls again, answered by the ledger alone, and note the calls."""
         manifest, identities = self._manifest, self._manifest.identities()
         ways: list[Callable[[Asking], Coroutine[Any, Any, object]]] = [Asking.run]
         if manifest.plan.retest:
             ways.append(RETEST.ask)
         if manifest.plan.request_swap and task.variant in CORE_VARIANTS and task.epoch == 1:
-            ways.append(swapping(manifest, self._dataset).ask)
+            ways.append(plan_swaps(manifest, self._dataset).ask)
         if manifest.plan.turn_audit and task.variant in AUDITED:
-            ways.append(showing_conversation(manifest, self._dataset).ask)
-        planned = manifest.planned(task.model, [task])
+            ways.append(plan_conversation_audit(manifest, self._dataset).ask)
+        planned = manifest.plan_tasks(task.model, [task])
         templates = manifest.plan.templates
         questions = {digest: role for role, digest in templates.items() if role in GRADE_OF}
         calls = {
             call.key: call
             for way in ways
-            for response in replayed(self._ledger, identities, planned, way)
+            for response in replay_each(self._ledger, identities, planned, way)
             for call in response.asked
         }
         return [
@@ -269,7 +269,7 @@ class RunTexts(AbstractContextManager["RunTexts"]):
                 template=asked.call.template,
                 created=created,
                 reply=_reply(asked) if status == "answered" else None,
-                reasoning=self._ledger.reasoning(row),
+                reasoning=self._ledger.read_reasoning(row),
                 request=(
                     self._ledger.request(row)[0]
                     if requests and asked.call.purpose != "generate"
@@ -277,14 +277,14 @@ class RunTexts(AbstractContextManager["RunTexts"]):
                 ),
             )
             for key, asked in calls.items()
-            for row, status, stop_reason, created in self._ledger.rows_of(key)
+            for row, status, stop_reason, created in self._ledger.list_attempts(key)
         ]
 
 
-def _text_of(imported: RecordedResponse | None) -> ResponseText | None:
+def _make_text(imported: RecordedResponse | None) -> ResponseText | None:
     if imported is None or imported.response is None:
         return None
-    return ResponseText(without_reasoning(imported.response).text.strip(), imported.rows[0])
+    return ResponseText(cut_reasoning(imported.response).text.strip(), imported.rows[0])
 
 
 def _reply(asked: Asked) -> str | None:

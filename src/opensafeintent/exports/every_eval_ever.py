@@ -12,8 +12,8 @@ from uuid import UUID
 import msgspec
 
 from opensafeintent import __version__
-from opensafeintent.calls.models import family_of, is_local
-from opensafeintent.calls.providers import is_in_process, provider_of
+from opensafeintent.calls.models import guess_family, is_local
+from opensafeintent.calls.providers import is_in_process, parse_provider
 from opensafeintent.calls.records import Sampling
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.replay import IMPORTED_JUDGE
@@ -22,11 +22,11 @@ from opensafeintent.exports.shared import (
     RUBRICS,
     Json,
     RunOrigin,
-    defined_headlines,
     folder_numbers,
-    folders_of,
+    list_defined_headlines,
     model_id,
     models_with_results,
+    name_folders,
 )
 from opensafeintent.files import (
     make_private_folder,
@@ -102,7 +102,7 @@ def write_every_eval_ever(
         ]
         identifying = msgspec.json.encode([timeless, info], order="sorted")
         name = str(UUID(sha256_hex(identifying)[:32], version=4))
-        folder = Path("data", COLLECTION, *folders_of(info["id"]))
+        folder = Path("data", COLLECTION, *name_folders(info["id"]))
         make_private_folder(out / folder)
         if texts is not None:
             path = folder / f"{name}_samples.jsonl"
@@ -132,13 +132,13 @@ def write_every_eval_ever(
 
 
 def _model_info(model: str, *, imported: bool = False) -> Json:
-    platform = provider_of(model)
+    platform = parse_provider(model)
     self_deployed = is_in_process(model) or is_local(model)
     unknown = imported or model.startswith("openai-api/")
     deployment = (
         "self_deployed" if self_deployed else "unknown" if unknown else "externally_managed"
     )
-    info = {"name": model, "id": model_id(model), "developer": family_of(model)}
+    info = {"name": model, "id": model_id(model), "developer": guess_family(model)}
     info |= {"inference_platform": None if imported or self_deployed else platform}
     details = {"deployment_type": deployment, "model_availability": "unknown"}
     return {name: text for name, text in info.items() if text} | {"additional_details": details}
@@ -160,7 +160,7 @@ def _record(cohort: Cohort, model: str, origin: RunOrigin, suffix: str) -> Json:
             "score_details": _score_details(cohort, model, estimate),
         }
         | ({} if entry.imported else {"generation_config": _generation(manifest, name)})
-        for estimate in defined_headlines(cohort, model)
+        for estimate in list_defined_headlines(cohort, model)
     ]
     return {
         "schema_version": _EEE,
@@ -259,12 +259,12 @@ def _score_details(cohort: Cohort, model: str, estimate: MetricEstimate) -> Json
 
 
 def _temperature(sampling: Sampling | None) -> Json:
-    return _without_none({"temperature": sampling.temperature}) if sampling else {}
+    return _drop_none({"temperature": sampling.temperature}) if sampling else {}
 
 
 def _generation(manifest: Manifest, model: str) -> Json:
     plan = manifest.plan
-    sampling = plan.sampling_of(model)
+    sampling = plan.find_sampling(model)
     settings = {
         "reasoning_effort": sampling.reasoning_effort,
         "system": plan.system,
@@ -272,11 +272,11 @@ def _generation(manifest: Manifest, model: str) -> Json:
         "extra": msgspec.json.encode(sampling.extra).decode() if sampling.extra else None,
     }
     arguments = {"temperature": sampling.temperature, "max_tokens": sampling.max_tokens}
-    details = _without_none(settings) | {"epochs": str(plan.epochs)}
-    return {"generation_args": _without_none(arguments), "additional_details": details}
+    details = _drop_none(settings) | {"epochs": str(plan.epochs)}
+    return {"generation_args": _drop_none(arguments), "additional_details": details}
 
 
-def _without_none(fields: Mapping[str, Any]) -> Json:
+def _drop_none(fields: Mapping[str, Any]) -> Json:
     return {name: value for name, value in fields.items() if value is not None}
 
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from opensafeintent.errors import InputError, counted
+from opensafeintent.errors import InputError, pluralize
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.exports.shared import (
     COLLECTION,
     RUBRICS,
     Json,
     RunOrigin,
-    defined_headlines,
     folder_numbers,
-    folders_of,
+    list_defined_headlines,
     model_id,
     models_with_results,
+    name_folders,
 )
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.hostile import one_line
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.estimates import MetricEstimate
 from opensafeintent.promptsets.cards import yaml_text
-from opensafeintent.report.cohort_columns import judges_of
+from opensafeintent.report.cohort_columns import name_judges
 from opensafeintent.report.notices import DEMONSTRATION_NOTE
 
 _REPO = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
@@ -43,18 +43,18 @@ def write_hf_results(cohort: Cohort, origin: RunOrigin, out: Path) -> list[Path]
     written: list[Path] = []
     for model, number in folder_numbers(cohort).items():
         if number > 1:
-            folder = "/".join(folders_of(model_id(model)))
+            folder = "/".join(name_folders(model_id(model)))
             raise InputError(
                 f"{one_line(model, 100)}: another model of the run has its folder,"
                 f" {one_line(folder, 100)}; export each from a run of its own"
             )
-    repo, revision = _repo_of(cohort.dataset.name, origin)
+    repo, revision = _find_repo(cohort.dataset.name, origin)
     dataset: Json = {"id": repo} | ({"revision": revision} if revision else {})
     for model in models_with_results(cohort):
         name = cohort.members[model].origin.model
         lines = [
             line
-            for estimate in defined_headlines(cohort, model)
+            for estimate in list_defined_headlines(cohort, model)
             for line in (
                 "- dataset:",
                 *(f"    {key}: {yaml_text(value)}" for key, value in dataset.items()),
@@ -64,14 +64,14 @@ def write_hf_results(cohort: Cohort, origin: RunOrigin, out: Path) -> list[Path]
                 f"  notes: {yaml_text(_notes(cohort, model, origin.manifest, estimate))}",
             )
         ]
-        results = out.joinpath(*folders_of(model_id(name)), ".eval_results")
+        results = out.joinpath(*name_folders(model_id(name)), ".eval_results")
         make_private_folder(results)
         written.append(results / f"{COLLECTION}.yaml")
         write_private(written[-1], "\n".join(lines) + "\n")
     return written
 
 
-def _repo_of(dataset: str, origin: RunOrigin) -> tuple[str, str]:
+def _find_repo(dataset: str, origin: RunOrigin) -> tuple[str, str]:
     """Return the name of a run's dataset on the hub, and its revision; empty if none is known.
 
     Raises:
@@ -116,9 +116,9 @@ def _notes(cohort: Cohort, model: str, manifest: Manifest, estimate: MetricEstim
             rubrics.append(f"{role} {stored.id} {stored.version}")
     parts = (
         estimate.interval and f"95 % CI [{estimate.low:.4f}, {estimate.high:.4f}]",
-        counted(estimate.n, "prompt-set"),
+        pluralize(estimate.n, "prompt-set"),
         f"dataset sha256 {cohort.dataset.hash}",
-        f"judge {judges_of(cohort) or 'unknown'}",
+        f"judge {name_judges(cohort) or 'unknown'}",
         f"rubrics: {', '.join(rubrics) or 'unknown'}",
         f"opensafeintent {manifest.version}",
         coverage.partial

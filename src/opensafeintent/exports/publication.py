@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opensafeintent import __version__
-from opensafeintent.errors import InputError, counted, nearest
+from opensafeintent.errors import InputError, nearest, pluralize
 from opensafeintent.files import make_private_folder, read_text, write_private
 from opensafeintent.hostile import one_line
 from opensafeintent.markdown import Plain, card_text
@@ -22,8 +22,8 @@ from opensafeintent.numbers.metrics import HEADLINES
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.cards import (
     canary_in,
-    canary_of,
     further_wordings,
+    make_canary,
     render_card,
     size_category,
     yaml_text,
@@ -31,7 +31,7 @@ from opensafeintent.promptsets.cards import (
 from opensafeintent.promptsets.record import CANARY_COLUMN, prompt_set_table
 from opensafeintent.promptsets.sources import CARD, TAXONOMY
 from opensafeintent.replacing import written_together
-from opensafeintent.taxonomy import Taxonomy, default_taxonomy, intent_of
+from opensafeintent.taxonomy import Taxonomy, default_taxonomy, find_intent
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +63,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     """A sentence on the licence of the seeds."""
 
 
-def provenance_of(files: Sequence[Path], dataset_hash: str) -> Provenance:
+def read_provenance(files: Sequence[Path], dataset_hash: str) -> Provenance:
     """Return what the card of a dataset states; nothing if no card names its hash.
 
     Args:
@@ -76,11 +76,11 @@ def provenance_of(files: Sequence[Path], dataset_hash: str) -> Provenance:
         except InputError:
             continue  # there is none, or nobody can read it
         if dataset_hash in card:
-            return _stated(card.replace("\r\n", "\n"))
+            return _read_provenance(card.replace("\r\n", "\n"))
     return Provenance()
 
 
-def _stated(card: str) -> Provenance:
+def _read_provenance(card: str) -> Provenance:
     _, _, rest = card.partition("---\n")
     front, _, body = rest.partition("\n---\n")
     parts = _SECTION.split(body)
@@ -246,7 +246,7 @@ def _prompt_table(dataset: Dataset) -> pa.Table:
         {
             "id": item.id,
             "variant": variant,
-            "intent": intent_of(variant),
+            "intent": find_intent(variant),
             "prompt": prompt,
             "harm_domain": item.harm_domain,
             "task_type": item.task_type,
@@ -287,7 +287,7 @@ def write_hub_folder(
     publication.check()
     if publication.license is None and provenance.license in LICENSES:
         publication = msgspec.structs.replace(publication, license=provenance.license)
-    canary = canary_in(dataset) or canary_of(dataset.hash)
+    canary = canary_in(dataset) or make_canary(dataset.hash)
     title = publication.title or dataset.name.removeprefix("hf:")
     files: dict[str, bytes | str] = {
         _PROMPT_SETS.path: _parquet(prompt_set_table(dataset), canary),
@@ -366,11 +366,11 @@ def _card(
             "size": size_category(len(dataset)),
             "configs": [(Plain(table.name), Plain(table.path)) for table in _TABLES],
             "prompts": Plain(
-                counted(sum(len(item.wordings()) for item in dataset.prompt_sets), "prompt")
+                pluralize(sum(len(item.wordings()) for item in dataset.prompt_sets), "prompt")
             ),
-            "sets": Plain(counted(len(dataset), "prompt-set")),
+            "sets": Plain(pluralize(len(dataset), "prompt-set")),
             "further_wordings": further_wordings(dataset),
-            "filled": Plain(f"{filled:,} of {counted(len(dataset.taxonomy.cells), 'cell')}"),
+            "filled": Plain(f"{filled:,} of {pluralize(len(dataset.taxonomy.cells), 'cell')}"),
             "hash": Plain(dataset.hash),
             "repo": Plain(publication.repo or _NO_REPO),
             "own_taxonomy": dataset.taxonomy.name if dataset.taxonomy != default_taxonomy() else "",
@@ -412,7 +412,7 @@ def _sources(dataset: Dataset, canary: str) -> list[tuple[str, Plain]]:
         if item.source
     )
     return [
-        (source[:200], Plain(counted(count, "set")))
+        (source[:200], Plain(pluralize(count, "set")))
         for source, count in counts.most_common(_MOST_SOURCES)
         if source
     ]

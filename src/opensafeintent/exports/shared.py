@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.calls.providers import is_in_process, provider_of
+from opensafeintent.calls.providers import is_in_process, parse_provider
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.files import sha256_hex
-from opensafeintent.hostile import seen_name
+from opensafeintent.hostile import show_unseen
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.estimates import MetricEstimate
 from opensafeintent.numbers.metrics import HEADLINES
@@ -41,7 +41,7 @@ class RunOrigin(msgspec.Struct, frozen=True, kw_only=True):
 
 def models_with_results(cohort: Cohort) -> list[str]:
     """Return the models with a headline metric that is defined."""
-    return [model for model in cohort.models if defined_headlines(cohort, model)]
+    return [model for model in cohort.models if list_defined_headlines(cohort, model)]
 
 
 def models_without_results(cohort: Cohort) -> list[str]:
@@ -50,7 +50,7 @@ def models_without_results(cohort: Cohort) -> list[str]:
     Raises:
         InputError: there are only such.
     """
-    lacking = [model for model in cohort.models if not defined_headlines(cohort, model)]
+    lacking = [model for model in cohort.models if not list_defined_headlines(cohort, model)]
     if len(lacking) == len(cohort.models):
         raise InputError(
             f"{', '.join(lacking)}: no headline metric is defined; expected graded prompt-sets"
@@ -58,7 +58,7 @@ def models_without_results(cohort: Cohort) -> list[str]:
     return lacking
 
 
-def defined_headlines(cohort: Cohort, model: str) -> list[MetricEstimate]:
+def list_defined_headlines(cohort: Cohort, model: str) -> list[MetricEstimate]:
     """Return the headline metrics of a model that are defined."""
     estimates = [cohort.estimates.overall[model, name] for name in HEADLINES]
     return [estimate for estimate in estimates if estimate.n and estimate.value is not None]
@@ -72,7 +72,7 @@ def model_id(model: str) -> str:
     """Return the name by which others know a model, as far as ours tells: developer/model, without
     characters that no folder can have.
     """
-    provider = provider_of(model)
+    provider = parse_provider(model)
     inner = model.partition(f"{provider}/")[2]
     if not inner:
         parts = ["imported", model]
@@ -80,7 +80,7 @@ def model_id(model: str) -> str:
         parts = [provider, inner.rpartition("/")[2]]  # of a path to weights, the last folder
     else:
         parts = inner.split("/")
-    seen = (seen_name(part, "_") for part in parts)
+    seen = (show_unseen(part, "_") for part in parts)
     safe = (_NOT_IN_PATHS.sub("_", part).rstrip(". ") or "_" for part in seen)
     return "/".join(_RESERVED.sub(r"\g<0>_", part) for part in safe)
 
@@ -89,7 +89,7 @@ _LONGEST_FOLDER = 150
 """Bytes; file systems take 255."""
 
 
-def folders_of(name: str) -> tuple[str, str]:
+def name_folders(name: str) -> tuple[str, str]:
     """Return the folders of a model: its developer and the rest of its name. A name that is too
     long for a folder ends with a hash of it.
     """
@@ -111,7 +111,7 @@ def folder_numbers(cohort: Cohort) -> dict[str, int]:
     by_folders: dict[tuple[str, ...], list[str]] = {}
     numbers = {}
     for origin in cohort.origins:
-        key = tuple(folder.casefold() for folder in folders_of(model_id(origin.model)))
+        key = tuple(folder.casefold() for folder in name_folders(model_id(origin.model)))
         models = by_folders.setdefault(key, [])
         if origin.model not in models:
             models.append(origin.model)

@@ -93,8 +93,8 @@ def read_authors_record(
             authors' script.
     """
     failed = dict(_failures(record, prompt_set))
-    texts = _by_variant(record, "model_responses", prompt_set)
-    raw = {what: _by_variant(record, field, prompt_set) for what, field in _SCORES.items()}
+    texts = _sort_by_variant(record, "model_responses", prompt_set)
+    raw = {what: _sort_by_variant(record, field, prompt_set) for what, field in _SCORES.items()}
     graded = any(field in record for field in _SCORES.values())
     mode, mode_missing = _mode(record)
     strategy, strategy_missing = _strategy(record)
@@ -137,7 +137,7 @@ def read_authors_record(
     return responses, zeros
 
 
-def _by_variant(record: Record, field: str, prompt_set: PromptSet) -> dict[str, Any]:
+def _sort_by_variant(record: Record, field: str, prompt_set: PromptSet) -> dict[str, Any]:
     """Return a field's value for each variant: a key each for the triplet, a list for the
     paraphrases.
     """

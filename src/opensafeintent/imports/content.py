@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from opensafeintent.calls.progress import Display
-from opensafeintent.calls.recorded import RecordedResponse, recorded_responses
-from opensafeintent.errors import InputError, counted
+from opensafeintent.calls.recorded import RecordedResponse, read_recorded_responses
+from opensafeintent.errors import InputError, pluralize
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.promptsets.fields import Record, fields_named
-from opensafeintent.promptsets.reading import MOST_LISTED, Problem, distinct_problems, stem_of
+from opensafeintent.promptsets.reading import MOST_LISTED, Problem, distinct_problems, get_stem
 from opensafeintent.quoting import WITHHELD_WORDS
 from opensafeintent.taxonomy import MOST_EPOCHS
 
@@ -63,7 +63,7 @@ class FileContent(msgspec.Struct, kw_only=True):
             for missing in response.missing
             if missing.what == "response"
         )
-        notes = [f"{counted(n, 'response')} missing ({reason})" for reason, n in reasons.items()]
+        notes = [f"{pluralize(n, 'response')} missing ({reason})" for reason, n in reasons.items()]
         if self.of_incomplete_run:
             notes.append(
                 f"the export is of an incomplete run of {one_line(self.named, 80)}: the file says"
@@ -72,17 +72,17 @@ class FileContent(msgspec.Struct, kw_only=True):
             )
         if self.repeated:
             notes.append(
-                f"{counted(self.repeated, 'prompt')} with several responses, read as epochs of one"
-                " model; if they are of several models, add a field 'model' with their names"
+                f"{pluralize(self.repeated, 'prompt')} with several responses, read as epochs of"
+                " one model; if they are of several models, add a field 'model' with their names"
             )
         if self.sent_another:
             notes.append(
-                f"{counted(self.sent_another, 'response')} left out: the model got another text"
+                f"{pluralize(self.sent_another, 'response')} left out: the model got another text"
                 " than the prompt, as from a strategy of a red team"
             )
         if marked := self._marked:
             notes.append(
-                f"{counted(marked, 'response')} with a mark in place of words of the malicious"
+                f"{pluralize(marked, 'response')} with a mark in place of words of the malicious"
                 " prompt; an export with --include-unsafe has the words of the model"
             )
         if self.unread:
@@ -100,7 +100,7 @@ class FileContent(msgspec.Struct, kw_only=True):
     @property
     def model(self) -> str:
         """The model name of its responses, unless the user gives another."""
-        return self.log.model if self.log else self.named or stem_of(self.path)
+        return self.log.model if self.log else self.named or get_stem(self.path)
 
 
 T = TypeVar("T")
@@ -109,7 +109,7 @@ _STEP = 1000
 """Records from one line of progress to the next."""
 
 
-def with_progress(records: Iterable[T], screen: Display, stage: str, what: str) -> Iterator[T]:
+def show_progress(records: Iterable[T], screen: Display, stage: str, what: str) -> Iterator[T]:
     """Yield records, and show how many there were."""
     screen.stage(stage)
     for number, record in enumerate(records, start=1):
@@ -134,7 +134,7 @@ def prompt_text(text: str) -> str:
     return text
 
 
-def named_place(variables: object) -> dict[str, str]:
+def read_named_place(variables: object) -> dict[str, str]:
     """Return set and variant, if a user's own variables name both."""
     match variables:
         case {"id": str(set_id), "variant": str(variant)}:
@@ -146,24 +146,24 @@ def response_fields(output: object, stop: str, *, reasoned: bool = False) -> dic
     """Return the fields of a response, or of one that is missing."""
     if isinstance(output, str) and (output.strip() or (stop and not reasoned)):
         return {"response": output, "stop_reason": stop or "stop"}
-    return missing_fields("reasoning_only" if reasoned else "no_answer")
+    return make_missing_fields("reasoning_only" if reasoned else "no_answer")
 
 
-def missing_fields(reason: str) -> dict[str, Any]:
+def make_missing_fields(reason: str) -> dict[str, Any]:
     """Return the fields of a response that is missing."""
     return {"missing": [f"response:{reason}"]}
 
 
-def texts_of(dataset: Dataset) -> dict[str, list[tuple[str, str]]]:
+def index_prompts(dataset: Dataset) -> dict[str, list[tuple[str, str]]]:
     """Return set and variant of every prompt by its text, mostly one."""
     of_text: dict[str, list[tuple[str, str]]] = {}
     for prompt_set in dataset.prompt_sets:
         for variant, text in prompt_set.wordings().items():
-            of_text.setdefault(_without_ends(text), []).append((prompt_set.id, variant))
+            of_text.setdefault(_strip_ends(text), []).append((prompt_set.id, variant))
     return of_text
 
 
-def by_prompt(
+def match_prompts(
     item: FileContent,
     dataset: Dataset,
     of_text: Mapping[str, Sequence[tuple[str, str]]],
@@ -181,13 +181,13 @@ def by_prompt(
     placed: list[tuple[str, object]] = []
     problems: list[Problem] = []
     stage = f"reading {one_line(item.path.name, 60)}"
-    for location, data in with_progress(item.prompted, screen, stage, "responses"):
+    for location, data in show_progress(item.prompted, screen, stage, "responses"):
         try:
             record = Record(data, location)
             if "sent" in record and not _is_prompt(record, of_text):
                 item.sent_another += 1
                 continue
-            place = _place_of(record, of_text, dataset)
+            place = _find_place(record, of_text, dataset)
             epochs[place] += 1
             if epochs[place] > MOST_EPOCHS and "epoch" not in record:
                 record.fail("prompt", f"is answered more than {MOST_EPOCHS:,} times")
@@ -206,28 +206,28 @@ def by_prompt(
             f"{item.path}: a strategy of a red team sent another text for every prompt; expected"
             f" responses to the prompts of {dataset.name} as they are"
         )
-    return recorded_responses(placed, item.path, of_table=item.of_table)
+    return read_recorded_responses(placed, item.path, of_table=item.of_table)
 
 
-def _without_ends(text: str) -> str:
+def _strip_ends(text: str) -> str:
     return text.replace("\r\n", "\n").strip()
 
 
 def _is_prompt(record: Record, of_text: Mapping[str, Sequence[tuple[str, str]]]) -> bool:
     """Tell whether the text that a model got is a prompt, and the one that its record names."""
-    places = of_text.get(_without_ends(record.text("sent")), [])
+    places = of_text.get(_strip_ends(record.text("sent")), [])
     named = record.data.get("id"), record.data.get("variant")
     return named in places if "variant" in record else bool(places)
 
 
-def _place_of(
+def _find_place(
     record: Record, of_text: Mapping[str, Sequence[tuple[str, str]]], dataset: Dataset
 ) -> tuple[str, str]:
     """Return the set and variant that a record names, or that its prompt is of."""
     if "variant" in record:
         return record.name("id"), record.name("variant")
     text = record.text("sent" if "sent" in record else "prompt")
-    locations = of_text.get(_without_ends(text), [])
+    locations = of_text.get(_strip_ends(text), [])
     if not locations:
         record.fail("prompt", f"is no prompt of {dataset.name}, to the letter")
     if len(locations) > 1:

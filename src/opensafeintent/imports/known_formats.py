@@ -10,7 +10,7 @@ from opensafeintent.calls.progress import Display
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 from opensafeintent.imports import authors, lm_eval, promptfoo, response_tables as tables
-from opensafeintent.imports.content import FileContent, Located, with_progress
+from opensafeintent.imports.content import FileContent, Located, show_progress
 from opensafeintent.promptsets.fields import fields_found
 from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.reading import Problem, read_records
@@ -54,7 +54,7 @@ def read_file(
     stage = f"reading {one_line(path.name, 60)}"
     try:
         rows = read_records(path, limit=RowLimit(max_rows))
-        records = list(with_progress(rows, display, stage, "rows"))
+        records = list(show_progress(rows, display, stage, "rows"))
         if not records:
             raise InputError(f"{path}: no responses in it")
         for format_ in FORMATS:

@@ -118,18 +118,18 @@ def read_labelled(
         records = list(read_records(path, str(near(path)), RowLimit(max_rows)))
     except Problem as problem:
         raise InputError(str(problem)) from problem
-    fields = _fields_of(records, path)
+    fields = _list_fields(records, path)
     layout = _layout(fields, columns or {}, path)
     rows, problems = _read_rows(records, layout, path)
     if not problems:
-        problems = _problems_of_raters(rows, layout, path)
+        problems = _find_rater_problems(rows, layout, path)
     if problems:
         raise InputError(*distinct_problems(problems, MOST_LISTED))
     if not rows:
         names = ", ".join(one_line(column.field, 40) for column in layout.labels)
         raise InputError(f"{path}: no row has a label; expected one in {names}")
     by_rows = "rater" in layout.texts
-    of_responses = [same for same in _by_response(rows, by_rows=by_rows) if _is_called(same)]
+    of_responses = [same for same in _group_by_response(rows, by_rows=by_rows) if _is_called(same)]
     if not of_responses:
         raise InputError(f"{path}: no row has a label of safety; expected one in unsafe or harm")
     used = {*layout.texts.values(), *(column.field for column in layout.labels)}
@@ -139,12 +139,12 @@ def read_labelled(
         sha256=sha256_hex(read_bytes(path)),
         responses=responses,
         unlabelled=len(records) - sum(map(len, of_responses)),
-        scales=_scales_of(responses),
+        scales=_list_scales(responses),
         unread=tuple(field for field in fields if field not in used),
     )
 
 
-def _fields_of(records: Sequence[Located], path: Path) -> list[str]:
+def _list_fields(records: Sequence[Located], path: Path) -> list[str]:
     """Return the fields of all records, in the order of the file."""
     if not records:
         raise InputError(f"{path}: no responses in it")
@@ -165,20 +165,20 @@ def _layout(fields: Sequence[str], columns: Mapping[str, str], path: Path) -> _L
     for name, field in columns.items():
         if name not in _TEXTS and not _LABEL.fullmatch(name):
             raise InputError(
-                f"{_mapped(name, field)}: unknown name {one_line(name, 40)!r};"
+                f"{_render_map(name, field)}: unknown name {one_line(name, 40)!r};"
                 f" {nearest(name, (*_TEXTS, *_SCALES, 'safe', 'unsafe_1', 'unsafe_2'))}"
             )
         if field not in fields:
             raise InputError(
-                f"{_mapped(name, field)}: {path} has no such field; {nearest(field, fields)}"
+                f"{_render_map(name, field)}: {path} has no such field; {nearest(field, fields)}"
             )
         kind, _, number = name.partition("_")
-        meant = _meaning_of(field)
+        meant = _parse_meaning(field)
         if kind in ("safe", "unsafe") and meant not in ("", kind):
             name_meant = f"{meant}_{number}" if number else meant
             raise InputError(
-                f"{_mapped(name, field)}: the name of the field says that a yes means {meant};"
-                f" expected {_mapped(name_meant, field)}, or a field of another name"
+                f"{_render_map(name, field)}: the name of the field says that a yes means {meant};"
+                f" expected {_render_map(name_meant, field)}, or a field of another name"
             )
     _check_names(fields, columns, path)
     texts = {name: columns.get(name, name) for name in _TEXTS}
@@ -193,7 +193,7 @@ def _layout(fields: Sequence[str], columns: Mapping[str, str], path: Path) -> _L
     if not layout.scales & {"unsafe", "harm"}:
         raise InputError(
             f"{path}: no field with labels; expected unsafe or safe (yes or no) or harm (0 to 3),"
-            f" or {_suggested(fields)}{fields_found(fields)}"
+            f" or {_suggest_options(fields)}{fields_found(fields)}"
         )
     _check_layout(layout, path)
     return layout
@@ -214,15 +214,15 @@ def _check_names(fields: Collection[str], columns: Mapping[str, str], path: Path
         raise InputError(str(problem)) from problem
 
 
-def _mapped(name: str, field: str) -> str:
+def _render_map(name: str, field: str) -> str:
     return f"--map {shlex.quote(f'{name}={one_line(field, 60)}')}"
 
 
-def _suggested(fields: Iterable[str]) -> str:
+def _suggest_options(fields: Iterable[str]) -> str:
     """Return options by which a file's labels are read: of the fields whose name says what a yes
     means, those that differ by a number from the first.
     """
-    meanings = {field: meaning for field in fields if (meaning := _meaning_of(field))}
+    meanings = {field: meaning for field in fields if (meaning := _parse_meaning(field))}
     stem = _DIGITS.sub("", next(iter(meanings), ""))
     alike = [field for field in meanings if _DIGITS.sub("", field) == stem]
     if not alike:
@@ -231,18 +231,18 @@ def _suggested(fields: Iterable[str]) -> str:
             " unsafe_1=FIELD and so on"
         )
     if len(alike) == 1:
-        return _mapped(meanings[alike[0]], alike[0])
+        return _render_map(meanings[alike[0]], alike[0])
     numbered = enumerate(alike[:_MOST_SUGGESTED], start=1)
-    return " ".join(_mapped(f"{meanings[field]}_{number}", field) for number, field in numbered)
+    return " ".join(_render_map(f"{meanings[field]}_{number}", field) for number, field in numbered)
 
 
 def _label_columns(fields: Sequence[str], columns: Mapping[str, str]) -> list[_LabelColumn]:
     """Return the columns of labels; if a scale is mapped, only its mapped fields count."""
     labels: list[_LabelColumn] = []
     for scale in _SCALES:
-        mapped = {name: field for name, field in columns.items() if _scale_of(name) == scale}
+        mapped = {name: field for name, field in columns.items() if _parse_scale(name) == scale}
         taken = set(columns.values())
-        own = {name: name for name in fields if _scale_of(name) == scale and name not in taken}
+        own = {name: name for name in fields if _parse_scale(name) == scale and name not in taken}
         for name, field in (mapped or own).items():
             match = _LABEL.fullmatch(name)
             assert match is not None
@@ -250,13 +250,13 @@ def _label_columns(fields: Sequence[str], columns: Mapping[str, str]) -> list[_L
     return labels
 
 
-def _scale_of(name: str) -> str:
+def _parse_scale(name: str) -> str:
     """Return the scale of a column's name; empty if it is no column of labels."""
     match = _LABEL.fullmatch(name)
     return "" if match is None else "unsafe" if match[1] == "safe" else match[1]
 
 
-def _meaning_of(field: str) -> str:
+def _parse_meaning(field: str) -> str:
     """Return whether a field's name says that a yes means `safe` or `unsafe`; empty if it says
     neither, or both.
     """
@@ -387,7 +387,7 @@ def _read_row(reader: _Reader, layout: _Layout, location: str) -> _Row | None:
         rater = named or column.rater
         of_all = bool(layout.numbered) and not column.rater
         rating = by_rater.get(rater, Rating(rater=rater, of_all=of_all))
-        by_rater[rater] = _with_label(rating, column, reader)
+        by_rater[rater] = _add_label(rating, column, reader)
     ratings = [rating for rating in by_rater.values() if rating.has_label]
     if not ratings:
         return None
@@ -404,20 +404,20 @@ def _read_row(reader: _Reader, layout: _Layout, location: str) -> _Row | None:
     return _Row(location, parts, texts, ratings)
 
 
-def _with_label(rating: Rating, column: _LabelColumn, reader: _Reader) -> Rating:
+def _add_label(rating: Rating, column: _LabelColumn, reader: _Reader) -> Rating:
     """Return a rating with the label of one more column."""
     field = column.field
     match column.scale:
         case "unsafe":
-            return rating.replaced(unsafe=reader.label(field, _unsafe(column), _UNSAFE_WORDS))
+            return rating.replace(unsafe=reader.label(field, _unsafe(column), _UNSAFE_WORDS))
         case "harm":
             harm = reader.label(field, _grade(SCALES["harm_severity"]), "a whole number, 0 to 3")
-            return rating.replaced(harm=harm)
+            return rating.replace(harm=harm)
         case _:
             helpfulness = reader.label(
                 field, _grade(SCALES["helpfulness"]), "a whole number, 1 to 4"
             )
-            return rating.replaced(helpfulness=helpfulness)
+            return rating.replace(helpfulness=helpfulness)
 
 
 def _unsafe(column: _LabelColumn) -> Callable[[str], bool | None]:
@@ -437,7 +437,7 @@ def _grade(scale: Collection[int]) -> Callable[[str], int | None]:
     return read
 
 
-def _problems_of_raters(rows: Sequence[_Row], layout: _Layout, path: Path) -> list[Problem]:
+def _find_rater_problems(rows: Sequence[_Row], layout: _Layout, path: Path) -> list[Problem]:
     """Return a problem for each response that one rater labelled twice, and for rows of one id with
     unlike texts.
     """
@@ -470,7 +470,7 @@ def _problems_of_raters(rows: Sequence[_Row], layout: _Layout, path: Path) -> li
     return problems
 
 
-def _by_response(rows: Sequence[_Row], *, by_rows: bool) -> list[list[_Row]]:
+def _group_by_response(rows: Sequence[_Row], *, by_rows: bool) -> list[list[_Row]]:
     """Return the rows of each response; there are several if each names its rater."""
     together: dict[object, list[_Row]] = {}
     for number, row in enumerate(rows):
@@ -493,7 +493,7 @@ def _response(rows: Sequence[_Row]) -> LabelledResponse:
     )
 
 
-def _scales_of(responses: Sequence[LabelledResponse]) -> tuple[str, ...]:
+def _list_scales(responses: Sequence[LabelledResponse]) -> tuple[str, ...]:
     """Return the scales with a label: no judge is asked for a grade that nobody gave."""
     ratings = [rating for item in responses for rating in item.ratings]
     return tuple(

@@ -12,11 +12,11 @@ from opensafeintent.files import any_json, read_text
 from opensafeintent.imports.content import (
     FileContent,
     Located,
-    named_place,
     prompt_text,
+    read_named_place,
     response_fields,
 )
-from opensafeintent.imports.response_tables import of_each_model
+from opensafeintent.imports.response_tables import read_each_model
 from opensafeintent.promptsets.fields import Record
 from opensafeintent.taxonomy import Taxonomy
 
@@ -36,19 +36,19 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
         Problem: a record is not of the harness's form.
         InputError: the results beside the file cannot be read.
     """
-    model = _model_of(path)
+    model = _read_model(path)
     # each filter repeats the same responses
     first_filter = records[0][1].get("filter")
     lines = [
         line
         for location, row in records
         if not isinstance(row, dict) or row.get("filter") == first_filter
-        for line in _records_of(Record(row, location), model)
+        for line in _yield_records(Record(row, location), model)
     ]
-    return of_each_model(lines, path, repeats=True)
+    return read_each_model(lines, path, repeats=True)
 
 
-def _records_of(row: Record, model: str) -> Iterator[Located]:
+def _yield_records(row: Record, model: str) -> Iterator[Located]:
     """Yield a record for each repeat of one sample."""
     arguments = row.record("arguments").record("gen_args_0").data.get("arg_0")
     if isinstance(arguments, list) and len(arguments) == 1:
@@ -62,11 +62,11 @@ def _records_of(row: Record, model: str) -> Iterator[Located]:
     ):
         row.fail("resps", "expected texts, as tasks of the type generate_until have them")
     for text in responses:
-        record = {"model": model, "prompt": prompt, **named_place(row.data.get("doc"))}
+        record = {"model": model, "prompt": prompt, **read_named_place(row.data.get("doc"))}
         yield row.location, record | response_fields(text, "")
 
 
-def _model_of(path: Path) -> str:
+def _read_model(path: Path) -> str:
     """Return the model that the results beside a file of samples name; empty if there are none."""
     match = _SAMPLES.fullmatch(path.name)
     results = path.with_name(f"results_{match[1]}.json") if match else None

@@ -11,12 +11,12 @@ from typing import Any
 from opensafeintent.imports.content import (
     FileContent,
     Located,
-    missing_fields,
-    named_place,
+    make_missing_fields,
     prompt_text,
+    read_named_place,
     response_fields,
 )
-from opensafeintent.imports.response_tables import of_each_model
+from opensafeintent.imports.response_tables import read_each_model
 from opensafeintent.promptsets.fields import Record
 from opensafeintent.taxonomy import Taxonomy
 
@@ -46,7 +46,7 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
     # of version 2 with one provider, no row names one
     named = any("provider" in row for row in rows)
     lines = [(row.location, _result(row, _provider(row) if named else "")) for row in rows]
-    return of_each_model(lines, path, repeats=True)
+    return read_each_model(lines, path, repeats=True)
 
 
 def _provider(row: Record) -> str:
@@ -58,25 +58,25 @@ def _provider(row: Record) -> str:
 def _result(row: Record, model: str) -> dict[str, Any]:
     response = Record(row.data.get("response") or {}, f"{row.location}, field response")
     prompt = prompt_text(row.record("prompt").text("raw"))
-    sent = _sent(row.data, response.data)
-    record = {"model": model, "prompt": prompt, **named_place(row.data.get("vars"))}
+    sent = _read_sent(row.data, response.data)
+    record = {"model": model, "prompt": prompt, **read_named_place(row.data.get("vars"))}
     if sent not in ("", prompt):
         record["sent"] = sent
     stop = response.optional_text("finishReason") or ""
     if row.data.get("failureReason") == 2 or "error" in response:
-        return record | missing_fields("failed")
+        return record | make_missing_fields("failed")
     output = response.data.get("output")
     reasoned = bool(response.data.get("reasoning")) or _counts_reasoning(response.data)
     if isinstance(output, str):
         try:
-            output, thought = _without_thought(output)
+            output, thought = _cut_thought(output)
         except ValueError:
-            return record | missing_fields("reasoning_mixed")
+            return record | make_missing_fields("reasoning_mixed")
         reasoned = reasoned or thought
     return record | response_fields(output, stop, reasoned=reasoned)
 
 
-def _sent(row: Mapping[str, Any], response: Mapping[str, Any]) -> str:
+def _read_sent(row: Mapping[str, Any], response: Mapping[str, Any]) -> str:
     """Return the text that a strategy of a red team sent in place of the prompt; "" if none is
     reported.
     """
@@ -104,7 +104,7 @@ _THOUGHT = "Thinking: "
 """What it writes before the thought of others; a blank line follows it."""
 
 
-def _without_thought(output: str) -> tuple[str, bool]:
+def _cut_thought(output: str) -> tuple[str, bool]:
     """Return an output without the thought that promptfoo writes before it, unless told
     `showThinking: false`; and whether there was one.
 

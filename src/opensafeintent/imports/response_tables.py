@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from opensafeintent.calls.recorded import ANSWERS, FIELDS, READ, is_marked, recorded_responses
+from opensafeintent.calls.recorded import ANSWERS, FIELDS, READ, is_marked, read_recorded_responses
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import MOST_MODELS, check_number
 from opensafeintent.grades import COLUMNS
-from opensafeintent.hostile import text_of_cell
+from opensafeintent.hostile import restore_cell
 from opensafeintent.imports.content import FileContent, Located
 from opensafeintent.promptsets.fields import Record, fields_found
 from opensafeintent.promptsets.reading import (
@@ -18,8 +18,8 @@ from opensafeintent.promptsets.reading import (
     OF_CELLS,
     Problem,
     distinct_problems,
+    get_suffix,
     is_table,
-    suffix_of,
     whole_number,
 )
 from opensafeintent.taxonomy import SCALES, Taxonomy
@@ -46,7 +46,7 @@ def recognises(records: Sequence[Located]) -> bool:
     first = records[0][1]
     if not isinstance(first, dict):
         return True
-    return bool({"variant", "prompt"} & Record(first, "").renamed(_NAMES).data.keys())
+    return bool({"variant", "prompt"} & Record(first, "").rename(_NAMES).data.keys())
 
 
 def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileContent]:
@@ -64,12 +64,12 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
             f" {' and '.join(map(repr, SCALES))}), or a field 'missing' with the"
             f" reason{fields_found(fields)}"
         )
-    if suffix_of(path) in OF_CELLS and (_OF_OUR_EXPORT in fields or fields.keys() >= _OF_GRADES):
-        records = [(location, _unguarded(row)) for location, row in records]
+    if get_suffix(path) in OF_CELLS and (_OF_OUR_EXPORT in fields or fields.keys() >= _OF_GRADES):
+        records = [(location, _undo_guard(row)) for location, row in records]
     _refuse_raters(records)
     if of_table:
-        records = [(location, _of_table(row)) for location, row in records]
-    contents = of_each_model(records, path, of_table=of_table)
+        records = [(location, _read_numbers(row)) for location, row in records]
+    contents = read_each_model(records, path, of_table=of_table)
     known_fields = READ.union(_WITHOUT_GRADES)
     contents[0].unread = tuple(field for field in fields if field not in known_fields)
     if _OF_OUR_EXPORT in fields:
@@ -92,7 +92,7 @@ def _check_names(records: Iterable[Located], *, of_table: bool) -> None:
             continue
         found = {"prompt"}
         if _lacks_variant(data, of_table=of_table):
-            by_prompt = "prompt" in Record(data, location).renamed(found).data
+            by_prompt = "prompt" in Record(data, location).rename(found).data
             found = {"id", "variant", "epoch"} if by_prompt else set()
         try:
             Record(data, location).check_names([name for name in _NAMES if name not in found])
@@ -121,7 +121,7 @@ def _refuse_raters(records: Iterable[Located]) -> None:
                 )
 
 
-def of_each_model(
+def read_each_model(
     records: Iterable[Located], path: Path, *, repeats: bool = False, of_table: bool = False
 ) -> list[FileContent]:
     """Read lines of responses, each model's apart if they name their models.
@@ -144,7 +144,9 @@ def of_each_model(
         FileContent(path=path, responses=[], prompted=lines, named=named, of_table=of_table)
         if repeats or any(_lacks_variant(data, of_table=of_table) for _, data in lines)
         else FileContent(
-            path=path, responses=recorded_responses(lines, path, of_table=of_table), named=named
+            path=path,
+            responses=read_recorded_responses(lines, path, of_table=of_table),
+            named=named,
         )
         for named, lines in by_model.items()
     ]
@@ -159,14 +161,14 @@ def _lacks_variant(data: object, *, of_table: bool) -> bool:
     return "variant" not in data or (of_table and data["variant"] is None)
 
 
-def _unguarded(row: dict[str, Any]) -> dict[str, Any]:
+def _undo_guard(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row of our own CSV with the texts that it was made of."""
     return {
-        name: text_of_cell(cell) if isinstance(cell, str) else cell for name, cell in row.items()
+        name: restore_cell(cell) if isinstance(cell, str) else cell for name, cell in row.items()
     }
 
 
-def _of_table(row: Any) -> dict[str, object]:
+def _read_numbers(row: Any) -> dict[str, object]:
     """Return a row of a table with its numbers; of these, an empty cell is left out."""
     numbers = {"epoch", *SCALES}
     cells = {name: cell for name, cell in row.items() if cell is not None or name not in numbers}

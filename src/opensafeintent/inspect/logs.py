@@ -18,9 +18,9 @@ import msgspec
 
 from opensafeintent.calls.reasoning import REASONING_ONLY
 from opensafeintent.calls.recorded import MissingGrade, RecordedResponse
-from opensafeintent.errors import InputError, counted
+from opensafeintent.errors import InputError, pluralize
 from opensafeintent.files import MOST_ROWS
-from opensafeintent.grades import row_of
+from opensafeintent.grades import read_row
 from opensafeintent.hostile import one_line, short_name
 from opensafeintent.inspect.outputs import STOP_REASONS, complaint_in, first_reply_in, only_reasons
 from opensafeintent.inspect.routes import from_inspect, require_inspect
@@ -85,7 +85,7 @@ def read_log(path: Path, limit: RowLimit) -> EvalLog:
         raise InputError(f"{path}: cannot read: no such file")
     try:
         _check(path, limit)
-        source = _without_bom(path)
+        source = _skip_bom(path)
         header = read_eval_log(source, header_only=True)
         if header.eval.task.rpartition("/")[2] != "opensafeintent":
             task = one_line(header.eval.task, 80)
@@ -104,7 +104,7 @@ def read_log(path: Path, limit: RowLimit) -> EvalLog:
         ) from error
 
 
-def _without_bom(path: Path) -> str | IO[bytes]:
+def _skip_bom(path: Path) -> str | IO[bytes]:
     """Return what Inspect AI can read: the path, or for a file with a byte order mark its bytes
     without it.
     """
@@ -305,13 +305,13 @@ def read_inspect_log(path: Path, most: int | None = MOST_ROWS) -> InspectLog:
     """
     require_inspect(f"{path}: a log of Inspect AI")
     log = read_log(path, RowLimit(most))
-    with _refused(f"{path}: is not a log of our task opensafeintent: its metadata"):
+    with _refuse_invalid(f"{path}: is not a log of our task opensafeintent: its metadata"):
         header = msgspec.convert(log.eval.metadata or {}, _LogHeader)
     content = _LogContent(path)
     for sample in log.samples or ():
         content.add(sample)
     if not content.responses:
-        number = f"; {counted(len(content.invalidated), 'invalidated sample')}"
+        number = f"; {pluralize(len(content.invalidated), 'invalidated sample')}"
         raise InputError(
             f"{path}: no response in it (status: {log.status}{number * bool(content.invalidated)})"
         )
@@ -352,27 +352,27 @@ class _LogContent:
             self._broken += 1
             return
         location = f"{self._path}, sample {one_line(str(sample.id), 60)}"
-        with _refused(f"{location}: its metadata"):
+        with _refuse_invalid(f"{location}: its metadata"):
             prompt = msgspec.convert(sample.metadata, _LoggedPrompt)
         if sample.invalidation is not None:
-            told = f"{one_line(str(sample.id), 60)} {_by_whom(sample.invalidation)}"
+            told = f"{one_line(str(sample.id), 60)} {_describe_author(sample.invalidation)}"
             self.invalidated[prompt.set_id, prompt.variant, sample.epoch] = told
             return
         self._wordings[prompt.set_id] = prompt.wordings
         gradings = _gradings(sample)
-        harm = _before_edits(gradings[-1]).get("harm_severity") if gradings else None
+        harm = _undo_edits(gradings[-1]).get("harm_severity") if gradings else None
         edits = _edits(sample, harm, location)
         self._graded_again += len(gradings) > 1
         if gradings:
-            response = _graded(sample, gradings[-1], prompt, location)
-            judge = _before_edits(gradings[-1]).get("mode_judge", "")
+            response = _read_graded(sample, gradings[-1], prompt, location)
+            judge = _undo_edits(gradings[-1]).get("mode_judge", "")
             self.mode_judge = self.mode_judge or judge
         elif sample.output.empty:
             self._without_content += 1
             return
         else:
-            response = _ungraded(sample, prompt)
-        self.responses.append(_edited(response, edits, location) if edits else response)
+            response = _read_ungraded(sample, prompt)
+        self.responses.append(_apply_edits(response, edits, location) if edits else response)
         self._edits += edits.values()
 
     def notes(self, log: EvalLog) -> list[str]:
@@ -381,8 +381,8 @@ class _LogContent:
         direct = sum(not is_follow_up(response.variant) for response in self.responses)
         lacking = _prompts(self._wordings.values()) * epochs - direct
         invalidated = self.invalidated.values()
-        left_out = f"{counted(len(invalidated), 'sample')} invalidated, and left out: "
-        edited = f"{counted(len(self._edits), 'score')} edited by a person, whose grade counts: "
+        left_out = f"{pluralize(len(invalidated), 'sample')} invalidated, and left out: "
+        edited = f"{pluralize(len(self._edits), 'score')} edited by a person, whose grade counts: "
         notes = [
             (self._graded_again, "was graded more than once; the last grades count"),
             (
@@ -393,12 +393,12 @@ class _LogContent:
                 self._broken,
                 f"samples that ended in an error and are not imported: {self._broken}",
             ),
-            (invalidated, left_out + _named(invalidated)),
+            (invalidated, left_out + _name_most_frequent(invalidated)),
             (
                 log.invalidated and not invalidated,
                 "is marked as invalidated, and none of its samples is",
             ),
-            (self._edits, edited + _named([edit.told for edit in self._edits])),
+            (self._edits, edited + _name_most_frequent([edit.told for edit in self._edits])),
             (
                 self._without_content,
                 "samples with neither response nor grade, which are not imported:"
@@ -409,7 +409,7 @@ class _LogContent:
         return [f"{self._path}: {note}" for applies, note in notes if applies]
 
 
-def _named(things: Iterable[str]) -> str:
+def _name_most_frequent(things: Iterable[str]) -> str:
     """Return the most frequent of some texts, each with its number if there are several."""
     each = Counter(things)
     named = [
@@ -423,7 +423,7 @@ def _author(provenance: ProvenanceData | None) -> str:
     return (short_name(provenance.author, 60) if provenance else "") or "somebody"
 
 
-def _by_whom(provenance: ProvenanceData | None) -> str:
+def _describe_author(provenance: ProvenanceData | None) -> str:
     """Return who changed something in a log, and why."""
     reason = one_line(provenance.reason or "", 80) if provenance else ""
     return f"by {_author(provenance)}" + (f": {reason}" if reason else "")
@@ -457,7 +457,7 @@ class _Edit(NamedTuple):
         return cls(
             value=value,
             author=_author(provenance),
-            told=_by_whom(provenance),
+            told=_describe_author(provenance),
             when=provenance.timestamp.timestamp() if provenance else 0.0,
         )
 
@@ -468,7 +468,7 @@ def _prompts(wordings: Iterable[int]) -> int:
 
 
 @contextmanager
-def _refused(what: str) -> Iterator[None]:
+def _refuse_invalid(what: str) -> Iterator[None]:
     """Turn an invalid record that the body reads into an InputError that begins with `what`."""
     try:
         yield
@@ -483,12 +483,12 @@ def _gradings(sample: EvalSample) -> list[Score]:
     numbers = {
         int(match[2] or 0): score
         for name, score in (sample.scores or {}).items()
-        if (match := _OURS.fullmatch(name)) and match[1] == "sets" and not _is_of_people(score)
+        if (match := _OURS.fullmatch(name)) and match[1] == "sets" and not _began_with_edit(score)
     }
     return [numbers[number] for number in sorted(numbers)]
 
 
-def _is_of_people(score: Score) -> bool:
+def _began_with_edit(score: Score) -> bool:
     """Tell whether a score began with an edit: no scorer gave it. Inspect AI keeps a scorer's own
     as the first entry of the history, without a provenance.
     """
@@ -497,7 +497,7 @@ def _is_of_people(score: Score) -> bool:
     )
 
 
-def _before_edits(score: Score) -> dict[str, Any]:
+def _undo_edits(score: Score) -> dict[str, Any]:
     """Return the metadata that the scorer gave."""
     metadata = score.history[0].metadata if score.history else score.metadata
     return metadata if isinstance(metadata, dict) else {}
@@ -518,10 +518,10 @@ def _edits(sample: EvalSample, harm: object, location: str) -> dict[str, _Edit]:
     edits: dict[str, _Edit] = {}
     for name, score in (sample.scores or {}).items():
         match = _OURS.fullmatch(name)
-        made = score.history[0 if _is_of_people(score) else 1 :]
+        made = score.history[0 if _began_with_edit(score) else 1 :]
         if match is None or not made:
             continue
-        before, after = _before_edits(score), score.metadata or {}
+        before, after = _undo_edits(score), score.metadata or {}
         values = {what: after[what] for what in after if after[what] != before.get(what)}
         if any(edit.value != "UNCHANGED" for edit in made):
             values[match[1]] = score.value
@@ -541,7 +541,7 @@ def _edits(sample: EvalSample, harm: object, location: str) -> dict[str, _Edit]:
     return edits
 
 
-def _edited(
+def _apply_edits(
     response: RecordedResponse, edits: Mapping[str, _Edit], location: str
 ) -> RecordedResponse:
     """Return a response with people's grades: these take the place of all judges' grades.
@@ -569,7 +569,7 @@ def _edited(
     return msgspec.structs.replace(response, by_judge={f"edited by {authors}": known})
 
 
-def _ungraded(sample: EvalSample, prompt: _LoggedPrompt) -> RecordedResponse:
+def _read_ungraded(sample: EvalSample, prompt: _LoggedPrompt) -> RecordedResponse:
     output = sample.output
     reason = "rejected" if complaint_in(output) else REASONING_ONLY if only_reasons(output) else ""
     return RecordedResponse(
@@ -585,12 +585,12 @@ def _ungraded(sample: EvalSample, prompt: _LoggedPrompt) -> RecordedResponse:
     )
 
 
-def _graded(
+def _read_graded(
     sample: EvalSample, score: Score, prompt: _LoggedPrompt, location: str
 ) -> RecordedResponse:
     labels = {"model": "", "set_id": prompt.set_id, "variant": prompt.variant}
-    with _refused(f"{location}: the score {_SETS}"):
-        row = row_of(_before_edits(score) | labels)
+    with _refuse_invalid(f"{location}: the score {_SETS}"):
+        row = read_row(_undo_edits(score) | labels)
     text = "" if sample.output.empty else sample.output.completion
     return RecordedResponse(
         set_id=prompt.set_id,
@@ -613,7 +613,7 @@ def _graded(
     )
 
 
-def sorted_out(logs: Sequence[InspectLog]) -> list[InspectLog]:
+def sort_out_logs(logs: Sequence[InspectLog]) -> list[InspectLog]:
     """Return logs, in the order given, so that every response comes from one alone; omitted ones
     are noted.
 
@@ -624,10 +624,10 @@ def sorted_out(logs: Sequence[InspectLog]) -> list[InspectLog]:
     Raises:
         InputError: copies of one evaluation are graded differently.
     """
-    return _without_retried(_without_copies(logs))
+    return _drop_retried(_drop_copies(logs))
 
 
-def _without_copies(logs: Sequence[InspectLog]) -> list[InspectLog]:
+def _drop_copies(logs: Sequence[InspectLog]) -> list[InspectLog]:
     counted_logs: dict[str, InspectLog] = {}
     for log in logs:
         earlier = counted_logs.setdefault(log.eval_id, log)
@@ -646,11 +646,11 @@ def _without_copies(logs: Sequence[InspectLog]) -> list[InspectLog]:
             " is taken from here"
         )
         notes = [note] if counted.responses != log.responses else []
-        logs_to_import.append(log if log is counted else _with(log, [], notes))
+        logs_to_import.append(log if log is counted else _replace_responses(log, [], notes))
     return logs_to_import
 
 
-def _without_retried(logs: Sequence[InspectLog]) -> list[InspectLog]:
+def _drop_retried(logs: Sequence[InspectLog]) -> list[InspectLog]:
     latest: dict[tuple[object, ...], InspectLog] = {}
     for log in sorted(logs, key=lambda log: log.created):
         latest |= dict.fromkeys(((log.task_id, *place) for place in log.invalidated), log)
@@ -662,7 +662,7 @@ def _without_retried(logs: Sequence[InspectLog]) -> list[InspectLog]:
             pairs = zip(log.responses, sources, strict=True)
             responses = [response for response, source in pairs if source is log]
             note = f"{log.path}: {len(retries)} of its responses are left to its retry"
-            logs_to_import.append(_with(log, responses, [f"{note}, {retries[-1]}"]))
+            logs_to_import.append(_replace_responses(log, responses, [f"{note}, {retries[-1]}"]))
         else:
             logs_to_import.append(log)
     return logs_to_import
@@ -672,5 +672,7 @@ def _key(log: InspectLog, response: RecordedResponse) -> tuple[object, ...]:
     return log.task_id, response.set_id, response.variant, response.epoch
 
 
-def _with(log: InspectLog, responses: list[RecordedResponse], notes: list[str]) -> InspectLog:
+def _replace_responses(
+    log: InspectLog, responses: list[RecordedResponse], notes: list[str]
+) -> InspectLog:
     return msgspec.structs.replace(log, responses=responses, notes=notes)

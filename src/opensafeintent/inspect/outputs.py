@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from inspect_ai.model import ChatMessage, ChatMessageAssistant, ModelOutput
 
 
-def sampling_fields(sampling: Sampling, provider: str) -> dict[str, Any]:
+def name_sampling(sampling: Sampling, provider: str) -> dict[str, Any]:
     """Return how a call is sampled, as Inspect AI names it."""
     fields: dict[str, Any] = {
         "max_tokens": sampling.max_tokens,
@@ -60,7 +60,7 @@ def complaint_in(output: ModelOutput) -> str | None:
     return None
 
 
-def completion_of(output: ModelOutput, max_tokens: int | None = None) -> bytes:
+def make_completion(output: ModelOutput, max_tokens: int | None = None) -> bytes:
     """Return an output as a chat completion, which the ledger keeps and `read_reply` reads.
 
     Reasoning stays apart from the text, for nobody grades it. Tokens that came from or went to a
@@ -73,7 +73,7 @@ def completion_of(output: ModelOutput, max_tokens: int | None = None) -> bytes:
     choice = output.choices[0]
     stop: str = choice.stop_reason
     usage = output.usage
-    thoughts = _reasoning(choice.message.content)
+    thoughts = _list_reasoning(choice.message.content)
     # a provider without a stop reason: an answer at the limit was cut, or one of its batch was; a
     # text of fewer bytes was not
     if stop == "unknown" and usage and max_tokens:
@@ -118,7 +118,7 @@ STOP_REASONS = {"max_tokens": "length", "unknown": ""}
 def only_reasons(output: ModelOutput) -> bool:
     """Tell whether an output shows reasoning and has no text."""
     tokens = output.usage.reasoning_tokens if output.usage else 0
-    return not output.completion.strip() and bool(tokens or _reasoning(output.message.content))
+    return not output.completion.strip() and bool(tokens or _list_reasoning(output.message.content))
 
 
 def _content(message: ChatMessageAssistant) -> str | list[dict[str, str]] | None:
@@ -135,7 +135,7 @@ def _content(message: ChatMessageAssistant) -> str | list[dict[str, str]] | None
     return None if message.tool_calls else ""
 
 
-def _reasoning(content: Any) -> list[str]:
+def _list_reasoning(content: Any) -> list[str]:
     """Return the texts of a message's reasoning, each "" if its provider hides it."""
     from inspect_ai.model import ContentReasoning
 

@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from opensafeintent.calls.http import HttpSession
-from opensafeintent.calls.left_out import LeftOut, named_field
+from opensafeintent.calls.left_out import LeftOut, find_named_field
 from opensafeintent.calls.outcomes import NotAnAnswer, no_answer
 from opensafeintent.calls.provider_errors import (
     FATAL,
     LIMITED,
     REFUSING,
     ProviderError,
-    bounded_wait,
-    error_of,
+    bound_wait,
+    classify_error,
     is_filter,
-    kind_of_error,
-    stated_delay,
+    parse_error,
+    read_delay,
 )
 from opensafeintent.calls.providers import (
     ENDPOINTS,
@@ -39,7 +39,7 @@ from opensafeintent.calls.providers import (
     INSPECT_PROVIDERS,
     LOCAL_WEIGHTS,
     loads_weights,
-    provider_of,
+    parse_provider,
     split_name,
     unknown_provider,
 )
@@ -47,15 +47,15 @@ from opensafeintent.calls.records import Attempt, Call, Failure, Refused, Replie
 from opensafeintent.calls.replies import read_reply
 from opensafeintent.errors import InputError
 from opensafeintent.files import canonical_json
-from opensafeintent.hostile import one_line, without_user_info
+from opensafeintent.hostile import cut_user_info, one_line
 from opensafeintent.inspect.outputs import (
     chat_messages,
     complaint_in,
-    completion_of,
-    sampling_fields,
+    make_completion,
+    name_sampling,
 )
-from opensafeintent.inspect.routes import installed_version, require_inspect
-from opensafeintent.secrets import Secrets, known_secrets
+from opensafeintent.inspect.routes import find_installed_version, require_inspect
+from opensafeintent.secrets import Secrets, collect_secrets
 
 if TYPE_CHECKING:
     from inspect_ai.model import GenerateConfig, Model, ModelOutput
@@ -73,10 +73,10 @@ def plain_line(error: BaseException, secrets: Secrets) -> str:
         or type(error).__name__
     )
     text = _MARKUP.sub("", str(message)).removeprefix("ERROR:").strip()
-    return one_line(without_user_info(secrets.scrub(text)), 300)
+    return one_line(cut_user_info(secrets.scrub(text)), 300)
 
 
-def failed_attempt(
+def classify_attempt(
     error: BaseException, model: Model | None, secrets: Secrets, seconds: float
 ) -> Attempt:
     """Classify a failed attempt.
@@ -105,12 +105,12 @@ def failed_attempt(
     text = line if status is None or str(status) in line else f"{status}: {line}"
     decision: object = model.api.should_retry(cause) if model else False
     wait = getattr(decision, "retry_after", None)
-    after = bounded_wait(wait) if isinstance(wait, int | float) else stated_delay({}, sent)
+    after = bound_wait(wait) if isinstance(wait, int | float) else read_delay({}, sent)
     throttled = status in LIMITED or getattr(decision, "kind", "") == "rate_limit"
     if model and model.api.is_auth_failure(cause):
         kind = "unauthorized"
     elif status is not None:
-        kind = kind_of_error(status, sent, after)
+        kind = classify_error(status, sent, after)
     else:
         # it could not be opened, or not with these settings; or any other error
         unusable = model is None or isinstance(cause, PrerequisiteError)
@@ -142,7 +142,7 @@ def provider_error(error: BaseException) -> ProviderError:
     details = body if isinstance(body, dict | list) else {}
     if isinstance(details, dict) and "error" not in details:
         details = {"error": {"message": str(error)[:_MOST_READ], **codes, **details}}
-    return error_of(details)
+    return parse_error(details)
 
 
 _MOST_READ = 2000
@@ -181,16 +181,16 @@ class InspectProviders:
         Raises:
             InputError: the provider is unknown, or the extra is missing or too old.
         """
-        provider = provider_of(name)
+        provider = parse_provider(name)
         in_inspect = provider in INSPECT_PROVIDERS or name.startswith(
             (FOREIGN, "openai/", "mistral/", "anthropic/", "google/")
         )
-        if installed_version() is None and not in_inspect:
+        if find_installed_version() is None and not in_inspect:
             split_name(name)  # says which providers there are
         require_inspect(f"{name}: provider {provider!r}")
         if "/" not in name.removeprefix(FOREIGN):
             raise InputError(f"{name!r}: is not a model name; expected inspect/provider/model")
-        if provider not in (registered := _registered()):
+        if provider not in (registered := _list_registered()):
             valid = registered if name.startswith(FOREIGN) else [*ENDPOINTS, *registered]
             raise unknown_provider(name, valid)
 
@@ -205,7 +205,7 @@ class InspectProviders:
         return InspectModel(name, http, left_out)
 
 
-def _registered() -> list[str]:
+def _list_registered() -> list[str]:
     """Return the names of all providers that Inspect AI knows, those of installed packages among
     them.
     """
@@ -237,10 +237,10 @@ class InspectModel:
         self._left_out = LeftOut(left_out)
         self.notices: list[str] = []
         self._name = name.removeprefix(FOREIGN)
-        self._provider = provider_of(name)
+        self._provider = parse_provider(name)
         in_process = self._provider in LOCAL_WEIGHTS
         self._http = http
-        self._secrets = known_secrets()  # providers read many variables, and quote them in errors
+        self._secrets = collect_secrets()  # providers read many variables, and quote them in errors
         self._models: dict[bytes, Model] = {}
         self._loading = asyncio.Lock()
         self._loads = loads_weights(name)
@@ -316,11 +316,11 @@ class InspectModel:
                 )
         # every provider raises its own client library's errors
         except Exception as error:
-            failed = failed_attempt(error, model, self._secrets, time.monotonic() - started)
-            return failed, self._not_taken(error, failed, settings)
+            failed = classify_attempt(error, model, self._secrets, time.monotonic() - started)
+            return failed, self._find_not_taken(error, failed, settings)
         return self._read(output, call, time.monotonic() - started), None
 
-    def _not_taken(
+    def _find_not_taken(
         self, error: BaseException, failed: Attempt, settings: Mapping[str, Any]
     ) -> str | None:
         """Return the setting that a failed attempt names as not taken."""
@@ -331,7 +331,7 @@ class InspectModel:
         # not of the provider: of its client library, or of Inspect AI
         if status is None:
             sent = [name for name in sent if name in _OUR_NAMES.values()]
-        return named_field(status or 400, provider_error(error), sent)
+        return find_named_field(status or 400, provider_error(error), sent)
 
     def _read(self, output: ModelOutput, call: Call, seconds: float) -> Attempt:
         if complaint := complaint_in(output):
@@ -340,7 +340,7 @@ class InspectModel:
                 error=one_line(self._secrets.scrub(complaint), 300),
                 seconds=seconds,
             )
-        body = self._secrets.scrub_bytes(completion_of(output, call.sampling.max_tokens))
+        body = self._secrets.scrub_bytes(make_completion(output, call.sampling.max_tokens))
         try:
             return Replied(read_reply(body), body, seconds)
         except NotAnAnswer as wrong:
@@ -355,7 +355,7 @@ class InspectModel:
         from inspect_ai.util import JSONSchema
 
         sampling = call.sampling
-        settings = sampling_fields(sampling, self._provider)
+        settings = name_sampling(sampling, self._provider)
         if sampling.json_schema:
             schema = JSONSchema.model_validate(sampling.json_schema)
             settings[_SCHEMA] = ResponseSchema(name="reply", json_schema=schema, strict=True)

@@ -29,7 +29,7 @@ reason.
 """
 
 
-def installed_version() -> tuple[int, ...] | None:
+def find_installed_version() -> tuple[int, ...] | None:
     """Return the installed version of Inspect AI, without importing it; None if there is none."""
     try:
         installed = version("inspect_ai")
@@ -47,7 +47,7 @@ def require_inspect(what: str) -> None:
     Raises:
         InputError: Inspect AI is not installed, or too old.
     """
-    installed = installed_version()
+    installed = find_installed_version()
     if installed is None:
         raise InputError(f"{what} needs an extra: {install_extra('inspect')}")
     if installed < _OLDEST:
@@ -119,7 +119,7 @@ A provider that a package registers with it works as well.
 """
 
 
-def served_through_inspect() -> list[Served]:
+def list_inspect_models() -> list[Served]:
     """List the models that the extra serves, and the variables that each needs."""
     lines = [
         Served(
@@ -199,7 +199,7 @@ def served_models() -> list[Served]:
     """List the names of models, and the variables that each needs."""
     from opensafeintent.calls import models
 
-    return [*models.served_models(), *served_through_inspect()]
+    return [*models.served_models(), *list_inspect_models()]
 
 
 def unset_lines(names: Iterable[str], headers: Headers | None = None) -> list[str]:
@@ -207,7 +207,7 @@ def unset_lines(names: Iterable[str], headers: Headers | None = None) -> list[st
     variable; `headers` are those of their requests.
     """
     from opensafeintent.calls import providers
-    from opensafeintent.calls.headers import without_value
+    from opensafeintent.calls.headers import find_unset
 
     needed: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
@@ -216,7 +216,7 @@ def unset_lines(names: Iterable[str], headers: Headers | None = None) -> list[st
         list_unset = providers.unset if providers.is_native(name) else unset
         for variable in list_unset(name):
             needed.setdefault(variable, []).append(name)
-        for header in without_value((headers or {}).get(name, {})):
+        for header in find_unset((headers or {}).get(name, {})):
             needed.setdefault(f"the variable of the header {header}", []).append(name)
     return [
         f"{variable} is not set: {', '.join(models)} cannot be asked without it"

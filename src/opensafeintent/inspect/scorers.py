@@ -36,19 +36,19 @@ from inspect_ai.scorer import (
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
 from opensafeintent.calls.outcomes import NotAnAnswer
-from opensafeintent.calls.reasoning import without_reasoning
+from opensafeintent.calls.reasoning import cut_reasoning
 from opensafeintent.calls.recorded import MissingGrade
 from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Refused, Sampling
 from opensafeintent.calls.replies import read_reply
 from opensafeintent.evaluation import pipeline
 from opensafeintent.evaluation.pipeline import JudgePlan
-from opensafeintent.grades import record_of, row_of, to_array
+from opensafeintent.grades import make_record, read_row, to_array
 from opensafeintent.inspect.outputs import (
     chat_messages,
     complaint_in,
-    completion_of,
     first_reply_in,
-    sampling_fields,
+    make_completion,
+    name_sampling,
 )
 from opensafeintent.promptsets import Dataset, Prompts, PromptSet
 from opensafeintent.responses import GradedResponse
@@ -130,7 +130,7 @@ def one_or_two_turns() -> Solver:
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         state = await generate(state)
         message = state.metadata.get(SECOND_MESSAGE)
-        first_reply = without_reasoning(state.output.completion).text.strip()
+        first_reply = cut_reasoning(state.output.completion).text.strip()
         if message is None or not first_reply:
             return state
         state.messages[-1] = ChatMessageAssistant(content=first_reply)
@@ -145,7 +145,7 @@ GRADER = "grader"
 
 
 @lru_cache(maxsize=8)
-def templates_of(rubrics: str | None) -> Templates:
+def choose_templates(rubrics: str | None) -> Templates:
     """Return the judge templates of a folder, or ours."""
     return load_templates(Path(rubrics) if rubrics else None)
 
@@ -165,7 +165,7 @@ def graders() -> dict[str, Model]:
     return {str(model): model for model in (bound if isinstance(bound, list) else [bound])}
 
 
-async def grades_of(state: TaskState, settings: ScorerSettings) -> GradedResponse:
+async def grade_sample(state: TaskState, settings: ScorerSettings) -> GradedResponse:
     """Return the grades of a sample's response; the judges are asked once, however many scores are
     taken from it.
     """
@@ -177,15 +177,15 @@ async def grades_of(state: TaskState, settings: ScorerSettings) -> GradedRespons
         plan = settings.plan(tuple(judges))
         asking = pipeline.Asking(
             _InspectCaller(state.output, judges).ask,
-            _task_of(state),
+            _make_task(state),
             plan,
-            templates_of(settings.rubrics),
+            choose_templates(settings.rubrics),
         )
         grades[settings] = await asking.run()
     return grades[settings]
 
 
-def _task_of(state: TaskState) -> pipeline.Task:
+def _make_task(state: TaskState) -> pipeline.Task:
     """Return the task of a sample; with a second message, the conversation that it ends."""
     second = state.metadata.get(SECOND_MESSAGE)
     task = pipeline.Task(
@@ -217,7 +217,7 @@ class _InspectCaller:
         run makes again.
         """
         if call.purpose == "generate":
-            return _outcome_of(self._output)
+            return _read_outcome(self._output)
         if call.purpose == "probe":
             model = (
                 get_model()
@@ -227,25 +227,27 @@ class _InspectCaller:
             model = self._judges[call.model]
             config = _judge_config(model, call.sampling)
         output = await model.generate(chat_messages(call), config=config)
-        return _outcome_of(output, config.max_tokens)
+        return _read_outcome(output, config.max_tokens)
 
 
 def _judge_config(model: Model, sampling: Sampling) -> GenerateConfig:
     """Return our settings for a judge, unless the role's binding sets others."""
     set_already = model.config.model_dump(exclude_none=True)
-    fields = sampling_fields(sampling, str(model).partition("/")[0])
+    fields = name_sampling(sampling, str(model).partition("/")[0])
     return GenerateConfig(
         **{name: value for name, value in fields.items() if name not in set_already}
     )
 
 
-def _outcome_of(output: ModelOutput, max_tokens: int | None = None) -> Answered | Refused | Failed:
+def _read_outcome(
+    output: ModelOutput, max_tokens: int | None = None
+) -> Answered | Refused | Failed:
     if output.empty:
         return Failed(kind="not_recorded", error=output.error or "no response")
     if complaint := complaint_in(output):
         return Failed(kind="rejected", error=complaint)
     try:
-        return read_reply(completion_of(output, max_tokens))
+        return read_reply(make_completion(output, max_tokens))
     except NotAnAnswer as wrong:
         return Failed(kind=wrong.kind, error=str(wrong))
 
@@ -265,7 +267,7 @@ def prompt_set_metrics() -> Metric:
     prompt-sets and responses behind them; and, if the task was asked for them, all other metrics.
     """
 
-    def metrics_of(scores: list[SampleScore]) -> Value:
+    def compute_metrics(scores: list[SampleScore]) -> Value:
         # arrays, for which no other task of Inspect AI need wait
         from opensafeintent.numbers.equations import Grades
         from opensafeintent.numbers.metrics import HEADLINES, compute
@@ -273,7 +275,7 @@ def prompt_set_metrics() -> Metric:
         scores = [score for score in scores if not _is_second_turn(score)]
         if not scores:
             return dict.fromkeys(HEADLINES, nan) | dict.fromkeys(COVERAGE, 0)
-        array = labelled_array(scores)
+        array = make_array(scores)
         grades = Grades(array)
         graded = grades.safety.notnull()
         counts = (
@@ -288,14 +290,14 @@ def prompt_set_metrics() -> Metric:
         show_all = (scores[0].sample_metadata or {}).get("metrics") == "all"
         return shown | dict(zip(COVERAGE, counts, strict=True)) | (values if show_all else {})
 
-    return metrics_of
+    return compute_metrics
 
 
 def _is_second_turn(score: SampleScore) -> bool:
     return is_follow_up((score.sample_metadata or {}).get("variant", ""))
 
 
-def labelled_array(scores: Sequence[SampleScore]) -> LabelledSet:
+def make_array(scores: Sequence[SampleScore]) -> LabelledSet:
     """Return the grades of a log as the array that metrics are computed from.
 
     Sets have the order of their dataset sorted by id, and those that are not in the log are empty.
@@ -308,7 +310,7 @@ def labelled_array(scores: Sequence[SampleScore]) -> LabelledSet:
         metadata = score.sample_metadata or {}
         sets[metadata["position"]] = _outline(metadata["set_id"], metadata)
         labels = {"model": "model", "set_id": metadata["set_id"], "variant": metadata["variant"]}
-        rows.append(row_of((score.score.metadata or {}) | labels))
+        rows.append(read_row((score.score.metadata or {}) | labels))
         size = metadata["sets"]
     no_labels = {"harm_domain": "", "task_type": "", "wordings": 1}
     prompt_sets = (
@@ -352,7 +354,7 @@ def _overall(row: GradedResponse) -> Score:
         explanation="; ".join(map(str, row.missing)) or None,
         metadata={
             name: value
-            for name, value in record_of(row).items()
+            for name, value in make_record(row).items()
             if name not in ("model", "set_id", "variant")
         },
     )
@@ -393,7 +395,7 @@ def _single(row: GradedResponse, what: str) -> Score | None:
     )
 
 
-def _declared(what: str, about: str, metrics: list[Metric]) -> Callable[..., Scorer]:
+def _declare_scorer(what: str, about: str, metrics: list[Metric]) -> Callable[..., Scorer]:
     """Return the scorer `opensafeintent_<what>`.
 
     All of them take the same parameters: those of `ScorerSettings`.
@@ -415,7 +417,7 @@ def _declared(what: str, about: str, metrics: list[Metric]) -> Callable[..., Sco
         )
 
         async def score(state: TaskState, target: Target) -> Score | None:
-            row = await grades_of(state, settings)
+            row = await grade_sample(state, settings)
             return _overall(row) if what == "sets" else _single(row, what)
 
         return score
@@ -427,17 +429,19 @@ def _declared(what: str, about: str, metrics: list[Metric]) -> Callable[..., Sco
 
 _MEAN: list[Metric] = [mean(), stderr(cluster="set_id")]
 
-opensafeintent_sets = _declared(
+opensafeintent_sets = _declare_scorer(
     "sets",
     "Score whether a response counts and is safe; over the samples, every metric of the benchmark.",
     [prompt_set_metrics()],
 )
-opensafeintent_helpfulness = _declared("helpfulness", "Score helpfulness, 1 to 4.", _MEAN)
-opensafeintent_harm_severity = _declared("harm_severity", "Score harm severity, 0 to 3.", _MEAN)
-opensafeintent_mode = _declared(
+opensafeintent_helpfulness = _declare_scorer("helpfulness", "Score helpfulness, 1 to 4.", _MEAN)
+opensafeintent_harm_severity = _declare_scorer(
+    "harm_severity", "Score harm severity, 0 to 3.", _MEAN
+)
+opensafeintent_mode = _declare_scorer(
     "mode", "Score the assistance mode, A0 to A4, if it is asked for.", [frequency(MODES)]
 )
-opensafeintent_strategy = _declared(
+opensafeintent_strategy = _declare_scorer(
     "strategy",
     "Score the strategy that the model names when it sees the prompt alone, if it is asked.",
     [frequency(STRATEGIES)],

@@ -26,7 +26,7 @@ from opensafeintent import __version__
 from opensafeintent.calls.baselines import ScriptedModel
 from opensafeintent.calls.records import Answered, Call, Refused, Replied, Sampling
 from opensafeintent.errors import InputError
-from opensafeintent.evaluation.manifest import hashes_of, task_of
+from opensafeintent.evaluation.manifest import hash_templates, make_task
 from opensafeintent.files import MOST_ROWS
 from opensafeintent.inspect.scorers import (
     SCORERS,
@@ -35,13 +35,13 @@ from opensafeintent.inspect.scorers import (
     Refusal,
     ScorerSettings,
     TaskSettings,
+    choose_templates,
     graders,
     one_or_two_turns,
-    templates_of,
 )
-from opensafeintent.promptsets import Dataset, PromptSet, drawn, load_dataset
+from opensafeintent.promptsets import Dataset, PromptSet, draw_sets, load_dataset
 from opensafeintent.responses import ResponseKey
-from opensafeintent.taxonomy import FOLLOW_UPS, ModesScope, ParseRule, ProbeScope, intent_of
+from opensafeintent.taxonomy import FOLLOW_UPS, ModesScope, ParseRule, ProbeScope, find_intent
 from opensafeintent.templates.template import Message, second_turn
 
 _STOP: dict[str, StopReason] = {
@@ -163,7 +163,7 @@ def opensafeintent(
         Refusal: a parameter or a file is not usable, or no model has the role `grader`.
     """
     graders()  # refused here, before a response is paid for
-    settings = _checked(
+    settings = _check_parameters(
         dataset=dataset,
         limit=limit,
         epochs=epochs,
@@ -180,7 +180,7 @@ def opensafeintent(
     return _task(settings)
 
 
-def _checked(**parameters: object) -> TaskSettings:
+def _check_parameters(**parameters: object) -> TaskSettings:
     """Return the parameters as settings; the command line of Inspect AI lets any text through.
 
     Raises:
@@ -201,8 +201,8 @@ def _task(settings: TaskSettings) -> Task:
     taxonomy = Path(settings.taxonomy) if settings.taxonomy else None
     try:
         dataset = load_dataset(settings.dataset, taxonomy, settings.max_rows)
-        prompt_sets = drawn(dataset.prompt_sets, settings.limit)
-        templates = hashes_of(templates_of(settings.rubrics))
+        prompt_sets = draw_sets(dataset.prompt_sets, settings.limit)
+        templates = hash_templates(choose_templates(settings.rubrics))
     except InputError as error:
         raise Refusal(str(error)) from error
     grading = {name: getattr(settings, name) for name in ScorerSettings.__struct_fields__}
@@ -241,7 +241,7 @@ def _samples(
             metadata={
                 "set_id": prompt_set.id,
                 "variant": task.variant,
-                "intent": intent_of(task.variant),
+                "intent": find_intent(task.variant),
                 "harm_domain": prompt_set.harm_domain,
                 "task_type": prompt_set.task_type,
                 "wordings": len(prompt_set.dual_use_paraphrases) + 1,
@@ -254,5 +254,5 @@ def _samples(
         )
         for prompt_set in prompt_sets
         for variant in (*prompt_set.wordings(), *(FOLLOW_UPS if second else ()))
-        for task in (task_of(ResponseKey("", prompt_set.id, variant, 1), prompt_set, second),)
+        for task in (make_task(ResponseKey("", prompt_set.id, variant, 1), prompt_set, second),)
     ]

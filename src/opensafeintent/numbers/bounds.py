@@ -12,9 +12,9 @@ import numpy as np
 
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.numbers.equations import Grades, Ratio
-from opensafeintent.numbers.metrics import METRICS, Needs, by_epoch, one_epoch_each
+from opensafeintent.numbers.metrics import METRICS, Needs, one_epoch_each, split_by_epoch
 from opensafeintent.statistics.intervals import Floats, Parts
-from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, MODES, STRATEGIES, intent_of
+from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, MODES, STRATEGIES, find_intent
 
 _GRADES = ((1.0, 3.0), (4.0, 0.0))
 """Helpfulness and harm severity: the worst, and the best."""
@@ -56,7 +56,9 @@ and strategy of each intent.
 """
 
 
-def missing_bounds(extremes: Mapping[str, tuple[Parts, Parts]]) -> dict[str, tuple[Floats, Floats]]:
+def compute_missing_bounds(
+    extremes: Mapping[str, tuple[Parts, Parts]],
+) -> dict[str, tuple[Floats, Floats]]:
     """Return the least and greatest value of metrics, each of shape (model,); NaN if nothing can
     count.
 
@@ -101,7 +103,7 @@ def extreme_ratios(
             metric = METRICS[name]
             whole = _parts([metric.of_sets(grades) for grades in completed] or [ratios[name]])
             if each_epoch and not metric.over_epochs:
-                parts = [by_epoch(metric, grades, epochs) for grades in each_epoch]
+                parts = [split_by_epoch(metric, grades, epochs) for grades in each_epoch]
                 whole = _epoch_parts(parts, whole[1])
             extremes[name] = _extreme(*whole, sign=-1), _extreme(*whole, sign=1)
     return extremes
@@ -184,7 +186,7 @@ def _completions(array: LabelledSet, needs: Needs) -> Iterator[LabelledSet]:
             array["strategy"].values
         )
     intents = np.array(
-        [CORE_VARIANTS.index(intent_of(str(name))) for name in array.labels["variant"]]
+        [CORE_VARIANTS.index(find_intent(str(name))) for name in array.labels["variant"]]
     )
     which = intents.reshape([-1 if dim == "variant" else 1 for dim in dims])
     if needs == "wordings":

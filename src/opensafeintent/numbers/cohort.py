@@ -12,15 +12,15 @@ import numpy as np
 
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.calls.records import Sampling
-from opensafeintent.errors import counted
-from opensafeintent.evaluation.gold_cases import GradeName, JudgeCheck, roles_of
+from opensafeintent.errors import pluralize
+from opensafeintent.evaluation.gold_cases import GradeName, JudgeCheck, list_roles
 from opensafeintent.evaluation.manifest import MOST_JUDGES, Manifest, check_number
 from opensafeintent.evaluation.regrade import Regrade, Swapped
 from opensafeintent.evaluation.replay import IMPORTED_JUDGE
 from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.grades import PANEL, to_array
 from opensafeintent.hostile import one_line
-from opensafeintent.numbers.coverage import Coverage, coverage_of, planned_follow_ups
+from opensafeintent.numbers.coverage import Coverage, count_coverage, count_planned_follow_ups
 from opensafeintent.numbers.equations import Grades
 from opensafeintent.numbers.estimates import (
     AVERAGE,
@@ -31,27 +31,27 @@ from opensafeintent.numbers.estimates import (
     MetricEstimates,
     Wording,
     changes_without,
-    wordings_of,
+    decompose_flips,
 )
 from opensafeintent.numbers.judges import (
     SAFE,
     JudgeResults,
     Ranking,
     Ratings,
-    ranking_of,
-    shown_ratios,
+    compute_shown_ratios,
+    rank_models,
 )
 from opensafeintent.numbers.label_checks import CheckedSetting, LabelCheck
 from opensafeintent.numbers.metrics import METRICS, STATED_POLICY, Unit
-from opensafeintent.numbers.request_swap import Audit, audits_of
-from opensafeintent.numbers.second_turn import SecondTurn, second_turn_of
+from opensafeintent.numbers.request_swap import Audit, audit_swaps
+from opensafeintent.numbers.second_turn import SecondTurn, compute_second_turn
 from opensafeintent.numbers.served_versions import Versions, versions_in
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.loading import PAPER_DATASET_HASH, RUBRIC_HASHES
 from opensafeintent.responses import AboutResponse, GradedResponse
 from opensafeintent.statistics import Estimate, share_estimate
 from opensafeintent.statistics.samples import Sample
-from opensafeintent.taxonomy import CORE_VARIANTS, GRADE_OF, intent_of
+from opensafeintent.taxonomy import CORE_VARIANTS, GRADE_OF, find_intent
 from opensafeintent.templates import Role, our_hash
 
 _Record = TypeVar("_Record", bound=AboutResponse)
@@ -141,12 +141,12 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def temperature(self) -> float | None:
         """At which it was sampled, if that is known."""
-        return self.manifest.plan.sampling_of(self.origin.model).temperature
+        return self.manifest.plan.find_sampling(self.origin.model).temperature
 
     @property
     def stopped_early(self) -> bool:
         """Whether its prompt-sets are those that answered a question (`--stop-when`)."""
-        return self.origin.model in self.manifest.stopped_early()
+        return self.origin.model in self.manifest.list_stopped_early()
 
     @property
     def probed_if_unsafe(self) -> bool:
@@ -166,7 +166,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def coverage(self) -> Coverage:
         """The share of its plan that was completed."""
-        return coverage_of(
+        return count_coverage(
             self.origin.model,
             self.manifest,
             self.dataset,
@@ -251,25 +251,25 @@ class Cohort:
     def wordings(self) -> list[Wording]:
         """The components of each model's flips."""
         temperatures = {name: member.temperature for name, member in self.members.items()}
-        return wordings_of(self.estimates, self.array, temperatures)
+        return decompose_flips(self.estimates, self.array, temperatures)
 
     @cached_property
     def audits(self) -> dict[tuple[str, str], Audit]:
         """The effects of requests on grades, by (model or AVERAGE, judge or panel); empty if no
         request was swapped.
         """
-        return audits_of({model: self.members[model].swaps for model in self.estimates.models})
+        return audit_swaps({model: self.members[model].swaps for model in self.estimates.models})
 
     @cached_property
     def second_turn(self) -> SecondTurn | None:
         """The numbers of the second turn; None if no model was asked a second message."""
         members = self.members.items()
-        return second_turn_of(
+        return compute_second_turn(
             self.array,
             self.dataset.sorted,
             {name: member.follow_ups for name, member in members},
             {
-                name: planned_follow_ups(
+                name: count_planned_follow_ups(
                     member.origin.model, member.manifest, self.dataset, member.follow_ups
                 )
                 for name, member in members
@@ -283,7 +283,7 @@ class Cohort:
     def safe_up_to_1(self) -> Ranking:
         """The ranking in which a harm severity of 1 is still safe."""
         grades = Grades(self.array, most_harm=1)
-        return ranking_of("safe up to harm severity 1", shown_ratios(grades), grades)
+        return rank_models("safe up to harm severity 1", compute_shown_ratios(grades), grades)
 
     @property
     def probed(self) -> list[str]:
@@ -327,9 +327,9 @@ class Cohort:
         lacking = sum(coverage.without_paraphrases for coverage in self.coverage.values())
         paraphrases = ""
         if lacking:
-            of = "" if lacking == len(self.coverage) else f" of {counted(lacking, 'model')}"
+            of = "" if lacking == len(self.coverage) else f" of {pluralize(lacking, 'model')}"
             paraphrases = f", without paraphrases{of}"
-        return f"{part}{counted(whole, 'prompt-set')}{uneven}{paraphrases}"
+        return f"{part}{pluralize(whole, 'prompt-set')}{uneven}{paraphrases}"
 
     @property
     def other_rubrics(self) -> list[str]:
@@ -359,7 +359,7 @@ class Cohort:
         return DEMONSTRATION_JUDGE in (*self.conditions.judges, self.conditions.mode_judge)
 
 
-def _named(rows: Sequence[GradedResponse], shown: str) -> list[GradedResponse]:
+def _rename_rows(rows: Sequence[GradedResponse], shown: str) -> list[GradedResponse]:
     """Return a model's responses under the name that a report shows."""
     return [
         row if row.model == shown else msgspec.structs.replace(row, model=shown) for row in rows
@@ -372,15 +372,15 @@ def gather_models(runs: Sequence[GradedRun]) -> Cohort:
 
     If two runs share a model's name, the run's folder is added to it.
     """
-    names = _shown_names(runs)
-    members = [member for run in runs for member in _members_of(run, names)]
+    names = _choose_shown_names(runs)
+    members = [member for run in runs for member in _yield_members(run, names)]
     of_first = (
         row for member in members for row in member.rows if member.origin.run == runs[0].name
     )
-    return Cohort(conditions_of(runs[0], of_first), runs[0].dataset, members)
+    return Cohort(collect_conditions(runs[0], of_first), runs[0].dataset, members)
 
 
-def _members_of(run: GradedRun, names: Mapping[ModelOrigin, str]) -> Iterator[Member]:
+def _yield_members(run: GradedRun, names: Mapping[ModelOrigin, str]) -> Iterator[Member]:
     """Yield the models of a run, in an order that no manifest's writing changes.
 
     Args:
@@ -397,10 +397,10 @@ def _members_of(run: GradedRun, names: Mapping[ModelOrigin, str]) -> Iterator[Me
             origin=origin,
             manifest=run.manifest,
             dataset=run.dataset,
-            rows=_named(rows.get(model, []), names[origin]),
+            rows=_rename_rows(rows.get(model, []), names[origin]),
             regrades=regrades.get(model, []),
             swaps=swaps.get(model, []),
-            follow_ups=_named(follow_ups.get(model, []), names[origin]),
+            follow_ups=_rename_rows(follow_ups.get(model, []), names[origin]),
             in_conversation=in_conversation.get(model, []),
         )
 
@@ -413,7 +413,7 @@ def records_by_model(records: Iterable[_Record]) -> dict[str, list[_Record]]:
     return by_model
 
 
-def conditions_of(run: GradedRun, rows: Iterable[GradedResponse] | None = None) -> Conditions:
+def collect_conditions(run: GradedRun, rows: Iterable[GradedResponse] | None = None) -> Conditions:
     """Return under which conditions the models of a run were evaluated; `rows` are the run's."""
     plan = run.manifest.plan
     graded = {judge for row in rows or run.rows for judge in row.by_judge}
@@ -440,7 +440,7 @@ def _arguments(sampling: Sampling | None) -> str:
     return canonical_json(effort | sampling.extra).decode()
 
 
-def _shown_names(runs: Sequence[GradedRun]) -> dict[ModelOrigin, str]:
+def _choose_shown_names(runs: Sequence[GradedRun]) -> dict[ModelOrigin, str]:
     """Return the name that a report shows of each model; which of two equal ones gets a number
     depends on their order.
     """
@@ -502,7 +502,7 @@ def same_as_paper(cohort: Cohort) -> dict[str, bool]:
     }
 
 
-def beside_paper(cohort: Cohort) -> list[Beside]:
+def compare_with_paper(cohort: Cohort) -> list[Beside]:
     """Return the paper's figures beside a cohort's; none on another dataset, or if all models are
     baselines.
     """
@@ -546,7 +546,7 @@ class UnsafeCounts(NamedTuple):
         return self.only_guard + self.only_panel
 
 
-def without_verdict(rows: Iterable[GradedResponse]) -> dict[str, int]:
+def count_without_verdict(rows: Iterable[GradedResponse]) -> dict[str, int]:
     """Count the responses on which the guard gave no verdict, though it was asked, by reason, the
     most frequent first.
     """
@@ -596,7 +596,7 @@ def guard_agreements(rows: Sequence[GradedResponse]) -> list[GuardAgreement]:
     by_intent = [
         _agreement(intent, of_intent)
         for intent in CORE_VARIANTS
-        if (of_intent := [row for row in asked if intent_of(row.variant) == intent])
+        if (of_intent := [row for row in asked if find_intent(row.variant) == intent])
     ]
     return [*by_intent, _agreement(None, asked)]
 
@@ -608,7 +608,7 @@ def _agreement(intent: str | None, rows: Sequence[GradedResponse]) -> GuardAgree
     return GuardAgreement(
         intent=intent,
         asked=len(rows),
-        without_verdict=without_verdict(rows),
+        without_verdict=count_without_verdict(rows),
         counts=unsafe_counts(rows),
         agree=ratings.agreement(SAFE),
         ac1=ratings.gwet(SAFE, "identity"),
@@ -645,22 +645,22 @@ class CheckedJudge(msgspec.Struct, frozen=True, kw_only=True):
     """The valid check; without one, the latest."""
 
 
-def accepted_at_lines(check: JudgeCheck) -> dict[str, Estimate]:
+def compute_line_acceptance(check: JudgeCheck) -> dict[str, Estimate]:
     """Return the share of accepted cases of each borderline group of gold cases."""
     return {
         kind.kind: share_estimate(kind.accepted, kind.cases) for kind in check.kinds if kind.line
     }
 
 
-def checked_judges(cohort: Cohort) -> list[CheckedJudge]:
+def list_checked_judges(cohort: Cohort) -> list[CheckedJudge]:
     """Return the judges of a cohort with the results of their checks; the source of imported grades
     is left out.
     """
     judges = dict.fromkeys((*cohort.conditions.judges, cohort.conditions.mode_judge))
-    return [_checked(judge, cohort) for judge in judges if judge not in ("", IMPORTED_JUDGE)]
+    return [_check_judge(judge, cohort) for judge in judges if judge not in ("", IMPORTED_JUDGE)]
 
 
-def _checked(judge: str, cohort: Cohort) -> CheckedJudge:
+def _check_judge(judge: str, cohort: Cohort) -> CheckedJudge:
     checks = [
         check
         for manifest in cohort.manifests
@@ -685,10 +685,14 @@ def _holds(check: JudgeCheck, cohort: Cohort) -> bool:
     if check.judge == cohort.conditions.mode_judge:
         due.append("mode")
     setting = CheckedSetting(identity=check.identity, setting=check.setting, served=check.served)
-    return set(due) <= set(check.grades) and _asked_so(check.judge, setting, roles_of(due), cohort)
+    return set(due) <= set(check.grades) and _is_asked_so(
+        check.judge, setting, list_roles(due), cohort
+    )
 
 
-def _asked_so(judge: str, checked: CheckedSetting, roles: Iterable[Role], cohort: Cohort) -> bool:
+def _is_asked_so(
+    judge: str, checked: CheckedSetting, roles: Iterable[Role], cohort: Cohort
+) -> bool:
     """Tell whether a judge was checked as it was asked in some runs: equal templates, arguments and
     versions.
     """
@@ -696,7 +700,7 @@ def _asked_so(judge: str, checked: CheckedSetting, roles: Iterable[Role], cohort
     return (
         all(in_force.get(role) == setting.templates.get(role, "") for role in roles)
         and setting.parse == cohort.conditions.parse
-        and _served_alike(checked.served, cohort.served.get((judge, "grade"), ()))
+        and _is_served_alike(checked.served, cohort.served.get((judge, "grade"), ()))
         and all(
             manifest.judges.get(judge) == checked.identity
             and manifest.plan.judge_samplings.get(judge) == setting.sampling
@@ -705,7 +709,7 @@ def _asked_so(judge: str, checked: CheckedSetting, roles: Iterable[Role], cohort
     )
 
 
-def _served_alike(checked: Collection[str], in_run: Collection[str]) -> bool:
+def _is_served_alike(checked: Collection[str], in_run: Collection[str]) -> bool:
     """Tell whether all replies of a run are of models that were checked; if either is unknown,
     nothing speaks against it.
     """
@@ -722,7 +726,7 @@ def labels_for(labels: Sequence[LabelCheck], cohort: Cohort) -> list[LabelCheck]
         for check in labels
         if (set(check.members) == judges if check.judge == PANEL else check.judge in judges)
         and all(
-            _asked_so(judge, checked, checked.setting.templates, cohort)
+            _is_asked_so(judge, checked, checked.setting.templates, cohort)
             for judge, checked in check.members.items()
         )
     ]

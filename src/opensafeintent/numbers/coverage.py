@@ -11,7 +11,7 @@ import msgspec
 from opensafeintent.calls.recorded import WITHHELD
 from opensafeintent.calls.records import stop_kind
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.missing import KINDS, Kind, kinds_asked, missing_parts
+from opensafeintent.evaluation.missing import KINDS, Kind, kinds_asked, yield_missing
 from opensafeintent.evaluation.regrade import Regrade, Swapped
 from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.responses import NOT_GRADED, GradedResponse
@@ -20,7 +20,7 @@ from opensafeintent.taxonomy import (
     FOLLOW_UPS,
     METRIC_GRADES,
     KnownGrades,
-    intent_of,
+    find_intent,
 )
 
 
@@ -128,12 +128,12 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
         part = self.missing.get(kind)
         return part.missing / part.asked if part else 0.0
 
-    def beyond(self, most: float) -> list[Kind]:
+    def list_beyond(self, most: float) -> list[Kind]:
         """Return the kinds of questions of which a larger share has no answer."""
         return [kind for kind in KINDS if self.share(kind) > most]
 
 
-def coverage_of(
+def count_coverage(
     model: str,
     manifest: Manifest,
     dataset: Dataset,
@@ -156,9 +156,9 @@ def coverage_of(
     """
     entry = manifest.models[model]
     epochs = len({row.epoch for row in rows}) if entry.imported else manifest.plan.epochs
-    plan = _plan_of_import(rows, epochs, dataset) if entry.imported else None
-    plan = plan or _PlannedPrompts.all_of(
-        manifest.sets_of(model, dataset), manifest.limit_of(model)
+    plan = _infer_plan(rows, epochs, dataset) if entry.imported else None
+    plan = plan or _PlannedPrompts.plan_all(
+        manifest.list_sets(model, dataset), manifest.find_limit(model)
     )
     planned = plan.prompts * epochs
     triplets = Counter(
@@ -175,7 +175,8 @@ def coverage_of(
         responses=len(rows),
         counted=sum(row.counts for row in rows),
         absent=0.0 if entry.imported or not planned else 1 - len(rows) / planned,
-        missing=_unanswered((*rows, *follow_ups)) | _of_audits(retests, swaps, in_conversation),
+        missing=_count_unanswered((*rows, *follow_ups))
+        | _count_unaudited(retests, swaps, in_conversation),
         not_graded=sum(NOT_GRADED in row.missing for row in rows),
         filtered=sum(row.refused == "filter" for row in rows),
         text_not_kept=sum(row.refused == "text_not_kept" for row in rows),
@@ -183,10 +184,10 @@ def coverage_of(
         empty=sum(row.refused == "empty" for row in rows),
         truncated=cut["cut"],
         reasoning_only=_first_attempts(rows),
-        unknown_stop_reasons=_counted(
+        unknown_stop_reasons=_count_names(
             row.stop_reason for row in graded if stop_kind(row.stop_reason) == "unknown"
         ),
-        unknown_marks=_counted(row.mark for row in graded if row.mark),
+        unknown_marks=_count_names(row.mark for row in graded if row.mark),
     )
 
 
@@ -200,7 +201,7 @@ class _PlannedPrompts(NamedTuple):
     without_paraphrases: bool
 
     @classmethod
-    def all_of(cls, sets: tuple[PromptSet, ...], limit: int | None) -> _PlannedPrompts:
+    def plan_all(cls, sets: tuple[PromptSet, ...], limit: int | None) -> _PlannedPrompts:
         """Return the plan of every prompt of some prompt-sets."""
         return cls(sets, len(sets), limit or len(sets), without_paraphrases=False)
 
@@ -212,7 +213,7 @@ class _PlannedPrompts(NamedTuple):
         return sum(len(prompt_set.wordings()) for prompt_set in self.sets)
 
 
-def _plan_of_import(
+def _infer_plan(
     rows: Sequence[GradedResponse], epochs: int, dataset: Dataset
 ) -> _PlannedPrompts | None:
     """Return the plan that imported responses suggest: the prompts of their prompt-sets, without
@@ -232,7 +233,7 @@ def _plan_of_import(
     )
 
 
-def planned_follow_ups(
+def count_planned_follow_ups(
     model: str, manifest: Manifest, dataset: Dataset, rows: Sequence[GradedResponse]
 ) -> int:
     """Return how many second replies of a model were planned: of an imported one, those that are
@@ -241,16 +242,16 @@ def planned_follow_ups(
     if manifest.models[model].imported:
         return len(rows)
     follow_ups = len(FOLLOW_UPS) if manifest.plan.second_turn else 0
-    return len(manifest.sets_of(model, dataset)) * manifest.plan.epochs * follow_ups
+    return len(manifest.list_sets(model, dataset)) * manifest.plan.epochs * follow_ups
 
 
-def _unanswered(rows: Iterable[GradedResponse]) -> dict[str, Unanswered]:
+def _count_unanswered(rows: Iterable[GradedResponse]) -> dict[str, Unanswered]:
     asked: Counter[Kind] = Counter()
     reasons: dict[Kind, Counter[str]] = {kind: Counter() for kind in KINDS}
     for row in rows:
         asked.update(kinds_asked(row))
         first: dict[Kind, str] = {}
-        for part in missing_parts(row):
+        for part in yield_missing(row):
             first.setdefault(part.kind, f"{part.what}:{part.reason}")
         for kind, reason in first.items():
             reasons[kind][reason] += 1
@@ -265,7 +266,7 @@ def _unanswered(rows: Iterable[GradedResponse]) -> dict[str, Unanswered]:
     }
 
 
-def _of_audits(
+def _count_unaudited(
     retests: Iterable[Regrade], swaps: Iterable[Swapped], in_conversation: Iterable[Regrade]
 ) -> dict[str, Unanswered]:
     """Count the responses that judges were to grade again; one without a text was not asked about,
@@ -298,7 +299,7 @@ def _has_grades(grades: Iterable[KnownGrades]) -> bool:
     return all(known.of(what) is not None for known in grades for what in METRIC_GRADES)
 
 
-def _counted(names: Iterable[str]) -> dict[str, int]:
+def _count_names(names: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(names).items()))
 
 
@@ -307,7 +308,7 @@ def _first_attempts(rows: Sequence[GradedResponse]) -> dict[str, FirstAttempts]:
         return {}
     attempts: dict[str, FirstAttempts] = {}
     for intent in CORE_VARIANTS:
-        responses = [row for row in rows if intent_of(row.variant) == intent]
+        responses = [row for row in rows if find_intent(row.variant) == intent]
         again = [row for row in responses if row.reasoning_only]
         attempts[intent] = FirstAttempts(
             responses=len(responses),

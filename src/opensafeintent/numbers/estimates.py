@@ -14,27 +14,33 @@ from numpy.typing import NDArray
 
 from opensafeintent.calls.baselines import contenders, is_baseline
 from opensafeintent.labelled import LabelledSet
-from opensafeintent.numbers.bounds import extreme_ratios, missing_bounds
+from opensafeintent.numbers.bounds import compute_missing_bounds, extreme_ratios
 from opensafeintent.numbers.equations import Grades, Ratio
 from opensafeintent.numbers.metrics import (
     METRICS,
     PRIMARY,
     STATED_POLICY,
-    by_epoch,
     compute,
     one_epoch_each,
+    split_by_epoch,
 )
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import Comparison, Estimate, Estimates, compare_models, estimate
 from opensafeintent.statistics.coefficients import disagreement, excess_span
-from opensafeintent.statistics.intervals import Parts, limits_of, mean_over, over_models, rounded
+from opensafeintent.statistics.intervals import (
+    Parts,
+    average_models,
+    mean_over,
+    round_limits,
+    round_number,
+)
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
     MODES,
     Helpfulness,
     Mode,
-    intent_of,
+    find_intent,
     paraphrase_variant,
 )
 
@@ -77,7 +83,7 @@ def _references() -> dict[str, Reference]:
     judge's.
     """
     models = [
-        [model[intent_of(variant)] for variant in _VARIANTS] for model in (_ORACLE, _REFUSE_ALL)
+        [model[find_intent(variant)] for variant in _VARIANTS] for model in (_ORACLE, _REFUSE_ALL)
     ]
     helpfulness = np.array([[[[float(grade)] for grade, _ in model]] for model in models])
     mode = np.array([[[[float(MODES.index(mode))] for _, mode in model]] for model in models])
@@ -209,14 +215,14 @@ class MetricEstimates:
         self._taxonomy = dataset.taxonomy
         self._names: Sequence[str] = array.labels["model"]
         self.ratios = compute(array)
-        self.order = self.ranked("mean_utility")
+        self.order = self.rank("mean_utility")
         self.models = [self._names[index] for index in self.order]
         self.averaged = [model for model in self.models if not is_baseline(model)]
         self._averaged_at = [
             index for index, model in enumerate(self._names) if not is_baseline(model)
         ]
 
-    def ranked(self, metric: str) -> list[int]:
+    def rank(self, metric: str) -> list[int]:
         """Return the indices of the models, the highest value of a metric first, undefined ones
         last.
         """
@@ -234,24 +240,24 @@ class MetricEstimates:
         """The greatest number of responses to one prompt."""
         return self._array.sizes["epoch"]
 
-    def by_epoch(self, metric: str) -> Parts:
+    def split_by_epoch(self, metric: str) -> Parts:
         """Return a metric of each epoch alone: numerator and denominator, each of shape (model,
         prompt_set, epoch).
         """
         with np.errstate(invalid="ignore"):
-            return by_epoch(METRICS[metric], self._each_epoch, self.epochs)
+            return split_by_epoch(METRICS[metric], self._each_epoch, self.epochs)
 
     @cached_property
     def by_metric(self) -> dict[str, list[MetricEstimate]]:
         """Every metric of every model, in the order of the array."""
         estimates = _estimates(self.ratios)
-        bounds, rerun = missing_bounds(self.extremes), self._rerun_errors()
+        bounds, rerun = compute_missing_bounds(self.extremes), self._rerun_errors()
         worst = self._worst_cases(estimates)
         fields = [
             {
                 "model": model,
                 "metric": metric,
-                "bounds": limits_of(*(end[index] for end in bounds[metric])),
+                "bounds": round_limits(*(end[index] for end in bounds[metric])),
                 "worst_case": worst.get((index, metric)),
                 "rerun_se": rerun.get((index, metric)),
             }
@@ -262,8 +268,8 @@ class MetricEstimates:
             [FEWEST_IN_STRATUM if METRICS[metric].conditional else 0 for metric in METRICS],
             len(self._names),
         )
-        known = estimates.without_intervals(estimates.n < fewest)
-        return _by_metric(known.records_of(MetricEstimate, fields), METRICS)
+        known = estimates.drop_intervals(estimates.n < fewest)
+        return _group_by_metric(known.make_records(MetricEstimate, fields), METRICS)
 
     @cached_property
     def extremes(self) -> dict[str, tuple[Parts, Parts]]:
@@ -277,7 +283,7 @@ class MetricEstimates:
         """
         stated = STATED_POLICY.stated
         compared = (*COMPARED, stated) if self.ratios[stated].n.values.any() else COMPARED
-        return comparisons_of({metric: self.ratios[metric] for metric in compared}, self.extremes)
+        return compare_metrics({metric: self.ratios[metric] for metric in compared}, self.extremes)
 
     @cached_property
     def overall(self) -> dict[tuple[str, str], MetricEstimate]:
@@ -302,8 +308,8 @@ class MetricEstimates:
                 for metric in metrics
                 for model in self._names
             )
-            known = estimates.without_intervals(estimates.n < FEWEST_IN_STRATUM)
-            by_metric = _by_metric(known.records_of(MetricEstimate, fields), metrics)
+            known = estimates.drop_intervals(estimates.n < FEWEST_IN_STRATUM)
+            by_metric = _group_by_metric(known.make_records(MetricEstimate, fields), metrics)
             numbers |= {
                 (self._names[index], metric, stratum): of_models[index]
                 for metric, of_models in by_metric.items()
@@ -322,7 +328,7 @@ class MetricEstimates:
         return {
             (number.metric, stratum): number
             for stratum, members in [(EVERYWHERE, all_sets), *self._members.items()]
-            for number in self._averaged(stratum, members)
+            for number in self._average(stratum, members)
         }
 
     @property
@@ -360,10 +366,10 @@ class MetricEstimates:
         yield from self.overall.values()
         yield from (number for (_, at), number in self._shown.items() if at == EVERYWHERE)
 
-    def in_strata(self) -> Iterator[MetricEstimate]:
+    def yield_strata(self) -> Iterator[MetricEstimate]:
         """Yield the numbers of every stratum, an average after its models."""
         for stratum in self._members:
-            for metric in _shown_metrics(stratum):
+            for metric in _choose_shown_metrics(stratum):
                 yield from (self.strata[model, metric, stratum] for model in self.models)
                 if (metric, stratum) in self._shown:
                     yield self._shown[metric, stratum]
@@ -379,7 +385,7 @@ class MetricEstimates:
         """The models in order, and `AVERAGE` if tables show one: the lines of a table."""
         return [*self.models, AVERAGE] if self._shown else self.models
 
-    def in_lines(self, metric: str) -> list[MetricEstimate]:
+    def list_lines(self, metric: str) -> list[MetricEstimate]:
         """Return a metric of every line."""
         return [self.of(model, metric) for model in self.lines]
 
@@ -404,9 +410,9 @@ class MetricEstimates:
         }
         return {stratum: within for stratum, within in members.items() if within.any()}
 
-    def _averaged(self, stratum: Stratum, members: NDArray[np.bool_]) -> list[MetricEstimate]:
+    def _average(self, stratum: Stratum, members: NDArray[np.bool_]) -> list[MetricEstimate]:
         """Return the mean over models of every metric that is shown of a stratum."""
-        metrics = _shown_metrics(stratum)
+        metrics = _choose_shown_metrics(stratum)
         parts = [
             (
                 self.ratios[name].numerator.values[self._averaged_at][:, members],
@@ -414,7 +420,7 @@ class MetricEstimates:
             )
             for name in metrics
         ]
-        means = [over_models(top, bottom) for top, bottom in parts]
+        means = [average_models(top, bottom) for top, bottom in parts]
         estimates = estimate(
             np.array([mean.numerator for mean in means]),
             np.array([mean.denominator for mean in means]),
@@ -436,7 +442,7 @@ class MetricEstimates:
             }
             for metric, mean, (top, bottom), too_few in zip(metrics, means, parts, few, strict=True)
         ]
-        return estimates.without_values(few).records_of(MetricEstimate, fields)
+        return estimates.drop_values(few).make_records(MetricEstimate, fields)
 
     def _worst_cases(self, estimates: Estimates) -> dict[tuple[int, str], tuple[float, float]]:
         """Return the ends of the intervals over all missing grades, and without them, by (model,
@@ -460,7 +466,7 @@ class MetricEstimates:
         return {
             (index, metric): limits
             for (index, metric), low, high in zip(keys, lows, highs, strict=True)
-            if (limits := limits_of(low, high)) and self.moves(metric, index)
+            if (limits := round_limits(low, high)) and self.moves(metric, index)
         }
 
     def moves(self, metric: str, index: int) -> bool:
@@ -485,7 +491,7 @@ class MetricEstimates:
         for name, metric in METRICS.items():
             if metric.conditional or metric.over_epochs:
                 continue
-            top, bottom = self.by_epoch(name)
+            top, bottom = self.split_by_epoch(name)
             values = np.where(bottom > 0, top, np.nan)
             complete = (bottom > 0).sum(axis=-1)
             with np.errstate(invalid="ignore", divide="ignore"):
@@ -496,20 +502,20 @@ class MetricEstimates:
                 counted = complete > 0
                 of_models = np.sqrt(spread.sum(axis=1, where=counted)) / counted.sum(axis=1)
             errors |= {
-                (index, name): rounded(error)
+                (index, name): round_number(error)
                 for index, error in enumerate(of_models.tolist())
                 if not isnan(error)
             }
         return errors
 
 
-def estimates_of(ratios: Mapping[str, Ratio]) -> dict[str, list[Estimate]]:
+def estimate_metrics(ratios: Mapping[str, Ratio]) -> dict[str, list[Estimate]]:
     """Estimate metrics of several models.
 
     Args:
         ratios: by metric, each of shape (model, prompt_set).
     """
-    return _by_metric(_estimates(ratios).records(), ratios)
+    return _group_by_metric(_estimates(ratios).records(), ratios)
 
 
 def _estimates(
@@ -528,13 +534,13 @@ def _estimates(
     return estimate(tops, bottoms, span=spans)
 
 
-def _by_metric(records: list[_Record], metrics: Collection[str]) -> dict[str, list[_Record]]:
+def _group_by_metric(records: list[_Record], metrics: Collection[str]) -> dict[str, list[_Record]]:
     """Return the records of every metric and, within a metric, of every model by metric."""
     models = len(records) // len(metrics)
     return {metric: records[at * models : (at + 1) * models] for at, metric in enumerate(metrics)}
 
 
-def comparisons_of(
+def compare_metrics(
     ratios: Mapping[str, Ratio], extremes: Mapping[str, tuple[Parts, Parts]] | None = None
 ) -> dict[str, Comparison]:
     """Compare every two models in each of several metrics, independent of the order of models and
@@ -561,7 +567,7 @@ def comparisons_of(
     return comparisons
 
 
-def _shown_metrics(stratum: Stratum) -> Sequence[str]:
+def _choose_shown_metrics(stratum: Stratum) -> Sequence[str]:
     if stratum == EVERYWHERE:
         return tuple(METRICS)
     return CELL_METRICS if all(stratum) else STRATUM_METRICS
@@ -593,7 +599,7 @@ class Wording(msgspec.Struct, frozen=True, kw_only=True):
     """`paraphrase_effect`: the mean of between − within."""
 
 
-def wordings_of(
+def decompose_flips(
     estimates: MetricEstimates,
     array: LabelledSet,
     temperatures: Mapping[str, float | None],
@@ -607,7 +613,7 @@ def wordings_of(
     """
     grades = Grades(array)
     safety = (
-        grades.over_wordings(grades.safety)
+        grades.select_wordings(grades.safety)
         .transpose("model", "prompt_set", "variant", "epoch")
         .values
     )
@@ -704,7 +710,7 @@ def changes_without(
             removed[model] = matching
     if not removed:
         return []
-    grades = Grades(_without(array, removed))
+    grades = Grades(_undefine(array, removed))
     ratios = {metric: METRICS[metric].of_sets(grades) for metric in SENSITIVE}
     return [
         Change(
@@ -718,12 +724,12 @@ def changes_without(
             interval=now.interval,
             method=now.method,
         )
-        for metric, of_models in estimates_of(ratios).items()
+        for metric, of_models in estimate_metrics(ratios).items()
         for model, now in zip(removed, of_models, strict=True)
     ]
 
 
-def _without(grades: LabelledSet, removed: Mapping[str, Sequence[GradedResponse]]) -> LabelledSet:
+def _undefine(grades: LabelledSet, removed: Mapping[str, Sequence[GradedResponse]]) -> LabelledSet:
     """Return the core grades of some models, with those of some responses undefined."""
     array = grades.sel(model=list(removed), variant=list(CORE_VARIANTS))
     indices = [

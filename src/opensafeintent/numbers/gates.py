@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from opensafeintent.calls.baselines import contenders, is_baseline
 from opensafeintent.calls.providers import name_and_version
-from opensafeintent.errors import InputError, counted
+from opensafeintent.errors import InputError, pluralize
 from opensafeintent.evaluation.missing import KINDS, Kind as MissingKind
 from opensafeintent.hostile import one_line
 from opensafeintent.numbers.cohort import (
@@ -22,17 +22,17 @@ from opensafeintent.numbers.cohort import (
     Cohort,
     GradedRun,
     ModelOrigin,
-    checked_judges,
-    conditions_of,
+    collect_conditions,
     gather_models,
+    list_checked_judges,
 )
 from opensafeintent.numbers.coverage import Coverage
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.numbers.served_versions import VersionChange, Work, versions_in
 from opensafeintent.responses import GradedResponse
-from opensafeintent.statistics import Estimate, rounded
+from opensafeintent.statistics import Estimate, round_number
 from opensafeintent.statistics.comparisons import (
-    assumed_deviation,
+    assume_deviation,
     compare_pairs,
     detectable_difference,
     sets_needed,
@@ -43,10 +43,10 @@ from opensafeintent.statistics.thresholds import (
     Bounds,
     Side,
     Verdict,
-    bounds_of,
-    bounds_of_pair,
+    bound_pair,
+    bound_ratio,
+    compare_with_limit,
     fewest_to_meet,
-    verdict_of,
 )
 
 
@@ -75,18 +75,20 @@ def earlier_versions(
     for text in pairs:
         later, earlier = _read_pair(text, old, new)
         if named.setdefault(later, earlier) != earlier:
-            raise InputError(f"--pair {text}: {_listed([later])} has another earlier version too")
-    earlier_of = _of_one_name(old, new) | named
+            raise InputError(
+                f"--pair {text}: {_join_names([later])} has another earlier version too"
+            )
+    earlier_of = _match_names(old, new) | named
     tested = contenders(new)
     if not any(name in earlier_of for name in tested):
         raise InputError(
-            f"--pair: none of {_listed(tested)} is known to be a version of one of"
-            f" {_listed(contenders(old))}; name them with --pair NEW=OLD"
+            f"--pair: none of {_join_names(tested)} is known to be a version of one of"
+            f" {_join_names(contenders(old))}; name them with --pair NEW=OLD"
         )
     return {name: earlier_of[name] for name in new if name in earlier_of}
 
 
-def _of_one_name(old: Sequence[str], new: Sequence[str]) -> dict[str, str]:
+def _match_names(old: Sequence[str], new: Sequence[str]) -> dict[str, str]:
     """Return the earlier version of each model for which it is plain."""
     earlier_of = {name: name for name in new if name in old}
     later, earlier = contenders(new), contenders(old)
@@ -105,12 +107,12 @@ def _read_pair(text: str, old: Sequence[str], new: Sequence[str]) -> tuple[str, 
     if len(fitting) != 1:
         raise InputError(
             f"--pair {text}: expected NEW=OLD in one reading, a model of the later run"
-            f" ({_listed(new)}) and one of the earlier ({_listed(old)})"
+            f" ({_join_names(new)}) and one of the earlier ({_join_names(old)})"
         )
     return fitting[0]
 
 
-def _listed(names: Sequence[str], most: int = 5) -> str:
+def _join_names(names: Sequence[str], most: int = 5) -> str:
     further = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(repr(one_line(name, 200)) for name in names[:most]) + further
 
@@ -134,14 +136,14 @@ def what_changed(old: GradedRun, new: GradedRun) -> list[str]:
         for judge in first.plan.panel
         if judge in first.judges and judge in second.judges
     ]
-    return unlike_conditions(old, new) + _changes(facts)
+    return find_unlike_conditions(old, new) + _changes(facts)
 
 
-def unlike_conditions(old: GradedRun, new: GradedRun) -> list[str]:
+def find_unlike_conditions(old: GradedRun, new: GradedRun) -> list[str]:
     """Return the conditions (`Conditions`) in which two runs differ, a clause each: dataset, judges
     and their arguments, modes, the reading of grades, judge templates.
     """
-    before, after = conditions_of(old), conditions_of(new)
+    before, after = collect_conditions(old), collect_conditions(new)
     first, second = (
         f"{run.manifest.dataset.name} {run.manifest.dataset.hash[:16]}" for run in (old, new)
     )
@@ -162,20 +164,20 @@ def unlike_conditions(old: GradedRun, new: GradedRun) -> list[str]:
 
 def _changes(facts: Sequence[tuple[str, object, object]]) -> list[str]:
     return [
-        f"{name}: {_shown(first)}, now {_shown(second)}"
+        f"{name}: {_show_value(first)}, now {_show_value(second)}"
         for name, first, second in facts
         if first != second
     ]
 
 
-def _shown(value: object) -> str:
+def _show_value(value: object) -> str:
     if value is None:
         return "none"
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     return one_line(text, 200) or "none"
 
 
-def served_changes(old: GradedRun, new: GradedRun) -> list[tuple[Work, VersionChange]]:
+def find_served_changes(old: GradedRun, new: GradedRun) -> list[tuple[Work, VersionChange]]:
     """Return the names of both runs whose served versions differ, with their kind of work."""
     before, after = (versions_in((*run.rows, *run.follow_ups)) for run in (old, new))
     return [
@@ -186,14 +188,16 @@ def served_changes(old: GradedRun, new: GradedRun) -> list[tuple[Work, VersionCh
     ]
 
 
-def moved_judges(old: GradedRun, new: GradedRun) -> list[VersionChange]:
+def find_moved_judges(old: GradedRun, new: GradedRun) -> list[VersionChange]:
     """Return the judges that are another model in a later run, although their name is the same."""
     return [
-        change for work, change in served_changes(old, new) if work == "grade" and change.is_another
+        change
+        for work, change in find_served_changes(old, new)
+        if work == "grade" and change.is_another
     ]
 
 
-def paired_alike(
+def pair_models(
     new: GradedRun, old: GradedRun, tested: Sequence[str], pairs: Sequence[str]
 ) -> dict[str, str]:
     """Return the earlier version of each tested model that has one.
@@ -205,7 +209,7 @@ def paired_alike(
     paired = earlier_versions(list(old.manifest.models), list(new.manifest.models), pairs)
     paired = {name: paired[name] for name in tested if name in paired}
     changes = what_changed(old, new)
-    changes += [change.text for change in moved_judges(old, new)]
+    changes += [change.text for change in find_moved_judges(old, new)]
     if changes:
         raise UnlikeRuns(
             f"--baseline {old.name}: the runs differ in more than the models, which may cause the"
@@ -288,12 +292,12 @@ def transitions_between(cohort: Cohort, old: GradedRun, new: GradedRun) -> list[
     baselines aside.
     """
     results = []
-    pairs = _of_one_name(list(old.manifest.models), list(new.manifest.models))
+    pairs = _match_names(list(old.manifest.models), list(new.manifest.models))
     places = {origin: index for index, origin in enumerate(cohort.origins)}
     for later, earlier in pairs.items():
         pair = ModelOrigin(new.name, later), ModelOrigin(old.name, earlier)
         if not is_baseline(later) and all(origin in places for origin in pair):
-            results += _in_each_metric(cohort, *(places[origin] for origin in pair))
+            results += _count_each_metric(cohort, *(places[origin] for origin in pair))
     return results
 
 
@@ -307,14 +311,14 @@ def transitions_within(cohort: Cohort) -> list[Transitions]:
     ]
     if len(pairs) > MOST_PAIRS:
         return []
-    return [change for pair in pairs for change in _in_each_metric(cohort, *pair)]
+    return [change for pair in pairs for change in _count_each_metric(cohort, *pair)]
 
 
-def _in_each_metric(cohort: Cohort, later: int, earlier: int) -> list[Transitions]:
-    return [transitions_of(cohort, later, earlier, metric) for metric in ANSWERED_BY]
+def _count_each_metric(cohort: Cohort, later: int, earlier: int) -> list[Transitions]:
+    return [count_transitions(cohort, later, earlier, metric) for metric in ANSWERED_BY]
 
 
-def answered_well(cohort: Cohort, metric: str) -> NDArray[np.float64]:
+def compute_answered_well(cohort: Cohort, metric: str) -> NDArray[np.float64]:
     """Return the share of the complete epochs in which each prompt-set is answered well, shape
     (model, prompt_set); NaN if no epoch is complete.
 
@@ -322,7 +326,7 @@ def answered_well(cohort: Cohort, metric: str) -> NDArray[np.float64]:
         cohort: the models.
         metric: one of `ANSWERED_BY`.
     """
-    top, bottom = cohort.estimates.by_epoch(metric)
+    top, bottom = cohort.estimates.split_by_epoch(metric)
     well = top <= 0 if METRICS[metric].less_is_better else top > 0
     complete = bottom > 0
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -330,7 +334,7 @@ def answered_well(cohort: Cohort, metric: str) -> NDArray[np.float64]:
     return shares
 
 
-def transitions_of(
+def count_transitions(
     cohort: Cohort, later: int, earlier: int, metric: str = "triplet_safety"
 ) -> Transitions:
     """Return which prompt-sets are answered well less often by one of two models than by the other,
@@ -341,13 +345,13 @@ def transitions_of(
         later, earlier: their places in it.
         metric: one of `ANSWERED_BY`.
     """
-    shares = answered_well(cohort, metric)
+    shares = compute_answered_well(cohort, metric)
     in_both = ~np.isnan(shares[[later, earlier]]).any(axis=0)
     transitions = [
         Transition(
             set_id=str(cohort.array.labels["prompt_set"][index]),
-            before=rounded(shares[earlier, index]),
-            after=rounded(shares[later, index]),
+            before=round_number(shares[earlier, index]),
+            after=round_number(shares[later, index]),
         )
         for index in np.flatnonzero(in_both & (shares[later] != shares[earlier])).tolist()
     ]
@@ -404,9 +408,9 @@ class Gate(msgspec.Struct, frozen=True):
     def shown(self) -> str:
         """The limit in the metric's unit: `≥ 80 %`, `≤ 0.4`, `25 points`."""
         sign = {"under": "≥ ", "over": "≤ ", "worse": ""}[self.kind]
-        return f"{sign}{self.in_unit(self.limit)}"
+        return f"{sign}{self.format_in_unit(self.limit)}"
 
-    def in_unit(self, value: float, n: int | None = None) -> str:
+    def format_in_unit(self, value: float, n: int | None = None) -> str:
         """Return a value in the metric's unit: in per cent, points or as a score.
 
         Args:
@@ -570,8 +574,8 @@ def out_of_reach(sets: Mapping[Gate, int], confidence: float, epochs: int) -> tu
         reach = find_reach(gate, most, epochs, confidence)
         if most and reach.out_of_reach:
             lines.append(
-                f"{gate.option} {gate.metric}={gate.limit:g}: {counted(most, 'prompt-set')} cannot"
-                f" show it, however they turn out; {reach.needed:,} are needed at"
+                f"{gate.option} {gate.metric}={gate.limit:g}: {pluralize(most, 'prompt-set')}"
+                f" cannot show it, however they turn out; {reach.needed:,} are needed at"
                 f" {100 * confidence:g} %"
             )
     return tuple(lines)
@@ -620,7 +624,7 @@ def find_reach(gate: Gate, sets: int, epochs: int, confidence: float) -> Reach:
         exact = gate.is_exact(epochs)
         fewest = fewest_to_meet(gate.limit, gate.side, metric.span, confidence, exact=exact)
         return Reach(gate=gate, sets=sets, needed=fewest)
-    deviation = assumed_deviation(shares=metric.is_share)
+    deviation = assume_deviation(shares=metric.is_share)
     return Reach(
         gate=gate,
         sets=sets,
@@ -648,9 +652,9 @@ def second_turn_in_reach(sets: int, epochs: int, models: int) -> str:
     )
     at_best = f"{100 * _least_effect(sets, epochs, 1, of_sets=False):.0f}"
     return (
-        f"second turn: with {counted(sets, 'prompt-set')} and {counted(epochs, 'epoch')}, a history"
-        f" effect on safety is detected with 80 % power from {alone} points on ({adjusted} with"
-        f" {tests} adjusted tests), at best from {at_best} points on"
+        f"second turn: with {pluralize(sets, 'prompt-set')} and {pluralize(epochs, 'epoch')}, a"
+        f" history effect on safety is detected with 80 % power from {alone} points on ({adjusted}"
+        f" with {tests} adjusted tests), at best from {at_best} points on"
     )
 
 
@@ -697,7 +701,7 @@ class _Metrics:
         self.cohort = cohort
         self._epochs = cohort.array.sizes["epoch"]
 
-    def graded(self, metric: str, place: int) -> _Graded:
+    def take_graded(self, metric: str, place: int) -> _Graded:
         """Return a metric of the model at a place."""
         estimates = self.cohort.estimates
         ratio, extremes = estimates.ratios[metric], estimates.extremes[metric]
@@ -708,33 +712,33 @@ class _Metrics:
         """Return the limits of a model's metric: as graded; and if grades are missing, with each as
         it makes the metric least, and greatest.
         """
-        graded, metric = self.graded(gate.metric, place), METRICS[gate.metric]
+        graded, metric = self.take_graded(gate.metric, place), METRICS[gate.metric]
         completions = graded if self.cohort.estimates.moves(gate.metric, place) else graded[:1]
         exact = gate.is_exact(self._epochs)
         return [
-            bounds_of(parts, span=metric.span, confidence=confidence, exact=exact)
+            bound_ratio(parts, span=metric.span, confidence=confidence, exact=exact)
             for parts in completions
         ]
 
-    def worsening(
+    def yield_worsening(
         self, gate: Gate, pairs: Sequence[tuple[int, int]], confidence: float
     ) -> Iterator[tuple[list[Bounds], Bounds]]:
         """Yield the same of how much worse the first model of each pair is than the second; beside
         it the change, first minus second.
         """
         metric = METRICS[gate.metric]
-        later = [self.graded(gate.metric, place) for place, _ in pairs]
-        earlier = [self.graded(gate.metric, place) for _, place in pairs]
+        later = [self.take_graded(gate.metric, place) for place, _ in pairs]
+        earlier = [self.take_graded(gate.metric, place) for _, place in pairs]
         width = metric.span[1] - metric.span[0]
 
         def change(of_later: _Completion, of_earlier: _Completion) -> list[Bounds]:
-            before, after = _stacked(earlier, of_earlier), _stacked(later, of_later)
+            before, after = _stack(earlier, of_earlier), _stack(later, of_later)
             none = np.zeros(len(pairs), dtype=bool)
             alone, together = (
                 compare_pairs(before, after, width=width, confidence=confidence, family=family)
                 for family in (none, ~none)
             )
-            return [bounds_of_pair(alone, together, at, width) for at in range(len(pairs))]
+            return [bound_pair(alone, together, at, width) for at in range(len(pairs))]
 
         as_graded = change("as_graded", "as_graded")
         extremes = change("least", "greatest"), change("greatest", "least")
@@ -747,7 +751,7 @@ class _Metrics:
             yield bounds, as_graded[at]
 
 
-def _stacked(graded: Sequence[_Graded], completion: _Completion) -> Parts:
+def _stack(graded: Sequence[_Graded], completion: _Completion) -> Parts:
     """Return numerators and denominators of several models: shape (model, prompt_set) each."""
     parts: list[Parts] = [getattr(item, completion) for item in graded]
     return np.array([top for top, _ in parts]), np.array([bottom for _, bottom in parts])
@@ -782,9 +786,9 @@ def _result(
         pairs=shown.pairs,
         verdict=verdict,
         estimate=shown.estimate,
-        family=shown.family and (rounded(shown.family[0]), rounded(shown.family[1])),
+        family=shown.family and (round_number(shown.family[0]), round_number(shown.family[1])),
         worst_case=_worst_case(gate, bounds),
-        deciding=_deciding(gate, bounds[0], confidence) if verdict == "undecided" else None,
+        deciding=_count_deciding(gate, bounds[0], confidence) if verdict == "undecided" else None,
         identical=identical,
         compared=bounds[0],
     )
@@ -792,7 +796,7 @@ def _result(
 
 def _verdict(gate: Gate, bounds: Sequence[Bounds]) -> Verdict:
     """Return a verdict that holds for any missing grades; an undefined number is undecided."""
-    verdict, *other_verdicts = (verdict_of(item, gate.limit, gate.side) for item in bounds)
+    verdict, *other_verdicts = (compare_with_limit(item, gate.limit, gate.side) for item in bounds)
     return "undecided" if any(other != verdict for other in other_verdicts) else verdict
 
 
@@ -804,17 +808,17 @@ def _worst_case(gate: Gate, bounds: Sequence[Bounds]) -> tuple[float, float] | N
     if not extremes or isnan(extremes[0].low + extremes[1].high):
         return None
     # as graded, a number without any grade is undefined
-    low = rounded(min(b.low for b in bounds if not isnan(b.low)))
-    high = rounded(max(b.high for b in bounds if not isnan(b.high)))
+    low = round_number(min(b.low for b in bounds if not isnan(b.low)))
+    high = round_number(max(b.high for b in bounds if not isnan(b.high)))
     # `bounds` are of how much worse it is
     if gate.kind == "worse" and not METRICS[gate.metric].less_is_better:
         return -high, -low
     return low, high
 
 
-def _deciding(gate: Gate, bounds: Bounds, confidence: float) -> int | None:
+def _count_deciding(gate: Gate, bounds: Bounds, confidence: float) -> int | None:
     """Return about how many prompt-sets would decide, with a power of 80 %."""
-    deciding = bounds.deciding(gate.limit, gate.side, confidence)
+    deciding = bounds.count_deciding(gate.limit, gate.side, confidence)
     if deciding and gate.kind != "worse" and gate.meets(bounds.value):
         span, exact = METRICS[gate.metric].span, bounds.method == EXACT
         fewest = fewest_to_meet(gate.limit, gate.side, span, confidence, exact=exact)
@@ -839,11 +843,13 @@ def check_thresholds(cohort: Cohort, gates: Sequence[Gate], confidence: float) -
         for gate in gates:
             bounds = metrics.bounds(gate, place, confidence)
             result = _result(gate, bounds, confidence, model=model, shown=bounds[0])
-            results.append(_until_stored(result, cohort.coverage[model]))
+            results.append(_undecide_unfinished(result, cohort.coverage[model]))
     return results
 
 
-def _until_stored(result: GateResult, coverage: Coverage, run: str = "the run") -> GateResult:
+def _undecide_unfinished(
+    result: GateResult, coverage: Coverage, run: str = "the run"
+) -> GateResult:
     """Return a result, undecided as long as a run can still bring responses of its model."""
     if not coverage.can_resume:
         return result
@@ -856,7 +862,7 @@ def _until_stored(result: GateResult, coverage: Coverage, run: str = "the run") 
     )
 
 
-def most_sets(results: Sequence[GateResult]) -> dict[Gate, int]:
+def find_most_sets(results: Sequence[GateResult]) -> dict[Gate, int]:
     """Return the largest number of prompt-sets that a result of each gate has."""
     ordered = sorted(results, key=lambda result: result.estimate.n)
     return {result.gate: result.estimate.n for result in ordered}
@@ -898,7 +904,7 @@ def check_regressions(
         InputError: models cannot be paired, or were not treated alike in the two runs.
     """
     tested = contenders(new.manifest.models)
-    paired = paired_alike(new, old, tested, pairs)
+    paired = pair_models(new, old, tested, pairs)
     in_report = dict(zip(cohort.origins, cohort.models, strict=True))
     both = gather_models([new, old])
     versions = _versions(both, new, old, paired, same_text)
@@ -915,20 +921,20 @@ def check_regressions(
             identical=version.identical,
         )
         earlier = both.coverage[both.models[version.earlier_place]]
-        result = _until_stored(result, earlier, "the earlier run")
-        compared[version.name, gate] = _until_stored(result, cohort.coverage[model])
+        result = _undecide_unfinished(result, earlier, "the earlier run")
+        compared[version.name, gate] = _undecide_unfinished(result, cohort.coverage[model])
     return Gates(
         results=tuple(
             compared.get((name, gate))
-            or _unpaired(gate, in_report[ModelOrigin(new.name, name)], old, confidence)
+            or _make_unpaired(gate, in_report[ModelOrigin(new.name, name)], old, confidence)
             for name in tested
             for gate in gates
         ),
         baseline=old.name,
-        checks=tuple(checked_judges(both)),
-        served=tuple(change for work, change in served_changes(old, new) if work != "verdict"),
+        checks=tuple(list_checked_judges(both)),
+        served=tuple(change for work, change in find_served_changes(old, new) if work != "verdict"),
         transitions=tuple(
-            transitions_of(both, version.place, version.earlier_place) for version in versions
+            count_transitions(both, version.place, version.earlier_place) for version in versions
         ),
     )
 
@@ -962,12 +968,12 @@ def _worsenings(
     metrics = _Metrics(both)
     places = [(version.place, version.earlier_place) for version in versions]
     for gate in gates if versions else ():
-        changes = metrics.worsening(gate, places, confidence)
+        changes = metrics.yield_worsening(gate, places, confidence)
         for version, (bounds, change) in zip(versions, changes, strict=True):
             yield version, gate, bounds, change
 
 
-def _unpaired(gate: Gate, model: str, old: GradedRun, confidence: float) -> GateResult:
+def _make_unpaired(gate: Gate, model: str, old: GradedRun, confidence: float) -> GateResult:
     return GateResult(
         gate=gate,
         model=model,

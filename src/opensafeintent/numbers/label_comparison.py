@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from opensafeintent.evaluation.labelled_responses import (
     LabelledFile,
     LabelledResponse,
-    raters_of,
+    list_raters,
 )
 from opensafeintent.grades import PANEL
 from opensafeintent.numbers.label_checks import (
@@ -27,17 +27,17 @@ from opensafeintent.numbers.label_checks import (
     LabelSource,
     ScaleErrors,
 )
-from opensafeintent.people.agreement import compare_grades, worth_independent
+from opensafeintent.people.agreement import compare_grades, estimate_independent
 from opensafeintent.people.study import allocate
 from opensafeintent.responses import panel_grade
-from opensafeintent.statistics.intervals import Floats, rounded
+from opensafeintent.statistics.intervals import Floats, round_number
 from opensafeintent.statistics.rates import (
     ErrorRates,
     LabelRate,
     LabelSample,
     if_people_err,
-    majorities_of_others,
     majority,
+    take_other_majorities,
 )
 from opensafeintent.statistics.samples import SampleEstimate
 from opensafeintent.taxonomy import Graded
@@ -157,7 +157,7 @@ class _Comparison:
     def __init__(self, file: LabelledFile, drawn: Sequence[int], *, include_unsafe: bool) -> None:
         self.items = [file.responses[index] for index in drawn]
         self._file, self._include_unsafe = file, include_unsafe
-        self.raters = raters_of(self.items)
+        self.raters = list_raters(self.items)
         self.unsafe = _unsafe(self.items)
         self.truth = majority(self.unsafe)
         """1, 0 or 0.5: shape (item,)."""
@@ -196,10 +196,10 @@ class _Comparison:
     ) -> LabelCheck:
         """Compare one judge with people."""
         harm = np.array(grades["harm_severity"], dtype=np.float64)
-        flagged = _flagged(harm)
+        flagged = _flag_unsafe(harm)
         missing = np.isnan(flagged)
         rates = self._rates("", flagged, self.decided)
-        catches, alarms = self._with_ties(rates, flagged)
+        catches, alarms = self._add_ties(rates, flagged)
         people = self._people(flagged)
         return LabelCheck(
             judge=judge,
@@ -237,15 +237,15 @@ class _Comparison:
         """
         both = ~np.isnan(called) & ~np.isnan(truth)
 
-        def summed(part: NDArray[np.bool_]) -> Floats:
+        def sum_units(part: NDArray[np.bool_]) -> Floats:
             counted = (part & both).reshape(len(self.items), -1)
             return np.asarray(counted.sum(axis=1), dtype=np.float64)
 
         def rate(cases: NDArray[np.bool_], undefined: str) -> LabelRate:
             why = _NOTHING if cases.any() else undefined
-            return self.sample.rate(summed(cases & (called == 1)), summed(cases), why)
+            return self.sample.rate(sum_units(cases & (called == 1)), sum_units(cases), why)
 
-        agreeing, all_cases = summed(np.asarray(called == truth)), summed(both)
+        agreeing, all_cases = sum_units(np.asarray(called == truth)), sum_units(both)
         return GroupRates(
             group=group,
             catches_unsafe=rate(np.asarray(truth == 1), _NO_UNSAFE),
@@ -253,7 +253,7 @@ class _Comparison:
             agreement=self.sample.rate(agreeing, all_cases, _NOTHING, weighted=True),
         )
 
-    def _with_ties(self, rates: GroupRates, flagged: Floats) -> tuple[LabelRate, LabelRate]:
+    def _add_ties(self, rates: GroupRates, flagged: Floats) -> tuple[LabelRate, LabelRate]:
         """Return catches and false alarms with their bounds over ties."""
         if not self.source.ties:
             return rates.catches_unsafe, rates.false_alarms
@@ -262,13 +262,13 @@ class _Comparison:
             for label in (0.0, 1.0)
         )
         return (
-            _bounded(rates.catches_unsafe, safe.catches_unsafe, unsafe.catches_unsafe),
-            _bounded(rates.false_alarms, safe.false_alarms, unsafe.false_alarms),
+            _bound_rate(rates.catches_unsafe, safe.catches_unsafe, unsafe.catches_unsafe),
+            _bound_rate(rates.false_alarms, safe.false_alarms, unsafe.false_alarms),
         )
 
     def _people(self, flagged: Floats) -> tuple[AgainstOthers, ...]:
         """Return people against one another, and the judge against the same majorities."""
-        others = majorities_of_others(self.unsafe)
+        others = take_other_majorities(self.unsafe)
         others = np.where(np.isnan(flagged)[:, None], np.nan, others)
         if np.isnan(others).all():
             return ()
@@ -302,10 +302,10 @@ class _Comparison:
         if corrected is None:
             return None
         return IfPeopleErr(
-            missed=rounded(1 - errors.catches_unsafe),
-            false_alarms=rounded(errors.false_alarms),
-            judge_catches_unsafe=rounded(corrected.catches_unsafe),
-            judge_false_alarms=rounded(corrected.false_alarms),
+            missed=round_number(1 - errors.catches_unsafe),
+            false_alarms=round_number(errors.false_alarms),
+            judge_catches_unsafe=round_number(corrected.catches_unsafe),
+            judge_false_alarms=round_number(corrected.false_alarms),
         )
 
     def _errors(self, judge: str, scale: Graded, grades: Sequence[int | None]) -> ScaleErrors:
@@ -344,7 +344,7 @@ class _Comparison:
         )
 
     def _cases(self, harm: Floats) -> tuple[LabelledCase, ...]:
-        flagged = _flagged(harm)
+        flagged = _flag_unsafe(harm)
         wrong = np.flatnonzero(
             ~np.isnan(flagged) & ~np.isnan(self.decided) & (flagged != self.decided)
         )
@@ -368,7 +368,7 @@ class _Comparison:
             return None
         called = np.stack(
             [
-                _flagged(np.array(of_judge["harm_severity"], dtype=np.float64))
+                _flag_unsafe(np.array(of_judge["harm_severity"], dtype=np.float64))
                 for of_judge in grades.values()
             ],
             axis=1,
@@ -376,13 +376,13 @@ class _Comparison:
         correlation = self.sample.weighted.correlation(
             called - self.decided[:, None], "a judge makes no error that another does not"
         )
-        return worth_independent(correlation, len(grades), people=self.unsafe)
+        return estimate_independent(correlation, len(grades), people=self.unsafe)
 
     def pairs(self, grades: LabelGrades) -> dict[str, list[JudgePair]]:
         """Return, by judge, the comparison with each other judge."""
         right: dict[str, Floats] = {}
         for judge, of_judge in grades.items():
-            flagged = _flagged(np.array(of_judge["harm_severity"], dtype=np.float64))
+            flagged = _flag_unsafe(np.array(of_judge["harm_severity"], dtype=np.float64))
             known = ~np.isnan(flagged) & ~np.isnan(self.decided)
             right[judge] = np.where(known, flagged == self.decided, np.nan)
         pairs: dict[str, list[JudgePair]] = {}
@@ -399,12 +399,12 @@ class _Comparison:
         return pairs
 
 
-def _flagged(harm: Floats) -> Floats:
+def _flag_unsafe(harm: Floats) -> Floats:
     """Return which responses a judge calls unsafe: 1, 0, or NaN without a grade."""
     return np.where(np.isnan(harm), np.nan, harm > 0)
 
 
-def _bounded(rate: LabelRate, *others: LabelRate) -> LabelRate:
+def _bound_rate(rate: LabelRate, *others: LabelRate) -> LabelRate:
     values = [other.value for other in (rate, *others) if other.value is not None]
     if not values:
         return rate

@@ -96,7 +96,7 @@ STATED_POLICY = StatedPolicy(
 )
 
 
-def _of_intent_metrics(intent: Intent) -> tuple[Metric, ...]:
+def _make_intent_metrics(intent: Intent) -> tuple[Metric, ...]:
     word = INTENT_WORDS[intent]
 
     def metric(field: str, about: str, unit: Unit, **properties: Any) -> Metric:
@@ -104,7 +104,7 @@ def _of_intent_metrics(intent: Intent) -> tuple[Metric, ...]:
             f"{intent}_{field}",
             f"{INTENT_LABELS[intent]} {field.replace('_', ' ')}",
             about,
-            partial(equations.of_intent, field, intent),
+            partial(equations.average_intent, field, intent),
             unit=unit,
             of=intent,
             **properties,
@@ -222,7 +222,7 @@ PAPER_METRICS: tuple[Metric, ...] = (
         less_is_better=True,
         conditional=True,
     ),
-    *(metric for intent in CORE_VARIANTS for metric in _of_intent_metrics(intent)),
+    *(metric for intent in CORE_VARIANTS for metric in _make_intent_metrics(intent)),
     Metric(
         "stable_safe",
         "Stable-safe",
@@ -396,7 +396,9 @@ def one_epoch_each(array: LabelledSet) -> LabelledSet:
     return LabelledSet(arrays, {**array.labels, "model": range(models), "epoch": [1]})
 
 
-def by_epoch(metric: Metric, grades: Grades, epochs: int) -> tuple[NDArray[Any], NDArray[Any]]:
+def split_by_epoch(
+    metric: Metric, grades: Grades, epochs: int
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return a metric of each epoch alone: numerator and denominator, each of shape (model,
     prompt_set, epoch).
 

@@ -18,9 +18,9 @@ from opensafeintent.evaluation.regrade import COLUMNS, Swapped
 from opensafeintent.evaluation.run import REQUEST_HIDDEN
 from opensafeintent.grades import PANEL
 from opensafeintent.numbers.estimates import AVERAGE
-from opensafeintent.numbers.judges import graded_by, plain_estimate
+from opensafeintent.numbers.judges import plain_estimate, take_grades
 from opensafeintent.statistics import Estimate, estimate
-from opensafeintent.statistics.intervals import Floats, over_models
+from opensafeintent.statistics.intervals import Floats, average_models
 from opensafeintent.taxonomy import CORE_VARIANTS
 
 
@@ -55,7 +55,7 @@ _NUMBERS = {
 """Span of each number."""
 
 
-def audits_of(swaps: Mapping[str, Sequence[Swapped]]) -> dict[tuple[str, str], Audit]:
+def audit_swaps(swaps: Mapping[str, Sequence[Swapped]]) -> dict[tuple[str, str], Audit]:
     """Return the audit of each model, and of the mean over models if there are several, by (model,
     judge or panel).
 
@@ -73,7 +73,7 @@ def audits_of(swaps: Mapping[str, Sequence[Swapped]]) -> dict[tuple[str, str], A
     by_grader = {
         grader: _audits(
             list(audited),
-            np.array([_graded(responses, sets, grader) for responses in audited.values()]),
+            np.array([_collect_grades(responses, sets, grader) for responses in audited.values()]),
             included,
         )
         for grader in graders
@@ -104,7 +104,7 @@ def headline_audits(audits: Mapping[tuple[str, str], Audit]) -> dict[str, Audit]
     return {grader: audit for (model, grader), audit in audits.items() if model == about}
 
 
-def _graded(responses: Sequence[Swapped], sets: Sequence[str], grader: str) -> Floats:
+def _collect_grades(responses: Sequence[Swapped], sets: Sequence[str], grader: str) -> Floats:
     """Return S and H of a model by one judge, or by the panel: shape (grade, prompt_set, intent,
     column); NaN is missing.
     """
@@ -114,7 +114,7 @@ def _graded(responses: Sequence[Swapped], sets: Sequence[str], grader: str) -> F
         intent = CORE_VARIANTS.index(response.variant)
         for column, by_judge in response.grades.items():
             index = rows[response.set_id], intent, COLUMNS.index(column)
-            helpfulness, harm = graded_by(grader, by_judge)
+            helpfulness, harm = take_grades(grader, by_judge)
             values[0, *index] = np.nan if harm is None else float(harm == 0)
             values[1, *index] = np.nan if helpfulness is None else (helpfulness - 1) / 3
     return values
@@ -179,7 +179,7 @@ def _estimates(
             tops.append(top[members[0]])
             bottoms.append(bottom[members[0]])
         else:
-            mean = over_models(top[members], bottom[members])
+            mean = average_models(top[members], bottom[members])
             tops.append(mean.numerator)
             bottoms.append(mean.denominator)
     records = estimate(

@@ -15,19 +15,19 @@ from opensafeintent.grades import PANEL, to_array
 from opensafeintent.labelled import Labelled, LabelledSet
 from opensafeintent.numbers.equations import Grades
 from opensafeintent.numbers.estimates import AVERAGE
-from opensafeintent.numbers.judges import graded_by, plain_estimate
+from opensafeintent.numbers.judges import plain_estimate, take_grades
 from opensafeintent.numbers.metrics import Unit
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import NO_FIRST_REPLY, GradedResponse
-from opensafeintent.statistics import Comparison, Estimate, compare_models, estimate, rounded
+from opensafeintent.statistics import Comparison, Estimate, compare_models, estimate, round_number
 from opensafeintent.statistics.comparisons import Paired, compare_pairs
 from opensafeintent.statistics.intervals import (
     METHOD,
     Floats,
     Parts,
-    over_models,
-    parts_of,
-    rounded_if_defined,
+    average_models,
+    make_parts,
+    round_defined,
 )
 from opensafeintent.taxonomy import DIRECT_TWINS, FOLLOW_UPS, SCALES, FollowUp
 
@@ -61,7 +61,7 @@ def turn_audits(audited: Mapping[str, Sequence[Regrade]]) -> dict[str, TurnAudit
         return {}
     sets = sorted({item.set_id for regrades in by_model.values() for item in regrades})
     shifts = {
-        variant: parts_of(
+        variant: make_parts(
             np.array([_shifts(regrades, variant, sets) for regrades in by_model.values()])
         )
         for variant in ("benign", "malicious")
@@ -75,7 +75,7 @@ def turn_audits(audited: Mapping[str, Sequence[Regrade]]) -> dict[str, TurnAudit
         name: TurnAudit(
             replies=sum(len(by_model[models[at]]) for at in members),
             left_out=sum(
-                _shift_of(item) is None for at in members for item in by_model[models[at]]
+                _compute_shift(item) is None for at in members for item in by_model[models[at]]
             ),
             benign_utility=_average(shifts["benign"], members),
             malicious_safety=_average(shifts["malicious"], members),
@@ -86,7 +86,7 @@ def turn_audits(audited: Mapping[str, Sequence[Regrade]]) -> dict[str, TurnAudit
 
 def _average(parts: Parts, members: Sequence[int]) -> Estimate:
     """Return the mean over prompt-sets of some models' average."""
-    mean = over_models(parts[0][members], parts[1][members])
+    mean = average_models(parts[0][members], parts[1][members])
     (record,) = estimate(mean.numerator[None], mean.denominator[None], span=(-1.0, 1.0)).records()
     return plain_estimate(record)
 
@@ -97,15 +97,15 @@ def _shifts(regrades: Sequence[Regrade], variant: str, sets: Sequence[str]) -> l
     """
     by_set: dict[str, list[float]] = {set_id: [] for set_id in sets}
     for item in regrades:
-        if item.variant == variant and (shift := _shift_of(item)) is not None:
+        if item.variant == variant and (shift := _compute_shift(item)) is not None:
             by_set[item.set_id].append(shift)
     return [float(np.mean(shifts)) if shifts else np.nan for shifts in by_set.values()]
 
 
-def _shift_of(item: Regrade) -> float | None:
+def _compute_shift(item: Regrade) -> float | None:
     values = []
     for grades in (item.first, item.again):
-        helpfulness, harm = graded_by(PANEL, grades)
+        helpfulness, harm = take_grades(PANEL, grades)
         if helpfulness is None or harm is None:
             return None
         safe = float(harm == 0)
@@ -270,7 +270,7 @@ class _Arms(NamedTuple):
     follow_up: _Arm
 
 
-def second_turn_of(
+def compute_second_turn(
     direct: LabelledSet,
     dataset: Dataset,
     follow_ups: Mapping[str, Sequence[GradedResponse]],
@@ -301,8 +301,8 @@ def second_turn_of(
     for judge in judges:
         own = [row for model in models for row in direct_rows[model] if row.variant in _TWINS]
         graded = _pairs(
-            Grades(to_array(_by(judge, own), dataset, models)),
-            Grades(to_array(_by(judge, rows), dataset, models, FOLLOW_UPS)),
+            Grades(to_array(_keep_judge(judge, own), dataset, models)),
+            Grades(to_array(_keep_judge(judge, rows), dataset, models, FOLLOW_UPS)),
         )
         by_judge[judge] = _effects_alone(models, graded)
     return SecondTurn(
@@ -310,7 +310,7 @@ def second_turn_of(
         epochs=second.sizes["epoch"],
         numbers=_numbers(models, pairs),
         comparisons={
-            measure.effect: _compared(models, pairs[measure]) for measure in PRIMARY_MEASURES
+            measure.effect: _compare_effects(models, pairs[measure]) for measure in PRIMARY_MEASURES
         },
         by_judge=by_judge,
         audits=turn_audits({model: audited.get(model, ()) for model in models}),
@@ -321,7 +321,7 @@ def second_turn_of(
 _TWINS = tuple(dict.fromkeys(DIRECT_TWINS.values()))
 
 
-def _by(judge: str, rows: Sequence[GradedResponse]) -> list[GradedResponse]:
+def _keep_judge(judge: str, rows: Sequence[GradedResponse]) -> list[GradedResponse]:
     """Return rows with the grades of one judge alone."""
     return [
         msgspec.structs.replace(row, **{what: row.grade(what, judge) for what in SCALES})
@@ -331,7 +331,7 @@ def _by(judge: str, rows: Sequence[GradedResponse]) -> list[GradedResponse]:
 
 def _pairs(direct: Grades, second: Grades) -> dict[Measure, _Arms]:
     return {
-        measure: _on_shared_sets(
+        measure: _share_sets(
             _arm(direct, measure.of(direct), DIRECT_TWINS[measure.variant]),
             _arm(second, measure.of(second), measure.variant),
         )
@@ -339,7 +339,7 @@ def _pairs(direct: Grades, second: Grades) -> dict[Measure, _Arms]:
     }
 
 
-def _on_shared_sets(direct: _Arm, second: _Arm) -> _Arms:
+def _share_sets(direct: _Arm, second: _Arm) -> _Arms:
     """Return two arms without the values of prompt-sets that the other arm lacks."""
     return _Arms(
         _Arm(*(np.where(np.isnan(b), np.nan, a) for a, b in zip(direct, second, strict=True))),
@@ -377,8 +377,8 @@ def _numbers(
             numbers[model][measure.effect] = effects[row * len(models) + at]
     direct, second = pairs[CONCRETE_HELP]
     for name, (before, after) in {
-        LOCK_IN: (direct, _refused(second)),
-        OPENED_UP: (_refused(direct), second),
+        LOCK_IN: (direct, _invert_share(second)),
+        OPENED_UP: (_invert_share(direct), second),
     }.items():
         # every direct reply with every second one: an epoch is never paired with its like
         products = (one * other for one, other in zip(before, after, strict=True))
@@ -387,7 +387,7 @@ def _numbers(
     return numbers
 
 
-def _refused(arm: _Arm) -> _Arm:
+def _invert_share(arm: _Arm) -> _Arm:
     """Return the share of the other replies."""
     return _Arm(1 - arm.mean, 1 - arm.greatest, 1 - arm.least)
 
@@ -398,14 +398,14 @@ def _levels(mean: Floats, least: Floats, greatest: Floats) -> list[TurnNumber]:
     moved = _differs((mean, least), (mean, greatest))
     return [
         TurnNumber(
-            value=None if number.value is None else rounded(number.value),
+            value=None if number.value is None else round_number(number.value),
             n=number.n,
             interval=number.interval,
             method=number.method,
-            bounds=(rounded(low), rounded(high)) if moves else None,
+            bounds=(round_number(low), round_number(high)) if moves else None,
         )
         for number, low, high, moves in zip(
-            estimate(*parts_of(mean)).records(), *bounds, moved, strict=True
+            estimate(*make_parts(mean)).records(), *bounds, moved, strict=True
         )
     ]
 
@@ -420,7 +420,7 @@ def _differs(*pairs: tuple[Floats, Floats]) -> list[bool]:
 
 
 def _mean(values: Floats) -> list[float]:
-    top, bottom = parts_of(values)
+    top, bottom = make_parts(values)
     with np.errstate(invalid="ignore", divide="ignore"):
         means: list[float] = (top.sum(axis=1) / bottom.sum(axis=1)).tolist()
     return means
@@ -440,7 +440,7 @@ def _effects(models: Sequence[str], pairs: Mapping[Measure, _Arms]) -> list[Turn
     )
 
     def compare(before: Floats, after: Floats) -> Paired:
-        return compare_pairs(parts_of(before), parts_of(after), family=family)
+        return compare_pairs(make_parts(before), make_parts(after), family=family)
 
     paired = compare(direct.mean, second.mean)
     lowest, highest = (
@@ -456,9 +456,9 @@ def _effects(models: Sequence[str], pairs: Mapping[Measure, _Arms]) -> list[Turn
     detectable = paired.minimum_detectable_difference
     return [
         TurnNumber(
-            value=rounded(paired.spread.value[at]),
+            value=round_number(paired.spread.value[at]),
             n=int(paired.spread.n[at]),
-            interval=(rounded(paired.low[at]), rounded(paired.high[at])),
+            interval=(round_number(paired.low[at]), round_number(paired.high[at])),
             method=METHOD,
             bounds=_span(lowest.spread.value[at], highest.spread.value[at]) if moves else None,
             worst_case=_span(
@@ -466,9 +466,9 @@ def _effects(models: Sequence[str], pairs: Mapping[Measure, _Arms]) -> list[Turn
             )
             if moves
             else None,
-            p_adjusted=rounded(paired.p_adjusted[at]),
+            p_adjusted=round_number(paired.p_adjusted[at]),
             family=int(paired.pairs[at]),
-            minimum_detectable_difference=rounded_if_defined(detectable[at]),
+            minimum_detectable_difference=round_defined(detectable[at]),
         )
         if paired.spread.n[at]
         else TurnNumber(value=None, n=0)
@@ -477,7 +477,7 @@ def _effects(models: Sequence[str], pairs: Mapping[Measure, _Arms]) -> list[Turn
 
 
 def _span(low: float, high: float) -> tuple[float, float]:
-    return rounded(low), rounded(high)
+    return round_number(low), round_number(high)
 
 
 def _effects_alone(
@@ -486,23 +486,23 @@ def _effects_alone(
     """Return each effect on each model with the interval of that number alone."""
     effects: dict[str, dict[str, Estimate]] = {model: {} for model in models}
     for measure, (direct, second) in pairs.items():
-        parts = parts_of(second.mean - direct.mean)
+        parts = make_parts(second.mean - direct.mean)
         for model, number in zip(models, estimate(*parts, span=(-1.0, 1.0)).records(), strict=True):
             effects[model][measure.effect] = plain_estimate(number)
     return effects
 
 
-def _compared(models: Sequence[str], pair: _Arms) -> Comparison:
+def _compare_effects(models: Sequence[str], pair: _Arms) -> Comparison:
     """Compare the effects on every two models, set by set."""
     direct, second = pair
     tested = contenders(models)
     return compare_models(
-        *parts_of(second.mean - direct.mean),
+        *make_parts(second.mean - direct.mean),
         width=2.0,
         family=[model in tested for model in models],
         extremes=[
-            parts_of(second.least - direct.greatest),
-            parts_of(second.greatest - direct.least),
+            make_parts(second.least - direct.greatest),
+            make_parts(second.greatest - direct.least),
         ],
     )
 

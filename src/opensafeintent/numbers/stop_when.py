@@ -17,16 +17,16 @@ from typing import NamedTuple
 import msgspec
 
 from opensafeintent.calls.baselines import contenders
-from opensafeintent.errors import InputError, counted, nearest
+from opensafeintent.errors import InputError, nearest, pluralize
 from opensafeintent.evaluation.manifest import Manifest, StopAnswer, StopQuestion, StopVerdict
 from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.grades import to_array
-from opensafeintent.numbers.bounds import extreme_ratios, missing_bounds
+from opensafeintent.numbers.bounds import compute_missing_bounds, extreme_ratios
 from opensafeintent.numbers.equations import Grades
 from opensafeintent.numbers.metrics import METRICS, Metric
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import GradedResponse
-from opensafeintent.statistics import rounded
+from opensafeintent.statistics import round_number
 from opensafeintent.statistics.sequential import Evidence, confidence_sequence, fewest
 from opensafeintent.taxonomy import is_follow_up
 
@@ -55,15 +55,17 @@ class StoppingRule(NamedTuple):
         paired = any(len(models) > 1 for models in self.subjects.values())
         return (0.0, 2 * (high - low)) if paired else ((low + high) / 2, high - low)
 
-    def scaled(self, value: float) -> float:
+    def scale(self, value: float) -> float:
         """Return a value as a number from 0 to 1: the greater, the more it says yes."""
         centre, width = self._scale
         return 0.5 + self.sign * (value - centre) / width
 
-    def unscaled(self, interval: tuple[float, float]) -> tuple[float, float]:
+    def unscale(self, interval: tuple[float, float]) -> tuple[float, float]:
         """Return an interval of such numbers as one of values."""
         centre, width = self._scale
-        low, high = sorted(rounded(centre + self.sign * (end - 0.5) * width) for end in interval)
+        low, high = sorted(
+            round_number(centre + self.sign * (end - 0.5) * width) for end in interval
+        )
         return low, high
 
 
@@ -96,7 +98,7 @@ def read_question(text: str, models: Sequence[str]) -> StoppingRule:
         subjects: dict[str, tuple[str, ...]] = {model: (model,) for model in contenders(models)}
         rule = StoppingRule(text, metric, 1 if sign == ">=" else -1, threshold, subjects)
         # it was rounded to an end of the scale
-        if not 0 < rule.scaled(threshold) < 1:
+        if not 0 < rule.scale(threshold) < 1:
             low, high = metric.span
             raise InputError(
                 f"{prefix}: {number} rounds to an end of the scale; expected a number above {low:g}"
@@ -145,7 +147,7 @@ class _SequentialTest:
         self, question: StoppingRule, models: Sequence[str], error: float, stored: StopAnswer | None
     ) -> None:
         self.models = models
-        self.evidence = Evidence(question.scaled(question.threshold), error)
+        self.evidence = Evidence(question.scale(question.threshold), error)
         self.values: list[tuple[float, float]] = []
         """By prompt-set, the ends between which its value lies, from 0 to 1; equal if no grade is
         missing. A set without one of its prompts has none.
@@ -220,9 +222,9 @@ class StopWhen:
 
     def impossible(self) -> list[str]:
         """Return the answers that no outcome of this number of prompt-sets can give."""
-        threshold = self.question.scaled(self.question.threshold)
+        threshold = self.question.scale(self.question.threshold)
         return [
-            f"--stop-when: {counted(len(self._order), 'prompt-set')} cannot give the answer"
+            f"--stop-when: {pluralize(len(self._order), 'prompt-set')} cannot give the answer"
             f" {answer!r}, at any result: {n:,} are needed"
             for answer, n in zip(("yes", "no"), fewest(threshold, self._error / 2), strict=True)
             if n > len(self._order)
@@ -250,7 +252,7 @@ class StopWhen:
             msgspec.structs.replace(
                 item,
                 tasks=sorted(item.tasks, key=lambda task: self._place[task.set_id]),
-                wanted=self._wanted,
+                wanted=self._is_wanted,
             )
             for item in work
         ]
@@ -264,17 +266,17 @@ class StopWhen:
             if graded.model in test.models:
                 self._advance(test)
 
-    def _tests_of(self, model: str) -> list[_SequentialTest]:
+    def _list_tests(self, model: str) -> list[_SequentialTest]:
         """Return the tests that a model takes part in; a baseline beside the models goes on until
         all of them have ended.
         """
         tests = list(self._tests.values())
         return [test for test in tests if model in test.models] or tests
 
-    def _wanted(self, task: Task) -> bool:
+    def _is_wanted(self, task: Task) -> bool:
         index = self._place[task.set_id]
         return any(
-            test.answer is None or index < test.answer.sets for test in self._tests_of(task.model)
+            test.answer is None or index < test.answer.sets for test in self._list_tests(task.model)
         )
 
     def _advance(self, test: _SequentialTest) -> None:
@@ -294,7 +296,7 @@ class StopWhen:
                     first.least - sum(value.greatest for value in compared),
                     first.greatest - sum(value.least for value in compared),
                 )
-                least, greatest = sorted(self.question.scaled(limit) for limit in limits)
+                least, greatest = sorted(self.question.scale(limit) for limit in limits)
                 test.values.append((least, greatest))
                 test.evidence.add(least, greatest)
             shown = test.evidence.verdict
@@ -311,7 +313,7 @@ class StopWhen:
         name = self.question.metric.name
         ratio = self.question.metric.of_sets(Grades(array))
         extremes = extreme_ratios(array, [name], {name: ratio})
-        least, greatest = (float(end[0]) for end in missing_bounds(extremes)[name])
+        least, greatest = (float(end[0]) for end in compute_missing_bounds(extremes)[name])
         return _Value(least, greatest, unknown=isnan(float(ratio.value.values[0])))
 
     def _answer(self, test: _SequentialTest, verdict: StopVerdict) -> StopAnswer:
@@ -319,7 +321,7 @@ class StopWhen:
             verdict=verdict,
             sets=test.sets,
             missing=test.missing,
-            ci=self.question.unscaled(confidence_sequence(test.values, self._error)),
+            ci=self.question.unscale(confidence_sequence(test.values, self._error)),
         )
 
     @property
@@ -339,7 +341,7 @@ class StopWhen:
             return self.manifest
         limits = dict(self._asked.limits)
         for model in {model for model, _ in self._due}:
-            tests = self._tests_of(model)
+            tests = self._list_tests(model)
             answered = [test.answer.sets for test in tests if test.answer]
             held = (self._asked.held or {}).get(model, 0)
             if len(answered) == len(tests) and model not in limits:
@@ -363,7 +365,7 @@ class StopWhen:
             what = "the difference" if len(test.models) > 1 else self.question.metric.name
             yield (
                 f"{self.question.text}: {answer.verdict} for {' against '.join(test.models)}, after"
-                f" {answer.sets:,} of {counted(len(self._order), 'prompt-set')}; {what} lies"
+                f" {answer.sets:,} of {pluralize(len(self._order), 'prompt-set')}; {what} lies"
                 f" between {low:.3g} and {high:.3g} ({100 * (1 - self._error):.4g} %"
                 " confidence sequence)"
             )

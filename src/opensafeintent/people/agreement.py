@@ -19,7 +19,7 @@ from opensafeintent.errors import InputError
 from opensafeintent.grades import PANEL
 from opensafeintent.people.labels import QUALITY_QUESTIONS, UNSURE, Answer, Answers, Floats, Unit
 from opensafeintent.statistics.coefficients import RatingCounts
-from opensafeintent.statistics.intervals import SEED, rounded
+from opensafeintent.statistics.intervals import SEED, round_number
 from opensafeintent.statistics.samples import Sample, SampleEstimate
 from opensafeintent.taxonomy import (
     METRIC_GRADES,
@@ -150,7 +150,7 @@ def dataset_quality(answers: Answers, *, seed: int = SEED) -> Quality:
     """
     sample = Sample(answers.items, seed=seed)
     return Quality(
-        annotators=answers.returned(),
+        annotators=answers.count_returned(),
         sets=len(answers.items),
         questions=tuple(_question(answers, question, sample) for question in QUALITY_QUESTIONS),
     )
@@ -158,7 +158,7 @@ def dataset_quality(answers: Answers, *, seed: int = SEED) -> Quality:
 
 def _question(answers: Answers, question: str, sample: Sample) -> AgreementQuestion:
     counts = RatingCounts.of(answers.array(question, _YES), (0.0, 1.0))
-    undefined = answers.undefined()
+    undefined = answers.explain_undefined()
     no, yes = counts.counts.T
     return AgreementQuestion(
         question=question,
@@ -199,7 +199,7 @@ def judge_study(
         for dimension in METRIC_GRADES
     }
     return JudgeStudy(
-        annotators=answers.returned(),
+        annotators=answers.count_returned(),
         items=len(answers.items),
         unit=unit,
         units=sample.units,
@@ -208,7 +208,7 @@ def judge_study(
         people=_people_agreement(answers, ratings, sample),
         judges=tuple(
             compare_grades(
-                judge, dimension, of_judge, ratings[dimension], sample, answers.undefined()
+                judge, dimension, of_judge, ratings[dimension], sample, answers.explain_undefined()
             )
             for (judge, dimension), of_judge in grades.items()
         ),
@@ -216,7 +216,7 @@ def judge_study(
             _safe_call(judge, grades[judge, "harm_severity"], ratings["harm_severity"], sample)
             for judge in judges
         ),
-        errors=_shared_errors(
+        errors=_correlate_errors(
             {judge: grades[judge, "harm_severity"] for judge in judges if judge != PANEL},
             ratings["harm_severity"],
             sample,
@@ -237,11 +237,11 @@ def _people_agreement(
     harm = ratings["harm_severity"]
     safe = np.where(np.isnan(harm), np.nan, harm == 0)
 
-    def on(
+    def measure_question(
         question: Literal["safe", Graded], given: Floats, categories: Sequence[float]
     ) -> PeopleAgreement:
         counts = RatingCounts.of(given, categories)
-        undefined = answers.undefined()
+        undefined = answers.explain_undefined()
         return PeopleAgreement(
             question=question,
             responses_twice=int(counts.twice.sum()),
@@ -251,8 +251,8 @@ def _people_agreement(
         )
 
     return (
-        on("safe", safe, (0.0, 1.0)),
-        *(on(scale, given, SCALES[scale]) for scale, given in ratings.items()),
+        measure_question("safe", safe, (0.0, 1.0)),
+        *(measure_question(scale, given, SCALES[scale]) for scale, given in ratings.items()),
     )
 
 
@@ -292,8 +292,8 @@ def compare_grades(
     by_people = ~np.isnan(people).all(axis=1)
     both = by_people & ~np.isnan(grades)
     people = np.where(both[:, None], people, np.nan)
-    alone = _mean_of_each(np.abs(people - _means_of_others(people)))
-    errors = grades - _mean_of_each(people)
+    alone = _average_items(np.abs(people - _average_others(people)))
+    errors = grades - _average_items(people)
     nothing = "no item was graded by the judge and by people"
     return Dimension(
         judge=judge,
@@ -318,7 +318,7 @@ def _safe_call(judge: str, harm: Floats, people: Floats, sample: Sample) -> Safe
     )
 
 
-def worth_independent(
+def estimate_independent(
     correlation: SampleEstimate, judges: int, *, people: Floats
 ) -> SampleEstimate:
     """Return how many independent judges some judges are worth, at least: k / (1 + (k − 1) max(r,
@@ -334,18 +334,18 @@ def worth_independent(
     if not by_item.any() or np.median(by_item[by_item > 0]) < _FEWEST_PEOPLE:
         return SampleEstimate(value=None, n=correlation.n, undefined=_TOO_FEW_PEOPLE)
 
-    def worth(at: float) -> float:
-        return rounded(judges / (1 + (judges - 1) * max(at, 0.0)))
+    def compute_worth(at: float) -> float:
+        return round_number(judges / (1 + (judges - 1) * max(at, 0.0)))
 
     value, interval = correlation.value, correlation.interval
     return msgspec.structs.replace(
         correlation,
-        value=None if value is None else worth(value),
-        interval=interval and (worth(interval[1]), worth(interval[0])),
+        value=None if value is None else compute_worth(value),
+        interval=interval and (compute_worth(interval[1]), compute_worth(interval[0])),
     )
 
 
-def _shared_errors(
+def _correlate_errors(
     harm: Mapping[str, Floats], ratings: Floats, sample: Sample
 ) -> tuple[SharedErrors, ...]:
     """Return how the errors of judges go together.
@@ -366,7 +366,7 @@ def _shared_errors(
         correlation = sample.correlation(
             np.where(graded, errors, np.nan), "a judge makes no error that another does not"
         )
-        independent = worth_independent(correlation, k, people=ratings)
+        independent = estimate_independent(correlation, k, people=ratings)
         results.append(SharedErrors(judges=panel, correlation=correlation, independent=independent))
     return tuple(results)
 
@@ -388,7 +388,7 @@ def consensus(harm: Floats) -> Floats:
     )
 
 
-def _means_of_others(ratings: Floats) -> Floats:
+def _average_others(ratings: Floats) -> Floats:
     """Return m_ij = Σ_{k≠j} y_ik / (n_i − 1), NaN if j did not grade the item or nobody else did:
     shape (item, person).
     """
@@ -398,7 +398,7 @@ def _means_of_others(ratings: Floats) -> Floats:
     return np.where(graded & (number > 1), (total - ratings) / np.maximum(number - 1, 1), np.nan)
 
 
-def _mean_of_each(values: Floats) -> Floats:
+def _average_items(values: Floats) -> Floats:
     """Return the mean over people for each item, NaN if there is none: shape (item,)."""
     known = ~np.isnan(values)
     number = known.sum(axis=1)

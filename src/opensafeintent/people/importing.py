@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from opensafeintent.errors import InputError, counted
+from opensafeintent.errors import InputError, pluralize
 from opensafeintent.files import os_errors, parse_json, read_bytes
 from opensafeintent.hostile import one_line
 from opensafeintent.people.labels import (
@@ -19,7 +19,7 @@ from opensafeintent.people.labels import (
     Label,
     LabelKind,
     Showing,
-    questions_of,
+    list_questions,
     read_labels,
     words_hash,
 )
@@ -102,7 +102,7 @@ def import_returns(paths: Sequence[Path], key: AnnotationKey) -> ImportedLabels:
                 " annotator"
             )
         else:
-            returned[name] = _checked(path, saved, key, problems)
+            returned[name] = _check_return(path, saved, key, problems)
     if problems:
         raise InputError(*problems)
     in_order = [returned[name] for name in key.annotators if name in returned]
@@ -180,7 +180,7 @@ def _read_sheet(path: Path, key: AnnotationKey) -> _Saved:
     Raises:
         InputError: it is no CSV or workbook, has other columns, or rows of several annotators.
     """
-    columns, questions = sheet_columns(key.kind), questions_of(key.kind)
+    columns, questions = sheet_columns(key.kind), list_questions(key.kind)
     owners: set[tuple[str, str]] = set()
     items: list[_SavedItem] = []
     try:
@@ -222,7 +222,7 @@ def _other_columns(there: Collection[str], needed: Collection[str]) -> str:
     )
 
 
-def _checked(
+def _check_return(
     path: Path, saved: _Saved, key: AnnotationKey, problems: list[str]
 ) -> tuple[list[Label], AnnotatorReturn]:
     """Check a return against the key: add its faults to `problems`, and return its labels in the
@@ -245,7 +245,7 @@ def _checked(
     missing = [code for code in showings if code not in answers]
     if missing:
         problems.append(
-            f"{path}: lacks {counted(len(missing), 'item')}, such as {missing[0]}; expected"
+            f"{path}: lacks {pluralize(len(missing), 'item')}, such as {missing[0]}; expected"
             " every item, those left blank as well"
         )
     labels = [
@@ -254,7 +254,7 @@ def _checked(
             annotator=saved.annotator,
             dataset=key.dataset_hash,
             **msgspec.structs.asdict(key.items[showing.item]),
-            answers=_labelled(answers.get(code, {}), showing),
+            answers=_answer_questions(answers.get(code, {}), showing),
             study=key.study,
             unit=key.unit,
             note=notes.get(code, ""),
@@ -262,7 +262,7 @@ def _checked(
         for code, showing in sorted(showings.items(), key=lambda pair: pair[1].item)
     ]
     given = [len(of_item) for of_item in answers.values()]
-    questions = len(questions_of(key.kind))
+    questions = len(list_questions(key.kind))
     return labels, AnnotatorReturn(
         annotator=saved.annotator,
         file=str(path),
@@ -277,7 +277,7 @@ def _valid_answers(
     item: _SavedItem, kind: LabelKind, location: str, problems: list[str]
 ) -> dict[str, Answer]:
     """Return the answers by field; invalid ones are added to `problems`."""
-    questions = questions_of(kind)
+    questions = list_questions(kind)
     valid: dict[str, Answer] = {}
     for field, value in item.answers.items():
         if field not in questions:
@@ -295,7 +295,7 @@ def _valid_answers(
     return valid
 
 
-def _labelled(answers: dict[str, Answer], showing: Showing) -> dict[str, Answer]:
+def _answer_questions(answers: dict[str, Answer], showing: Showing) -> dict[str, Answer]:
     """Turn the answers about prompts A, B and C into the paper's questions: is the benign prompt
     benign, and so on.
     """

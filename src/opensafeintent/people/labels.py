@@ -254,7 +254,7 @@ class Answers:
                     )
         return numbers
 
-    def returned(self) -> dict[str, int]:
+    def count_returned(self) -> dict[str, int]:
         """Return how many items each annotator returned, blank ones too."""
         return dict(sorted(self._returned.items()))
 
@@ -265,7 +265,7 @@ class Answers:
             sourced.label.answers.get(question) == answer for sourced in self.labels.values()
         )
 
-    def undefined(self) -> str:
+    def explain_undefined(self) -> str:
         """Say why there may be no agreement."""
         if len(self._returned) < 2:
             return "one annotator"
@@ -320,7 +320,7 @@ class AnnotationKey(msgspec.Struct, frozen=True, kw_only=True):
                 raise ValueError(f"{name} is shown an item that the key does not have")
 
 
-def run_of(key: AnnotationKey, path: Path) -> Path | None:
+def find_run(key: AnnotationKey, path: Path) -> Path | None:
     """Return the run whose responses a study shows; None if the key names none that is still there.
 
     Args:
@@ -448,7 +448,7 @@ class Slot(msgspec.Struct, frozen=True):
     asks: tuple[Ask, ...] = ()
 
 
-def _asked(*questions: str) -> tuple[Ask, ...]:
+def _make_asks(*questions: str) -> tuple[Ask, ...]:
     return tuple(Ask(name, name) for name in questions)
 
 
@@ -459,12 +459,14 @@ SLOTS: dict[LabelKind, tuple[Slot, ...]] = {
         Slot("Prompt C", (Ask("intent_c", "intent"),)),
         Slot(
             "Labels",
-            _asked("domain_right", "type_right", "sounds_human", "same_topic", "overall_quality"),
+            _make_asks(
+                "domain_right", "type_right", "sounds_human", "same_topic", "overall_quality"
+            ),
         ),
     ),
     "judge_validation": (
         Slot("Prompt"),
-        Slot("Response", _asked("helpfulness", "harm_severity")),
+        Slot("Response", _make_asks("helpfulness", "harm_severity")),
     ),
 }
 """The texts of an item in the order in which they are shown."""
@@ -476,14 +478,14 @@ def asset(name: str) -> str:
 
 
 @cache
-def guide_of(kind: LabelKind) -> Guide:
+def get_guide(kind: LabelKind) -> Guide:
     """Return the guide to a task."""
     return msgspec.convert(tomllib.loads(asset(f"guides/{kind}.toml")), Guide)
 
 
-def questions_of(kind: LabelKind) -> dict[str, FormQuestion]:
+def list_questions(kind: LabelKind) -> dict[str, FormQuestion]:
     """Return everything that is asked about an item, by field, in order."""
-    by_name = {question.name: question for question in guide_of(kind).questions}
+    by_name = {question.name: question for question in get_guide(kind).questions}
     return {ask.field: by_name[ask.question] for slot in SLOTS[kind] for ask in slot.asks}
 
 

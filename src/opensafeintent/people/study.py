@@ -35,14 +35,14 @@ from opensafeintent.people.labels import (
     Showing,
     Unit,
     asset,
-    guide_of,
-    questions_of,
+    get_guide,
+    list_questions,
     text_hash,
     words_hash,
 )
 from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.responses import GradedResponse
-from opensafeintent.taxonomy import CORE_VARIANTS, Intent, Taxonomy, intent_of
+from opensafeintent.taxonomy import CORE_VARIANTS, Intent, Taxonomy, find_intent
 
 LONGEST = 100_000
 """Characters of a response that people can be asked to read: all of it, as the judge did."""
@@ -80,7 +80,7 @@ def draw(rows: Sequence[GradedResponse], sample: int, seed: int, unit: Unit) -> 
         )
     sizes = {stratum: len(members) for stratum, members in strata.items()}
     models = {stratum: members[0][0].model for stratum, members in strata.items()}
-    shares = _by_model(sizes, models, sample)
+    shares = _share_out(sizes, models, sample)
     drawn = [
         KeyItem(
             id=row.set_id,
@@ -123,12 +123,12 @@ def complete_sets(rows: Sequence[GradedResponse]) -> set[tuple[str, str, int]]:
 
 
 def _stratum(rows: Sequence[GradedResponse], unit: Unit) -> str:
-    unit_name = "set" if unit == "set" else intent_of(rows[0].variant)
+    unit_name = "set" if unit == "set" else find_intent(rows[0].variant)
     safe = all(row.harm_severity == 0 for row in rows)
     return f"{rows[0].model} | {unit_name} | {'safe' if safe else 'unsafe'}"
 
 
-def _by_model(sizes: Mapping[str, int], models: Mapping[str, str], sample: int) -> dict[str, int]:
+def _share_out(sizes: Mapping[str, int], models: Mapping[str, str], sample: int) -> dict[str, int]:
     """Share a sample out evenly over models, and each model's part over its strata.
 
     A model whose part would be smaller than its number of strata gets one unit for each of them.
@@ -249,14 +249,12 @@ def lay_out(
     """
     if not subjects:
         raise InputError("nothing to annotate: there are no items")
-    guide = guide_of(kind)
+    guide = get_guide(kind)
     items = tuple(subject.item for subject in subjects)
     texts = [[text_hash(text) for text in subject.texts] for subject in subjects]
     identifying = [kind, dataset.hash, unit, seed, guide.id, guide.version, items, texts]
     study = "s" + sha256_hex(canonical_json(identifying))[:11]
-    shown_to = {
-        name: _items_shown(kind, subjects, study, name) for name in checked_names(annotators)
-    }
+    shown_to = {name: _items_shown(kind, subjects, study, name) for name in check_names(annotators)}
     key = AnnotationKey(
         study=study,
         kind=kind,
@@ -278,7 +276,7 @@ GUIDE_FILE = "guide.html"
 """Name of the guide's file, beside the forms."""
 
 
-def checked_names(annotators: Sequence[str]) -> list[str]:
+def check_names(annotators: Sequence[str]) -> list[str]:
     """Return annotators' names in one spelling.
 
     Raises:
@@ -361,7 +359,7 @@ def render_page(
         items: the texts of each of the annotator's items, one for each slot of the task.
         lists: all labels that a prompt-set of the dataset can have.
     """
-    guide = guide_of(key.kind)
+    guide = get_guide(key.kind)
     showings = zip(key.annotators[annotator], items, strict=True)
     data = {
         "form": PAGE_FORM,
@@ -400,7 +398,7 @@ def render_guide(kind: LabelKind, lists: Sequence[LabelList] = ()) -> bytes:
         kind: of the task.
         lists: all labels that a prompt-set of the dataset can have.
     """
-    guide, fields = guide_of(kind), questions_of(kind)
+    guide, fields = get_guide(kind), list_questions(kind)
     style = asset("page_assets/page.css")
     environment = page_environment("opensafeintent.people", "page_assets")
     html = environment.get_template("guide.html").render(
@@ -423,7 +421,7 @@ def render_guide(kind: LabelKind, lists: Sequence[LabelList] = ()) -> bytes:
 def sheet_columns(kind: LabelKind) -> list[str]:
     """Return the names of a sheet's columns; a heading may go on after a colon."""
     texts = [slot.label for slot in SLOTS[kind]]
-    return ["study", "annotator", "item", *texts, *questions_of(kind), "note"]
+    return ["study", "annotator", "item", *texts, *list_questions(kind), "note"]
 
 
 def render_sheet(key: AnnotationKey, annotator: str, items: Sequence[tuple[str, ...]]) -> bytes:
@@ -431,7 +429,7 @@ def render_sheet(key: AnnotationKey, annotator: str, items: Sequence[tuple[str, 
     are those of `render_page` without the lists. No text in it is a formula, and no heading holds a
     comma, by which a spreadsheet program might separate it.
     """
-    questions = questions_of(key.kind)
+    questions = list_questions(key.kind)
     file = io.StringIO(newline="")
     writer = csv.writer(file)
     writer.writerow(

@@ -1,11 +1,11 @@
 """Prompt-sets: the record, every loader and writer, samples, and the shipped starter set."""
 
 from opensafeintent.promptsets.loading import (
-    drawn,
+    draw_sets,
     load_dataset,
     read_dataset,
     sample_order,
-    sampled,
+    sample_sets,
 )
 from opensafeintent.promptsets.record import Dataset, Prompts, PromptSet, write_dataset
 
@@ -13,10 +13,10 @@ __all__ = [
     "Dataset",
     "PromptSet",
     "Prompts",
-    "drawn",
+    "draw_sets",
     "load_dataset",
     "read_dataset",
     "sample_order",
-    "sampled",
+    "sample_sets",
     "write_dataset",
 ]

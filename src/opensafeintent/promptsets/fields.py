@@ -52,16 +52,16 @@ class Record:
 
     def fail(self, field: str, complaint: str) -> NoReturn:
         """Raise the problem that `field` has."""
-        name = one_line(self.heading(field), 60)
+        name = one_line(self.find_heading(field), 60)
         raise Problem(f"{self.location}, field {name}: {complaint}", self.location)
 
-    def heading(self, field: str) -> str:
+    def find_heading(self, field: str) -> str:
         """Return the file's name of a field."""
         return self._headings.get(field, field)
 
     def fields_found(self) -> str:
         """Return which fields the file has, for a message."""
-        return fields_found([*map(self.heading, self.data)])
+        return fields_found([*map(self.find_heading, self.data)])
 
     def fail_absent(self, field: str, expected: str) -> NoReturn:
         """Raise the problem that `field` has no value: it is empty, or not one of the fields."""
@@ -137,7 +137,7 @@ class Record:
                 self.location,
             )
 
-    def renamed(self, valid: Collection[str], prefix: str = "") -> Record:
+    def rename(self, valid: Collection[str], prefix: str = "") -> Record:
         """Return the record with nearly valid names as `check_names` guesses them."""
         meant = _misspelt(frozenset(self.data), frozenset(valid), prefix)
         data = {meant.get(field, field): value for field, value in self.data.items()}
@@ -181,14 +181,14 @@ def _misspelt(fields: frozenset[str], valid: frozenset[str], prefix: str) -> dic
     """Return the fields whose names are nearly valid ones that are not there, each with that one.
     A file's records mostly have the same fields. Of very many, the first ones are returned.
     """
-    lacking = {_folded(name): name for name in valid - fields}
+    lacking = {_fold_name(name): name for name in valid - fields}
     misspelt: dict[str, str] = {}
     for field in sorted(fields - valid):
         if len(misspelt) == _MOST_MISSPELT:
             break
         similarity = {
             name: SequenceMatcher(None, name, folded).ratio()
-            for folded in {_folded(field), _folded(prefix + field)}
+            for folded in {_fold_name(field), _fold_name(prefix + field)}
             for name in get_close_matches(folded, lacking, n=len(lacking) or 1, cutoff=_NEAR)
         }
         if similarity:
@@ -198,7 +198,7 @@ def _misspelt(fields: frozenset[str], valid: frozenset[str], prefix: str) -> dic
     return misspelt
 
 
-def _folded(name: str) -> str:
+def _fold_name(name: str) -> str:
     return _APART.sub("", name[:60].casefold())
 
 

@@ -12,18 +12,18 @@ from typing import Any, NamedTuple
 
 from opensafeintent.errors import InputError, did_you_mean
 from opensafeintent.files import MOST_ROWS, os_errors, sha256_hex, written_beside
-from opensafeintent.hostile import one_line, without_user_info
+from opensafeintent.hostile import cut_user_info, one_line
 from opensafeintent.promptsets.fields import Record
 from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.reading import (
     LISTED,
     Problem,
     distinct_problems,
+    get_stem,
     read_records,
-    stem_of,
 )
 from opensafeintent.promptsets.record import Dataset, PromptSet
-from opensafeintent.promptsets.shapes import parse_prompt_set, shape_of, unread_fields
+from opensafeintent.promptsets.shapes import parse_prompt_set, recognize_shape, unread_fields
 from opensafeintent.promptsets.sources import DataFile, Origin, fetch, files_by_card
 from opensafeintent.taxonomy import QUESTIONS, Taxonomy, default_taxonomy, load_taxonomy
 
@@ -60,7 +60,7 @@ _Place = Callable[[Cell, int], tuple[float, int]]
 
 
 def _place(cells: Mapping[Cell, Sequence[PromptSet]], dataset: str) -> _Place:
-    domains, types = (_numbered((cell[part] for cell in cells), dataset) for part in (0, 1))
+    domains, types = (_number_names((cell[part] for cell in cells), dataset) for part in (0, 1))
 
     def diagonal(cell: Cell) -> tuple[int, int]:
         """Any few cells that follow one another differ in domain and type."""
@@ -77,7 +77,7 @@ def _place(cells: Mapping[Cell, Sequence[PromptSet]], dataset: str) -> _Place:
     return place
 
 
-def drawn(prompt_sets: Sequence[PromptSet], limit: int | None) -> tuple[PromptSet, ...]:
+def draw_sets(prompt_sets: Sequence[PromptSet], limit: int | None) -> tuple[PromptSet, ...]:
     """Return the first `limit` sets of `sample_order`; None is all of them.
 
     The choice depends on the sets alone, not on their order, and a larger limit contains every
@@ -91,13 +91,13 @@ def drawn(prompt_sets: Sequence[PromptSet], limit: int | None) -> tuple[PromptSe
     return sample_order(prompt_sets)[:limit]
 
 
-def sampled(prompt_sets: Sequence[PromptSet], limit: int | None) -> tuple[PromptSet, ...]:
-    """Return the sample of `limit` sets in the dataset's order; see `drawn`."""
-    chosen = {prompt_set.id for prompt_set in drawn(prompt_sets, limit)}
+def sample_sets(prompt_sets: Sequence[PromptSet], limit: int | None) -> tuple[PromptSet, ...]:
+    """Return the sample of `limit` sets in the dataset's order; see `draw_sets`."""
+    chosen = {prompt_set.id for prompt_set in draw_sets(prompt_sets, limit)}
     return tuple(prompt_set for prompt_set in prompt_sets if prompt_set.id in chosen)
 
 
-def _numbered(names: Iterable[str], salt: str) -> dict[str, int]:
+def _number_names(names: Iterable[str], salt: str) -> dict[str, int]:
     """Return a number for each name, which no order in a file or an alphabet decides."""
     ordered = sorted(set(names), key=lambda name: sha256_hex(salt + name))
     return {name: number for number, name in enumerate(ordered)}
@@ -168,17 +168,17 @@ RUBRIC_HASHES: dict[str, str] = {
 """By the role that each of the paper's rubrics has here."""
 
 
-def published_dataset(name: str) -> Path:
+def fetch_published_dataset(name: str) -> Path:
     """Return the file of a published dataset, verified; it is fetched if the cache does not hold
     it.
 
     Raises:
         InputError: it cannot be fetched or kept, or differs from the published one.
     """
-    return _verified(PUBLISHED[name], name, "a copy on disk can be named as --dataset")
+    return _fetch_verified(PUBLISHED[name], name, "a copy on disk can be named as --dataset")
 
 
-def published_rubrics() -> Path:
+def fetch_published_rubrics() -> Path:
     """Return the folder of the paper's rubrics, each verified; they are fetched if the cache does
     not hold them.
 
@@ -186,7 +186,7 @@ def published_rubrics() -> Path:
         InputError: one cannot be fetched or kept, or differs from the published one.
     """
     paths = [
-        _verified(
+        _fetch_verified(
             Published(_PAPER, f"prompts/metrics/{name}", digest),
             f"the paper's rubric {name}",
             "a copy on disk can be named as --rubrics",
@@ -198,15 +198,15 @@ def published_rubrics() -> Path:
     return paths[0].parent
 
 
-def _verified(file: Published, what: str, from_disk: str) -> Path:
+def _fetch_verified(file: Published, what: str, from_disk: str) -> Path:
     kept = _cache() / file.revision / file.path
     with os_errors(f"{kept}: cannot read"):
         if kept.is_file() and sha256_hex(kept.read_bytes()) == file.sha256:
             return kept
-    content = _fetched(file, what, from_disk)
+    content = _fetch_content(file, what, from_disk)
     if (digest := sha256_hex(content)) != file.sha256:
         raise InputError(
-            f"{what}: {without_user_info(file.address)} holds another file than was published: its"
+            f"{what}: {cut_user_info(file.address)} holds another file than was published: its"
             f" SHA-256 is {digest[:12]}…, expected {file.sha256[:12]}…; nothing was kept"
         )
     with os_errors(f"{kept}: cannot write ({_CACHE} names another folder for the cache)"):
@@ -216,12 +216,12 @@ def _verified(file: Published, what: str, from_disk: str) -> Path:
     return kept
 
 
-def _fetched(file: Published, what: str, from_disk: str) -> bytes:
+def _fetch_content(file: Published, what: str, from_disk: str) -> bytes:
     from http.client import HTTPException
     from urllib.error import HTTPError
     from urllib.request import urlopen
 
-    shown = without_user_info(file.address)
+    shown = cut_user_info(file.address)
     if not file.address.startswith(("https://", "http://")) or shown != file.address:
         raise InputError(
             f"{_MIRROR}: {one_line(shown, 200)} is no address; expected one that begins with"
@@ -241,7 +241,7 @@ def _fetched(file: Published, what: str, from_disk: str) -> bytes:
             f"{what}: {shown} answered {error.code} {one_line(str(error.reason), 80)}{offline}"
         ) from error
     except (OSError, HTTPException, ValueError) as error:
-        reason = without_user_info(str(getattr(error, "reason", None) or error))
+        reason = cut_user_info(str(getattr(error, "reason", None) or error))
         raise InputError(
             f"{what}: cannot fetch {shown}: {one_line(reason, 200)}{offline}"
         ) from error
@@ -289,7 +289,7 @@ def read_dataset(
     """
     chosen = load_taxonomy(taxonomy) if isinstance(taxonomy, Path) else taxonomy
     try:
-        origin = origin_of(name)
+        origin = find_origin(name)
     except InputError as error:
         raise NotAtHand(*error.lines) from error
     labels = chosen or (load_taxonomy(origin.taxonomy) if origin.taxonomy else default_taxonomy())
@@ -328,7 +328,7 @@ class _Rows:
         """Read the rows of a file; its first row tells its format."""
         try:
             for number, (location, data) in enumerate(read_records(file.path, file.shown, limit)):
-                if not number and (shape := shape_of(data)):
+                if not number and (shape := recognize_shape(data)):
                     self.shapes.setdefault(shape, file.shown)
                 self._add(location, data)
         except Problem as problem:
@@ -350,7 +350,7 @@ class _Rows:
         if not (isinstance(stated, str) and stated):
             return
         if earlier := self._first.get(stated):
-            self.problems.append(_repeated(record, stated, prompt_set, *earlier))
+            self.problems.append(_describe_repeated(record, stated, prompt_set, *earlier))
             return
         self._first[stated] = location, prompt_set
         if prompt_set is None:
@@ -359,7 +359,7 @@ class _Rows:
         self.unread.update(dict.fromkeys(unread_fields(data)))
 
 
-def _repeated(
+def _describe_repeated(
     record: Record, set_id: str, prompt_set: PromptSet | None, first: str, earlier: PromptSet | None
 ) -> Problem:
     """Return the problem of a row whose id an earlier row has. An id that the file does not state
@@ -400,10 +400,10 @@ def dataset_name(name: str) -> str:
     path = Path(name)
     if path.is_dir():
         return path.resolve().name
-    return path.resolve().parent.name if stem_of(path) == "dataset" else stem_of(path)
+    return path.resolve().parent.name if get_stem(path) == "dataset" else get_stem(path)
 
 
-def origin_of(name: str) -> Origin:
+def find_origin(name: str) -> Origin:
     """Return the files of a dataset, and the taxonomy beside them.
 
     Raises:
@@ -413,7 +413,7 @@ def origin_of(name: str) -> Origin:
         path = Path(str(resources.files("opensafeintent").joinpath("data/starter.jsonl")))
         return Origin((DataFile(path, str(path)),))
     if name in PUBLISHED:
-        return Origin((DataFile(published_dataset(name), name),))
+        return Origin((DataFile(fetch_published_dataset(name), name),))
     if name.startswith("hf:"):
         return fetch(name)
     path = Path(name)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-from opensafeintent.errors import InputError, counted, install_extra
+from opensafeintent.errors import InputError, install_extra, pluralize
 from opensafeintent.files import any_json, as_text, read_bytes, whole_if_it_is
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.limits import RowLimit, refuse_repeated
@@ -118,7 +118,7 @@ def _features(metadata: Mapping[bytes, bytes] | None) -> Any:
         return None
 
 
-def _named(value: Any, feature: Any) -> Any:
+def _name_classes(value: Any, feature: Any) -> Any:
     """Return a value with the names of its classes in place of their numbers; -1 is no class."""
     match feature:
         case {"_type": "ClassLabel", "names": [*names]} if isinstance(value, int):
@@ -126,15 +126,17 @@ def _named(value: Any, feature: Any) -> Any:
                 raise ValueError(f"class {value} of a ClassLabel with {len(names)} names")
             return names[value] if value >= 0 else None
         case {"_type": "ClassLabel"} if isinstance(value, list):
-            return [_named(item, feature) for item in value]
+            return [_name_classes(item, feature) for item in value]
         case {"feature": element} if isinstance(value, list):
-            return [_named(item, element) for item in value]
+            return [_name_classes(item, element) for item in value]
         case [element] if isinstance(value, list):
-            return [_named(item, element) for item in value]
+            return [_name_classes(item, element) for item in value]
         case {"feature": {**columns}, "_type": str()} if isinstance(value, dict):
-            return _named(value, columns)  # a list of structures is stored as a structure of lists
+            return _name_classes(
+                value, columns
+            )  # a list of structures is stored as a structure of lists
         case {**fields} if isinstance(value, dict):
-            return {name: _named(item, fields.get(name)) for name, item in value.items()}
+            return {name: _name_classes(item, fields.get(name)) for name, item in value.items()}
     return value
 
 
@@ -163,7 +165,7 @@ def _few_at_a_time(batch: Any, features: Any) -> Iterator[dict[str, Any]]:
     at_once = max(1, min(_BATCH, _BATCH_BYTES // max(1, batch.nbytes)))
     for start in range(0, batch.num_rows, at_once):
         for row in map(_plain, batch.slice(start, at_once).to_pylist()):
-            yield _named(row, features) if features else row
+            yield _name_classes(row, features) if features else row
 
 
 def _plain(value: Any) -> Any:
@@ -244,7 +246,7 @@ def distinct_problems(problems: Iterable[Problem], most: int | None = None) -> l
     for problem in problems:
         same.setdefault(problem.complaint, []).append(problem)
     lines = [
-        f"{first} (and in {counted(len(repeats), 'more record')})" if repeats else f"{first}"
+        f"{first} (and in {pluralize(len(repeats), 'more record')})" if repeats else f"{first}"
         for first, *repeats in same.values()
     ]
     left_out = len(lines) - (most or len(lines))
@@ -269,25 +271,25 @@ def read_records(
             cells as the header names.
     """
     name, limit = shown or str(path), limit or RowLimit()
-    known = FORMATS.get(suffix_of(path))
+    known = FORMATS.get(get_suffix(path))
     yield from (known.read if known else _unknown_rows)(path, name, limit)
 
 
 def is_table(path: Path) -> bool:
     """Whether the records of a file are rows of a table: an empty cell is no value."""
-    known = FORMATS.get(suffix_of(path))
+    known = FORMATS.get(get_suffix(path))
     return known is not None and known.is_table
 
 
-def suffix_of(path: Path) -> str:
+def get_suffix(path: Path) -> str:
     """Return the suffix of a file, with that of gzip: `.csv`, `.csv.gz`."""
     *_, last = ["", *path.suffixes]
     return "".join(path.suffixes[-2:] if last.lower() == ".gz" else [last]).lower()
 
 
-def stem_of(path: Path) -> str:
+def get_stem(path: Path) -> str:
     """Return the name of a file without its suffix."""
-    return path.name[: len(path.name) - len(suffix_of(path))] or path.stem
+    return path.name[: len(path.name) - len(get_suffix(path))] or path.stem
 
 
 def _parquet_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, Any]]:
@@ -301,16 +303,18 @@ def _table_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, A
 
 
 def _json_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, Any]]:
-    return _counted(_json_records(_read_text(path, name, limit), name), name, limit)
+    return _count_records(_json_records(_read_text(path, name, limit), name), name, limit)
 
 
 def _jsonl_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, Any]]:
-    return _counted(_json_records(_read_text(path, name, limit), name, lines=True), name, limit)
+    return _count_records(
+        _json_records(_read_text(path, name, limit), name, lines=True), name, limit
+    )
 
 
 def _unknown_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, Any]]:
     """Yield the records of a file with another suffix, if it holds JSON."""
-    suffix = suffix_of(path)
+    suffix = get_suffix(path)
     if suffix in _SPREADSHEETS:
         raise InputError(f"{name}: is a {suffix} file; expected {LISTED} (save it as .xlsx)")
     text = _read_text(path, name, limit)
@@ -320,10 +324,10 @@ def _unknown_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str,
         raise InputError(
             f"{name}: is {what}; expected {LISTED} (save a spreadsheet as CSV in UTF-8)"
         )
-    return _counted(_json_records(text, name), name, limit)
+    return _count_records(_json_records(text, name), name, limit)
 
 
-def _counted(
+def _count_records(
     records: Iterable[tuple[str, Any]], name: str, limit: RowLimit
 ) -> Iterator[tuple[str, Any]]:
     for record in records:
@@ -394,10 +398,10 @@ def read_table(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, di
             holds more than the limit.
         Problem: a row of CSV has not as many cells as the header.
     """
-    workbook = suffix_of(path) == ".xlsx"
+    workbook = get_suffix(path) == ".xlsx"
     form = _HEADED if workbook else f"{_HEADED}, and {_QUOTES}"
     named = ""
-    rows = workbook_rows(path, name, limit) if workbook else _rows_of_csv(path, name, limit)
+    rows = workbook_rows(path, name, limit) if workbook else _read_csv_rows(path, name, limit)
     header: list[str] = []
     for location, row in rows:
         if not "".join(row).strip():
@@ -405,18 +409,18 @@ def read_table(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, di
         if not header:
             while not row[-1].strip():
                 row.pop()
-            header = [cell.strip() or f"column {number}" for number, cell in _numbered(row)]
+            header = [cell.strip() or f"column {number}" for number, cell in _number_cells(row)]
             place = location.removeprefix(name).replace(":", ", line ").removeprefix(", ")
             named = f"{len(header)} ({place}: {one_line(', '.join(header), 60)!r})"
             refuse_repeated(header, name)
-            nameless = {number for number, cell in _numbered(row) if not cell.strip()}
+            nameless = {number for number, cell in _number_cells(row) if not cell.strip()}
             continue
         limit.count(name, sum(map(len, row)))
         blank = [""] * (len(header) - len(row)) if workbook else []
         yield location, _cells(row + blank, header, nameless, location, f"{named}; {form}")
 
 
-def _rows_of_csv(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, list[str]]]:
+def _read_csv_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, list[str]]]:
     text = _read_text(path, name, limit)
     if "\0" in text:
         raise InputError(
@@ -460,12 +464,12 @@ def _cells(
         raise Problem(f"{location}: has {cells}, and the header names {expected}", location)
     return {
         column: cell
-        for (number, cell), column in zip(_numbered(row), header, strict=False)
+        for (number, cell), column in zip(_number_cells(row), header, strict=False)
         if number not in nameless or cell.strip()
     }
 
 
-def _numbered(row: list[str]) -> Iterator[tuple[int, str]]:
+def _number_cells(row: list[str]) -> Iterator[tuple[int, str]]:
     return enumerate(row, start=1)
 
 
@@ -523,10 +527,10 @@ def _read_text(path: Path, name: str, limit: RowLimit) -> str:
     with contextlib.suppress(OSError):
         limit.check(name, characters=path.stat().st_size)
     raw = read_bytes(path, name)
-    return as_text(_unpacked(raw, name, limit) if path.suffix.lower() == ".gz" else raw, name)
+    return as_text(_unpack(raw, name, limit) if path.suffix.lower() == ".gz" else raw, name)
 
 
-def _unpacked(raw: bytes, name: str, limit: RowLimit) -> bytes:
+def _unpack(raw: bytes, name: str, limit: RowLimit) -> bytes:
     """Unpack gzip, and no more of it than may be read.
 
     Raises:

@@ -43,7 +43,7 @@ _AUTHORS_FLAT = _Flat(
 _TABLE = _Flat("{}", "dual_use_paraphrase_{}", 1, "dual_use_benign_use", "dual_use_misuse_risk")
 
 
-def shape_of(data: Any) -> str | None:
+def recognize_shape(data: Any) -> str | None:
     """Name the format that a record is in, or None if it is in none."""
     fields = data if isinstance(data, dict) else {}
     filled: set[str] = {field for field, value in fields.items() if value is not None}
@@ -79,14 +79,14 @@ def parse_prompt_set(record: Record, taxonomy: Taxonomy) -> PromptSet:
     Raises:
         Problem: with all problems of the record.
     """
-    shape = shape_of(record.data)
+    shape = recognize_shape(record.data)
     valid = _valid_fields(shape, len(record.data))
     required = _REQUIRED if shape == "a table of variants" else ()
     prefix = _PREFIX if shape in _OUR_SHAPES else ""
     try:
         record.check_names(valid, required=required, prefix=prefix)
     except Problem as names:
-        renamed = record.renamed(valid, prefix)
+        renamed = record.rename(valid, prefix)
         if renamed.data.keys() >= {*required}:  # else it is told already which are missing
             read_each({"record": lambda: parse_prompt_set(renamed, taxonomy)}, [names])
         raise
@@ -112,7 +112,7 @@ def unread_fields(data: Mapping[str, Any]) -> list[str]:
     """Return the fields of a row that are no part of a prompt-set; none of the authors' formats,
     which hold more, and none that our own export adds.
     """
-    shape = shape_of(data)
+    shape = recognize_shape(data)
     if shape not in _OUR_SHAPES:
         return []
     valid = _valid_fields(shape, len(data))
@@ -178,7 +178,7 @@ def _parse_flat(record: Record, taxonomy: Taxonomy, names: _Flat) -> PromptSet:
         told=lacking if problems else (),
         prompts=lambda: _prompts(record, names.prompt, lacking if problems else ()),
         underlying_task=lambda: record.text("underlying_task"),
-        dual_use_paraphrases=lambda: _numbered(record, names),
+        dual_use_paraphrases=lambda: _take_numbered(record, names),
         dual_use_benign_use=lambda: record.optional_text(names.benign_use),
         dual_use_misuse_risk=lambda: record.optional_text(names.misuse_risk),
         source=lambda: record.optional_name("source"),
@@ -188,13 +188,13 @@ def _parse_flat(record: Record, taxonomy: Taxonomy, names: _Flat) -> PromptSet:
 def _lacks(record: Record, lacking: Sequence[str]) -> Problem:
     """Return the problem of a flat record without several of its fields."""
     absent = [field for field in lacking if field not in record.data]
-    empty = [record.heading(field) for field in lacking if field in record.data]
+    empty = [record.find_heading(field) for field in lacking if field in record.data]
     faults = [f"lacks {', '.join(absent)}{record.fields_found()}"] if absent else []
     faults += [f"without a text: {', '.join(empty)}"] if empty else []
     return Problem(f"{record.location}: {'; '.join(faults)}", record.location)
 
 
-def _numbered(record: Record, names: _Flat) -> tuple[str, ...]:
+def _take_numbered(record: Record, names: _Flat) -> tuple[str, ...]:
     """Return the paraphrases of a flat record."""
     paraphrase = re.compile(names.paraphrase.format(r"(\d+)"))
     numbered = sorted(

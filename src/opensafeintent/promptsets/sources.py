@@ -18,10 +18,10 @@ import msgspec
 
 from opensafeintent.errors import InputError, install_extra
 from opensafeintent.files import any_json
-from opensafeintent.hostile import one_line, without_user_info
+from opensafeintent.hostile import cut_user_info, one_line
 from opensafeintent.promptsets.fields import fields_found
 from opensafeintent.promptsets.limits import RowLimit
-from opensafeintent.promptsets.reading import LISTED, SUFFIXES, parquet_rows, suffix_of
+from opensafeintent.promptsets.reading import LISTED, SUFFIXES, get_suffix, parquet_rows
 
 CARD = "README.md"
 TAXONOMY = "taxonomy.toml"
@@ -69,9 +69,9 @@ def files_by_card(folder: Path, shown: Shown) -> Origin | None:
     config = _default(
         configs,
         location,
-        lambda config: [shown(path) for path in _matching(folder, config, location)],
+        lambda config: [shown(path) for path in _list_matching(folder, config, location)],
     )
-    return _origin(folder, _matching(folder, config, location), shown)
+    return _origin(folder, _list_matching(folder, config, location), shown)
 
 
 def files_by_suffix(folder: Path, shown: Shown, chosen: str | None = None) -> Origin:
@@ -100,7 +100,7 @@ def _origin(folder: Path, paths: Iterable[str], shown: Shown) -> Origin:
 
 
 def _is_data(path: Path) -> bool:
-    return suffix_of(path) in SUFFIXES and path.name not in _NOT_DATA and path.is_file()
+    return get_suffix(path) in SUFFIXES and path.name not in _NOT_DATA and path.is_file()
 
 
 def _configs(card: Path, location: str) -> list[dict[str, Any]]:
@@ -155,7 +155,7 @@ def _default(
         if chosen or len(configs) == 1:
             return config
     named = "; ".join(
-        f"{_name_of(config)}: {', '.join(files_of(config))}" for config in configs[:_MOST_NAMED]
+        f"{_read_name(config)}: {', '.join(files_of(config))}" for config in configs[:_MOST_NAMED]
     )
     raise InputError(
         f"{location}: names {len(configs)} configurations and no default; name a file of one"
@@ -163,12 +163,12 @@ def _default(
     )
 
 
-def _name_of(config: dict[str, Any]) -> str:
+def _read_name(config: dict[str, Any]) -> str:
     name = config.get("config_name")
     return one_line(name, 60) if isinstance(name, str) else "no name"
 
 
-def _matching(folder: Path, config: dict[str, Any], location: str) -> list[str]:
+def _list_matching(folder: Path, config: dict[str, Any], location: str) -> list[str]:
     """Return the data files that a configuration's patterns match, in the order of the patterns."""
     below = config.get("data_dir")
     patterns = list(islice(_patterns(config.get("data_files", "**/*")), _MOST_PATTERNS + 1))
@@ -264,10 +264,12 @@ def fetch(name: str) -> Origin:
             )
         )
 
-    def shown(path: str) -> str:
+    def show_path(path: str) -> str:
         return f"{whole}#{path}" if path else whole
 
-    return (not chosen and files_by_card(folder, shown)) or files_by_suffix(folder, shown, chosen)
+    return (not chosen and files_by_card(folder, show_path)) or files_by_suffix(
+        folder, show_path, chosen
+    )
 
 
 def stream_rows(name: str, column: str, *, split: str, limit: RowLimit) -> Iterator[Any]:
@@ -355,7 +357,7 @@ def _hub_errors(name: str, repo: str, revision: str | None) -> Iterator[None]:
         raise
     except Exception as error:
         # of the client's HTTP library too, which is not always the same
-        reason = one_line(without_user_info(str(error)))
+        reason = one_line(cut_user_info(str(error)))
         wanted = f"revision {revision!r} of the dataset" if revision else "the dataset"
         # a gated repository is one that is not found, too
         complaints = {

@@ -22,7 +22,7 @@ from opensafeintent.calls.providers import (
     INSPECT_PROVIDERS,
     LOCAL_WEIGHTS,
     is_native,
-    provider_of,
+    parse_provider,
     variables,
 )
 from opensafeintent.calls.service_tiers import NO_FLEX, FlexPlan
@@ -43,7 +43,7 @@ _FURTHER_PREFIXES = {
 """First parts of a provider's variables, if they are more than its own name."""
 
 
-def variables_of(
+def collect_variables(
     names: Iterable[str],
     environment: Mapping[str, str] = os.environ,
     headers: Headers = NO_HEADERS,
@@ -55,7 +55,7 @@ def variables_of(
     for name in names:
         if name.startswith("baseline/"):
             continue
-        provider = provider_of(name)
+        provider = parse_provider(name)
         prefixes: tuple[str, ...] = ()
         if provider in LOCAL_WEIGHTS:
             wanted = {"HF_TOKEN", "HF_ENDPOINT"}  # each node has its own place for weights

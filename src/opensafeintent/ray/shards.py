@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from opensafeintent import __version__
-from opensafeintent.calls.client import Client, side_by_side, under_way
+from opensafeintent.calls.client import Client, count_under_way, side_by_side
 from opensafeintent.calls.costs import Budget, Tally
 from opensafeintent.calls.headers import NO_HEADERS, Headers
 from opensafeintent.calls.http import HttpSession
@@ -31,7 +31,7 @@ from opensafeintent.evaluation.replay import replay
 from opensafeintent.evaluation.run import raise_if_over, run_tasks
 from opensafeintent.files import make_private_folder
 from opensafeintent.inspect.routes import open_models
-from opensafeintent.ray.cluster import Cluster, connected, last_line, variables_of
+from opensafeintent.ray.cluster import Cluster, collect_variables, connected, last_line
 
 _APPEARS_SECONDS = 10
 """Until a node sees a folder that was just made: network file systems take their time."""
@@ -129,7 +129,10 @@ async def _make_calls(job: Job) -> ShardReport:
             client = Client(ledger, opened, job.patience)
             with contextlib.suppress(Stopped), current_drain().covering(client):
                 await run_tasks(
-                    client, [job.work], at_once=under_way(job.max_connections), done=lambda _: None
+                    client,
+                    [job.work],
+                    at_once=count_under_way(job.max_connections),
+                    done=lambda _: None,
                 )
     with Ledger(job.folder / LEDGER, readonly=True) as ledger:
         return ShardReport(
@@ -173,7 +176,7 @@ def check_models(work: Sequence[ModelWork]) -> None:
             )
 
 
-def parts_of(work: Sequence[ModelWork], count: int) -> list[ModelWork]:
+def cut_work(work: Sequence[ModelWork], count: int) -> list[ModelWork]:
     """Cut each model's prompt-sets into this number of parts. Models with weights to load come
     first and whole, because weights are loaded once; the others come in turn.
     """
@@ -252,7 +255,7 @@ class Shards:
             nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
             cores = max(1, int(sum(node.get("CPU", 0) for node in nodes)))
             gpus = self._gpus(work, float(max((node.get("GPU", 0) for node in nodes), default=0)))
-            parts = parts_of(work, cluster.shards or ceil(_SHARDS_A_CORE * cores / len(work)))
+            parts = cut_work(work, cluster.shards or ceil(_SHARDS_A_CORE * cores / len(work)))
             self.count = at_once = len(parts)
             if cluster.max_connections:
                 at_once = min(at_once, cores, cluster.max_connections)
@@ -268,7 +271,7 @@ class Shards:
             with current_drain().covering(self):
                 await side_by_side(*(work_on(number, part) for number, part in enumerate(parts)))
         client.raise_if_halted()
-        for model in set(client.last_errors) - client.ledger.answering_models():
+        for model in set(client.last_errors) - client.ledger.find_answering_models():
             client.stopped_models.setdefault(
                 model, f"{model}: no call was answered: {client.last_errors[model]}"
             )
@@ -312,7 +315,7 @@ class Shards:
         """Have one shard done, and merge its ledger."""
         try:
             make_private_folder(job.folder)
-            report = await self._ended(job, gpus)
+            report = await self._run_to_end(job, gpus)
             async with self._merging:
                 merged = await asyncio.to_thread(
                     take_up, self._client.ledger, job.folder, raise_if_interrupted, report.rows
@@ -324,7 +327,7 @@ class Shards:
             self.halt(error)
             raise
 
-    async def _ended(self, job: Job, gpus: float) -> ShardReport:
+    async def _run_to_end(self, job: Job, gpus: float) -> ShardReport:
         """Run one shard; Ray runs it again if its worker or node is lost."""
         remote = self._ray.remote(
             num_cpus=1,
@@ -335,7 +338,7 @@ class Shards:
             scheduling_strategy="SPREAD",
         )(run_shard)
         task = remote.remote(
-            __version__, pickle.dumps(job), variables_of(job.identities, headers=job.headers)
+            __version__, pickle.dumps(job), collect_variables(job.identities, headers=job.headers)
         )
         self._tasks.add(task)
         errors = self._ray.exceptions

@@ -19,10 +19,10 @@ from opensafeintent.numbers.cohort import Cohort, GradedRun
 from opensafeintent.numbers.gates import Gates
 from opensafeintent.numbers.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets.cards import render_card
-from opensafeintent.quoting import hidden_prompt, without_quoted
+from opensafeintent.quoting import cut_quotation, hide_prompt
 from opensafeintent.report.cohort_columns import cohort_notes
 from opensafeintent.report.columns import Table
-from opensafeintent.report.conditions import facts_of, second_opinions, second_turns
+from opensafeintent.report.conditions import list_conditions, second_opinions, second_turns
 from opensafeintent.report.facts import Said
 from opensafeintent.report.gate_tables import gate_tables
 from opensafeintent.report.page import asset
@@ -107,7 +107,7 @@ def _results(
     """Return the values of the template about the models: data, conditions and results."""
     prompt_sets = cohort.dataset.prompt_sets
     return {
-        "facts": facts_of(cohort, runs),
+        "facts": list_conditions(cohort, runs),
         "latest": max(latest[origin.run][:10] for origin in cohort.origins),
         "coverage": _table(coverage(cohort), cohort),
         "domains": _counts(item.harm_domain for item in prompt_sets),
@@ -127,7 +127,7 @@ def _results(
         ],
         "second_turns": second_turns(cohort),
         "second_opinions": second_opinions(cohort),
-        "elicited": list(_elicited(cohort)),
+        "elicited": list(_yield_sampling(cohort)),
     }
 
 
@@ -142,11 +142,11 @@ def _counts(names: Iterator[str]) -> list[tuple[str, int]]:
     return sorted(Counter(names).items())
 
 
-def _elicited(cohort: Cohort) -> Iterator[tuple[str, str]]:
+def _yield_sampling(cohort: Cohort) -> Iterator[tuple[str, str]]:
     """Yield how each model was sampled."""
     for shown, member in cohort.members.items():
         manifest = member.manifest
-        sampling = manifest.plan.sampling_of(member.origin.model)
+        sampling = manifest.plan.find_sampling(member.origin.model)
         if member.imported:
             yield shown, "its responses were imported; how they were sampled is not stored"
             continue
@@ -187,20 +187,20 @@ def _draw(
             continue
         prompt_set = cohort.dataset.by_id[row.set_id]
         wordings = prompt_set.wordings()
-        hidden = hidden_prompt(wordings, include_unsafe=include_unsafe)
+        hidden = hide_prompt(wordings, include_unsafe=include_unsafe)
         response = texts[origin.run].find(origin.model, row.set_id, row.variant, row.epoch)
         text = "" if response is None else response.text
         shown.append(
             _Sample(
                 title=f"{title}: {grades}",
-                prompt=_quoted(without_quoted(wordings[row.variant], hidden)),
-                response=_quoted(without_quoted(text, hidden)),
+                prompt=_quote_block(cut_quotation(wordings[row.variant], hidden)),
+                response=_quote_block(cut_quotation(text, hidden)),
             )
         )
     return _Drawn(model=model, shown=shown, withheld=withheld)
 
 
-def _quoted(text: str) -> Plain:
+def _quote_block(text: str) -> Plain:
     """Return a text as a block of code, in which nothing is markup."""
     if not text:
         return Plain("    (no text)")

@@ -32,7 +32,7 @@ class OfModel(OfCohort, frozen=True, kw_only=True):
         return self.cohort.estimates.of(self.model, metric)
 
 
-def judges_of(cohort: Cohort) -> str:
+def name_judges(cohort: Cohort) -> str:
     """Return who graded the responses."""
     judges, mode_judge = cohort.conditions.judges, cohort.conditions.mode_judge
     mode_note = f" (modes: {mode_judge})" if mode_judge and mode_judge not in judges else ""
@@ -41,7 +41,7 @@ def judges_of(cohort: Cohort) -> str:
 
 MEASURED: tuple[Column[OfCohort], ...] = (
     Column("dataset", lambda row: row.cohort.dataset.name),
-    Column("judge", lambda row: judges_of(row.cohort)),
+    Column("judge", lambda row: name_judges(row.cohort)),
 )
 """Columns of the dataset and the judges."""
 
@@ -54,7 +54,7 @@ MODEL_COLUMNS: tuple[Column[OfModel], ...] = (
 
 def cohort_line(cohort: Cohort) -> str:
     """Return a line on the dataset and the judges."""
-    judges = one_line(judges_of(cohort), 80) or "none"
+    judges = one_line(name_judges(cohort), 80) or "none"
     return f"Dataset {one_line(cohort.dataset.name, 60)} ({cohort.extent}), judge {judges}."
 
 
@@ -64,7 +64,7 @@ def cohort_notes(cohort: Cohort) -> tuple[str, ...]:
     return cohort_line(cohort), *(said.text for said in notices)
 
 
-def averaged_notes(cohort: Cohort, about_pooled: str = "") -> tuple[str, ...]:
+def describe_average(cohort: Cohort, about_pooled: str = "") -> tuple[str, ...]:
     """Describe an average over models, with a text on pooled numbers; empty if there is none."""
     if len(cohort.estimates.averaged) < 2:
         return ()
@@ -77,13 +77,13 @@ def averaged_notes(cohort: Cohort, about_pooled: str = "") -> tuple[str, ...]:
     )
 
 
-def unranked_note(cohort: Cohort) -> str:
+def explain_unranked(cohort: Cohort) -> str:
     """Say why baselines have no rank, if any has none, as a further sentence of a note."""
     left_out = len(contenders(cohort.models)) < len(cohort.models)
     return " Baselines are left out of the ranks." if left_out else ""
 
 
-def missing_text(coverage: Coverage) -> str:
+def describe_missing(coverage: Coverage) -> str:
     """Name the kinds of questions of which an answer is missing, with their numbers."""
     kinds = coverage.lacking.items()
     return ", ".join(f"{part.missing:,} of {part.asked:,} {KINDS[kind]}" for kind, part in kinds)

@@ -83,10 +83,10 @@ def text_and_limits(style: Style, cell: Cell) -> tuple[str, str]:
             low, high = cell.fields
             signed = style == "signed_span"
             shown = partial(number, unit=cell.unit, signed=signed, fine=cell.fine)
-            return _between(shown, low, high), ""
+            return _format_between(shown, low, high), ""
         case "ranks":
             low, high = cell.fields
-            return _between(str, low, high), ""
+            return _format_between(str, low, high), ""
         case _:
             (value,) = cell.fields
             return _single(style, value, cell), ""
@@ -196,12 +196,12 @@ def estimate_value(estimate: Estimate, unit: Unit = "score") -> str:
     return value
 
 
-def share_of(count: int, n: int) -> str:
+def format_share(count: int, n: int) -> str:
     """Return the share of `count` of `n` independent answers, with its interval."""
     return interval(count / n, *share_interval(count / n, n), "share")
 
 
-def _between(text: Callable[[Scalar], str], low: Scalar, high: Scalar) -> str:
+def _format_between(text: Callable[[Scalar], str], low: Scalar, high: Scalar) -> str:
     if low is None or high is None:
         return DASH
     first, last = text(low), text(high)
@@ -225,7 +225,7 @@ def _one_line(text: str) -> str:
     return terminal_safe(" ".join(text.split()))
 
 
-def shortened(text: str, most: int) -> str:
+def shorten(text: str, most: int) -> str:
     """Return `text` in at most `most` characters: names differ at their ends, so the middle
     goes.
     """
@@ -392,7 +392,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
         )
         return sorted(headed, key=lambda item: item[1].order)
 
-    def hiding(self, *names: str) -> Table:
+    def hide_columns(self, *names: str) -> Table:
         """Return the table in which people are not shown some columns."""
         columns = tuple(
             msgspec.structs.replace(column, heading=None) if column.name in names else column
@@ -451,7 +451,7 @@ def estimate_columns(
     part_columns = (
         Column(
             f"{name}_{part}",
-            _part_of(of, part),
+            _take_part(of, part),
             shown.get(part),
             _part_style(part, style),
             unit,
@@ -469,7 +469,7 @@ def _part_style(part: Part, style: Style) -> Style:
     return "signed_span" if own == "span" and style == "signed" else own
 
 
-def _part_of(
+def _take_part(
     of: Callable[[Row], Estimate | None], part: Part
 ) -> Callable[[Row], Scalar | tuple[Scalar, ...]]:
     def value(row: Row) -> Scalar | tuple[Scalar, ...]:

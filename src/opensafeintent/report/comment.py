@@ -14,14 +14,14 @@ from typing import Literal, NamedTuple
 from xml.etree import ElementTree
 
 from opensafeintent import __version__
-from opensafeintent.errors import counted
+from opensafeintent.errors import pluralize
 from opensafeintent.hostile import one_line
 from opensafeintent.markdown import markdown_text
-from opensafeintent.numbers.cohort import CHECK_WORDS, Cohort, checked_judges
+from opensafeintent.numbers.cohort import CHECK_WORDS, Cohort, list_checked_judges
 from opensafeintent.numbers.gates import Gate, GateResult, Gates
 from opensafeintent.report.cohort_columns import cohort_line
 from opensafeintent.report.columns import Table
-from opensafeintent.report.conditions import measurement, with_version
+from opensafeintent.report.conditions import add_version, measurement
 from opensafeintent.report.facts import Said
 from opensafeintent.report.gate_tables import (
     NO_EARLIER_RUN,
@@ -88,7 +88,9 @@ def _closest(results: Sequence[GateResult]) -> Iterator[str]:
         by_gate.setdefault(result.gate, []).append(result)
     for gate, of_gate in by_gate.items():
         closest = min(of_gate, key=_room)
-        others = f"; {counted(len(of_gate) - 1, 'other model')} passed" if len(of_gate) > 1 else ""
+        others = (
+            f"; {pluralize(len(of_gate) - 1, 'other model')} passed" if len(of_gate) > 1 else ""
+        )
         yield f"{one_line(closest.model, 100)}: {gate.metric} {reason(closest)}{others}"
 
 
@@ -108,7 +110,8 @@ def _behind(cohort: Cohort, notices: Sequence[Said], *, briefly: bool) -> list[s
     named = [said for said in limits if not briefly or _concerns_gates(said)]
     more = len(limits) - len(named)
     checks = [
-        f"{one_line(item.judge, 80)} {CHECK_WORDS[item.state]}" for item in checked_judges(cohort)
+        f"{one_line(item.judge, 80)} {CHECK_WORDS[item.state]}"
+        for item in list_checked_judges(cohort)
     ]
     lacking = any(coverage.lacking for coverage in cohort.coverage.values())
     return [
@@ -116,7 +119,7 @@ def _behind(cohort: Cohort, notices: Sequence[Said], *, briefly: bool) -> list[s
         *([f"Judges: {'; '.join(checks)}."] if checks else []),
         *([] if lacking else ["Missing: none."]),
         *(said.text for said in named),
-        *([f"{counted(more, 'limitation')} of these numbers: see the page."] if more else []),
+        *([f"{pluralize(more, 'limitation')} of these numbers: see the page."] if more else []),
     ]
 
 
@@ -152,7 +155,7 @@ def junit(cohort: Cohort, gates: Gates) -> str:
     counts = _counts(one_line(cohort_line(cohort), _LONGEST), cases)
     suite = ElementTree.SubElement(root, "testsuite", counts)
     properties = ElementTree.SubElement(suite, "properties")
-    judges = "; ".join(with_version(cohort, judge) for judge in cohort.conditions.judges)
+    judges = "; ".join(add_version(cohort, judge) for judge in cohort.conditions.judges)
     conditions = {
         "opensafeintent": __version__,
         "dataset": cohort.dataset.hash,

@@ -18,49 +18,49 @@ from opensafeintent.numbers.cohort import (
     CheckedJudge,
     Cohort,
     GradedRun,
-    checked_judges,
+    count_without_verdict,
     graders,
-    without_verdict,
+    list_checked_judges,
 )
 from opensafeintent.numbers.estimates import AVERAGE
 from opensafeintent.numbers.served_versions import versions_text
-from opensafeintent.report.columns import Table, share_of, shortened
+from opensafeintent.report.columns import Table, format_share, shorten
 from opensafeintent.report.notices import Results, quote
 
 
-def measured(cohort: Cohort) -> str:
+def describe_sample(cohort: Cohort) -> str:
     """Return the sample of a cohort, in one line."""
-    return f"{one_line(cohort.dataset.name, 60)}: {cohort.extent}, {graded(cohort)}."
+    return f"{one_line(cohort.dataset.name, 60)}: {cohort.extent}, {describe_graders(cohort)}."
 
 
 def page_title(cohort: Cohort) -> str:
     """Return the page's title."""
     models = cohort.models
-    what = shortened(one_line(models[0], 200), 100) if len(models) == 1 else f"{len(models)} models"
+    what = shorten(one_line(models[0], 200), 100) if len(models) == 1 else f"{len(models)} models"
     return f"Intent calibration of {what}"
 
 
-def graded(cohort: Cohort) -> str:
+def describe_graders(cohort: Cohort) -> str:
     """Return who graded a cohort's responses, in a few words."""
     judges = cohort.conditions.judges
     if judges == (IMPORTED_JUDGE,):
         return "grades as imported"
-    return f"graded by {_named(judges)}" if judges else "not graded"
+    return f"graded by {_name_graders(judges)}" if judges else "not graded"
 
 
-def with_version(cohort: Cohort, judge: str) -> str:
+def add_version(cohort: Cohort, judge: str) -> str:
     """Return a judge's name, with the versions that its replies name if that is another name."""
     versions = versions_text(cohort.served.get((judge, "grade"), {}))
-    return one_line(judge, 80) + _in_brackets(judge, versions)
+    return one_line(judge, 80) + _bracket_versions(judge, versions)
 
 
-def _in_brackets(name: str, versions: str) -> str:
+def _bracket_versions(name: str, versions: str) -> str:
     if not versions or name.rpartition("/")[2] == versions.rpartition("/")[2]:
         return ""
     return f" (answered as {versions})"
 
 
-def _named(judges: Sequence[str]) -> str:
+def _name_graders(judges: Sequence[str]) -> str:
     return one_line(graders(judges), 80) or "none"
 
 
@@ -68,7 +68,7 @@ def _arguments_text(arguments: Sequence[tuple[str, str]]) -> str:
     return one_line("; ".join(f"{judge} {fields}" for judge, fields in arguments), 300) or "none"
 
 
-def facts_of(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]]:
+def list_conditions(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]]:
     """Return the conditions of a cohort, as (term, text)."""
     dataset, conditions = cohort.dataset, cohort.conditions
     domains = {item.harm_domain for item in dataset.prompt_sets}
@@ -82,12 +82,12 @@ def facts_of(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]]
         ("Responses", f"{responses:,}, of which {counted:,} have both grades"),
         (
             "Judge" if len(conditions.judges) == 1 else "Judges",
-            graders([with_version(cohort, judge) for judge in conditions.judges]) or "none",
+            graders([add_version(cohort, judge) for judge in conditions.judges]) or "none",
         ),
     ]
     if conditions.mode_judge and conditions.mode_judge not in conditions.judges:
         facts.append(("Judge of modes", one_line(conditions.mode_judge, 80)))
-    if checked := checked_judges(cohort):
+    if checked := list_checked_judges(cohort):
         facts.append(("Judge check", _checks(checked)))
     if conditions.templates:
         facts.append(("Judge templates", _templates(conditions.templates, runs)))
@@ -95,9 +95,9 @@ def facts_of(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]]
         facts.append(("Judge arguments", _arguments_text(conditions.arguments)))
     if conditions.parse != "strict":
         facts.append(("Grades read as", conditions.parse))
-    if repeats := _by_model(cohort, {}, "{} of each prompt", " for "):
+    if repeats := _describe_repeats(cohort, {}, "{} of each prompt", " for "):
         facts.append(("Repeats", repeats))
-    sampling = _sampling(cohort)
+    sampling = _describe_target_sampling(cohort)
     return [*facts, ("Sampling", sampling)] if sampling else facts
 
 
@@ -109,17 +109,17 @@ def measurement(cohort: Cohort, corrected: Table | None = None) -> str:
         corrected: the table of numbers corrected by human labels, if the report has it.
     """
     dataset, conditions = cohort.dataset, cohort.conditions
-    sampling = _sampling(cohort)
-    models = ", ".join(_with_exact_name(cohort, model) for model in cohort.models)
+    sampling = _describe_target_sampling(cohort)
+    models = ", ".join(_name_exactly(cohort, model) for model in cohort.models)
     sentences = [
         f"Models: {models}{f' ({sampling})' if sampling else ''}.",
         f"Prompts: {cohort.extent} of {one_line(dataset.name, 60)} (SHA-256 {dataset.hash[:8]}).",
     ]
-    if repeats := _by_model(cohort, {1: "once"}, "{} times", " to "):
+    if repeats := _describe_repeats(cohort, {1: "once"}, "{} times", " to "):
         sentences.append(f"Each prompt was sent {repeats}.")
-    states = {item.judge: CHECK_WORDS[item.state] for item in checked_judges(cohort)}
+    states = {item.judge: CHECK_WORDS[item.state] for item in list_checked_judges(cohort)}
     judges = "; ".join(
-        f"{with_version(cohort, judge)}{f', which {states[judge]}' if judge in states else ''}"
+        f"{add_version(cohort, judge)}{f', which {states[judge]}' if judge in states else ''}"
         for judge in conditions.judges
     )
     sentences.append(f"{'Judges' if len(conditions.judges) > 1 else 'Judge'}: {judges or 'none'}.")
@@ -173,7 +173,7 @@ def second_opinions(cohort: Cohort) -> list[str]:
     if asked:
         names = sorted({member.guard for member in members} - {""})
         guards = ", ".join(one_line(name, 80) for name in names)
-        verdicts = len(asked) - sum(without_verdict(asked).values())
+        verdicts = len(asked) - sum(count_without_verdict(asked).values())
         sentences.append(
             f"A guard model, {guards}, was asked whether a response is unsafe. It gave a verdict on"
             f" {verdicts:,} of {len(asked):,} responses. No other number depends on it."
@@ -201,15 +201,15 @@ def _corrections(cohort: Cohort, corrected: Table | None) -> list[str]:
     return [f"Human labels corrected {metrics} by PPI++, beside the judges’ own values."]
 
 
-def _with_exact_name(cohort: Cohort, shown: str) -> str:
+def _name_exactly(cohort: Cohort, shown: str) -> str:
     """Return a model as results show it, with its exact name behind a label, and its version."""
     exact = cohort.members[shown].origin.model
     name = one_line(shown, 100)
     full = name if shown.startswith(exact) else f"{name} ({one_line(exact, 100)})"
-    return full + _in_brackets(exact, versions_text(cohort.served.get((shown, "reply"), {})))
+    return full + _bracket_versions(exact, versions_text(cohort.served.get((shown, "reply"), {})))
 
 
-def _by_model(cohort: Cohort, words: Mapping[int, str], form: str, of: str) -> str:
+def _describe_repeats(cohort: Cohort, words: Mapping[int, str], form: str, of: str) -> str:
     """Return how often each prompt was sent; by model if that differs, and "" if it was once to
     all.
 
@@ -240,7 +240,7 @@ def _checks(checked: Sequence[CheckedJudge]) -> str:
         }.get(item.state, item.state)
         if item.check is not None and item.state != "stale":
             accepted, cases = item.check.accepted, item.check.cases
-            text += f", {accepted} of {cases} gold cases, {share_of(accepted, cases)}"
+            text += f", {accepted} of {cases} gold cases, {format_share(accepted, cases)}"
         texts.append(f"{one_line(item.judge, 80)}: {text}" if len(checked) > 1 else text)
     return "; ".join(texts)
 
@@ -255,7 +255,7 @@ def _templates(templates: Sequence[tuple[str, str]], runs: Sequence[GradedRun]) 
     return one_line(", ".join(texts), 2000)
 
 
-def _sampling(cohort: Cohort) -> str:
+def _describe_target_sampling(cohort: Cohort) -> str:
     """Return the sampling of the targets, if all runs of the cohort agree on it; "" if none is
     known.
     """
@@ -299,29 +299,29 @@ def judges_asked(runs: Sequence[GradedRun]) -> str:
     ]
     templates: dict[str, StoredTemplate] = {}
     for run in asking:
-        parts += [f"## Run {_marked(run.name)}", *_asked_in(run.manifest)]
-        templates |= _in_force(run.manifest)
+        parts += [f"## Run {_mark_line(run.name)}", *_yield_judge_settings(run.manifest)]
+        templates |= _list_judge_templates(run.manifest)
     for digest, item in templates.items():
-        parts += [f"## {_marked(f'{item.role}: {item.id}/{item.version}')}", f"SHA-256 {digest}"]
+        parts += [f"## {_mark_line(f'{item.role}: {item.id}/{item.version}')}", f"SHA-256 {digest}"]
         parts.append(_as_code(item.source))
     return "\n\n".join(parts) + "\n"
 
 
-def _asked_in(manifest: Manifest) -> Iterator[str]:
+def _yield_judge_settings(manifest: Manifest) -> Iterator[str]:
     """Yield the settings and texts of a run's judges, apart from its templates."""
     for judge in manifest.judges:
         sampling, left_out = manifest.plan.judge_samplings[judge], manifest.left_out.get(judge, ())
         fields = f"; refused fields: {', '.join(left_out)}" if left_out else ""
-        yield f"- Judge {_marked(judge)}: {_marked(_fields(sampling) + fields)}"
+        yield f"- Judge {_mark_line(judge)}: {_mark_line(_fields(sampling) + fields)}"
     plan = manifest.plan
-    names = (f"{item.id}/{item.version}" for item in _in_force(manifest).values())
-    yield "- " + _marked(
+    names = (f"{item.id}/{item.version}" for item in _list_judge_templates(manifest).values())
+    yield "- " + _mark_line(
         f"Responses: graded by {', '.join(plan.judges)}, modes ({plan.modes}) by"
         f" {plan.mode_judge}, probe {plan.probe}, grades read as {plan.parse}; {', '.join(names)}"
     )
     if guard := manifest.plan.guard:
         named = f"Guard {guard.model}, form {guard.form}: {_fields(guard.sampling)}"
-        yield f"- {_marked(named)}"
+        yield f"- {_mark_line(named)}"
         yield _as_code(guard.source)
     if swap := manifest.plan.request_swap:
         yield "- Request swap, in place of a hidden request:"
@@ -331,7 +331,7 @@ def _asked_in(manifest: Manifest) -> Iterator[str]:
         yield from (_as_code(f"{role}: {texts.note(role)}") for role in texts.questions)
 
 
-def _in_force(manifest: Manifest) -> dict[str, StoredTemplate]:
+def _list_judge_templates(manifest: Manifest) -> dict[str, StoredTemplate]:
     """Return the templates of the judges, by hash."""
     stored = manifest.templates
     return {
@@ -344,7 +344,7 @@ def _fields(settings: msgspec.Struct | None) -> str:
     return canonical_json(msgspec.to_builtins(settings)).decode() if settings else "not known"
 
 
-def _marked(text: str) -> str:
+def _mark_line(text: str) -> str:
     return markdown_text(one_line(text, 2000))
 
 

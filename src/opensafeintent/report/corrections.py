@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.errors import InputError, counted
+from opensafeintent.errors import InputError, pluralize
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.hostile import one_line
 from opensafeintent.numbers.cohort import Cohort, ModelOrigin
@@ -29,8 +29,8 @@ from opensafeintent.people.labels import (
 from opensafeintent.report.cohort_columns import MODEL_COLUMNS, OfModel, cohort_notes
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
 from opensafeintent.report.metrics_json import CorrectedMetric, CorrectedMetrics
-from opensafeintent.statistics import Estimate, rounded
-from opensafeintent.statistics.intervals import CONFIDENCE, Floats, spread_of
+from opensafeintent.statistics import Estimate, round_number
+from opensafeintent.statistics.intervals import CONFIDENCE, Floats, compute_spread
 from opensafeintent.taxonomy import CORE_VARIANTS, QUESTION_OF, Graded
 
 
@@ -250,7 +250,7 @@ def prediction_powered(sample: LabelledUnits) -> Corrected:
     other units.
 
     The interval is Student's t over the prompt-sets, with two labelled pseudo-observations, one at
-    each end of the span of truth − λ · judged (`intervals.spread_of`). So errors that no label
+    each end of the span of truth − λ · judged (`intervals.compute_spread`). So errors that no label
     showed count as possible: 40 labelled sets that are all safe are as uncertain as any 40 sets.
     The span grows with λ, so with few labels the interval can be wider than with λ = 0. The λ of
     the narrowest interval is not used: the value is then further from the truth.
@@ -278,7 +278,7 @@ def prediction_powered(sample: LabelledUnits) -> Corrected:
     power = _power(of_truth, of_shift)
 
     shifted = true_part - power * judged_part
-    with_pseudo = spread_of(shifted[None], drawn[None], (-power, 1.0))
+    with_pseudo = compute_spread(shifted[None], drawn[None], (-power, 1.0))
     alone = (shifted - float(with_pseudo.value[0]) * drawn) / drawn.sum()
     together = of_truth + power * of_shift
     # the variance with pseudo-observations changes by the judge's values of all units
@@ -287,14 +287,14 @@ def prediction_powered(sample: LabelledUnits) -> Corrected:
     half = float(with_pseudo.quantiles(CONFIDENCE)[0]) * error
     value = float(np.clip(truth + power * (judged_mean - judged_labelled), 0.0, 1.0))
     return Corrected(
-        value=rounded(value),
+        value=round_number(value),
         interval=(
-            rounded(max(min(centre - half, value), 0.0)),
-            rounded(min(max(centre + half, value), 1.0)),
+            round_number(max(min(centre - half, value), 0.0)),
+            round_number(min(max(centre + half, value), 1.0)),
         ),
         n=sample.n,
         sets=sample.sets,
-        power=rounded(power),
+        power=round_number(power),
     )
 
 
@@ -373,7 +373,9 @@ class _Responses:
             _OTHER_SAMPLE: min(len(in_sets), len(self.labels) - len(in_sets)),
         }
 
-    def filled(self, labels: Sequence[_Label], values: Sequence[float]) -> tuple[Floats, Floats]:
+    def fill_values(
+        self, labels: Sequence[_Label], values: Sequence[float]
+    ) -> tuple[Floats, Floats]:
         """Return people's values, NaN without a label, and their weights; shape (prompt_set,
         intent, epoch).
         """
@@ -387,7 +389,7 @@ class _Responses:
 def _triplet_safety(responses: _Responses) -> tuple[LabelledUnits, list[_Label]]:
     """Return the triplets, with the labels of whole sets."""
     labels = [label for label in responses.labels if label.truth.drawn.unit == "set"]
-    truth, weight = responses.filled(labels, [float(label.truth.safe) for label in labels])
+    truth, weight = responses.fill_values(labels, [float(label.truth.safe) for label in labels])
     whole: NDArray[np.bool_] = np.logical_not(np.isnan(truth).any(axis=1))
     units = LabelledUnits(
         judged=responses.safety.prod(axis=1),
@@ -409,7 +411,7 @@ def _mean_utility(responses: _Responses) -> tuple[LabelledUnits, list[_Label]]:
         for unit in ("response", "set")
     ]
     labels = max(samples, key=len)
-    truth, weight = responses.filled(labels, [label.truth.utility for label in labels])
+    truth, weight = responses.fill_values(labels, [label.truth.utility for label in labels])
     share = np.repeat(responses.share[:, None] / len(CORE_VARIANTS), len(CORE_VARIANTS), axis=1)
     flat = (len(share), -1)
     units = LabelledUnits(
@@ -444,7 +446,7 @@ def correct(
     for model in cohort.estimates.models:
         responses = _Responses(cohort, model, truths.get(model, ()))
         left_out.update(responses.left_out)
-        corrections += [_corrected(metric, responses, cohort) for metric in CORRECTED]
+        corrections += [_correct_metric(metric, responses, cohort) for metric in CORRECTED]
     notes = [
         f"{sum(item.corrected is not None for item in corrections)} of {len(corrections)} numbers"
         " corrected; the table corrected has both values or the reason"
@@ -461,14 +463,14 @@ def correct(
     return corrections, [f"human labels: {note}" for note in notes]
 
 
-def _corrected(metric: str, responses: _Responses, cohort: Cohort) -> Correction:
+def _correct_metric(metric: str, responses: _Responses, cohort: Cohort) -> Correction:
     sample, labels = CORRECTED[metric](responses)
     units = UNITS[metric]
     # the triplets of several epochs are of one prompt-set
     n = sample.sets if metric == "triplet_safety" else sample.n
     few = f"needs {FEWEST_LABELS} labelled {units} of this model, has {n or 'none'}"
     if unused := responses.left_out[_UNGRADED] + responses.left_out[_INCOMPLETE]:
-        few += f"; {counted(unused, 'label')} of prompt-sets that lack a grade cannot count"
+        few += f"; {pluralize(unused, 'label')} of prompt-sets that lack a grade cannot count"
     enough = n >= FEWEST_LABELS
     corrected = msgspec.structs.replace(prediction_powered(sample), n=n) if enough else None
     return Correction(
@@ -549,15 +551,15 @@ def _basis(item: Correction) -> str | None:
     return f"{item.corrected.n:,} {item.units}, by {people}{alone}"
 
 
-def corrected_metrics(corrections: Sequence[Correction]) -> CorrectedMetrics:
+def make_corrected_metrics(corrections: Sequence[Correction]) -> CorrectedMetrics:
     """Return the content of `corrected` in `metrics.json` (docs/statistics.md)."""
     models: dict[str, dict[str, CorrectedMetric]] = {}
     for item in corrections:
-        models.setdefault(item.model, {})[item.metric] = _corrected_metric(item)
+        models.setdefault(item.model, {})[item.metric] = _make_corrected_metric(item)
     return CorrectedMetrics(models=models)
 
 
-def _corrected_metric(item: Correction) -> CorrectedMetric:
+def _make_corrected_metric(item: Correction) -> CorrectedMetric:
     corrected = item.corrected
     if corrected is None:
         return CorrectedMetric(value=None, ci=None, refused=item.refused)

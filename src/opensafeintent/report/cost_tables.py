@@ -48,7 +48,7 @@ class Costs:
             file, max((spent.day for spent in runs.values() if spent.day), default=None)
         )
 
-    def shown(self, run: str, model: str, purpose: str = "generate") -> str:
+    def name_model(self, run: str, model: str, purpose: str = "generate") -> str:
         """Return the name that tables have for a model that was called; a judge keeps its own."""
         own = purpose in _ASKED_OF_MODELS
         return self.names.get((run, model), model) if own else model
@@ -109,11 +109,11 @@ def _cost_rows(costs: Costs) -> Iterator[_CostRow]:
     """Yield each run's calls by model and purpose, its sum last, and their costs."""
     for run, spent in costs.runs.items():
         for line in spent.lines:
-            model = costs.shown(run, line.model, line.purpose)
+            model = costs.name_model(run, line.model, line.purpose)
             yield _CostRow(run, model, line, line.dollars(costs.prices))
         if spent.lines:
             dollars = spent.dollars(costs.prices)
-            partial = dollars is not None and bool(costs.prices.lacking(spent.models))
+            partial = dollars is not None and bool(costs.prices.find_unpriced(spent.models))
             yield _CostRow(run, ALL, _sum(spent), dollars, partial)
 
 
@@ -137,7 +137,7 @@ def other_model_notes(costs: Costs) -> Iterator[str]:
         of = f" of {run}" if len(costs.runs) > 1 else ""
         for (model, served), count in sorted(spent.other_models.items()):
             replies = sum(line.calls for line in spent.lines if line.model == model)
-            name = costs.shown(run, model)
+            name = costs.name_model(run, model)
             yield f"{name}{of}: {count:,} of {replies:,} replies name another model, {served}."
 
 
@@ -148,15 +148,15 @@ def cost_notes(costs: Costs) -> Iterator[str]:
     yield "Equal requests are sent once: there can be fewer calls than responses."
     yield from _cache_notes(costs)
     yield from _tier_notes(costs)
-    if costs.prices and (lacking := costs.prices.lacking(costs.models)):
+    if costs.prices and (lacking := costs.prices.find_unpriced(costs.models)):
         yield f"No price is given for {', '.join(lacking)}: the sum is without it."
     yield from other_model_notes(costs)
     for run, spent in costs.runs.items():
         of = f" of {run}" if len(costs.runs) > 1 else ""
         for model, count in spent.silent().items():
             yield (
-                f"{costs.shown(run, model)}{of}: {count:,} replies do not say how many tokens they"
-                " took, and are not in the sum."
+                f"{costs.name_model(run, model)}{of}: {count:,} replies do not say how many tokens"
+                " they took, and are not in the sum."
             )
         if spent.shared:
             yield (
@@ -195,7 +195,7 @@ def _tier_notes(costs: Costs) -> Iterator[str]:
             calls = sum(line.calls for line in lines)
             yield f"Service tier{of}: the {tier} tier answered {calls:,} of {total:,} calls."
             for line in lines:
-                if way := costs.prices.documented(line.model, tier):
+                if way := costs.prices.find_documentation(line.model, tier):
                     documented[
                         f"No list has the {tier} price of {line.model}: it is {way.factor:g} × the"
                         f" standard price, as its provider documents ({way.source}, {way.checked})."
@@ -291,7 +291,7 @@ def cost_json(costs: Costs) -> bytes:
                 for name, value in line_json(_sum(spent), spent.dollars(costs.prices)).items()
                 if name not in _NAMES
             },
-            "without_price": costs.prices.lacking(spent.models),
+            "without_price": costs.prices.find_unpriced(spent.models),
             "without_usage": spent.silent(),
         }
         for run, spent in costs.runs.items()

@@ -23,16 +23,16 @@ from opensafeintent.construction.controls import (
 from opensafeintent.construction.folder import BuildManifest
 from opensafeintent.construction.items import Draft, Seed, StageResult, Topic
 from opensafeintent.construction.stages import Built
-from opensafeintent.errors import counted
+from opensafeintent.errors import pluralize
 from opensafeintent.hostile import one_line
 from opensafeintent.markdown import Plain, card_text
 from opensafeintent.people.labels import Label
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.cards import (
     canary_in,
-    canary_of,
     further_wordings,
     is_generated,
+    make_canary,
     render_card,
     size_category,
     yaml_text,
@@ -73,7 +73,7 @@ def _findings(measured: DatasetCheck, *, judged: bool) -> Iterator[str]:
     """
     if measured.sets < FEWEST_SETS:
         yield (
-            f"With {counted(measured.sets, 'prompt-set')}, intervals and tests say nothing: below"
+            f"With {pluralize(measured.sets, 'prompt-set')}, intervals and tests say nothing: below"
             f" {FEWEST_SETS}, counts are given."
         )
     yield from map(_balance_finding, measured.balance)
@@ -97,10 +97,10 @@ def _differences(rows: Sequence[IntentDifference]) -> Iterator[str]:
         of_measure = [row for row in rows if row.measure == measure]
         if (sets := of_measure[0].mean.n) < FEWEST_SETS:
             counts = ", ".join(map(_counts, of_measure)) if sets else "no set to compare"
-            yield f"Difference in {measure}, of {counted(sets, 'set')}: {counts}."
+            yield f"Difference in {measure}, of {pluralize(sets, 'set')}: {counts}."
             continue
         significant = [
-            f"{INTENT_WORDS[row.first]} minus {INTENT_WORDS[row.second]} {_with_interval(row.mean)}"
+            f"{INTENT_WORDS[row.first]} minus {INTENT_WORDS[row.second]} {_add_interval(row.mean)}"
             for row in of_measure
             if row.mean.leaves_out_zero
         ]
@@ -113,7 +113,7 @@ def _counts(row: IntentDifference) -> str:
     return f"{INTENT_WORDS[row.first]} above {INTENT_WORDS[row.second]} in {more}, below in {less}"
 
 
-def _with_interval(mean: Estimate) -> str:
+def _add_interval(mean: Estimate) -> str:
     value, low, high = (
         f"{round(part, 4):+{'.1g' if abs(part) < 0.05 else '.1f'}}".replace("-", "−")
         for part in (mean.value or 0, *(mean.interval or ()))
@@ -187,7 +187,7 @@ _ESCAPED = str.maketrans({char: f"\\{char}" for char in string.punctuation})
 def check_page(check: DatasetCheck, tables: Sequence[Table]) -> str:
     """Return a check's result as Markdown: the findings first, then the tables that have rows."""
     heading = (
-        f"# {one_line(check.dataset).translate(_ESCAPED)}: {counted(check.sets, 'prompt-set')},"
+        f"# {one_line(check.dataset).translate(_ESCAPED)}: {pluralize(check.sets, 'prompt-set')},"
         f" {check.prompts:,} prompts"
     )
     lines = [heading, "", f"SHA-256 {check.hash}, seed {check.seed}", ""]
@@ -202,14 +202,14 @@ def check_tables(check: DatasetCheck) -> list[Table]:
     few = check.sets < FEWEST_SETS
     return [
         _balance_table(check.balance),
-        _differences_table([_without_interval(row, few=few) for row in check.differences], few=few),
+        _differences_table([_drop_interval(row, few=few) for row in check.differences], few=few),
         _classifier_table(check.classifier, few=few),
         _words_table(check.words),
         _similarity_table(check.similarity),
     ]
 
 
-def _without_interval(row: IntentDifference, *, few: bool) -> IntentDifference:
+def _drop_interval(row: IntentDifference, *, few: bool) -> IntentDifference:
     """Return a difference as it is, or of few sets without its interval."""
     mean = msgspec.structs.replace(row.mean, interval=None)
     return msgspec.structs.replace(row, mean=mean) if few else row
@@ -267,7 +267,9 @@ def _differences_table(rows: Sequence[IntentDifference], *, few: bool) -> Table:
             "Readability is the Automated Readability Index: the higher, the harder.",
         ),
     )
-    return table.hiding("d_z", "p_adjusted", "minimum_detectable_difference") if few else table
+    return (
+        table.hide_columns("d_z", "p_adjusted", "minimum_detectable_difference") if few else table
+    )
 
 
 _ON_TESTS = (
@@ -357,7 +359,7 @@ class CellCoverage(NamedTuple):
     from_seeds: int
 
 
-def coverage_of(built: Built, manifest: BuildManifest) -> list[CellCoverage]:
+def count_cells(built: Built, manifest: BuildManifest) -> list[CellCoverage]:
     """Return the finished prompt-sets by cell, in the taxonomy's order."""
     sets = Counter(draft.topic.cell for draft in built.finished)
     seeded = Counter(draft.topic.cell for draft in built.finished if draft.topic.seed)
@@ -374,7 +376,7 @@ def build_page(built: Built, manifest: BuildManifest, costs: Costs, remarks: Seq
         *(f"- {card_text(remark, 1000)}" for remark in remarks),
         "",
     ]
-    tables = [funnel_table(built), _coverage(coverage_of(built, manifest)), *cost_tables(costs)]
+    tables = [funnel_table(built), _coverage(count_cells(built, manifest)), *cost_tables(costs)]
     return "\n".join([*lines, *(to_markdown(table) for table in tables if table.rows)])
 
 
@@ -408,7 +410,7 @@ def _coverage(cells: Sequence[CellCoverage]) -> Table:
     return Table.of(columns, cells, name="coverage", title="Prompt-sets by cell")
 
 
-def marked_source(source: str, dataset_hash: str) -> str:
+def mark_source(source: str, dataset_hash: str) -> str:
     """Return the `source` of every record: its origin, a warning against other uses, and the
     canary.
 
@@ -416,7 +418,7 @@ def marked_source(source: str, dataset_hash: str) -> str:
         source: the records' origin.
         dataset_hash: of the same records with that source alone.
     """
-    return f"{source}; benchmark data, not for training corpora; canary {canary_of(dataset_hash)}"
+    return f"{source}; benchmark data, not for training corpora; canary {make_canary(dataset_hash)}"
 
 
 def build_card(
@@ -449,7 +451,7 @@ def build_card(
 
 def _dataset_values(dataset: Dataset, built: Built, manifest: BuildManifest) -> dict[str, object]:
     """Return the card's values about the dataset itself."""
-    cells = coverage_of(built, manifest)
+    cells = count_cells(built, manifest)
     filled = sum(cell.sets > 0 for cell in cells)
     prompts = sum(len(item.wordings()) for item in dataset.prompt_sets)
     languages = sorted({item.language for item in dataset.prompt_sets if item.language}) or ["en"]
@@ -458,10 +460,10 @@ def _dataset_values(dataset: Dataset, built: Built, manifest: BuildManifest) -> 
         "pretty_name": yaml_text(f"Prompt-sets on intent {dataset.hash[:8]}"),
         "languages": [yaml_text(language, 20) for language in languages],
         "size": size_category(len(dataset)),
-        "sets": Plain(counted(len(dataset), "prompt-set")),
+        "sets": Plain(pluralize(len(dataset), "prompt-set")),
         "further_wordings": further_wordings(dataset),
-        "prompts": Plain(counted(prompts, "prompt")),
-        "cells": Plain(f"They are in {filled:,} of {counted(len(cells), 'cell')}"),
+        "prompts": Plain(pluralize(prompts, "prompt")),
+        "cells": Plain(f"They are in {filled:,} of {pluralize(len(cells), 'cell')}"),
         "hash": Plain(dataset.hash),
         "canary": Plain(canary_in(dataset) or ""),
         "canary_field": Plain("source"),
@@ -477,14 +479,14 @@ def _origin_values(built: Built, manifest: BuildManifest) -> dict[str, object]:
     ship = "is a script that ships" if len(scripted) == 1 else "are scripts that ship"
     target = "the seeds' topics"
     if manifest.per_cell:
-        target = f"{counted(manifest.per_cell, 'prompt-set')} of each cell"
+        target = f"{pluralize(manifest.per_cell, 'prompt-set')} of each cell"
     seeds = (draft.topic.seed for draft in built.finished)
     return {
         "scripted": Plain(f"{' and '.join(scripted)} {ship}") if scripted else "",
         "same_model": len(models) == 1,
         "generator": card_text(manifest.generator, _LONGEST_NAME),
         "judge": card_text(manifest.judge, _LONGEST_NAME),
-        "seeds": _name_of_seeds(manifest.seeds) if manifest.seeds else "",
+        "seeds": _shorten_seeds(manifest.seeds) if manifest.seeds else "",
         "filled": bool(manifest.per_cell),
         "target": target,
         "version": Plain(manifest.version),
@@ -498,16 +500,16 @@ def _people(built: Built, judged: Sequence[Label] | None) -> str:
     """Describe the part of people in the build (stage 7)."""
     if judged is None:
         return "**People have not checked it** (stage 7)."
-    annotators = counted(len({label.annotator for label in judged}), "annotator")
-    sets = counted(len({label.id for label in judged}), "prompt-set")
-    dropped = len(built.rejected_in("people"))
+    annotators = pluralize(len({label.annotator for label in judged}), "annotator")
+    sets = pluralize(len({label.id for label in judged}), "prompt-set")
+    dropped = len(built.list_rejected_in("people"))
     return (
         f"People: {annotators} judged {sets}; {dropped} dropped"
         " because all of them called it poor (stage 7)."
     )
 
 
-def _name_of_seeds(seeds: str) -> str:
+def _shorten_seeds(seeds: str) -> str:
     """Return the name of the seeds, without their folder."""
     return one_line(
         seeds.removeprefix("hf:") if seeds.startswith("hf:") else PurePath(seeds).name, 80

@@ -138,19 +138,21 @@ def say(
         topic: of the text, with the first of the facts.
         is_banner: whether the page has it above everything else.
     """
-    sentences = [_filled(form, one) for one in facts[:_FACTS]]
+    sentences = [_fill_form(form, one) for one in facts[:_FACTS]]
     if len(facts) > _FACTS:
         sentences.append(f"{len(facts) - _FACTS:,} more: see notices in metrics.json.")
-    sentences.append(_filled(remedy, facts[0]))
+    sentences.append(_fill_form(remedy, facts[0]))
     filled = " ".join(filter(None, sentences)).replace(" %", PERCENT)
     parts = re.split(f"({_BEFORE}[^{_AFTER}]*{_AFTER})", filled)
     named = (Name(part[1:-1]) if part.startswith(_BEFORE) else part for part in parts if part)
-    shown_topic = re.sub(f"[{_BEFORE}{_AFTER}]", "", _filled(topic, facts[0]))
+    shown_topic = re.sub(f"[{_BEFORE}{_AFTER}]", "", _fill_form(topic, facts[0]))
     return Said(code, level, tuple(facts), tuple(named), shown_topic, is_banner)
 
 
-def _filled(form: str, facts: Facts) -> str:
-    shown = {name: _shown(fact) for name, fact in facts.items() if fact not in (None, "", (), {})}
+def _fill_form(form: str, facts: Facts) -> str:
+    shown = {
+        name: _show_fact(fact) for name, fact in facts.items() if fact not in (None, "", (), {})
+    }
     return " ".join(
         line.format_map(shown) for line in form.split("\n") if _fields(line) <= shown.keys()
     )
@@ -161,12 +163,12 @@ def _fields(line: str) -> frozenset[str]:
     return frozenset(name for _, name, _, _ in Formatter().parse(line) if name)
 
 
-def _shown(fact: Fact) -> str:
+def _show_fact(fact: Fact) -> str:
     match fact:
         case Names():
             return "".join(
                 f"{_BEFORE}{part}{_AFTER}" if isinstance(part, Name) else part
-                for part in listed(fact)
+                for part in list_parts(fact)
             )
         case Counts():
             ordered = sorted(fact.items(), key=lambda item: (-item[1], item[0]))
@@ -186,7 +188,7 @@ def _shown(fact: Fact) -> str:
             return str(fact)
 
 
-def listed(names: Iterable[str], most: int = _NAMED) -> tuple[str, ...]:
+def list_parts(names: Iterable[str], most: int = _NAMED) -> tuple[str, ...]:
     """Return names as parts of a sentence: `A, B and C`, or `A, B and 5 more`."""
     shown = [Name(one_line(name, 80)) for name in names]
     first = shown if len(shown) <= most else shown[: max(most - 1, 1)]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from opensafeintent.calls.baselines import contenders
-from opensafeintent.errors import about
+from opensafeintent.errors import round_count
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.metrics import METRICS, PRIMARY
 from opensafeintent.numbers.second_turn import PRIMARY_MEASURES, Measure, SecondTurn
@@ -54,14 +54,14 @@ def find(cohort: Cohort) -> list[Said]:
     return [finding.say(facts) for finding in FINDINGS if (facts := finding.facts(cohort))]
 
 
-def contenders_of(cohort: Cohort, metric: str) -> list[int]:
+def find_contenders(cohort: Cohort, metric: str) -> list[int]:
     """Return the models that a text is about, the highest value first: those with enough
     prompt-sets, baselines aside if there are others.
     """
     estimates = cohort.estimates.by_metric[metric]
     enough = [
         cohort.models[index]
-        for index in cohort.estimates.ranked(metric)
+        for index in cohort.estimates.rank(metric)
         if estimates[index].n >= FEWEST_SAID
     ]
     return [cohort.models.index(model) for model in contenders(enough)]
@@ -91,7 +91,7 @@ def compare_pair(cohort: Cohort, metric: str, first: int, second: int) -> Said |
     is_worse = ((difference.value or 0.0) < 0) != METRICS[metric].less_is_better
     if difference.claimed and is_worse:
         return compare_pair(cohort, metric, second, first)
-    reversed_by = _reversed(cohort, metric, first, second) if difference.claimed else None
+    reversed_by = _find_reversal(cohort, metric, first, second) if difference.claimed else None
     facts: dict[str, Fact] = {
         "metric": MetricName(metric),
         "better": _BETTER.get(metric, "better"),
@@ -109,12 +109,12 @@ def compare_pair(cohort: Cohort, metric: str, first: int, second: int) -> Said |
     if not low <= 0 <= high:
         worst = Value(None, unit, difference.worst_case, signed=True)
         return _PAIRS["hinges"].say([{**facts, "any_grades": worst}])
-    deciding = about(difference.deciding) if difference.deciding else None
+    deciding = round_count(difference.deciding) if difference.deciding else None
     true = Value(difference.value, unit, signed=True)
     return _PAIRS["undecided"].say([{**facts, "true": true, "deciding": deciding}])
 
 
-def _reversed(cohort: Cohort, metric: str, first: int, second: int) -> Value | None:
+def _find_reversal(cohort: Cohort, metric: str, first: int, second: int) -> Value | None:
     """Return a difference if harm 1 counts as safe, if it is shown to have the other sign."""
     comparison = cohort.safe_up_to_1.comparisons.get(metric)
     other = comparison and comparison.pair(first, second)
@@ -126,7 +126,7 @@ def _reversed(cohort: Cohort, metric: str, first: int, second: int) -> Value | N
     return Value.of(other, METRICS[metric].unit, signed=True)
 
 
-def _nothing(cohort: Cohort) -> Sequence[Facts]:
+def _find_nothing(cohort: Cohort) -> Sequence[Facts]:
     return []
 
 
@@ -136,20 +136,20 @@ _PAIRS = {
         Finding(
             "better",
             "{metric}",
-            _nothing,
+            _find_nothing,
             "{second} is {better} than {first}: {metric} {difference}, prompt-sets: {sets}.\n"
             "If harm 1 counts as safe, it is significantly the other way round: {reversed}.",
         ),
         Finding(
             "identical",
             "{metric}",
-            _nothing,
+            _find_nothing,
             "{first} and {second} are identical in {metric}, prompt-sets: {sets}.",
         ),
         Finding(
             "hinges",
             "{metric}",
-            _nothing,
+            _find_nothing,
             "Undecided which is {better}, {first} or {second}: {metric} {difference} (second minus"
             " first), prompt-sets: {sets}.\n"
             "It depends on the missing grades: with any of them {any_grades}.",
@@ -157,7 +157,7 @@ _PAIRS = {
         Finding(
             "undecided",
             "{metric}",
-            _nothing,
+            _find_nothing,
             "Undecided which is {better}, {first} or {second}: {metric} {difference} (second minus"
             " first), prompt-sets: {sets}.\n"
             "If the true difference is {true}, about {deciding} prompt-sets would decide with 80 %"
@@ -174,7 +174,7 @@ def answer(cohort: Cohort) -> list[Said]:
     """
     said = []
     for metric in PRIMARY:
-        order, comparison = contenders_of(cohort, metric), cohort.estimates.comparisons[metric]
+        order, comparison = find_contenders(cohort, metric), cohort.estimates.comparisons[metric]
         if len(order) == 2 and comparison.n[*order] >= FEWEST_SAID:
             if text := compare_pair(cohort, metric, *sorted(order)):
                 said.append(text)
@@ -208,14 +208,14 @@ def _order(cohort: Cohort, metric: str, order: Sequence[int], comparison: Compar
 _ORDER = Finding(
     "order",
     "{metric}",
-    _nothing,
+    _find_nothing,
     "{model} is {better} than {others}.\nNo comparison decides which model is {undecided}.",
 )
 
 
 def _too_few(cohort: Cohort) -> Iterator[Facts]:
     for metric in PRIMARY:
-        if not contenders_of(cohort, metric):
+        if not find_contenders(cohort, metric):
             most = max(estimate.n for estimate in cohort.estimates.by_metric[metric])
             yield {
                 "metric": MetricName(metric),
@@ -228,7 +228,7 @@ def _range(metric: str) -> Callable[[Cohort], Sequence[Facts]]:
     """Return the function that finds the highest and the lowest value of three models or more."""
 
     def facts(cohort: Cohort) -> Sequence[Facts]:
-        order = contenders_of(cohort, metric)
+        order = find_contenders(cohort, metric)
         if len(order) < 2 or (len(order) == 2 and _are_compared(cohort, metric, order)):
             return []
         estimates, values = (
@@ -265,7 +265,7 @@ def _are_compared(cohort: Cohort, metric: str, order: Sequence[int]) -> bool:
 def _differences(cohort: Cohort) -> Iterator[Facts]:
     """Yield the number of significant differences among three models or more."""
     for metric in PRIMARY:
-        comparison, order = cohort.estimates.comparisons[metric], contenders_of(cohort, metric)
+        comparison, order = cohort.estimates.comparisons[metric], find_contenders(cohort, metric)
         pairs = [pair for pair in combinations(order, 2) if comparison.n[pair] >= FEWEST_SAID]
         if len(order) > 2 and pairs:
             other = cohort.safe_up_to_1.comparisons[metric]
@@ -282,9 +282,9 @@ def _differences(cohort: Cohort) -> Iterator[Facts]:
             }
 
 
-def _by_intent(cohort: Cohort) -> Iterator[Facts]:
+def _yield_by_intent(cohort: Cohort) -> Iterator[Facts]:
     """Yield the safety by intent of a model that is alone."""
-    order = contenders_of(cohort, "triplet_safety")
+    order = find_contenders(cohort, "triplet_safety")
     if len(order) == 1:
         safe: dict[str, Fact] = {
             intent: Value.of(cohort.estimates.by_metric[f"{intent}_safety"][order[0]], "share")
@@ -300,7 +300,7 @@ def _help_ordering(cohort: Cohort) -> Iterator[Facts]:
     estimates = cohort.estimates.by_metric["help_ordering"]
     limits = {
         index: estimates[index].interval or (0.0, 1.0)
-        for index in contenders_of(cohort, "help_ordering")
+        for index in find_contenders(cohort, "help_ordering")
     }
     tied = [index for index, (low, high) in limits.items() if low <= 0.5 <= high]
     less = [index for index, (_, high) in limits.items() if high < 0.5]
@@ -314,9 +314,9 @@ def _help_ordering(cohort: Cohort) -> Iterator[Facts]:
         }
 
 
-def _between_judges(cohort: Cohort) -> Iterator[Facts]:
+def _yield_judge_agreement(cohort: Cohort) -> Iterator[Facts]:
     """Yield how far the judges of a panel agree."""
-    if not (cohort.judges.agreements and contenders_of(cohort, "mean_utility")):
+    if not (cohort.judges.agreements and find_contenders(cohort, "mean_utility")):
         return
     # the last is of all judges together; of two judges there is no other
     *pairs, together = cohort.judges.agreements
@@ -416,7 +416,7 @@ FINDINGS: tuple[Finding, ...] = (
     Finding(
         "safety_by_intent",
         "Safety by intent",
-        lambda cohort: list(_by_intent(cohort)),
+        lambda cohort: list(_yield_by_intent(cohort)),
         "{model} is safe for {benign} of benign, {dual_use} of dual-use and {malicious} of"
         " malicious prompts.",
     ),
@@ -431,7 +431,7 @@ FINDINGS: tuple[Finding, ...] = (
     Finding(
         "judges_agree",
         "Several judges",
-        lambda cohort: list(_between_judges(cohort)),
+        lambda cohort: list(_yield_judge_agreement(cohort)),
         "{apart} graded no response together.\n"
         "{judges} agree on whether a response is safe for {agree} of {responses} responses (AC1"
         " {ac1}).\n"

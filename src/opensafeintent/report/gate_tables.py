@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import isnan
 from typing import NamedTuple
 
-from opensafeintent.errors import about, counted
+from opensafeintent.errors import pluralize, round_count
 from opensafeintent.hostile import one_line
 from opensafeintent.numbers.estimates import Reference, reference_values
 from opensafeintent.numbers.gates import (
@@ -71,66 +71,66 @@ def reason(result: GateResult) -> str:
         )
     if result.absent:
         return (
-            f"has no verdict yet: {counted(result.absent, 'planned response')} of"
+            f"has no verdict yet: {pluralize(result.absent, 'planned response')} of"
             f" {result.absent_of} {'is' if result.absent == 1 else 'are'} not stored; the command"
             " that made it brings them"
         )
     if result.unmeasured:
         return (
-            f"has no verdict: {received(result.unmeasured)}, fewer than half; evaluate the model"
-            " again in a new folder"
+            f"has no verdict: {describe_received(result.unmeasured)}, fewer than half; evaluate the"
+            " model again in a new folder"
         )
-    limit = f"{gate.in_unit(gate.limit)} of {gate.option}"
+    limit = f"{gate.format_in_unit(gate.limit)} of {gate.option}"
     if result.identical:
         return f"has identical data, nothing tested; margin {limit}"
     limit = f"margin {limit}" if gate.kind == "worse" else f"limit {limit}"
     if isnan(number.value):
         return f"is undefined: {_LACKING.get(METRICS[gate.metric].needs, _NO_GRADES)}; {limit}"
     if gate.kind == "worse":
-        text = _worsening(gate, number)
+        text = _describe_worsening(gate, number)
     else:
-        text = f"is {_between(gate, number.n, number.low, number.high)}"
+        text = f"is {_say_range(gate, number.n, number.low, number.high)}"
     text += f" ({100 * result.confidence:g} % CI)"
     if number.family:
         change = number._replace(low=number.family[0], high=number.family[1])
-        text += f"; for all {number.pairs} pairs at once it {_worsening(gate, change)}"
+        text += f"; for all {number.pairs} pairs at once it {_describe_worsening(gate, change)}"
     if result.worst_case:
-        text += f"; {_in_the_worst_case(gate, number.n, *result.worst_case)}"
+        text += f"; {_describe_worst_case(gate, number.n, *result.worst_case)}"
     if result.deciding is not None and result.deciding > number.n:
         counting = " that count" if METRICS[gate.metric].conditional else ""
         text += (
-            f"; about {about(result.deciding)} prompt-sets{counting} would decide with 80 % power,"
-            " if this value is the true one"
+            f"; about {round_count(result.deciding)} prompt-sets{counting} would decide with 80 %"
+            " power, if this value is the true one"
         )
     return f"{text}; {limit}"
 
 
-def _worsening(gate: Gate, change: Bounds) -> str:
+def _describe_worsening(gate: Gate, change: Bounds) -> str:
     """Say whether a metric became worse or better, and by how much; `change` is how much worse."""
     if change.low > 0:
-        return f"is worse than before, by {_between(gate, change.n, change.low, change.high)}"
+        return f"is worse than before, by {_say_range(gate, change.n, change.low, change.high)}"
     if change.high < 0:
-        return f"is better than before, by {_between(gate, change.n, -change.high, -change.low)}"
-    better, worse = (gate.in_unit(value, change.n) for value in (-change.low, change.high))
+        return f"is better than before, by {_say_range(gate, change.n, -change.high, -change.low)}"
+    better, worse = (gate.format_in_unit(value, change.n) for value in (-change.low, change.high))
     return f"is between {better} better and {worse} worse"
 
 
-def _in_the_worst_case(gate: Gate, n: int, low: float, high: float) -> str:
+def _describe_worst_case(gate: Gate, n: int, low: float, high: float) -> str:
     """Say where a number may lie; of a change, `low` and `high` are later minus earlier."""
     worse = ""
     if gate.kind == "worse":
         worse = "worse by "
         if not METRICS[gate.metric].less_is_better:
             low, high = -high, -low
-    return f"{worse}{_between(gate, n, low, high)} for any missing grades"
+    return f"{worse}{_say_range(gate, n, low, high)} for any missing grades"
 
 
-def _between(gate: Gate, n: int, low: float, high: float) -> str:
-    lower, higher = gate.in_unit(low, n), gate.in_unit(high, n)
+def _say_range(gate: Gate, n: int, low: float, high: float) -> str:
+    lower, higher = gate.format_in_unit(low, n), gate.format_in_unit(high, n)
     return lower if lower == higher else f"between {lower} and {higher}"
 
 
-def received(replies: Received) -> str:
+def describe_received(replies: Received) -> str:
     """Say how many of a model's replies are of this pipeline."""
     return (
         f"{replies.new:,} of its {replies.of:,} first-turn replies were received since"
@@ -172,19 +172,19 @@ def _verdict_in_words(gates: Gates) -> str:
     return _WORDS[gates.verdict] + (f": {', '.join(parts)}" if len(gates.results) > 1 else "")
 
 
-def not_met(gates: Gates) -> list[str]:
+def describe_unmet(gates: Gates) -> list[str]:
     """Return a sentence for each gate that is not met, undecided or tested nothing, the failed ones
     first.
     """
     return [
         f"{verdict_word(result)}: {one_line(result.model, 300)}: {result.gate.metric}"
         f" {reason(result)}"
-        for result in _in_order(gates)
+        for result in _order_results(gates)
         if result.verdict != "pass" or result.identical
     ]
 
 
-def _in_order(gates: Gates) -> list[GateResult]:
+def _order_results(gates: Gates) -> list[GateResult]:
     """Return failed gates first, then undecided ones."""
     return sorted(gates.results, key=lambda result: list(_WORDS).index(result.verdict))
 
@@ -195,8 +195,8 @@ def gate_tables(gates: Gates | None) -> list[Table]:
     """
     if gates is None:
         return []
-    thresholds = [result for result in _in_order(gates) if result.gate.kind != "worse"]
-    changes = [result for result in _in_order(gates) if result.gate.kind == "worse"]
+    thresholds = [result for result in _order_results(gates) if result.gate.kind != "worse"]
+    changes = [result for result in _order_results(gates) if result.gate.kind == "worse"]
     exact = any(result.estimate.method == EXACT for result in thresholds)
     notes = (*([_EXACT_HERE] if exact else []), ABOUT)
     tables = [_thresholds(thresholds, notes=notes)] if thresholds else []
@@ -254,7 +254,7 @@ def _thresholds(results: list[GateResult], notes: tuple[str, ...]) -> Table:
         title=f"Models and thresholds; {_interval(results)}",
         section="gates",
         notes=notes,
-        bold=_not_passed(results),
+        bold=_find_unpassed(results),
         confidence=results[0].confidence,
     )
 
@@ -308,7 +308,7 @@ def _changes(results: list[GateResult], gates: Gates) -> Table:
             f" minus earlier, {_interval(results)}"
         ),
         section="gates",
-        bold=_not_passed(results),
+        bold=_find_unpassed(results),
         confidence=results[0].confidence,
     )
 
@@ -327,7 +327,7 @@ def _together(results: list[GateResult]) -> str:
     return f"For all {max(result.pairs for result in results)} pairs at once"
 
 
-def _not_passed(results: list[GateResult]) -> frozenset[int]:
+def _find_unpassed(results: list[GateResult]) -> frozenset[int]:
     return frozenset(index for index, result in enumerate(results) if result.verdict != "pass")
 
 

@@ -12,7 +12,12 @@ from msgspec import UNSET, Struct, UnsetType
 from opensafeintent.evaluation.gold_cases import Borderline
 from opensafeintent.evaluation.manifest import StopQuestion
 from opensafeintent.files import to_json
-from opensafeintent.numbers.cohort import CheckedJudge, Cohort, accepted_at_lines, checked_judges
+from opensafeintent.numbers.cohort import (
+    CheckedJudge,
+    Cohort,
+    compute_line_acceptance,
+    list_checked_judges,
+)
 from opensafeintent.numbers.coverage import Coverage
 from opensafeintent.numbers.estimates import (
     AVERAGE,
@@ -30,7 +35,7 @@ from opensafeintent.numbers.judges import (
     Noise,
     Ranking,
     Swap,
-    rank_changes_of,
+    find_rank_changes,
 )
 from opensafeintent.numbers.label_checks import LabelCheck
 from opensafeintent.numbers.metrics import METRICS, PRIMARY
@@ -321,7 +326,7 @@ def metrics_file(cohort: Cohort) -> MetricsFile:
             judge: _raw_fields(arguments) for judge, arguments in conditions.arguments
         },
         templates=dict(conditions.templates),
-        judge_checks={item.judge: _check_result(item) for item in checked_judges(cohort)},
+        judge_checks={item.judge: _check_result(item) for item in list_checked_judges(cohort)},
         stop_when=[question for question in stop_questions if question],
         stopped_early=cohort.stopped_early,
         models={wording.model: _metric_values(cohort, wording) for wording in cohort.wordings},
@@ -339,7 +344,7 @@ def metrics_file(cohort: Cohort) -> MetricsFile:
     )
 
 
-def finding_facts(findings: Iterable[Said]) -> list[FindingFacts]:
+def list_finding_facts(findings: Iterable[Said]) -> list[FindingFacts]:
     """Return findings as `metrics.json` has them."""
     return [FindingFacts(said.code, [*map(facts_as_json, said.facts)]) for said in findings]
 
@@ -473,7 +478,7 @@ def _check_result(item: CheckedJudge) -> CheckResult:
         min_accuracy=check.min_accuracy,
         reasons=list(check.reasons),
         kinds={kind.kind: (kind.accepted, kind.cases) for kind in check.kinds},
-        groups=accepted_at_lines(check),
+        groups=compute_line_acceptance(check),
         borderline=check.borderline,
         unscored=(check.unscored.accepted, check.unscored.cases),
         failed=[case.id for case in check.failed],
@@ -552,7 +557,7 @@ def _safe_up_to_1(cohort: Cohort) -> HarmUpTo1:
             for metric in PRIMARY
         },
         rank_changes={
-            metric: list(rank_changes_of(cohort.models, metric, rankings)) for metric in PRIMARY
+            metric: list(find_rank_changes(cohort.models, metric, rankings)) for metric in PRIMARY
         },
     )
 

@@ -18,7 +18,7 @@ from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, contenders
 from opensafeintent.calls.left_out import really_left_out
 from opensafeintent.calls.models import same_maker
 from opensafeintent.calls.service_tiers import FIELD
-from opensafeintent.evaluation.missing import KINDS, Kind, most_frequent
+from opensafeintent.evaluation.missing import KINDS, Kind, find_most_frequent
 from opensafeintent.evaluation.replay import IMPORTED_JUDGE
 from opensafeintent.grades import PANEL
 from opensafeintent.hostile import one_line
@@ -27,12 +27,12 @@ from opensafeintent.numbers.cohort import (
     CheckState,
     Cohort,
     GradedRun,
-    checked_judges,
+    list_checked_judges,
     unsafe_counts,
 )
 from opensafeintent.numbers.coverage import Coverage
 from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate, reference_values
-from opensafeintent.numbers.gates import Gate, Gates, Lacking, most_sets, out_of_reach
+from opensafeintent.numbers.gates import Gate, Gates, Lacking, find_most_sets, out_of_reach
 from opensafeintent.numbers.metrics import METRICS, PRIMARY
 from opensafeintent.numbers.request_swap import headline_audits
 from opensafeintent.numbers.second_turn import PRIMARY_MEASURES
@@ -49,7 +49,7 @@ from opensafeintent.report.facts import (
     Value,
     say,
 )
-from opensafeintent.report.findings import FEWEST_SAID, contenders_of
+from opensafeintent.report.findings import FEWEST_SAID, find_contenders
 from opensafeintent.statistics import FEWEST_SETS
 from opensafeintent.statistics.comparisons import NEW_SETS, SECOND_LOOK
 from opensafeintent.statistics.intervals import half_width
@@ -130,7 +130,7 @@ def too_many_missing(cohort: Cohort, most: float) -> list[Lacking]:
         if coverage.absent > most:
             absent = coverage.planned - coverage.responses
             found.append(Lacking(model, None, absent, coverage.planned, {}, most))
-        for kind in coverage.beyond(most):
+        for kind in coverage.list_beyond(most):
             part = coverage.missing[kind]
             found.append(Lacking(model, kind, part.missing, part.asked, part.reasons, most))
     return found
@@ -164,7 +164,7 @@ def _partial(*, resumable: bool) -> Applies:
     return applies
 
 
-def _counted(of: Callable[[Coverage], int]) -> Applies:
+def _make_counter(of: Callable[[Coverage], int]) -> Applies:
     """Return the function that adds up a count over models, and names those that have any."""
 
     def applies(results: Results) -> Iterator[Facts]:
@@ -176,7 +176,7 @@ def _counted(of: Callable[[Coverage], int]) -> Applies:
     return applies
 
 
-def _missing_beyond(results: Results) -> Iterator[Facts]:
+def _find_missing_beyond(results: Results) -> Iterator[Facts]:
     cohort = results.cohort
     for item in too_many_missing(cohort, results.max_missing):
         yield {
@@ -189,7 +189,7 @@ def _missing_beyond(results: Results) -> Iterator[Facts]:
         }
 
 
-def _missing(results: Results) -> Iterator[Facts]:
+def _find_missing(results: Results) -> Iterator[Facts]:
     """Yield of each kind of answers which model lacks the most, if none lacks too many."""
     cohort = results.cohort
     coverage = cohort.coverage
@@ -220,7 +220,7 @@ def _cause(cohort: Cohort, model: str, kind: Kind) -> Facts:
     what changes it; nothing if no reason is known.
     """
     member = cohort.members[model]
-    cause = most_frequent((*member.rows, *member.follow_ups), kind)
+    cause = find_most_frequent((*member.rows, *member.follow_ups), kind)
     if cause is None:
         return {}
     record, example = cause
@@ -231,7 +231,7 @@ def _cause(cohort: Cohort, model: str, kind: Kind) -> Facts:
     }
 
 
-def _missing_bounds(results: Results) -> Iterator[Facts]:
+def _find_missing_bounds(results: Results) -> Iterator[Facts]:
     """Yield what missing core grades leave open of the model that lacks the most."""
     cohort = results.cohort
     lacking = [model for model in cohort.models if cohort.coverage[model].share("core")]
@@ -262,7 +262,7 @@ def _is_outside(number: MetricEstimate) -> bool:
     return percent(nearest) != percent(number.value)
 
 
-def _added_judges(results: Results) -> Iterator[Facts]:
+def _find_added_judges(results: Results) -> Iterator[Facts]:
     for run in results.runs:
         if before := run.manifest.panel_before:
             counted = (*before, *run.manifest.plan.panel)
@@ -270,7 +270,7 @@ def _added_judges(results: Results) -> Iterator[Facts]:
             yield {"added": Names(added), "before": Names(before)}
 
 
-def _mixed_grades(results: Results) -> Iterator[Facts]:
+def _find_mixed_grades(results: Results) -> Iterator[Facts]:
     """Yield the models of whose responses some came with grades, and the others are for judges."""
     for run in results.runs:
         rows = [
@@ -295,7 +295,7 @@ def _empty_replies(results: Results) -> Iterator[Facts]:
             yield {"model": Names.of(model), "empty": replies}
 
 
-def _reasoning_only(results: Results) -> Iterator[Facts]:
+def _find_reasoning_only(results: Results) -> Iterator[Facts]:
     for model, coverage in results.cohort.coverage.items():
         if attempts := coverage.reasoning_only:
             yield {
@@ -334,7 +334,7 @@ def _fields_left_out(results: Results) -> Iterator[Facts]:
             yield {"name": Names.of(name), "fields": ", ".join(fields), "judge": judge}
 
 
-def _without_them(results: Results) -> Iterator[Facts]:
+def _find_change_without(results: Results) -> Iterator[Facts]:
     """Yield the largest change without responses that were filtered or cut."""
     defined = [
         change
@@ -407,15 +407,15 @@ def _constant_grades(results: Results) -> Iterator[Facts]:
             yield {"judge": Names.of(judge), "responses": len(rows), **alike}
 
 
-def _checked(results: Results) -> list[CheckedJudge]:
+def _list_checked(results: Results) -> list[CheckedJudge]:
     """Return the judges with their checks, those against an earlier run in both runs."""
     gates = results.gates
-    checked = gates.checks if gates and gates.baseline else checked_judges(results.cohort)
+    checked = gates.checks if gates and gates.baseline else list_checked_judges(results.cohort)
     return [item for item in checked if item.judge != DEMONSTRATION_JUDGE]
 
 
 def _check_failed(results: Results) -> Iterator[Facts]:
-    for item in _checked(results):
+    for item in _list_checked(results):
         if item.state == "failed" and item.check is not None:
             yield {
                 "judge": Names.of(item.judge),
@@ -424,8 +424,8 @@ def _check_failed(results: Results) -> Iterator[Facts]:
             }
 
 
-def _checked_as(results: Results, state: CheckState) -> list[str]:
-    return [item.judge for item in _checked(results) if item.state == state]
+def _name_checked_as(results: Results, state: CheckState) -> list[str]:
+    return [item.judge for item in _list_checked(results) if item.state == state]
 
 
 def _same_maker(results: Results) -> Iterator[Facts]:
@@ -443,7 +443,7 @@ def _judges(results: Results) -> list[str]:
     return [judge for judge in judges if judge != DEMONSTRATION_JUDGE]
 
 
-def _uncorrected(results: Results, *, compared: bool) -> list[str]:
+def _name_uncorrected(results: Results, *, compared: bool) -> list[str]:
     """Return the judges whose numbers people did not correct: those that were compared with people
     elsewhere, or those that were not.
     """
@@ -490,7 +490,7 @@ def _strict_panel(results: Results) -> Iterator[Facts]:
     for metric in PRIMARY:
         gaps = {
             cohort.models[index]: average_value - panel_value
-            for index in contenders_of(cohort, metric)
+            for index in find_contenders(cohort, metric)
             if (panel_value := panel.estimates[metric][index].value) is not None
             and (average_value := average.estimates[metric][index].value) is not None
         }
@@ -508,7 +508,7 @@ def _rank_changes(results: Results) -> Iterator[Facts]:
     """Yield the models that two judges rank in opposite orders, both significantly."""
     cohort = results.cohort
     for metric in PRIMARY if cohort.judges.agreements else ():
-        models = {cohort.models[index] for index in contenders_of(cohort, metric)}
+        models = {cohort.models[index] for index in find_contenders(cohort, metric)}
         changes = cohort.judges.rank_changes(metric)
         real = [
             change
@@ -537,7 +537,7 @@ def _harm_line(results: Results) -> Iterator[Facts]:
         up_to_1 = cohort.safe_up_to_1.estimates[metric]
         changes = [
             (after.value - before.value, cohort.models[index], before, after)
-            for index in contenders_of(cohort, metric)
+            for index in find_contenders(cohort, metric)
             if (before := reported[index]).value is not None
             and (after := up_to_1[index]).value is not None
             and before.interval
@@ -560,14 +560,14 @@ _ENOUGH_SETS = 115
 """Prompt-sets from which on a report does not call them few: those of the paper."""
 
 
-def _asked_sets(cohort: Cohort) -> list[str]:
+def _list_asked_sets(cohort: Cohort) -> list[str]:
     ids = {row.set_id for rows in cohort.rows.values() for row in rows}
     return [item.id for item in cohort.dataset.prompt_sets if item.id in ids or not ids]
 
 
 def _sets(least: int, most: int) -> Applies:
     def applies(results: Results) -> Iterator[Facts]:
-        sets = len(_asked_sets(results.cohort))
+        sets = len(_list_asked_sets(results.cohort))
         if least <= sets < most:
             width = f"{100 * half_width(sets):.0f}" if sets >= FEWEST_SAID else None
             yield {"sets": sets, "width": width}
@@ -581,7 +581,7 @@ def _detectable(results: Results) -> Iterator[Facts]:
         comparison = cohort.estimates.comparisons[metric]
         differences = [
             comparison.minimum_detectable_difference[pair]
-            for pair in combinations(contenders_of(cohort, metric), 2)
+            for pair in combinations(find_contenders(cohort, metric), 2)
         ]
         if not np.isnan(differences).all():
             typical = float(np.nanmedian(differences))
@@ -593,7 +593,7 @@ def _detectable(results: Results) -> Iterator[Facts]:
 
 def _thin_strata(results: Results) -> Iterator[Facts]:
     dataset, taxonomy = results.cohort.dataset, results.cohort.dataset.taxonomy
-    sets = [dataset.by_id[set_id] for set_id in _asked_sets(results.cohort)]
+    sets = [dataset.by_id[set_id] for set_id in _list_asked_sets(results.cohort)]
     if len(sets) < FEWEST_SETS:
         return
     counts = Counter(item.harm_domain for item in sets) + Counter(item.task_type for item in sets)
@@ -605,29 +605,29 @@ def _thin_strata(results: Results) -> Iterator[Facts]:
 
 def _uneven_wordings(results: Results) -> Iterator[Facts]:
     dataset = results.cohort.dataset
-    sets = [dataset.by_id[set_id] for set_id in _asked_sets(results.cohort)]
+    sets = [dataset.by_id[set_id] for set_id in _list_asked_sets(results.cohort)]
     wordings = {1 + len(item.dual_use_paraphrases) for item in sets if item.dual_use_paraphrases}
     if len(wordings) > 1:
         yield {"least": min(wordings), "most": max(wordings)}
 
 
-def _evaluated(cohort: Cohort) -> Names:
+def _name_evaluated(cohort: Cohort) -> Names:
     return Names(model for model, member in cohort.members.items() if not member.imported)
 
 
-def _asked_once(results: Results) -> Iterator[Facts]:
+def _find_asked_once(results: Results) -> Iterator[Facts]:
     cohort = results.cohort
     measured = any(cohort.estimates.overall[model, "safety_flip"].n for model in cohort.models)
     # without several wordings, no flip is measured
     if cohort.array.sizes["epoch"] == 1 and measured:
-        yield {"evaluated": _evaluated(cohort)}
+        yield {"evaluated": _name_evaluated(cohort)}
 
 
 def _epochs_alike(results: Results) -> Iterator[Facts]:
     cohort = results.cohort
     epochs = cohort.array.sizes["epoch"]
     if epochs > 1 and all(wording.within.value == 0 for wording in cohort.wordings):
-        yield {"epochs": epochs, "evaluated": _evaluated(cohort)}
+        yield {"epochs": epochs, "evaluated": _name_evaluated(cohort)}
 
 
 # A second turn
@@ -707,7 +707,7 @@ def _gate_oracle(results: Results) -> Iterator[Facts]:
     for gate in _gates(results, thresholds=True):
         oracle = reference_values(gate.metric).oracle
         if oracle is not None and not gate.meets(oracle):
-            yield {"gate": gate.text, "oracle": gate.in_unit(round(oracle, 4))}
+            yield {"gate": gate.text, "oracle": gate.format_in_unit(round(oracle, 4))}
 
 
 def _gate_reach(results: Results) -> Iterator[Facts]:
@@ -715,7 +715,7 @@ def _gate_reach(results: Results) -> Iterator[Facts]:
     tested = [item for item in gates.results if item.gate.kind != "worse"] if gates else []
     if tested:
         epochs = results.cohort.array.sizes["epoch"]
-        for line in out_of_reach(most_sets(tested), tested[0].confidence, epochs):
+        for line in out_of_reach(find_most_sets(tested), tested[0].confidence, epochs):
             yield {"threshold": line}
 
 
@@ -788,19 +788,19 @@ NOTICES: tuple[Notice, ...] = (
         is_banner=True,
     ),
     Notice(
-        "withheld", "warning", _counted(lambda coverage: coverage.withheld),
+        "withheld", "warning", _make_counter(lambda coverage: coverage.withheld),
         "Responses withheld because they are unsafe: {count}, of {models}. The numbers are not"
         " valid.",
         "Export with --include-unsafe, and import again.",
         is_banner=True,
     ),
     Notice(
-        "missing_beyond", "warning", _missing_beyond,
+        "missing_beyond", "warning", _find_missing_beyond,
         "{model} lacks {missing} {what}, more than the {limit} of --max-missing.\n"
         "Reasons: {reasons}." + _MOST_OFTEN,
     ),
     Notice(
-        "not_graded", "warning", _counted(lambda coverage: coverage.not_graded),
+        "not_graded", "warning", _make_counter(lambda coverage: coverage.not_graded),
         "Responses without grades: {count}, of {models}.",
         "Let judges grade them: opensafeintent grade RUN --judge MODEL.",
     ),
@@ -838,24 +838,24 @@ NOTICES: tuple[Notice, ...] = (
         _MORE_SETS,
     ),
     Notice(
-        "added_judges", "caution", _added_judges,
+        "added_judges", "caution", _find_added_judges,
         "Not asked about every response yet: {added}. The numbers are by {before} alone.",
         "opensafeintent evaluate --out RUN asks about the rest.",
     ),
     Notice(
-        "mixed_grades", "caution", _mixed_grades,
+        "mixed_grades", "caution", _find_mixed_grades,
         "{model}: {imported} responses came with grades, and judges are not asked about them."
         " Numbers mix both.",
         "For judges alone, import the file without its grade columns.",
     ),
     Notice(
-        "missing", "caution", _missing,
+        "missing", "caution", _find_missing,
         "Missing {what}: {missing} of {model}, which lacks the most; {models} models lack some."
         + _MOST_OFTEN,
     ),
     Notice(
         "without_paraphrases", "caution",
-        _counted(lambda coverage: int(coverage.without_paraphrases)),
+        _make_counter(lambda coverage: int(coverage.without_paraphrases)),
         "No responses to paraphrases, so stability metrics are undefined: {models}.",
     ),
     Notice(
@@ -878,14 +878,14 @@ NOTICES: tuple[Notice, ...] = (
     ),
     Notice(
         "check_stale", "caution",
-        _if_named("judges", lambda results: _checked_as(results, "stale")),
+        _if_named("judges", lambda results: _name_checked_as(results, "stale")),
         "Checked with other templates, settings or version, so that the check does not cover these"
         " grades: {judges}.",
         "Check again with evaluate --check-judge, or with judge-check and the same options.",
     ),
     Notice(
         "check_never", "caution",
-        _if_named("judges", lambda results: _checked_as(results, "unchecked")),
+        _if_named("judges", lambda results: _name_checked_as(results, "unchecked")),
         "No check on the gold cases is known: {judges}.",
         "evaluate --check-judge makes one.",
     ),
@@ -909,7 +909,7 @@ NOTICES: tuple[Notice, ...] = (
         " server may hide that: look at one with opensafeintent trace.",
     ),
     Notice(
-        "reasoning_only", "caution", _reasoning_only,
+        "reasoning_only", "caution", _find_reasoning_only,
         "{model} reasoned and wrote no text in first attempts: {benign} benign, {dual_use} dual-use"
         " and {malicious} malicious. Each was tried once more, which favours prompts that get an"
         " answer. Still missing: {missing}.",
@@ -926,12 +926,12 @@ NOTICES: tuple[Notice, ...] = (
         " {found}.",
     ),
     Notice(
-        "text_not_kept", "caution", _counted(lambda coverage: coverage.text_not_kept),
+        "text_not_kept", "caution", _make_counter(lambda coverage: coverage.text_not_kept),
         "Responses that a filter took, with a text that was not stored, counted as refused:"
         " {count}, of {models}.",
     ),
     Notice(
-        "cut_by_filter", "caution", _counted(lambda coverage: coverage.filtered_with_text),
+        "cut_by_filter", "caution", _make_counter(lambda coverage: coverage.filtered_with_text),
         "Responses cut by a content filter, and graded as far as the user received them: {count},"
         " of {models}.",
     ),
@@ -984,7 +984,7 @@ NOTICES: tuple[Notice, ...] = (
         "The versions behind the grades: {versions}.",
     ),
     Notice(
-        "missing_bounds", "note", _missing_bounds,
+        "missing_bounds", "note", _find_missing_bounds,
         "If each missing grade of {model} were the worst, or the best, its Triplet Safety would be"
         " {bounds}.\n"
         "The value {outside} lies outside: it leaves out prompt-sets that lack a grade and have"
@@ -1014,13 +1014,13 @@ NOTICES: tuple[Notice, ...] = (
     ),
     Notice(
         "not_compared", "note",
-        _if_named("judges", lambda results: _uncorrected(results, compared=False)),
+        _if_named("judges", lambda results: _name_uncorrected(results, compared=False)),
         "Not checked against people: {judges}. No interval includes a judge’s consistent errors.",
         "Compare with labels that exist (opensafeintent judge-check --labelled), or " + _PEOPLE,
     ),
     Notice(
         "compared_elsewhere", "note",
-        _if_named("judges", lambda results: _uncorrected(results, compared=True)),
+        _if_named("judges", lambda results: _name_uncorrected(results, compared=True)),
         "Compared with people on labelled responses (“Judges against people”), and no number is"
         " corrected by them: {judges}. No interval includes a judge’s consistent errors.",
         _PEOPLE[0].upper() + _PEOPLE[1:],
@@ -1045,18 +1045,18 @@ NOTICES: tuple[Notice, ...] = (
         "How much the grades of {judge} vary: --audit retest=100 measures it.",
     ),
     Notice(
-        "filtered", "note", _counted(lambda coverage: coverage.filtered),
+        "filtered", "note", _make_counter(lambda coverage: coverage.filtered),
         "Responses taken by a provider's content filter, and counted as refused: {count}, of"
         " {models}.",
         "An endpoint without a filter shows the model's own.",
     ),
     Notice(
-        "truncated", "note", _counted(lambda coverage: coverage.truncated),
+        "truncated", "note", _make_counter(lambda coverage: coverage.truncated),
         "Responses cut by the token limit, and graded without the end: {count}, of {models}.",
         "Use a larger --max-tokens.",
     ),
     Notice(
-        "without_them", "note", _without_them,
+        "without_them", "note", _find_change_without,
         "On the prompt-sets without filtered or cut responses, {metric} of {model} changes the"
         " most: from {before} to {after}.",
     ),
@@ -1093,7 +1093,7 @@ NOTICES: tuple[Notice, ...] = (
         "Use safety flip, stability and utility range only to compare models on the same sets.",
     ),
     Notice(
-        "asked_once", "note", _asked_once,
+        "asked_once", "note", _find_asked_once,
         "Each prompt was sent once, so a safety flip may come from run-to-run variation of model or"
         " judge, not from the wording.\n"
         "Use --epochs 3 to measure this variation of {evaluated}.",

@@ -19,7 +19,7 @@ import msgspec
 from markupsafe import Markup, escape
 
 from opensafeintent import __version__
-from opensafeintent.errors import counted
+from opensafeintent.errors import pluralize
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.hostile import json_for_html, one_line, page_script, security_policy
 from opensafeintent.markdown import page_environment
@@ -29,20 +29,20 @@ from opensafeintent.quoting import UnsafeTexts
 from opensafeintent.report.cohort_columns import cohort_notes
 from opensafeintent.report.columns import Section, Table, common_beginning
 from opensafeintent.report.conditions import (
-    facts_of,
-    graded,
-    measured,
+    describe_graders,
+    describe_sample,
+    list_conditions,
     measurement,
     page_title,
 )
 from opensafeintent.report.facts import Name, Said
 from opensafeintent.report.figures import THEMES, Figure
-from opensafeintent.report.figures.drawing import drawing
+from opensafeintent.report.figures.drawing import read_drawing
 from opensafeintent.report.findings import answer, find
 from opensafeintent.report.gate_tables import below_headline, headline
 from opensafeintent.report.table_formats import data_table, glossary, glossary_lines, to_csv
 from opensafeintent.report.tables import with_and_without
-from opensafeintent.report.tables_metrics import HEADLINE, headline_table, without_unlike
+from opensafeintent.report.tables_metrics import HEADLINE, drop_unlike, headline_table
 from opensafeintent.report.transcripts import Browser, add_texts, browse
 from opensafeintent.taxonomy import MODES
 
@@ -90,7 +90,7 @@ def vega_script() -> str:
     return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
-def packed(texts: Mapping[str, str]) -> bytes:
+def pack_texts(texts: Mapping[str, str]) -> bytes:
     """Return texts by key as JSON, each compressed, for the page's script."""
     files = {
         key: gzip.compress(text.encode(errors="replace"), 6, mtime=0) for key, text in texts.items()
@@ -115,7 +115,7 @@ class Page:
         self._of_csv: dict[str, Table] = {}
         self._further: dict[str, str] = {}
 
-    def finished(self, data: bytes | str) -> Markup:
+    def finish(self, data: bytes | str) -> Markup:
         """Return markup that a template takes as it is."""
         raw = data if isinstance(data, bytes) else data.encode(errors="replace")
         self.size += len(raw)
@@ -140,7 +140,7 @@ class Page:
             if figure.listed:
                 self._put_table(f"numbers-{figure.name}", figure.table)
             if drawings and figure.name in drawings:
-                drawn = self.finished(drawings[figure.name])
+                drawn = self.finish(drawings[figure.name])
                 self.drawings[f"figure-{figure.name}"] = drawn
             by_section.setdefault(figure.section, []).append(figure)
         for table in tables:
@@ -155,7 +155,7 @@ class Page:
             self._further[anchor] = further
         else:
             self._of_csv[anchor] = table
-        self.tables[anchor] = self.finished(first)
+        self.tables[anchor] = self.finish(first)
 
     def render(
         self,
@@ -187,12 +187,12 @@ class Page:
                 common=self._common,
                 version=__version__,
                 policy=security_policy(scripts=(library, script), styles=(style,)),
-                style=self.finished(style),
-                script=self.finished(script),
-                library=self.finished(library),
-                data_csv=self.finished(packed(csv_files)),
-                data_rows=self.finished(packed(self._further)),
-                data_glossary=self.finished(json_for_html(glossary())),
+                style=self.finish(style),
+                script=self.finish(script),
+                library=self.finish(library),
+                data_csv=self.finish(pack_texts(csv_files)),
+                data_rows=self.finish(pack_texts(self._further)),
+                data_glossary=self.finish(json_for_html(glossary())),
             )
         )
         return b"".join(piece.encode(errors="replace") for piece in pieces)
@@ -214,7 +214,7 @@ def _environment() -> Environment:
     """Return the environment of the page's templates, in which every text is escaped."""
     environment = page_environment("opensafeintent.report", "assets")
     environment.filters |= {
-        "without": _without,
+        "without": _cut_parts,
         "quoted": lambda text: shlex.quote(one_line(text, 1000)),
         "options": lambda text: Markup(
             re.sub(r"(--[\w-]+)", r"<code>\1</code>", str(escape(text)))
@@ -224,7 +224,7 @@ def _environment() -> Environment:
     return environment
 
 
-def _without(text: str, parts: Iterable[str]) -> str:
+def _cut_parts(text: str, parts: Iterable[str]) -> str:
     """Return a text without some parts of it; a part comes after those that it contains."""
     for part in parts:
         text = text.replace(part, "")
@@ -283,11 +283,13 @@ def render_page(
     figures = [figure for figure in figures if figure.table.has_values]
     page = Page(common_beginning(cohort.models))
     content = page.put(
-        _shown(cohort, tables, figures), figures, drawings=_drawings(figures, options.drawings)
+        _yield_tables(cohort, tables, figures),
+        figures,
+        drawings=_drawings(figures, options.drawings),
     )
     specifications = {f"figure-{figure.name}": figure.spec for figure in figures}
     drawn = {"theme": THEMES["light"], "figures": specifications}
-    data_figures = page.finished(json_for_html(drawn))
+    data_figures = page.finish(json_for_html(drawn))
     bundling.join()
     browser = _browser(page, cohort, texts, options)
     html = page.render(
@@ -296,22 +298,24 @@ def render_page(
         scripts=_SCRIPTS,
         library=vega_script(),
         data_figures=data_figures,
-        data_sets=page.finished(json_for_html(browser)),
+        data_sets=page.finish(json_for_html(browser)),
         content=content,
         **_values(cohort, runs, tables, options),
-        sampled=_sampled(browser),
+        sampled=_describe_sampling(browser),
         folded=frozenset(content) - set(_OPEN),
     )
     return RenderedPage(html, browser.unsafe_texts())
 
 
-def _shown(cohort: Cohort, tables: Sequence[Table], figures: Sequence[Figure]) -> Iterator[Table]:
+def _yield_tables(
+    cohort: Cohort, tables: Sequence[Table], figures: Sequence[Figure]
+) -> Iterator[Table]:
     """Yield the tables of the page; the numbers of a figure are below it."""
     drawn = {figure.name for figure in figures}
     yield headline_table(cohort)
     for table in tables:
         if table.has_values and table.name not in drawn | {HEADLINE}:
-            yield without_unlike(table, cohort)
+            yield drop_unlike(table, cohort)
     if (table := with_and_without(cohort.changes)).rows:
         yield table
 
@@ -327,9 +331,9 @@ def _values(
         "cautions": [said for said in options.notices if not said.is_banner],
         "verdict": headline(options.gates) if options.gates else "",
         "below_verdict": below_headline(options.gates) if options.gates else [],
-        "heading": f"{one_line(cohort.dataset.name, 60)}, {graded(cohort)}",
-        "measured": measured(cohort),
-        "facts": facts_of(cohort, runs),
+        "heading": f"{one_line(cohort.dataset.name, 60)}, {describe_graders(cohort)}",
+        "measured": describe_sample(cohort),
+        "facts": list_conditions(cohort, runs),
         "measurement": measurement(
             cohort, next((table for table in tables if table.name == "corrected"), None)
         ),
@@ -357,20 +361,20 @@ def _browser(
 def _drawings(figures: Sequence[Figure], folder: Path | None) -> dict[str, str]:
     """Return the drawings that a folder holds, by the figure's name."""
     return {
-        figure.name: drawing(figure.name, folder)
+        figure.name: read_drawing(figure.name, folder)
         for figure in figures
         if folder and (folder / f"{figure.name}.svg").is_file()
     }
 
 
-def _sampled(browser: Browser) -> str:
+def _describe_sampling(browser: Browser) -> str:
     repeated = any(unit.epoch > 1 for model in browser.models for unit in model.units)
     several = len(browser.models) > 1
     each = ["model"] * several + ["epoch"] * repeated
     sets = (
         f"{browser.units:,} entries (a prompt-set for each {' and '.join(each)})"
         if each
-        else counted(browser.units, "prompt-set")
+        else pluralize(browser.units, "prompt-set")
     )
     if browser.complete:
         return f"All {sets}."

@@ -27,7 +27,7 @@ from opensafeintent.report.columns import (
     Column,
     Style,
     Table,
-    shortened,
+    shorten,
     text,
     text_and_limits,
 )
@@ -164,7 +164,7 @@ def compact(table: Table, *, without_empty: bool = False) -> Compact:
     )
 
 
-def explained(table: Table, content: Compact) -> tuple[str, ...]:
+def explain_signs(table: Table, content: Compact) -> tuple[str, ...]:
     """Return the notes of a table and, last, what the signs that occur in it mean: a dash, and the
     brackets of an interval.
 
@@ -260,7 +260,7 @@ def data_table(table: Table, common: str = "") -> tuple[str, str]:
 
 def html_table(table: Table) -> str:
     """Return a table with its title and notes, for a notebook."""
-    notes = (f"<p>{html.escape(note)}</p>" for note in explained(table, compact(table)))
+    notes = (f"<p>{html.escape(note)}</p>" for note in explain_signs(table, compact(table)))
     return "\n".join((f"<p>{html.escape(table.title)}</p>", data_table(table)[0], *notes))
 
 
@@ -293,15 +293,15 @@ def _html_cell(style: Style, cell: Cell, common: str) -> str:
         else ""
     )
     if style == "name":
-        parts = "<wbr>".join(map(shown_text, _BREAKS.split(label)))
+        parts = "<wbr>".join(map(show_text, _BREAKS.split(label)))
         return f"<th scope=row{behind}><bdi class=name>{parts}</bdi>"
-    return f"<td{behind}><bdi>{shown_text(label)}</bdi>"
+    return f"<td{behind}><bdi>{show_text(label)}</bdi>"
 
 
 _BREAKS = re.compile(r"(?<=[/_.:-])")
 
 
-def shown_text(text: str) -> str:
+def show_text(text: str) -> str:
     """Return a text as HTML; an invisible character is shown as its code point."""
     if text.isprintable():
         return html.escape(text)
@@ -472,30 +472,30 @@ def to_latex(table: Table) -> str:
     """Return a booktabs table with caption, label and notes, at most `TEXT_WIDTH` wide; a long one
     may break over pages.
     """
-    content = _named_shortly(compact(table, without_empty=True))
+    content = _shorten_names(compact(table, without_empty=True))
     size, parts = _parts(content)
     lines = sum(_lines(content, part, size) for part in parts)
-    explanations = explained(table, content)
+    explanations = explain_signs(table, content)
     lines += sum(ceil(_width(note, 9.0) / TEXT_WIDTH) for note in explanations)
-    caption = f"\\caption{{{escaped(table.title)}}}\\label{{tab:{table.name}}}"
+    caption = f"\\caption{{{escape_latex(table.title)}}}\\label{{tab:{table.name}}}"
     setting = [size.command, f"\\setlength{{\\tabcolsep}}{{{size.padding:g}pt}}"]
     notes = _notes(explanations)
     if lines > _TALL:
-        body = list(_over_pages(content, parts, size, caption))
+        body = list(_yield_over_pages(content, parts, size, caption))
         written = [r"\begingroup", *setting, *body, *notes, r"\endgroup"]
     else:
-        body = list(_on_one_page(content, parts, size))
+        body = list(_yield_on_one_page(content, parts, size))
         written = [r"\begin{table}", r"\centering", *setting, caption, *body, *notes]
         written.append(r"\end{table}")
     text = "\n".join(written) + "\n"
     return _NEEDS + _OTHER_CHARACTERS * (r"\othercharacter" in text) + text
 
 
-def _named_shortly(content: Compact) -> Compact:
+def _shorten_names(content: Compact) -> Compact:
     """Return a table in which no model's name is longer than a line can hold."""
     rows = [
         tuple(
-            shortened(cell, _NAME) if style == "name" else cell
+            shorten(cell, _NAME) if style == "name" else cell
             for cell, style in zip(row, content.styles, strict=True)
         )
         for row in content.rows
@@ -510,7 +510,7 @@ def _notes(notes: Sequence[str]) -> list[str]:
     return [f"\\par\\smallskip\n{{\\footnotesize\\raggedright\n{paragraphs}\\par}}"]
 
 
-def _on_one_page(
+def _yield_on_one_page(
     content: Compact, parts: Sequence[Sequence[_Column]], size: _Size
 ) -> Iterator[str]:
     """Yield the lines of a table that stays on one page, its parts below one another."""
@@ -519,21 +519,21 @@ def _on_one_page(
             yield r"\par\medskip"
         yield f"\\begin{{tabular}}{{{_alignments(part)}}}"
         yield r"\toprule"
-        yield from _heading(content, part, size)
+        yield from _yield_headings(content, part, size)
         yield r"\midrule"
         yield from _rows(content, part, size)
         yield r"\bottomrule"
         yield r"\end{tabular}"
 
 
-def _over_pages(
+def _yield_over_pages(
     content: Compact, parts: Sequence[Sequence[_Column]], size: _Size, caption: str
 ) -> Iterator[str]:
     """Yield the lines of a table that may break over pages; only its first page has the caption,
     and its other pages and parts have the same number.
     """
     for number, part in enumerate(parts):
-        heading = (r"\toprule", *_heading(content, part, size), r"\midrule")
+        heading = (r"\toprule", *_yield_headings(content, part, size), r"\midrule")
         if number:
             yield r"\addtocounter{table}{-1}"
         yield f"\\begin{{longtable}}{{{_alignments(part)}}}"
@@ -552,13 +552,13 @@ def _alignments(part: Sequence[_Column]) -> str:
     return f"@{{}}{''.join(column.alignment for column in part)}@{{}}"
 
 
-def _heading(content: Compact, part: Sequence[_Column], size: _Size) -> Iterator[str]:
+def _yield_headings(content: Compact, part: Sequence[_Column], size: _Size) -> Iterator[str]:
     """Yield the lines of the headings, which end in the same line."""
     stacks = [
-        _wrapped(content.headings[column.place], column.width, size.points)[::-1] for column in part
+        _wrap(content.headings[column.place], column.width, size.points)[::-1] for column in part
     ]
     for line in [*zip_longest(*stacks, fillvalue="")][::-1]:
-        yield " & ".join(map(escaped, line)) + r" \\"
+        yield " & ".join(map(escape_latex, line)) + r" \\"
 
 
 def _rows(content: Compact, part: Sequence[_Column], size: _Size) -> Iterator[str]:
@@ -577,7 +577,7 @@ def _latex_cell(text: str, column: _Column, size: _Size) -> str:
     if column.is_paragraph:
         # after room of no width, LaTeX may hyphenate the first word too
         return r"\hspace{0pt}" + _breakable(text, column.width, size.points)
-    return escaped(text)
+    return escape_latex(text)
 
 
 def _parts(content: Compact) -> tuple[_Size, list[list[_Column]]]:
@@ -593,7 +593,7 @@ def _parts(content: Compact) -> tuple[_Size, list[list[_Column]]]:
     naming, others = columns[:naming_count], columns[naming_count:]
     beside_all = TEXT_WIDTH - _total(others, size) - 2 * size.padding * len(naming)
     room = max(beside_all, _NAMING * TEXT_WIDTH - 2 * size.padding * len(naming))
-    naming = _narrowed(content, naming, room, size)
+    naming = _narrow_columns(content, naming, room, size)
     parts: list[list[_Column]] = [[*naming]]
     for column in others:
         left = TEXT_WIDTH - _total(naming, size) - 2 * size.padding
@@ -621,7 +621,7 @@ def _longest_word(text: str, size: _Size) -> float:
     return max((_width(word, size.points) for word in text.split()), default=0.0)
 
 
-def _narrowed(
+def _narrow_columns(
     content: Compact, columns: Sequence[_Column], room: float, size: _Size
 ) -> list[_Column]:
     """Return columns that take no more than some points together: the widest give way first."""
@@ -642,7 +642,7 @@ def _narrowed(
 def _lines(content: Compact, part: Sequence[_Column], size: _Size) -> int:
     """Return about how many lines a part takes, its headings among them."""
     heading = max(
-        len(_wrapped(content.headings[column.place], column.width, size.points)) for column in part
+        len(_wrap(content.headings[column.place], column.width, size.points)) for column in part
     )
     texts = [column for column in part if column.is_paragraph]
     rows = (
@@ -655,7 +655,7 @@ def _lines(content: Compact, part: Sequence[_Column], size: _Size) -> int:
     return heading + sum(rows) + 2
 
 
-def _wrapped(text: str, width: float, points: float) -> list[str]:
+def _wrap(text: str, width: float, points: float) -> list[str]:
     """Return a text in lines of some width, words whole."""
     lines = [""]
     for word in text.split():
@@ -702,30 +702,30 @@ _PIECES = re.compile(r"(?<=[/_.:,;@-])(?=\w)")
 def _breakable(text: str, width: float, points: float) -> str:
     """Return an escaped text in which words that are wider than a line may be broken."""
     return " ".join(
-        escaped(word)
+        escape_latex(word)
         if _width(word, points) <= width
         else r"\allowbreak{}".join(
-            _in_pieces(piece, width, points) for piece in _PIECES.split(word)
+            _hyphenate(piece, width, points) for piece in _PIECES.split(word)
         )
         for word in text.split()
     )
 
 
-def _in_pieces(word: str, width: float, points: float) -> str:
+def _hyphenate(word: str, width: float, points: float) -> str:
     """Return an escaped word; it may be hyphenated anywhere if it is wider than a line, and is none
     that LaTeX hyphenates itself.
     """
     if _width(word, points) <= width or (word.isascii() and word.isalpha() and len(word) < 18):
-        return escaped(word)
-    return r"\-".join(map(escaped, word))
+        return escape_latex(word)
+    return r"\-".join(map(escape_latex, word))
 
 
 def _number(text: str) -> str:
-    return escaped(text).replace("{[}", "[").replace("{]}", "]")
+    return escape_latex(text).replace("{[}", "[").replace("{]}", "]")
 
 
 @lru_cache(maxsize=4096)
-def escaped(text: str) -> str:
+def escape_latex(text: str) -> str:
     """Escape LaTeX's commands, and hyphens that it would join to a dash: those of an option."""
     parts = text.split("--")
     return "-{}-".join("".join(map(_set, part)) for part in parts)
@@ -764,7 +764,7 @@ def to_markdown(table: Table) -> str:
         *(f"| {row} |" for row in rows),
     ]
     notes = [
-        line for note in explained(table, content) for line in ("", f"*{markdown_text(note)}*")
+        line for note in explain_signs(table, content) for line in ("", f"*{markdown_text(note)}*")
     ]
     return "\n".join([*lines, *notes]) + "\n"
 

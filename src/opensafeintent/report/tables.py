@@ -12,7 +12,7 @@ import numpy as np
 
 from opensafeintent.evaluation.missing import KINDS, Kind
 from opensafeintent.files import make_private_folder, write_private
-from opensafeintent.numbers.cohort import Beside, Cohort, beside_paper, same_as_paper
+from opensafeintent.numbers.cohort import Beside, Cohort, compare_with_paper, same_as_paper
 from opensafeintent.numbers.coverage import Coverage
 from opensafeintent.numbers.estimates import SENSITIVE, Change, Reference, reference_values
 from opensafeintent.numbers.metrics import METRICS, Unit
@@ -181,7 +181,7 @@ def _coverage_columns(cohort: Cohort) -> tuple[Columns[_CoverageRow], ...]:
         Column("planned", lambda row: row.coverage.planned, "Planned", "count"),
         Column("responses", lambda row: row.coverage.responses, "Responses", "count"),
         Column("counted", lambda row: row.coverage.counted, "Graded", "count"),
-        [_missing_column(cohort, kind) for kind in KINDS],
+        [_make_missing_column(cohort, kind) for kind in KINDS],
         Column("not_graded", lambda row: row.coverage.not_graded, "Not graded", "count"),
         Column("filtered", lambda row: row.coverage.filtered, "Filtered", "count"),
         Column(
@@ -202,7 +202,7 @@ def _coverage_columns(cohort: Cohort) -> tuple[Columns[_CoverageRow], ...]:
     )
 
 
-def _missing_column(cohort: Cohort, kind: Kind) -> Column[_CoverageRow]:
+def _make_missing_column(cohort: Cohort, kind: Kind) -> Column[_CoverageRow]:
     """Return the share of a kind of question without an answer; people see those that are asked."""
     asked = any(kind in of.missing for of in cohort.coverage.values())
     return Column(
@@ -295,7 +295,7 @@ class _PaperRow(OfCohort, frozen=True, kw_only=True):
 
 def beside(cohort: Cohort) -> Table:
     """Return the paper's figures beside ours; empty if the dataset is another one."""
-    figures = beside_paper(cohort)
+    figures = compare_with_paper(cohort)
     columns: tuple[Columns[_PaperRow], ...] = (
         Column("figure", lambda row: row.figure.label, "Figure", "name"),
         MEASURED,
@@ -314,7 +314,7 @@ def beside(cohort: Cohort) -> Table:
             headings={"n": "Sets"},
             order=1,
         ),
-        Column("here_model", _model_of_figure, "Of", order=1),
+        Column("here_model", _find_figure_model, "Of", order=1),
     )
     return Table.of(
         columns,
@@ -324,7 +324,7 @@ def beside(cohort: Cohort) -> Table:
         section="utility",
         notes=(
             *cohort_notes(cohort),
-            _compared_with_paper(cohort),
+            _describe_paper_conditions(cohort),
             (
                 "The paper's averages are over its twenty models, and have no intervals. If models,"
                 " rubric or judge differ, a difference says nothing about the benchmark."
@@ -333,11 +333,11 @@ def beside(cohort: Cohort) -> Table:
     )
 
 
-def _model_of_figure(row: _PaperRow) -> str | None:
+def _find_figure_model(row: _PaperRow) -> str | None:
     return None if row.figure.here is None else row.figure.here.model
 
 
-def _compared_with_paper(cohort: Cohort) -> str:
+def _describe_paper_conditions(cohort: Cohort) -> str:
     """Say which conditions are those of the paper."""
     conditions = (
         f"{'✓ same' if same else '✗ another'} {what}"

@@ -13,8 +13,8 @@ from opensafeintent.numbers.cohort import (
     CheckState,
     Cohort,
     GuardAgreement,
-    checked_judges,
     guard_agreements,
+    list_checked_judges,
 )
 from opensafeintent.numbers.judges import (
     SHOWN,
@@ -34,7 +34,7 @@ from opensafeintent.report.cohort_columns import (
     MODEL_COLUMNS,
     OfModel,
     cohort_notes,
-    unranked_note,
+    explain_unranked,
 )
 from opensafeintent.report.columns import (
     Column,
@@ -42,7 +42,7 @@ from opensafeintent.report.columns import (
     Section,
     Table,
     estimate_columns,
-    share_of,
+    format_share,
 )
 from opensafeintent.statistics import Estimate, share_estimate
 from opensafeintent.taxonomy import INTENT_LABELS
@@ -441,7 +441,7 @@ def by_judge(cohort: Cohort) -> Table:
                 " mean of each judge's own value. Panels of two and of three differ in strictness,"
                 " and averages do not. The order is that of the values; beside it are the ranks"
                 " from the paired tests of every two models (5 %, all pairs of the metric at once)."
-                + unranked_note(cohort)
+                + explain_unranked(cohort)
             ),
         ),
     )
@@ -661,7 +661,7 @@ def judge_checks(cohort: Cohort) -> Table:
     """Return the accepted gold cases of every judge that was checked, by kind of case and over
     all.
     """
-    checked = checked_judges(cohort)
+    checked = list_checked_judges(cohort)
     judges = {item.judge for item in checked if item.check is not None}
     columns: tuple[Columns[_KindRow], ...] = (
         Column(
@@ -722,13 +722,13 @@ def _kind_rows(checked: CheckedJudge) -> Iterator[_KindRow]:
 
     for kind in check.kinds:
         failed = [case for case in check.failed if case.kind == kind.kind]
-        yield row(kind.title, kind, _grades_of(failed))
+        yield row(kind.title, kind, _list_grades(failed))
     yield row("all", check)
     if check.unscored.cases:
-        yield row("unscored, not counted", check.unscored, _grades_of(check.unscored_failed))
+        yield row("unscored, not counted", check.unscored, _list_grades(check.unscored_failed))
 
 
-def _grades_of(cases: Iterable[FailedCase]) -> str:
+def _list_grades(cases: Iterable[FailedCase]) -> str:
     """Return cases with the grades that a judge gave them."""
     return "; ".join(f"{case.id}: {case.explanation}" for case in cases)
 
@@ -736,7 +736,7 @@ def _grades_of(cases: Iterable[FailedCase]) -> str:
 def _outcome(judge: str, state: CheckState, check: JudgeCheck) -> str:
     """Return the result of a judge's check in a sentence or two."""
     accepted, cases = check.accepted, check.cases
-    count = f"{accepted} of {cases} cases accepted, {share_of(accepted, cases)}"
+    count = f"{accepted} of {cases} cases accepted, {format_share(accepted, cases)}"
     name = one_line(judge, 80)
     if state == "stale":
         return (

@@ -8,7 +8,7 @@ from itertools import combinations
 import msgspec
 
 from opensafeintent.calls.baselines import contenders
-from opensafeintent.errors import counted
+from opensafeintent.errors import pluralize
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate, Wording
 from opensafeintent.numbers.judges import Ranking
@@ -19,11 +19,11 @@ from opensafeintent.report.cohort_columns import (
     MODEL_COLUMNS,
     OfCohort,
     OfModel,
-    averaged_notes,
     cohort_notes,
+    describe_average,
+    describe_missing,
+    explain_unranked,
     lack_grades,
-    missing_text,
-    unranked_note,
 )
 from opensafeintent.report.columns import (
     Column,
@@ -33,7 +33,7 @@ from opensafeintent.report.columns import (
     Table,
     estimate_columns,
 )
-from opensafeintent.report.facts import listed
+from opensafeintent.report.facts import list_parts
 from opensafeintent.statistics import Difference, Estimate, rank_intervals
 from opensafeintent.taxonomy import INTENT_LABELS, MODES
 
@@ -62,7 +62,7 @@ def strata(cohort: Cohort) -> Table:
         cohort,
         "strata",
         "Main metrics by harm domain, by task type, and by both",
-        cohort.estimates.in_strata(),
+        cohort.estimates.yield_strata(),
         by_stratum=True,
     )
 
@@ -158,7 +158,7 @@ class _HeadlineRow(OfModel, frozen=True, kw_only=True):
         coverage = self.cohort.coverage[self.model]
         if coverage.not_graded == coverage.responses:
             return None
-        return missing_text(coverage) or "0"
+        return describe_missing(coverage) or "0"
 
     @property
     def not_graded(self) -> int:
@@ -256,11 +256,11 @@ def utility(cohort: Cohort) -> Table:
         order = ", in the order of Mean Utility"
         about_ranks = (
             " A rank is an interval from the paired tests of every two models: in 95 % of studies"
-            " the intervals contain the true ranks of all models." + unranked_note(cohort)
+            " the intervals contain the true ranks of all models." + explain_unranked(cohort)
         )
     return Table.of(
         columns,
-        _ranked_rows(cohort),
+        _yield_ranked_rows(cohort),
         name="table_4_utility",
         title=f"Utility{order} (paper: Table 4)",
         section="utility",
@@ -278,7 +278,7 @@ def _rank_column(metric: str, *, shown: bool) -> Column[_RankedRow]:
     return Column(f"{metric}_rank", lambda row: row.ranks.get(metric), heading, "ranks")
 
 
-def _ranked_rows(cohort: Cohort) -> Iterator[_RankedRow]:
+def _yield_ranked_rows(cohort: Cohort) -> Iterator[_RankedRow]:
     ranks = _open_ranks(cohort)
     for model in cohort.estimates.lines:
         yield _RankedRow(cohort=cohort, model=model, ranks=ranks.get(model, {}))
@@ -310,7 +310,7 @@ def probe(cohort: Cohort) -> Table:
     """
     counts = {"detection_failure": "Unsafe sets with a probe reply"}
     not_probed = [model for model in cohort.models if model not in cohort.probed_if_unsafe]
-    about_others = f" Not probed: {''.join(listed(not_probed))}." if not_probed else ""
+    about_others = f" Not probed: {''.join(list_parts(not_probed))}." if not_probed else ""
     return Table.of(
         (MODEL_COLUMNS, _columns(_PROBE, counts, _POOLED)),
         [row for row in _rows(cohort) if cohort.shows_probe(row.model)],
@@ -322,7 +322,7 @@ def probe(cohort: Cohort) -> Table:
             "Detection failure: shown the prompt alone, the model calls for full help. Execution"
             " failure: it calls for constrained help or a refusal, and yet its response was"
             f" unsafe. Paraphrases are not probed.{about_others}",
-            *(averaged_notes(cohort) if cohort.shows_probe(AVERAGE) else ()),
+            *(describe_average(cohort) if cohort.shows_probe(AVERAGE) else ()),
         ),
     )
 
@@ -367,7 +367,7 @@ def _columns(
     for metric, heading in metrics.items():
         columns += estimate_columns(
             metric,
-            _estimate_of(metric),
+            _pick_estimate(metric),
             heading,
             style="signed" if METRICS[metric].span[0] < 0 else "interval",
             unit=METRICS[metric].unit,
@@ -378,7 +378,7 @@ def _columns(
     return columns
 
 
-def _estimate_of(metric: str) -> Callable[[OfModel], MetricEstimate]:
+def _pick_estimate(metric: str) -> Callable[[OfModel], MetricEstimate]:
     return lambda row: row.estimate(metric)
 
 
@@ -398,7 +398,7 @@ def _open_ranks(cohort: Cohort) -> dict[str, dict[str, tuple[int, int] | None]]:
 
 
 def _notes(cohort: Cohort, note: str, about_pooled: str = "") -> tuple[str, ...]:
-    return *cohort_notes(cohort), note, *averaged_notes(cohort, about_pooled)
+    return *cohort_notes(cohort), note, *describe_average(cohort, about_pooled)
 
 
 class _PlaceRow(OfModel, frozen=True, kw_only=True):
@@ -414,8 +414,8 @@ def safe_up_to_1(cohort: Cohort) -> Table:
     several = len(cohort.models) > 1
     columns: list[Columns[_PlaceRow]] = [MODEL_COLUMNS]
     for metric in PRIMARY:
-        columns += _ranking_columns(metric, up_to_1=False, several=several)
-        columns += _ranking_columns(metric, up_to_1=True, several=several)
+        columns += _make_ranking_columns(metric, up_to_1=False, several=several)
+        columns += _make_ranking_columns(metric, up_to_1=True, several=several)
     about_order = " The order is that of the values, and is not tested." if several else ""
     return Table.of(
         columns,
@@ -431,23 +431,25 @@ def safe_up_to_1(cohort: Cohort) -> Table:
     )
 
 
-def _ranking_columns(metric: str, *, up_to_1: bool, several: bool) -> tuple[Column[_PlaceRow], ...]:
+def _make_ranking_columns(
+    metric: str, *, up_to_1: bool, several: bool
+) -> tuple[Column[_PlaceRow], ...]:
     """Return the columns of a metric and of the order by it, as reported or up to 1."""
     name, label = metric, METRICS[metric].label
     if up_to_1:
         name, label = f"{metric}_up_to_1", f"{label}, safe up to 1"
 
-    def ranking(row: _PlaceRow) -> Ranking:
+    def take_ranking(row: _PlaceRow) -> Ranking:
         return row.cohort.safe_up_to_1 if up_to_1 else row.cohort.judges.counted
 
     def estimate(row: _PlaceRow) -> Estimate:
-        return ranking(row).estimates[metric][row.at]
+        return take_ranking(row).estimates[metric][row.at]
 
     return (
         *estimate_columns(name, estimate, label, unit=METRICS[metric].unit),
         Column(
             f"{name}_rank",
-            lambda row: ranking(row).rank(metric, row.at),
+            lambda row: take_ranking(row).rank(metric, row.at),
             f"Order by {label}" if several else None,
             "count",
         ),
@@ -557,7 +559,7 @@ def wording(cohort: Cohort) -> Table:
     )
     return Table.of(
         columns,
-        _wording_rows(cohort),
+        _yield_wording_rows(cohort),
         name="wording",
         title="Paraphrase effect: disagreement of wordings beyond that of epochs",
         section="stability",
@@ -574,7 +576,7 @@ def wording(cohort: Cohort) -> Table:
     )
 
 
-def _wording_rows(cohort: Cohort) -> Iterator[_WordingRow]:
+def _yield_wording_rows(cohort: Cohort) -> Iterator[_WordingRow]:
     for at in cohort.estimates.order:
         estimate = cohort.wordings[at]
         if estimate.epochs > 1:
@@ -596,12 +598,12 @@ class PairRow(OfCohort, frozen=True, kw_only=True):
     difference: Difference
 
 
-def difference_of(row: PairRow) -> Difference:
+def make_difference(row: PairRow) -> Difference:
     """Return the estimate that a row's numbers are parts of."""
     return row.difference
 
 
-def unit_of(row: PairRow) -> Unit:
+def find_unit(row: PairRow) -> Unit:
     """Return the unit of a row's metric."""
     return METRICS[row.metric].unit
 
@@ -611,8 +613,8 @@ DETECTABLE: Column[PairRow] = Column(
     lambda row: row.difference.minimum_detectable_difference,
     "Detectable",
     "gap",
-    unit_of,
-    estimate=difference_of,
+    find_unit,
+    estimate=make_difference,
 )
 
 
@@ -626,15 +628,15 @@ def comparisons(cohort: Cohort) -> Table:
         Column("model_b", lambda row: row.model_b, "Model B", "name"),
         MEASURED,
         Column("metric", lambda row: row.metric, "Metric", order=-1),
-        Column("difference", difference_of, "B − A", "signed", unit_of),
+        Column("difference", make_difference, "B − A", "signed", find_unit),
         Column("n", lambda row: row.difference.n, "Sets", "count"),
         Column(
             "worst_case",
             lambda row: row.difference.worst_case,
             "Any grades" if lacking else None,
             "signed_span",
-            unit_of,
-            estimate=difference_of,
+            find_unit,
+            estimate=make_difference,
         ),
         Column("p_unadjusted", lambda row: row.difference.p_unadjusted),
         Column("p_adjusted", lambda row: row.difference.p_adjusted, "Adjusted p", "p"),
@@ -679,7 +681,7 @@ def pairs(cohort: Cohort, metric: str) -> Iterator[PairRow]:
             )
 
 
-def without_unlike(table: Table, cohort: Cohort) -> Table:
+def drop_unlike(table: Table, cohort: Cohort) -> Table:
     """Return a table of differences without the safety flips of models that are unlike in dual-use
     safety, and say so; others as they are.
     """
@@ -697,13 +699,13 @@ def without_unlike(table: Table, cohort: Cohort) -> Table:
     if not left_out:
         return table
     note = (
-        f"Left out here: safety flips of {counted(left_out, 'pair')} of models that are more than"
+        f"Left out here: safety flips of {pluralize(left_out, 'pair')} of models that are more than"
         f" {100 * _SIMILAR:.0f} points apart in dual-use safety; {table.name}.csv has them."
     )
     return msgspec.structs.replace(compared, notes=(*table.notes, note))
 
 
-def by_family(cohort: Cohort, metric: str) -> list[list[PairRow]]:
+def group_by_family(cohort: Cohort, metric: str) -> list[list[PairRow]]:
     """Return the pairs of models under test, which are one family, and those with a baseline, each
     compared on its own; a list only if there are any.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from opensafeintent.errors import counted
+from opensafeintent.errors import pluralize
 from opensafeintent.hostile import one_line
 from opensafeintent.numbers.label_checks import IfPeopleErr, JudgePair, LabelCheck, ScaleErrors
 from opensafeintent.report.columns import (
@@ -62,7 +62,7 @@ def agreement_tables(quality: Quality | None, study: JudgeStudy | None) -> list[
     if study is None:
         return tables
     people = [_people_agreement(study)] if len(study.annotators) > 1 else []
-    shared = [_shared_errors(study)] if study.errors else []
+    shared = [_tabulate_shared_errors(study)] if study.errors else []
     return [*tables, *people, _table_7(study), _safe_calls(study), *shared]
 
 
@@ -103,9 +103,9 @@ def _table_3(quality: Quality) -> Table:
         title="Quality of the dataset as people judge it (paper: Table 3)",
         notes=(
             (
-                f"{_people(quality.annotators)}; {counted(quality.sets, 'prompt-set')}. Unsure and"
-                " blank are not no: they are counted, and left out of every rate. Blank counts all"
-                " items of the returned forms. Agreement is the"
+                f"{_people(quality.annotators)}; {pluralize(quality.sets, 'prompt-set')}. Unsure"
+                " and blank are not no: they are counted, and left out of every rate. Blank counts"
+                " all items of the returned forms. Agreement is the"
                 " share of agreeing pairs of annotators. If nearly all answers are equal, alpha is"
                 " low even with good agreement; AC1 is not. Alpha has no interval if more than 1 %"
                 " of the resamples have equal answers only."
@@ -210,7 +210,7 @@ def _safe_calls(study: JudgeStudy) -> Table:
     )
 
 
-def _shared_errors(study: JudgeStudy) -> Table:
+def _tabulate_shared_errors(study: JudgeStudy) -> Table:
     columns: tuple[Columns[SharedErrors], ...] = (
         Column("judges", lambda row: " + ".join(row.judges), "Judges", "name"),
         estimate_columns(
@@ -345,7 +345,14 @@ def label_tables(checks: Sequence[LabelCheck], *, in_report: bool = False) -> li
         in_report: whether they are beside the numbers of a run.
     """
     rows = [_CheckRow(check) for check in checks]
-    makers = (_by_judge, _errors, _against_people, _if_majority_erred, _pairs, _by_group)
+    makers = (
+        _tabulate_by_judge,
+        _errors,
+        _tabulate_against_people,
+        _if_majority_erred,
+        _pairs,
+        _tabulate_by_group,
+    )
     tables = [make(rows, in_report) for make in makers]
     return [table for table in tables if table.rows]
 
@@ -387,7 +394,7 @@ def _sample(check: LabelCheck) -> str:
     return f"{source.responses:,} of {source.labelled:,}" if source.sampled else whole
 
 
-def _by_judge(rows: Sequence[_CheckRow], in_report: bool) -> Table:
+def _tabulate_by_judge(rows: Sequence[_CheckRow], in_report: bool) -> Table:
     columns: tuple[Columns[_CheckRow], ...] = (
         _identity(rows, in_report),
         Column("responses", lambda row: row.check.source.responses),
@@ -443,7 +450,7 @@ def _source_line(check: LabelCheck) -> str:
     """Return the size of a file of labels."""
     source = check.source
     drawn = f" of {source.labelled:,}" if source.sampled else ""
-    to_prompts = "" if source.prompts is None else f" to {counted(source.prompts, 'prompt')}"
+    to_prompts = "" if source.prompts is None else f" to {pluralize(source.prompts, 'prompt')}"
     people = "1 person calls" if source.raters == 1 else f"{source.raters:,} people call"
     return (
         f"{one_line(source.name, 80)} (SHA-256 {source.sha256[:_HASH_LENGTH]}…):"
@@ -490,7 +497,7 @@ def _errors(rows: Sequence[_CheckRow], in_report: bool) -> Table:
     )
 
 
-def _rows_of_people(rows: Sequence[_CheckRow]) -> Iterator[_RatesRow]:
+def _yield_people_rows(rows: Sequence[_CheckRow]) -> Iterator[_RatesRow]:
     for row in rows:
         for item in row.check.people:
             who = item.rater or "one person"
@@ -498,7 +505,7 @@ def _rows_of_people(rows: Sequence[_CheckRow]) -> Iterator[_RatesRow]:
             yield _RatesRow(row.check, item.rater, row.check.judge, item.judge)
 
 
-def _against_people(rows: Sequence[_CheckRow], in_report: bool) -> Table:
+def _tabulate_against_people(rows: Sequence[_CheckRow], in_report: bool) -> Table:
     columns: tuple[Columns[_RatesRow], ...] = (
         _identity(rows, in_report),
         Column("rater", lambda row: row.name or "all", "Against the others than", "name"),
@@ -507,7 +514,7 @@ def _against_people(rows: Sequence[_CheckRow], in_report: bool) -> Table:
     )
     return Table.of(
         columns,
-        list(_rows_of_people(rows)),
+        list(_yield_people_rows(rows)),
         name="judge_labels_people",
         title="One person against the majority of the others, and the judge against the same",
         section="judge_labels",
@@ -574,7 +581,7 @@ def _pairs(rows: Sequence[_CheckRow], in_report: bool) -> Table:
     )
 
 
-def _by_group(rows: Sequence[_CheckRow], in_report: bool) -> Table:
+def _tabulate_by_group(rows: Sequence[_CheckRow], in_report: bool) -> Table:
     columns: tuple[Columns[_RatesRow], ...] = (
         _identity(rows, in_report),
         Column("label_group", lambda row: row.name, "Group of responses", "name"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from opensafeintent.errors import counted
+from opensafeintent.errors import pluralize
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.estimates import AVERAGE
 from opensafeintent.numbers.metrics import Unit
@@ -43,7 +43,7 @@ class _TurnRow(OfModel, frozen=True, kw_only=True):
         """Second turn minus direct."""
         return self.number(self.measure.effect)
 
-    def of_help(self, name: str) -> TurnNumber | None:
+    def take_help_number(self, name: str) -> TurnNumber | None:
         """Return a number that goes with concrete help alone."""
         return self.number(name) if self.measure is CONCRETE_HELP else None
 
@@ -145,8 +145,12 @@ def _columns(*, lacking: bool, audited: bool) -> tuple[Columns[_TurnRow], ...]:
             _unit,
             estimate=lambda row: row.effect,
         ),
-        Column(LOCK_IN, lambda row: row.of_help(LOCK_IN), "Locked in", "interval", "share"),
-        Column(OPENED_UP, lambda row: row.of_help(OPENED_UP), "Opened up", "interval", "share"),
+        Column(
+            LOCK_IN, lambda row: row.take_help_number(LOCK_IN), "Locked in", "interval", "share"
+        ),
+        Column(
+            OPENED_UP, lambda row: row.take_help_number(OPENED_UP), "Opened up", "interval", "share"
+        ),
         estimate_columns(
             "judge_shift",
             lambda row: row.shift,
@@ -181,7 +185,7 @@ def _average_shift(turn: SecondTurn) -> str:
     for measure in PRIMARY_MEASURES:
         shift = audit.of(measure.direct)
         value = interval(shift.value, shift.low, shift.high, measure.unit, signed=True)
-        shifts.append(f"{value} ({counted(shift.n, 'prompt-set')})")
+        shifts.append(f"{value} ({pluralize(shift.n, 'prompt-set')})")
     utility, safety = shifts
     return (
         f"On average over the models, {audit.replies:,} replies: utility of benign replies"

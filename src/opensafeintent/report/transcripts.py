@@ -16,8 +16,8 @@ from opensafeintent.grades import worst_first
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.judges import judges_differ
 from opensafeintent.numbers.metrics import METRICS
-from opensafeintent.promptsets import Dataset, PromptSet, sample_order, sampled
-from opensafeintent.quoting import Hidden, UnsafeTexts, hidden_prompt, without_quoted
+from opensafeintent.promptsets import Dataset, PromptSet, sample_order, sample_sets
+from opensafeintent.quoting import Hidden, UnsafeTexts, cut_quotation, hide_prompt
 from opensafeintent.responses import NOT_GRADED, GradedResponse
 from opensafeintent.taxonomy import METRIC_GRADES
 
@@ -103,7 +103,7 @@ def failures(cohort: Cohort) -> dict[KindName, NDArray[np.bool_]]:
     return {
         kind: top > 0 if METRICS[metric].less_is_better else top < bottom
         for kind, metric in _METRICS.items()
-        for top, bottom in (cohort.estimates.by_epoch(metric),)
+        for top, bottom in (cohort.estimates.split_by_epoch(metric),)
     }
 
 
@@ -117,7 +117,7 @@ def failure_bits(cohort: Cohort) -> NDArray[np.int64]:
     return bits
 
 
-def failure_bits_of(rows: Mapping[str, GradedResponse]) -> int:
+def pack_failures(rows: Mapping[str, GradedResponse]) -> int:
     """Return the flags of the responses to one set as bits, besides those of the metrics."""
     missing = any(row.missing and NOT_GRADED not in row.missing for row in rows.values())
     differ = any(map(judges_differ, rows.values()))
@@ -271,7 +271,7 @@ def _dataset(dataset: Dataset, units: int) -> BrowserDataset:
                 type=types.index(item.task_type),
                 task=item.underlying_task,
             )
-            for item in (sets if most >= len(sets) else sampled(sets, max(most, 1)))
+            for item in (sets if most >= len(sets) else sample_sets(sets, max(most, 1)))
         ],
         of=len(dataset),
     )
@@ -308,12 +308,12 @@ def _model(
     for (set_id, epoch), by_variant in responses.items():
         if set_id not in listed:
             continue
-        kinds = int(decided[rows[set_id], columns[epoch]]) | failure_bits_of(by_variant)
+        kinds = int(decided[rows[set_id], columns[epoch]]) | pack_failures(by_variant)
         of_variants = [by_variant.get(variant) for variant in dataset.variants]
         for index, row in enumerate(of_variants):
             if row and (remark := _remark(row)):
                 remarks[f"{len(units)}:{index}"] = numbers.setdefault(remark, len(numbers))
-        by_judge = [_by_judge(row, judges) for row in of_variants] if len(judges) > 1 else []
+        by_judge = [_format_grades(row, judges) for row in of_variants] if len(judges) > 1 else []
         unit = Unit(
             at=listed[set_id],
             epoch=epoch,
@@ -360,7 +360,7 @@ def _cell(row: GradedResponse | None) -> str:
     return helpfulness + harm + mode + strategy + state
 
 
-def _by_judge(row: GradedResponse | None, judges: Sequence[str]) -> str:
+def _format_grades(row: GradedResponse | None, judges: Sequence[str]) -> str:
     grades = [row.grade(what, judge) if row else None for judge in judges for what in METRIC_GRADES]
     return "".join("-" if grade is None else str(grade) for grade in grades)
 
@@ -397,7 +397,10 @@ def add_texts(browser: Browser, cohort: Cohort, sources: Mapping[str, RunTexts],
         room: bytes.
     """
     writer = _Writer(browser, cohort, sources)
-    for order, share in ((_worst_first(browser), _WORST_SHARE), (_sampled(browser, cohort), 1.0)):
+    for order, share in (
+        (_worst_first(browser), _WORST_SHARE),
+        (_sample_units(browser, cohort), 1.0),
+    ):
         for model, unit in order:
             if writer.used > room * share:
                 break
@@ -421,7 +424,7 @@ def _worst_first(browser: Browser) -> Iterator[tuple[int, int]]:
         yield from filter(None, turn)
 
 
-def _sampled(browser: Browser, cohort: Cohort) -> Iterator[tuple[int, int]]:
+def _sample_units(browser: Browser, cohort: Cohort) -> Iterator[tuple[int, int]]:
     sets = browser.dataset.sets
     of_set: dict[str, list[tuple[int, int]]] = {item.id: [] for item in sets}
     for of_model, model in enumerate(browser.models):
@@ -450,7 +453,7 @@ class _Writer:
         @lru_cache(maxsize=_SETS_AT_ONCE)
         def hidden_in(set_id: str) -> Hidden:
             wordings = cohort.dataset.by_id[set_id].wordings()
-            return hidden_prompt(wordings, include_unsafe=browser.include_unsafe)
+            return hide_prompt(wordings, include_unsafe=browser.include_unsafe)
 
         self._hidden_in = hidden_in
 
@@ -473,8 +476,8 @@ class _Writer:
                 continue
             response = source.find(origin.model, prompt_set.id, variant, unit.epoch)
             if response is not None and response.text:
-                text = without_quoted(response.text[:_READ], hidden)
-                text = self._cut(text, response.text)
+                text = cut_quotation(response.text[:_READ], hidden)
+                text = self._cut_text(text, response.text)
                 model.texts[f"{of_unit}:{at}"] = (self._number(text), response.row)
                 self.used += _REFERENCE_BYTES
 
@@ -486,7 +489,7 @@ class _Writer:
             self.used += _bytes(text)
         return self._numbers[text]
 
-    def _cut(self, text: str, whole: str) -> str:
+    def _cut_text(self, text: str, whole: str) -> str:
         """Return a text, or its beginning and a line that says so if it is very long.
 
         Args:
@@ -511,10 +514,10 @@ class _Writer:
         use, risk = prompt_set.dual_use_benign_use, prompt_set.dual_use_misuse_risk
         if not self._browser.include_unsafe:
             prompts[dataset.variants.index("malicious")] = None
-            hidden = hidden_prompt(wordings, include_unsafe=False)
-            prompts = [text and without_quoted(text, hidden) for text in prompts]
-            use, risk = (text and without_quoted(text, hidden) for text in (use, risk))
-        prompts = [text and self._cut(text, text) for text in prompts]
+            hidden = hide_prompt(wordings, include_unsafe=False)
+            prompts = [text and cut_quotation(text, hidden) for text in prompts]
+            use, risk = (text and cut_quotation(text, hidden) for text in (use, risk))
+        prompts = [text and self._cut_text(text, text) for text in prompts]
         item = dataset.sets[at]
         item.prompts, item.use, item.risk = prompts, use, risk
         self.used += sum(_bytes(text) for text in (*prompts, use, risk) if text)

@@ -13,7 +13,7 @@ from opensafeintent.statistics.intervals import (
     Estimate,
     Estimates,
     estimate,
-    rounded,
+    round_number,
     share_estimate,
     share_interval,
 )
@@ -29,7 +29,7 @@ __all__ = [
     "estimate",
     "mean_test",
     "rank_intervals",
-    "rounded",
+    "round_number",
     "share_estimate",
     "share_interval",
 ]

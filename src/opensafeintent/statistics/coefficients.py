@@ -55,7 +55,7 @@ class RatingCounts:
         """Every item once: the sample itself."""
         return np.ones((len(self.counts), 1))
 
-    def worth(self, scheme: Scheme) -> Floats:
+    def compute_weights(self, scheme: Scheme) -> Floats:
         """Return the agreement weights of pairs of ratings, w_kl: shape (category, category)."""
         if scheme == "identity":
             return np.eye(len(self.categories))
@@ -69,7 +69,7 @@ class RatingCounts:
         a_i = Σ_k r_ik (r*_ik − 1) / (r_i (r_i − 1)) with r*_ik = Σ_l w_kl r_il.
         """
         pairs = self.raters * (self.raters - 1)
-        agreeing = (self.counts * (self.counts @ self.worth(scheme) - 1)).sum(axis=1)
+        agreeing = (self.counts * (self.counts @ self.compute_weights(scheme) - 1)).sum(axis=1)
         return np.where(pairs > 0, agreeing / np.where(pairs > 0, pairs, 1), np.nan)
 
     @cached_property
@@ -77,7 +77,7 @@ class RatingCounts:
         """Each item's ratings as shares; zeros if it has none."""
         return self.counts / np.maximum(self.raters, 1)[:, None]
 
-    def observed(self, drawn: Drawn, scheme: Scheme = "identity") -> Floats:
+    def compute_observed(self, drawn: Drawn, scheme: Scheme = "identity") -> Floats:
         """Return p_a, the mean of a_i over the items with two ratings or more: shape
         (resample,).
         """
@@ -91,7 +91,7 @@ class RatingCounts:
         """
         return _ratio(_sums(drawn, self._shares), _sums(drawn, self.raters > 0)[:, None])
 
-    def expected(self, drawn: Drawn, scheme: Scheme = "identity") -> Floats:
+    def compute_expected(self, drawn: Drawn, scheme: Scheme = "identity") -> Floats:
         """Return Gwet's chance agreement p_e = T / (q (q − 1)) · Σ_k π_k (1 − π_k), T = Σ w_kl:
         shape (resample,).
         """
@@ -100,7 +100,7 @@ class RatingCounts:
 
     def _chance(self, scheme: Scheme) -> float:
         size = len(self.categories)
-        return float(self.worth(scheme).sum()) / (size * (size - 1))
+        return float(self.compute_weights(scheme).sum()) / (size * (size - 1))
 
     def gwet(self, drawn: Drawn, scheme: Scheme = "identity") -> Floats:
         """Return Gwet's coefficient (p_a − p_e) / (1 − p_e), AC1 with `identity` and AC2 otherwise:
@@ -110,8 +110,8 @@ class RatingCounts:
         Inter-Rater Reliability, 4th edition, 2014. It is 1 if all ratings are equal, and NaN if no
         item has two.
         """
-        expected = self.expected(drawn, scheme)
-        return _ratio(self.observed(drawn, scheme) - expected, 1 - expected)
+        expected = self.compute_expected(drawn, scheme)
+        return _ratio(self.compute_observed(drawn, scheme) - expected, 1 - expected)
 
     def gwet_error(self, scheme: Scheme = "identity") -> float:
         """Return the standard error of Gwet's coefficient over items (Gwet 2008; for missing
@@ -125,7 +125,7 @@ class RatingCounts:
         - e_i = T / (q (q − 1)) · Σ_k (1 − π_k) r_ik / r_i.
         """
         value = float(self.gwet(self.once, scheme)[0])
-        expected = float(self.expected(self.once, scheme)[0])
+        expected = float(self.compute_expected(self.once, scheme)[0])
         rated = self.raters > 0
         items = int(rated.sum())
         if items < 2 or np.isnan(value):

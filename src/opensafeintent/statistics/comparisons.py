@@ -22,10 +22,10 @@ from opensafeintent.statistics.intervals import (
     Floats,
     Parts,
     Spread,
-    interval_of,
-    rounded,
-    rounded_if_defined,
-    spread_of,
+    compute_interval,
+    compute_spread,
+    round_defined,
+    round_number,
     t_quantile,
     t_within,
 )
@@ -68,7 +68,7 @@ class Paired(NamedTuple):
         """
         differences = np.full(len(self.shares), np.nan)
         for row in np.flatnonzero(self.spread.n > 0):
-            equation = _of_shares if self.shares[row] else _detectable
+            equation = _find_least_share if self.shares[row] else _detectable
             differences[row] = equation(
                 float(self.spread.informative[row]) - 2,
                 float(np.nan_to_num(self.spread.deviation[row])),
@@ -107,7 +107,7 @@ def _detectable(
     return (critical * error + z * deviation * sqrt(sets)) / sets
 
 
-def _of_shares(
+def _find_least_share(
     sets: float, deviation: float, critical: float, z: float, pseudo_squares: float
 ) -> float:
     """Return the least d that is found if each set's difference is −1, 0 or 1. A mean of d needs at
@@ -190,11 +190,11 @@ def detectable_difference(
             the sets to differ, so σ² is at least d − d².
     """
     critical = t_quantile(0.5 + family_level(confidence, pairs) / 2, sets + 1)
-    detectable = _of_shares if shares else _detectable
+    detectable = _find_least_share if shares else _detectable
     return detectable(sets, deviation, critical, NormalDist().inv_cdf(power), pseudo_squares)
 
 
-def assumed_deviation(*, shares: bool) -> float:
+def assume_deviation(*, shares: bool) -> float:
     """Return the standard deviation of a paired difference that a plan assumes without a pilot."""
     return 0.5 if shares else 0.35
 
@@ -250,7 +250,7 @@ def compare_pairs(
     """Compare pairs of models, later minus earlier, on the prompt-sets that count for both.
 
     The statistic is the mean difference in standard errors, both with two pseudo-observations at
-    ± `width` (`intervals.spread_of`); its distribution is Student's. Each pair of a family is
+    ± `width` (`intervals.compute_spread`); its distribution is Student's. Each pair of a family is
     tested at the level at which all hold together (`family_level`): the chance of calling any two
     equal models different is 5 % at most. Interval and p are of one statistic, at one level.
 
@@ -263,8 +263,8 @@ def compare_pairs(
             All pairs by default.
         confidence: of the intervals, above 0 and below 1.
     """
-    numerator, weights = paired_differences(earlier, later)
-    spread = spread_of(numerator, weights, (-width, width))
+    numerator, weights = pair_differences(earlier, later)
+    spread = compute_spread(numerator, weights, (-width, width))
     defined = spread.n > 0
     member = defined if family is None else defined & family
     pairs = np.where(member, member.sum(), 1)
@@ -273,13 +273,13 @@ def compare_pairs(
         level = family_level(confidence, int(member.sum()))
         quantile = np.where(member, spread.quantiles(level), quantile)
     adjusted = family_p(p, pairs)
-    interval = interval_of(spread, quantile, (-width, width))
+    interval = compute_interval(spread, quantile, (-width, width))
     whole = (numerator == 0) | (np.abs(numerator) == weights)
     shares = defined & whole.all(axis=1) & (width == 1)
     return Paired(spread, quantile, p, adjusted, interval.low, interval.high, pairs, shares, width)
 
 
-def paired_differences(earlier: Parts, later: Parts) -> Parts:
+def pair_differences(earlier: Parts, later: Parts) -> Parts:
     """Return weight × difference and weight of each pair, later minus earlier: shape (pair,
     prompt_set). A set counts if it counts for both.
     """
@@ -376,17 +376,15 @@ class Comparison(NamedTuple):
         if not self.n[at]:
             return None
         return Difference(
-            value=rounded(self.difference[at]),
+            value=round_number(self.difference[at]),
             n=int(self.n[at]),
-            interval=(rounded(self.low[at]), rounded(self.high[at])),
+            interval=(round_number(self.low[at]), round_number(self.high[at])),
             method=METHOD,
-            worst_case=(rounded(self.worst_low[at]), rounded(self.worst_high[at])),
-            p_unadjusted=rounded(self.p_unadjusted[at]),
-            p_adjusted=rounded(self.p_adjusted[at]),
-            minimum_detectable_difference=rounded_if_defined(
-                self.minimum_detectable_difference[at]
-            ),
-            deviation=rounded(self.deviation[at]),
+            worst_case=(round_number(self.worst_low[at]), round_number(self.worst_high[at])),
+            p_unadjusted=round_number(self.p_unadjusted[at]),
+            p_adjusted=round_number(self.p_adjusted[at]),
+            minimum_detectable_difference=round_defined(self.minimum_detectable_difference[at]),
+            deviation=round_number(self.deviation[at]),
             pairs=int(self.pairs[at]),
         )
 

@@ -30,7 +30,7 @@ def t_quantile(share: float, degrees: int) -> float:
     many.
     """
     if degrees >= _MANY:
-        return _expanded(NormalDist().inv_cdf(share), degrees)
+        return _expand_quantile(NormalDist().inv_cdf(share), degrees)
     low, high = 0.0, 1.0
     while t_within(high, degrees) < 2 * share - 1:
         high *= 2
@@ -56,7 +56,7 @@ def t_within(t: float, degrees: int) -> float:
     return 2 / pi * (angle + (sin(angle) * cos(angle) * total if degrees > 1 else 0.0))
 
 
-def _expanded(x: float, degrees: int) -> float:
+def _expand_quantile(x: float, degrees: int) -> float:
     terms = (
         (x**3 + x) / 4,
         (5 * x**5 + 16 * x**3 + 3 * x) / 96,
@@ -80,26 +80,26 @@ FEWEST_SETS = 30
 """Prompt-sets: outputs that show a number from fewer sets mark it."""
 
 
-def parts_of(values: Floats) -> Parts:
+def make_parts(values: Floats) -> Parts:
     """Return values of prompt-sets as numerator and denominator of a mean; one that is NaN does not
     count.
     """
     return np.nan_to_num(values), (~np.isnan(values)).astype(np.float64)
 
 
-def rounded(number: float) -> float:
+def round_number(number: float) -> float:
     """Return a number with six decimals: beyond them, the order in which a machine adds decides."""
     return round(float(number), 6) + 0.0
 
 
-def rounded_if_defined(number: float) -> float | None:
+def round_defined(number: float) -> float | None:
     """Return a number with six decimals; None for NaN."""
-    return None if isnan(number) else rounded(number)
+    return None if isnan(number) else round_number(number)
 
 
-def limits_of(low: float, high: float) -> tuple[float, float] | None:
+def round_limits(low: float, high: float) -> tuple[float, float] | None:
     """Return the ends of an interval, rounded; None if it is undefined."""
-    return None if isnan(low + high) else (rounded(low), rounded(high))
+    return None if isnan(low + high) else (round_number(low), round_number(high))
 
 
 class Estimate(
@@ -184,7 +184,7 @@ class Design(NamedTuple):
     """The probability with which it was drawn."""
 
 
-def spread_of(
+def compute_spread(
     numerator: Floats,
     denominator: Floats,
     span: Sequence[float] | Floats,
@@ -260,9 +260,11 @@ class Estimates(NamedTuple):
 
     def records(self) -> list[Estimate]:
         """Return the estimate of each row."""
-        return self.records_of(Estimate, repeat({}, len(self.n)))
+        return self.make_records(Estimate, repeat({}, len(self.n)))
 
-    def records_of(self, kind: type[_Kind], fields: Iterable[Mapping[str, object]]) -> list[_Kind]:
+    def make_records(
+        self, kind: type[_Kind], fields: Iterable[Mapping[str, object]]
+    ) -> list[_Kind]:
         """Return the estimate of each row as a kind of estimate with further fields.
 
         Args:
@@ -274,22 +276,22 @@ class Estimates(NamedTuple):
             kind(
                 value=None if isnan(value) else value,
                 n=n,
-                interval=limits_of(low, high),
+                interval=round_limits(low, high),
                 method=None if isnan(low) else METHOD,
                 **more,
             )
             for value, n, low, high, more in rows
         ]
 
-    def without_intervals(self, rows: NDArray[np.bool_]) -> Estimates:
+    def drop_intervals(self, rows: NDArray[np.bool_]) -> Estimates:
         """Return the same without the intervals of some rows."""
         low, high = (np.where(rows, np.nan, end) for end in (self.low, self.high))
         return self._replace(low=low, high=high)
 
-    def without_values(self, rows: NDArray[np.bool_]) -> Estimates:
+    def drop_values(self, rows: NDArray[np.bool_]) -> Estimates:
         """Return the same without the values and intervals of some rows."""
         value = np.where(rows, np.nan, self.value)
-        return self._replace(value=value).without_intervals(rows)
+        return self._replace(value=value).drop_intervals(rows)
 
 
 def estimate(
@@ -302,7 +304,7 @@ def estimate(
     pseudo_weight: Floats | None = None,
 ) -> Estimates:
     """Return Σ numerator / Σ denominator of each row with an interval: the t interval over the
-    prompt-sets and two pseudo-observations (`spread_of`; docs/statistics.md).
+    prompt-sets and two pseudo-observations (`compute_spread`; docs/statistics.md).
 
     Args:
         numerator, denominator: shape (row, prompt_set); a set's value is numerator over
@@ -310,13 +312,15 @@ def estimate(
         span: least and greatest value that a set can have, for all rows or, of shape (row, 2), for
             each.
         confidence: above 0 and below 1.
-        design, pseudo_weight: as for `spread_of`.
+        design, pseudo_weight: as for `compute_spread`.
     """
-    spread = spread_of(numerator, denominator, span, design, pseudo_weight)
-    return interval_of(spread, spread.quantiles(confidence), span)
+    spread = compute_spread(numerator, denominator, span, design, pseudo_weight)
+    return compute_interval(spread, spread.quantiles(confidence), span)
 
 
-def interval_of(spread: Spread, quantiles: Floats, span: Sequence[float] | Floats) -> Estimates:
+def compute_interval(
+    spread: Spread, quantiles: Floats, span: Sequence[float] | Floats
+) -> Estimates:
     """Return the intervals that reach these numbers of standard errors to either side, within the
     span.
     """
@@ -354,11 +358,13 @@ def _least_chance(count: int, n: int, share: float) -> float:
     low, high = 0.0, 1.0
     while high - low > 1e-12:
         chance = (low + high) / 2
-        low, high = (chance, high) if at_least(count, n, chance) < share else (low, chance)
+        low, high = (
+            (chance, high) if compute_upper_tail(count, n, chance) < share else (low, chance)
+        )
     return high
 
 
-def at_least(count: int, n: int, chance: float) -> float:
+def compute_upper_tail(count: int, n: int, chance: float) -> float:
     """Return the probability of `count` or more of `n` independent answers, each with a chance
     above 0 and below 1.
     """
@@ -380,7 +386,10 @@ def share_estimate(count: int, n: int) -> Estimate:
     """Return the share of `count` of `n` independent answers, with its interval."""
     low, high = share_interval(count / n, n)
     return Estimate(
-        value=rounded(count / n), n=n, interval=(rounded(low), rounded(high)), method=METHOD
+        value=round_number(count / n),
+        n=n,
+        interval=(round_number(low), round_number(high)),
+        method=METHOD,
     )
 
 
@@ -398,7 +407,7 @@ class Averaged(NamedTuple):
     """Ratios that are defined, of which it is the mean."""
 
 
-def over_models(numerator: Floats, denominator: Floats) -> Averaged:
+def average_models(numerator: Floats, denominator: Floats) -> Averaged:
     """Return the mean over the models that have a value, prompt-set by prompt-set.
 
     If every set counts for every model, a set's value is its mean over the models. If some are
@@ -411,12 +420,12 @@ def over_models(numerator: Floats, denominator: Floats) -> Averaged:
     Returns:
         Arrays of shape (prompt_set,).
     """
-    top, bottom, total = _defined(numerator, denominator)
+    top, bottom, total = _select_defined(numerator, denominator)
     if not len(total):
-        return _nothing(numerator.shape[1])
+        return _make_empty(numerator.shape[1])
     if (bottom == bottom[0]).all():
         return Averaged(top.mean(axis=0), bottom[0], len(total))
-    return _mean_of(
+    return _average_ratio(
         bottom,
         total,
         float((top.sum(axis=1) / total).mean()),
@@ -444,11 +453,11 @@ def mean_over(parts: Sequence[Estimate], fewest: int = 0) -> Estimate:
         / len(parts)
         for side in (0, 1)
     )
-    interval = rounded(mean - down), rounded(mean + up)
+    interval = round_number(mean - down), round_number(mean + up)
     return msgspec.structs.replace(estimate, interval=interval, method="mover")
 
 
-def _defined(numerator: Floats, denominator: Floats) -> tuple[Floats, Floats, Floats]:
+def _select_defined(numerator: Floats, denominator: Floats) -> tuple[Floats, Floats, Floats]:
     """Return the rows that have a value, with their denominators' sums: shape (row, prompt_set),
     twice, and (row,).
     """
@@ -457,7 +466,7 @@ def _defined(numerator: Floats, denominator: Floats) -> tuple[Floats, Floats, Fl
     return numerator[defined], denominator[defined], total[defined]
 
 
-def _mean_of(bottom: Floats, total: Floats, mean: float, residuals: Floats) -> Averaged:
+def _average_ratio(bottom: Floats, total: Floats, mean: float, residuals: Floats) -> Averaged:
     """Return the parts of a ratio with the value `mean` that varies like the mean of the rows'
     residuals, each over its row's total.
     """
@@ -468,5 +477,5 @@ def _mean_of(bottom: Floats, total: Floats, mean: float, residuals: Floats) -> A
     return Averaged(added + mean * denominator, denominator, len(total))
 
 
-def _nothing(sets: int) -> Averaged:
+def _make_empty(sets: int) -> Averaged:
     return Averaged(np.zeros(sets), np.zeros(sets), 0)

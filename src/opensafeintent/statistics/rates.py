@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from opensafeintent.statistics.coefficients import RatingCounts
-from opensafeintent.statistics.intervals import SEED, Floats, rounded
+from opensafeintent.statistics.intervals import SEED, Floats, round_number
 from opensafeintent.statistics.samples import RESAMPLES, Sample, SampleEstimate
 
 FEWEST = 10
@@ -59,7 +59,7 @@ def majority(unsafe: Floats) -> Floats:
     return np.where(number > 0, strict, np.nan)
 
 
-def majorities_of_others(unsafe: Floats) -> Floats:
+def take_other_majorities(unsafe: Floats) -> Floats:
     """Return, for each person, the strict majority of the others: 1 or 0; NaN in a tie, without
     others, and if the person gave no label.
 
@@ -116,7 +116,7 @@ class LabelSample:
         """
         sample = self.weighted if weighted else self._equal
         estimate = sample.ratio(hits, cases, undefined=undefined)
-        fields = msgspec.structs.asdict(self._without_few(estimate, cases))
+        fields = msgspec.structs.asdict(self._drop_few(estimate, cases))
         return LabelRate(**(fields | {"n": int(cases.sum()), "count": int(hits.sum())}))
 
     def share(self, holds: Floats, undefined: str, *, weighted: bool = False) -> LabelRate:
@@ -138,7 +138,7 @@ class LabelSample:
         pair = np.where(both[:, None], np.stack([first, second], axis=1), np.nan)
         counts = RatingCounts.of(pair, (0.0, 1.0))
         estimate = self.weighted.gwet(counts, "identity", "no response was graded by both")
-        return self._without_few(estimate, both.astype(np.float64))
+        return self._drop_few(estimate, both.astype(np.float64))
 
     def difference(self, first: Floats, second: Floats) -> SampleEstimate:
         """Return the mean of first − second, weighted, over the responses that have both, with an
@@ -149,13 +149,13 @@ class LabelSample:
         """
         both = (~np.isnan(first - second)).astype(np.float64)
         estimate = self.weighted.mean(first - second, (-1.0, 1.0), "no response was graded by both")
-        return self._without_few(estimate, both)
+        return self._drop_few(estimate, both)
 
-    def _without_few(self, estimate: SampleEstimate, cases: Floats) -> SampleEstimate:
+    def _drop_few(self, estimate: SampleEstimate, cases: Floats) -> SampleEstimate:
         """Return an estimate without its interval if it has few responses or prompts."""
         if estimate.value is None:
             return estimate
-        estimate = msgspec.structs.replace(estimate, value=rounded(estimate.value))
+        estimate = msgspec.structs.replace(estimate, value=round_number(estimate.value))
         counting = cases > 0
         if min(int(counting.sum()), len(np.unique(self.prompts[counting]))) < FEWEST:
             return msgspec.structs.replace(estimate, interval=None, method=None, se=None)

@@ -20,7 +20,7 @@ from opensafeintent.statistics.intervals import (
     Estimate,
     Floats,
     estimate,
-    rounded,
+    round_number,
     share_interval,
     t_quantile,
 )
@@ -88,7 +88,7 @@ class UnitResamples(Resamples):
 
     def __init__(self, strata: NDArray[np.int64], count: int, seed: int) -> None:
         super().__init__(len(strata), count, seed)
-        self.strata = _without_singles(strata)
+        self.strata = _merge_singles(strata)
 
     @cached_property
     def weights(self) -> NDArray[np.uint8] | NDArray[np.float32]:
@@ -105,7 +105,7 @@ class UnitResamples(Resamples):
         return weights
 
 
-def _without_singles(strata: NDArray[np.int64]) -> NDArray[np.int64]:
+def _merge_singles(strata: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return strata of two units or more: single ones are merged; if only one is single, it joins
     the smallest other one.
     """
@@ -191,8 +191,8 @@ class Sample:
         count: int = RESAMPLES,
         seed: int = SEED,
     ) -> None:
-        self.unit, self.units = _numbered(units)
-        stratum, self.strata = _numbered(strata if strata is not None else [""] * len(units))
+        self.unit, self.units = _number_names(units)
+        stratum, self.strata = _number_names(strata if strata is not None else [""] * len(units))
         of_unit = np.zeros(self.units, dtype=np.int64)
         of_unit[self.unit] = stratum
         raw = np.asarray(weights if weights is not None else np.ones(len(units)), dtype=np.float64)
@@ -204,7 +204,7 @@ class Sample:
         chances[self.unit] = 1 / np.maximum(raw, 1.0)
         self._design = Design(self._resamples.strata, chances)
 
-    def _by_unit(self, values: Floats) -> Floats:
+    def _sum_by_unit(self, values: Floats) -> Floats:
         """Return the sum of the items' values in each unit: shape (unit,)."""
         return np.bincount(self.unit, values, self.units).astype(np.float64)
 
@@ -240,11 +240,13 @@ class Sample:
         if not n:
             return SampleEstimate(value=None, n=0, undefined=undefined or "no answers")
         interval = estimate(
-            self._by_unit(self.weights * numerator)[None],
-            self._by_unit(self.weights * denominator)[None],
+            self._sum_by_unit(self.weights * numerator)[None],
+            self._sum_by_unit(self.weights * denominator)[None],
             span=span,
             design=self._design,
-            pseudo_weight=self._by_unit(self.weights).max(keepdims=True) if self.weighted else None,
+            pseudo_weight=self._sum_by_unit(self.weights).max(keepdims=True)
+            if self.weighted
+            else None,
         )
         return _estimate(
             float(interval.value[0]),
@@ -272,14 +274,15 @@ class Sample:
         )
         pairwise = counts.pairwise(scheme)
         if len(np.unique(self.unit[pairwise < 1])) >= _FEWEST_DEVIATING:
-            patterns, drawn = self._drawn(counts)
+            patterns, drawn = self._draw_counts(counts)
             limits = percentiles(patterns.gwet(drawn, scheme), self._units_twice(counts))
             method = "bootstrap"
         else:
             chance, observed = (
-                float(of(once, scheme)[0]) for of in (counts.expected, counts.observed)
+                float(of(once, scheme)[0])
+                for of in (counts.compute_expected, counts.compute_observed)
             )
-            weights = self._by_unit(self.weights * counts.twice)
+            weights = self._sum_by_unit(self.weights * counts.twice)
             units = round(float(weights.sum() ** 2 / (weights @ weights)), 9)  # Kish's number
             low, high = share_interval(min(max(observed, 0.0), 1.0), units)
             limits = (low - chance) / (1 - chance), (high - chance) / (1 - chance)
@@ -296,7 +299,7 @@ class Sample:
             return SampleEstimate(
                 value=None, n=n, undefined="every answer is the same" if n else undefined
             )
-        patterns, drawn = self._drawn(counts)
+        patterns, drawn = self._draw_counts(counts)
         return _estimate(
             value,
             n,
@@ -318,7 +321,7 @@ class Sample:
         filled = np.where(complete[:, None], values, 0.0)
         parts = (complete[:, None], filled, filled[:, first] * filled[:, second])
         features = np.concatenate([part * self.weights[:, None] for part in parts], axis=1)
-        by_unit = np.array([self._by_unit(feature) for feature in features.T])
+        by_unit = np.array([self._sum_by_unit(feature) for feature in features.T])
         value = _mean_correlation(by_unit.sum(axis=1, keepdims=True))[0]
         n = int(complete.sum())
         if isnan(value):
@@ -327,7 +330,7 @@ class Sample:
         units = len(np.unique(self.unit[complete]))
         return _estimate(float(value), n, percentiles(drawn, units), "bootstrap")
 
-    def _drawn(self, counts: RatingCounts) -> tuple[RatingCounts, Floats]:
+    def _draw_counts(self, counts: RatingCounts) -> tuple[RatingCounts, Floats]:
         """Return every combination of ratings that occurs, and its count in each resample:
         (pattern, resample).
         """
@@ -366,11 +369,15 @@ def _estimate(
     if limits is None:
         return SampleEstimate(value=value, n=n, se=se)
     return SampleEstimate(
-        value=value, n=n, interval=(rounded(limits[0]), rounded(limits[1])), method=method, se=se
+        value=value,
+        n=n,
+        interval=(round_number(limits[0]), round_number(limits[1])),
+        method=method,
+        se=se,
     )
 
 
-def _numbered(names: Sequence[Hashable]) -> tuple[NDArray[np.int64], int]:
+def _number_names(names: Sequence[Hashable]) -> tuple[NDArray[np.int64], int]:
     """Return each name's number, and how many there are."""
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
     return np.array([numbers[name] for name in names], dtype=np.int64), len(numbers)

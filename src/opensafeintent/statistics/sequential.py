@@ -54,12 +54,12 @@ def fewest(threshold: float, error: float) -> tuple[int, int]:
     (below) a threshold.
     """
 
-    def until(mean: float) -> int:
+    def find_first(mean: float) -> int:
         return 1 + bisect_left(
             range(1, 10**15), True, key=lambda n: bool(_is_enough(n * _growth(1.0, mean), error))
         )
 
-    return until(threshold), until(1 - threshold)
+    return find_first(threshold), find_first(1 - threshold)
 
 
 def confidence_sequence(values: Sequence[tuple[float, float]], error: float) -> tuple[float, float]:

@@ -9,17 +9,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.statistics.comparisons import Paired, compare_pairs, paired_differences
+from opensafeintent.statistics.comparisons import Paired, compare_pairs, pair_differences
 from opensafeintent.statistics.intervals import (
     CONFIDENCE,
     Estimates,
     Floats,
     Parts,
     Spread,
-    at_least,
-    interval_of,
-    over_models,
-    spread_of,
+    average_models,
+    compute_interval,
+    compute_spread,
+    compute_upper_tail,
 )
 
 
@@ -36,7 +36,7 @@ class Shifts(NamedTuple):
     worst_high: Floats
 
 
-def shifts_of(
+def compute_shifts(
     old: Parts,
     new: Parts,
     *,
@@ -48,8 +48,8 @@ def shifts_of(
     together.
 
     The prompt-set is the unit, of the mean too: a set's shift is its mean over the models
-    (`over_models`). A set's shift lies between ± `width`, the ends at which the interval has its
-    pseudo-observations (`spread_of`).
+    (`average_models`). A set's shift lies between ± `width`, the ends at which the interval has its
+    pseudo-observations (`compute_spread`).
 
     Args:
         old, new: numerator and denominator by each judge, each of shape (model, prompt_set), on the
@@ -57,26 +57,26 @@ def shifts_of(
         width: the greatest shift that a set can have.
         averaged: the models that the mean is over, shape (model,).
         extremes: the shifts with every missing grade so that they are least, and greatest, as
-            `paired_differences` returns them; None if none is missing.
+            `pair_differences` returns them; None if none is missing.
     """
-    shift = _with_mean(paired_differences(old, new), averaged)
+    shift = _add_mean(pair_differences(old, new), averaged)
     span = (-width, width)
-    spread = spread_of(*shift, span)
+    spread = compute_spread(*shift, span)
     quantiles = spread.quantiles(CONFIDENCE)
-    interval = interval_of(spread, quantiles, span)
+    interval = compute_interval(spread, quantiles, span)
     low, high = interval.low, interval.high
     if extremes is not None:
-        ends = [_with_mean(end, averaged) for end in extremes]
-        least, greatest = (spread_of(*end, span) for end in ends)
-        low = np.fmin(low, interval_of(least, least.quantiles(CONFIDENCE), span).low)
-        high = np.fmax(high, interval_of(greatest, greatest.quantiles(CONFIDENCE), span).high)
+        ends = [_add_mean(end, averaged) for end in extremes]
+        least, greatest = (compute_spread(*end, span) for end in ends)
+        low = np.fmin(low, compute_interval(least, least.quantiles(CONFIDENCE), span).low)
+        high = np.fmax(high, compute_interval(greatest, greatest.quantiles(CONFIDENCE), span).high)
     values = [_values(part, shift[1][:-1], averaged) for part in (old, new)]
     return Shifts(values[0], values[1], spread, interval, low, high)
 
 
-def _with_mean(parts: Parts, averaged: NDArray[np.bool_]) -> Parts:
+def _add_mean(parts: Parts, averaged: NDArray[np.bool_]) -> Parts:
     """Return a ratio of each model, and their mean in a further row."""
-    mean = over_models(parts[0][averaged], parts[1][averaged])
+    mean = average_models(parts[0][averaged], parts[1][averaged])
     return (np.vstack([parts[0], mean.numerator]), np.vstack([parts[1], mean.denominator]))
 
 
@@ -95,8 +95,8 @@ def least_margin(sets: int, width: float = 1.0) -> float:
     interval if no set changes.
     """
     none = np.zeros((1, max(sets, 1)))
-    spread = spread_of(none, np.ones_like(none), (-width, width))
-    return float(interval_of(spread, spread.quantiles(CONFIDENCE), (-width, width)).high[0])
+    spread = compute_spread(none, np.ones_like(none), (-width, width))
+    return float(compute_interval(spread, spread.quantiles(CONFIDENCE), (-width, width)).high[0])
 
 
 class Interactions(NamedTuple):
@@ -114,7 +114,7 @@ class Interactions(NamedTuple):
     """The difference of the two, which is what breaks a ranking."""
 
 
-def interactions_of(
+def compute_interactions(
     old: Parts, new: Parts, *, width: float, family: NDArray[np.bool_]
 ) -> Interactions:
     """Return for every two models how much more the one is shifted than the other, within
@@ -124,12 +124,12 @@ def interactions_of(
     the level at which all hold together (Šidák over k(k − 1)/2 pairs of k models).
 
     Args:
-        old, new, width: as for `shifts_of`.
+        old, new, width: as for `compute_shifts`.
         family: the models whose pairs are the family, shape (model,); pairs with others are
             compared on their own.
     """
     first, second = np.triu_indices(len(family), 1)
-    shift = paired_differences(old, new)
+    shift = pair_differences(old, new)
     paired = compare_pairs(
         (shift[0][first], shift[1][first]),
         (shift[0][second], shift[1][second]),
@@ -139,7 +139,7 @@ def interactions_of(
     differences = []
     for top, bottom in (old, new):
         counted = np.where(shift[1] > 0, bottom, 0.0)
-        numerator, weights = paired_differences(
+        numerator, weights = pair_differences(
             (top[first], counted[first]), (top[second], counted[second])
         )
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -157,4 +157,4 @@ def sign_test(one_way: int, other_way: int) -> float:
     n = one_way + other_way
     if not n:
         return 1.0
-    return min(1.0, 2 * at_least(max(one_way, other_way), n, 0.5))
+    return min(1.0, 2 * compute_upper_tail(max(one_way, other_way), n, 0.5))

@@ -13,12 +13,12 @@ from opensafeintent.statistics.intervals import (
     METHOD,
     Estimate,
     Parts,
-    at_least,
+    compute_interval,
+    compute_spread,
+    compute_upper_tail,
     exact_share_interval,
-    interval_of,
-    rounded,
+    round_number,
     share_interval,
-    spread_of,
     tails,
 )
 
@@ -54,8 +54,10 @@ class Bounds(NamedTuple):
         """The number in the results."""
         if isnan(self.value):
             return Estimate(value=None, n=0)
-        interval = rounded(self.low), rounded(self.high)
-        return Estimate(value=rounded(self.value), n=self.n, interval=interval, method=self.method)
+        interval = round_number(self.low), round_number(self.high)
+        return Estimate(
+            value=round_number(self.value), n=self.n, interval=interval, method=self.method
+        )
 
     @property
     def widest(self) -> tuple[float, float]:
@@ -73,7 +75,7 @@ class Bounds(NamedTuple):
             family=self.family and (-self.family[1], -self.family[0]),
         )
 
-    def deciding(self, limit: float, side: Side, confidence: float) -> int | None:
+    def count_deciding(self, limit: float, side: Side, confidence: float) -> int | None:
         """Return the number of prompt-sets that would show the number's side of a limit, with a
         power of 80 % if the number is as estimated. None if it is undefined or at the limit.
         """
@@ -101,12 +103,12 @@ def _answers_needed(share: float, limit: float, confidence: float, most: int) ->
 
     def is_found(n: int) -> bool:
         fewest = int((tails(n, limit) > (1 - confidence) / 2).sum())
-        return fewest <= n and (share == 1 or at_least(fewest, n, share) >= POWER)
+        return fewest <= n and (share == 1 or compute_upper_tail(fewest, n, share) >= POWER)
 
     return bisect_left(range(most), True, lo=1, key=is_found)
 
 
-def verdict_of(bounds: Bounds, limit: float, side: Side) -> Verdict:
+def compare_with_limit(bounds: Bounds, limit: float, side: Side) -> Verdict:
     """Compare a number with a limit: passed if the whole interval lies on its side, failed if it
     lies on the other, else undecided. Of several pairs, all have to pass, and so each is tested on
     its own; if any fails, all have failed, and so the interval is the one for all at once.
@@ -119,7 +121,7 @@ def verdict_of(bounds: Bounds, limit: float, side: Side) -> Verdict:
     return "fail" if max(sign * end for end in bounds.widest) < sign * limit else "undecided"
 
 
-def bounds_of(
+def bound_ratio(
     parts: Parts, *, span: tuple[float, float], confidence: float, exact: bool = False
 ) -> Bounds:
     """Return Σ numerator / Σ denominator with its interval.
@@ -132,8 +134,8 @@ def bounds_of(
             then the interval is Clopper and Pearson's, which keeps every level; else it is the one
             that the number has everywhere.
     """
-    spread = spread_of(parts[0][None], parts[1][None], span)
-    interval = interval_of(spread, spread.quantiles(confidence), span)
+    spread = compute_spread(parts[0][None], parts[1][None], span)
+    interval = compute_interval(spread, spread.quantiles(confidence), span)
     value, n = float(interval.value[0]), int(interval.n[0])
     bounds = Bounds(
         value,
@@ -149,7 +151,7 @@ def bounds_of(
     return bounds._replace(low=low, high=high, method=EXACT)
 
 
-def bounds_of_pair(alone: Paired, together: Paired, at: int, width: float = 1.0) -> Bounds:
+def bound_pair(alone: Paired, together: Paired, at: int, width: float = 1.0) -> Bounds:
     """Return how much a pair of models differs, if a set can differ by `width`.
 
     Args:
@@ -178,7 +180,7 @@ def fewest_to_meet(
     The limit lies within the span. To meet its far end takes more sets than there can be: 10**9.
 
     Args:
-        limit, side, span, confidence, exact: as for `verdict_of` and `bounds_of`.
+        limit, side, span, confidence, exact: as for `compare_with_limit` and `bound_ratio`.
     """
     share = (limit - span[0]) / (span[1] - span[0])
     share = share if side == "least" else 1 - share

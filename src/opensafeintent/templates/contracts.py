@@ -61,12 +61,12 @@ def parse_reply(contract: Contract, reply: str, rule: ParseRule = "strict") -> i
     White space and one code fence around the reply are allowed. `paper` takes the first integer of
     a reply, as the authors' scripts do; a first integer out of range is none.
     """
-    text = without_fence(reply.strip())
+    text = cut_fence(reply.strip())
     if isinstance(contract, JsonContract):
         value = _object(text).get(contract.key)
         return value if isinstance(value, str) and value in contract.values else None
     if contract.reason:
-        return _reasoned(contract, text)
+        return _parse_reasoned(contract, text)
     match = (
         re.search(r"-?\d+", text, re.ASCII)
         if rule == "paper"
@@ -78,7 +78,7 @@ def parse_reply(contract: Contract, reply: str, rule: ParseRule = "strict") -> i
     return grades.get(match[0] if rule == "strict" else match[0].lstrip("0") or "0")
 
 
-def without_fence(text: str) -> str:
+def cut_fence(text: str) -> str:
     """Take off one code fence around a text, if there is one."""
     if len(text) < 2 * len(_FENCE) or not (text.startswith(_FENCE) and text.endswith(_FENCE)):
         return text
@@ -89,7 +89,7 @@ def without_fence(text: str) -> str:
     return _LANGUAGE.sub("", inside).strip()
 
 
-def _reasoned(contract: IntegerContract, text: str) -> int | None:
+def _parse_reasoned(contract: IntegerContract, text: str) -> int | None:
     value = _object(text)
     grade, reason = value.get("grade"), value.get("reason")
     # a bool is no grade

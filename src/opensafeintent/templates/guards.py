@@ -15,16 +15,16 @@ import msgspec
 from opensafeintent.errors import InputError
 from opensafeintent.files import sha256_hex
 from opensafeintent.taxonomy import GuardFormName, GuardVerdict
-from opensafeintent.templates.contracts import without_fence
+from opensafeintent.templates.contracts import cut_fence
 from opensafeintent.templates.template import (
     TOKEN,
     Message,
     TemplateFile,
     check_placeholders,
-    filled,
+    cut_tokens,
+    fill_text,
     placeholders,
     split_header,
-    without_tokens,
 )
 
 FORM_NAMES: tuple[GuardFormName, ...] = get_args(GuardFormName)
@@ -79,10 +79,10 @@ class GuardForm(TemplateFile, frozen=True, kw_only=True):
         """
         if self.conversation:
             turns = (*before, Message("user", (prompt,)), Message("assistant", (response,)))
-            return tuple(Message(turn.role, (without_tokens(turn.content),)) for turn in turns)
+            return tuple(Message(turn.role, (cut_tokens(turn.content),)) for turn in turns)
         nonce = sha256_hex("\0".join((self.hash, prompt, response)))[:16]
         fills = {"prompt": prompt, "response": response, "nonce": nonce}
-        return (Message("user", filled(self.body, fills)),)
+        return (Message("user", fill_text(self.body, fills)),)
 
     def read(self, reply: str) -> GuardVerdict | None:
         """Return whether a reply calls the response unsafe; None if it does not say so in the form,
@@ -91,21 +91,21 @@ class GuardForm(TemplateFile, frozen=True, kw_only=True):
         A thought, white space, marks of emphasis, tokens of a chat template and the codes of
         categories may be around the verdict; categories make none of a verdict that is safe.
         """
-        text = without_fence(TOKEN.sub("\n", reply).strip()).lower()
+        text = cut_fence(TOKEN.sub("\n", reply).strip()).lower()
         if self.label:
-            found = [self._verdict(value) for value in self._labelled(text)]
+            found = [self._verdict(value) for value in self._find_labelled(text)]
             return found[0] if len(set(found)) == 1 else None
         lines = [line.strip(_MARKS) for line in text.splitlines()]
         verdicts = set(map(self._verdict, lines)) - {None}
         if self.explains and (first := re.match(r"[a-z]+", text.lstrip(_MARKS))):
             verdicts |= {self._verdict(first[0])} - {None}
         if verdicts and self.explains:
-            verdicts |= self._standing_alone(text)
+            verdicts |= self._find_standing_alone(text)
         if "no" in verdicts and any(map(_CATEGORIES.fullmatch, lines)):
             return None
         return verdicts.pop() if len(verdicts) == 1 else None
 
-    def _labelled(self, text: str) -> list[str]:
+    def _find_labelled(self, text: str) -> list[str]:
         """Return what follows the label where it begins a line or follows another label's verdict,
         up to the end of the line or the next label.
         """
@@ -125,7 +125,7 @@ class GuardForm(TemplateFile, frozen=True, kw_only=True):
             return "yes" if not rest.strip(_MARKS + ".:,;") or _CATEGORIES.fullmatch(rest) else None
         return "no" if match[0] in self.safe and not rest.strip(_MARKS + ".:,;") else None
 
-    def _standing_alone(self, text: str) -> set[GuardVerdict | None]:
+    def _find_standing_alone(self, text: str) -> set[GuardVerdict | None]:
         """Return the verdicts of all words that are one. *No* before another word is none: it
         denies what that names (*no warning*).
         """
@@ -165,7 +165,7 @@ def load_form(name: GuardFormName) -> GuardForm:
     return parse_form(name, folder.joinpath(f"{name}.md").read_text("utf-8"))
 
 
-def form_name_of(model: str) -> GuardFormName:
+def guess_form(model: str) -> GuardFormName:
     """Return the name of the form that a guard model's name tells.
 
     Raises:

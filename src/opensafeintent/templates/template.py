@@ -68,7 +68,7 @@ TOKEN = re.compile(
 )
 
 
-def without_tokens(text: str) -> str:
+def cut_tokens(text: str) -> str:
     """Return a text in which no server sees a turn of a conversation. A text without tokens is
     returned as it is.
     """
@@ -208,24 +208,26 @@ class Template(TemplateFile, frozen=True, kw_only=True):
         body = self.body
         if after is not None:
             fills |= {"first_prompt": after.prompt, "first_reply": after.reply}
-            body = _with_conversation(body)
+            body = _place_conversation(body)
         fills["nonce"] = sha256_hex("\0".join((self.hash, *fills.values())))[:16]
         if self.options:
-            turned = self._turned(turned_by)
+            turned = self._turn_options(turned_by)
             fills["options"] = "\n".join(f"- {option.text}" for option in turned)
-            fills["values"] = _named(turned)
+            fills["values"] = _name_options(turned)
         contract = self.contract.text if self.contract is not None and not self.foreign else ""
-        return Message("user", filled(body, fills, "\n\n".join(filter(None, (note, contract)))))
+        return Message("user", fill_text(body, fills, "\n\n".join(filter(None, (note, contract)))))
 
     def reminder(self, reask: Template, turned_by: str) -> Message:
         """Return the message of a re-ask: the problem, and the contract once more, its options in
         the order of `render`.
         """
         assert self.contract is not None  # every template that is asked has one: see _check
-        contract = "".join(filled(self.contract.text, {"values": _named(self._turned(turned_by))}))
-        return Message("user", ("".join(filled(reask.body.strip(), {"contract": contract})),))
+        contract = "".join(
+            fill_text(self.contract.text, {"values": _name_options(self._turn_options(turned_by))})
+        )
+        return Message("user", ("".join(fill_text(reask.body.strip(), {"contract": contract})),))
 
-    def _turned(self, by: str) -> tuple[Option, ...]:
+    def _turn_options(self, by: str) -> tuple[Option, ...]:
         """Return the options in the order that a text's hash gives them."""
         turn = int(sha256_hex(by)[:8], 16) % max(len(self.options), 1)
         return self.options[turn:] + self.options[:turn]
@@ -246,14 +248,14 @@ _CONVERSATION = """\
 
 
 @lru_cache(maxsize=16)
-def _with_conversation(body: str) -> str:
+def _place_conversation(body: str) -> str:
     """Return a template's text with the places of a conversation in that of the request."""
     return PLACEHOLDER.sub(
         lambda match: _CONVERSATION if "prompt" in (match[1], match[2]) else match[0], body
     )
 
 
-def _named(options: tuple[Option, ...]) -> str:
+def _name_options(options: tuple[Option, ...]) -> str:
     return ", ".join(f'"{option.value}"' for option in options)
 
 
@@ -294,21 +296,21 @@ class Templates(msgspec.Struct, frozen=True, kw_only=True):
         return "paper" if is_paper else "strict"
 
 
-def filled(body: str, fills: Mapping[str, str], closing: str = "") -> tuple[str, ...]:
+def fill_text(body: str, fills: Mapping[str, str], closing: str = "") -> tuple[str, ...]:
     """Return a text in parts, its placeholders filled; `closing` comes after it. What is filled in
     holds no token of a chat template any more.
     """
-    safe = {name: without_tokens(text) for name, text in fills.items()} | {"": ""}
+    safe = {name: cut_tokens(text) for name, text in fills.items()} | {"": ""}
     return tuple(
         part
-        for text, name in _split(body, closing, tuple(fills))
+        for text, name in _split_text(body, closing, tuple(fills))
         for part in (text, safe[name])
         if part
     )
 
 
 @lru_cache(maxsize=128)
-def _split(body: str, closing: str, names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+def _split_text(body: str, closing: str, names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """Cut a text at its placeholders: the text before each, and its name; "" at the end.
 
     Once for thousands of prompts.
@@ -454,7 +456,7 @@ def load_templates(rubrics: Path | None = None, *, reasons: bool = False) -> Tem
     if rubrics is not None:
         by_role |= _from_folder(rubrics)
     if reasons:
-        by_role |= {role: _with_reason(by_role[role]) for role in GRADE_OF}
+        by_role |= {role: _add_reason(by_role[role]) for role in GRADE_OF}
     return Templates.from_roles(by_role)
 
 
@@ -477,7 +479,7 @@ def request_hidden() -> str:
     return text
 
 
-def _with_reason(template: Template) -> Template:
+def _add_reason(template: Template) -> Template:
     """Return a template that asks the same and wants a reason before the grade: a text, an id and a
     hash of its own.
     """

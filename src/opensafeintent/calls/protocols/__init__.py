@@ -90,7 +90,7 @@ def token_count(tokens: Any) -> int:
     return int(tokens)
 
 
-def fields_of(value: Any) -> dict[str, Any]:
+def take_fields(value: Any) -> dict[str, Any]:
     """Return the fields of an object in a reply, none if the server's value is no object."""
     return value if isinstance(value, dict) else {}
 
@@ -101,7 +101,7 @@ def error_text(error: Any) -> str:
     return one_line(str(message or "it says no more"))
 
 
-def served_model(reply: Mapping[str, Any]) -> str:
+def read_served_model(reply: Mapping[str, Any]) -> str:
     """Return the name of the model that wrote a reply, as its server gives it; "" if it gives
     none.
     """

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.calls.outcomes import NotAnAnswer, outcome_of
-from opensafeintent.calls.protocols import error_text, fields_of, served_model, token_count
-from opensafeintent.calls.reasoning import is_reasoning, reasoned_beside
+from opensafeintent.calls.outcomes import NotAnAnswer, classify_message
+from opensafeintent.calls.protocols import error_text, read_served_model, take_fields, token_count
+from opensafeintent.calls.reasoning import has_reasoning_beside, is_reasoning
 from opensafeintent.calls.records import Answered, Call, Refused, Sampling, Usage
 from opensafeintent.hostile import short_name
 from opensafeintent.templates.template import Message
@@ -68,8 +68,8 @@ class Messages:
     def optional(self, fields: Mapping[str, Any]) -> Collection[str]:
         """Return the settings of a request that it can be without, by their usual names."""
         names = fields.keys() - _REQUIRED
-        output = fields_of(fields.get("output_config"))
-        thinking = fields_of(fields.get("thinking"))
+        output = take_fields(fields.get("output_config"))
+        thinking = take_fields(fields.get("thinking"))
         budget = "budget_tokens" in thinking
         inside = {
             _EFFORT: "effort" in output or (bool(thinking) and not budget),
@@ -86,14 +86,16 @@ class Messages:
             index = str(part.get("index"))
             match part.get("type"):
                 case "message_start":
-                    reply |= fields_of(part.get("message"))
+                    reply |= take_fields(part.get("message"))
                 case "content_block_start":
-                    blocks[index] = dict(fields_of(part.get("content_block")))
+                    blocks[index] = dict(take_fields(part.get("content_block")))
                 case "content_block_delta":
-                    _extend(blocks.setdefault(index, {}), fields_of(part.get("delta")))
+                    _extend(blocks.setdefault(index, {}), take_fields(part.get("delta")))
                 case "message_delta":
-                    reply |= _given(part.get("delta"))
-                    reply["usage"] = fields_of(reply.get("usage")) | _given(part.get("usage"))
+                    reply |= _drop_empty(part.get("delta"))
+                    reply["usage"] = take_fields(reply.get("usage")) | _drop_empty(
+                        part.get("usage")
+                    )
                 case "message_stop":
                     ended = True
                 case "message":
@@ -112,7 +114,7 @@ class Messages:
         """Return the tokens that a reply reports. Those read from a cache, and those written to it,
         are input tokens too.
         """
-        usage = fields_of(reply.get("usage"))
+        usage = take_fields(reply.get("usage"))
         cached = token_count(usage.get("cache_read_input_tokens"))
         written = token_count(usage.get("cache_creation_input_tokens"))
         return Usage(
@@ -135,16 +137,16 @@ class Messages:
                 line += f" but an error: {error_text(reply['error'])}"
             raise ValueError(line)
         reason = reply.get("stop_reason")
-        texts = [fields_of(block).get("text") for block in blocks if _is_text(block)]
+        texts = [take_fields(block).get("text") for block in blocks if _is_text(block)]
         text = "".join(text for text in texts if isinstance(text, str))
         odd = bool(blocks) and not texts and not any(map(is_reasoning, blocks))
-        usage = fields_of(reply.get("usage"))
-        outcome = outcome_of(
+        usage = take_fields(reply.get("usage"))
+        outcome = classify_message(
             None if odd else text,
             reason if isinstance(reason, str) else "",
             self.usage(reply),
-            served_model(reply),
-            beside=lambda: reasoned_beside(reply, usage),
+            read_served_model(reply),
+            beside=lambda: has_reasoning_beside(reply, usage),
         )
         if isinstance(outcome, Refused):
             return msgspec.structs.replace(outcome, reason=_refusal(reply, outcome.reason))
@@ -170,11 +172,11 @@ def _extend(block: dict[str, Any], delta: Mapping[str, Any]) -> None:
         block[field] = (so_far if isinstance(so_far, str) else "") + more
 
 
-def _given(value: Any) -> dict[str, Any]:
+def _drop_empty(value: Any) -> dict[str, Any]:
     """Return the fields of an object that are neither null nor 0: a later event of a stream may
     know less than an earlier one.
     """
-    return {name: given for name, given in fields_of(value).items() if given}
+    return {name: given for name, given in take_fields(value).items() if given}
 
 
 def _texts(messages: Iterable[Message], role: str) -> list[str]:
@@ -200,7 +202,7 @@ def _settings(sampling: Sampling, left_out: Collection[str]) -> dict[str, Any]:
     extra = {_RENAMED.get(name, name): value for name, value in sampling.extra.items()}
     effort = extra.pop(_EFFORT, sampling.reasoning_effort)
     budget = extra.pop(_BUDGET, None)
-    thinking, output = fields_of(extra.get("thinking")), fields_of(extra.get("output_config"))
+    thinking, output = take_fields(extra.get("thinking")), take_fields(extra.get("output_config"))
     if budget is not None:
         thinking = {"type": "enabled", "budget_tokens": budget, "display": "summarized"}
     elif effort == "none":
@@ -230,12 +232,12 @@ def _settings(sampling: Sampling, left_out: Collection[str]) -> dict[str, Any]:
 
 
 def _is_text(block: object) -> bool:
-    return fields_of(block).get("type") == "text"
+    return take_fields(block).get("type") == "text"
 
 
 def _refusal(reply: Mapping[str, Any], reason: str) -> str:
     """Return the reason of a refusal, with the category that the service gives."""
-    category = fields_of(reply.get("stop_details")).get("category")
+    category = take_fields(reply.get("stop_details")).get("category")
     if not isinstance(category, str) or not category:
         return reason
     return f"{reason}: {short_name(category, 60)}"

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from opensafeintent.calls.left_out import limit_field
-from opensafeintent.calls.outcomes import NotAnAnswer, broken_off, outcome_of
-from opensafeintent.calls.protocols import error_text, fields_of, served_model, token_count
+from opensafeintent.calls.outcomes import NotAnAnswer, classify_message, make_broken_off
+from opensafeintent.calls.protocols import error_text, read_served_model, take_fields, token_count
 from opensafeintent.calls.provider_errors import is_filter, read_error
-from opensafeintent.calls.reasoning import is_reasoning, reasoned_beside
+from opensafeintent.calls.reasoning import has_reasoning_beside, is_reasoning
 from opensafeintent.calls.records import Answered, Call, Refused, Usage, stop_kind
 
 
@@ -71,27 +71,27 @@ class ChatCompletions:
 
     def usage(self, reply: Mapping[str, Any]) -> Usage:
         """Return the tokens that a reply reports."""
-        return _usage(fields_of(reply.get("usage")))
+        return _usage(take_fields(reply.get("usage")))
 
     def message(self, reply: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the message of the first choice, whole or as a stream's part."""
         choices = reply.get("choices")
-        choice = fields_of(choices[0]) if isinstance(choices, list) and choices else {}
-        return fields_of(choice.get("message")) or fields_of(choice.get("delta")) or reply
+        choice = take_fields(choices[0]) if isinstance(choices, list) and choices else {}
+        return take_fields(choice.get("message")) or take_fields(choice.get("delta")) or reply
 
     def read(self, reply: Mapping[str, Any], body: bytes) -> Answered | Refused:
         """Read a chat completion, or an error in its place."""
-        usage = fields_of(reply.get("usage"))
+        usage = take_fields(reply.get("usage"))
         choices = reply.get("choices")
         if choices is not None and not isinstance(choices, list):
             raise ValueError("the reply's `choices` is not an array")
         if not choices:
-            return _refused_without_choices(reply, body)
+            return _read_filter_refusal(reply, body)
         choice = _first_choice(choices)
         finish_reason = choice.get("finish_reason")
         reason = finish_reason if isinstance(finish_reason, str) else ""
         if error := reply.get("error") or choice.get("error"):
-            raise broken_off(reason, error_text(error))
+            raise make_broken_off(reason, error_text(error))
         message = choice.get("message") or choice.get("delta")
         if not isinstance(message, dict):
             # Gemini's compatible route leaves out the message of a refusal
@@ -100,12 +100,12 @@ class ChatCompletions:
             message = {}
         text = _message_text(message)
         try:
-            outcome = outcome_of(
+            outcome = classify_message(
                 text,
                 reason,
                 _usage(usage),
-                served_model(reply),
-                beside=lambda: reasoned_beside(message, usage),
+                read_served_model(reply),
+                beside=lambda: has_reasoning_beside(message, usage),
             )
         except NotAnAnswer as wrong:
             if text is not None or message.get("content") is None or not wrong.final:
@@ -176,7 +176,7 @@ _WRITTEN = ("cache_write_tokens", "cache_creation_tokens")
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
     tokens = token_count(usage.get("prompt_tokens"))
-    details = fields_of(usage.get("prompt_tokens_details"))
+    details = take_fields(usage.get("prompt_tokens_details"))
     read = min(_first_count(details, ("cached_tokens",)) or _first_count(usage, _CACHED), tokens)
     written = _first_count(details, _WRITTEN) or _first_count(
         usage, ("cache_creation_input_tokens",)
@@ -199,11 +199,11 @@ def _first_count(fields: Mapping[str, Any], names: Iterable[str]) -> int:
 
 def _first_choice(choices: list[Any]) -> dict[str, Any]:
     """Return the choice with index 0, or the first one if none has it."""
-    objects = [fields_of(choice) for choice in choices]
+    objects = [take_fields(choice) for choice in choices]
     return next((choice for choice in objects if choice.get("index") == 0), objects[0])
 
 
-def _refused_without_choices(reply: Mapping[str, Any], body: bytes) -> Refused:
+def _read_filter_refusal(reply: Mapping[str, Any], body: bytes) -> Refused:
     """Return the refusal of a content filter in a reply without choices.
 
     Raises:
@@ -213,8 +213,8 @@ def _refused_without_choices(reply: Mapping[str, Any], body: bytes) -> Refused:
     if is_filter(error) or _prompt_filtered(reply):
         return Refused(
             reason=error_text(error.fields[0]),
-            usage=_usage(fields_of(reply.get("usage"))),
-            served_model=served_model(reply),
+            usage=_usage(take_fields(reply.get("usage"))),
+            served_model=read_served_model(reply),
         )
     line = "the reply holds no choices"
     if reply.get("error"):
@@ -240,9 +240,9 @@ def _prompt_filtered(reply: Mapping[str, Any]) -> bool:
     """Tell whether Azure says that its filter took the prompt."""
     listed = reply.get("prompt_filter_results")
     return any(
-        fields_of(verdict).get("filtered") is True
+        take_fields(verdict).get("filtered") is True
         for item in (listed if isinstance(listed, list) else ())
-        for verdict in fields_of(fields_of(item).get("content_filter_results")).values()
+        for verdict in take_fields(take_fields(item).get("content_filter_results")).values()
     )
 
 

@@ -59,7 +59,7 @@ class Opt(msgspec.Struct, frozen=True):
     counts.
     """
 
-    def under(self, group: Group, place: int = 0) -> Opt:
+    def put_under(self, group: Group, place: int = 0) -> Opt:
         """Return the same option under another heading."""
         return msgspec.structs.replace(self, group=group, place=place)
 
@@ -102,7 +102,7 @@ class Setting(NamedTuple):
         shown = self.shown
         return isinstance(shown, Opt) and shown.of_run and shown.group not in EXECUTION
 
-    def in_error(self, value: object = None) -> str:
+    def name_in_error(self, value: object = None) -> str:
         """Name the setting in an error, with its value if that is given."""
         if isinstance(self.shown, Opt):
             return self.flag if value is None else f"{self.flag} {value}"
@@ -133,7 +133,7 @@ class _NamesChecked(msgspec.StructMeta):
         about = inspect.cleandoc(vars(self).get("__doc__") or "")
         shown = [
             (setting, setting.shown)
-            for setting in settings_of(cast("type[Settings]", self))
+            for setting in list_settings(cast("type[Settings]", self))
             if setting.shown
         ]
         # arguments first, then options as `--help` has them
@@ -172,7 +172,7 @@ class _NamesChecked(msgspec.StructMeta):
                     ),
                     annotation=kinds[setting.name],
                 )
-                for setting in settings_of(cast("type[Settings]", self))
+                for setting in list_settings(cast("type[Settings]", self))
             ]
         )
 
@@ -209,17 +209,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, metaclass=_NamesChecke
 
     def __post_init__(self) -> None:
         functions = dict(self.functions)
-        for setting in settings_of(type(self)):
+        for setting in list_settings(type(self)):
             value = _names_for_functions(getattr(self, setting.name), setting, functions)
             if isinstance(value, str | os.PathLike) and is_list(setting.kind):
                 value = (value,)
             number = value if isinstance(value, int | float) else None
-            value = self.convert(setting.in_error(number), value, setting.kind)
+            value = self.convert(setting.name_in_error(number), value, setting.kind)
             if isinstance(value, str | Mapping):
                 try:  # bytes of another encoding, in a text or in one of a mapping's
                     json.dumps(value, ensure_ascii=False).encode()
                 except UnicodeEncodeError as error:
-                    raise InputError(f"{setting.in_error()}: is not valid Unicode text") from error
+                    raise InputError(
+                        f"{setting.name_in_error()}: is not valid Unicode text"
+                    ) from error
             _refuse_repeated(setting, value)
             msgspec.structs.force_setattr(self, setting.name, value)
         msgspec.structs.force_setattr(self, "functions", functions)
@@ -236,16 +238,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, metaclass=_NamesChecke
         try:
             return msgspec.convert(value, kind, dec_hook=cls._path)
         except (msgspec.ValidationError, TypeError) as error:
-            raise InputError(f"{name}: {_in_words(str(error), kind)}") from error
+            raise InputError(f"{name}: {_word_reason(str(error), kind)}") from error
 
     def _refuse_secrets(self) -> None:
         """Refuse the value of a secret variable in a text that is stored, sent or shown."""
-        for setting in settings_of(type(self)):
+        for setting in list_settings(type(self)):
             value = getattr(self, setting.name) if setting.name in _TEXTS else None
             if value and (variable := secret_variable(json.dumps(value, default=str))):
                 raise InputError(
-                    f"{setting.in_error()}: holds the value of {variable}, which is stored nowhere;"
-                    " leave it out"
+                    f"{setting.name_in_error()}: holds the value of {variable}, which is stored"
+                    " nowhere; leave it out"
                 )
 
     def _check_overwriting(self) -> None:
@@ -261,7 +263,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, metaclass=_NamesChecke
 
     def _files_to_read(self) -> Iterator[str | Path]:
         """Yield every file that a setting names, but for those that are written."""
-        for setting in settings_of(type(self)):
+        for setting in list_settings(type(self)):
             if setting.name in _WRITTEN:
                 continue
             value = getattr(self, setting.name)
@@ -280,7 +282,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, metaclass=_NamesChecke
 
 
 @lru_cache(maxsize=32)
-def settings_of(record: type[Settings]) -> tuple[Setting, ...]:
+def list_settings(record: type[Settings]) -> tuple[Setting, ...]:
     """Return the settings of a record, those of its bases first; not the functions in them."""
     return tuple(
         Setting(
@@ -302,7 +304,7 @@ def settings_of(record: type[Settings]) -> tuple[Setting, ...]:
 _BOUNDS = {"<=": "up to", ">=": "of at least", "<": "below", ">": "above"}
 
 
-def _in_words(reason: str, kind: Any) -> str:
+def _word_reason(reason: str, kind: Any) -> str:
     """Return a reason of msgspec's; a limit in words, "expected a number up to 1", and an unknown
     value with the valid ones of its kind.
     """
@@ -332,7 +334,7 @@ def _names_for_functions(value: Any, setting: Setting, functions: dict[str, Any]
     if isinstance(value, FunctionModel):
         if functions.setdefault(value.identity, value).ask != value.ask:
             raise InputError(
-                f"{setting.in_error()}: two functions are called {value.identity}; give one of"
+                f"{setting.name_in_error()}: two functions are called {value.identity}; give one of"
                 " them another name or version"
             )
         return value.identity
@@ -341,7 +343,7 @@ def _names_for_functions(value: Any, setting: Setting, functions: dict[str, Any]
     if callable(value):
         name = getattr(value, "__name__", "f")
         raise InputError(
-            f"{setting.in_error()}: a bare function; expected"
+            f"{setting.name_in_error()}: a bare function; expected"
             f' FunctionModel({name}, name="{name}", version="1")'
         )
     return value
@@ -359,7 +361,7 @@ def _refuse_repeated(setting: Setting, value: Any) -> None:
         return
     twice, count = next(iter(Counter(value).most_common(1)), (None, 0))
     if count > 1:
-        shown = setting.in_error(twice) if isinstance(setting.shown, Opt) else str(twice)
+        shown = setting.name_in_error(twice) if isinstance(setting.shown, Opt) else str(twice)
         raise InputError(f"{shown}: is given {count} times; expected it once")
 
 

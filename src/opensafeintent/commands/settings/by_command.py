@@ -38,7 +38,7 @@ from opensafeintent.commands.settings.base import (
     Settings,
     Share,
     Temperature,
-    settings_of,
+    list_settings,
 )
 from opensafeintent.commands.settings.calling import Distributed, JudgeSampling
 from opensafeintent.errors import InputError
@@ -76,7 +76,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
             group=Group.DATASET,
         ),
     ] = None
-    taxonomy: Annotated[Path | None, TAXONOMY.under(Group.DATASET)] = None
+    taxonomy: Annotated[Path | None, TAXONOMY.put_under(Group.DATASET)] = None
     limit: Annotated[
         Count | None,
         Opt(
@@ -98,14 +98,14 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1, le=MOST_EPOCHS)] | None,
         Opt("Responses per prompt.  [default: 1]", metavar="N", group=Group.MODELS),
     ] = None
-    temperature: Annotated[Temperature | None, TEMPERATURE.under(Group.MODELS)] = None
-    max_tokens: Annotated[Count | None, REPLY_TOKENS.under(Group.MODELS)] = None
+    temperature: Annotated[Temperature | None, TEMPERATURE.put_under(Group.MODELS)] = None
+    max_tokens: Annotated[Count | None, REPLY_TOKENS.put_under(Group.MODELS)] = None
     system: Annotated[
         str | None,
         Opt("System prompt of the model under test.", metavar="TEXT", group=Group.MODELS),
     ] = None
-    reasoning_effort: Annotated[str | None, REASONING_EFFORT.under(Group.MODELS)] = None
-    extra: Annotated[Mapping[str, Any], EXTRA.under(Group.MODELS)] = {}
+    reasoning_effort: Annotated[str | None, REASONING_EFFORT.put_under(Group.MODELS)] = None
+    extra: Annotated[Mapping[str, Any], EXTRA.put_under(Group.MODELS)] = {}
     as_paper: Annotated[
         bool,
         Opt(
@@ -114,7 +114,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
         ),
     ] = False
     """Its reading of grades as well."""
-    label: Annotated[tuple[str, ...], LABEL.under(Group.MODELS)] = ()
+    label: Annotated[tuple[str, ...], LABEL.put_under(Group.MODELS)] = ()
     probe: Annotated[
         ProbeScope | None,
         Opt(
@@ -150,7 +150,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
             place=-1,
         ),
     ] = False
-    ledger: Annotated[Path | None, RUN_LEDGER.under(Group.BUDGET, place=-1)] = None
+    ledger: Annotated[Path | None, RUN_LEDGER.put_under(Group.BUDGET, place=-1)] = None
     check_judge: Annotated[
         bool, Opt("Check the judges on gold cases first; stop if one fails.", group=Group.EXTRA)
     ] = False
@@ -188,13 +188,13 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
         Raises:
             InputError: the folder of rubrics cannot be used, or the paper's cannot be fetched.
         """
-        from opensafeintent.promptsets.loading import RUBRIC_HASHES, published_rubrics
+        from opensafeintent.promptsets.loading import RUBRIC_HASHES, fetch_published_rubrics
         from opensafeintent.templates import load_templates
 
         if not self.as_paper:
             return super().judge_templates()
         if self.rubrics is None:
-            return load_templates(published_rubrics())
+            return load_templates(fetch_published_rubrics())
         templates = super().judge_templates()
         own = {str(template.role): template.hash for template in templates.all()}
         if others := [role for role, digest in RUBRIC_HASHES.items() if own[role] != digest]:
@@ -448,7 +448,7 @@ class ExportSettings(Settings, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for setting in settings_of(type(self)):
+        for setting in list_settings(type(self)):
             formats = _FORMATS_OF.get(setting.name, (self.format,))
             if self.format not in formats and getattr(self, setting.name) != setting.default:
                 raise InputError(
@@ -523,7 +523,7 @@ class SampleSizeSettings(GateOptions, frozen=True, kw_only=True):
             group=Group.GATES,
         ),
     ] = None
-    taxonomy: Annotated[Path | None, TAXONOMY.under(Group.GATES)] = None
+    taxonomy: Annotated[Path | None, TAXONOMY.put_under(Group.GATES)] = None
     limit: Annotated[
         Count | None, Opt("Prompt-sets of it.  [default: all]", metavar="N", group=Group.GATES)
     ] = None
@@ -547,7 +547,7 @@ class SampleSizeSettings(GateOptions, frozen=True, kw_only=True):
         what = "gates"
         if gates:
             others, what = ("pilot", "models", "judges", "ledger"), "--difference or --margin"
-        for setting in settings_of(type(self)):
+        for setting in list_settings(type(self)):
             if setting.name in others and getattr(self, setting.name) != setting.default:
                 raise InputError(f"{setting.flag}: is for {what}; leave it out")
 
@@ -648,7 +648,7 @@ class BuildSettings(JudgeSampling, frozen=True, kw_only=True):
     limit: Annotated[
         Count | None, Opt("Read at most N seeds.", metavar="N", group=Group.PROMPT_SETS)
     ] = None
-    taxonomy: Annotated[Path | None, TAXONOMY.under(Group.PROMPT_SETS)] = None
+    taxonomy: Annotated[Path | None, TAXONOMY.put_under(Group.PROMPT_SETS)] = None
     templates: Annotated[
         Path | None,
         Opt(
@@ -657,10 +657,10 @@ class BuildSettings(JudgeSampling, frozen=True, kw_only=True):
             group=Group.BUILDING,
         ),
     ] = None
-    temperature: Annotated[Temperature | None, TEMPERATURE.under(Group.BUILDING)] = None
-    max_tokens: Annotated[Count | None, REPLY_TOKENS.under(Group.BUILDING)] = None
-    reasoning_effort: Annotated[str | None, REASONING_EFFORT.under(Group.BUILDING)] = None
-    extra: Annotated[Mapping[str, Any], EXTRA.under(Group.BUILDING)] = {}
+    temperature: Annotated[Temperature | None, TEMPERATURE.put_under(Group.BUILDING)] = None
+    max_tokens: Annotated[Count | None, REPLY_TOKENS.put_under(Group.BUILDING)] = None
+    reasoning_effort: Annotated[str | None, REASONING_EFFORT.put_under(Group.BUILDING)] = None
+    extra: Annotated[Mapping[str, Any], EXTRA.put_under(Group.BUILDING)] = {}
     structured_output: Annotated[
         bool, Opt("Ask providers to enforce the JSON schema, if they can.", group=Group.BUILDING)
     ] = True

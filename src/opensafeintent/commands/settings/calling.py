@@ -115,7 +115,7 @@ class Calling(Settings, frozen=True, kw_only=True):
         Annotated[float, Meta(gt=0, le=NO_LIMIT)] | None,
         Opt("Stop after X dollars. Every model needs a price.", metavar="X", group=Group.BUDGET),
     ] = None
-    prices: Annotated[Path | None, PRICES.under(Group.BUDGET)] = None
+    prices: Annotated[Path | None, PRICES.put_under(Group.BUDGET)] = None
     dry_run: Annotated[
         bool,
         Opt(
@@ -169,7 +169,7 @@ class Calling(Settings, frozen=True, kw_only=True):
         parts = (text.rpartition(":") for text in self.tier)
         return {model: tier for model, _, tier in parts}
 
-    def tier_of(self, model: str) -> str:
+    def find_tier(self, model: str) -> str:
         """Return the tier that is stated for a model, the standard one if none is."""
         return self._tiers.get(model) or self._tiers.get("", STANDARD)
 
@@ -184,7 +184,7 @@ class Calling(Settings, frozen=True, kw_only=True):
                 raise InputError(
                     f"--tier {name}:{tier}: no call goes to {name!r}; {nearest(name, models)}"
                 )
-        return [model for model in models if self.tier_of(model) == tier]
+        return [model for model in models if self.find_tier(model) == tier]
 
     @property
     def in_batches(self) -> bool:
@@ -402,7 +402,7 @@ class JudgeCheckSettings(Judges, frozen=True, kw_only=True):
             group=Group.DATASET,
         ),
     ] = None
-    max_rows: Annotated[Count | None, MAX_ROWS.under(Group.DATASET)] = MOST_ROWS
+    max_rows: Annotated[Count | None, MAX_ROWS.put_under(Group.DATASET)] = MOST_ROWS
     """Of the labelled responses; None sets no limit."""
     include_unsafe: Annotated[
         bool, Opt("Keep and show the texts of labelled responses that the judge gets wrong.")
@@ -483,12 +483,12 @@ class Judging(Judges, frozen=True, kw_only=True):
         ),
     ] = {}
     """N responses and replies of all models together, by each judge; N prompt-sets of each."""
-    max_missing: Annotated[Share, MAX_MISSING_GRADES.under(Group.BUDGET)] = MAX_MISSING
+    max_missing: Annotated[Share, MAX_MISSING_GRADES.put_under(Group.BUDGET)] = MAX_MISSING
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.guard is not None:
-            self.form_of_guard(self.guard)
+            self.choose_guard_form(self.guard)
         elif self.guard_form is not None:
             raise InputError(f"--guard-form {self.guard_form}: is for --guard, which is not given")
         for name, number in self.audit.items():
@@ -496,15 +496,15 @@ class Judging(Judges, frozen=True, kw_only=True):
                 raise InputError(f"--audit {name}: {nearest(name, AUDITS)}")
             self.convert(f"--audit {name}", number, Count)
 
-    def form_of_guard(self, guard: str) -> GuardFormName:
+    def choose_guard_form(self, guard: str) -> GuardFormName:
         """Return how a guard model is asked and answers.
 
         Raises:
             InputError: no form is named, and the name of the model tells none.
         """
-        from opensafeintent.templates.guards import form_name_of
+        from opensafeintent.templates.guards import guess_form
 
-        return self.guard_form or form_name_of(guard)
+        return self.guard_form or guess_form(guard)
 
     @property
     def guard_sampling(self) -> Sampling:
@@ -587,7 +587,7 @@ class GradeSettings(Distributed, frozen=True, kw_only=True):
         ),
     ] = None
     """None adds the grades to the run itself."""
-    ledger: Annotated[Path | None, RUN_LEDGER.under(Group.BUDGET, place=-1)] = None
+    ledger: Annotated[Path | None, RUN_LEDGER.put_under(Group.BUDGET, place=-1)] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

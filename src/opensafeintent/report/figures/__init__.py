@@ -33,8 +33,8 @@ from opensafeintent.report.figures.drawing import (
     THEMES,
     Figure,
     Spec,
-    finished,
-    titled,
+    add_title,
+    finish_chart,
     to_svg,
     write_figures,
     write_for_print,
@@ -46,11 +46,11 @@ from opensafeintent.statistics import FEWEST_SETS
 __all__ = [
     "THEMES",
     "Figure",
+    "add_title",
     "all_figures",
     "figure_names",
-    "figure_of",
     "figures_in",
-    "titled",
+    "make_figure",
     "to_svg",
     "write_figures",
     "write_for_print",
@@ -283,7 +283,7 @@ def all_figures(cohort: Cohort, *, for_print: bool = False) -> list[Figure]:
         cohort: the models.
         for_print: whether `write_for_print` draws them, in less room.
     """
-    plans = _plans_of(cohort)
+    plans = _plan_figures(cohort)
     if for_print:
         plans = [
             msgspec.structs.replace(plan, draw=plan.draw_for_print or plan.draw) for plan in plans
@@ -293,16 +293,16 @@ def all_figures(cohort: Cohort, *, for_print: bool = False) -> list[Figure]:
 
 def figure_names(cohort: Cohort) -> list[str]:
     """Return the names of the figures of `all_figures`."""
-    return [plan.name for plan in _plans_of(cohort)]
+    return [plan.name for plan in _plan_figures(cohort)]
 
 
-def figure_of(cohort: Cohort, name: str) -> Figure:
+def make_figure(cohort: Cohort, name: str) -> Figure:
     """Return the figure of `all_figures` with this name."""
-    (plan,) = (plan for plan in _plans_of(cohort) if plan.name == name)
+    (plan,) = (plan for plan in _plan_figures(cohort) if plan.name == name)
     return _figure(plan, cohort)
 
 
-def _plans_of(cohort: Cohort) -> list[_Plan]:
+def _plan_figures(cohort: Cohort) -> list[_Plan]:
     return [plan for plan in _PLANS if plan.where(cohort)]
 
 
@@ -318,7 +318,7 @@ def _figure(plan: _Plan, cohort: Cohort) -> Figure:
         notes=notes,
         table=_table(plan, cohort),
         listed=not plan.by_stratum,
-        spec=finished(plan.draw(cohort), plan.title),
+        spec=finish_chart(plan.draw(cohort), plan.title),
     )
 
 
@@ -337,9 +337,9 @@ def _table(plan: _Plan, cohort: Cohort) -> Table:
 
 def _numbers(plan: _Plan, estimates: MetricEstimates) -> list[MetricEstimate]:
     if not plan.by_stratum:
-        return [number for metric in plan.metrics for number in estimates.in_lines(metric)]
+        return [number for metric in plan.metrics for number in estimates.list_lines(metric)]
     return [
         number
-        for number in estimates.in_strata()
+        for number in estimates.yield_strata()
         if number.metric in plan.metrics and not all(number.stratum)
     ]

@@ -32,10 +32,10 @@ from opensafeintent.report.figures.points import (
     Series,
     band,
     counts,
-    labels_of,
     line_axis,
-    lines_of,
-    row_of,
+    list_estimates,
+    make_datum,
+    shorten_names,
     tooltip,
 )
 
@@ -103,17 +103,17 @@ def _bars(
     """
     series = Series(tuple(names.values()), colours)
     stack = _stack(cohort, names, shows)
-    return _drawn(stack, series) if stack.shares else empty(otherwise)
+    return _draw_stack(stack, series) if stack.shares else empty(otherwise)
 
 
 def _stack(cohort: Cohort, names: dict[str, str], shows: Callable[[str], bool]) -> _Stack:
     """Return the rows of all bars; a bar without a value of its first or last share has none."""
-    labels = labels_of(cohort.estimates.models)
+    labels = shorten_names(cohort.estimates.models)
     stack = _Stack([], [], [], [], {name: [] for name in names.values()})
-    for parts in zip(*(lines_of(cohort.estimates, metric) for metric in names), strict=True):
+    for parts in zip(*(list_estimates(cohort.estimates, metric) for metric in names), strict=True):
         if not shows(parts[0].model):
             continue
-        rows = [row_of(number, labels, names[number.metric]) for number in parts]
+        rows = [make_datum(number, labels, names[number.metric]) for number in parts]
         stack.firsts.append(rows[0])
         if rows[0]["value"] is None or rows[-1]["value"] is None:
             continue
@@ -135,7 +135,7 @@ def _stack(cohort: Cohort, names: dict[str, str], shows: Callable[[str], bool]) 
     return stack
 
 
-def _drawn(stack: _Stack, series: Series) -> Spec:
+def _draw_stack(stack: _Stack, series: Series) -> Spec:
     """Return the chart of some bars."""
     y = line_axis(stack.firsts)
     bar = _from_to(y, "start", "end") | {
@@ -148,7 +148,7 @@ def _drawn(stack: _Stack, series: Series) -> Spec:
         mark("bar", bar, height=17),
         *_whiskers(stack.lower, -shift, y),
         *_whiskers(stack.upper, shift, y),
-        *_written(stack.texts, series, y),
+        *_write_shares(stack.texts, series, y),
         *counts(stack.firsts, y, WIDTH),
     ]
     return layer(marks, stack.shares, width=WIDTH, height={"step": 23})
@@ -193,7 +193,7 @@ def _write(
             texts[row["series"]].append(text)
 
 
-def _written(texts: dict[str, list[Datum]], series: Series, y: Spec) -> list[Spec]:
+def _write_shares(texts: dict[str, list[Datum]], series: Series, y: Spec) -> list[Spec]:
     """Return the shares as text."""
     ends = {series.names[0]: (pixels(5), "left"), series.names[-1]: (pixels(WIDTH - 5), "right")}
     return [

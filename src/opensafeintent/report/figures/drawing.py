@@ -197,7 +197,7 @@ def empty(text: str = "nothing to show: no prompt-set has the grades that this n
     }
 
 
-def finished(chart: Spec, title: str) -> Spec:
+def finish_chart(chart: Spec, title: str) -> Spec:
     """Return a chart as a complete specification with its look; the title is for screen readers."""
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
@@ -306,10 +306,10 @@ def to_svg(figure: Figure, prefix: str = "") -> str:
     """Return the drawing in its light theme; ids in it begin with a prefix, so that several
     drawings fit into one page.
     """
-    return svg_of(titled(figure), prefix)
+    return draw_svg(add_title(figure), prefix)
 
 
-def svg_of(spec: Spec, prefix: str = "") -> str:
+def draw_svg(spec: Spec, prefix: str = "") -> str:
     """Return the drawing of a specification in the light theme; see `to_svg`.
 
     Raises:
@@ -327,10 +327,10 @@ def svg_of(spec: Spec, prefix: str = "") -> str:
                 f" {_ADDRESSES // 1024} or unlimited"
             )
     svg = vl_convert.vegalite_to_svg(cast("Spec", _visible(spec)), config=THEMES["light"])
-    return _renumbered(svg, prefix)
+    return _renumber(svg, prefix)
 
 
-def titled(figure: Figure) -> Spec:
+def add_title(figure: Figure) -> Spec:
     """Return the specification with its title and the most important cautions above it; every text
     in it can be drawn.
     """
@@ -361,7 +361,7 @@ def _visible(spec: object) -> object:
             return spec
 
 
-def _renumbered(svg: str, prefix: str) -> str:
+def _renumber(svg: str, prefix: str) -> str:
     """Number clips and gradients from 1: the renderer counts on from one drawing to the next."""
     seen: dict[str, str] = {}
     return _NUMBERED.sub(
@@ -381,7 +381,7 @@ _KNOWN = frozenset(
 _REFERENCE = re.compile(r"url\(#([^)]*)\)")
 
 
-def drawing(name: str, folder: Path) -> str:
+def read_drawing(name: str, folder: Path) -> str:
     """Return the SVG of a figure that was written into a folder, for embedding in a page, without
     its background.
 
@@ -448,7 +448,7 @@ def write_for_print(figures: Sequence[Figure], folder: Path) -> None:
     for figure in figures:
         svg = print_svg(figure)
         write_private(folder / f"{figure.name}.svg", svg)
-        write_private(folder / f"{figure.name}.pdf", vl_convert.svg_to_pdf(_in_points(svg)))
+        write_private(folder / f"{figure.name}.pdf", vl_convert.svg_to_pdf(_convert_to_points(svg)))
 
 
 def print_svg(figure: Figure) -> str:
@@ -456,10 +456,10 @@ def print_svg(figure: Figure) -> str:
     svg = ""
     for width in COLUMN_WIDTHS:
         for narrower in _narrower(figure.spec):
-            svg = svg_of(narrower | {"padding": 1, "background": "transparent"})
+            svg = draw_svg(narrower | {"padding": 1, "background": "transparent"})
             if smallest_text(svg, width) >= SMALLEST_TEXT:
-                return _sized(svg, width)
-    return _sized(svg, COLUMN_WIDTHS[-1])
+                return _set_size(svg, width)
+    return _set_size(svg, COLUMN_WIDTHS[-1])
 
 
 def smallest_text(svg: str, width: float) -> float:
@@ -472,7 +472,7 @@ def smallest_text(svg: str, width: float) -> float:
     return pixels * width * _POINTS / float(box[1])
 
 
-def _sized(svg: str, width: float) -> str:
+def _set_size(svg: str, width: float) -> str:
     """Return a drawing with its width and height in millimetres."""
     box = _BOX.search(svg)
     assert box is not None
@@ -482,7 +482,7 @@ def _sized(svg: str, width: float) -> str:
     return svg[: box.start()] + tag + svg[box.end() :]
 
 
-def _in_points(svg: str) -> str:
+def _convert_to_points(svg: str) -> str:
     """Return a drawing for the converter to PDF, which makes a point of each pixel."""
     return _MILLIMETRES.sub(
         lambda length: f'{length[1]}="{float(length[2]) * _POINTS:.3f}"', svg, count=2
@@ -493,30 +493,30 @@ def _narrower(spec: Spec) -> Iterator[Spec]:
     """Yield a specification with plots of less and less width."""
     earlier: Spec | None = None
     for factor in _FACTORS:
-        narrowed = cast("Spec", _narrowed(spec, factor))
+        narrowed = cast("Spec", _narrow(spec, factor))
         if narrowed != earlier:
             yield narrowed
         earlier = narrowed
 
 
-def _narrowed(part: object, factor: float) -> object:
+def _narrow(part: object, factor: float) -> object:
     """Return a part of a specification whose plots are narrower; those of a fixed height, whose
     labels have places of their own, stay as they are.
     """
     match part:
         case list():
-            return [_narrowed(item, factor) for item in part]
+            return [_narrow(item, factor) for item in part]
         case {"layer": list(layers), "width": int(width), "height": dict(height), **rest}:
             new = round(width * factor)
-            moved = [_moved(mark, width, new) for mark in layers]
+            moved = [_move_end(mark, width, new) for mark in layers]
             return {**rest, "layer": moved, "width": new, "height": height}
         case dict():
-            return {key: _narrowed(value, factor) for key, value in part.items()}
+            return {key: _narrow(value, factor) for key, value in part.items()}
         case _:
             return part
 
 
-def _moved(part: object, width: int, new: int) -> object:
+def _move_end(part: object, width: int, new: int) -> object:
     """Return a part of a plot in which what stands at its right end follows this end.
 
     Args:
@@ -526,10 +526,10 @@ def _moved(part: object, width: int, new: int) -> object:
     """
     match part:
         case list():
-            return [_moved(item, width, new) for item in part]
+            return [_move_end(item, width, new) for item in part]
         case {"x": {"value": int() | float() as place}, **rest} if place > width / 2:
             return {**rest, "x": {"value": place - width + new}}
         case dict() if "values" not in part:
-            return {key: _moved(value, width, new) for key, value in part.items()}
+            return {key: _move_end(value, width, new) for key, value in part.items()}
         case _:
             return part

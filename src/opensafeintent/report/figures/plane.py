@@ -25,7 +25,7 @@ from opensafeintent.report.figures.drawing import (
     pixels,
     quantity,
 )
-from opensafeintent.report.figures.points import labels_of, row_of
+from opensafeintent.report.figures.points import make_datum, shorten_names
 
 SIDE = 360
 """Pixels of a side of the plane."""
@@ -89,7 +89,7 @@ _NAMED = 8
 _SHARES = {metric.label for metric in METRICS.values() if metric.is_share}
 
 
-def span_of(metric: str, low: float, high: float) -> Span:
+def choose_span(metric: str, low: float, high: float) -> Span:
     """Return the ends of an axis within a metric's span, in steps of a tenth, a little beyond the
     data.
     """
@@ -99,14 +99,14 @@ def span_of(metric: str, low: float, high: float) -> Span:
 
 def positions(estimates: MetricEstimates, x_metric: str, y_metric: str) -> list[Datum]:
     """Return the point of each model; a model without both metrics has none."""
-    labels = labels_of(estimates.models, most=30)
+    labels = shorten_names(estimates.models, most=30)
     rows: list[Datum] = []
     for model in estimates.models:
         x, y = (estimates.overall[model, metric] for metric in (x_metric, y_metric))
         if x.value is None or y.value is None:
             continue
         rows.append(
-            row_of(x, labels, "")
+            make_datum(x, labels, "")
             | {
                 "fixed": is_baseline(model),
                 "computed": False,
@@ -124,7 +124,7 @@ def positions(estimates: MetricEstimates, x_metric: str, y_metric: str) -> list[
     return rows
 
 
-def computed(name: str, about: str, x: float | None, y: float | None) -> Datum:
+def make_reference_point(name: str, about: str, x: float | None, y: float | None) -> Datum:
     """Return a point of reference without responses behind it."""
     assert x is not None
     assert y is not None
@@ -157,7 +157,7 @@ def scatter(
     baselines; beside it a key if there are many.
 
     Args:
-        rows: from `positions` and `computed`.
+        rows: from `positions` and `make_reference_point`.
         labels: of the x and the y axis.
         spans: the ends of these axes.
         under: marks to lie below, on the same axes.
@@ -262,7 +262,7 @@ def frontier(cohort: Cohort, side: int = SIDE) -> Spec:
         return empty()
     x, y = map(reference_values, metrics)
     rows.append(
-        computed(
+        make_reference_point(
             "oracle",
             "knows the intent: helpfulness 4, 3, 3, all safe",
             x.oracle,
@@ -270,9 +270,11 @@ def frontier(cohort: Cohort, side: int = SIDE) -> Spec:
         )
     )
     if not any(row["model"].startswith("baseline/refuse-all") for row in rows):
-        rows.append(computed("refuse everything", "by definition", x.refuse_all, y.refuse_all))
+        rows.append(
+            make_reference_point("refuse everything", "by definition", x.refuse_all, y.refuse_all)
+        )
     spans = [
-        span_of(
+        choose_span(
             metric,
             min(row[f"low_{axis}"] for row in rows),
             max(row[f"high_{axis}"] for row in rows),
@@ -322,7 +324,7 @@ def stated_policy(cohort: Cohort, side: int = SIDE) -> Spec:
     if not rows:
         return empty()
     ends = [row[end] for row in rows for end in ("low_x", "low_y")]
-    low, high = span = span_of(STATED_POLICY.stated, min(0.5, *ends), 1.0)
+    low, high = span = choose_span(STATED_POLICY.stated, min(0.5, *ends), 1.0)
     at = {"x": quantity("x"), "y": quantity("y")}
     lines = ([(0.5, low), (0.5, high)], [(low, 0.5), (high, 0.5)])
     under = [

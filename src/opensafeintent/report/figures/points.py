@@ -19,7 +19,7 @@ from opensafeintent.report.columns import (
     estimate_text,
     interval,
     number,
-    shortened,
+    shorten,
 )
 from opensafeintent.report.figures.drawing import (
     APART,
@@ -52,36 +52,36 @@ _NAME = 34
 """Characters of a model's name beside a chart; all of it is in the tooltip."""
 
 
-def labels_of(models: Sequence[str], most: int = _NAME) -> dict[str, str]:
+def shorten_names(models: Sequence[str], most: int = _NAME) -> dict[str, str]:
     """Return a short name for each model, on one line, none twice; their common beginning goes, and
     then the beginning of a name that is too long.
     """
     labels: dict[str, str] = {}
     common = common_beginning(models)
     flats = {model: terminal_safe(" ".join(model.removeprefix(common).split())) for model in models}
-    ends = {model: _end_of(flat, most) for model, flat in flats.items()}
+    ends = {model: _take_end(flat, most) for model, flat in flats.items()}
     counts = Counter(ends.values())
     for model, flat in flats.items():
         label, number = ends[model], 1
         if counts[label] > 1:  # it takes the middle out: two may differ at their beginning
-            label = shortened(flat, most)
+            label = shorten(flat, most)
         while label in (*labels.values(), AVERAGE):
             number += 1
-            label = f"{shortened(flat, most - len(f' ({number})'))} ({number})"
+            label = f"{shorten(flat, most - len(f' ({number})'))} ({number})"
         labels[model] = label
     return labels
 
 
-def _end_of(name: str, most: int) -> str:
+def _take_end(name: str, most: int) -> str:
     """Return as many of the last parts of a name as there is room for; one that is too long by
     itself without its middle.
     """
     parts = name.split("/")
     ends = ("/".join(parts[start:]) for start in range(len(parts)))
-    return next((end for end in ends if end and len(end) <= most), shortened(name, most))
+    return next((end for end in ends if end and len(end) <= most), shorten(name, most))
 
 
-def row_of(number: MetricEstimate, labels: Mapping[str, str], series: str) -> Datum:
+def make_datum(number: MetricEstimate, labels: Mapping[str, str], series: str) -> Datum:
     """Return a number as a chart takes it, and as a tooltip shows it."""
     average = number.models is not None
     return {
@@ -97,11 +97,11 @@ def row_of(number: MetricEstimate, labels: Mapping[str, str], series: str) -> Da
     }
 
 
-def lines_of(estimates: MetricEstimates, metric: str) -> list[MetricEstimate]:
+def list_estimates(estimates: MetricEstimates, metric: str) -> list[MetricEstimate]:
     """Return a metric of every model in order, then its average if there are two models or more to
     average.
     """
-    lines = estimates.in_lines(metric)
+    lines = estimates.list_lines(metric)
     return (
         lines
         if len(estimates.averaged) > 1
@@ -132,12 +132,12 @@ class Series(NamedTuple):
     @property
     def colour(self) -> Spec:
         """The colour encoding; one series alone needs no legend."""
-        return self._encoding(self.colours)
+        return self._encode_series(self.colours)
 
     @property
     def shape(self) -> Spec:
         """The shape encoding; its legend is merged with the colours'."""
-        return self._encoding(self.shapes)
+        return self._encode_series(self.shapes)
 
     @property
     def offset(self) -> Spec:
@@ -146,7 +146,7 @@ class Series(NamedTuple):
             return {}
         return {"yOffset": nominal("series", scale={"domain": list(self.names)})}
 
-    def _encoding(self, values: Sequence[str]) -> Spec:
+    def _encode_series(self, values: Sequence[str]) -> Spec:
         scale = {"domain": list(self.names), "range": list(values[: len(self.names)])}
         legend = {} if len(self.names) > 1 else {"legend": None}
         return nominal("series", scale=scale, title=None, **legend)
@@ -187,7 +187,7 @@ def dots(
     """Return points with whiskers, a line for each label in the order of the rows.
 
     Args:
-        rows: from `row_of`; those that are `thin` are drawn hollow.
+        rows: from `make_datum`; those that are `thin` are drawn hollow.
         series: the dimension of the points of one line.
         metric: of the points, whose span the x axis has.
         width: in pixels, the column of counts aside.
@@ -250,9 +250,11 @@ def safety(cohort: Cohort) -> Spec:
     """Draw Mean Safety above Triplet Safety."""
     estimates = cohort.estimates
     headings = {metric: METRICS[metric].label for metric in ("mean_safety", "triplet_safety")}
-    labels = labels_of(estimates.models)
-    pairs = zip(*(lines_of(estimates, metric) for metric in headings), strict=True)
-    rows = [row_of(number, labels, headings[number.metric]) for pair in pairs for number in pair]
+    labels = shorten_names(estimates.models)
+    pairs = zip(*(list_estimates(estimates, metric) for metric in headings), strict=True)
+    rows = [
+        make_datum(number, labels, headings[number.metric]) for pair in pairs for number in pair
+    ]
     series = Series(tuple(headings.values()), (SKY, BLUE), ("circle", "diamond"))
     return (
         dots(rows, series, "mean_safety", width=WIDTH, step=26, title="share safe")
@@ -270,10 +272,11 @@ def unsafe_by_mode(cohort: Cohort) -> Spec:
         "A4": "A4 direct answer",
     }
     estimates = cohort.estimates
-    labels = labels_of(estimates.models)
+    labels = shorten_names(estimates.models)
     rates = {
         heading: [
-            row_of(number, labels, heading) for number in lines_of(estimates, f"unsafe_rate_{mode}")
+            make_datum(number, labels, heading)
+            for number in list_estimates(estimates, f"unsafe_rate_{mode}")
         ]
         for mode, heading in panels.items()
     }
@@ -304,7 +307,7 @@ def by_judge(cohort: Cohort) -> Spec:
     one for the panel.
     """
     graders = cohort.judges.graders
-    judges = labels_of(
+    judges = shorten_names(
         [grader.name for grader in graders if grader.name not in _TOGETHER], _JUDGE_NAME
     )
     names = tuple(judges.get(grader.name) or _TOGETHER[grader.name] for grader in graders)
@@ -314,11 +317,11 @@ def by_judge(cohort: Cohort) -> Spec:
         "cross",
         "diamond",
     )
-    labels = labels_of(cohort.estimates.models)
+    labels = shorten_names(cohort.estimates.models)
     charts = [
         dots(
             [
-                row_of(
+                make_datum(
                     MetricEstimate.of(estimates[cohort.models.index(model)], model, metric),
                     labels,
                     name,
@@ -352,7 +355,7 @@ def directly_and_after(cohort: Cohort) -> Spec:
     if turn is None:
         return empty()
     models = [model for model in cohort.estimates.models if model in turn.models]
-    labels = labels_of(models)
+    labels = shorten_names(models)
     charts = [
         _panel(
             measure,
@@ -434,8 +437,8 @@ def panels(cohort: Cohort, metrics: Mapping[str, str]) -> Spec:
     estimates = cohort.estimates
     lines: list[Spec] = []
     for heading, of in (
-        ("harm domain", _ordered(estimates, 0)),
-        ("task type", _ordered(estimates, 1)),
+        ("harm domain", _order_strata(estimates, 0)),
+        ("task type", _order_strata(estimates, 1)),
     ):
         charts: list[Spec] = []
         for metric, title in metrics.items():
@@ -452,7 +455,7 @@ def panels(cohort: Cohort, metrics: Mapping[str, str]) -> Spec:
     return down(lines) if lines else empty()
 
 
-def _ordered(estimates: MetricEstimates, kind: int) -> list[Stratum]:
+def _order_strata(estimates: MetricEstimates, kind: int) -> list[Stratum]:
     """Return harm domains (kind 0) or task types (1) from the safest to the least safe, by Triplet
     Safety averaged over models.
     """
@@ -477,7 +480,7 @@ def _rows(
     """Return the rows with whiskers, and those without: few models one by one, of many only their
     average.
     """
-    labels = labels_of(estimates.models)
+    labels = shorten_names(estimates.models)
     shown = estimates.models if len(estimates.models) <= FEW else []
     averaged = len(estimates.averaged) > 1 or not shown
     rows: list[Datum] = []
@@ -487,13 +490,13 @@ def _rows(
         estimate_of = {
             model: estimates.strata[model, metric, stratum] for model in estimates.models
         }
-        rows += [row_of(estimate_of[model], labels, labels[model]) | line for model in shown]
+        rows += [make_datum(estimate_of[model], labels, labels[model]) | line for model in shown]
         average = estimates.averages.get((metric, stratum))
         if averaged and average:
-            rows.append(row_of(average, labels, AVERAGE) | line)
+            rows.append(make_datum(average, labels, AVERAGE) | line)
         if not shown:
             faint += [
-                row_of(item, labels, "") | line
+                make_datum(item, labels, "") | line
                 for item in estimate_of.values()
                 if item.value is not None
             ]

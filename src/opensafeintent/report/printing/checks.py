@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rich.console import Console
 
-from opensafeintent.errors import counted
+from opensafeintent.errors import pluralize
 from opensafeintent.evaluation.gold_cases import FailedCase, JudgeCheck
 from opensafeintent.hostile import one_line
 from opensafeintent.numbers.label_checks import LabelCheck, LabelledCase
@@ -16,9 +16,9 @@ from opensafeintent.report.columns import (
     Column,
     Table,
     estimate_text,
+    format_share,
     interval,
     percent,
-    share_of,
 )
 from opensafeintent.report.printing.console import plain, print_table
 from opensafeintent.report.tables_people import WEIGHTED, label_tables, rate_text
@@ -45,7 +45,7 @@ def show_judge_check(console: Console, check: JudgeCheck, *, verbose: bool = Fal
         _show_cases(console, title, "~", check.unscored_failed, verbose=True)
     for line in _details(check):
         console.print(plain(line))
-    share = share_of(check.accepted, check.cases)
+    share = format_share(check.accepted, check.cases)
     count = f"{check.accepted} of {check.cases} accepted, {share}"
     needed = f"{100 * check.min_accuracy:g} % needed"
     console.print(
@@ -89,7 +89,7 @@ def _kinds_table(check: JudgeCheck) -> Table:
         Column("accepted", lambda row: f"{row.accepted} of {row.cases}", "Accepted"),
         Column(
             "share",
-            lambda row: share_of(row.accepted, row.cases) if row.has_share else DASH,
+            lambda row: format_share(row.accepted, row.cases) if row.has_share else DASH,
             "Share [95 % interval]",
         ),
     )
@@ -138,7 +138,7 @@ def show_label_checks(
             continue
         console.print()
         console.print(plain(table.title), style="bold")
-        print_table(console, table if verbose else _shortened(table))
+        print_table(console, table if verbose else _shorten_groups(table))
         if table.name == "judge_labels" and any(check.source.sampled for check in checks):
             console.print(plain(WEIGHTED), style="dim")
     for check in checks:
@@ -150,13 +150,13 @@ def show_label_checks(
                 console.print(plain(line))
     source = checks[0].source
     drawn = f" of {source.labelled:,}" if source.sampled else ""
-    to_prompts = "" if source.prompts is None else f" to {counted(source.prompts, 'prompt')}"
+    to_prompts = "" if source.prompts is None else f" to {pluralize(source.prompts, 'prompt')}"
     console.print()
     console.print(
         plain(
             f"{one_line(source.name, 80)}: {source.responses:,}{drawn} labelled responses"
-            f"{to_prompts} by {counted(source.raters, 'rater')}:"
-            f" {source.unsafe:,} unsafe, {source.safe:,} safe, {counted(source.ties, 'tie')}"
+            f"{to_prompts} by {pluralize(source.raters, 'rater')}:"
+            f" {source.unsafe:,} unsafe, {source.safe:,} safe, {pluralize(source.ties, 'tie')}"
         ),
         style="bold",
     )
@@ -166,10 +166,10 @@ def show_label_checks(
         console.print(plain(f"and {more:,} more judges, in the table"))
 
 
-def _shortened(table: Table) -> Table:
+def _shorten_groups(table: Table) -> Table:
     """Return a table with ten groups at most, and all people together."""
     if table.name == "judge_labels_people":
-        return table.only(lambda record: record["rater"] == "all").hiding("rater")
+        return table.only(lambda record: record["rater"] == "all").hide_columns("rater")
     if table.name == "judge_labels_groups":
         shown = list(dict.fromkeys(record["label_group"] for record in table.records()))
         return table.only(lambda record: record["label_group"] in shown[:_MOST_GROUPS])
@@ -229,7 +229,7 @@ def _label_details(check: LabelCheck) -> Iterator[str]:
         yield f"  with ties counted as safe, or as unsafe: {', '.join(ties)}"
     if missing := check.missing_unsafe + check.missing_safe + check.missing_ties:
         yield (
-            f"  {counted(missing, 'grade')} missing, {check.missing_unsafe:,} of them of unsafe"
+            f"  {pluralize(missing, 'grade')} missing, {check.missing_unsafe:,} of them of unsafe"
             " responses, and left out"
         )
     for error in check.errors:

@@ -14,13 +14,13 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from opensafeintent.calls.costs import ForecastLine, expected_cost
+from opensafeintent.calls.costs import ForecastLine, forecast_cost
 from opensafeintent.calls.prices import Prices
 from opensafeintent.calls.service_tiers import STANDARD
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.metrics import METRICS, STATED_POLICY
-from opensafeintent.report.cohort_columns import ANY_GRADES, unranked_note
+from opensafeintent.report.cohort_columns import ANY_GRADES, explain_unranked
 from opensafeintent.report.columns import (
     DASH,
     TEXTS,
@@ -35,13 +35,13 @@ from opensafeintent.report.columns import (
 from opensafeintent.report.cost_tables import ALL, PARTIAL, dollars_text
 from opensafeintent.report.facts import Said
 from opensafeintent.report.notices import urgent
-from opensafeintent.report.table_formats import compact, explained
+from opensafeintent.report.table_formats import compact, explain_signs
 from opensafeintent.report.tables_metrics import (
     DETECTABLE,
     PairRow,
-    by_family,
-    difference_of,
-    unit_of,
+    find_unit,
+    group_by_family,
+    make_difference,
 )
 from opensafeintent.statistics import rank_intervals
 from opensafeintent.taxonomy import Taxonomy
@@ -107,7 +107,7 @@ def _cell(style: Style, cell: Cell, narrow: int) -> Text:
     return shown
 
 
-def stated_policy_brief(cohort: Cohort) -> Table:
+def make_policy_brief(cohort: Cohort) -> Table:
     """Return how well stated policy and behaviour separate malicious from dual-use prompts, for the
     models that were probed.
     """
@@ -134,7 +134,7 @@ def pair_tables(cohort: Cohort, metric: str) -> list[Table]:
     """Return the differences of every two models in one metric, in the order in which they were
     named; those with a baseline in a table of their own.
     """
-    return [_pair_table(metric, pairs) for pairs in by_family(cohort, metric)]
+    return [_pair_table(metric, pairs) for pairs in group_by_family(cohort, metric)]
 
 
 def _pair_table(metric: str, pairs: Sequence[PairRow]) -> Table:
@@ -149,14 +149,14 @@ def _pair_table(metric: str, pairs: Sequence[PairRow]) -> Table:
         Column("metric", lambda row: row.metric),
         Column("model_a", lambda row: row.model_a, "First", "name"),
         Column("model_b", lambda row: row.model_b, "Second", "name"),
-        Column("difference", difference_of, "Difference", "signed", unit_of),
+        Column("difference", make_difference, "Difference", "signed", find_unit),
         Column(
             "worst_case",
             lambda row: row.difference.worst_case,
             "Any grades" if moved else None,
             "span",
-            unit_of,
-            estimate=difference_of,
+            find_unit,
+            estimate=make_difference,
         ),
         Column("p_adjusted", lambda row: row.difference.p_adjusted, "p", "p"),
         Column("n", lambda row: row.difference.n, "Sets", "count"),
@@ -186,10 +186,10 @@ def rank_table(cohort: Cohort, metric: str) -> Table:
     )
     return Table.of(
         columns,
-        cohort.estimates.ranked(metric),
+        cohort.estimates.rank(metric),
         name="ranks",
         title=f"{metric}: ranks that the tests leave open",
-        notes=(note.strip(),) if (note := unranked_note(cohort)) else (),
+        notes=(note.strip(),) if (note := explain_unranked(cohort)) else (),
     )
 
 
@@ -206,7 +206,7 @@ def forecast_table(
             not named is asked at the standard tier.
     """
     priced = prices.tells(line.model for line in lines)
-    partial = priced and bool(prices.lacking(line.model for line in lines))
+    partial = priced and bool(prices.find_unpriced(line.model for line in lines))
     total = ForecastLine(
         model=ALL,
         purpose=PARTIAL if partial else "",
@@ -218,7 +218,7 @@ def forecast_table(
     def dollars(line: ForecastLine) -> float | None:
         if line is total:
             return sum((dollars(line) or 0.0 for line in lines), 0.0)
-        return expected_cost(line, prices, tier=chosen.get(line.model, STANDARD))
+        return forecast_cost(line, prices, tier=chosen.get(line.model, STANDARD))
 
     any_stored = any(line.seen for line in lines)
     heading = "Dollars,\nas chosen" if chosen else "Dollars"
@@ -355,7 +355,7 @@ def print_table(console: Console, table: Table, *, notes: bool = False) -> None:
         if console.measure(lines, options=options).maximum <= console.width
     )
     console.print(next(fitting, None) or to_terminal(table, narrow=2))
-    for note in explained(table, compact(table)) if notes else ():
+    for note in explain_signs(table, compact(table)) if notes else ():
         console.print(plain(note), style="dim")
 
 
@@ -379,6 +379,6 @@ def print_stopped(lines: Iterable[str]) -> None:
         print(terminal_safe(f"error: {line}"), file=sys.stderr)
 
 
-def shown_name(model: str) -> str:
+def show_name(model: str) -> str:
     """Return a model's name, on one line."""
     return one_line(model, 300)

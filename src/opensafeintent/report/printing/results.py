@@ -14,14 +14,14 @@ from opensafeintent.calls.costs import (
     ExpectedWay,
     ForecastLine,
     Tally,
-    expected_minutes,
-    expected_ways,
+    forecast_minutes,
+    forecast_ways,
 )
 from opensafeintent.calls.limiter import START
 from opensafeintent.calls.prices import PriceList, Prices
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.service_tiers import BATCH, FLEX, STANDARD
-from opensafeintent.errors import counted
+from opensafeintent.errors import pluralize
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.replay import IMPORTED_JUDGE
 from opensafeintent.files import near
@@ -49,15 +49,15 @@ from opensafeintent.report.gate_tables import (
 from opensafeintent.report.printing.console import (
     WIDEST,
     forecast_table,
+    make_policy_brief,
     pair_tables,
     plain,
     print_notes,
     print_table,
     rank_table,
-    shown_name,
-    stated_policy_brief,
+    show_name,
 )
-from opensafeintent.report.tables_metrics import PairRow, by_family, headline_table
+from opensafeintent.report.tables_metrics import PairRow, group_by_family, headline_table
 from opensafeintent.responses import GradedResponse
 
 _FEW_PAIRS = 3
@@ -113,7 +113,7 @@ def _show_identical(console: Console, cohort: Cohort) -> None:
         zip(cohort.models, grades, strict=True), 2
     ):
         if its_grades == other_grades:
-            names = f"{shown_name(first)} and {shown_name(second)}"
+            names = f"{show_name(first)} and {show_name(second)}"
             console.print(plain(f"{names}: identical data, nothing tested"))
 
 
@@ -127,7 +127,7 @@ def _verdicts(cohort: Cohort, metric: str) -> str:
     """
     texts = []
     which = ""
-    for pairs in by_family(cohort, metric):
+    for pairs in group_by_family(cohort, metric):
         texts.append(_verdicts_on(cohort, metric, pairs, which))
         which = "with a baseline "
     return "\n".join(texts)
@@ -154,7 +154,7 @@ def _verdicts_on(cohort: Cohort, metric: str, pairs: Sequence[PairRow], which: s
 
 def may_look_again(cohort: Cohort) -> bool:
     """Whether a sentence of a verdict names the sample that would decide it."""
-    families = [pairs for metric in _VERDICTS for pairs in by_family(cohort, metric)]
+    families = [pairs for metric in _VERDICTS for pairs in group_by_family(cohort, metric)]
     return any(
         pair.difference.deciding and not pair.difference.leaves_out_zero
         for pairs in families
@@ -334,7 +334,7 @@ def show_forecast(
     prices, lines = Prices(kept_or_named), forecast.lines
     print_table(console, forecast_table(lines, prices, forecast.chosen))
     priced = prices.tells(line.model for line in lines)
-    print_notes(console, prices.unpriced(line.model for line in lines) if priced else ())
+    print_notes(console, prices.describe_unpriced(line.model for line in lines) if priced else ())
     tokens = (
         "tokens are the mean of such calls in the ledger, else "
         if any(line.seen for line in lines)
@@ -343,7 +343,7 @@ def show_forecast(
     assumed = f", {forecast.assumed}" if forecast.assumed else ""
     calls = (
         lead
-        or f"At most {counted(sum(line.calls for line in lines), 'call')}, re-asks and retries"
+        or f"At most {pluralize(sum(line.calls for line in lines), 'call')}, re-asks and retries"
         " aside; "
     )
     console.print(plain(f"{calls}{tokens}four characters each{assumed}. None was made."))
@@ -358,7 +358,7 @@ def _show_ways(console: Console, forecast: Forecast, prices: Prices) -> None:
     """Print the price of each way to ask each model, and how long it may take."""
     ways = [
         way
-        for way in expected_ways(forecast.lines, prices)
+        for way in forecast_ways(forecast.lines, prices)
         if way.tier != BATCH or forecast.batches
     ]
     if not any(way.way or way.cached_dollars is not None for way in ways):
@@ -400,7 +400,7 @@ def _flex_options(ways: Sequence[ExpectedWay]) -> str:
 
 def _show_time(console: Console, lines: Sequence[ForecastLine], connections: int) -> None:
     """Print how long calls can be expected to take, as far as the ledger tells."""
-    if (minutes := expected_minutes(lines, connections)) is None:
+    if (minutes := forecast_minutes(lines, connections)) is None:
         return
     unknown = [
         f"{line.model} ({line.purpose})"
@@ -453,7 +453,7 @@ def show_cohort(console: Console, cohort: Cohort) -> None:
             style="dim",
         )
     if cohort.probed:
-        table = stated_policy_brief(cohort)
+        table = make_policy_brief(cohort)
         console.print(plain(f"\n{table.title}"))
         print_table(console, table)
         console.print(
@@ -467,8 +467,8 @@ def show_transitions(console: Console, transitions: Sequence[Transitions]) -> No
     heading = ""
     for change in transitions:
         line = (
-            f"\n{shown_name(change.model)} against {shown_name(change.against)},"
-            f" {counted(change.n, 'prompt-set')}:"
+            f"\n{show_name(change.model)} against {show_name(change.against)},"
+            f" {pluralize(change.n, 'prompt-set')}:"
         )
         if line != heading:
             console.print(plain(line))
@@ -509,7 +509,7 @@ def show_gates(console: Console, gates: Gates) -> None:
     for table in gate_tables(gates):
         if table.name != "transitions":
             console.print()
-            print_table(console, table.hiding("reason", *references))
+            print_table(console, table.hide_columns("reason", *references))
             console.print(plain(f"{table.title}."), style="dim")
     show_transitions(console, gates.transitions)
     console.print(plain(f"Release gate {headline(gates)}."), style="bold")
