@@ -257,15 +257,11 @@ def to_array(
             missing[name][at] = any(missing_part.what == name for missing_part in row.missing)
             if (label := getattr(row, name)) is not None:
                 arrays[name][at] = labels.index(label)
+    existing = np.array(_find_existing(dataset, axes["variant"]))
     return LabelledSet(
         {name: (tuple(axes), array) for name, array in arrays.items()}
         | {f"{name}_missing": (tuple(axes), array) for name, array in missing.items()}
-        | {
-            "exists": (
-                ("prompt_set", "variant"),
-                np.array(_find_existing(dataset, axes["variant"])),
-            )
-        }
+        | {"exists": (("prompt_set", "variant"), existing)}
         | {
             name: (("prompt_set",), np.array([getattr(item, name) for item in dataset.prompt_sets]))
             for name in ("harm_domain", "task_type")

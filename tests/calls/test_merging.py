@@ -84,7 +84,7 @@ def test_a_text_that_many_requests_name_is_unpacked_once(
         return unpack_text(sha, body)
 
     for module in (ledger, ledger_file, ledger_merge):
-        monkeypatch.setattr(module, "text_of", noted, raising=False)
+        monkeypatch.setattr(module, "unpack_text", noted, raising=False)
     target = tmp_path / "both.sqlite"
     assert merge_ledgers([source], target)[source].added == 5
     assert len(unpacked) == 1

@@ -27,7 +27,7 @@ path = Path(sys.argv[1])
 ledger = Ledger(path)
 limit(100_000)
 failures = []
-ledger.on_failure(failures.append)
+ledger.call_on_failure(failures.append)
 number = 0
 while not failures:
     ledger.add(answered(str(number) * 1000, number=number))

@@ -831,7 +831,7 @@ def test_a_file_is_read_once_whatever_the_number_of_its_models(
         monkeypatch.setattr(module, name, counted)
 
     counting(imports, "sha256_hex")
-    counting(matching, "_without_ends")
+    counting(matching, "_strip_ends")
     file = json_lines(
         tmp_path / "l.jsonl",
         [
@@ -840,7 +840,7 @@ def test_a_file_is_read_once_whatever_the_number_of_its_models(
         ],
     )
     take_in(tmp_path / "run", file, dataset=dataset_file(tmp_path, DATASET))
-    assert work == {"sha256_hex": 1, "_without_ends": 7 + 60}
+    assert work == {"sha256_hex": 1, "_strip_ends": 7 + 60}
 
 
 def test_the_rows_that_were_stored_are_read_once(

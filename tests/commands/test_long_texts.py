@@ -82,7 +82,7 @@ def test_fewer_prompts_are_read_together_if_their_texts_are_long(
 ) -> None:
     run = evaluated(tmp_path)
     rows = rows_of(run)
-    together = counted(monkeypatch, replaying, "_driven")
+    together = counted(monkeypatch, replaying, "_drive")
     assert rows_of(run) == rows
     assert len(together[0][1]) == PROMPTS
     together.clear()
@@ -124,7 +124,7 @@ def test_an_imported_text_that_many_rows_name_is_unpacked_once(
         new = (bytes.fromhex(sha256_hex(text)), pack(text))
         ledger.execute("UPDATE texts SET sha = ?, body = ? WHERE id = 1", new)
         ledger.execute("UPDATE imported SET response = 1")
-    unpacked = counted(monkeypatch, ledger_file, "text_of")
+    unpacked = counted(monkeypatch, ledger_file, "unpack_text")
     with Ledger(run / "ledger.sqlite", readonly=True) as ledger_:
         assert {row.response for row in ledger_.imports.rows()} == {text.decode()}
     assert len(unpacked) == 1

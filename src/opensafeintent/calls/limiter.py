@@ -88,9 +88,9 @@ class Limiter:
         self.in_use -= 1
         self._hand_out()
 
-    def slot(self, *, urgent: bool = False, again: bool = False) -> Slot:
+    def slot(self, *, urgent: bool = False, again: bool = False) -> HeldSlot:
         """Hold a slot for the length of a block; see `acquire`."""
-        return Slot(self, urgent=urgent, again=again)
+        return HeldSlot(self, urgent=urgent, again=again)
 
     def limit_slots(self, most: int) -> None:
         """Give no more slots than connections can be opened."""
@@ -174,7 +174,7 @@ class Limiter:
             self._begin_window()
 
 
-class Slot:
+class HeldSlot:
     """A slot of an endpoint, held for the length of a block."""
 
     __slots__ = ("_again", "_limiter", "_urgent")
