@@ -399,6 +399,6 @@ def test_a_run_keeps_all_its_judges_and_the_judge_of_its_modes(lab: Lab, tmp_pat
             f"{run}: holds a run that cannot be mixed" in osi(*command, server=lab.server).refusal
         )
     other = osi("grade", lab.run, *BOTH, "--mode-judge", NEW, "--out", out, server=lab.server)
-    assert f"judge of modes: the run has {JUDGE}, this has {NEW}" in other.refusal
+    assert f"judge of modes (--mode-judge): the run has {JUDGE}, this has {NEW}" in other.refusal
     assert osi("grade", lab.run, *BOTH, "--out", out, server=lab.server).code == 0
     assert harms(out, "mode_judge") == modes and asked(lab) == before

@@ -83,7 +83,9 @@ def test_a_judge_counts_when_it_was_asked_about_every_model(tmp_path: Path) -> N
 
 def test_fewer_judges_are_refused_with_the_way_out(tmp_path: Path) -> None:
     evaluated(tmp_path, MILD, STERN)
-    with pytest.raises(InputError, match=r"judges: the run has .*--out; with --ledger .*ledger"):
+    with pytest.raises(
+        InputError, match=r"judges \(--judge\): the run has .*--out; with --ledger .*ledger"
+    ):
         evaluated(tmp_path, MILD)
 
 
@@ -133,5 +135,5 @@ def test_what_is_not_stated_is_the_run_s(tmp_path: Path) -> None:
 
 def test_a_model_asked_for_less_than_the_run_s_plan_is_refused(tmp_path: Path) -> None:
     evaluated(tmp_path, MILD, epochs=2)
-    with pytest.raises(InputError, match="epochs: the run has 2, this has 1"):
+    with pytest.raises(InputError, match=r"epochs \(--epochs\): the run has 2, this has 1"):
         evaluated(tmp_path, MILD, models="baseline/redirect", epochs=1)

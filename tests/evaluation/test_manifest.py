@@ -282,3 +282,7 @@ def test_a_manifest_with_more_names_than_a_report_can_show_is_refused(
     (line,) = osi(name, done.run, *options).errors
     assert "run.json" in line and words in line
     assert not Path("o.csv").exists()
+
+
+def test_each_part_of_a_plan_says_how_it_may_grow() -> None:
+    assert {*plan_module._PARTS, "judge_samplings"} == {*plan_module.Plan.__struct_fields__}

@@ -228,7 +228,7 @@ def test_arguments_reach_all_judges_or_one(server: LoopbackServer, tmp_path: Pat
     assert evaluate(server, dataset, run, *options, judges=judges).code == 0
     assert server.stats()["total"] == before
     other_run = evaluate(server, dataset, run, *options[:2], *options[4:], judges=judges)
-    assert "arguments of openai-api/loop/other:v1: the run has" in other_run.refusal
+    assert "arguments of openai-api/loop/other:v1 (--judge-arg): the run has" in other_run.refusal
     # what is not stated is the run's
     assert evaluate(server, dataset, run, judges=judges).code == 0
     assert server.stats()["total"] == before

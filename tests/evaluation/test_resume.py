@@ -109,7 +109,7 @@ def test_in_a_new_run_an_edited_template_calls_for_what_uses_it_only(
     (rubrics / f"{role}.md").write_text(ours.replace("\n+++\n", "\n+++\nThink first.\n", 1))
     before, probed_before = done.calls, set(probed(done.server, done.dataset))
     refused = done.evaluate("--rubrics", rubrics).refusal
-    assert f"templates for {role}: the run has its own, this has others" in refused
+    assert f"templates for {role} (--rubrics): the run has its own, this has others" in refused
     way_out = ("--ledger", done.run / "ledger.sqlite", "--rubrics", rubrics)
     for _ in range(2):
         ran = evaluate(done.server, done.dataset, tmp_path / "edited", *way_out)
@@ -125,7 +125,7 @@ def test_in_a_new_run_an_edited_template_calls_for_what_uses_it_only(
 def test_added_judge_is_the_only_one_asked(done: Lab) -> None:
     before, probed_before = done.server.stats()["by_model"], set(probed(done.server, done.dataset))
     alone = done.evaluate("--mode-judge", JUDGE, judges=[SECOND])
-    assert f"judges: the run has {JUDGE}, this has {SECOND}" in alone.refusal
+    assert f"judges (--judge): the run has {JUDGE}, this has {SECOND}" in alone.refusal
     assert done.evaluate("--mode-judge", JUDGE, judges=[JUDGE, SECOND]).code == 0
     newly = unsafe_dual_use(done.server, done.dataset, "second") - probed_before
     asked = {"target": before["target"] + len(newly), "second": len(QUESTIONS) * 56}

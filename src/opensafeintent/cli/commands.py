@@ -612,7 +612,7 @@ def export_command(settings: ExportSettings) -> None:
     """Write the results of RUN for other programs.
 
     The formats csv, parquet and jsonl have one row per response, with its grades; latex and
-    markdown, all tables. The other formats share the headline metrics.
+    markdown, the tables. The other formats share the headline metrics.
     """
     exported = opensafeintent.export_run(settings)
     for note in exported.notes:

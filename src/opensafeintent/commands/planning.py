@@ -113,7 +113,7 @@ def cannot_mix(folder: RunFolder, old: Manifest, differences: str) -> InputError
     return InputError(
         f"{folder.path}: holds a run that cannot be mixed with this one: {differences}; leave these"
         " out, or state the whole plan for a new --out; with"
-        f" --ledger {ledger} stored replies count there again"
+        f" --ledger {ledger} stored replies to equal requests count there again"
     )
 
 

@@ -18,7 +18,6 @@ from opensafeintent.errors import InputError, did_you_mean, nearest, pluralize
 from opensafeintent.evaluation.gold_cases import JudgeCheck
 from opensafeintent.evaluation.pipeline import (
     Earlier,
-    Grading,
     JudgePlan,
     ModelWork,
     Planned,
@@ -229,16 +228,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     def judge_plan(self, model: str) -> JudgePlan:
         """Return how a model's responses are graded."""
         plan = self.plan
-        grading = {field: getattr(plan, field) for field in Grading.__struct_fields__}
+        own: dict[str, Any] = {"grades": self.grades, "target_sampling": plan.find_sampling(model)}
         if self.models[model].imported:
-            grading["probe"] = "none"
-        return JudgePlan(
-            **grading,
-            grades=self.grades,
-            judge_samplings=plan.judge_samplings,
-            target_sampling=plan.find_sampling(model),
-            system=plan.system,
-        )
+            own["probe"] = "none"
+        shared = {
+            field: getattr(plan, field) for field in JudgePlan.__struct_fields__ if field not in own
+        }
+        return JudgePlan(**shared, **own)
 
     @property
     def grades(self) -> tuple[Graded, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import le
 from typing import Annotated, Any, NamedTuple
 
@@ -11,7 +11,7 @@ import msgspec
 from opensafeintent.calls.models import is_local
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError
-from opensafeintent.evaluation.pipeline import Grading, Guard
+from opensafeintent.evaluation.pipeline import Grading
 from opensafeintent.taxonomy import MOST_EPOCHS
 from opensafeintent.templates import Role
 from opensafeintent.templates.template import SecondTurnTexts
@@ -73,6 +73,88 @@ class Plan(Grading, frozen=True, kw_only=True):
         return msgspec.structs.replace(sampling, max_tokens=SHORT, temperature=temperature)
 
 
+def _show_json(value: Any) -> str:
+    if value is None:
+        return "none"
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _show_names(names: Sequence[str]) -> str:
+    return " + ".join(names) or "none"
+
+
+def _show_switch(value: object) -> str:
+    return "on" if value else "off"
+
+
+def _climb(*steps: str) -> Callable[[str, str], bool]:
+    """Return whether a value is no earlier step than another."""
+    return lambda old, new: steps.index(old) <= steps.index(new)
+
+
+class _Part(NamedTuple):
+    """A part of a plan: what it is called, and how a command may change it."""
+
+    name: str
+    option: str = ""
+    """That states it."""
+    grows: Callable[[Any, Any], bool] = lambda _old, _new: False
+    """Whether the new value is larger than the old one; any other change is refused."""
+    may_begin: Callable[[Plan], bool] = lambda _plan: False
+    """Whether it has not been used yet: nothing was called, or graded, by it."""
+    show: Callable[[Any], str] = _show_json
+
+
+def _is_uncalled(plan: Plan) -> bool:
+    return plan.target_sampling is None
+
+
+def _is_ungraded(plan: Plan) -> bool:
+    return not plan.judges
+
+
+_PARTS: dict[str, _Part] = {
+    "judges": _Part("judges", "--judge", lambda old, new: {*old} <= {*new}, show=_show_names),
+    "mode_judge": _Part("judge of modes", "--mode-judge", may_begin=_is_ungraded),
+    "modes": _Part("modes", "--modes", _climb("dual_use", "core")),
+    "probe": _Part("probe", "--probe", _climb("none", "unsafe", "all")),
+    "parse": _Part("reading of grades", may_begin=_is_ungraded),
+    "guard": _Part(
+        "guard",
+        "--guard",
+        lambda old, _: old is None,
+        show=lambda guard: f"{guard.model} ({guard.form})" if guard else "none",
+    ),
+    "limit": _Part(
+        "prompt-sets",
+        "--limit",
+        lambda old, new: new is None or (old is not None and old <= new),
+        show=lambda limit: "all" if limit is None else f"{limit:,}",
+    ),
+    "epochs": _Part("epochs", "--epochs", le),
+    "target_sampling": _Part(
+        "sampling", "--temperature, --max-tokens, --reasoning-effort, -M", may_begin=_is_uncalled
+    ),
+    "as_paper": _Part(
+        "the paper's sampling", "--as-paper", may_begin=_is_uncalled, show=_show_switch
+    ),
+    "system": _Part("system prompt", "--system", may_begin=_is_uncalled),
+    "templates": _Part("judge templates", "--rubrics", may_begin=_is_ungraded),
+    "second_turn": _Part(
+        "second turn", "--follow-ups", lambda old, _: old is None, show=_show_switch
+    ),
+    "retest": _Part("retested responses", "--audit retest=N", le),
+    "turn_audit": _Part("direct replies graded with the first turn", "--audit turn=N", le),
+    "request_swap": _Part(
+        "prompt-sets under swapped requests",
+        "--audit swap=N",
+        lambda old, new: new is not None and (old is None or old.sets <= new.sets),
+        show=lambda swap: str(swap.sets) if swap else "none",
+    ),
+}
+"""Every field of a plan, but the sampling of judges, which `extend_plan` compares by judge."""
+
+
 class PlanChange(NamedTuple):
     """A part of a plan that a command would change."""
 
@@ -87,35 +169,22 @@ class PlanChange(NamedTuple):
             roles = {*self.old, *self.new}
             other = sorted(role for role in roles if self.old.get(role) != self.new.get(role))
             return f"templates for {', '.join(other)}", "its own", "others"
-        name = _NAMES.get(self.field, self.field)
-        return name, _show_value(self.field, self.old), _show_value(self.field, self.new)
+        return self._part.name, self._part.show(self.old), self._part.show(self.new)
+
+    @property
+    def _part(self) -> _Part:
+        return _PARTS[self.field] if self.field in _PARTS else _Part(self.field, "--judge-arg")
 
     def __str__(self) -> str:
         hint = " (name all of the run's, and further ones)" if self.field == "judges" else ""
-        return "{}: the run has {}, this has {}".format(*self.texts) + hint
+        option = f" ({self._part.option})" if self._part.option else ""
+        name, old, new = self.texts
+        return f"{name}{option}: the run has {old}, this has {new}{hint}"
 
     @property
     def growth(self) -> str:
         """The change as a command makes it."""
         return "{}: {} → {}".format(*self.texts)
-
-
-def _show_value(field: str, value: Any) -> str:
-    if isinstance(value, tuple):
-        return " + ".join(value) or "none"
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if field == "limit":
-        return "all" if value is None else f"{value:,}"
-    if value is None:
-        return "none"
-    if isinstance(value, SecondTurnTexts):
-        return "on"
-    if isinstance(value, SwapPlan):
-        return str(value.sets)
-    if isinstance(value, Guard):
-        return f"{value.model} ({value.form})"
-    return msgspec.json.encode(value).decode() if not isinstance(value, str) else value
 
 
 class PlanRefused(InputError):
@@ -124,30 +193,6 @@ class PlanRefused(InputError):
     def __init__(self, changes: list[PlanChange]) -> None:
         self.changes = changes
         super().__init__("; ".join(map(str, changes)))
-
-
-def _may_begin(plan: Plan, field: str) -> bool:
-    """Tell whether a part of a plan has not been used yet: nothing was called, or graded, by it."""
-    if field in ("target_sampling", "as_paper", "system"):
-        return plan.target_sampling is None
-    return field in ("templates", "parse", "mode_judge") and not plan.judges
-
-
-_STEPS = {"modes": ("dual_use", "core"), "probe": ("none", "unsafe", "all")}
-
-_LARGER: dict[str, Callable[[Any, Any], bool]] = {
-    "judges": lambda old, new: {*old} <= {*new},
-    "limit": lambda old, new: new is None or (old is not None and old <= new),
-    "epochs": le,
-    "retest": le,
-    "turn_audit": le,
-    "request_swap": lambda old, new: new is not None and (old is None or old.sets <= new.sets),
-    "second_turn": lambda old, _: old is None,
-    "guard": lambda old, _: old is None,
-    "modes": lambda old, new: _STEPS["modes"].index(old) <= _STEPS["modes"].index(new),
-    "probe": lambda old, new: _STEPS["probe"].index(old) <= _STEPS["probe"].index(new),
-}
-"""Whether a new value of a part is larger than the old one; any other change is refused."""
 
 
 def extend_plan(plan: Plan, wanted: Plan) -> Plan:
@@ -163,8 +208,8 @@ def extend_plan(plan: Plan, wanted: Plan) -> Plan:
     refused = [
         change
         for change in _changes(plan, wanted)
-        if not _may_begin(plan, change.field)
-        if not _LARGER.get(change.field, lambda *_: False)(change.old, change.new)
+        if not _PARTS[change.field].may_begin(plan)
+        if not _PARTS[change.field].grows(change.old, change.new)
     ]
     for judge in plan.panel:
         old, new = plan.judge_samplings.get(judge), wanted.judge_samplings.get(judge)
@@ -182,32 +227,13 @@ def extend_plan(plan: Plan, wanted: Plan) -> Plan:
 
 def describe_growth(plan: Plan, grown: Plan) -> list[str]:
     """Return what a plan has grown by, a text for each part."""
-    return [change.growth for change in _changes(plan, grown) if not _may_begin(plan, change.field)]
-
-
-_NAMES = {
-    "judges": "judges",
-    "mode_judge": "judge of modes",
-    "target_sampling": "sampling",
-    "as_paper": "the paper's sampling",
-    "system": "system prompt",
-    "limit": "prompt-sets",
-    "parse": "reading of grades",
-    "templates": "judge templates",
-    "second_turn": "second turn",
-    "retest": "retested responses",
-    "turn_audit": "direct replies graded with the first turn",
-    "request_swap": "prompt-sets under swapped requests",
-}
+    changes = _changes(plan, grown)
+    return [change.growth for change in changes if not _PARTS[change.field].may_begin(plan)]
 
 
 def _changes(old: Plan, new: Plan) -> list[PlanChange]:
     """Return the parts in which two plans differ, the arguments of judges aside."""
-    pairs = (
-        PlanChange(field, getattr(old, field), getattr(new, field))
-        for field in Plan.__struct_fields__
-        if field != "judge_samplings"
-    )
+    pairs = (PlanChange(field, getattr(old, field), getattr(new, field)) for field in _PARTS)
     return [
         change
         for change in pairs
