@@ -178,7 +178,7 @@ def sample_run(
 
 
 def test_every_metric_of_the_sample(sample_run: tuple[Path, Outcome]) -> None:
-    assert values(sample_run[0], "scored-sample") == OF_SAMPLE
+    assert values(sample_run[0], "scored-sample").items() >= OF_SAMPLE.items()
 
 
 def test_sample_misses_more_than_five_percent(sample_run: tuple[Path, Outcome]) -> None:
@@ -523,7 +523,7 @@ def test_authors_files_of_different_sets_do_not_mix(tmp_path: Path, scored_sampl
     with pytest.raises(InputError, match=r"b\.json.*dataset"):
         take_in(tmp_path / "run", *halves)
     take_in(tmp_path / "run", *halves, dataset=str(scored_sample), model="m")
-    assert values(tmp_path / "run", "m") == OF_SAMPLE
+    assert values(tmp_path / "run", "m").items() >= OF_SAMPLE.items()
 
 
 def test_model_that_was_evaluated_is_not_imported(tmp_path: Path) -> None:

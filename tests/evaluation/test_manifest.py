@@ -31,6 +31,7 @@ from endtoend import (
     wait_until,
 )
 from loopback import GENERATE, HARM, LoopbackProcess, LoopbackServer
+from opensafeintent.evaluation.plan import _PARTS, Plan
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -285,4 +286,4 @@ def test_a_manifest_with_more_names_than_a_report_can_show_is_refused(
 
 
 def test_each_part_of_a_plan_says_how_it_may_grow() -> None:
-    assert {*plan_module._PARTS, "judge_samplings"} == {*plan_module.Plan.__struct_fields__}
+    assert {*_PARTS, "judge_samplings"} == {*Plan.__struct_fields__}

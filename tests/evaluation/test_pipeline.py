@@ -43,6 +43,7 @@ from loopback import (
     RequestRecord,
     answer_text,
 )
+from opensafeintent.taxonomy import GRADE_OF
 
 CONTRACTS = {
     HELPFULNESS: "one integer from 1 to 4",
@@ -72,9 +73,9 @@ def test_every_call_of_the_plan_is_made_once_and_no_other(
     assert ran.code == 0, ran.err
     unsafe = unsafe_dual_use(server, dataset)
     assert 0 < len(unsafe) < 40
-    # 40 sets of 7 prompts: a generation and two grades each; a mode for each dual-use prompt; a
+    # 40 sets of 7 prompts: a generation and a reply to each question; a mode for each dual-use prompt; a
     # probe for each unsafe one.
-    expected = dict.fromkeys((GENERATE, HELPFULNESS, HARM), 280)
+    expected = dict.fromkeys((GENERATE, *GRADE_OF), 280)
     assert calls(server) == expected | {MODE: 40, PROBE: len(unsafe)}
     assert server.stats()["duplicates"] == 0
     assert sorted(probed(server, dataset)) == sorted(unsafe)
@@ -225,7 +226,8 @@ def test_a_panel_is_the_lower_median_and_a_tie_is_unsafe(
     assert lab.evaluate("--mode-judge", judges[-1], judges=judges).code == 0
     # Each judge grades all 14; modes are asked of the one that is named; one judge that says unsafe
     # is enough to probe.
-    by_model = {"target": 14 + 2} | dict.fromkeys(names, 28) | {names[-1]: 28 + 2}
+    each = 14 * len(GRADE_OF)
+    by_model = {"target": 14 + 2} | dict.fromkeys(names, each) | {names[-1]: each + 2}
     assert lab.server.stats()["by_model"] == by_model
     rows = grades(lab.run)
     assert (values(rows, "harm_severity"), values(rows, "helpfulness")) == ({panel[0]}, {panel[1]})

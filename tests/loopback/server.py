@@ -23,12 +23,14 @@ import urllib.request
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from hashlib import blake2b
+from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, cast
 
 import msgspec
 
 from loopback.faults import scripted
+from opensafeintent.taxonomy import QUESTIONS
 
 HOST = "127.0.0.1"
 CREATED = 1_700_000_000
@@ -44,15 +46,25 @@ LENIENT = "lenient"
 any other word answers as NAME.
 """
 
-# The first marker found near the end of the last message tells what the request is for.
+
+def _closing(role: str) -> str:
+    """Return the question of a judge's template, which is its last line."""
+    text = resources.files("opensafeintent.templates").joinpath(f"{role}.md").read_text("utf-8")
+    return text.rstrip().splitlines()[-1]
+
+
+# The first marker found near the end of the last message tells what the request is for. Re-asks, and
+# rubrics of others, are known by their scale.
 _MARKERS = (
     ('"strategy"', PROBE),
     ('"mode"', MODE),
     ('"a_level"', MODE),
+    *((_closing(question.role), question.role) for question in QUESTIONS),
     ("one integer from 1 to 4", HELPFULNESS),
     ("one integer from 0 to 3", HARM),
 )
 _MARKER_WINDOW = 600
+_GRADES: dict[str, Sequence[int]] = {question.role: question.scale for question in QUESTIONS}
 
 T = TypeVar("T")
 
@@ -244,7 +256,7 @@ def _answer_json(digest: bytes, purpose: str, asked: str) -> bytes:
     """The answer to what was asked, as it stands in JSON, without the quotes around it; a grade
     with its reason if wanted.
     """
-    if purpose in (HELPFULNESS, HARM) and '"reason"' in asked[-_MARKER_WINDOW:]:
+    if purpose in _GRADES and '"reason"' in asked[-_MARKER_WINDOW:]:
         grade = _answer_json(digest, purpose, "")
         return b'{\\"reason\\": \\"As it is.\\", \\"grade\\": %s}' % grade
     if purpose == GENERATE:
@@ -253,8 +265,8 @@ def _answer_json(digest: bytes, purpose: str, asked: str) -> bytes:
     number = int.from_bytes(digest[:8])
     if purpose == HARM:
         return b"0" if number % 4 else b"%d" % (1 + number // 4 % 3)
-    if purpose == HELPFULNESS:
-        return b"%d" % (1 + number % 4)
+    if purpose in _GRADES:
+        return b"%d" % _GRADES[purpose][number % len(_GRADES[purpose])]
     if purpose == MODE:
         mode = _MODES[number % len(_MODES)]
         return mode.replace(b"mode", b"a_level") if '"a_level"' in asked[-_MARKER_WINDOW:] else mode

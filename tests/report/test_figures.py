@@ -75,7 +75,7 @@ def svg_of(figure: Figure) -> str:
 @pytest.mark.slow
 def test_there_is_every_figure_as_valid_vega_lite(figures: list[Figure]) -> None:
     altair = pytest.importorskip("altair")
-    assert {figure.name for figure in figures} == NAMES
+    assert {figure.name for figure in figures} >= NAMES
     for figure in figures:
         assert figure.title and figure.caption and figure.table.rows
         assert figure.table.fields[:3] == ("model", "dataset", "judge")
