@@ -13,7 +13,7 @@ from unittest import mock
 
 import pytest
 
-from opensafeintent import ImportSettings, Outcome, import_files
+from opensafeintent import ImportSettings, RunOutcome, import_files
 from opensafeintent.calls.recorded import MissingGrade, RecordedResponse, read_recorded_responses
 from opensafeintent.cli import main
 from opensafeintent.promptsets import Dataset, Prompts, PromptSet, write_dataset
@@ -109,7 +109,7 @@ def lines_of(dataset: Dataset, **fields: Any) -> list[dict[str, Any]]:
 
 def import_lines(
     folder: Path, lines: Iterable[Any], dataset: Dataset, model: str = "m", **settings: Any
-) -> Outcome:
+) -> RunOutcome:
     """Import a model's lines into `folder/run`."""
     folder.mkdir(parents=True, exist_ok=True)
     files = (json_lines(folder / f"{model.replace('/', '-')}.jsonl", lines),)

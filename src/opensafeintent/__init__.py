@@ -49,7 +49,7 @@ if TYPE_CHECKING:  # for type checkers; a test compares it with `_NAMES`
     from opensafeintent.commands.importing_runs import import_files as import_files
     from opensafeintent.commands.checking_judges import check_judges as check_judges
     from opensafeintent.commands.reporting import compare as compare, write_report as write_report
-    from opensafeintent.commands.outcome import Outcome as Outcome
+    from opensafeintent.commands.outcome import RunOutcome as RunOutcome
     from opensafeintent.commands.sample_size import (
         GatePlan as GatePlan,
         SampleSize as SampleSize,
@@ -103,7 +103,7 @@ _NAMES = {
     "commands.notebooks": "Run load_run",
     "commands.importing_runs": "import_files",
     "commands.checking_judges": "check_judges",
-    "commands.outcome": "Outcome",
+    "commands.outcome": "RunOutcome",
     "commands.reporting": "compare write_report",
     "commands.sample_size": "GatePlan SampleSize sample_size",
     "commands.settings": (

@@ -29,7 +29,7 @@ from endtoend import (
     wait_until,
 )
 from loopback import LoopbackServer
-from opensafeintent import EvaluateSettings, FunctionModel, Outcome, evaluate as run_evaluate
+from opensafeintent import EvaluateSettings, FunctionModel, RunOutcome, evaluate as run_evaluate
 from opensafeintent.errors import InputError
 from opensafeintent.files import sha256_hex
 from opensafeintent.numbers.stop_when import read_question
@@ -248,7 +248,9 @@ def settings(tmp_path: Path, *models: FunctionModel, **options: Any) -> Evaluate
     return EvaluateSettings(**({"models": models, "out": tmp_path / "run"} | asked | options))
 
 
-def asked(tmp_path: Path, *models: FunctionModel, **options: Any) -> tuple[Outcome, dict[str, Any]]:
+def asked(
+    tmp_path: Path, *models: FunctionModel, **options: Any
+) -> tuple[RunOutcome, dict[str, Any]]:
     """Evaluate, and return the outcome with the first answer."""
     outcome = run_evaluate(settings(tmp_path, *models, **options))
     answer, *_ = answers_of(tmp_path / "run").values()

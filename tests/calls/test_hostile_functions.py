@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from opensafeintent import EvaluateSettings, FunctionModel, Outcome, evaluate
+from opensafeintent import EvaluateSettings, FunctionModel, RunOutcome, evaluate
 from opensafeintent.errors import InputError
 from samples import dataset_file, made_dataset, prompt_set
 
@@ -49,7 +49,7 @@ def ask_one(folder: Path, ask: Any, **extra: Any) -> set[str]:
     return {", ".join(map(str, row.missing)) for row in rows if row.model == "python/mine@1"}
 
 
-def helped(outcome: Outcome) -> set[int | None]:
+def helped(outcome: RunOutcome) -> set[int | None]:
     cohort = outcome.results
     return {row.helpfulness for rows in cohort.rows.values() for row in rows}
 

@@ -31,7 +31,7 @@ from endtoend import (
     values,
 )
 from loopback import GENERATE, HARM, LoopbackServer
-from opensafeintent import EvaluateSettings, OpenSafeIntentError, Outcome
+from opensafeintent import EvaluateSettings, OpenSafeIntentError, RunOutcome
 
 pty = pytest.importorskip("pty")
 
@@ -205,7 +205,7 @@ def test_the_python_api_works_within_a_running_loop_and_raises_what_is_printed(
 ) -> None:
     dataset, run = str(some_sets(tmp_path, 2, paraphrases=1)), tmp_path / "run"
 
-    async def notebook(model: str) -> Outcome:
+    async def notebook(model: str) -> RunOutcome:
         return opensafeintent.evaluate(
             EvaluateSettings(models=(model,), judges=(JUDGE,), dataset=dataset, out=run)
         )

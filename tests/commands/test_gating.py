@@ -18,8 +18,8 @@ from loopback import MODE, LoopbackServer
 from opensafeintent import (
     EvaluateSettings,
     GradeSettings,
-    Outcome,
     ReportSettings,
+    RunOutcome,
     evaluate,
     grade,
     write_report,
@@ -71,7 +71,7 @@ def safe(count: int, missing: int = 0) -> list[str]:
     return ["40"] * count + ["41"] * (SETS - count - missing) + ["--"] * missing
 
 
-def outcome_of(run: Path, **settings: Any) -> Outcome:
+def outcome_of(run: Path, **settings: Any) -> RunOutcome:
     return write_report(ReportSettings(runs=(run,), max_missing=1.0, **settings))
 
 

@@ -24,8 +24,8 @@ from opensafeintent import (
     EvaluateSettings,
     GradeSettings,
     ImportSettings,
-    Outcome,
     ReportSettings,
+    RunOutcome,
     evaluate,
     grade,
     import_files,
@@ -70,11 +70,11 @@ def bare_lines(text: str = "Here is how.") -> list[dict[str, Any]]:
     return lines_of(DATASET, response=text)
 
 
-def take_in(out: Path, *files: Path, **settings: Any) -> Outcome:
+def take_in(out: Path, *files: Path, **settings: Any) -> RunOutcome:
     return import_files(ImportSettings(files=files, out=out, **settings))
 
 
-def take_lines(folder: Path, lines: list[dict[str, Any]]) -> Outcome:
+def take_lines(folder: Path, lines: list[dict[str, Any]]) -> RunOutcome:
     return import_lines(folder, lines, DATASET)
 
 
@@ -172,16 +172,16 @@ def scored_sample(published: Path) -> Path:
 @pytest.fixture(scope="module")
 def sample_run(
     tmp_path_factory: pytest.TempPathFactory, scored_sample: Path
-) -> tuple[Path, Outcome]:
+) -> tuple[Path, RunOutcome]:
     run = tmp_path_factory.mktemp("runs") / "sample"
     return run, take_in(run, scored_sample)
 
 
-def test_every_metric_of_the_sample(sample_run: tuple[Path, Outcome]) -> None:
+def test_every_metric_of_the_sample(sample_run: tuple[Path, RunOutcome]) -> None:
     assert values(sample_run[0], "scored-sample").items() >= OF_SAMPLE.items()
 
 
-def test_sample_misses_more_than_five_percent(sample_run: tuple[Path, Outcome]) -> None:
+def test_sample_misses_more_than_five_percent(sample_run: tuple[Path, RunOutcome]) -> None:
     run, outcome = sample_run
     assert outcome.exit_code == 1
     coverage = metrics(run)["coverage"]["scored-sample"]
@@ -550,7 +550,7 @@ def test_a_refused_import_leaves_the_run_usable(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------
 
 
-def judged(folder: Path, judge: str = JUDGE) -> Outcome:
+def judged(folder: Path, judge: str = JUDGE) -> RunOutcome:
     return grade(GradeSettings(run=folder / "run", judges=(judge,)))
 
 

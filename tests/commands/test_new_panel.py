@@ -13,7 +13,7 @@ from opensafeintent import (
     FunctionModel,
     GradeSettings,
     OpenSafeIntentError,
-    Outcome,
+    RunOutcome,
     evaluate,
     grade,
 )
@@ -42,12 +42,12 @@ MODEL = "baseline/comply-all"
 
 def evaluated(
     folder: Path, *judges: FunctionModel, models: Any = MODEL, **settings: Any
-) -> Outcome:
+) -> RunOutcome:
     where = {"dataset": dataset_file(folder, SETS), "out": folder / "run", "probe": "none"}
     return evaluate(EvaluateSettings(models=models, judges=judges, **(where | settings)))
 
 
-def panel_notes(outcome: Outcome) -> list[str]:
+def panel_notes(outcome: RunOutcome) -> list[str]:
     return [note for note in outcome.notes if "before, now" in note]
 
 

@@ -14,8 +14,8 @@ from opensafeintent import (
     EvaluateSettings,
     FunctionModel,
     GradeSettings,
-    Outcome,
     ReportSettings,
+    RunOutcome,
     evaluate,
     grade,
     write_report,
@@ -60,7 +60,7 @@ def make_run(
     return folder / "run"
 
 
-def report_of(*runs: Path, **settings: Any) -> Outcome:
+def report_of(*runs: Path, **settings: Any) -> RunOutcome:
     return write_report(ReportSettings(runs=runs, **settings))
 
 

@@ -18,7 +18,7 @@ from endtoend import grades, metrics
 from opensafeintent import (
     GradeSettings,
     ImportSettings,
-    Outcome,
+    RunOutcome,
     grade,
     import_files,
 )
@@ -38,7 +38,7 @@ INTENTS = {"benign", "dual_use", "malicious"}
 DATASET = made_dataset(prompt_set("boats", 1, "Fraud and Deception"), prompt_set("trains"))
 
 
-def taken_in(out: Path, path: Path, dataset: str = "starter", **settings: Any) -> Outcome:
+def taken_in(out: Path, path: Path, dataset: str = "starter", **settings: Any) -> RunOutcome:
     return import_files(
         ImportSettings(files=(path,), out=out, dataset=dataset, max_missing=1, **settings)
     )

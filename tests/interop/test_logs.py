@@ -30,7 +30,7 @@ from inspect_ai.model import ChatMessage, ContentReasoning, GenerateConfig, Mode
 from inspect_ai.scorer import ScoreEdit
 
 import opensafeintent as api
-from opensafeintent import EvaluateSettings, GradeSettings, ImportSettings, Outcome
+from opensafeintent import EvaluateSettings, GradeSettings, ImportSettings, RunOutcome
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.errors import InputError
 from opensafeintent.inspect.scorers import opensafeintent_sets
@@ -73,7 +73,7 @@ def graded_again(
     return target
 
 
-def brought(out: Path, *logs: Path, **options: Any) -> Outcome:
+def brought(out: Path, *logs: Path, **options: Any) -> RunOutcome:
     return api.import_files(ImportSettings(files=logs, out=out, **options))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from endtoend import metrics
-from opensafeintent import ImportSettings, Outcome, ReportSettings, import_files, write_report
+from opensafeintent import ImportSettings, ReportSettings, RunOutcome, import_files, write_report
 from opensafeintent.people.labels import text_hash, write_labels
 from opensafeintent.statistics.intervals import exact_share_interval
 from report.test_correction import MODELS, SETS, judged_safe, true_labels
@@ -46,7 +46,7 @@ def labels(folder: Path, text: str = TEXT) -> tuple[Path, Path]:
     return files
 
 
-def report(run: Path, out: Path, *files: Path, **settings: Any) -> Outcome:
+def report(run: Path, out: Path, *files: Path, **settings: Any) -> RunOutcome:
     return write_report(ReportSettings(runs=(run,), out=out, human_labels=files, **settings))
 
 

@@ -16,7 +16,7 @@ from opensafeintent.errors import EXIT_ORDER, pluralize
 from opensafeintent.hostile import one_line
 
 if TYPE_CHECKING:
-    from opensafeintent import ExportedStudy, Outcome
+    from opensafeintent import ExportedStudy, RunOutcome
     from opensafeintent.commands.settings import (
         AgreementSettings,
         AnnotateDatasetSettings,
@@ -460,7 +460,7 @@ def cli(context: click.Context) -> None:
         say(_FIRST)
 
 
-def _show(command: Callable[[S], Outcome], settings: S, *, verbose: bool = False) -> int:
+def _show(command: Callable[[S], RunOutcome], settings: S, *, verbose: bool = False) -> int:
     """Run a command with its progress on the terminal; print its results, return its exit code."""
     from opensafeintent.cli.output import show_outcome
 

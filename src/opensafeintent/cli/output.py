@@ -15,7 +15,7 @@ from rich.text import Text
 from opensafeintent.calls.models import Served
 from opensafeintent.cli.options import ledger_words, say, say_next
 from opensafeintent.commands.building import BuildOutcome, build_command
-from opensafeintent.commands.outcome import Outcome
+from opensafeintent.commands.outcome import RunOutcome
 from opensafeintent.commands.settings import TraceSettings
 from opensafeintent.commands.trace import Trace, TracedResponse, last_replies
 from opensafeintent.construction.backfill import Proposal
@@ -404,7 +404,7 @@ def _needs(model: Served) -> Sequence[str]:
 
 
 def show_outcome(
-    outcome: Outcome,
+    outcome: RunOutcome,
     run: Path | None = None,
     ledgers: Sequence[object] = (),
     *,
@@ -429,7 +429,7 @@ def show_outcome(
 
 
 def _show_written(
-    console: Console, outcome: Outcome, run: Path | None, ledgers: Sequence[object]
+    console: Console, outcome: RunOutcome, run: Path | None, ledgers: Sequence[object]
 ) -> None:
     assert outcome.out is not None
     out = near(outcome.out)
@@ -462,7 +462,7 @@ def _show_written(
         say_next("opensafeintent report", out, *ledgers, "--open")
 
 
-def _name_judges(outcome: Outcome) -> list[str]:
+def _name_judges(outcome: RunOutcome) -> list[str]:
     """Return the option that names the judges of the results, or the place of one."""
     manifests = outcome.cohort.manifests if outcome.cohort else ()
     named = dict.fromkeys(judge for manifest in manifests for judge in manifest.judges)

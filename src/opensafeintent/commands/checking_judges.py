@@ -16,7 +16,7 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import check_not_held
 from opensafeintent.calls.progress import Display, display_for, shown
 from opensafeintent.commands.batching import begin_batches, fill_in_batches, need_batches
-from opensafeintent.commands.outcome import Outcome
+from opensafeintent.commands.outcome import RunOutcome
 from opensafeintent.commands.reproduce import command_line
 from opensafeintent.commands.session import Limits, flex_plan, run_async, session, wait_or_refuse
 from opensafeintent.commands.settings import EvaluateSettings, JudgeCheckSettings
@@ -345,7 +345,7 @@ def _show_item(item: LabelledResponse) -> tuple[str, str, str]:
     return item.prompt, item.response, item.group
 
 
-def compare_with_people(settings: JudgeCheckSettings, *, quiet: bool = False) -> Outcome:
+def compare_with_people(settings: JudgeCheckSettings, *, quiet: bool = False) -> RunOutcome:
     """Let judges grade responses that people labelled, and compare the grades with the labels.
 
     Running again is resuming: calls in the ledger are not made again.
@@ -365,12 +365,12 @@ def compare_with_people(settings: JudgeCheckSettings, *, quiet: bool = False) ->
             with Ledger(settings.ledger_path, readonly=True, missing_ok=True) as ledger:
                 expected = forecast(ledger, comparison.identities, comparison.work)
             notes = [*comparison.notes(), comparison.labels(), *unset_lines(names, headers)]
-            return Outcome.from_forecast(expected, settings, notes, names=comparison.identities)
+            return RunOutcome.from_forecast(expected, settings, notes, names=comparison.identities)
         with locked_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
             return run_async(lambda: _compare(comparison, screen, headers))
 
 
-async def _compare(comparison: _LabelComparison, display: Display, headers: Headers) -> Outcome:
+async def _compare(comparison: _LabelComparison, display: Display, headers: Headers) -> RunOutcome:
     settings, identities = comparison.settings, comparison.identities
     with costs_if_stopped(settings, identities, comparison.work):
         async with session(
@@ -387,7 +387,7 @@ async def _compare(comparison: _LabelComparison, display: Display, headers: Head
     with replaced_together(settings.out) as new:
         write_private(new / "cost.json", cost_json(costs))
         files = write_judge_files(settings.out, new, labels=labels, left_out=client.left_out)
-    return Outcome(
+    return RunOutcome(
         exit_code=JudgeFailed.exit_code if any(check.ungraded for check in labels) else 0,
         out=settings.out,
         labels=labels,
@@ -410,7 +410,7 @@ def _texts_stored(labels: Sequence[LabelCheck]) -> list[str]:
     return [note] if texts else []
 
 
-def check_judges(settings: JudgeCheckSettings, *, quiet: bool = False) -> Outcome:
+def check_judges(settings: JudgeCheckSettings, *, quiet: bool = False) -> RunOutcome:
     """Send the gold cases to judges, and compare their grades with those that the rubrics allow;
     with `labelled` send responses that people labelled, and compare the grades with the labels.
 
@@ -442,7 +442,7 @@ def check_judges(settings: JudgeCheckSettings, *, quiet: bool = False) -> Outcom
         if settings.dry_run:
             with Ledger(settings.ledger_path, readonly=True, missing_ok=True) as ledger:
                 expected = forecast(ledger, identities, check_work(examination))
-            return Outcome.from_forecast(
+            return RunOutcome.from_forecast(
                 expected, settings, unset_lines(identities, headers), names=examination.duties
             )
         with locked_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
@@ -455,7 +455,7 @@ async def _check(
     identities: Mapping[str, str],
     display: Display,
     headers: Headers,
-) -> Outcome:
+) -> RunOutcome:
     work = check_work(examination)
     with costs_if_stopped(settings, identities, work):
         async with session(
@@ -469,7 +469,7 @@ async def _check(
     with replaced_together(settings.out) as new:
         write_private(new / "cost.json", cost_json(costs))
         files = write_judge_files(settings.out, new, checks=checks, left_out=client.left_out)
-    return Outcome(
+    return RunOutcome(
         exit_code=0 if all(check.passed for check in checks) else JudgeFailed.exit_code,
         out=settings.out,
         checks=checks,

@@ -20,7 +20,7 @@ from opensafeintent.commands.checking_judges import (
     raise_if_failed_before,
 )
 from opensafeintent.commands.grade_into import grade_into
-from opensafeintent.commands.outcome import Outcome
+from opensafeintent.commands.outcome import RunOutcome
 from opensafeintent.commands.planning import (
     cannot_mix,
     grow_run,
@@ -58,7 +58,7 @@ from opensafeintent.templates import Templates, load_templates
 from opensafeintent.templates.template import second_turn
 
 
-def demo(out: Path | None = None, *, quiet: bool = False) -> Outcome:
+def demo(out: Path | None = None, *, quiet: bool = False) -> RunOutcome:
     """Evaluate the scripted baselines on the starter set with the demonstration judge: no key, no
     network.
     """
@@ -69,7 +69,7 @@ def demo(out: Path | None = None, *, quiet: bool = False) -> Outcome:
     return evaluate(settings, quiet=quiet)
 
 
-def evaluate(settings: EvaluateSettings, *, quiet: bool = False) -> Outcome:
+def evaluate(settings: EvaluateSettings, *, quiet: bool = False) -> RunOutcome:
     """Send every prompt to every model, grade the responses, and write the results into the run's
     folder.
 
@@ -93,7 +93,7 @@ def evaluate(settings: EvaluateSettings, *, quiet: bool = False) -> Outcome:
             return run_async(lambda: execute(_command(settings, folder, stated), screen))
 
 
-def _forecast(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> Outcome:
+def _forecast(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> RunOutcome:
     command = _command(settings, folder, stated)
     plan, size = command.manifest.plan, stated.size or len(command.dataset)
     sets = min(size, plan.limit or size)
@@ -350,7 +350,7 @@ def _state(settings: EvaluateSettings, plan: Plan, sets: int, templates: Templat
     )
 
 
-def grade(settings: GradeSettings, *, quiet: bool = False) -> Outcome:
+def grade(settings: GradeSettings, *, quiet: bool = False) -> RunOutcome:
     """Let judges grade the responses of a run that came without grades; with `out`, every response
     of the run, in a new run. Responses that were imported with both grades keep those.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from opensafeintent.commands.graded_runs import how_to_grade_alike
-from opensafeintent.commands.outcome import Outcome
+from opensafeintent.commands.outcome import RunOutcome
 from opensafeintent.commands.settings import Gating, ReportSettings
 from opensafeintent.commands.settings.by_command import GateOptions
 from opensafeintent.errors import InputError, nearest
@@ -283,7 +283,9 @@ def _undecide_older(
     return msgspec.structs.replace(gates, results=tuple(results), warnings=tuple(warnings))
 
 
-def write_verdict(settings: Gating, outcome: Outcome, page: Path, corrected: Table | None) -> None:
+def write_verdict(
+    settings: Gating, outcome: RunOutcome, page: Path, corrected: Table | None
+) -> None:
     """Write the summary and the JUnit file that are asked for.
 
     Args:

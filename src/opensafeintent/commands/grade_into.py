@@ -13,7 +13,7 @@ from opensafeintent.calls.ledger import LEDGER, Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.ledger_merge import copy_calls, copy_ledger
 from opensafeintent.calls.progress import Display
-from opensafeintent.commands.outcome import Outcome
+from opensafeintent.commands.outcome import RunOutcome
 from opensafeintent.commands.planning import grow_run, state_judging
 from opensafeintent.commands.running import RunCommand, dry_run, execute, leave_out_silent
 from opensafeintent.commands.session import run_async, wait_or_refuse
@@ -40,7 +40,7 @@ from opensafeintent.templates import Templates
 
 def grade_into(
     settings: GradeSettings, source: RunFolder, folder: RunFolder, display: Display
-) -> Outcome:
+) -> RunOutcome:
     """Let judges grade the responses of a run in a new run.
 
     The ledger of the run is read and stays as it is. The new ledger gets the responses, and the

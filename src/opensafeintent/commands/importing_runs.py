@@ -23,7 +23,7 @@ from opensafeintent.calls.recorded import (
     check_recorded,
 )
 from opensafeintent.commands.graded_runs import read_graded_run
-from opensafeintent.commands.outcome import Outcome, grade_command
+from opensafeintent.commands.outcome import RunOutcome, grade_command
 from opensafeintent.commands.reporting import write_results
 from opensafeintent.commands.session import rare_collections
 from opensafeintent.commands.settings import ImportSettings
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def import_files(settings: ImportSettings, *, quiet: bool = False) -> Outcome:
+def import_files(settings: ImportSettings, *, quiet: bool = False) -> RunOutcome:
     """Import files of responses, with or without grades, into a run, and report on it.
 
     The authors' scored and response-only files and those of promptfoo and lm-evaluation-harness are
@@ -82,7 +82,7 @@ def import_files(settings: ImportSettings, *, quiet: bool = False) -> Outcome:
         return _import(settings, screen)
 
 
-def _import(settings: ImportSettings, screen: Display) -> Outcome:
+def _import(settings: ImportSettings, screen: Display) -> RunOutcome:
     taxonomy = load_taxonomy(settings.taxonomy) if settings.taxonomy else None
     folder = RunFolder(settings.out, settings.ledger)
     of_run = folder.load()[1] if folder.exists() else None

@@ -58,7 +58,7 @@ from opensafeintent.taxonomy import (
 from opensafeintent.templates import Role
 
 
-class Outcome(Printed, msgspec.Struct, kw_only=True):
+class RunOutcome(Printed, msgspec.Struct, kw_only=True):
     """Findings and files of a command, and how it ended.
 
     `print` shows it as the command line does.
@@ -144,7 +144,7 @@ class Outcome(Printed, msgspec.Struct, kw_only=True):
         prices: Path | PriceList | None = None,
         *,
         names: Iterable[str],
-    ) -> Outcome:
+    ) -> RunOutcome:
         """Return the outcome of a dry run, by the prices of the settings, or others; `names` are
         the models that `need_batches` checks.
         """
@@ -165,7 +165,7 @@ class Outcome(Printed, msgspec.Struct, kw_only=True):
         lines = [*notes, *further]
         return cls(exit_code=0, forecast=expected, prices=prices, notes=lines)
 
-    def add_call_notes(self, client: Client) -> Outcome:
+    def add_call_notes(self, client: Client) -> RunOutcome:
         """Return this outcome with notes on the calls that led to it."""
         failed = (
             f"{model}: a call that failed said: {error}"
@@ -176,7 +176,7 @@ class Outcome(Printed, msgspec.Struct, kw_only=True):
         return msgspec.structs.replace(self, tally=client.tally, notes=notes)
 
 
-class Compared(Outcome, kw_only=True):
+class Compared(RunOutcome, kw_only=True):
     """Differences between models."""
 
     runs: tuple[Path, ...]

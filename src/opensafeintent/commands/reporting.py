@@ -40,7 +40,7 @@ from opensafeintent.commands.graded_runs import (
 )
 from opensafeintent.commands.outcome import (
     Compared,
-    Outcome,
+    RunOutcome,
     describe_unparsed,
     unsafe_note,
 )
@@ -97,7 +97,7 @@ from opensafeintent.report.tables_people import label_tables
 from opensafeintent.responses import GradedResponse
 
 
-def write_report(settings: ReportSettings, *, quiet: bool = False) -> Outcome:
+def write_report(settings: ReportSettings, *, quiet: bool = False) -> RunOutcome:
     """Rebuild the results of one or more runs from their ledgers: `metrics.json`, grades, tables,
     figures and the page.
 
@@ -147,7 +147,7 @@ def write_report(settings: ReportSettings, *, quiet: bool = False) -> Outcome:
 
 def _write_report(
     settings: ReportSettings, gates: Sequence[Gate], out: Path, display: Display
-) -> Outcome:
+) -> RunOutcome:
     """Read, compute, draw, and put everything in its place; the folder is kept for us."""
     with replaced_together(out, lambda: _ours(out)) as new, ExitStack() as stack:
         folders = (*settings.runs, *([settings.baseline] if settings.baseline else []))
@@ -218,7 +218,7 @@ def _corrector(settings: ReportSettings, texts: Mapping[str, RunTexts]) -> Corre
 def _write_page(
     settings: ReportSettings,
     runs: Sequence[GradedRun],
-    outcome: Outcome,
+    outcome: RunOutcome,
     tables: Sequence[Table],
     texts: Mapping[str, RunTexts],
     out: Path,
@@ -330,7 +330,7 @@ def write_results(
     display: Display | None = None,
     *,
     page: bool = False,
-) -> Outcome:
+) -> RunOutcome:
     """Write all derived files of a run into its folder, and return notes for a reader.
 
     Args:
@@ -418,7 +418,7 @@ def _write_numbers(
     labels: Sequence[LabelCheck] = (),
     folders: Mapping[str, Path] = {},
     gate: Callable[[Cohort], Gates | None] = lambda cohort: None,
-) -> tuple[Outcome, list[Table]]:
+) -> tuple[RunOutcome, list[Table]]:
     """Write metrics, costs, grades and tables; return the results, and the tables.
 
     Args:
@@ -447,7 +447,7 @@ def _write_numbers(
         compared={item.judge for item in compared},
         gates=gates,
     )
-    outcome = Outcome(
+    outcome = RunOutcome(
         exit_code=1 if lacking else 0,
         cohort=cohort,
         corrected=corrected,
@@ -472,7 +472,7 @@ def _write_numbers(
 
 
 def _collect_metrics(
-    outcome: Outcome, compared: list[LabelCheck], corrected: CorrectedMetrics | UnsetType
+    outcome: RunOutcome, compared: list[LabelCheck], corrected: CorrectedMetrics | UnsetType
 ) -> MetricsFile:
     """Return the content of `metrics.json`."""
     gates, costs = outcome.gates, outcome.costs

@@ -28,7 +28,7 @@ from opensafeintent.calls.shutdown import raise_if_interrupted
 from opensafeintent.commands.batching import begin_batches, fill_in_batches, need_batches
 from opensafeintent.commands.checking_judges import check_before_run, describe_passed
 from opensafeintent.commands.graded_runs import make_graded_run, name_runs
-from opensafeintent.commands.outcome import Outcome, run_again_can_bring
+from opensafeintent.commands.outcome import RunOutcome, run_again_can_bring
 from opensafeintent.commands.reporting import write_results
 from opensafeintent.commands.session import Limits, flex_plan, run_async, session
 from opensafeintent.commands.settings import EvaluateSettings, GradeSettings
@@ -194,7 +194,7 @@ class RunCommand(msgspec.Struct, kw_only=True):
 
 def dry_run(
     command: RunCommand, ledger_path: Path | None = None, *, factor: float = 1.0
-) -> Outcome:
+) -> RunOutcome:
     """Count the calls of a command that the ledger does not hold, and make none.
 
     Args:
@@ -208,7 +208,7 @@ def dry_run(
     expected = _forecast(command, ledger_path, factor)
     owing = [line.model for line in expected.lines]
     notes = [*command.notes, *_growth_lines(command), *unset_lines(owing, command.manifest.headers)]
-    return Outcome.from_forecast(
+    return RunOutcome.from_forecast(
         expected, command.settings, notes, command.prices, names=command.in_batches
     )
 
@@ -278,7 +278,7 @@ def _cost_line(command: RunCommand) -> str:
     return f"that takes at most {pluralize(calls, 'call')}{paid}, re-asks and retries aside"
 
 
-async def execute(command: RunCommand, display: Display) -> Outcome:
+async def execute(command: RunCommand, display: Display) -> RunOutcome:
     """Make the calls of a command, and write the results into the run's folder, which this process
     holds.
 

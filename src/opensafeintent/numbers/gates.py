@@ -496,7 +496,7 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
     """If fewer than half of the model's replies are new: the result is undecided."""
 
 
-class Lacking(NamedTuple):
+class TooManyMissing(NamedTuple):
     """Answers about a model of which more are missing than --max-missing."""
 
     model: str
@@ -532,7 +532,7 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True):
     """The earlier run."""
     untested: tuple[Gate, ...] = ()
     """Gates against an earlier run, of a report that has none."""
-    lacking: tuple[Lacking, ...] = ()
+    lacking: tuple[TooManyMissing, ...] = ()
     """With one or more, the report is incomplete whatever the results are."""
     warnings: tuple[str, ...] = ()
     """Lines that stand below the verdict: it is not wholly of this pipeline."""

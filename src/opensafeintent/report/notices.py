@@ -32,7 +32,7 @@ from opensafeintent.numbers.cohort import (
 )
 from opensafeintent.numbers.coverage import Coverage
 from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate, reference_values
-from opensafeintent.numbers.gates import Gate, Gates, Lacking, find_most_sets, out_of_reach
+from opensafeintent.numbers.gates import Gate, Gates, TooManyMissing, find_most_sets, out_of_reach
 from opensafeintent.numbers.metrics import METRICS, PRIMARY
 from opensafeintent.numbers.request_swap import headline_audits
 from opensafeintent.numbers.second_turn import PRIMARY_MEASURES
@@ -123,16 +123,16 @@ def urgent(notices: Iterable[Said]) -> list[Said]:
     return [said for said in notices if said.level != "note"]
 
 
-def too_many_missing(cohort: Cohort, most: float) -> list[Lacking]:
+def too_many_missing(cohort: Cohort, most: float) -> list[TooManyMissing]:
     """Return the answers of which a larger share than `most` is missing, by model and kind."""
     found = []
     for model, coverage in cohort.coverage.items():
         if coverage.absent > most:
             absent = coverage.planned - coverage.responses
-            found.append(Lacking(model, None, absent, coverage.planned, {}, most))
+            found.append(TooManyMissing(model, None, absent, coverage.planned, {}, most))
         for kind in coverage.list_beyond(most):
             part = coverage.missing[kind]
-            found.append(Lacking(model, kind, part.missing, part.asked, part.reasons, most))
+            found.append(TooManyMissing(model, kind, part.missing, part.asked, part.reasons, most))
     return found
 
 
