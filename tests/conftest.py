@@ -114,6 +114,15 @@ def undrawn() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def patient() -> Iterator[None]:
+    """A judge that never answers in the form asked for is asked to the end."""
+    from opensafeintent.calls import client
+
+    with mock.patch.object(client, "_UNREAD", 10**9):
+        yield
+
+
 _MARKED = {"published": "published", "chromium": "slow"}
 """What uses a fixture has a marker of its own: `-m published` runs what reads the authors' files,
 alone.

@@ -130,9 +130,9 @@ def begin(*arguments: object, server: Served | None = None, **variables: str) ->
     unless a variable decides on how Python starts or the process is measured.
     """
     words, env = [*map(str, arguments)], environment(server, **variables)
-    if not any(name.startswith(("PYTHON", "LC_", "LANG")) for name in variables) and not any(
-        name.startswith("COVERAGE_") for name in env
-    ):
+    if not any(
+        name.startswith(("PYTHON", "LC_", "LANG", "SSL_")) for name in variables
+    ) and not any(name.startswith("COVERAGE_") for name in env):
         return Forked(words, env)
     return subprocess.Popen(
         [sys.executable, "-m", "opensafeintent", *words],

@@ -174,6 +174,7 @@ def _run(folder: str, variables: dict[str, str], words: list[str], outputs: list
     os.environ.update(variables)
     sys.argv = ["opensafeintent", *words]
     random.seed()  # of its own, and not that of every command
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where the tests run under nohup
     code: object = 1
     try:
         main()

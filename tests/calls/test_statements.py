@@ -35,6 +35,7 @@ READ_ONCE = (
     "SELECT created FROM calls UNION",  # when the newest row was written: it dates an export
     "SELECT 1 FROM calls LIMIT 1",  # from here on the state of the file is read: one row is read
     "FROM calls ORDER BY id",  # every row of a ledger that is merged into another, or of a damaged one
+    "SELECT model, purpose, seconds FROM calls",  # how long calls take: for a forecast, every reply
     "FROM calls WHERE true",  # what everything in a ledger came to: every row counts
 )
 """Statements that read a whole table because they are meant to, and why."""

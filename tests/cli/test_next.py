@@ -17,6 +17,7 @@ from opensafeintent.cli.commands import cli
 from opensafeintent.people.labels import read_key
 from people.forms import Sheet, filled
 
+pytestmark = pytest.mark.usefixtures("patient")  # baseline/keyword-filter grades nothing
 LINES = """\
 demo --out OUT
 evaluate baseline/redirect --judge baseline/judge --limit 2 --out OUT

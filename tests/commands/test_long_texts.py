@@ -86,7 +86,7 @@ def test_fewer_prompts_are_read_together_if_their_texts_are_long(
     assert rows_of(run) == rows
     assert len(together[0][1]) == PROMPTS
     together.clear()
-    monkeypatch.setattr(replaying, "_ROOM", 500)
+    monkeypatch.setattr(replaying, "ROOM", 500)
     assert rows_of(run) == rows
     assert len(together) > 2
     # no part that was read kept more than there was room for
@@ -98,7 +98,7 @@ def test_long_texts_are_read_a_few_times_each(
 ) -> None:
     run = evaluated(tmp_path)
     with_long_replies(run, "word " * 1000)
-    monkeypatch.setattr(replaying, "_ROOM", 6000)  # for one of them
+    monkeypatch.setattr(replaying, "ROOM", 6000)  # for one of them
     looked_up = counted(monkeypatch, Room, "take")
     assert len(rows_of(run)) == PROMPTS
     assert PROMPTS <= len(looked_up) < 2 * PROMPTS
@@ -108,7 +108,7 @@ def test_a_prompt_with_too_much_text_is_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = evaluated(tmp_path)
-    monkeypatch.setattr(replaying, "_ROOM", 10)
+    monkeypatch.setattr(replaying, "ROOM", 10)
     monkeypatch.setattr(replaying, "MOST_TEXT", 2**5)
     with pytest.raises(TooLong, match=r"ledger\.sqlite: texts of more than .* backup") as error:
         rows_of(run)

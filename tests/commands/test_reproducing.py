@@ -128,6 +128,7 @@ def evaluations(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("patient")
 @settings(max_examples=6, deadline=None)
 @given(evaluations())
 def test_the_printed_command_makes_the_same_run(options: dict[str, Any]) -> None:

@@ -192,6 +192,7 @@ ECHOES = {
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("patient")
 def test_a_reply_that_repeats_the_response_is_no_grade(
     server: LoopbackServer, tmp_path: Path
 ) -> None:

@@ -19,6 +19,7 @@ from opensafeintent.numbers.cohort import GradedRun, gather_models
 from opensafeintent.promptsets import Prompts, PromptSet
 from opensafeintent.report.table_formats import to_csv
 from opensafeintent.report.tables import all_tables
+from opensafeintent.report.tables_metrics import drop_unlike
 from report.pages import Opened, Texts, page_of, saved
 from report.runs import MODELS, random_run, rows_of, run_with
 from samples import grade_line, made_dataset, prompt_set
@@ -214,20 +215,23 @@ def test_a_table_is_downloaded_as_the_csv_file_has_it(chromium: Any, page_file: 
         assert all(url.startswith(("file:", "blob:")) for url in opened.requests)
 
 
-def test_a_long_table_is_downloaded_as_the_page_has_it(chromium: Any, many_file: Path) -> None:
+def test_a_long_table_is_downloaded_as_the_page_has_it(chromium: Any, tmp_path: Path) -> None:
     """It is on the page once; each interval has a column of its own."""
-    table = next(
-        each
-        for each in all_tables(gather_models([random_run(MODELS[:6], 60)]))
-        if each.name == "strata"
-    )
+    run = random_run(MODELS, 20)
+    cohort = gather_models([run])
+    (full,) = (table for table in all_tables(cohort) if table.name == "comparisons")
+    table = drop_unlike(full, cohort)
     assert len(table.rows) > 200
-    with Opened(chromium, many_file) as opened:
-        held = opened.page.locator("#table-strata")
+    with Opened(chromium, saved(tmp_path, page_of(run))) as opened:
+        assert f"The first 200 of {len(table.rows):,} lines" in opened.path.read_text("utf-8")
+        held = opened.page.locator("#table-comparisons")
         path = opened.download(held.get_by_role("button", name="Download CSV"))
     lines = list(csv.DictReader(path.read_text().splitlines()))
-    assert [line["model"] for line in lines] == [row[0].fields[0] for row in table.rows]
-    assert any(line["value interval"].startswith("[") for line in lines)
+    first = table.fields.index("model_a")
+    assert [line["model_a"] for line in lines] == [row[first].fields[0] for row in table.rows]
+    assert any(
+        key.endswith(" interval") and line[key].startswith("[") for line in lines for key in line
+    )
 
 
 def rounded(text: str) -> list[str]:
@@ -456,7 +460,8 @@ def test_one_model_with_one_set_graded_or_not_or_nothing_yet(
     with Opened(chromium, saved(tmp_path, page_of(run_with(rows, sets, ["m"])))) as opened:
         assert opened.visible_text("h1") == "Intent calibration of m"
         assert "Prompt-sets: 1, too few for a paper" in opened.visible_text("#results-limitations")
-        opened.page.locator("figure svg").last.wait_for()
+        if pairs == "40 40 10 40":
+            opened.page.locator("figure svg").last.wait_for()
         if pairs is None:
             assert "Partial: 0 of 4" in opened.visible_text(".masthead .banner")
             assert "No prompt-set is like this." in opened.count()

@@ -99,6 +99,7 @@ class Client:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._news = asyncio.Event()
         self._flights: dict[bytes, asyncio.Future[Outcome]] = {}
+        self._requested: set[bytes] = set()
         self._answered: set[str] = set()
         self._failures_in_a_row: dict[str, int] = dict.fromkeys(models, 0)
         self._unread: Counter[str] = Counter()
@@ -246,7 +247,7 @@ class Client:
         if (recorded := self.ledger.find(key)) is not None:
             if call.counted:
                 self.note_reuse(call, recorded)
-                self.tally.duplicates += key in self.ledger.added
+                self.tally.duplicates += key in self._requested
             return recorded
         if isinstance(model, str) or key in self.final_failures:
             return explain_unrecorded(self.ledger, key)
@@ -259,6 +260,7 @@ class Client:
                 if not flight.cancelled() or (task is not None and task.cancelling()):
                     # it is we who are cancelled; else the other was, and the call is ours to make
                     raise
+        self._requested.add(key)
         flight = asyncio.get_running_loop().create_future()
         self._flights[key] = flight
         try:

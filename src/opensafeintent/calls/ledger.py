@@ -66,9 +66,9 @@ _FIND_ONE = f"SELECT key, id, {_OUTCOME} FROM calls WHERE key = ? AND status <> 
 _SPENT = (
     "SELECT model, purpose, status, tier, served_model, count(*),"
     " sum(input_tokens + output_tokens = 0), sum(input_tokens), sum(output_tokens),"
-    " sum(cached_tokens), sum(cache_write_tokens), max(created) FROM calls WHERE {}"
-    " GROUP BY model, purpose, status, tier, served_model"
+    " sum(cached_tokens), sum(cache_write_tokens), max(created) FROM calls WHERE "
 )
+_BY_COST = " GROUP BY model, purpose, status, tier, served_model"
 _SECONDS = (
     "SELECT model, purpose, seconds FROM calls WHERE status <> 'failed' AND tier <> ?"
     " AND input_tokens + output_tokens > 0"
@@ -369,7 +369,7 @@ class Ledger:
             queries = [(some, part) for part in _parts(keys) for some in (_SOME_KEYS, failed)]
         with reading(self.path):
             for condition, values in queries:
-                for row in self._reader.execute(_SPENT.format(condition), values):
+                for row in self._reader.execute(_SPENT + condition + _BY_COST, values):
                     yield check_types(row, Attempts)
 
     def seconds(self) -> Iterator[tuple[str, str, float]]:

@@ -24,6 +24,7 @@ from opensafeintent.evaluation.run import (
     REQUEST_HIDDEN,
     RETEST,
     Regrading,
+    has_text,
     plan_conversation_audit,
     plan_swaps,
     was_judged,
@@ -232,9 +233,10 @@ def yield_audit_keys(
     manifest: Manifest, dataset: Dataset, ledger: Ledger, graded: Collection[GradedResponse]
 ) -> Iterator[bytes]:
     """Yield the keys of the calls by which a ledger's direct replies were graded with the first
-    turn shown.
+    turn shown; not all of the plan's judges need have graded them.
     """
-    *_, (regrading, planned) = plan_regrades(manifest, dataset, ledger, _list_judged(graded))
+    replies = {response.key for response in graded if has_text(response)}
+    *_, (regrading, planned) = plan_regrades(manifest, dataset, ledger, replies)
     for _, _, asked in replay_each(ledger, manifest.identities(), planned, regrading.ask):
         yield from (call.key for call in asked)
 

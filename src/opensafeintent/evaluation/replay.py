@@ -47,7 +47,7 @@ T = TypeVar("T")
 _AT_ONCE = 1000
 """Prompts: their calls are close together in the ledger."""
 
-_ROOM = 2**26
+ROOM = 2**26
 """Bytes of the texts of prompts that are looked up together; a prompt alone may have more."""
 
 _NO_RUN = "no evaluation writes as much about one prompt; take the ledger from a backup"
@@ -96,7 +96,7 @@ def replay_each(
     upcoming, size = iter(planned), _AT_ONCE
     some: list[Planned] = []
     while some := [*some, *islice(upcoming, max(size - len(some), 0))]:
-        room = Room(ledger.path, _NO_RUN, _ROOM if size > 1 else MOST_TEXT)
+        room = Room(ledger.path, _NO_RUN, ROOM if size > 1 else MOST_TEXT)
         try:
             results = _together(ledger, identities, some[:size], ask, room)
         except TooLong:
@@ -106,7 +106,7 @@ def replay_each(
             continue
         yield from results
         some = some[size:]
-        if 4 * room.taken < _ROOM:
+        if 4 * room.taken < ROOM:
             size = min(2 * size, _AT_ONCE)
 
 

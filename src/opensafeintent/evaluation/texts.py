@@ -14,6 +14,7 @@ import msgspec
 
 from opensafeintent.calls.client import Asked
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger_rows import Room, TooLong
 from opensafeintent.calls.reasoning import cut_reasoning, find_thought
 from opensafeintent.calls.recorded import RecordedResponse
 from opensafeintent.calls.records import (
@@ -28,7 +29,7 @@ from opensafeintent.evaluation.pipeline import (
     first_call,
     generation_call,
 )
-from opensafeintent.evaluation.replay import list_given_tasks, opens_none, replay_each
+from opensafeintent.evaluation.replay import ROOM, list_given_tasks, opens_none, replay_each
 from opensafeintent.evaluation.run import AUDITED, RETEST, plan_conversation_audit, plan_swaps
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import ResponseKey
@@ -116,7 +117,7 @@ class RunTexts(AbstractContextManager["RunTexts"]):
         if self._manifest.models[model].imported:
             return _make_text(self._ledger.imports.find(self._dataset.hash, key))
         call = self._call_for(key)
-        return self._answers([call])[0] if call else None
+        return next(self._answers([call])) if call else None
 
     def find_in_turn(self, keys: Iterable[ResponseKey]) -> Iterator[ResponseText | None]:
         """Yield the texts of responses as `find` returns them; those of a model are read
@@ -130,7 +131,7 @@ class RunTexts(AbstractContextManager["RunTexts"]):
             else:
                 while some := list(islice(of_model, _AT_ONCE)):
                     calls = [self._call_for(key) for key in some]
-                    answers = iter(self._answers([call for call in calls if call]))
+                    answers = self._answers([call for call in calls if call])
                     yield from (next(answers) if call else None for call in calls)
 
     def _call_for(self, key: ResponseKey) -> Call | None:
@@ -164,19 +165,30 @@ class RunTexts(AbstractContextManager["RunTexts"]):
             imported = self._ledger.imports.find(self._dataset.hash, task.key)
             reply = imported and imported.reply_to
             return cut_reasoning(reply).text.strip() if reply else None
-        [first] = self._answers([first_call(task, self._plan(task.model))])
+        first = next(self._answers([first_call(task, self._plan(task.model))]))
         return first.text if first else None
 
-    def _answers(self, calls: Sequence[Call]) -> list[ResponseText | None]:
-        """Return the answers to some calls; None for a call without one."""
+    def _answers(self, calls: Sequence[Call]) -> Iterator[ResponseText | None]:
+        """Yield the answers to some calls, None for a call without one; half of them are read
+        together, and so on, if their texts are long.
+        """
         keys = [call_key(call, self._manifest.models[call.model].identity) for call in calls]
-        located = self._ledger.find_all(keys)
-        return [
-            ResponseText(found.outcome.text, found.row)
-            if (found := located.get(key)) and isinstance(found.outcome, Answered)
-            else None
-            for key in keys
-        ]
+        room = Room(self._ledger.path, "", ROOM) if len(keys) > 1 else None
+        try:
+            located = self._ledger.find_all(keys, room)
+        except TooLong:
+            located = None  # the error holds what was read: it has to be gone first
+        if located is None:
+            middle = len(calls) // 2
+            yield from self._answers(calls[:middle])
+            yield from self._answers(calls[middle:])
+            return
+        for key in keys:
+            found = located.get(key)
+            if found and isinstance(found.outcome, Answered):
+                yield ResponseText(found.outcome.text, found.row)
+            else:
+                yield None
 
     def trace(self, set_id: str, *, requests: bool = False) -> Iterator[TracedRow]:
         """Yield every ledger row behind the responses and grades of one prompt-set, failed attempts

@@ -370,13 +370,9 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_values(self) -> bool:
-        """Whether there is a row, and a defined number in it, if any column has numbers other than
-        counts.
-        """
+        """Whether there is a row, and a defined estimate in it if any column has estimates."""
         places = [
-            at
-            for at, column in enumerate(self.columns)
-            if column.style not in TEXTS and column.style != "count"
+            at for at, column in enumerate(self.columns) if column.style in ("interval", "signed")
         ]
         return any(
             not places or any(row[at].fields[0] is not None for at in places) for row in self.rows
