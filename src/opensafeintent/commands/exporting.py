@@ -225,14 +225,21 @@ def _write_csv(columns: Sequence[str], lines: Lines, file: IO[bytes]) -> None:
     text = io.TextIOWrapper(file, "utf-8", newline="")
     writer = csv.writer(text)  # lines end in \r\n, as in RFC 4180
     writer.writerow(map(cell_safe, columns))
-    writer.writerows([_cell(value) for value in line] for line in lines)
+    # most cells are numbers or empty, and need no call
+    writer.writerows(
+        [_cell(cell) if type(cell) in _SHOWN else cell for cell in line] for line in lines
+    )
     text.detach()
 
 
-def _cell(value: Any) -> Any:
-    if isinstance(value, str):
-        return cell_safe(value).replace("\0", "\N{REPLACEMENT CHARACTER}") if value else ""
-    return int(value) if isinstance(value, bool) else value
+_SHOWN = (str, bool)
+
+
+def _cell(value: str | bool) -> str | int:
+    """Return a text or a truth value as a cell."""
+    if isinstance(value, bool):
+        return int(value)
+    return cell_safe(value).replace("\0", "\N{REPLACEMENT CHARACTER}") if value else ""
 
 
 def _write_jsonl(columns: Sequence[str], lines: Lines, file: IO[bytes]) -> None:
