@@ -34,7 +34,7 @@ test: lint
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 test-slow: $(VENV)/.dev
-	@echo "About fifteen minutes on two cores."
+	@echo "About ten minutes on two cores."
 	$(BIN)/python -m pytest -n auto --dist worksteal -m slow
 
 test-all: test test-slow
