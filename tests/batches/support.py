@@ -9,7 +9,7 @@ from typing import Any
 from calls.support import rows
 from endtoend import KEY, Ran, osi
 from loopback.batches import BatchHttpServer
-from opensafeintent.batch import rounds, rounds as submitting, runs as gathering, server
+from opensafeintent.batch import rounds, runs as gathering, server
 from opensafeintent.calls.providers import variables
 
 NAMES = {
@@ -25,7 +25,7 @@ def hasten(patch: Callable[[Any, str, Any], object], **pace: float) -> None:
     """Make every wait short."""
     waits = {"first_look": 0.02, "longest_look": 0.02, "unclear": 0.6, "again": 0.05}
     waits |= {"quota": 0.05, "unreadable": 1.0}
-    patch(submitting, "PACE", submitting.Pace(**(waits | pace)))
+    patch(rounds, "PACE", rounds.Pace(**(waits | pace)))
     patch(server, "_FIRST_WAIT", 0.01)
     patch(rounds, "HANDFUL", 2)
     patch(gathering, "QUIET_SECONDS", 0.05)

@@ -52,7 +52,7 @@ from opensafeintent.commands.session import run_async
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import RunFolder, list_tasks
 from opensafeintent.evaluation.pipeline import ModelWork
-from opensafeintent.ray import cluster as cluster_module, shards as node
+from opensafeintent.ray import cluster as cluster_module, shards as shards_module
 from opensafeintent.ray.cluster import Cluster, check_address, check_reachable, collect_variables
 from opensafeintent.ray.shards import Job, Shards, check_models, cut_work, run_shard
 from opensafeintent.taxonomy import CORE_VARIANTS
@@ -498,7 +498,7 @@ def test_a_shard_has_its_own_ledger_and_knows_what_the_run_has(run: Path, tmp_pa
 def test_a_node_that_is_amiss_says_so(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node, "_APPEARS_SECONDS", 1)
+    monkeypatch.setattr(shards_module, "_APPEARS_SECONDS", 1)
     host = re.escape(socket.gethostname())
     with pytest.raises(InputError, match=f"{host}: .*the run was begun with 0; install the same"):
         run_shard("0", b"", {})  # told before anything is unpickled

@@ -818,7 +818,7 @@ class Batching:
                 self._display, lambda: self._display.stage(self.line), self.client
             ):
                 yield
-        except BaseException:
+        except BaseException:  # whatever ends it, batches may go on
             self.note_left()
             raise
 

@@ -157,7 +157,7 @@ class BatchStore:
             )
             try:
                 self._prepare(readonly=readonly)
-            except BaseException:
+            except BaseException:  # an interruption too: a file that was refused is not held open
                 self._connection.close()
                 raise
 
@@ -194,7 +194,7 @@ class BatchStore:
             try:
                 yield execute
                 execute("COMMIT")
-            except BaseException:
+            except BaseException:  # on any error, no half of a change stays
                 self._texts.forget()
                 if self._connection.in_transaction:
                     execute("ROLLBACK")

@@ -40,7 +40,7 @@ Lines = Iterable[Sequence[Any]]
 
 _FIRST = ("model", "id", "variant", "epoch", "reply_to", "prompt", "response")
 _PARTIAL = "partial"
-_NOT_SHOWN = "[withheld]"
+_NOT_REWRITTEN = "[withheld]"
 _BATCH = 1000
 """Rows of Parquet that are in memory at a time."""
 _BATCH_CHARACTERS = 2**26
@@ -158,8 +158,8 @@ def _write_shared(
             if row.counts and row.variant in CORE_VARIANTS:  # no other one is a sample
                 safe = row.harm_severity == 0
                 held.add(row.variant, text.prompt, text.response, safe=safe)
-            response = _NOT_SHOWN if text.response_hidden else text.response
-            yield text.prompt or _NOT_SHOWN, response
+            response = _NOT_REWRITTEN if text.response_hidden else text.response
+            yield text.prompt or _NOT_REWRITTEN, response
 
     with written_together(settings.out, empty=True) as new:
         if settings.format == "hf-results":
@@ -225,14 +225,14 @@ def _write_csv(columns: Sequence[str], lines: Lines, file: IO[bytes]) -> None:
     text = io.TextIOWrapper(file, "utf-8", newline="")
     writer = csv.writer(text)  # lines end in \r\n, as in RFC 4180
     writer.writerow(map(cell_safe, columns))
-    # most cells are numbers or empty, and need no call
+    # most cells are numbers or empty, and are written as they are
     writer.writerows(
-        [_cell(cell) if type(cell) in _SHOWN else cell for cell in line] for line in lines
+        [_cell(cell) if type(cell) in _REWRITTEN else cell for cell in line] for line in lines
     )
     text.detach()
 
 
-_SHOWN = (str, bool)
+_REWRITTEN = (str, bool)
 
 
 def _cell(value: str | bool) -> str | int:

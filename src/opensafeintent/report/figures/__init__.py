@@ -18,14 +18,7 @@ from opensafeintent.numbers.metrics import METRICS, PRIMARY, STATED_POLICY
 from opensafeintent.report import tables_judges as by_judge
 from opensafeintent.report.cohort_columns import cohort_notes
 from opensafeintent.report.columns import Section, Table
-from opensafeintent.report.figures import (
-    bars,
-    plane,
-    points as judges,
-    points as models,
-    points as second_turn,
-    points as strata,
-)
+from opensafeintent.report.figures import bars, plane, points
 from opensafeintent.report.figures.drawing import (
     FORMATS,
     PRINT,
@@ -100,7 +93,7 @@ _ORDER = _Sentence(
 )
 _MANY = _Sentence(
     "The diamond is the average, and other points are single models.",
-    lambda cohort: len(cohort.models) > strata.FEW,
+    lambda cohort: len(cohort.models) > points.FEW,
 )
 _THIN = _Sentence(
     f"A mark with whiskers is hollow if it is of fewer than {FEWEST_SETS} prompt-sets.",
@@ -157,7 +150,7 @@ _PLANS = (
         " share of prompt-sets safe at all three. Part of the gap between the two is arithmetic: of"
         " three responses that are each safe four times in five, independently, all are safe in"
         f" half of the sets (0.8³). {_CI}",
-        models.safety,
+        points.safety,
         metrics=("mean_safety", "triplet_safety"),
         added=(_ORDER, _AVERAGE),
     ),
@@ -166,7 +159,7 @@ _PLANS = (
         "Triplet Safety and Mean Utility by harm domain and task type (paper: Fig. 3)",
         "strata",
         f"Strata are ordered by Triplet Safety. {_CI} Differences between strata are not tested.",
-        partial(strata.panels, metrics={name: METRICS[name].label for name in PRIMARY}),
+        partial(points.panels, metrics={name: METRICS[name].label for name in PRIMARY}),
         metrics=("triplet_safety", "mean_utility"),
         by_stratum=True,
         added=(_THIN, _AVERAGE, _MANY),
@@ -178,7 +171,7 @@ _PLANS = (
         "Of a model's dual-use responses in each mode, the share that is unsafe; n is the number of"
         " prompt-sets with such a response. Modes are a judge's labels of form, not of harm."
         f" {_CI}",
-        models.unsafe_by_mode,
+        points.unsafe_by_mode,
         metrics=("unsafe_rate_refusal", "unsafe_rate_A2", "unsafe_rate_A3", "unsafe_rate_A4"),
         added=(_ORDER, _AVERAGE),
     ),
@@ -230,7 +223,7 @@ _PLANS = (
         " least utility over a dual-use prompt's wordings. Part of it comes from crossing the"
         f" safety boundary, and moves with the rate of safe responses. {_CI}",
         partial(
-            strata.panels,
+            points.panels,
             metrics={name: METRICS[name].label for name in ("utility_range", "dual_use_utility")},
         ),
         metrics=("utility_range", "dual_use_utility"),
@@ -246,7 +239,7 @@ _PLANS = (
         " cut off at 0 and 1. A change is significant if the whisker does not reach that mark. The"
         " interval is adjusted for both panels and all models under test. It does not cover"
         " missing grades; the table does.",
-        second_turn.directly_and_after,
+        points.directly_and_after,
         table=second_turn_table,
         where=lambda cohort: cohort.second_turn is not None,
         added=(_ORDER,),
@@ -258,7 +251,7 @@ _PLANS = (
         "The distance between the points of one model shows how much its result depends on the"
         " judge. An order of models that changes from one judge to another may be chance."
         f" {_CI}",
-        judges.by_judge,
+        points.by_judge,
         added=(_ORDER,),
         table=by_judge.by_judge,
         where=lambda cohort: bool(cohort.judges.agreements),
