@@ -109,11 +109,11 @@ def locked_folder(
     Args:
         path: the folder.
         doing: the activity of this process, for another's error: `evaluating into`.
-        waiting: see `held`.
+        waiting: see `lock_held`.
         lock_stays: whether the file of the lock stays in the folder, for those who wait for it.
 
     Raises:
-        Taken, InputError: see `held`.
+        Taken, InputError: see `lock_held`.
     """
     lock, new = path / _LOCK, not path.exists()
     make_private_folder(path)

@@ -152,7 +152,7 @@ class StopAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StopQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """The question that ends a run (`extensions.stop_when`), and its answers."""
+    """The question that ends a run (`numbers.stop_when`), and its answers."""
 
     question: str
     confidence: float
