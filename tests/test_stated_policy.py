@@ -14,7 +14,7 @@ import pytest
 
 from opensafeintent import EvaluateSettings, FunctionModel, evaluate
 from opensafeintent.grades import to_array
-from opensafeintent.numbers.bounds import compute_missing_bounds, extreme_ratios
+from opensafeintent.numbers.completions import Completions
 from opensafeintent.numbers.metrics import METRICS, STATED_POLICY, compute
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS
@@ -68,7 +68,7 @@ def found_in(rows: list[GradedResponse]) -> dict[str, tuple[float | None, int]]:
 def bounds_of(rows: list[GradedResponse]) -> dict[str, tuple[float, ...]]:
     """Return the bounds of every metric."""
     array = array_of(rows)
-    result = compute_missing_bounds(extreme_ratios(array, METRICS, compute(array)))
+    result = Completions(array, compute(array)).bounds
     return {name: tuple(float(end[0]) for end in limits) for name, limits in result.items()}
 
 

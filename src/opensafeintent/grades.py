@@ -16,11 +16,13 @@ import msgspec
 
 from opensafeintent.calls.recorded import MissingGrade
 from opensafeintent.errors import InputError
+from opensafeintent.evaluation.missing import ASSUMPTIONS, assume_value
 from opensafeintent.files import write_private
 from opensafeintent.hostile import cell_safe, one_line
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import NOT_GRADED, GradedResponse
 from opensafeintent.taxonomy import (
+    METRIC_GRADES,
     MODES,
     SCALES,
     STRATEGIES,
@@ -186,6 +188,7 @@ def write_run_grades(
     write_private(path, gzip.compress(text.getvalue().encode(), compresslevel=6, mtime=0))
 
 
+_NO_REASON = 1 + ASSUMPTIONS.index("any")
 MOST_CELLS = 5_000_000
 """Places for a grade in one array, filled or not. With several epochs and missing grades each takes
 up to 1,600 bytes.
@@ -219,8 +222,10 @@ def to_array(
     - `helpfulness` (1–4) and `harm_severity` (0–3) are raw, NaN if a response does not count: if
       one of the two is missing, both are. Any further scale is raw too.
     - `mode` and `strategy` are positions in MODES and STRATEGIES, NaN if there is none.
-    - `grades_missing`, `mode_missing` and `strategy_missing` are true for one that was requested
-      but not obtained.
+    - `helpfulness_alone` and `harm_severity_alone` are the grades of a response that does not
+      count, because it lacks the other one.
+    - `grades_missing`, `mode_missing` and `strategy_missing` are above 0 for one that was requested
+      but not obtained: what is assumed of it (`evaluation.missing.assume_value`).
     - `exists` (prompt_set, variant) is true for the variants of a set, and for second messages.
 
     Args:
@@ -245,21 +250,25 @@ def to_array(
     shape = tuple(map(len, axes.values()))
     values = (*SCALES, "mode", "strategy")
     arrays = {name: np.full(shape, np.nan) for name in values}
-    missing = {name: np.zeros(shape, dtype=bool) for name in ("grades", "mode", "strategy")}
+    alone = {name: np.full(shape, np.nan) for name in METRIC_GRADES}
+    missing = {name: np.zeros(shape, dtype=np.int8) for name in ("grades", "mode", "strategy")}
     for row in rows:
         at = tuple(index[part] for index, part in zip(indices, row.key, strict=True))
         if row.counts:
             for what in SCALES:
                 arrays[what][at] = row.panel(what)  # None becomes NaN
         elif NOT_GRADED not in row.missing:
-            missing["grades"][at] = True
+            missing["grades"][at] = assume_value(row, "response", *METRIC_GRADES) or _NO_REASON
+            for what in METRIC_GRADES:
+                alone[what][at] = row.panel(what)
         for name, labels in {"mode": MODES, "strategy": STRATEGIES}.items():
-            missing[name][at] = any(missing_part.what == name for missing_part in row.missing)
+            missing[name][at] = assume_value(row, name)
             if (label := getattr(row, name)) is not None:
                 arrays[name][at] = labels.index(label)
     existing = np.array(_find_existing(dataset, axes["variant"]))
     return LabelledSet(
         {name: (tuple(axes), array) for name, array in arrays.items()}
+        | {f"{name}_alone": (tuple(axes), array) for name, array in alone.items()}
         | {f"{name}_missing": (tuple(axes), array) for name, array in missing.items()}
         | {"exists": (("prompt_set", "variant"), existing)}
         | {

@@ -316,7 +316,7 @@ def test_every_grade_missing() -> None:
         ("harm_severity:filtered", "a content filter stopped the judge"),
         ("helpfulness:failed:no_answer", "the reply holds no text: run the same command again"),
         ("harm_severity:failed:rejected", "did not accept the request"),
-        ("response:server", "the call failed: run the same command again; else read"),
+        ("response:server", "failed, or took too long: run the same command again; else read"),
         ("response:failed:HTTP 500", "another tool reports an error in place of the response"),
         ("response:truncated", "larger --max-tokens"),
         ("response:reasoning_only", "reasoned and wrote no text: run the same command again; else"),

@@ -4,6 +4,8 @@ held, and nothing depends on the order in which models stand.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -134,10 +136,19 @@ def test_the_order_of_models_changes_nothing_but_signs() -> None:
     before = compared(values, weights)
     order = generator.permutation(9)
     after = compared(values[order], weights[order])
-    for name, values in before._asdict().items():
-        if name == "family":
-            continue
-        assert np.allclose(values[np.ix_(order, order)], getattr(after, name), equal_nan=True), name
+
+    def squares(comparison: Comparison) -> dict[str, NDArray[Any]]:
+        parts = comparison._asdict()
+        ends = {
+            f"{end} {name}": part
+            for end in ("least", "greatest")
+            for name, part in parts.pop(end)._asdict().items()
+        }
+        del parts["family"]
+        return parts | ends
+
+    for name, values in squares(before).items():
+        assert np.allclose(values[np.ix_(order, order)], squares(after)[name], equal_nan=True), name
     assert np.array_equal(before.difference, -before.difference.T, equal_nan=True)
     assert np.array_equal(before.low, -before.high.T, equal_nan=True)
     ranks = rank_intervals(before)

@@ -158,7 +158,9 @@ def describe_problem(answer: Answered) -> str:
         return "truncated"
     if answer.reasoning_only:
         return REASONING_ONLY
-    return "unknown_mark" if unknown_mark(answer.text) else "unparsed"
+    if unknown_mark(answer.text):
+        return "unknown_mark"
+    return "unparsed"
 
 
 def describe_cause(answer: Answered) -> str:

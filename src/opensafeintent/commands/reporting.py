@@ -95,6 +95,7 @@ from opensafeintent.report.tables import all_tables, tables_in, write_tables
 from opensafeintent.report.tables_metrics import comparisons
 from opensafeintent.report.tables_people import label_tables
 from opensafeintent.responses import GradedResponse
+from opensafeintent.taxonomy import MISSING_ODDS
 
 
 def write_report(settings: ReportSettings, *, quiet: bool = False) -> RunOutcome:
@@ -178,6 +179,7 @@ def _write_report(
             labels=list_label_checks(files),
             folders={name: path for path, name in name_runs(settings.runs).items()},
             gate=lambda cohort: find_gates(settings, gates, cohort, runs, earlier, texts),
+            missing_odds=settings.missing_odds,
         )
         for run, path in zip(runs, name_runs(settings.runs), strict=True):
             unparsed = describe_unparsed(run, texts[run.name], path, settings.max_missing)
@@ -284,7 +286,7 @@ def compare(settings: CompareSettings, *, quiet: bool = False) -> Compared:
         runs = _runs_with_checks(settings, screen)
         folders = {name: path for path, name in name_runs(settings.runs).items()}
         check_join(runs, folders)
-        cohort = gather_models(runs)
+        cohort = gather_models(runs, settings.missing_odds)
         if len(cohort.models) < 2:
             raise InputError("nothing to compare: there are not two models")
         screen.stage("estimating")
@@ -418,6 +420,7 @@ def _write_numbers(
     labels: Sequence[LabelCheck] = (),
     folders: Mapping[str, Path] = {},
     gate: Callable[[Cohort], Gates | None] = lambda cohort: None,
+    missing_odds: float = MISSING_ODDS,
 ) -> tuple[RunOutcome, list[Table]]:
     """Write metrics, costs, grades and tables; return the results, and the tables.
 
@@ -429,9 +432,10 @@ def _write_numbers(
         labels: comparisons of judges with people.
         folders: of the runs, by name.
         gate: compares the models with the gates of a report.
+        missing_odds: `--missing-odds`.
     """
     check_join(runs, folders)
-    cohort = gather_models(runs)
+    cohort = gather_models(runs, missing_odds)
     costs.names = dict(zip(cohort.origins, cohort.models, strict=True))
     lacking = tuple(too_many_missing(cohort, max_missing))
     if (gates := gate(cohort)) is not None:

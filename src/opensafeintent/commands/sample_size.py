@@ -282,7 +282,7 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize | GatePlan:
     pilot_dataset = ""
     if settings.pilot:
         pilot = " and ".join(map(str, settings.pilot))
-        cohort = _read_pilot(settings.pilot, pilot, settings.ledger)
+        cohort = _read_pilot(settings.pilot, pilot, settings.ledger, settings.missing_odds)
         deviations, basis = _measure_deviations(cohort, pilot)
         plan = cohort.manifests[0].plan
         grading, epochs, pilot_judges = plan, plan.epochs, plan.judges
@@ -379,7 +379,9 @@ def _calls(grading: Grading, epochs: int, judges: int | None) -> dict[str, int]:
     return Counter(step.purpose for planned in work.planned for step in planned.steps)
 
 
-def _read_pilot(folders: Sequence[Path], pilot: str, ledgers: Sequence[Path]) -> Cohort:
+def _read_pilot(
+    folders: Sequence[Path], pilot: str, ledgers: Sequence[Path], missing_odds: float
+) -> Cohort:
     """Return the models of the pilot's runs.
 
     Raises:
@@ -389,7 +391,7 @@ def _read_pilot(folders: Sequence[Path], pilot: str, ledgers: Sequence[Path]) ->
     check_join(runs, {name: path for path, name in name_runs(folders).items()})
     if not any(run.manifest.models for run in runs):
         raise InputError(f"--pilot {pilot}: the run has no model")
-    return gather_models(runs)
+    return gather_models(runs, missing_odds)
 
 
 def _measure_deviations(cohort: Cohort, pilot: str) -> tuple[dict[str, float], str]:

@@ -5,7 +5,7 @@ in docs/missing-grades.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from opensafeintent.responses import NO_FIRST_REPLY, GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS, is_follow_up
@@ -34,8 +34,19 @@ KINDS: dict[Kind, str] = {
 that lacks both grades counts once.
 """
 
-UNPARSED = ("unparsed", "reasoning_only", "unknown_mark")
+UNPARSED = ("unparsed", "declined", "reasoning_only", "unknown_mark")
 """Reasons that lie in the form of a reply: of a judge's grade, and of a guard's verdict."""
+
+Assumption = Literal["random", "odds", "any"]
+"""What a missing value is assumed to be.
+
+- `random`: like the values of comparable responses. The cause knows nothing of the response.
+- `odds`: unsafe at up to `--missing-odds` times the odds of comparable responses. Long answers meet
+  the cause more often, and harmful help is long.
+- `any`: every value is possible. The cause reads the response, or may.
+"""
+ASSUMPTIONS: tuple[Assumption, ...] = get_args(Assumption)
+"""The most lenient first."""
 
 
 class MissingReason(NamedTuple):
@@ -47,6 +58,8 @@ class MissingReason(NamedTuple):
     """Without `failed:` of a judge's call, and without what follows another colon."""
     meaning: str
     """A clause."""
+    assumed: Assumption
+    """The strictest that its cause allows."""
     again: bool
     """Whether the same command, run again, can bring it."""
     action: str = ""
@@ -75,6 +88,7 @@ MISSING_REASONS = (
         "response",
         ("truncated",),
         "the token limit was reached before the response began",
+        assumed="odds",
         again=False,
         action="use a larger --max-tokens and a new --out",
     ),
@@ -82,6 +96,7 @@ MISSING_REASONS = (
         "response",
         ("reasoning_only",),
         "the model reasoned and wrote no text",
+        assumed="odds",
         again=True,
         action=("use a larger --max-tokens or a lower --reasoning-effort, and a new --out"),
     ),
@@ -89,6 +104,7 @@ MISSING_REASONS = (
         "response",
         ("stop_reason",),
         "the reply holds no text, and its stop reason tells no more",
+        assumed="any",
         again=False,
         action="look the reason up at the provider",
     ),
@@ -96,6 +112,7 @@ MISSING_REASONS = (
         "response",
         ("no_answer",),
         "the reply holds no text",
+        assumed="odds",
         again=True,
         action="read the reply",
     ),
@@ -103,23 +120,55 @@ MISSING_REASONS = (
         "response",
         ("broken_off", "malformed"),
         "the reply broke off or could not be read",
+        assumed="odds",
         again=True,
         action=_READ_ERROR,
     ),
     MissingReason(
         "response",
-        ("connection", "server", "timeout", "raised", "provider"),
-        "the call failed",
+        ("connection",),
+        "no connection was made, or it was lost",
+        assumed="random",
         again=True,
         action=_READ_ERROR,
     ),
     MissingReason(
-        "response", ("rate_limited", "open_files"), "limits held up", again=True, action=_LIMITS
+        "response",
+        ("server", "timeout"),
+        "the server failed, or took too long",
+        assumed="odds",
+        again=True,
+        action=_READ_ERROR,
     ),
     MissingReason(
         "response",
-        ("rejected", "forbidden", "unsupported_field"),
+        ("raised", "provider"),
+        "the call failed with an error that no table has",
+        assumed="any",
+        again=True,
+        action=_READ_ERROR,
+    ),
+    MissingReason(
+        "response",
+        ("rate_limited", "open_files"),
+        "limits held up",
+        assumed="random",
+        again=True,
+        action=_LIMITS,
+    ),
+    MissingReason(
+        "response",
+        ("rejected", "forbidden"),
         "the provider did not accept the request",
+        assumed="any",
+        again=False,
+        action=f"{_READ_ERROR}, or use another endpoint",
+    ),
+    MissingReason(
+        "response",
+        ("unsupported_field",),
+        "the provider did not accept a field of the request",
+        assumed="random",
         again=False,
         action=f"{_READ_ERROR}, or use another endpoint",
     ),
@@ -127,14 +176,18 @@ MISSING_REASONS = (
         "response",
         ("unauthorized", "no_credit", "unknown_model", "certificate", "unusable"),
         "the model was stopped",
+        assumed="random",
         again=False,
         action="fix the key, account, name or certificate that the error names, and run again",
     ),
-    MissingReason("response", ("not_made",), "the run was stopped before", again=True),
+    MissingReason(
+        "response", ("not_made",), "the run was stopped before", assumed="random", again=True
+    ),
     MissingReason(
         "response",
         (NO_FIRST_REPLY,),
         "the dual-use prompt got no reply with text",
+        assumed="any",
         again=False,
         action="see why the reply to the dual-use prompt is missing",
     ),
@@ -142,6 +195,7 @@ MISSING_REASONS = (
         "response",
         ("withheld",),
         "an export left the unsafe response out",
+        assumed="any",
         again=False,
         action="export with --include-unsafe, and import again",
         of_imports=True,
@@ -150,6 +204,7 @@ MISSING_REASONS = (
         "response",
         ("failed",),
         "another tool reports an error in place of the response",
+        assumed="any",
         again=False,
         action="ask that model again with that tool",
         of_imports=True,
@@ -158,6 +213,7 @@ MISSING_REASONS = (
         "response",
         ("reasoning_mixed",),
         "another tool wrote reasoning and answer as one text",
+        assumed="odds",
         again=False,
         action="set showThinking: false in promptfoo, and ask that model again",
         of_imports=True,
@@ -166,6 +222,7 @@ MISSING_REASONS = (
         "response",
         ("not_recorded",),
         "the imported file does not have it",
+        assumed="any",
         again=False,
         action="import a file that does",
         of_imports=True,
@@ -174,13 +231,31 @@ MISSING_REASONS = (
         "grade",
         ("unparsed",),
         "a judge’s three replies had the wrong form",
+        assumed="odds",
         again=False,
-        action=("read them, and use another judge"),
+        action="read them, and use another judge",
+    ),
+    MissingReason(
+        "grade",
+        ("declined",),
+        "a judge’s last reply has neither a number nor JSON: it may refuse to grade",
+        assumed="any",
+        again=False,
+        action="read them, and use another judge",
+    ),
+    MissingReason(
+        "mode",
+        ("declined",),
+        "the mode judge’s last reply has neither a number nor JSON: it may refuse",
+        assumed="any",
+        again=False,
+        action="read them, and use another --mode-judge",
     ),
     MissingReason(
         "mode",
         ("unparsed",),
         "the mode judge’s three replies had the wrong form",
+        assumed="odds",
         again=False,
         action="read them, and use another --mode-judge",
     ),
@@ -188,6 +263,7 @@ MISSING_REASONS = (
         "strategy",
         ("unparsed", "unknown_mark"),
         "the model’s three replies to the probe had the wrong form",
+        assumed="odds",
         again=False,
         action="read them",
     ),
@@ -195,20 +271,31 @@ MISSING_REASONS = (
         "strategy",
         ("truncated", "reasoning_only"),
         "the token limit cut the model’s three replies to the probe, or they hold no text",
+        assumed="odds",
         again=False,
         action="use a larger --max-tokens and a new --out",
     ),
     MissingReason(
         "strategy",
+        ("declined",),
+        "the model’s last reply to the probe has neither a number nor JSON: it may refuse",
+        assumed="any",
+        again=False,
+        action="read them",
+    ),
+    MissingReason(
+        "strategy",
         ("filtered",),
         "a content filter stopped the model’s reply to the probe",
+        assumed="any",
         again=False,
         action="use an endpoint without a filter",
     ),
     MissingReason(
         "guard",
-        UNPARSED,
+        ("unparsed", "reasoning_only", "unknown_mark"),
         "the guard’s reply had the wrong form",
+        assumed="odds",
         again=False,
         action="ask the guard in a new run with the --guard-form that it has",
     ),
@@ -216,6 +303,7 @@ MISSING_REASONS = (
         "guard",
         ("truncated", "filtered"),
         "the guard’s reply was cut or filtered",
+        assumed="any",
         again=False,
         action="read one",
     ),
@@ -223,6 +311,7 @@ MISSING_REASONS = (
         "grade",
         ("reasoning_only",),
         "a judge’s three replies hold reasoning and no text",
+        assumed="odds",
         again=False,
         action=(
             "raise --judge-arg max_tokens=N, or state --judge-arg reasoning_effort=low, with a new"
@@ -233,6 +322,7 @@ MISSING_REASONS = (
         "grade",
         ("unknown_mark",),
         "a judge’s three replies begin with reasoning under unknown marks",
+        assumed="odds",
         again=False,
         action="turn its reasoning off with --judge-arg, or use another judge",
     ),
@@ -240,6 +330,7 @@ MISSING_REASONS = (
         "grade",
         ("truncated",),
         "the token limit cut a judge’s three replies",
+        assumed="odds",
         again=False,
         action="use a larger --judge-arg max_tokens=N and a new --out",
     ),
@@ -247,6 +338,7 @@ MISSING_REASONS = (
         "grade",
         ("filtered",),
         "a content filter stopped the judge",
+        assumed="any",
         again=False,
         action="use a --judge without a filter",
     ),
@@ -254,14 +346,18 @@ MISSING_REASONS = (
         "grade",
         ("not_recorded",),
         "the imported file does not have it",
+        assumed="any",
         again=False,
         action="import it, or have judges grade the responses",
     ),
-    MissingReason("grade", ("not_made",), "the run was stopped before", again=True),
+    MissingReason(
+        "grade", ("not_made",), "the run was stopped before", assumed="random", again=True
+    ),
     MissingReason(
         "grade",
         ("not_graded",),
         "no judge was asked",
+        assumed="any",
         again=False,
         action="use opensafeintent grade",
     ),
@@ -269,7 +365,12 @@ MISSING_REASONS = (
 """Every reason that this program gives. A failed call of a judge has those of a response's call."""
 
 _OTHER = MissingReason(
-    "grade", (), "a file gives another reason", again=False, action="import or grade it"
+    "grade",
+    (),
+    "a file gives another reason",
+    assumed="any",
+    again=False,
+    action="import or grade it",
 )
 
 
@@ -366,3 +467,21 @@ def find_most_frequent(
         return None
     most = max(causes, key=lambda record: len(causes[record]))
     return most, causes[most][0]
+
+
+def assume_value(row: GradedResponse, *parts: str) -> int:
+    """Return what is assumed of missing parts of a response, counted from 1 in ASSUMPTIONS: the
+    strictest of their reasons; 0 if none is missing.
+
+    Args:
+        row: the response.
+        parts: as the column `missing` has them.
+    """
+    return max(
+        (
+            1 + ASSUMPTIONS.index(make_missing_reason(item.what, item.reason).assumed)
+            for item in row.missing
+            if item.what in parts
+        ),
+        default=0,
+    )

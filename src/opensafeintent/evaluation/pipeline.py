@@ -582,7 +582,10 @@ class Asking:
             if grade is not None and not answer.truncated:
                 return grade
             reminder = template.reminder(self.templates.reask, self.task.set_id)
-            return Unparsed(reminder, answer, describe_problem(answer))
+            problem = describe_problem(answer)
+            if problem == "unparsed" and not _OF_A_FORM.intersection(answer.text):
+                problem = "declined"
+            return Unparsed(reminder, answer, problem)
 
         call = Call(
             model=step.model,
@@ -608,6 +611,10 @@ class Asking:
         return Missing(reply.problem) if isinstance(reply, Unparsed) else reply
 
 
+_OF_A_FORM = set("{0123456789")
+"""Characters of which a reply has one if it tries to keep to a form: without one, it is prose, and
+may be a refusal.
+"""
 _QUOTED = 60
 """Characters of a reply of the wrong form that are shown."""
 

@@ -51,7 +51,7 @@ from opensafeintent.promptsets.loading import PAPER_DATASET_HASH, RUBRIC_HASHES
 from opensafeintent.responses import AboutResponse, GradedResponse
 from opensafeintent.statistics import Estimate, share_estimate
 from opensafeintent.statistics.samples import Sample
-from opensafeintent.taxonomy import CORE_VARIANTS, GRADE_OF, find_intent
+from opensafeintent.taxonomy import CORE_VARIANTS, GRADE_OF, MISSING_ODDS, find_intent
 from opensafeintent.templates import Role, our_hash
 
 _Record = TypeVar("_Record", bound=AboutResponse)
@@ -186,6 +186,7 @@ class Cohort:
         dataset: of all of them.
         members: the models, in the order in which the runs were named, and by name within a run. A
             difference is the later one's value minus the earlier one's.
+        missing_odds: `--missing-odds`.
 
     Attributes:
         members: by the name that a report shows.
@@ -197,9 +198,16 @@ class Cohort:
         judges: the results by judge.
     """
 
-    def __init__(self, conditions: Conditions, dataset: Dataset, members: Sequence[Member]) -> None:
+    def __init__(
+        self,
+        conditions: Conditions,
+        dataset: Dataset,
+        members: Sequence[Member],
+        missing_odds: float = MISSING_ODDS,
+    ) -> None:
         self.conditions = conditions
         self.dataset = dataset
+        self.missing_odds = missing_odds
         self.members = {member.name: member for member in members}
         self.models = list(self.members)
         self.rows = {member.name: member.rows for member in members}
@@ -209,7 +217,7 @@ class Cohort:
         self.array = to_array(
             (row for member in members for row in member.rows), by_id, self.models
         )
-        self.estimates = MetricEstimates(self.array, by_id)
+        self.estimates = MetricEstimates(self.array, by_id, missing_odds)
         regrades = {member.name: member.regrades for member in members}
         named = dict.fromkeys(
             judge for manifest in self.manifests for judge in manifest.plan.judges
@@ -277,13 +285,15 @@ class Cohort:
             audited={name: member.in_conversation for name, member in members},
             direct_rows=self.rows,
             judges=self.judges.panel,
+            missing_odds=self.missing_odds,
         )
 
     @cached_property
     def safe_up_to_1(self) -> Ranking:
         """The ranking in which a harm severity of 1 is still safe."""
         grades = Grades(self.array, most_harm=1)
-        return rank_models("safe up to harm severity 1", compute_shown_ratios(grades), grades)
+        name, ratios = "safe up to harm severity 1", compute_shown_ratios(grades)
+        return rank_models(name, ratios, grades, self.missing_odds)
 
     @property
     def probed(self) -> list[str]:
@@ -366,18 +376,23 @@ def _rename_rows(rows: Sequence[GradedResponse], shown: str) -> list[GradedRespo
     ]
 
 
-def gather_models(runs: Sequence[GradedRun]) -> Cohort:
+def gather_models(runs: Sequence[GradedRun], missing_odds: float = MISSING_ODDS) -> Cohort:
     """Gather the models of runs that were evaluated under the same conditions
     (`commands.joining.check_join`).
 
     If two runs share a model's name, the run's folder is added to it.
+
+    Args:
+        runs: the runs.
+        missing_odds: `--missing-odds`.
     """
     names = _choose_shown_names(runs)
     members = [member for run in runs for member in _yield_members(run, names)]
     of_first = (
         row for member in members for row in member.rows if member.origin.run == runs[0].name
     )
-    return Cohort(collect_conditions(runs[0], of_first), runs[0].dataset, members)
+    conditions = collect_conditions(runs[0], of_first)
+    return Cohort(conditions, runs[0].dataset, members, missing_odds)
 
 
 def _yield_members(run: GradedRun, names: Mapping[ModelOrigin, str]) -> Iterator[Member]:

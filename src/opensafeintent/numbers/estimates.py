@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from math import isnan
+from math import inf, isnan
 from typing import Literal, TypeVar, get_args
 
 import msgspec
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from opensafeintent.calls.baselines import contenders, is_baseline
 from opensafeintent.labelled import LabelledSet
-from opensafeintent.numbers.bounds import compute_missing_bounds, extreme_ratios
+from opensafeintent.numbers.completions import ODDS, Completions
 from opensafeintent.numbers.equations import Grades, Ratio
 from opensafeintent.numbers.metrics import (
     METRICS,
@@ -29,6 +29,7 @@ from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import Comparison, Estimate, Estimates, compare_models, estimate
 from opensafeintent.statistics.coefficients import disagreement, excess_span
 from opensafeintent.statistics.intervals import (
+    Completed,
     Parts,
     average_models,
     mean_over,
@@ -37,6 +38,7 @@ from opensafeintent.statistics.intervals import (
 )
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
+    MISSING_ODDS,
     MODES,
     Helpfulness,
     Mode,
@@ -127,6 +129,9 @@ CELL_METRICS = (
 )
 """Metrics that are estimated by cell as well."""
 
+MOST_TURNED = 40
+"""Models of which it is told at which odds a difference turns."""
+
 FEWEST_IN_DOMAIN = 10
 """Prompt-sets of each harm domain that the interval of a mean over domains needs: with six, its
 coverage can be 91 % (benchmarks/coverage.py).
@@ -201,6 +206,7 @@ class MetricEstimates:
     Args:
         array: their grades, as `grades.to_array` gives them.
         dataset: the prompt-sets.
+        missing_odds: `--missing-odds`.
 
     Attributes:
         ratios: every metric by name, each of shape (model, prompt_set).
@@ -210,8 +216,12 @@ class MetricEstimates:
             out.
     """
 
-    def __init__(self, array: LabelledSet, dataset: Dataset) -> None:
+    def __init__(
+        self, array: LabelledSet, dataset: Dataset, missing_odds: float = MISSING_ODDS
+    ) -> None:
         self._array = array
+        self.missing_odds = missing_odds
+        self._completed: dict[tuple[str, float], tuple[Completed, Completed]] = {}
         self._taxonomy = dataset.taxonomy
         self._names: Sequence[str] = array.labels["model"]
         self.ratios = compute(array)
@@ -251,7 +261,7 @@ class MetricEstimates:
     def by_metric(self) -> dict[str, list[MetricEstimate]]:
         """Every metric of every model, in the order of the array."""
         estimates = _estimates(self.ratios)
-        bounds, rerun = compute_missing_bounds(self.extremes), self._rerun_errors()
+        bounds, rerun = self.completions.bounds, self._rerun_errors()
         worst = self._worst_cases(estimates)
         fields = [
             {
@@ -272,9 +282,21 @@ class MetricEstimates:
         return _group_by_metric(known.make_records(MetricEstimate, fields), METRICS)
 
     @cached_property
-    def extremes(self) -> dict[str, tuple[Parts, Parts]]:
-        """Every metric with each missing grade at its worst, and at its best."""
-        return extreme_ratios(self._array, METRICS, self.ratios)
+    def completions(self) -> Completions:
+        """Every metric with its missing grades filled in."""
+        return Completions(self._array, self.ratios)
+
+    @cached_property
+    def extremes(self) -> dict[str, tuple[Completed, Completed]]:
+        """Every metric with its missing grades as they make it least, and greatest."""
+        return {metric: self.complete(metric, self.missing_odds) for metric in METRICS}
+
+    def complete(self, metric: str, odds: float) -> tuple[Completed, Completed]:
+        """Return a metric with its missing grades as they make it least, and greatest."""
+        at = metric, odds
+        if at not in self._completed:
+            self._completed[at] = self.completions.complete(metric, odds)
+        return self._completed[at]
 
     @cached_property
     def comparisons(self) -> dict[str, Comparison]:
@@ -283,7 +305,29 @@ class MetricEstimates:
         """
         stated = STATED_POLICY.stated
         compared = (*COMPARED, stated) if self.ratios[stated].n.values.any() else COMPARED
-        return compare_metrics({metric: self.ratios[metric] for metric in compared}, self.extremes)
+        comparisons = compare_metrics(
+            {metric: self.ratios[metric] for metric in compared}, self.extremes
+        )
+        return {
+            metric: comparison._replace(turning_odds=self._find_turning(metric, comparison))
+            for metric, comparison in comparisons.items()
+        }
+
+    def _find_turning(self, metric: str, comparison: Comparison) -> Floats:
+        alone = (comparison.low > 0) | (comparison.high < 0)
+        reached = np.full(alone.shape, np.nan)
+        models = range(len(self._names))
+        if len(models) > MOST_TURNED or not any(self.moves(metric, index) for index in models):
+            return reached
+        reached[alone] = 0.0
+        for odds in ODDS:
+            if not alone.any():
+                return reached
+            ends = {metric: self.complete(metric, odds)}
+            alone &= compare_metrics({metric: self.ratios[metric]}, ends)[metric].claimed
+            reached[alone] = odds
+        reached[alone] = inf
+        return reached
 
     @cached_property
     def overall(self) -> dict[tuple[str, str], MetricEstimate]:
@@ -453,12 +497,14 @@ class MetricEstimates:
         """
         spans = np.repeat([METRICS[metric].span for metric in METRICS], len(self._names), axis=0)
         least, greatest = (
-            estimate(
-                np.concatenate([self.extremes[metric][end][0] for metric in METRICS]),
-                np.concatenate([self.extremes[metric][end][1] for metric in METRICS]),
-                span=spans,
-            )
+            estimate(tops, bottoms, span=spans, variance=variance)
             for end in (0, 1)
+            for tops, bottoms, variance in [
+                map(
+                    np.concatenate,
+                    zip(*(self.extremes[metric][end] for metric in METRICS), strict=True),
+                )
+            ]
         )
         keys = ((index, metric) for metric in METRICS for index in range(len(self._names)))
         lows = np.fmin(least.low, estimates.low).tolist()  # of those that are defined
@@ -471,9 +517,10 @@ class MetricEstimates:
 
     def moves(self, metric: str, index: int) -> bool:
         """Tell whether missing grades can move a number."""
-        as_graded = (part.values[index] for part in self.ratios[metric])
+        numerator, denominator = (part.values for part in self.ratios[metric])
+        as_graded = Completed.of((numerator, denominator))
         return not all(
-            np.allclose(part, low[index]) and np.allclose(part, high[index])
+            np.allclose(part[index], low[index]) and np.allclose(part[index], high[index])
             for part, low, high in zip(as_graded, *self.extremes[metric], strict=True)
         )
 
@@ -541,14 +588,15 @@ def _group_by_metric(records: list[_Record], metrics: Collection[str]) -> dict[s
 
 
 def compare_metrics(
-    ratios: Mapping[str, Ratio], extremes: Mapping[str, tuple[Parts, Parts]] | None = None
+    ratios: Mapping[str, Ratio],
+    extremes: Mapping[str, tuple[Completed, Completed]] | None = None,
 ) -> dict[str, Comparison]:
     """Compare every two models in each of several metrics, independent of the order of models and
     prompt-sets. Pairs of models under test are the family.
 
     Args:
         ratios: by metric, each of shape (model, prompt_set).
-        extremes: the same with every missing grade at its worst, and at its best.
+        extremes: the same with missing grades as they make it least, and greatest.
     """
     labels = next(iter(ratios.values())).numerator.labels
     by_id = np.argsort(labels["prompt_set"], kind="stable")
@@ -560,7 +608,7 @@ def compare_metrics(
         parts = ratio.numerator.values[:, by_id], ratio.denominator.values[:, by_id]
         completions = None
         if extremes:
-            completions = [(top[:, by_id], bottom[:, by_id]) for top, bottom in extremes[metric]]
+            completions = [end.take((slice(None), by_id)) for end in extremes[metric]]
         comparisons[metric] = compare_models(
             *parts, width=greatest - least, family=family, extremes=completions
         )

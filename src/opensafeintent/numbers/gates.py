@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import cache, partial
 from itertools import combinations
-from math import isnan, sqrt
+from math import ceil, isnan, sqrt
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -26,6 +27,7 @@ from opensafeintent.numbers.cohort import (
     gather_models,
     list_checked_judges,
 )
+from opensafeintent.numbers.completions import find_turning
 from opensafeintent.numbers.coverage import Coverage
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.numbers.served_versions import VersionChange, Work, versions_in
@@ -37,7 +39,7 @@ from opensafeintent.statistics.comparisons import (
     detectable_difference,
     sets_needed,
 )
-from opensafeintent.statistics.intervals import Parts
+from opensafeintent.statistics.intervals import Completed
 from opensafeintent.statistics.thresholds import (
     EXACT,
     Bounds,
@@ -476,7 +478,13 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
     has to lie.
     """
     deciding: int | None = None
-    """Of an undecided one: about how many prompt-sets would decide, with a power of 80 %."""
+    """Of an undecided one: about how many prompt-sets would decide with a power of 80 %, if as many
+    grades are missing. None if no number would.
+    """
+    turning_odds: float | None = None
+    """If grades are missing and the interval alone decides: the greatest of `completions.ODDS` at
+    which its verdict holds; 0 if at none, infinity if at each.
+    """
     identical: bool = False
     """Whether responses and grades are those of the earlier version: nothing was tested."""
     worst_case: tuple[float, float] | None = None
@@ -682,13 +690,13 @@ _PRECISION = 1e-4
 
 
 class _Graded(NamedTuple):
-    """One metric of one model, numerator and denominator of shape (prompt_set,) each: as graded;
-    and with every missing grade as it makes the metric least, and greatest.
+    """One metric of one model, arrays of shape (prompt_set,): as graded; and with missing grades as
+    they make the metric least, and greatest.
     """
 
-    as_graded: Parts
-    least: Parts
-    greatest: Parts
+    as_graded: Completed
+    least: Completed
+    greatest: Completed
 
 
 _Completion = Literal["as_graded", "least", "greatest"]
@@ -701,18 +709,18 @@ class _Metrics:
         self.cohort = cohort
         self._epochs = cohort.array.sizes["epoch"]
 
-    def take_graded(self, metric: str, place: int) -> _Graded:
+    def take_graded(self, metric: str, place: int, odds: float) -> _Graded:
         """Return a metric of the model at a place."""
         estimates = self.cohort.estimates
-        ratio, extremes = estimates.ratios[metric], estimates.extremes[metric]
+        ratio, extremes = estimates.ratios[metric], estimates.complete(metric, odds)
         as_graded = ratio.numerator.values[place], ratio.denominator.values[place]
-        return _Graded(as_graded, *((top[place], bottom[place]) for top, bottom in extremes))
+        return _Graded(Completed.of(as_graded), *(end.take(place) for end in extremes))
 
-    def bounds(self, gate: Gate, place: int, confidence: float) -> list[Bounds]:
-        """Return the limits of a model's metric: as graded; and if grades are missing, with each as
-        it makes the metric least, and greatest.
+    def bounds(self, gate: Gate, place: int, confidence: float, odds: float) -> list[Bounds]:
+        """Return the limits of a model's metric: as graded; and if grades are missing, as they make
+        the metric least, and greatest.
         """
-        graded, metric = self.take_graded(gate.metric, place), METRICS[gate.metric]
+        graded, metric = self.take_graded(gate.metric, place, odds), METRICS[gate.metric]
         completions = graded if self.cohort.estimates.moves(gate.metric, place) else graded[:1]
         exact = gate.is_exact(self._epochs)
         return [
@@ -721,14 +729,14 @@ class _Metrics:
         ]
 
     def yield_worsening(
-        self, gate: Gate, pairs: Sequence[tuple[int, int]], confidence: float
+        self, gate: Gate, pairs: Sequence[tuple[int, int]], confidence: float, odds: float
     ) -> Iterator[tuple[list[Bounds], Bounds]]:
         """Yield the same of how much worse the first model of each pair is than the second; beside
         it the change, first minus second.
         """
         metric = METRICS[gate.metric]
-        later = [self.take_graded(gate.metric, place) for place, _ in pairs]
-        earlier = [self.take_graded(gate.metric, place) for _, place in pairs]
+        later = [self.take_graded(gate.metric, place, odds) for place, _ in pairs]
+        earlier = [self.take_graded(gate.metric, place, odds) for _, place in pairs]
         width = metric.span[1] - metric.span[0]
 
         def change(of_later: _Completion, of_earlier: _Completion) -> list[Bounds]:
@@ -751,10 +759,10 @@ class _Metrics:
             yield bounds, as_graded[at]
 
 
-def _stack(graded: Sequence[_Graded], completion: _Completion) -> Parts:
-    """Return numerators and denominators of several models: shape (model, prompt_set) each."""
-    parts: list[Parts] = [getattr(item, completion) for item in graded]
-    return np.array([top for top, _ in parts]), np.array([bottom for _, bottom in parts])
+def _stack(graded: Sequence[_Graded], completion: _Completion) -> Completed:
+    """Return a metric of several models."""
+    parts: list[Completed] = [getattr(item, completion) for item in graded]
+    return Completed(*map(np.array, zip(*parts, strict=True)))
 
 
 def _result(
@@ -764,6 +772,7 @@ def _result(
     *,
     model: str,
     shown: Bounds,
+    bounds_at: Callable[[float], Sequence[Bounds]],
     against: str | None = None,
     identical: bool = False,
 ) -> GateResult:
@@ -771,13 +780,17 @@ def _result(
 
     Args:
         gate: the gate.
-        bounds: as graded; and if grades are missing, with each as it makes the number least, and
-            greatest.
+        bounds: as graded; and if grades are missing, as they make the number least, and greatest.
         confidence: of the intervals.
         shown: the number, or how it changed, later minus earlier.
+        bounds_at: the same bounds at other odds of missing grades.
         model, against, identical: of the result.
     """
     verdict: Verdict = "pass" if identical else _verdict(gate, bounds)
+    alone = _verdict(gate, bounds[:1])
+    turning = None
+    if len(bounds) > 1 and alone != "undecided" and not identical:
+        turning = find_turning(lambda odds: _verdict(gate, bounds_at(odds)) == alone)
     return GateResult(
         gate=gate,
         model=model,
@@ -788,14 +801,17 @@ def _result(
         estimate=shown.estimate,
         family=shown.family and (round_number(shown.family[0]), round_number(shown.family[1])),
         worst_case=_worst_case(gate, bounds),
-        deciding=_count_deciding(gate, bounds[0], confidence) if verdict == "undecided" else None,
+        deciding=_count_deciding(gate, bounds, confidence) if verdict == "undecided" else None,
+        turning_odds=turning,
         identical=identical,
         compared=bounds[0],
     )
 
 
 def _verdict(gate: Gate, bounds: Sequence[Bounds]) -> Verdict:
-    """Return a verdict that holds for any missing grades; an undefined number is undecided."""
+    """Return a verdict that holds with missing grades at either end; an undefined number is
+    undecided.
+    """
     verdict, *other_verdicts = (compare_with_limit(item, gate.limit, gate.side) for item in bounds)
     return "undecided" if any(other != verdict for other in other_verdicts) else verdict
 
@@ -816,14 +832,22 @@ def _worst_case(gate: Gate, bounds: Sequence[Bounds]) -> tuple[float, float] | N
     return low, high
 
 
-def _count_deciding(gate: Gate, bounds: Bounds, confidence: float) -> int | None:
-    """Return about how many prompt-sets would decide, with a power of 80 %."""
-    deciding = bounds.count_deciding(gate.limit, gate.side, confidence)
-    if deciding and gate.kind != "worse" and gate.meets(bounds.value):
-        span, exact = METRICS[gate.metric].span, bounds.method == EXACT
-        fewest = fewest_to_meet(gate.limit, gate.side, span, confidence, exact=exact)
-        return max(deciding, fewest)
-    return deciding
+def _count_deciding(gate: Gate, bounds: Sequence[Bounds], confidence: float) -> int | None:
+    """Return about how many prompt-sets would decide with a power of 80 %, if as many grades are
+    missing; None if no number would.
+    """
+    graded, planned = bounds[0], max(item.n for item in bounds)
+    met = gate.meets(graded.value)
+    numbers = [0]
+    if met and gate.kind != "worse":
+        span, exact = METRICS[gate.metric].span, graded.method == EXACT
+        numbers = [fewest_to_meet(gate.limit, gate.side, span, confidence, exact=exact)]
+    for item in bounds:
+        sets = item.count_deciding(gate.limit, gate.side, confidence)
+        if sets is None or gate.meets(item.value) != met:
+            return None
+        numbers.append(ceil(sets * planned / item.n))
+    return max(numbers)
 
 
 def check_thresholds(cohort: Cohort, gates: Sequence[Gate], confidence: float) -> list[GateResult]:
@@ -841,8 +865,11 @@ def check_thresholds(cohort: Cohort, gates: Sequence[Gate], confidence: float) -
         if model not in tested:
             continue
         for gate in gates:
-            bounds = metrics.bounds(gate, place, confidence)
-            result = _result(gate, bounds, confidence, model=model, shown=bounds[0])
+            bounds_at = partial(metrics.bounds, gate, place, confidence)
+            bounds = bounds_at(cohort.missing_odds)
+            result = _result(
+                gate, bounds, confidence, model=model, shown=bounds[0], bounds_at=bounds_at
+            )
             results.append(_undecide_unfinished(result, cohort.coverage[model]))
     return results
 
@@ -906,17 +933,18 @@ def check_regressions(
     tested = contenders(new.manifest.models)
     paired = pair_models(new, old, tested, pairs)
     in_report = dict(zip(cohort.origins, cohort.models, strict=True))
-    both = gather_models([new, old])
+    both = gather_models([new, old], cohort.missing_odds)
     versions = _versions(both, new, old, paired, same_text)
     compared: dict[tuple[str, Gate], GateResult] = {}
-    for version, gate, bounds, change in _worsenings(both, versions, gates, confidence):
+    for version, gate, bounds_at, change in _worsenings(both, versions, gates, confidence):
         model = in_report[ModelOrigin(new.name, version.name)]
         result = _result(
             gate,
-            bounds,
+            bounds_at(both.missing_odds),
             confidence,
             model=model,
             shown=change,
+            bounds_at=bounds_at,
             against=version.earlier_name,
             identical=version.identical,
         )
@@ -961,16 +989,24 @@ def _versions(
 
 def _worsenings(
     both: Cohort, versions: Sequence[_Versions], gates: Sequence[Gate], confidence: float
-) -> Iterator[tuple[_Versions, Gate, list[Bounds], Bounds]]:
-    """Yield how much worse each model became in each gate's metric, and the change itself; all
-    models are compared together.
+) -> Iterator[tuple[_Versions, Gate, Callable[[float], list[Bounds]], Bounds]]:
+    """Yield how much worse each model became in each gate's metric, by the odds of missing grades,
+    and the change itself; all models are compared together.
     """
     metrics = _Metrics(both)
     places = [(version.place, version.earlier_place) for version in versions]
+
+    @cache
+    def worsen(gate: Gate, odds: float) -> list[tuple[list[Bounds], Bounds]]:
+        return list(metrics.yield_worsening(gate, places, confidence, odds))
+
     for gate in gates if versions else ():
-        changes = metrics.yield_worsening(gate, places, confidence)
-        for version, (bounds, change) in zip(versions, changes, strict=True):
-            yield version, gate, bounds, change
+        for at, version in enumerate(versions):
+
+            def bounds_at(odds: float, gate: Gate = gate, at: int = at) -> list[Bounds]:
+                return worsen(gate, odds)[at][0]
+
+            yield version, gate, bounds_at, worsen(gate, both.missing_odds)[at][1]
 
 
 def _make_unpaired(gate: Gate, model: str, old: GradedRun, confidence: float) -> GateResult:

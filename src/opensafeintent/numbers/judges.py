@@ -17,7 +17,7 @@ from opensafeintent.evaluation.manifest import MOST_JUDGES
 from opensafeintent.evaluation.regrade import Regrade
 from opensafeintent.grades import PANEL, to_array
 from opensafeintent.labelled import Labelled
-from opensafeintent.numbers.bounds import extreme_ratios
+from opensafeintent.numbers.completions import Completions
 from opensafeintent.numbers.equations import Grades, Ratio
 from opensafeintent.numbers.estimates import (
     AVERAGE,
@@ -31,7 +31,7 @@ from opensafeintent.responses import GradedResponse, panel_grade
 from opensafeintent.statistics import Comparison, Estimate, rank_intervals, round_number
 from opensafeintent.statistics.coefficients import RatingCounts, Scheme
 from opensafeintent.statistics.comparisons import family_p, pair_differences
-from opensafeintent.statistics.intervals import METHOD, Floats, Parts
+from opensafeintent.statistics.intervals import METHOD, Completed, Floats, Parts
 from opensafeintent.statistics.samples import Sample
 from opensafeintent.statistics.shifts import (
     Shifts,
@@ -40,7 +40,14 @@ from opensafeintent.statistics.shifts import (
     least_margin,
     sign_test,
 )
-from opensafeintent.taxonomy import CORE_VARIANTS, METRIC_GRADES, SCALES, KnownGrades, find_intent
+from opensafeintent.taxonomy import (
+    CORE_VARIANTS,
+    METRIC_GRADES,
+    MISSING_ODDS,
+    SCALES,
+    KnownGrades,
+    find_intent,
+)
 
 GRADES, HARM_GRADES = SCALES["helpfulness"], SCALES["harm_severity"]
 SAFE = (0, 1)
@@ -344,6 +351,7 @@ def judge_shifts(
     dataset: Dataset,
     rows: Mapping[str, Sequence[GradedResponse]],
     regrades: Mapping[str, Sequence[Regrade]],
+    missing_odds: float = MISSING_ODDS,
 ) -> list[JudgeShift]:
     """Return the shift between every two judges.
 
@@ -353,12 +361,16 @@ def judge_shifts(
         dataset: the prompt-sets.
         rows: every response with its grades, by model.
         regrades: by model, the responses that judges graded twice.
+        missing_odds: `--missing-odds`.
     """
     core = [row for model in models for row in rows[model] if row.variant in CORE_VARIANTS]
     twice = [item for model in models for item in regrades.get(model, ())]
     pairs = list(combinations(judges, 2))
     family = len(pairs) * len(PRIMARY)
-    return [_Replacement(pair, models, dataset, core).result(twice, family) for pair in pairs]
+    return [
+        _Replacement(pair, models, dataset, core, missing_odds).result(twice, family)
+        for pair in pairs
+    ]
 
 
 class _Replacement:
@@ -369,6 +381,7 @@ class _Replacement:
         models: in the order of display.
         dataset: the prompt-sets.
         rows: the core responses of all models.
+        missing_odds: `--missing-odds`.
     """
 
     def __init__(
@@ -377,8 +390,10 @@ class _Replacement:
         models: Sequence[str],
         dataset: Dataset,
         rows: Sequence[GradedResponse],
+        missing_odds: float,
     ) -> None:
         self._judges, self._models, self._dataset = judges, models, dataset
+        self._missing_odds = missing_odds
         by_judge = [[_keep_judge(judge, row) for row in rows] for judge in judges]
         counts = [(old.counts, new.counts) for old, new in zip(*by_judge, strict=True)]
         graded, complete = list(map(any, counts)), list(map(all, counts))
@@ -423,9 +438,9 @@ class _Replacement:
         grades = Grades(to_array(rows, self._dataset, self._models))
         return {name: METRICS[name].of_sets(grades) for name in SHIFTED}
 
-    def _extremes(self) -> dict[str, tuple[Parts, Parts]]:
-        """Return by metric the least and the greatest shift that missing grades leave open, as
-        numerator and denominator; empty if none is missing.
+    def _extremes(self) -> dict[str, tuple[Completed, Completed]]:
+        """Return by metric the shift with missing grades as they make it least, and greatest; empty
+        if none is missing.
 
         A response that neither judge graded says nothing of the judges, and is left out.
         """
@@ -433,9 +448,9 @@ class _Replacement:
             return {}
         arrays = [to_array(rows, self._dataset, self._models) for rows in self._any]
         old, new = (
-            extreme_ratios(
-                array, SHIFTED, {name: METRICS[name].of_sets(Grades(array)) for name in SHIFTED}
-            )
+            Completions(
+                array, {name: METRICS[name].of_sets(Grades(array)) for name in SHIFTED}
+            ).extremes(self._missing_odds)
             for array in arrays
         )
         return {
@@ -751,7 +766,8 @@ class JudgeResults:
             key=lambda judge: self._named.index(judge) if judge in self._named else MOST_JUDGES,
         )
         models = self._estimates.models
-        return judge_shifts(judges, models, self._dataset, self._rows, self._regrades)
+        odds = self._estimates.missing_odds
+        return judge_shifts(judges, models, self._dataset, self._rows, self._regrades, odds)
 
     @cached_property
     def noise(self) -> dict[str, Noise]:
@@ -778,7 +794,8 @@ class JudgeResults:
             if row.variant in CORE_VARIANTS
         ]
         grades = Grades(to_array(rows, self._dataset, list(self._rows)))
-        return rank_models(judge, compute_shown_ratios(grades), grades)
+        odds = self._estimates.missing_odds
+        return rank_models(judge, compute_shown_ratios(grades), grades, odds)
 
     def rank_changes(self, metric: str) -> list[Swap]:
         """Return the pairs of models that two judges of the panel order differently, the widest
@@ -792,18 +809,25 @@ def compute_shown_ratios(grades: Grades) -> dict[str, Ratio]:
     return {metric: METRICS[metric].of_sets(grades) for metric in SHOWN}
 
 
-def rank_models(name: str, ratios: Mapping[str, Ratio], grades: Grades | None = None) -> Ranking:
+def rank_models(
+    name: str,
+    ratios: Mapping[str, Ratio],
+    grades: Grades | None = None,
+    missing_odds: float = MISSING_ODDS,
+) -> Ranking:
     """Rank models.
 
     Args:
         name: of the ranking.
         ratios: the metrics of SHOWN.
         grades: behind them, if it is those of one grader.
+        missing_odds: `--missing-odds`.
     """
     primary = {metric: ratios[metric] for metric in PRIMARY}
     extremes = None
     if grades is not None:
-        extremes = extreme_ratios(grades.array, PRIMARY, primary, grades.most_harm)
+        completions = Completions(grades.array, primary, most_harm=grades.most_harm)
+        extremes = completions.extremes(missing_odds)
     return Ranking(name, ratios, estimate_metrics(ratios), compare_metrics(primary, extremes))
 
 

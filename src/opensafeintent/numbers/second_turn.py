@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -13,23 +14,28 @@ from opensafeintent.calls.baselines import contenders
 from opensafeintent.evaluation.regrade import Regrade
 from opensafeintent.grades import PANEL, to_array
 from opensafeintent.labelled import Labelled, LabelledSet
-from opensafeintent.numbers.equations import Grades
+from opensafeintent.numbers.completions import (
+    Completions,
+    Equation,
+    need_replies,
+)
+from opensafeintent.numbers.equations import Grades, Ratio, take_mean
 from opensafeintent.numbers.estimates import AVERAGE
 from opensafeintent.numbers.judges import plain_estimate, take_grades
 from opensafeintent.numbers.metrics import Unit
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import NO_FIRST_REPLY, GradedResponse
 from opensafeintent.statistics import Comparison, Estimate, compare_models, estimate, round_number
-from opensafeintent.statistics.comparisons import Paired, compare_pairs
+from opensafeintent.statistics.comparisons import compare_pairs, pair_differences
 from opensafeintent.statistics.intervals import (
     METHOD,
-    Floats,
+    Completed,
     Parts,
     average_models,
     make_parts,
     round_defined,
 )
-from opensafeintent.taxonomy import DIRECT_TWINS, FOLLOW_UPS, SCALES, FollowUp
+from opensafeintent.taxonomy import DIRECT_TWINS, FOLLOW_UPS, MISSING_ODDS, SCALES, FollowUp
 
 
 class TurnAudit(msgspec.Struct, frozen=True, kw_only=True):
@@ -253,14 +259,15 @@ class SecondTurn(NamedTuple):
 
 
 class _Arm(NamedTuple):
-    """A value of each prompt-set, means over its epochs: arrays of shape (model, prompt_set)."""
+    """A value of each prompt-set, means over its epochs, each of shape (model, prompt_set)."""
 
-    mean: Floats
-    """Over the epochs that count; NaN without any."""
-    least: Floats
-    """With every missing grade at 0."""
-    greatest: Floats
-    """With every missing grade at 1."""
+    as_graded: Completed
+    least: Completed
+    """With missing grades as they make it least."""
+    greatest: Completed
+    lowest: Completed
+    """Whatever is missing, and for whichever reason."""
+    highest: Completed
 
 
 class _Arms(NamedTuple):
@@ -279,6 +286,7 @@ def compute_second_turn(
     audited: Mapping[str, Sequence[Regrade]],
     direct_rows: Mapping[str, Sequence[GradedResponse]],
     judges: Sequence[str],
+    missing_odds: float = MISSING_ODDS,
 ) -> SecondTurn | None:
     """Return the numbers of the second turn; None if no model was asked.
 
@@ -290,19 +298,21 @@ def compute_second_turn(
         audited: by model, direct replies that were graded again with the first turn shown.
         direct_rows: by model, the direct replies.
         judges: of a panel; empty with one judge.
+        missing_odds: `--missing-odds`.
     """
     models = [model for model in direct.labels["model"] if follow_ups.get(model)]
     if not models:
         return None
     rows = [row for model in models for row in follow_ups[model]]
     second = to_array(rows, dataset, models, FOLLOW_UPS)
-    pairs = _pairs(Grades(direct.sel(model=models)), Grades(second))
+    pairs = _pairs(Grades(direct.sel(model=models)), Grades(second), missing_odds)
     by_judge = {}
     for judge in judges:
         own = [row for model in models for row in direct_rows[model] if row.variant in _TWINS]
         graded = _pairs(
             Grades(to_array(_keep_judge(judge, own), dataset, models)),
             Grades(to_array(_keep_judge(judge, rows), dataset, models, FOLLOW_UPS)),
+            missing_odds,
         )
         by_judge[judge] = _effects_alone(models, graded)
     return SecondTurn(
@@ -329,11 +339,11 @@ def _keep_judge(judge: str, rows: Sequence[GradedResponse]) -> list[GradedRespon
     ]
 
 
-def _pairs(direct: Grades, second: Grades) -> dict[Measure, _Arms]:
+def _pairs(direct: Grades, second: Grades, odds: float) -> dict[Measure, _Arms]:
     return {
         measure: _share_sets(
-            _arm(direct, measure.of(direct), DIRECT_TWINS[measure.variant]),
-            _arm(second, measure.of(second), measure.variant),
+            _arm(direct, measure.of, DIRECT_TWINS[measure.variant], odds),
+            _arm(second, measure.of, measure.variant, odds),
         )
         for measure in MEASURES
     }
@@ -341,25 +351,33 @@ def _pairs(direct: Grades, second: Grades) -> dict[Measure, _Arms]:
 
 def _share_sets(direct: _Arm, second: _Arm) -> _Arms:
     """Return two arms without the values of prompt-sets that the other arm lacks."""
-    return _Arms(
-        _Arm(*(np.where(np.isnan(b), np.nan, a) for a, b in zip(direct, second, strict=True))),
-        _Arm(*(np.where(np.isnan(a), np.nan, b) for a, b in zip(direct, second, strict=True))),
-    )
 
-
-def _arm(grades: Grades, values: Labelled, variant: str) -> _Arm:
-    """Return the means of a value of the replies to one variant."""
-    dims = ("model", "prompt_set", "epoch")
-    known = values.sel(variant=variant).transpose(*dims).values
-    missing = grades.array["grades_missing"].sel(variant=variant).transpose(*dims).values
-    total, lacking = np.nansum(known, axis=2), missing.sum(axis=2)
-    counted = (~np.isnan(known)).sum(axis=2)
-    with np.errstate(invalid="ignore", divide="ignore"):
+    def keep(arm: _Arm, other: _Arm) -> _Arm:
         return _Arm(
-            total / counted,
-            total / (counted + lacking),
-            (total + lacking) / (counted + lacking),
+            *(
+                Completed(*(values * (beside.denominator > 0) for values in part))
+                for part, beside in zip(arm, other, strict=True)
+            )
         )
+
+    return _Arms(keep(direct, second), keep(second, direct))
+
+
+def _arm(grades: Grades, of: Callable[[Grades], Labelled], variant: str, odds: float) -> _Arm:
+    """Return the means of a value of the replies to one variant."""
+
+    def of_sets(grades: Grades) -> Ratio:
+        return take_mean(of(grades).sel(variant=variant))
+
+    ratio = of_sets(grades)
+    completions = Completions(
+        grades.array, {variant: ratio}, {variant: Equation(of_sets, need_replies(variant))}
+    )
+    return _Arm(
+        Completed.of((ratio.numerator.values, ratio.denominator.values)),
+        *completions.extremes(odds)[variant],
+        *completions.outermost[variant],
+    )
 
 
 def _numbers(
@@ -371,7 +389,7 @@ def _numbers(
     for row, measure in enumerate(MEASURES):
         names = measure.direct, measure.follow_up
         for name, arm in zip(names, pairs[measure], strict=True):
-            for model, level in zip(models, _levels(*arm), strict=True):
+            for model, level in zip(models, _levels(arm), strict=True):
                 numbers[model][name] = level
         for at, model in enumerate(models):
             numbers[model][measure.effect] = effects[row * len(models) + at]
@@ -381,49 +399,55 @@ def _numbers(
         OPENED_UP: (_invert_share(direct), second),
     }.items():
         # every direct reply with every second one: an epoch is never paired with its like
-        products = (one * other for one, other in zip(before, after, strict=True))
-        for model, level in zip(models, _levels(*products), strict=True):
+        both = _Arm(*(_multiply(*parts) for parts in zip(before, after, strict=True)))
+        for model, level in zip(models, _levels(both), strict=True):
             numbers[model][name] = level
     return numbers
 
 
 def _invert_share(arm: _Arm) -> _Arm:
     """Return the share of the other replies."""
-    return _Arm(1 - arm.mean, 1 - arm.greatest, 1 - arm.least)
+    parts = arm.as_graded, arm.greatest, arm.least, arm.highest, arm.lowest
+    return _Arm(*(part._replace(numerator=part.denominator - part.numerator) for part in parts))
 
 
-def _levels(mean: Floats, least: Floats, greatest: Floats) -> list[TurnNumber]:
+def _multiply(one: Completed, other: Completed) -> Completed:
+    """Return the product of two shares in each prompt-set."""
+    counted = (one.denominator > 0) & (other.denominator > 0)
+    return Completed.of((one.values.numerator * other.values.numerator, counted.astype(float)))
+
+
+def _levels(arm: _Arm) -> list[TurnNumber]:
     """Return the mean over prompt-sets of each model, with its bounds."""
-    bounds = [_mean(part) for part in (least, greatest)]
-    moved = _differs((mean, least), (mean, greatest))
     return [
         TurnNumber(
             value=None if number.value is None else round_number(number.value),
             n=number.n,
             interval=number.interval,
             method=number.method,
-            bounds=(round_number(low), round_number(high)) if moves else None,
+            bounds=_span(low, high) if moves else None,
         )
         for number, low, high, moves in zip(
-            estimate(*make_parts(mean)).records(), *bounds, moved, strict=True
+            estimate(arm.as_graded.numerator, arm.as_graded.denominator).records(),
+            arm.lowest.value,
+            arm.highest.value,
+            _moves(arm),
+            strict=True,
         )
     ]
 
 
-def _differs(*pairs: tuple[Floats, Floats]) -> list[bool]:
-    """Tell for each model whether any two of some arrays differ in it."""
-    models = len(pairs[0][0])
+def _moves(*arms: _Arm) -> list[bool]:
+    """Tell for each model whether missing grades can move any of its values."""
     return [
-        any(not np.array_equal(one[at], other[at], equal_nan=True) for one, other in pairs)
-        for at in range(models)
+        any(
+            not np.allclose(known, filled)
+            for arm in arms
+            for end in (arm.lowest, arm.highest)
+            for known, filled in zip(arm.as_graded.take(at), end.take(at), strict=True)
+        )
+        for at in range(len(arms[0].as_graded.numerator))
     ]
-
-
-def _mean(values: Floats) -> list[float]:
-    top, bottom = make_parts(values)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means: list[float] = (top.sum(axis=1) / bottom.sum(axis=1)).tolist()
-    return means
 
 
 def _effects(models: Sequence[str], pairs: Mapping[Measure, _Arms]) -> list[TurnNumber]:
@@ -435,23 +459,24 @@ def _effects(models: Sequence[str], pairs: Mapping[Measure, _Arms]) -> list[Turn
         [measure.primary and model in tested for measure in pairs for model in models]
     )
     direct, second = (
-        _Arm(*(np.concatenate(part) for part in zip(*arms, strict=True)))
+        _Arm(
+            *(
+                Completed(*map(np.concatenate, zip(*part, strict=True)))
+                for part in zip(*arms, strict=True)
+            )
+        )
         for arms in zip(*pairs.values(), strict=True)
     )
-
-    def compare(before: Floats, after: Floats) -> Paired:
-        return compare_pairs(make_parts(before), make_parts(after), family=family)
-
-    paired = compare(direct.mean, second.mean)
+    compare = partial(compare_pairs, family=family)
+    paired = compare(direct.as_graded, second.as_graded)
     lowest, highest = (
         compare(direct.greatest, second.least),
         compare(direct.least, second.greatest),
     )
-    moved = _differs(
-        (direct.mean, direct.least),
-        (direct.mean, direct.greatest),
-        (second.mean, second.least),
-        (second.mean, second.greatest),
+    outermost = zip(
+        compare(direct.highest, second.lowest).spread.value,
+        compare(direct.lowest, second.highest).spread.value,
+        strict=True,
     )
     detectable = paired.minimum_detectable_difference
     return [
@@ -460,7 +485,7 @@ def _effects(models: Sequence[str], pairs: Mapping[Measure, _Arms]) -> list[Turn
             n=int(paired.spread.n[at]),
             interval=(round_number(paired.low[at]), round_number(paired.high[at])),
             method=METHOD,
-            bounds=_span(lowest.spread.value[at], highest.spread.value[at]) if moves else None,
+            bounds=_span(*bounds) if moves else None,
             worst_case=_span(
                 np.fmin(paired.low[at], lowest.low[at]), np.fmax(paired.high[at], highest.high[at])
             )
@@ -472,7 +497,7 @@ def _effects(models: Sequence[str], pairs: Mapping[Measure, _Arms]) -> list[Turn
         )
         if paired.spread.n[at]
         else TurnNumber(value=None, n=0)
-        for at, moves in enumerate(moved)
+        for at, (moves, bounds) in enumerate(zip(_moves(direct, second), outermost, strict=True))
     ]
 
 
@@ -486,8 +511,9 @@ def _effects_alone(
     """Return each effect on each model with the interval of that number alone."""
     effects: dict[str, dict[str, Estimate]] = {model: {} for model in models}
     for measure, (direct, second) in pairs.items():
-        parts = make_parts(second.mean - direct.mean)
-        for model, number in zip(models, estimate(*parts, span=(-1.0, 1.0)).records(), strict=True):
+        shift = pair_differences(direct.as_graded, second.as_graded)
+        numbers = estimate(shift.numerator, shift.denominator, span=(-1.0, 1.0)).records()
+        for model, number in zip(models, numbers, strict=True):
             effects[model][measure.effect] = plain_estimate(number)
     return effects
 
@@ -496,13 +522,15 @@ def _compare_effects(models: Sequence[str], pair: _Arms) -> Comparison:
     """Compare the effects on every two models, set by set."""
     direct, second = pair
     tested = contenders(models)
+    shift = pair_differences(direct.as_graded, second.as_graded)
     return compare_models(
-        *make_parts(second.mean - direct.mean),
+        shift.numerator,
+        shift.denominator,
         width=2.0,
         family=[model in tested for model in models],
         extremes=[
-            make_parts(second.least - direct.greatest),
-            make_parts(second.greatest - direct.least),
+            pair_differences(direct.greatest, second.least),
+            pair_differences(direct.least, second.greatest),
         ],
     )
 

@@ -21,7 +21,7 @@ from opensafeintent.errors import InputError, nearest, pluralize
 from opensafeintent.evaluation.manifest import Manifest, StopAnswer, StopQuestion, StopVerdict
 from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.grades import to_array
-from opensafeintent.numbers.bounds import compute_missing_bounds, extreme_ratios
+from opensafeintent.numbers.completions import Completions
 from opensafeintent.numbers.equations import Grades
 from opensafeintent.numbers.metrics import METRICS, Metric
 from opensafeintent.promptsets import Dataset
@@ -312,8 +312,8 @@ class StopWhen:
         array = to_array(self._graded[model, set_id], dataset, [model])
         name = self.question.metric.name
         ratio = self.question.metric.of_sets(Grades(array))
-        extremes = extreme_ratios(array, [name], {name: ratio})
-        least, greatest = (float(end[0]) for end in compute_missing_bounds(extremes)[name])
+        bounds = Completions(array, {name: ratio}).bounds[name]
+        least, greatest = (float(end[0]) for end in bounds)
         return _Value(least, greatest, unknown=isnan(float(ratio.value.values[0])))
 
     def _answer(self, test: _SequentialTest, verdict: StopVerdict) -> StopAnswer:

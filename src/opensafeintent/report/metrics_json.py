@@ -189,6 +189,10 @@ class GateRow(Struct, forbid_unknown_fields=True):
     oracle: float | None
     refuse_all: float | None
     reason: str
+    turning_odds: float | UnsetType | None = UNSET
+    """If grades are missing and the interval alone decides: the greatest factor of the odds at
+    which its verdict holds, 0 if at none; null if no factor turns it.
+    """
 
 
 class GateResults(Struct, forbid_unknown_fields=True):

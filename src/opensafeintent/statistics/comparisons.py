@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
-from math import sqrt
+from math import ceil, isnan, sqrt
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from opensafeintent.statistics.intervals import (
     CONFIDENCE,
     METHOD,
+    Completed,
     Estimate,
     Floats,
     Parts,
@@ -240,8 +241,8 @@ def sets_needed(
 
 
 def compare_pairs(
-    earlier: tuple[Floats, Floats],
-    later: tuple[Floats, Floats],
+    earlier: Parts | Completed,
+    later: Parts | Completed,
     *,
     width: float = 1.0,
     family: NDArray[np.bool_] | None = None,
@@ -255,16 +256,15 @@ def compare_pairs(
     equal models different is 5 % at most. Interval and p are of one statistic, at one level.
 
     Args:
-        earlier, later: numerator and denominator, each of shape (pair, prompt_set). A set's
-            denominator is its weight, 0 if it does not count; if the two models differ in it, it is
-            the mean of the two.
+        earlier, later: each of shape (pair, prompt_set). A set's denominator is its weight, 0 if it
+            does not count; if the two models differ in it, it is the mean of the two.
         width: the greatest difference that a set can have.
         family: the pairs that are a family, shape (pair,); the others are compared on their own.
             All pairs by default.
         confidence: of the intervals, above 0 and below 1.
     """
-    numerator, weights = pair_differences(earlier, later)
-    spread = compute_spread(numerator, weights, (-width, width))
+    numerator, weights, variance = pair_differences(earlier, later)
+    spread = compute_spread(numerator, weights, (-width, width), variance=variance)
     defined = spread.n > 0
     member = defined if family is None else defined & family
     pairs = np.where(member, member.sum(), 1)
@@ -274,21 +274,23 @@ def compare_pairs(
         quantile = np.where(member, spread.quantiles(level), quantile)
     adjusted = family_p(p, pairs)
     interval = compute_interval(spread, quantile, (-width, width))
-    whole = (numerator == 0) | (np.abs(numerator) == weights)
+    whole = ((numerator == 0) | (np.abs(numerator) == weights)) & (variance == 0)
     shares = defined & whole.all(axis=1) & (width == 1)
     return Paired(spread, quantile, p, adjusted, interval.low, interval.high, pairs, shares, width)
 
 
-def pair_differences(earlier: Parts, later: Parts) -> Parts:
+def pair_differences(earlier: Parts | Completed, later: Parts | Completed) -> Completed:
     """Return weight × difference and weight of each pair, later minus earlier: shape (pair,
     prompt_set). A set counts if it counts for both.
     """
-    (old, old_weights), (new, new_weights) = earlier, later
-    counted = (old_weights > 0) & (new_weights > 0)
-    weights = np.where(counted, (old_weights + new_weights) / 2, 0.0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        difference = np.where(counted, new / new_weights - old / old_weights, 0.0)
-    return weights * difference, weights
+    old, new = (Completed.of(side).values for side in (earlier, later))
+    counted = (old.denominator > 0) & (new.denominator > 0)
+    weights = np.where(counted, (old.denominator + new.denominator) / 2, 0.0)
+    return Completed(
+        weights * (new.numerator - old.numerator),
+        weights,
+        weights**2 * (old.variance + new.variance),
+    )
 
 
 class Difference(Estimate, frozen=True, kw_only=True):
@@ -312,6 +314,12 @@ class Difference(Estimate, frozen=True, kw_only=True):
     """Standard deviation of a set's difference; 0 of a single set."""
     pairs: int
     """How many pairs the family has; 1 if the pair is compared on its own."""
+    deciding: int | None
+    """How many prompt-sets would show a difference as large as this one with 80 % power, if as many
+    grades are missing; None if no number would.
+    """
+    turning_odds: float | None
+    """As that of `Comparison`; None for NaN."""
 
     @property
     def claimed(self) -> bool:
@@ -319,10 +327,13 @@ class Difference(Estimate, frozen=True, kw_only=True):
         low, high = self.worst_case
         return self.leaves_out_zero and not low <= 0 <= high
 
-    @property
-    def deciding(self) -> int | None:
-        """How many prompt-sets would show a difference as large as this one, with 80 % power."""
-        return sets_needed(self.value or 0.0, self.deviation, pairs=self.pairs)
+
+class End(NamedTuple):
+    """Differences with missing grades at one of their ends: arrays of shape (model, model)."""
+
+    value: Floats
+    deviation: Floats
+    n: Floats
 
 
 class Comparison(NamedTuple):
@@ -353,6 +364,14 @@ class Comparison(NamedTuple):
     worst_low: Floats
     worst_high: Floats
     """The ends of the interval over all missing grades."""
+    least: End
+    """With missing grades as they make the difference least."""
+    greatest: End
+    turning_odds: Floats | None = None
+    """The greatest odds of missing grades that were tried at which a difference that the interval
+    alone shows is claimed: 0 if at none, infinity if at each; NaN if it shows none, or none is
+    missing.
+    """
 
     @property
     def claimed(self) -> NDArray[np.bool_]:
@@ -375,6 +394,8 @@ class Comparison(NamedTuple):
         at = first, second
         if not self.n[at]:
             return None
+        graded = End(self.difference, self.deviation, self.n.astype(float))
+        against = self.least if self.difference[at] > 0 else self.greatest
         return Difference(
             value=round_number(self.difference[at]),
             n=int(self.n[at]),
@@ -386,7 +407,37 @@ class Comparison(NamedTuple):
             minimum_detectable_difference=round_defined(self.minimum_detectable_difference[at]),
             deviation=round_number(self.deviation[at]),
             pairs=int(self.pairs[at]),
+            deciding=count_deciding(
+                [
+                    (float(end.value[at]), float(end.deviation[at]), float(end.n[at]))
+                    for end in (graded, against)
+                ],
+                int(self.pairs[at]),
+            ),
+            turning_odds=None
+            if self.turning_odds is None or isnan(self.turning_odds[at])
+            else float(self.turning_odds[at]),
         )
+
+
+def count_deciding(ends: Sequence[tuple[float, float, float]], pairs: int) -> int | None:
+    """Return how many prompt-sets would show a difference from 0 with 80 % power; None if no number
+    would.
+
+    Args:
+        ends: the difference, its standard deviation and the prompt-sets that count, as graded and
+            with missing grades as they are most against it.
+        pairs: the size of the family.
+    """
+    planned = max(n for _, _, n in ends)
+    value = ends[0][0]
+    numbers = [
+        ceil(sets * planned / n)
+        if end * value > 0 and (sets := sets_needed(end, deviation, pairs=pairs))
+        else None
+        for end, deviation, n in ends
+    ]
+    return None if None in numbers else max(number for number in numbers if number)
 
 
 def compare_models(
@@ -395,7 +446,7 @@ def compare_models(
     *,
     width: float = 1.0,
     family: Sequence[bool] | NDArray[np.bool_] | None = None,
-    extremes: Sequence[Parts] | None = None,
+    extremes: Sequence[Completed] | None = None,
 ) -> Comparison:
     """Compare every two models in one metric (`compare_pairs`).
 
@@ -404,30 +455,31 @@ def compare_models(
         width: the greatest difference that a set can have.
         family: the models whose pairs are the family, shape (model,); pairs with a reference point
             are compared on their own. All models by default.
-        extremes: numerator and denominator with every missing grade at its worst, and at its best;
-            None if none is missing.
+        extremes: with missing grades as they make it least, and greatest; None if none is missing.
     """
     models = len(numerator)
     first, second = np.triu_indices(models, 1)
     within = np.ones(models, dtype=bool) if family is None else np.asarray(family)
 
-    def compare(earlier: Parts, later: Parts) -> Paired:
+    def compare(earlier: Completed, later: Completed) -> Paired:
         return compare_pairs(
-            (earlier[0][first], earlier[1][first]),
-            (later[0][second], later[1][second]),
+            earlier.take(first),
+            later.take(second),
             width=width,
             family=within[first] & within[second],
         )
 
-    as_graded = numerator, denominator
+    as_graded = Completed.of((numerator, denominator))
     paired = compare(as_graded, as_graded)
-    least, greatest = extremes or (as_graded, as_graded)
-    worst_low = np.fmin(paired.low, compare(greatest, least).low)
-    worst_high = np.fmax(paired.high, compare(least, greatest).high)
+    low, high = paired, paired
+    if extremes:
+        least, greatest = extremes
+        low, high = compare(greatest, least), compare(least, greatest)
+    worst_low, worst_high = np.fmin(paired.low, low.low), np.fmax(paired.high, high.high)
 
     square = partial(_square, models)
     deviation = np.nan_to_num(paired.spread.deviation)
-    detectable = paired.minimum_detectable_difference
+    detectable = _find_detectable(paired, low, high)
     counts = square(paired.spread.n, paired.spread.n)
     np.fill_diagonal(counts, (denominator > 0).sum(axis=1))
     pairs = square(paired.pairs, paired.pairs)
@@ -445,6 +497,29 @@ def compare_models(
         family=within,
         worst_low=square(worst_low, -worst_high),
         worst_high=square(worst_high, -worst_low),
+        least=_square_ends(models, low.spread, high.spread),
+        greatest=_square_ends(models, high.spread, low.spread),
+    )
+
+
+def _find_detectable(paired: Paired, *ends: Paired) -> Floats:
+    """Return the difference of each pair that is found with 80 % power if as many grades are
+    missing: what these can take away is added.
+    """
+    values = [paired.minimum_detectable_difference]
+    for end in ends:
+        if end is not paired:
+            away = np.abs(end.spread.value - paired.spread.value)
+            values.append(end.minimum_detectable_difference + away)
+    detectable = np.max(values, axis=0)
+    return np.where(detectable < paired.width - _LEAST, detectable, np.nan)
+
+
+def _square_ends(models: int, above: Spread, below: Spread) -> End:
+    return End(
+        _square(models, above.value, -below.value),
+        _square(models, np.nan_to_num(above.deviation), np.nan_to_num(below.deviation)),
+        _square(models, above.n, below.n),
     )
 
 

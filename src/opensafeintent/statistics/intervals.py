@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import repeat
 from math import atan, cos, hypot, isfinite, isnan, log, log1p, pi, sin, sqrt
 from statistics import NormalDist, fmean
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -69,6 +69,46 @@ def _expand_quantile(x: float, degrees: int) -> float:
 Floats = NDArray[np.float64]
 Parts = tuple[Floats, Floats]
 """Numerator and denominator."""
+
+
+class Completed(NamedTuple):
+    """A ratio whose missing values were filled in: arrays of shape (row, prompt_set)."""
+
+    numerator: Floats
+    denominator: Floats
+    variance: Floats
+    """What filling in adds to the variance of a set's numerator."""
+
+    @classmethod
+    def of(cls, parts: Parts | Completed) -> Completed:
+        """Return a ratio that lacks nothing, or one that was completed, as it is."""
+        return (
+            parts if isinstance(parts, cls) else cls(parts[0], parts[1], np.zeros(parts[0].shape))
+        )
+
+    def take(self, rows: Any) -> Completed:
+        """Return some rows."""
+        return Completed(*(part[rows] for part in self))
+
+    @property
+    def value(self) -> Floats:
+        """The ratio of each row, NaN if no set counts: shape (row,)."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            value: Floats = self.numerator.sum(axis=1) / self.denominator.sum(axis=1)
+        return value
+
+    @property
+    def values(self) -> Completed:
+        """The value of each set and its variance, in place of a numerator; 0 of one that does not
+        count.
+        """
+        weights = np.where(self.denominator > 0, self.denominator, 1.0)
+        return Completed(
+            np.where(self.denominator > 0, self.numerator / weights, 0.0),
+            self.denominator,
+            self.variance / weights**2,
+        )
+
 
 CONFIDENCE = 0.95
 SEED = 20260702
@@ -190,6 +230,7 @@ def compute_spread(
     span: Sequence[float] | Floats,
     design: Design | None = None,
     pseudo_weight: Floats | None = None,
+    variance: Floats | None = None,
 ) -> Spread:
     """Return Σ numerator / Σ denominator of each row with its standard error.
 
@@ -211,6 +252,8 @@ def compute_spread(
         pseudo_weight: of a pseudo-observation, shape (row,). If the weights follow from how sets
             were drawn or combined, it is that of the heaviest set that could have counted: a rare
             outcome in heavy sets may not have been drawn.
+        variance: what is added to the variance of each numerator (`Completed`), shape (row,
+            prompt_set).
     """
     least, greatest = np.broadcast_to(np.asarray(span, dtype=float), (len(numerator), 2)).T
     n = (denominator > 0).sum(axis=1)
@@ -224,11 +267,12 @@ def compute_spread(
         centre = (top + pseudo_weight * (least + greatest)) / total_weight
         residuals = numerator - centre[:, None] * denominator
         squared = residuals**2 if design is None else _two_phases(residuals, design)
-        sum_of_squares = squared.sum(axis=1)
+        added = 0.0 if variance is None else variance.sum(axis=1)
+        sum_of_squares = squared.sum(axis=1) + added
         sum_of_squares += pseudo_weight**2 * ((least - centre) ** 2 + (greatest - centre) ** 2)
         informative = np.round(total_weight**2 / (squares + 2 * pseudo_weight**2), 9)
         error = np.sqrt(sum_of_squares * informative / (informative - 1)) / total_weight
-        about_value = ((numerator - value[:, None] * denominator) ** 2).sum(axis=1)
+        about_value = ((numerator - value[:, None] * denominator) ** 2).sum(axis=1) + added
         deviation = np.sqrt(np.where(n > 1, about_value, np.nan) / (n - 1)) * n / total
     return Spread(np.where(n > 0, value, np.nan), n, centre, error, informative, deviation)
 
@@ -302,6 +346,7 @@ def estimate(
     confidence: float = CONFIDENCE,
     design: Design | None = None,
     pseudo_weight: Floats | None = None,
+    variance: Floats | None = None,
 ) -> Estimates:
     """Return Σ numerator / Σ denominator of each row with an interval: the t interval over the
     prompt-sets and two pseudo-observations (`compute_spread`; docs/statistics.md).
@@ -312,9 +357,9 @@ def estimate(
         span: least and greatest value that a set can have, for all rows or, of shape (row, 2), for
             each.
         confidence: above 0 and below 1.
-        design, pseudo_weight: as for `compute_spread`.
+        design, pseudo_weight, variance: as for `compute_spread`.
     """
-    spread = compute_spread(numerator, denominator, span, design, pseudo_weight)
+    spread = compute_spread(numerator, denominator, span, design, pseudo_weight, variance)
     return compute_interval(spread, spread.quantiles(confidence), span)
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from opensafeintent.statistics.comparisons import Paired, compare_pairs, pair_differences
 from opensafeintent.statistics.intervals import (
     CONFIDENCE,
+    Completed,
     Estimates,
     Floats,
     Parts,
@@ -42,7 +43,7 @@ def compute_shifts(
     *,
     width: float,
     averaged: NDArray[np.bool_],
-    extremes: tuple[Parts, Parts] | None = None,
+    extremes: tuple[Parts | Completed, Parts | Completed] | None = None,
 ) -> Shifts:
     """Return the shift of a metric from one judge to another, of each model and of some models
     together.
@@ -56,28 +57,38 @@ def compute_shifts(
             responses that both graded.
         width: the greatest shift that a set can have.
         averaged: the models that the mean is over, shape (model,).
-        extremes: the shifts with every missing grade so that they are least, and greatest, as
-            `pair_differences` returns them; None if none is missing.
+        extremes: the shifts with missing grades as they make them least, and greatest
+            (`pair_differences`); None if none is missing.
     """
     shift = _add_mean(pair_differences(old, new), averaged)
     span = (-width, width)
-    spread = compute_spread(*shift, span)
+    spread = compute_spread(shift.numerator, shift.denominator, span)
     quantiles = spread.quantiles(CONFIDENCE)
     interval = compute_interval(spread, quantiles, span)
     low, high = interval.low, interval.high
     if extremes is not None:
-        ends = [_add_mean(end, averaged) for end in extremes]
-        least, greatest = (compute_spread(*end, span) for end in ends)
+        ends = [_add_mean(Completed.of(end), averaged) for end in extremes]
+        least, greatest = (
+            compute_spread(end.numerator, end.denominator, span, variance=end.variance)
+            for end in ends
+        )
         low = np.fmin(low, compute_interval(least, least.quantiles(CONFIDENCE), span).low)
         high = np.fmax(high, compute_interval(greatest, greatest.quantiles(CONFIDENCE), span).high)
-    values = [_values(part, shift[1][:-1], averaged) for part in (old, new)]
+    values = [_values(part, shift.denominator[:-1], averaged) for part in (old, new)]
     return Shifts(values[0], values[1], spread, interval, low, high)
 
 
-def _add_mean(parts: Parts, averaged: NDArray[np.bool_]) -> Parts:
+def _add_mean(shift: Completed, averaged: NDArray[np.bool_]) -> Completed:
     """Return a ratio of each model, and their mean in a further row."""
-    mean = average_models(parts[0][averaged], parts[1][averaged])
-    return (np.vstack([parts[0], mean.numerator]), np.vstack([parts[1], mean.denominator]))
+    top, bottom, variance = shift.take(averaged)
+    mean = average_models(top, bottom)
+    total = bottom.sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scale = np.where(
+            total > 0, (bottom > 0).any(axis=0).sum() / max(mean.parts, 1) / total, 0.0
+        )
+    row = mean.numerator, mean.denominator, (variance * scale[:, None] ** 2).sum(axis=0)
+    return Completed(*(np.vstack(part) for part in zip(shift, row, strict=True)))
 
 
 def _values(parts: Parts, weights: Floats, averaged: NDArray[np.bool_]) -> Floats:
@@ -131,19 +142,17 @@ def compute_interactions(
     first, second = np.triu_indices(len(family), 1)
     shift = pair_differences(old, new)
     paired = compare_pairs(
-        (shift[0][first], shift[1][first]),
-        (shift[0][second], shift[1][second]),
+        shift.take(first),
+        shift.take(second),
         width=2 * width,
         family=family[first] & family[second],
     )
     differences = []
     for top, bottom in (old, new):
-        counted = np.where(shift[1] > 0, bottom, 0.0)
-        numerator, weights = pair_differences(
-            (top[first], counted[first]), (top[second], counted[second])
-        )
+        counted = np.where(shift.denominator > 0, bottom, 0.0)
+        pairs = pair_differences((top[first], counted[first]), (top[second], counted[second]))
         with np.errstate(invalid="ignore", divide="ignore"):
-            differences.append(numerator.sum(axis=1) / weights.sum(axis=1))
+            differences.append(pairs.numerator.sum(axis=1) / pairs.denominator.sum(axis=1))
     return Interactions(first, second, differences[0], differences[1], paired)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from math import isnan
+from math import ceil, floor, isnan
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from opensafeintent.statistics.comparisons import POWER, Paired, sets_needed
 from opensafeintent.statistics.intervals import (
     METHOD,
+    Completed,
     Estimate,
     Parts,
     compute_interval,
@@ -90,7 +91,10 @@ class Bounds(NamedTuple):
             pull=least + greatest - 2 * limit,
         )
         if self.method == EXACT and sets and sets < _MOST_EXACT:
-            return _answers_needed(self.value, limit, confidence, 2 * sets + 100)
+            answers = _answers_needed(self.value, limit, confidence, 2 * sets + 100)
+            # values that were filled in tell less than answers
+            share = self.value * (1 - self.value)
+            return answers if not share else ceil(answers * max(self.deviation**2 / share, 1.0))
         return sets
 
 
@@ -122,19 +126,21 @@ def compare_with_limit(bounds: Bounds, limit: float, side: Side) -> Verdict:
 
 
 def bound_ratio(
-    parts: Parts, *, span: tuple[float, float], confidence: float, exact: bool = False
+    parts: Parts | Completed, *, span: tuple[float, float], confidence: float, exact: bool = False
 ) -> Bounds:
     """Return Σ numerator / Σ denominator with its interval.
 
     Args:
-        parts: of one model, each of shape (prompt_set,).
+        parts: of one model, arrays of shape (prompt_set,).
         span: least and greatest value of the metric.
         confidence: above 0 and below 1.
         exact: whether each prompt-set that counts has the value 0 or 1, as a share of one epoch:
             then the interval is Clopper and Pearson's, which keeps every level; else it is the one
             that the number has everywhere.
     """
-    spread = compute_spread(parts[0][None], parts[1][None], span)
+    parts = Completed.of(parts)
+    top, bottom, variance = parts.take(None)
+    spread = compute_spread(top, bottom, span, variance=variance)
     interval = compute_interval(spread, spread.quantiles(confidence), span)
     value, n = float(interval.value[0]), int(interval.n[0])
     bounds = Bounds(
@@ -147,8 +153,24 @@ def bound_ratio(
     )
     if not (exact and n):
         return bounds
-    low, high = exact_share_interval(round(float(parts[0].sum())), n, confidence)
+    low, high = _bound_share(parts, confidence)
     return bounds._replace(low=low, high=high, method=EXACT)
+
+
+def _bound_share(parts: Completed, confidence: float) -> tuple[float, float]:
+    """Return the exact interval of a share. If values were filled in, that of as many whole answers
+    as are as informative.
+    """
+    n, yes = len(parts.numerator[parts.denominator > 0]), float(parts.numerator.sum())
+    share = yes / n
+    squares = float(((parts.numerator - share * parts.denominator) ** 2 + parts.variance).sum())
+    if not parts.variance.any():
+        return exact_share_interval(round(yes), n, confidence)
+    answers = n * min(n * share * (1 - share) / squares, 1.0)
+    fewest = max(floor(answers), 1)
+    low, _ = exact_share_interval(floor(share * answers), fewest, confidence)
+    _, high = exact_share_interval(fewest - floor((1 - share) * answers), fewest, confidence)
+    return low, high
 
 
 def bound_pair(alone: Paired, together: Paired, at: int, width: float = 1.0) -> Bounds:

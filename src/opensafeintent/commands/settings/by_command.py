@@ -42,7 +42,7 @@ from opensafeintent.commands.settings.base import (
 )
 from opensafeintent.commands.settings.calling import Distributed, JudgeSampling
 from opensafeintent.errors import InputError
-from opensafeintent.taxonomy import MAX_MISSING, MOST_EPOCHS, ProbeScope
+from opensafeintent.taxonomy import MAX_MISSING, MISSING_ODDS, MOST_EPOCHS, ProbeScope
 
 if TYPE_CHECKING:
     from opensafeintent.templates import Templates
@@ -274,6 +274,16 @@ class BatchesSettings(Settings, frozen=True, kw_only=True):
     ledger: OutsideLedgers = ()
 
 
+MissingOdds = Annotated[
+    Annotated[float, Meta(ge=1)],
+    Opt(
+        "A response that is missing for a reason of class odds is unsafe at up to X times the odds"
+        " of comparable responses; inf allows any grade.",
+        metavar="X",
+    ),
+]
+
+
 class GateOptions(Settings, frozen=True, kw_only=True):
     """Gates, and the level that they are decided at."""
 
@@ -303,6 +313,7 @@ class GateOptions(Settings, frozen=True, kw_only=True):
             "Confidence level of the interval that decides a gate.", metavar="X", group=Group.GATES
         ),
     ] = 0.95
+    missing_odds: MissingOdds = MISSING_ODDS
 
 
 class Gating(GateOptions, frozen=True, kw_only=True):
@@ -479,6 +490,7 @@ class CompareSettings(Settings, frozen=True, kw_only=True):
     runs: RunsToRead
     out: Annotated[Path | None, Opt("Write the tables there.", metavar="DIR")] = None
     """Nothing is written without one."""
+    missing_odds: MissingOdds = MISSING_ODDS
     ledger: OutsideLedgers = ()
 
 

@@ -1,0 +1,215 @@
+"""What verdicts do with missing grades: the error of equal models and the power of different ones, by
+the factor that missing responses are allowed (`--missing-odds`) and the one that they have.
+
+Two models answer the same prompt-sets. One loses responses by their outcome: an unsafe one has so
+many times the odds of a safe one. The other loses as many at random. A verdict is a difference of
+which the interval with missing grades leaves 0 out.
+
+    python benchmarks/missing_grades.py [--simulations 1000] [--part odds|worlds|gate]
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opensafeintent.labelled import LabelledSet
+from opensafeintent.numbers.completions import Completions
+from opensafeintent.numbers.equations import Grades
+from opensafeintent.numbers.metrics import METRICS, PRIMARY
+from opensafeintent.statistics.comparisons import Paired, compare_pairs
+from opensafeintent.statistics.intervals import Completed, Floats
+from opensafeintent.taxonomy import CORE_VARIANTS
+
+DIMS = ("model", "prompt_set", "variant", "epoch")
+SAFE = np.array([0.95, 0.78, 0.65])
+"""Share of safe responses by intent."""
+HELP = np.array([(0.05, 0.1, 0.25, 0.6), (0.2, 0.25, 0.3, 0.25), (0.5, 0.3, 0.15, 0.05)])
+"""Shares of helpfulness 1 to 4 of safe responses; unsafe ones help more."""
+RULES = {"interval alone": None, "G = 3": 3.0, "G = 5": 5.0, "every completion": inf}
+
+
+class World(NamedTuple):
+    """Grades of many studies: each of shape (study, prompt_set, intent)."""
+
+    helpfulness: Floats
+    harm: Floats
+
+
+def draw(g: np.random.Generator, studies: int, sets: int, lift: float, shared: Floats) -> World:
+    """Return one model's grades.
+
+    Args:
+        lift: added to the logit of each share of safe responses.
+        shared: difficulty of the sets, shape (study, prompt_set).
+    """
+    from statistics import NormalDist
+
+    shape = (studies, sets, len(CORE_VARIANTS))
+    share = 1 / (1 + np.exp(-(np.log(SAFE / (1 - SAFE)) + lift)))
+    own, single = g.standard_normal(shape[:2]), g.standard_normal(shape)
+    latent = (
+        np.sqrt(0.3) * shared[..., None] + np.sqrt(0.3) * own[..., None] + np.sqrt(0.4) * single
+    )
+    cuts = np.array([NormalDist().inv_cdf(float(s)) for s in share])
+    unsafe = latent > cuts
+    draws = g.random(shape)[..., None]
+    help_ = 1.0 + (draws > HELP.cumsum(axis=1)[:, :3]).sum(axis=-1)
+    help_ = np.where(unsafe, np.maximum(help_, g.integers(2, 5, shape)), help_)
+    return World(help_, np.where(unsafe, g.integers(1, 4, shape), 0.0).astype(float))
+
+
+def lose(g: np.random.Generator, world: World, share: float, factor: float) -> NDArray[np.bool_]:
+    """Return which responses are missing: a share of them, unsafe ones with `factor` times the odds."""
+    unsafe = world.harm > 0
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        p = (low + high) / 2
+        odds = p / (1 - p) * factor
+        chance = np.where(unsafe, odds / (1 + odds), p)
+        low, high = (p, high) if chance.mean() < share else (low, p)
+    return g.random(unsafe.shape) < chance
+
+
+def to_array(models: list[tuple[World, NDArray[np.int8]]]) -> LabelledSet:
+    """Return grades of models, study by study: shape (study × model, …)."""
+    helpfulness = np.stack([world.helpfulness for world, _ in models], axis=1)
+    harm = np.stack([world.harm for world, _ in models], axis=1)
+    missing = np.stack([lost for _, lost in models], axis=1)
+    rows = helpfulness.shape[0] * helpfulness.shape[1]
+    shape = (rows, *helpfulness.shape[2:], 1)
+    lost = missing.reshape(shape).astype(np.int8)
+    nan, none = np.full(shape, np.nan), np.zeros(shape, dtype=np.int8)
+    values = {
+        "helpfulness": np.where(lost, np.nan, helpfulness.reshape(shape)),
+        "harm_severity": np.where(lost, np.nan, harm.reshape(shape)),
+        "mode": nan,
+        "strategy": nan,
+        "helpfulness_alone": nan,
+        "harm_severity_alone": nan,
+        "grades_missing": lost,
+        "mode_missing": none,
+        "strategy_missing": none,
+    }
+    sets = shape[1]
+    return LabelledSet(
+        {name: (DIMS, array) for name, array in values.items()}
+        | {
+            "exists": (("prompt_set", "variant"), np.ones((sets, len(CORE_VARIANTS)), dtype=bool)),
+            "harm_domain": (("prompt_set",), np.array([f"{at % 7}" for at in range(sets)])),
+        },
+        {
+            "model": [f"m{at}" for at in range(rows)],
+            "prompt_set": [f"{at:04}" for at in range(sets)],
+            "variant": list(CORE_VARIANTS),
+            "epoch": [1],
+        },
+    )
+
+
+class Studies:
+    """Pairs of models, study by study, in each primary metric."""
+
+    def __init__(self, array: LabelledSet) -> None:
+        grades = Grades(array)
+        self.ratios = {name: METRICS[name].of_sets(grades) for name in PRIMARY}
+        self.completions = Completions(array, self.ratios)
+
+    def claims(self, odds: float | None) -> dict[str, NDArray[np.int64]]:
+        """Return by metric the sign of each study's claim, 0 without one: second model against
+        first.
+        """
+        found = {}
+        extremes = self.completions.extremes(odds) if odds else None
+        for name, ratio in self.ratios.items():
+            graded = Completed.of((ratio.numerator.values, ratio.denominator.values))
+            paired = compare_two(graded, graded)
+            low, high = paired.low, paired.high
+            if extremes:
+                least, greatest = extremes[name]
+                low = np.fmin(low, compare_two(greatest, least).low)
+                high = np.fmax(high, compare_two(least, greatest).high)
+            found[name] = (low > 0).astype(int) - (high < 0).astype(int)
+        return found
+
+
+def compare_two(first: Completed, second: Completed) -> Paired:
+    """Compare each study's second model with its first."""
+    alone = np.zeros(len(first.numerator) // 2, dtype=bool)
+    return compare_pairs(
+        first.take(slice(0, None, 2)), second.take(slice(1, None, 2)), family=alone
+    )
+
+
+def study(
+    sets: int,
+    incomplete: float,
+    factor: float,
+    lift: float,
+    simulations: int,
+    *,
+    seed: int = 1,
+    assumed: int = 2,
+) -> dict[str, dict[str, tuple[float, float]]]:
+    """Return by rule and metric how often the second model is called worse, and better, in per cent.
+
+    Args:
+        incomplete: share of prompt-sets that lack a response.
+        factor: odds of an unsafe response of the second model to be missing, over those of a safe one.
+        lift: added to the logits of the second model's shares of safe responses.
+        assumed: what is assumed of missing responses (`evaluation.missing.ASSUMPTIONS`, from 1).
+    """
+    g = np.random.default_rng(seed)
+    share = 1 - (1 - incomplete) ** (1 / 3)
+    shared = g.standard_normal((simulations, sets))
+    first = draw(g, simulations, sets, 0.0, shared)
+    second = draw(g, simulations, sets, lift, shared)
+    studies = Studies(
+        to_array(
+            [
+                (first, assumed * lose(g, first, share, 1.0).astype(np.int8)),
+                (second, assumed * lose(g, second, share, factor).astype(np.int8)),
+            ]
+        )
+    )
+    return {
+        rule: {
+            metric: (100 * float((sign < 0).mean()), 100 * float((sign > 0).mean()))
+            for metric, sign in studies.claims(odds).items()
+        }
+        for rule, odds in RULES.items()
+    }
+
+
+def part_odds(simulations: int) -> None:
+    for sets, incomplete in ((42, 0.05), (115, 0.05), (115, 0.1), (700, 0.05), (700, 0.1)):
+        n = max(simulations * 115 // max(sets, 115), 200)
+        for factor in (1.0, 3.0, 5.0, 6.0):
+            errors = study(sets, incomplete, factor, 0.0, n)
+            lift = 0.45 if sets == 700 else 0.95
+            power = study(sets, incomplete, factor, lift, n, seed=2)
+            print(
+                f"\n{sets} sets, {100 * incomplete:g} % incomplete, factor {factor:g}, {n} studies"
+            )
+            for rule in RULES:
+                cells = [
+                    f"{metric}: error {max(errors[rule][metric]):.1f}, power {power[rule][metric][1]:.0f}"
+                    for metric in PRIMARY
+                ]
+                print(f"  {rule:<18} {'; '.join(cells)}", flush=True)
+
+
+PARTS: dict[str, Callable[[int], None]] = {"odds": part_odds}
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--simulations", type=int, default=1000)
+    parser.add_argument("--part", choices=PARTS)
+    options = parser.parse_args()
+    for name in [options.part] if options.part else PARTS:
+        PARTS[name](options.simulations)
