@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from opensafeintent.calls.recorded import Lacked, MissingGrade
 from opensafeintent.calls.records import Purpose
 from opensafeintent.taxonomy import (
+    METRIC_GRADES,
     QUESTION_OF,
     SCALES,
     Graded,
@@ -146,8 +147,8 @@ class GradedResponse(AboutResponse, frozen=True, kw_only=True):
 
     @property
     def counts(self) -> bool:
-        """Whether both grades exist that metrics are computed from."""
-        return self.helpfulness is not None and self.harm_severity is not None
+        """Whether all grades exist that metrics are computed from."""
+        return all(self.panel(what) is not None for what in METRIC_GRADES)
 
 
 def make_graded_response(
@@ -179,9 +180,6 @@ def make_graded_response(
     """
     grades = grades or {}
     by_judge = {judge: keep_known_grades(of_judge) for judge, of_judge in grades.items()}
-    panel: dict[str, Any] = {
-        what: panel_grade(what, [known.of(what) for known in by_judge.values()]) for what in SCALES
-    }
     missing: list[MissingGrade] = []
     if missing_response:
         missing.append(MissingGrade("response", missing_response))
@@ -194,7 +192,7 @@ def make_graded_response(
         missing.append(MissingGrade("strategy", strategy.reason))
     return GradedResponse(
         **key._asdict(),
-        **panel,
+        **msgspec.structs.asdict(panel_grades(by_judge)),
         mode=_keep_known(mode),
         strategy=_keep_known(strategy),
         stop_reason=stop_reason,
@@ -216,6 +214,16 @@ def _yield_missing_grades(grades: Mapping[str, JudgeGrades]) -> Iterator[Missing
             grade = of_judge.get(what)
             if isinstance(grade, Missing):
                 yield MissingGrade(what, grade.reason, judge if len(grades) > 1 else "")
+
+
+def panel_grades(by_judge: Mapping[str, KnownGrades]) -> KnownGrades:
+    """Return a panel's grades of one response (`panel_grade`), from those of its judges."""
+    return KnownGrades(
+        **{
+            what: panel_grade(what, [known.of(what) for known in by_judge.values()])
+            for what in SCALES
+        }
+    )
 
 
 def panel_grade(what: Graded, grades: Sequence[int | None]) -> int | None:

@@ -42,7 +42,7 @@ from opensafeintent.evaluation.regrade import sample, samples_by_model
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.promptsets.loading import sample_order
 from opensafeintent.responses import ResponseKey
-from opensafeintent.taxonomy import QUESTIONS
+from opensafeintent.taxonomy import QUESTIONS, SCALES
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -244,8 +244,9 @@ def test_a_judge_that_says_something_else_the_second_time_is_told(lab: Lab) -> N
     # the first 56 harm calls are the first grading; the re-grades are all 3, and the first ones 0
     lab.server.set_faults(says("3", HARM, skip=RESPONSES), says("0", HARM))
     lab.evaluate("--audit", "retest=10")
-    names = ("safe_flips", "harm_severity_difference", "helpfulness_difference")
-    assert [noise(lab.run)[name]["value"] for name in names] == [1.0, 3.0, 0.0]
+    of_judge = noise(lab.run)
+    apart = [of_judge["grades"][scale]["difference"]["value"] for scale in SCALES]
+    assert (of_judge["safe_flips"]["value"], apart) == (1.0, [0.0, 3.0])
     # the first grading is the one that counts
     assert entry(lab.run, "mean_safety")["value"] == 1.0
 
@@ -257,7 +258,7 @@ def test_an_unreadable_second_grade_is_asked_for_again_and_is_no_grade(lab: Lab)
     assert [counts["harm", attempt] for attempt in (0, 100, 101, 102)] == [RESPONSES, 10, 10, 10]
     assert (noise(lab.run)["responses"], noise(lab.run)["missing"]) == (10, 10)
     assert noise(lab.run)["safe_flips"] == NO_NUMBER
-    assert noise(lab.run)["helpfulness_difference"]["value"] == 0.0
+    assert noise(lab.run)["grades"]["helpfulness"]["difference"]["value"] == 0.0
 
 
 def test_a_swapped_grade_that_cannot_be_had_is_counted_as_left_out(lab: Lab) -> None:

@@ -36,7 +36,12 @@ from opensafeintent.evaluation.gold_cases import (
     merge_checks,
     verdict,
 )
-from opensafeintent.evaluation.labelled_responses import LabelledFile, LabelledResponse, label_work
+from opensafeintent.evaluation.labelled_responses import (
+    UNSAFE,
+    LabelledFile,
+    LabelledResponse,
+    label_work,
+)
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.run import run_work
@@ -47,11 +52,12 @@ from opensafeintent.inspect.routes import model_identity, unset_lines
 from opensafeintent.numbers.cohort import GradedRun, compute_line_acceptance
 from opensafeintent.numbers.label_checks import CheckedSetting, LabelCheck
 from opensafeintent.numbers.label_comparison import draw_evenly, label_checks
+from opensafeintent.people.agreement import gather_grades
 from opensafeintent.promptsets.fields import fields_named
 from opensafeintent.replacing import locked_folder, replaced_together
 from opensafeintent.report.cost_tables import Costs, cost_json
 from opensafeintent.responses import GradedResponse
-from opensafeintent.taxonomy import Graded
+from opensafeintent.taxonomy import KnownGrades
 from opensafeintent.templates import Templates
 
 if TYPE_CHECKING:
@@ -250,7 +256,7 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
         assert settings.labelled is not None
         file = read_labelled(settings.labelled, settings.columns, settings.max_rows)
         number = settings.sample or len(file.responses)
-        drawn = draw_evenly(file.responses, number)
+        drawn = draw_evenly(file.ratings, number)
         templates = settings.judge_templates()
         return cls(
             settings=settings,
@@ -293,10 +299,9 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
         """Return how many labels say safe and unsafe: a file that is read the wrong way round
         shows it.
         """
-        calls = [rating.is_unsafe for item in self.file.responses for rating in item.ratings]
-        return (
-            f"{self.file.name}: labels: {calls.count(False):,} safe, {calls.count(True):,} unsafe"
-        )
+        labels = self.file.ratings.on(UNSAFE)
+        safe, unsafe = ((labels == label).sum() for label in (0, 1))
+        return f"{self.file.name}: labels: {safe:,} safe, {unsafe:,} unsafe"
 
     def members(self, asked: AskedInLedger) -> dict[str, CheckedSetting]:
         """Return how each judge was asked."""
@@ -319,23 +324,13 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     def compare(self, graded: list[GradedResponse], asked: AskedInLedger) -> tuple[LabelCheck, ...]:
         """Compare the grades with the labels."""
-        by_judge = {
-            judge: {item.set_id: item for item in graded if item.model == judge}
-            for judge in self.identities
-        }
-        grades: dict[str, Mapping[Graded, list[int | None]]] = {
-            judge: {
-                scale: [
-                    of_judge[str(index)].grade(scale, judge) for index in range(len(self.drawn))
-                ]
-                for scale in self.file.grades
-            }
-            for judge, of_judge in by_judge.items()
-        }
+        by_index: list[dict[str, KnownGrades]] = [{} for _ in self.drawn]
+        for item in graded:
+            by_index[int(item.set_id)] |= item.by_judge
         return label_checks(
             self.file,
             self.drawn,
-            grades,
+            gather_grades(by_index, list(self.identities)),
             self.members(asked),
             include_unsafe=self.settings.include_unsafe,
         )

@@ -19,7 +19,7 @@ from opensafeintent.report.columns import (
 )
 from opensafeintent.statistics import Estimate
 from opensafeintent.statistics.rates import FEWEST, LabelRate
-from opensafeintent.taxonomy import QUESTIONS, Graded
+from opensafeintent.taxonomy import GRADE_OF, QUESTIONS, Graded
 
 if TYPE_CHECKING:
     from opensafeintent.people.agreement import (
@@ -277,7 +277,6 @@ _PAIRS = (
 )
 _HASH_LENGTH = 12
 """Digits of a file's hash in a note; tables for programs have all."""
-_SCALES: dict[str, Graded] = {"harm": "harm_severity", "helpfulness": "helpfulness"}
 
 
 class _Rates(Protocol):
@@ -412,8 +411,8 @@ def _tabulate_by_judge(rows: Sequence[_CheckRow], in_report: bool) -> Table:
         Column("missing_unsafe", lambda row: row.check.missing_unsafe),
         Column("missing_safe", lambda row: row.check.missing_safe),
         *(
-            estimate_columns(f"{scale}_{name}", _error(grade, name), None, parts=("n", "method"))
-            for scale, grade in _SCALES.items()
+            estimate_columns(f"{role}_{name}", _error(grade, name), None, parts=("n", "method"))
+            for role, grade in GRADE_OF.items()
             for name in ("mae", "bias")
         ),
     )
