@@ -14,7 +14,7 @@ import msgspec
 
 from opensafeintent.errors import InputError
 from opensafeintent.files import parse_toml, read_json, read_text
-from opensafeintent.hostile import one_line, unprintable
+from opensafeintent.hostile import show_name, unprintable
 
 Intent = Literal["benign", "dual_use", "malicious"]
 Mode = Literal["A0", "A1", "A2", "A3", "A4"]
@@ -309,7 +309,7 @@ def _check_taxonomy(taxonomy: Taxonomy, place: str) -> Taxonomy:
         for name in names:
             if char := unprintable(name):
                 raise InputError(
-                    f"{place}: {field}: the name {one_line(name, 60)!r} holds {char}; expected a"
+                    f"{place}: {field}: the name {show_name(name)!r} holds {char}; expected a"
                     " printable name"
                 )
         if twice := sorted({name for name in names if names.count(name) > 1}):

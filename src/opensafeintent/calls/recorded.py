@@ -27,7 +27,7 @@ from opensafeintent.calls.ledger_rows import (
 )
 from opensafeintent.calls.reasoning import REASONING_FIELDS, REASONING_ONLY, has_reasoning_beside
 from opensafeintent.errors import InputError, nearest
-from opensafeintent.hostile import one_line, short_name
+from opensafeintent.hostile import clean_name, show_name
 from opensafeintent.promptsets.fields import Record
 from opensafeintent.promptsets.reading import MOST_LISTED, Problem, distinct_problems
 from opensafeintent.taxonomy import (
@@ -125,7 +125,7 @@ def check_recorded(source: Path, responses: Iterable[RecordedResponse]) -> None:
             msgspec.convert(msgspec.to_builtins(response), RecordedResponse)
         except (msgspec.ValidationError, OverflowError) as error:
             raise InputError(
-                f"{source}: set {one_line(response.set_id, 80)}, {one_line(response.variant, 40)}:"
+                f"{source}: set {show_name(response.set_id)}, {show_name(response.variant)}:"
                 f" {explain_decoding(str(error))}"
             ) from error
 
@@ -138,13 +138,13 @@ def explain_decoding(message: str) -> str:
 
 
 def short(value: Any) -> str:
-    """Describe a value in at most 60 characters."""
+    """Describe a value in the width of a name."""
     shown = (
         msgspec.json.encode(value).decode()
         if value is None or isinstance(value, bool)
         else repr(value)
     )
-    return shown if len(shown) <= 60 else shown[:59] + "…"
+    return show_name(shown)
 
 
 def merge_responses(first: RecordedResponse, second: RecordedResponse) -> RecordedResponse:
@@ -309,7 +309,7 @@ def parse_recorded(record: Record, *, of_table: bool = False) -> RecordedRespons
         set_id=record.name("id"),
         variant=variant,
         epoch=check_score(record, "epoch", record.data.get("epoch", 1), 1, MOST_EPOCHS),
-        stop_reason=short_name(record.optional_name("stop_reason") or "stop", 60),
+        stop_reason=clean_name(record.optional_name("stop_reason") or "stop"),
         missing=missing,
         **fields,
     )

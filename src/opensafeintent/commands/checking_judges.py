@@ -65,7 +65,6 @@ if TYPE_CHECKING:
 
 
 _SCHEMA = 2
-_LONGEST_NAME = 80
 _DERIVED = ("accepted", "cases", "missing", "passed", "reasons")
 _COSTS = "cost.json"
 """The file in the folder that holds no results of a judge."""
@@ -161,7 +160,7 @@ def write_judge_files(
 
 def _new_path(folder: Path, judge: str, taken: Iterable[str]) -> Path:
     """Return a path for a judge: two names that are equal as file names get two files."""
-    name = name_safe(judge, _LONGEST_NAME)
+    name = name_safe(judge)
     unlike = f"{name}-{sha256_hex(judge)[:8]}"
     is_taken = f"{name}.json".casefold() in {*taken, _COSTS}
     return folder / f"{unlike if is_taken else name}.json"

@@ -27,7 +27,7 @@ from opensafeintent.errors import (
 )
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.files import written_beside
-from opensafeintent.hostile import cell_safe, one_line
+from opensafeintent.hostile import cell_safe, show_name
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.quoting import UnsafeTexts
 from opensafeintent.replacing import written_together
@@ -106,8 +106,7 @@ def _export(settings: ExportSettings) -> Exported:
     else:
         files, lacking = _write_shared(settings, run, notes, held)
         notes += [
-            f"{one_line(model, 100)}: left out, for no headline metric is defined"
-            for model in lacking
+            f"{show_name(model)}: left out, for no headline metric is defined" for model in lacking
         ]
     if settings.include_unsafe:
         notes.append(unsafe_note(UnsafeTexts(held.responses, len(held.prompts))))

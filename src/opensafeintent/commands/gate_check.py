@@ -273,7 +273,7 @@ def _undecide_older(
             new, old = texts[run].count_replies(model, since)
             replies = counts[result.model] = Received(new, new + old, since)
             if replies.few or old:
-                warnings.append(f"{one_line(result.model, 200)}: only {describe_received(replies)}")
+                warnings.append(f"{one_line(result.model)}: only {describe_received(replies)}")
         known = counts.get(result.model)
         results.append(
             msgspec.structs.replace(result, verdict="undecided", deciding=None, unmeasured=known)

@@ -27,7 +27,7 @@ from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.plan import Plan, PlanChange
 from opensafeintent.evaluation.regrade import yield_audit_keys
 from opensafeintent.evaluation.replay import list_judged_tasks, read_imported, replay
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import show_name
 from opensafeintent.numbers.judges import JudgeShift
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.promptsets import Dataset
@@ -83,7 +83,7 @@ def shift_line(shift: JudgeShift) -> str:
     """Say how far the primary metrics move from one judge to another, and which models change
     places beyond chance.
     """
-    old, new = (one_line(judge, 80) for judge in shift.judges)
+    old, new = (show_name(judge) for judge in shift.judges)
     moves = ", ".join(
         f"{METRICS[item.metric].label}"
         f" {interval(item.value, item.low, item.high, METRICS[item.metric].unit, signed=True)}"
@@ -91,7 +91,7 @@ def shift_line(shift: JudgeShift) -> str:
         if item.family is not None
     )
     places = [
-        f"; beyond chance, {one_line(first, 80)} and {one_line(second, 80)} change places in"
+        f"; beyond chance, {show_name(first)} and {show_name(second)} change places in"
         f" {METRICS[rank.metric].label}"
         for rank in shift.ranks
         if rank.changes_order and rank.leaves_out_zero
@@ -288,7 +288,7 @@ def _note_uncopied_probes(given: Manifest, manifest: Manifest) -> list[str]:
 
 def _note_left_out(given: Manifest, tasks: Collection[str]) -> list[str]:
     """Return a note on models of which no response can be graded."""
-    names = [one_line(model, 100) for model in given.models if model not in tasks]
+    names = [show_name(model) for model in given.models if model not in tasks]
     if not names:
         return []
     return [

@@ -22,7 +22,7 @@ from opensafeintent.errors import InputError, nearest, pluralize
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import express_from, os_errors, to_json, write_private
-from opensafeintent.hostile import name_safe, one_line
+from opensafeintent.hostile import name_safe, show_name
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.people.agreement import (
     JudgeStudy,
@@ -218,7 +218,7 @@ def _corrects(
         label = METRICS[metric].label
         for model, further in unused.items():
             count = labelled[model]
-            name, enough = one_line(model, 80), count >= FEWEST_LABELS
+            name, enough = show_name(model), count >= FEWEST_LABELS
             can = "corrects" if enough else "cannot correct"
             need = "" if enough else f"; that needs {FEWEST_LABELS}"
             if further and not enough:

@@ -52,7 +52,7 @@ from opensafeintent.evaluation.replay import derive, replay
 from opensafeintent.evaluation.run import count_missing_grades, run_work
 from opensafeintent.files import inside, near
 from opensafeintent.grades import check_cells
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import one_line, show_name
 from opensafeintent.inspect.routes import unset_lines
 from opensafeintent.numbers.cohort import Cohort, GradedRun, gather_models, graders
 from opensafeintent.numbers.metrics import METRICS, PRIMARY
@@ -264,7 +264,7 @@ def _growth_lines(command: RunCommand) -> list[str]:
 
 
 def _join_names(names: Sequence[str]) -> str:
-    return ", ".join(one_line(name, 100) for name in names)
+    return ", ".join(show_name(name) for name in names)
 
 
 def _cost_line(command: RunCommand) -> str:
@@ -376,7 +376,7 @@ def _panel_effects(command: RunCommand, judges: Sequence[str], cohort: Cohort) -
     now = _headlines(cohort)
     panels = f"by {graders(earlier.plan.judges)} before, now by {graders(judges)}"
     return [
-        f"{one_line(model, 300)}: graded {panels}: "
+        f"{one_line(model)}: graded {panels}: "
         + ", ".join(
             f"{METRICS[metric].label} {old}, now {now[model][metric]}"
             for metric, old in values.items()
@@ -529,7 +529,7 @@ def _lines_on_added(graded: Iterable[GradedResponse], manifest: Manifest) -> Ite
             )
             if missing:
                 yield (
-                    f"{one_line(judge, 100)}: no usable grade of {missing:,} of"
+                    f"{show_name(judge)}: no usable grade of {missing:,} of"
                     f" {pluralize(len(asked), 'response')}; a judge cannot be removed from a run:"
                     " look at its replies with opensafeintent trace before the rest is asked"
                 )

@@ -24,7 +24,7 @@ from opensafeintent.calls.recorded import Lacked
 from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Purpose, Refused, Sampling
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.missing import make_missing_reason
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import show_name
 from opensafeintent.responses import (
     NO_FIRST_REPLY,
     AboutResponse,
@@ -608,15 +608,11 @@ class Asking:
         return Missing(reply.problem) if isinstance(reply, Unparsed) else reply
 
 
-_QUOTED = 60
-"""Characters of a reply of the wrong form that are shown."""
-
-
 def _describe_unread(call: Call, answer: Answered) -> str:
     """Say of a judge's or guard's reply what it is in place of one of the form asked for, and what
     to do.
     """
-    came = describe_cause(answer) or f": {one_line(hide_request(call, answer.text), _QUOTED)!r}"
+    came = describe_cause(answer) or f": {show_name(hide_request(call, answer.text))!r}"
     action = make_missing_reason(call.purpose, describe_problem(answer)).action
     check = "" if call.purpose == "guard" else " (opensafeintent judge-check tries one)"
     return f"the last reply{came}; {action}{check}"

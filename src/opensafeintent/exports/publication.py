@@ -16,7 +16,7 @@ import msgspec
 from opensafeintent import __version__
 from opensafeintent.errors import InputError, nearest, pluralize
 from opensafeintent.files import make_private_folder, read_text, write_private
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import show_name
 from opensafeintent.markdown import Plain, card_text
 from opensafeintent.numbers.metrics import HEADLINES
 from opensafeintent.promptsets import Dataset
@@ -154,12 +154,11 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.license is not None and self.license not in LICENSES:
             raise InputError(
-                f"--license {one_line(self.license, 60)}: unknown;"
-                f" {nearest(self.license, LICENSES)}"
+                f"--license {show_name(self.license)}: unknown; {nearest(self.license, LICENSES)}"
             )
         if self.repo is not None and not _REPO_NAME.fullmatch(self.repo):
             raise InputError(
-                f"--repo {one_line(self.repo, 60)}: expected owner/name, as the hub names a dataset"
+                f"--repo {show_name(self.repo)}: expected owner/name, as the hub names a dataset"
             )
 
 

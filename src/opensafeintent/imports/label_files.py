@@ -19,7 +19,7 @@ from opensafeintent.evaluation.labelled_responses import (
     LabelledResponse,
 )
 from opensafeintent.files import near, read_bytes, sha256_hex
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import show_name
 from opensafeintent.imports.content import Located
 from opensafeintent.promptsets.fields import Record, fields_found
 from opensafeintent.promptsets.limits import RowLimit
@@ -127,7 +127,7 @@ def read_labelled(
     if problems:
         raise InputError(*distinct_problems(problems, MOST_LISTED))
     if not rows:
-        names = ", ".join(one_line(column.field, 40) for column in layout.labels)
+        names = ", ".join(show_name(column.field) for column in layout.labels)
         raise InputError(f"{path}: no row has a label; expected one in {names}")
     by_rows = "rater" in layout.texts
     of_responses = [same for same in _group_by_response(rows, by_rows=by_rows) if _is_called(same)]
@@ -170,7 +170,7 @@ def _layout(fields: Sequence[str], columns: Mapping[str, str], path: Path) -> _L
     for name, field in columns.items():
         if name not in _TEXTS and not _LABEL.fullmatch(name):
             raise InputError(
-                f"{_render_map(name, field)}: unknown name {one_line(name, 40)!r};"
+                f"{_render_map(name, field)}: unknown name {show_name(name)!r};"
                 f" {nearest(name, (*_TEXTS, *_SCALES, 'safe', 'unsafe_1', 'unsafe_2'))}"
             )
         if field not in fields:
@@ -220,7 +220,7 @@ def _check_names(fields: Collection[str], columns: Mapping[str, str], path: Path
 
 
 def _render_map(name: str, field: str) -> str:
-    return f"--map {shlex.quote(f'{name}={one_line(field, 60)}')}"
+    return f"--map {shlex.quote(f'{name}={show_name(field)}')}"
 
 
 def _suggest_options(fields: Iterable[str]) -> str:
@@ -288,27 +288,27 @@ def _check_layout(layout: _Layout, path: Path) -> None:
         for column in columns:
             if (other := by_rater.setdefault(column.rater, column)) is not column:
                 raise InputError(
-                    f"{path}: {one_line(other.field, 40)} and {one_line(column.field, 40)} are"
+                    f"{path}: {show_name(other.field)} and {show_name(column.field)} are"
                     f" both labels of {scale}; expected one, chosen with --map {scale}=FIELD"
                 )
         numbered = [column.field for column in columns if column.rater]
         if numbered and "rater" in layout.texts:
             raise InputError(
-                f"{path}: names raters in rows ({one_line(layout.texts['rater'], 40)}) and in"
-                f" columns ({one_line(numbered[0], 40)}); expected one of the two"
+                f"{path}: names raters in rows ({show_name(layout.texts['rater'])}) and in"
+                f" columns ({show_name(numbered[0])}); expected one of the two"
             )
         if numbered and len(numbered) < len(columns):
             single = next(column.field for column in columns if not column.rater)
             raise InputError(
-                f"{path}: {one_line(single, 40)} and {one_line(numbered[0], 40)} are both labels"
+                f"{path}: {show_name(single)} and {show_name(numbered[0])} are both labels"
                 f" of {scale}; expected one rater or numbered ones, chosen with --map"
                 f" {scale}=FIELD"
             )
     all_unsafe = [item.field for item in layout.labels if item[1:3] == ("unsafe", "")]
     if all_unsafe and layout.numbered:
         raise InputError(
-            f"{path}: {one_line(all_unsafe[0], 40)} is a label of all people, and"
-            f" {one_line(layout.numbered, 40)} of one; expected unsafe_1 and so on, or only one of"
+            f"{path}: {show_name(all_unsafe[0])} is a label of all people, and"
+            f" {show_name(layout.numbered)} of one; expected unsafe_1 and so on, or only one of"
             " the two, chosen with --map unsafe=FIELD"
         )
     if "helpfulness" in layout.scales and "prompt" not in layout.texts:
@@ -353,7 +353,7 @@ class _Reader:
             label, valid = whole_number(cell), f"a whole number, {scale[0]} to {scale[-1]}"
             label = label if label in scale else None
         if label is None:
-            self.fail(column.field, f"{one_line(str(value), 40)!r} is no label; expected {valid}")
+            self.fail(column.field, f"{show_name(str(value))!r} is no label; expected {valid}")
         return label
 
     def fail(self, field: str, complaint: str) -> NoReturn:
@@ -363,7 +363,7 @@ class _Reader:
             Problem: always.
         """
         raise Problem(
-            f"{self._location}, {self._word} {one_line(field, 40)}: {complaint}", self._location
+            f"{self._location}, {self._word} {show_name(field)}: {complaint}", self._location
         )
 
 
@@ -440,20 +440,18 @@ def _find_rater_problems(rows: Sequence[_Row], layout: _Layout, path: Path) -> l
         if any(row.texts.get(name) != earlier.texts.get(name) for name in ("prompt", "response")):
             complaint = f"is also that of another response, at {earlier.location}"
             problems.append(
-                Problem(f"{where} {one_line(layout.texts['id'], 40)}: {complaint}", row.location)
+                Problem(f"{where} {show_name(layout.texts['id'])}: {complaint}", row.location)
             )
             continue
         for rater in row.said:
             place = labelled.setdefault((row.key, rater), row.location)
             if place != row.location:
                 field = layout.texts.get("rater") or layout.texts["id"]
-                name = f"{one_line(rater, 40)!r} labels" if rater else "labels"
+                name = f"{show_name(rater)!r} labels" if rater else "labels"
                 complaint = f"{name} a response twice, at {place} too; expected one row of the two"
                 if "id" not in layout.texts:
                     complaint += ", or a field id for responses with equal texts"
-                problems.append(
-                    Problem(f"{where} {one_line(field, 40)}: {complaint}", row.location)
-                )
+                problems.append(Problem(f"{where} {show_name(field)}: {complaint}", row.location))
     return problems
 
 

@@ -333,7 +333,7 @@ def _outline(set_id: str, metadata: dict[str, Any]) -> PromptSet:
     )
 
 
-_ABOUT = {
+_ABOUT: dict[str, str] = {
     **{question.grade: question.ends for question in QUESTIONS},
     "mode": "assistance mode, A0 hard refusal to A4 direct answer",
     "strategy": "the model's own choice of an appropriate response",

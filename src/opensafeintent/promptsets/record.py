@@ -14,6 +14,7 @@ import msgspec
 
 from opensafeintent.errors import InputError, install_extra
 from opensafeintent.files import canonical_json, os_errors, sha256_hex, written_beside
+from opensafeintent.hostile import show_name
 from opensafeintent.taxonomy import ContentShift, Intent, Taxonomy, paraphrase_variant
 
 if TYPE_CHECKING:
@@ -102,6 +103,11 @@ class Dataset:
 
     def __len__(self) -> int:
         return len(self.prompt_sets)
+
+    @cached_property
+    def shown(self) -> str:
+        """Its name within a sentence."""
+        return show_name(self.name)
 
     @cached_property
     def hash(self) -> str:

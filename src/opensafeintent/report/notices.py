@@ -420,7 +420,7 @@ def _check_failed(results: Results) -> Iterator[Facts]:
             yield {
                 "judge": Names.of(item.judge),
                 "accepted": PartOf(item.check.accepted, item.check.cases),
-                "reasons": one_line("; ".join(item.check.reasons), 400),
+                "reasons": one_line("; ".join(item.check.reasons)),
             }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from opensafeintent.evaluation.gold_cases import FailedCase, JudgeCheck, KindCount
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import show_name
 from opensafeintent.numbers.cohort import (
     CheckedJudge,
     CheckState,
@@ -193,7 +193,7 @@ def _judge_notes(cohort: Cohort) -> tuple[str, ...]:
     if len(cohort.judges.shifts) != 1:
         return ()
     old, new = cohort.judges.shifts[0].judges
-    return (f"Old: {one_line(old, 80)}. New: {one_line(new, 80)}.",)
+    return (f"Old: {show_name(old)}. New: {show_name(new)}.",)
 
 
 def _unit(row: _MetricRow) -> Unit:
@@ -730,7 +730,7 @@ def _outcome(judge: str, state: CheckState, check: JudgeCheck) -> str:
     """Return the result of a judge's check in a sentence or two."""
     accepted, cases = check.accepted, check.cases
     count = f"{accepted} of {cases} cases accepted, {format_share(accepted, cases)}"
-    name = one_line(judge, 80)
+    name = show_name(judge)
     if state == "stale":
         return (
             f"{name}: {count}, asked with other templates, settings or version than here: it says"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from opensafeintent.errors import pluralize
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import show_name
 from opensafeintent.numbers.label_checks import IfPeopleErr, JudgePair, LabelCheck, ScaleErrors
 from opensafeintent.report.columns import (
     DASH,
@@ -452,7 +452,7 @@ def _source_line(check: LabelCheck) -> str:
     to_prompts = "" if source.prompts is None else f" to {pluralize(source.prompts, 'prompt')}"
     people = "1 person calls" if source.raters == 1 else f"{source.raters:,} people call"
     return (
-        f"{one_line(source.name, 80)} (SHA-256 {source.sha256[:_HASH_LENGTH]}…):"
+        f"{show_name(source.name)} (SHA-256 {source.sha256[:_HASH_LENGTH]}…):"
         f" {source.responses:,}{drawn} responses{to_prompts}; {people} {source.unsafe:,} unsafe and"
         f" {source.safe:,} safe, and {source.ties:,} are ties."
     )
@@ -464,7 +464,7 @@ def _independent_lines(rows: Sequence[_CheckRow]) -> Iterator[str]:
         worth = row.check.independent
         if worth is not None and worth.value is not None:
             yield (
-                f"{one_line(row.check.judge, 80)}, {one_line(row.check.source.name, 80)}: its"
+                f"{show_name(row.check.judge)}, {show_name(row.check.source.name)}: its"
                 f" judges are worth {estimate_text(worth)} independent ones, at least, by the"
                 " correlation of their errors."
             )
