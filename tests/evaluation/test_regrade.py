@@ -65,7 +65,7 @@ def noise(run: Path, judge: str = JUDGE) -> dict[str, Any]:
 
 
 def swap(run: Path, model: str = TARGET, judge: str = JUDGE) -> dict[str, Any]:
-    group = metrics(run)["request_swap"]
+    group = metrics(run)["swap"]
     noise: dict[str, Any] = group["models"][model][judge]
     return noise
 
@@ -132,9 +132,7 @@ def test_a_sample_is_graded_under_every_other_request(lab: Lab) -> None:
     options = ("--audit", "swap=5", "--probe", "none", "--epochs", 2)
     assert lab.evaluate(*options).code == 0
     counts = in_ledger(lab.run, "purpose", "epoch")
-    assert (
-        counts["request_swap", 1] == 2 * 5 * SWAPPED and counts["request_swap", 2] == 0
-    )  # the first of several
+    assert counts["swap", 1] == 2 * 5 * SWAPPED and counts["swap", 2] == 0  # the first of several
     assert lab.calls[HARM] == lab.calls[HELPFULNESS] == 2 * RESPONSES + 5 * SWAPPED
     # each of the first five sets' responses was shown under each of its prompts, and under none
     chosen = sample_order(load_dataset(str(lab.dataset)).prompt_sets)[:5]
@@ -362,9 +360,9 @@ def test_imported_responses_are_swapped_by_grade(tmp_path: Path) -> None:
     assert swapped == [30] * len(QUESTIONS)
     outcome = grade(GradeSettings(run=run, judges=judges, audit={"swap": 4}))
     # ten of the twelve responses are shown under three requests, for two grades
-    assert outcome.tally and outcome.tally.new_calls[
-        "python/scripted@1", "request_swap"
-    ] == 10 * 3 * len(QUESTIONS)
+    assert outcome.tally and outcome.tally.new_calls["python/scripted@1", "swap"] == 10 * 3 * len(
+        QUESTIONS
+    )
     audit = swap(run, "m", "python/scripted@1")
     assert (audit["responses"], audit["left_out"]) == (12, 1)
     before = (run / "metrics.json").read_bytes()

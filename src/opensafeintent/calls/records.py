@@ -142,8 +142,8 @@ Purpose = Literal[
     "mode",
     "probe",
     "guard",
-    "request_swap",
-    "in_conversation",
+    "swap",
+    "turn",
     "metadata",
     "backfill",
     "triplet",
@@ -157,8 +157,8 @@ Purpose = Literal[
     "paraphrase_check",
     "annotation",
 ]
-"""The purpose of a call; `guard` asks a guard model; `request_swap` grades a response under another
-request than its own, `in_conversation` with the first turn shown before its request; from
+"""The purpose of a call; `guard` asks a guard model; `swap` grades a response under another
+request than its own, `turn` with the first turn shown before its request; from
 `metadata` on, the stages of construction.
 """
 

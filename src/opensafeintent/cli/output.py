@@ -212,7 +212,7 @@ class _Showable:
         one, and perhaps a first turn.
         """
         swapped = any(self.hidden.whole in message.content for message in row.request)
-        first_turn = row.purpose == "in_conversation"
+        first_turn = row.purpose == "turn"
         return self._all or (self.reply and self._safe and not swapped and not first_turn)
 
 

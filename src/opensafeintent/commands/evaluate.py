@@ -103,7 +103,7 @@ def _forecast(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) ->
         f" {min(200 * half_width(sets), 100):.0f} points wide"
     )
     lines = [precision, *stated.notes]
-    if plan.second_turn:
+    if plan.follow_ups:
         models = len(contenders(command.manifest.models))
         lines.append(second_turn_in_reach(sets, plan.epochs, models))
     outcome.notes[:0] = lines
@@ -278,7 +278,7 @@ def _work(
     return [
         manifest.work(
             model,
-            list_tasks(model, draw_sets(dataset.prompt_sets, limit), plan.epochs, plan.second_turn),
+            list_tasks(model, draw_sets(dataset.prompt_sets, limit), plan.epochs, plan.follow_ups),
         )
         for model, limit in limits.items()
     ]
@@ -335,8 +335,8 @@ def _state(settings: EvaluateSettings, plan: Plan, sets: int, templates: Templat
     """Return the plan of a run on so many prompt-sets with what a command states in it."""
     plan = state_judging(settings, plan, templates)
     limit = plan.limit if settings.limit is None else settings.limit
-    second_turn_texts = plan.second_turn or (second_turn() if settings.follow_ups else None)
-    if plan.turn_audit and second_turn_texts is None:
+    follow_up_texts = plan.follow_ups or (second_turn() if settings.follow_ups else None)
+    if plan.turn and follow_up_texts is None:
         raise InputError("--audit turn: is for --follow-ups, which is not given")
     return msgspec.structs.replace(
         plan,
@@ -346,7 +346,7 @@ def _state(settings: EvaluateSettings, plan: Plan, sets: int, templates: Templat
         as_paper=settings.as_paper or plan.as_paper,
         system=plan.system if settings.system is None else settings.system,
         probe=settings.probe or plan.probe,
-        second_turn=second_turn_texts,
+        follow_ups=follow_up_texts,
     )
 
 

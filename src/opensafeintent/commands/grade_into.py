@@ -45,7 +45,7 @@ def grade_into(
 
     The ledger of the run is read and stays as it is. The new ledger gets the responses, and the
     grades by the judges that are named. A judge with such grades is not called, unless judges
-    are asked again (`judge_retest`, `request_swap`).
+    are asked again (`retest`, `swap`).
 
     Args:
         settings: of the command.
@@ -208,8 +208,8 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
             old.plan if old else before,
             limit=before.limit,
             epochs=before.epochs,
-            second_turn=before.second_turn,
-            turn_audit=before.turn_audit,
+            follow_ups=before.follow_ups,
+            turn=before.turn,
         )
         if old is None:
             base = msgspec.structs.replace(
@@ -217,7 +217,7 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
                 judges=(),
                 mode_judge=_mode_judge(settings.judges, before),
                 retest=0,
-                request_swap=None,
+                swap=None,
             )
         wanted = state_judging(settings, base, templates)
         for judge in before.judge_samplings.keys() & wanted.judge_samplings.keys():
@@ -315,7 +315,7 @@ def _only_stored(given: Plan, plan: Plan) -> frozenset[str]:
         given: of the run that is graded.
         plan: of the new run.
     """
-    if plan.request_swap or plan.retest:
+    if plan.swap or plan.retest:
         return frozenset()
     stored = {*given.panel}
     if given.templates != plan.templates:

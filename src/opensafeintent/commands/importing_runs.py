@@ -251,8 +251,8 @@ def _add_models(manifest: Manifest, by_model: dict[str, list[FileContent]]) -> M
             if item.log is not None and item.log.graded and not plan.judges:
                 plan = _add_grading(plan, item.path, item.log)
             if any(is_follow_up(response.variant) for response in item.responses):
-                texts = plan.second_turn or second_turn()
-                plan = msgspec.structs.replace(plan, second_turn=texts)
+                texts = plan.follow_ups or second_turn()
+                plan = msgspec.structs.replace(plan, follow_ups=texts)
     return msgspec.structs.replace(manifest, models=models, plan=plan)
 
 

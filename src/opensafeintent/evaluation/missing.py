@@ -14,8 +14,8 @@ Lacking = Literal["response", "grade", "mode", "strategy", "guard"]
 
 # fmt: off
 Kind = Literal[
-    "core", "paraphrase", "panel", "mode", "strategy", "guard", "second_turn",
-    "retest", "request_swap", "turn_audit",
+    "core", "paraphrase", "panel", "mode", "strategy", "guard", "follow_ups",
+    "retest", "swap", "turn",
 ]
 # fmt: on
 KINDS: dict[Kind, str] = {
@@ -25,10 +25,10 @@ KINDS: dict[Kind, str] = {
     "mode": "modes",
     "strategy": "strategies",
     "guard": "guard verdicts",
-    "second_turn": "second-turn grades",
+    "follow_ups": "second-turn grades",
     "retest": "retests",
-    "request_swap": "request swaps",
-    "turn_audit": "turn audits",
+    "swap": "request swaps",
+    "turn": "turn audits",
 }
 """What is asked about a response, in words. Missing answers are counted by kind, as responses: one
 that lacks both grades counts once.
@@ -347,7 +347,7 @@ def kinds_asked(row: GradedResponse) -> set[Kind]:
 
 def _name_kind(row: GradedResponse) -> Kind:
     if is_follow_up(row.variant):
-        return "second_turn"
+        return "follow_ups"
     return "core" if row.variant in CORE_VARIANTS else "paraphrase"
 
 

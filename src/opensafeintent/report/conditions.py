@@ -323,10 +323,10 @@ def _yield_judge_settings(manifest: Manifest) -> Iterator[str]:
         named = f"Guard {guard.model}, form {guard.form}: {_fields(guard.sampling)}"
         yield f"- {_mark_line(named)}"
         yield _as_code(guard.source)
-    if swap := manifest.plan.request_swap:
+    if swap := manifest.plan.swap:
         yield "- Request swap, in place of a hidden request:"
         yield _as_code(swap.hidden)
-    if texts := manifest.plan.second_turn:
+    if texts := manifest.plan.follow_ups:
         yield "- Second turn, what judges are told behind their question:"
         yield from (_as_code(f"{role}: {texts.note(role)}") for role in texts.questions)
 

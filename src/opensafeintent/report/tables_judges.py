@@ -761,9 +761,9 @@ def swap_table(cohort: Cohort) -> Table:
             _SwapRow(cohort=cohort, model=model, grader=grader, audit=audit)
             for (model, grader), audit in cohort.audits.items()
         ],
-        name="request_swap",
+        name="swap",
         title="How grades of the same responses shift with the request",
-        section="request_swap",
+        section="swap",
         notes=(
             *cohort_notes(cohort),
             (
