@@ -316,7 +316,7 @@ def make_private_folder(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def written_beside(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
+def write_beside(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
     """Open a file that replaces the one at `path` when it is complete; the old one stays until
     then.
 
@@ -405,7 +405,7 @@ def write_private(path: Path, content: bytes | str) -> None:
     Raises:
         InputError: it cannot be written.
     """
-    with written_beside(path, private=True) as file:
+    with write_beside(path, private=True) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from opensafeintent.calls.recorded import Lacked, MissingGrade
+from opensafeintent.calls.recorded import MissingGrade, ResultPart
 from opensafeintent.calls.records import Purpose
 from opensafeintent.taxonomy import (
     METRIC_GRADES,
@@ -53,14 +53,14 @@ NOT_GRADED = MissingGrade("grades", "not_graded")
 """Of a response that no judge was asked about."""
 
 
-class Missing(msgspec.Struct, frozen=True, tag="missing"):
+class Unanswered(msgspec.Struct, frozen=True, tag="missing"):
     """A grade that was requested but not obtained. Never a number."""
 
     reason: str
     """One of `evaluation.missing`, or a file's own reason."""
 
 
-JudgeGrades = Mapping[Graded, int | Missing]
+JudgeGrades = Mapping[Graded, int | Unanswered]
 """One judge's grades of one response, as they come: one for each question that the run asks."""
 
 
@@ -69,8 +69,8 @@ def keep_known_grades(grades: JudgeGrades) -> KnownGrades:
     return KnownGrades(**{what: _keep_known(grade) for what, grade in grades.items()})
 
 
-def _keep_known(grade: T | Missing | None) -> T | None:
-    return None if isinstance(grade, Missing) else grade
+def _keep_known(grade: T | Unanswered | None) -> T | None:
+    return None if isinstance(grade, Unanswered) else grade
 
 
 Refusal = Literal["", "filter", "empty", "text_not_kept"]
@@ -128,7 +128,7 @@ class GradedResponse(AboutResponse, frozen=True, kw_only=True):
         """Return a judge's grade; None if it is missing or that judge was not asked."""
         return self.by_judge[judge].of(what) if judge in self.by_judge else None
 
-    def reason(self, what: Lacked, judge: str = "") -> str:
+    def reason(self, what: ResultPart, judge: str = "") -> str:
         """Return why a part is missing; empty if it is there, or was not requested.
 
         Args:
@@ -160,10 +160,10 @@ def make_graded_response(
     refused: Refusal = "",
     mark: str = "",
     grades: Mapping[str, JudgeGrades] | None = None,
-    mode: Mode | Missing | None = None,
+    mode: Mode | Unanswered | None = None,
     mode_judge: str = "",
-    strategy: Strategy | Missing | None = None,
-    guard: GuardVerdict | Missing | None = None,
+    strategy: Strategy | Unanswered | None = None,
+    guard: GuardVerdict | Unanswered | None = None,
     served: tuple[ServedVersion, ...] = (),
 ) -> GradedResponse:
     """Return the record of a response from the replies about it, each with the reason if it is
@@ -186,9 +186,9 @@ def make_graded_response(
     elif not grades:
         missing.append(NOT_GRADED)
     missing += _yield_missing_grades(grades)
-    if isinstance(mode, Missing):
+    if isinstance(mode, Unanswered):
         missing.append(MissingGrade("mode", mode.reason))
-    if isinstance(strategy, Missing):
+    if isinstance(strategy, Unanswered):
         missing.append(MissingGrade("strategy", strategy.reason))
     return GradedResponse(
         **key._asdict(),
@@ -202,7 +202,7 @@ def make_graded_response(
         by_judge=by_judge,
         mode_judge="" if mode is None else mode_judge,
         mark=mark,
-        guard=f"missing:{guard.reason}" if isinstance(guard, Missing) else guard or "",
+        guard=f"missing:{guard.reason}" if isinstance(guard, Unanswered) else guard or "",
         served=served,
     )
 
@@ -212,7 +212,7 @@ def _yield_missing_grades(grades: Mapping[str, JudgeGrades]) -> Iterator[Missing
     for what in SCALES:
         for judge, of_judge in grades.items():
             grade = of_judge.get(what)
-            if isinstance(grade, Missing):
+            if isinstance(grade, Unanswered):
                 yield MissingGrade(what, grade.reason, judge if len(grades) > 1 else "")
 
 

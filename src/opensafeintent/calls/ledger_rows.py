@@ -174,7 +174,7 @@ def prepare(connection: sqlite3.Connection, path: Path, *, readonly: bool, begun
         )
     with contextlib.closing(sqlite3.connect(":memory:")) as ours:
         ours.executescript(_SCHEMA)
-        with reading(path):
+        with report_damage(path):
             differences = _contents(connection) ^ _contents(ours)
         if differences:
             named = ", ".join(sorted(f"{kind} {show_name(name)}" for kind, name, *_ in differences))
@@ -201,7 +201,7 @@ class DamagedLedger(InputError):
 
 
 @contextlib.contextmanager
-def reading(path: Path) -> Iterator[None]:
+def report_damage(path: Path) -> Iterator[None]:
     """Say of a ledger that cannot be read as it should that it is damaged."""
     try:
         yield

@@ -21,8 +21,8 @@ from opensafeintent.calls.ledger_rows import (
     check_types,
     connect,
     pack,
-    reading,
     reason,
+    report_damage,
     unpack,
 )
 from opensafeintent.calls.reasoning import REASONING_FIELDS, REASONING_ONLY, has_reasoning_beside
@@ -47,10 +47,10 @@ from opensafeintent.taxonomy import (
     paraphrase_variant,
 )
 
-Lacked = Literal["response", "grades", Graded, "mode", "strategy"]
+ResultPart = Literal["response", "grades", Graded, "mode", "strategy"]
 """Parts of a result that may be missing; `grades` if no judge was asked."""
 
-_MISSING = re.compile(rf"({'|'.join(get_args(Lacked))})(?:\[(.*)\])?:(.+)", re.DOTALL)
+_MISSING = re.compile(rf"({'|'.join(get_args(ResultPart))})(?:\[(.*)\])?:(.+)", re.DOTALL)
 
 
 class MissingGrade(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class MissingGrade(msgspec.Struct, frozen=True):
     Files hold it as `what:reason`, or `what[judge]:reason`.
     """
 
-    what: Lacked
+    what: ResultPart
     reason: str
     judge: str = ""
     """The judge without a grade, if several judges grade."""
@@ -80,7 +80,7 @@ class MissingGrade(msgspec.Struct, frozen=True):
         """
         if (match := _MISSING.fullmatch(text)) is None:
             raise ValueError(f"{short(text)} is not of the form what:reason")
-        return cls(cast(Lacked, match[1]), match[3], match[2] or "")
+        return cls(cast(ResultPart, match[1]), match[3], match[2] or "")
 
 
 WITHHELD = MissingGrade("response", "withheld")
@@ -440,7 +440,7 @@ class Imports:
             InputError: the ledger is damaged.
         """
         texts = TextsAt(self._reader, Room(self._path, _SEVERAL_RUNS))
-        with reading(self._path):
+        with report_damage(self._path):
             files = {
                 check_types(identity, int): SourceFile(
                     Path(check_types(name, str)), check_types(digest, str)
@@ -467,7 +467,7 @@ class Imports:
         self, connection: sqlite3.Connection, where: str, values: tuple[object, ...]
     ) -> Iterator[RecordedResponse]:
         texts = TextsAt(connection, Room(self._path, _SEVERAL_RUNS))
-        with reading(self._path):
+        with report_damage(self._path):
             rows = connection.execute(f"{_SELECT} WHERE {where} ORDER BY id", values)
             by_place: dict[ResponsePlace, list[Any]] = {}
             while some := check_types(rows.fetchmany(_ROWS_AT_ONCE), _ROWS):

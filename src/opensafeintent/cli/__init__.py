@@ -41,12 +41,12 @@ def main() -> None:
 
 def _run() -> int:
     """Run the command that was typed; return its exit code, and print any error in a line."""
-    from opensafeintent.calls.shutdown import handled
+    from opensafeintent.calls.shutdown import handle_signals
     from opensafeintent.errors import Interrupted, OpenSafeIntentError, Stopped
 
     try:
         # they end a command as Ctrl-C does
-        with handled(signal.default_int_handler, "SIGTERM", "SIGHUP"):
+        with handle_signals(signal.default_int_handler, "SIGTERM", "SIGHUP"):
             return _invoke()
     except OpenSafeIntentError as error:
         _print_error(error)

@@ -14,7 +14,7 @@ from opensafeintent.calls.costs import sum_spent
 from opensafeintent.calls.headers import Headers, headers_by_model, parse_header
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import check_not_held
-from opensafeintent.calls.progress import Display, display_for, shown
+from opensafeintent.calls.progress import Display, display_for, show_progress
 from opensafeintent.commands.batching import begin_batches, fill_in_batches, need_batches
 from opensafeintent.commands.outcome import RunOutcome
 from opensafeintent.commands.reproduce import command_line
@@ -54,7 +54,7 @@ from opensafeintent.numbers.label_checks import CheckedSetting, LabelCheck
 from opensafeintent.numbers.label_comparison import draw_evenly, label_checks
 from opensafeintent.people.agreement import gather_grades
 from opensafeintent.promptsets.fields import fields_named
-from opensafeintent.replacing import locked_folder, replaced_together
+from opensafeintent.replacing import lock_folder, replace_together
 from opensafeintent.report.cost_tables import Costs, cost_json
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import KnownGrades
@@ -201,7 +201,9 @@ async def grade_work(
     """
     graded: list[GradedResponse] = []
     total = count_calls(work)
-    async with shown(display, client, lambda: total, lambda: limits.sum_dollars(client.tally)):
+    async with show_progress(
+        display, client, lambda: total, lambda: limits.sum_dollars(client.tally)
+    ):
         await run_work(
             client, work, at_once=count_under_way(limits.max_connections), done=graded.append
         )
@@ -229,7 +231,7 @@ def costs_if_stopped(
         yield
     except Stopped:
         _, costs = calls_and_costs(settings, identities, work)
-        with replaced_together(settings.out) as new:
+        with replace_together(settings.out) as new:
             write_private(new / "cost.json", cost_json(costs))
         raise
 
@@ -360,7 +362,7 @@ def compare_with_people(settings: JudgeCheckSettings, *, quiet: bool = False) ->
                 expected = forecast(ledger, comparison.identities, comparison.work)
             notes = [*comparison.notes(), comparison.labels(), *unset_lines(names, headers)]
             return RunOutcome.from_forecast(expected, settings, notes, names=comparison.identities)
-        with locked_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
+        with lock_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
             return run_async(lambda: _compare(comparison, screen, headers))
 
 
@@ -378,7 +380,7 @@ async def _compare(comparison: _LabelComparison, display: Display, headers: Head
     display.stage("comparing")
     asked, costs = calls_and_costs(settings, identities, comparison.work)
     labels = comparison.compare(graded, asked)
-    with replaced_together(settings.out) as new:
+    with replace_together(settings.out) as new:
         write_private(new / "cost.json", cost_json(costs))
         files = write_judge_files(settings.out, new, labels=labels, left_out=client.left_out)
     return RunOutcome(
@@ -439,7 +441,7 @@ def check_judges(settings: JudgeCheckSettings, *, quiet: bool = False) -> RunOut
             return RunOutcome.from_forecast(
                 expected, settings, unset_lines(identities, headers), names=examination.duties
             )
-        with locked_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
+        with lock_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
             return run_async(lambda: _check(settings, examination, identities, screen, headers))
 
 
@@ -460,7 +462,7 @@ async def _check(
             checks = await _examine(client, examination, identities, display, limits, batching)
     asked, costs = calls_and_costs(settings, identities, work)
     checks = add_served(checks, asked.served)
-    with replaced_together(settings.out) as new:
+    with replace_together(settings.out) as new:
         write_private(new / "cost.json", cost_json(costs))
         files = write_judge_files(settings.out, new, checks=checks, left_out=client.left_out)
     return RunOutcome(

@@ -19,7 +19,7 @@ from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import (
     make_private_folder,
-    written_beside,
+    write_beside,
 )
 from opensafeintent.hostile import one_line
 from opensafeintent.numbers.cohort import Cohort, GradedRun
@@ -319,5 +319,5 @@ def write_refusal(settings: Gating, refused: InputError) -> None:
 def _write(settings: Gating, summary_text: str, junit_text: str) -> None:
     for path, text in ((settings.summary, summary_text), (settings.junit, junit_text)):
         if path is not None:
-            with written_beside(path) as file:
+            with write_beside(path) as file:
                 file.write(text.encode())

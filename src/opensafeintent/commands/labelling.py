@@ -65,7 +65,7 @@ from opensafeintent.people.study import (
 from opensafeintent.promptsets import Dataset, load_dataset, sample_sets
 from opensafeintent.promptsets.reading import OF_CELLS, get_suffix
 from opensafeintent.ratings import Ratings
-from opensafeintent.replacing import written_together
+from opensafeintent.replacing import write_together
 from opensafeintent.report.printing.console import Printed, print_table
 from opensafeintent.report.tables import write_tables
 from opensafeintent.report.tables_people import agreement_tables
@@ -255,7 +255,7 @@ def _export(
     names = check_names([name for text in settings.annotators for name in text.split(",")])
     written: list[Path] = []
     kept: list[Path] = []
-    with written_together(settings.out) as new:
+    with write_together(settings.out) as new:
         before = read_key(key_path).annotators if key_path.exists() else {}
         everyone = [*before, *(name for name in names if name not in before)]
         key, texts = lay_out(kind, dataset, subjects, everyone, seed=settings.seed, unit=unit)
@@ -370,7 +370,7 @@ def agreement(settings: AgreementSettings) -> Agreement:
         rounded = json.loads(
             msgspec.json.encode(result), parse_float=lambda text: round(float(text), 6) + 0.0
         )
-        with written_together(settings.out) as new:
+        with write_together(settings.out) as new:
             write_private(new / "agreement.json", to_json(rounded))
             write_tables(agreement_tables(result.quality, result.judges), new / "tables")
     return result

@@ -24,7 +24,7 @@ from opensafeintent.evaluation.missing import (
     KINDS,
     UNPARSED,
     Kind,
-    MissingPart,
+    OpenQuestion,
     kinds_asked,
     yield_missing,
 )
@@ -232,7 +232,7 @@ def describe_unparsed(
         max_missing: the share.
     """
     asked, lost = Counter[tuple[str, Kind]](), Counter[tuple[str, Kind]]()
-    example: dict[tuple[str, Kind], tuple[GradedResponse, MissingPart]] = {}
+    example: dict[tuple[str, Kind], tuple[GradedResponse, OpenQuestion]] = {}
     grades = len(run.manifest.grades)
     for row in run.rows:
         asked.update({(judge, "core"): grades for judge in row.by_judge})

@@ -21,7 +21,7 @@ from opensafeintent.calls.headers import headers_by_model, unlike_requests
 from opensafeintent.calls.ledger import LEDGER, Ledger
 from opensafeintent.calls.ledger_merge import shard_read, take_up
 from opensafeintent.calls.prices import PriceList, Prices, read_prices
-from opensafeintent.calls.progress import Display, progress_line, refreshed, shown
+from opensafeintent.calls.progress import Display, progress_line, refresh_display, show_progress
 from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Failed
 from opensafeintent.calls.shutdown import raise_if_interrupted
@@ -467,7 +467,7 @@ async def _run_calls(
         work = stop_when.begin(manifest, folder.save, work)
     if command.settings.ray is not None:
         notes += await _spread(command, client, work, display, limits)
-    async with shown(display, client, count_expected, lambda: limits.sum_dollars(tally)):
+    async with show_progress(display, client, count_expected, lambda: limits.sum_dollars(tally)):
         if command.settings.ray is None:
             connections = limits.max_connections or (_CAREFUL if stop_when else None)
             await run_work(client, work, at_once=count_under_way(connections), done=note_done)
@@ -582,7 +582,7 @@ async def _spread(
             shards.done, shards.count, f"{shards.done:,} of {shards.count:,} shards · {figures}"
         )
 
-    async with refreshed(display, refresh, client):
+    async with refresh_display(display, refresh, client):
         await shards.make(work, command.manifest.identities())
     twice = f"{pluralize(shards.duplicates, 'call')} made by two shards; the first answer counts"
     return [*shards.notices, *([twice] if shards.duplicates else [])]

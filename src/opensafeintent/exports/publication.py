@@ -30,7 +30,7 @@ from opensafeintent.promptsets.cards import (
 )
 from opensafeintent.promptsets.record import CANARY_COLUMN, prompt_set_table
 from opensafeintent.promptsets.sources import CARD, TAXONOMY
-from opensafeintent.replacing import written_together
+from opensafeintent.replacing import write_together
 from opensafeintent.taxonomy import Taxonomy, default_taxonomy, find_intent
 
 if TYPE_CHECKING:
@@ -296,7 +296,7 @@ def write_hub_folder(
         files[TAXONOMY] = _toml(dataset.taxonomy)
     files[_TASKS] = _eval_yaml(title, publication.repo)
     files[CARD] = _card(dataset, publication, provenance, title=title, canary=canary)
-    with written_together(out, empty=True) as new:
+    with write_together(out, empty=True) as new:
         for path, content in files.items():
             make_private_folder((new / path).parent)
             write_private(new / path, content)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from opensafeintent.errors import InputError, did_you_mean
-from opensafeintent.files import MOST_ROWS, os_errors, sha256_hex, written_beside
+from opensafeintent.files import MOST_ROWS, os_errors, sha256_hex, write_beside
 from opensafeintent.hostile import cut_user_info, one_line, show_name
 from opensafeintent.promptsets.fields import Record
 from opensafeintent.promptsets.limits import RowLimit
@@ -211,7 +211,7 @@ def _fetch_verified(file: Published, what: str, from_disk: str) -> Path:
         )
     with os_errors(f"{kept}: cannot write ({_CACHE} names another folder for the cache)"):
         kept.parent.mkdir(parents=True, exist_ok=True)
-    with written_beside(kept) as file_kept:
+    with write_beside(kept) as file_kept:
         file_kept.write(content)
     return kept
 

@@ -163,7 +163,7 @@ async def check_reachable(address: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def connected(address: str) -> AsyncIterator[Any]:
+async def connect_cluster(address: str) -> AsyncIterator[Any]:
     """Connect to a cluster, or start one here, while the body runs; a connection that is there is
     used and left as it is.
 
