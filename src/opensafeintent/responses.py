@@ -53,14 +53,14 @@ NOT_GRADED = MissingGrade("grades", "not_graded")
 """Of a response that no judge was asked about."""
 
 
-class Unanswered(msgspec.Struct, frozen=True, tag="missing"):
+class NotObtained(msgspec.Struct, frozen=True, tag="missing"):
     """A grade that was requested but not obtained. Never a number."""
 
     reason: str
     """One of `evaluation.missing`, or a file's own reason."""
 
 
-JudgeGrades = Mapping[Graded, int | Unanswered]
+JudgeGrades = Mapping[Graded, int | NotObtained]
 """One judge's grades of one response, as they come: one for each question that the run asks."""
 
 
@@ -69,8 +69,8 @@ def keep_known_grades(grades: JudgeGrades) -> KnownGrades:
     return KnownGrades(**{what: _keep_known(grade) for what, grade in grades.items()})
 
 
-def _keep_known(grade: T | Unanswered | None) -> T | None:
-    return None if isinstance(grade, Unanswered) else grade
+def _keep_known(grade: T | NotObtained | None) -> T | None:
+    return None if isinstance(grade, NotObtained) else grade
 
 
 Refusal = Literal["", "filter", "empty", "text_not_kept"]
@@ -160,10 +160,10 @@ def make_graded_response(
     refused: Refusal = "",
     mark: str = "",
     grades: Mapping[str, JudgeGrades] | None = None,
-    mode: Mode | Unanswered | None = None,
+    mode: Mode | NotObtained | None = None,
     mode_judge: str = "",
-    strategy: Strategy | Unanswered | None = None,
-    guard: GuardVerdict | Unanswered | None = None,
+    strategy: Strategy | NotObtained | None = None,
+    guard: GuardVerdict | NotObtained | None = None,
     served: tuple[ServedVersion, ...] = (),
 ) -> GradedResponse:
     """Return the record of a response from the replies about it, each with the reason if it is
@@ -186,9 +186,9 @@ def make_graded_response(
     elif not grades:
         missing.append(NOT_GRADED)
     missing += _yield_missing_grades(grades)
-    if isinstance(mode, Unanswered):
+    if isinstance(mode, NotObtained):
         missing.append(MissingGrade("mode", mode.reason))
-    if isinstance(strategy, Unanswered):
+    if isinstance(strategy, NotObtained):
         missing.append(MissingGrade("strategy", strategy.reason))
     return GradedResponse(
         **key._asdict(),
@@ -202,7 +202,7 @@ def make_graded_response(
         by_judge=by_judge,
         mode_judge="" if mode is None else mode_judge,
         mark=mark,
-        guard=f"missing:{guard.reason}" if isinstance(guard, Unanswered) else guard or "",
+        guard=f"missing:{guard.reason}" if isinstance(guard, NotObtained) else guard or "",
         served=served,
     )
 
@@ -212,7 +212,7 @@ def _yield_missing_grades(grades: Mapping[str, JudgeGrades]) -> Iterator[Missing
     for what in SCALES:
         for judge, of_judge in grades.items():
             grade = of_judge.get(what)
-            if isinstance(grade, Unanswered):
+            if isinstance(grade, NotObtained):
                 yield MissingGrade(what, grade.reason, judge if len(grades) > 1 else "")
 
 

@@ -203,7 +203,7 @@ def test_an_interrupted_run_counts_the_planned_second_replies_in_note_and_table(
 def test_the_page_has_one_section_and_the_glossary_its_terms(run: GradedRun) -> None:
     page = page_of(run).decode()
     assert page.count('<section id="follow_ups">') == 1
-    assert 'id="figure-fig_follow_ups"' in page and 'id="table-second_turn"' in page
+    assert 'id="figure-fig_follow_ups"' in page and 'id="table-follow_ups"' in page
     assert "Locked in, opened up" in page
 
 

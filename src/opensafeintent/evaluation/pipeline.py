@@ -30,9 +30,9 @@ from opensafeintent.responses import (
     AboutResponse,
     GradedResponse,
     JudgeGrades,
+    NotObtained,
     Refusal,
     ServedVersion,
-    Unanswered,
     make_graded_response,
 )
 from opensafeintent.taxonomy import (
@@ -94,16 +94,16 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
             template_hash=form.hash,
         )
 
-    def verdict(self, outcome: Outcome) -> GuardVerdict | Unanswered:
+    def verdict(self, outcome: Outcome) -> GuardVerdict | NotObtained:
         """Return whether the guard calls the response unsafe, or why that is unknown."""
         match outcome:
             case Failed(kind=kind):
-                return Unanswered("not_made" if kind == "not_made" else f"failed:{kind}")
+                return NotObtained("not_made" if kind == "not_made" else f"failed:{kind}")
             case Refused() | Answered(filtered=True):
-                return Unanswered("filtered")
+                return NotObtained("filtered")
             case Answered(text=text, truncated=truncated) as answer:
                 verdict = None if truncated else self.template.read(text)
-                return verdict or Unanswered(describe_problem(answer))
+                return verdict or NotObtained(describe_problem(answer))
 
 
 class Grading(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,7 +191,7 @@ FIRST_ATTEMPT = 100
 The first grading has 0, 1 and 2.
 """
 
-_Reply = Coroutine[Any, Any, int | str | Unanswered]
+_Reply = Coroutine[Any, Any, int | str | NotObtained]
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):
@@ -362,7 +362,7 @@ class Asking:
     task: Task
     plan: JudgePlan
     templates: Templates
-    together: Callable[..., Awaitable[list[int | str | Unanswered]]] = side_by_side
+    together: Callable[..., Awaitable[list[int | str | NotObtained]]] = side_by_side
     """Asks questions that do not depend on one another."""
     first_attempt: int = 0
     purpose: Purpose | None = None
@@ -511,7 +511,7 @@ class Asking:
             strategy=await self._probe(unsafe=unsafe),
         )
 
-    async def _guard(self, response: str) -> str | Unanswered:
+    async def _guard(self, response: str) -> str | NotObtained:
         """Ask the guard model. One that answers no more holds nothing up: no number needs it."""
         task, guard = self.task, self.plan.guard
         assert guard is not None
@@ -519,10 +519,10 @@ class Asking:
         try:
             outcome = await self._ask(call)
         except ModelStopped:
-            return Unanswered("not_made")
+            return NotObtained("not_made")
         verdict = guard.verdict(outcome)
         if isinstance(outcome, Answered) and not outcome.filtered:
-            unread = isinstance(verdict, Unanswered)
+            unread = isinstance(verdict, NotObtained)
             self.told(call, partial(_describe_unread, call, outcome) if unread else None)
         return verdict
 
@@ -531,7 +531,7 @@ class Asking:
         return Planned(self.task, self.plan, self.templates)
 
     def _sort_by_judge(
-        self, steps: Sequence[Step], replies: Sequence[int | str | Unanswered]
+        self, steps: Sequence[Step], replies: Sequence[int | str | NotObtained]
     ) -> dict[str, JudgeGrades]:
         """Return the grades among the replies to some steps."""
         grades: dict[str, dict[Graded, Any]] = {judge: {} for judge in self.plan.judges}
@@ -553,7 +553,7 @@ class Asking:
         )
         return self._ask_until_parsed(step, (question,), self.plan.judge_samplings[step.model])
 
-    async def _probe(self, *, unsafe: bool) -> Strategy | Unanswered | None:
+    async def _probe(self, *, unsafe: bool) -> Strategy | NotObtained | None:
         """Show the target the prompt alone and ask which strategy is appropriate (paper, section
         4.3).
 
@@ -566,11 +566,11 @@ class Asking:
         question = self.templates.strategy.render(task.prompt, turned_by=task.set_id)
         messages = _target_messages(plan.system, question)
         reply = await self._ask_until_parsed(step, messages, plan.target_sampling)
-        return cast(Strategy, reply.lower()) if isinstance(reply, str) else cast(Unanswered, reply)
+        return cast(Strategy, reply.lower()) if isinstance(reply, str) else cast(NotObtained, reply)
 
     async def _ask_until_parsed(
         self, step: Step, messages: tuple[Message, ...], sampling: Sampling
-    ) -> int | str | Unanswered:
+    ) -> int | str | NotObtained:
         """Put a question until the reply keeps to the contract; see `ask_until_parsed`."""
         template = step.template
         # every template that is asked has a contract: templates.template._check
@@ -599,13 +599,13 @@ class Asking:
         )
         match reply:
             case Refused():
-                return Unanswered("filtered")
+                return NotObtained("filtered")
             case Failed(kind=kind):
-                return Unanswered("not_made" if kind == "not_made" else f"failed:{kind}")
+                return NotObtained("not_made" if kind == "not_made" else f"failed:{kind}")
         unread = reply if isinstance(reply, Unparsed) else None
         if step.purpose != "probe":  # which a model under test may take as it likes
             self.told(call, partial(_describe_unread, call, unread.answer) if unread else None)
-        return Unanswered(reply.problem) if isinstance(reply, Unparsed) else reply
+        return NotObtained(reply.problem) if isinstance(reply, Unparsed) else reply
 
 
 def _describe_unread(call: Call, answer: Answered) -> str:

@@ -35,9 +35,9 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import (
     GradedResponse,
     JudgeGrades,
+    NotObtained,
     Refusal,
     ResponseKey,
-    Unanswered,
     make_graded_response,
 )
 from opensafeintent.taxonomy import FOLLOW_UPS, METRIC_GRADES, SCALES, Graded, KnownGrades
@@ -191,8 +191,8 @@ def _drive(
 
 
 async def _one_by_one(
-    *questions: Coroutine[Any, Any, int | str | Unanswered],
-) -> list[int | str | Unanswered]:
+    *questions: Coroutine[Any, Any, int | str | NotObtained],
+) -> list[int | str | NotObtained]:
     try:
         return [await question for question in questions]
     finally:
@@ -403,18 +403,18 @@ def _from_import(recorded: RecordedResponse, mode_judge: str) -> GradedResponse:
         known = {what: getattr(recorded, what) for what in SCALES}
         by_judge = {IMPORTED_JUDGE: KnownGrades(**known)}
 
-    def grade(what: Graded, judge: str, value: int | None) -> int | Unanswered | None:
+    def grade(what: Graded, judge: str, value: int | None) -> int | NotObtained | None:
         reason = reasons.get((what, judge)) or reasons.get((what, ""))
         if value is None and reason is None and what not in METRIC_GRADES:
             return None  # the file does not have this grade
-        return Unanswered(reason or "not_recorded") if value is None else value
+        return NotObtained(reason or "not_recorded") if value is None else value
 
     def make_grades(judge: str, grades: KnownGrades) -> JudgeGrades:
         by_scale = {what: grade(what, judge, grades.of(what)) for what in SCALES}
         return {what: value for what, value in by_scale.items() if value is not None}
 
     def label(what: Literal["mode", "strategy"]) -> Any:
-        missing = Unanswered(reasons[what, ""]) if (what, "") in reasons else None
+        missing = NotObtained(reasons[what, ""]) if (what, "") in reasons else None
         return getattr(recorded, what) or missing
 
     return make_graded_response(
