@@ -19,10 +19,10 @@ from opensafeintent.files import (
     parse_toml,
     read_json,
     read_text,
+    write_beside,
     write_private,
-    written_beside,
 )
-from opensafeintent.replacing import Taken, locked_folder, written_together
+from opensafeintent.replacing import Taken, lock_folder, write_together
 from samples import contents
 
 
@@ -77,23 +77,23 @@ def test_a_folder_that_was_made_for_nothing_is_removed(tmp_path: Path) -> None:
     new, old = tmp_path / "new", tmp_path / "old"
     old.mkdir()
     for folder in (new, old):
-        with pytest.raises(KeyError), locked_folder(folder, "evaluating into"):
+        with pytest.raises(KeyError), lock_folder(folder, "evaluating into"):
             raise KeyError
     assert not new.exists() and old.exists()
-    with pytest.raises(KeyError), locked_folder(new, "evaluating into"):
+    with pytest.raises(KeyError), lock_folder(new, "evaluating into"):
         (new / "run.json").touch()
         raise KeyError
     assert sorted(path.name for path in new.iterdir()) == [".lock", "run.json"]
-    with pytest.raises(KeyError), locked_folder(tmp_path / "gone", "evaluating into"):
+    with pytest.raises(KeyError), lock_folder(tmp_path / "gone", "evaluating into"):
         shutil.rmtree(tmp_path / "gone")
         raise KeyError  # is not hidden by the missing folder
 
 
 def test_a_lock_whose_folder_was_removed_meanwhile_holds_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    first = locked_folder(folder, "evaluating into")
+    first = lock_folder(folder, "evaluating into")
     first.__enter__()
-    waits = locked_folder(folder, "evaluating into", lambda _: first.__exit__(None, None, None))
+    waits = lock_folder(folder, "evaluating into", lambda _: first.__exit__(None, None, None))
     with pytest.raises(InputError, match="was removed meanwhile; type the command again"), waits:
         pytest.fail("two processes could hold it")
 
@@ -107,7 +107,7 @@ def test_a_lock_whose_folder_was_removed_meanwhile_holds_nothing(tmp_path: Path)
 )
 def test_why_a_folder_cannot_be_locked_is_told(tmp_path: Path, number: int, message: str) -> None:
     pytest.importorskip("fcntl")
-    folder = locked_folder(tmp_path / "run", "evaluating into")
+    folder = lock_folder(tmp_path / "run", "evaluating into")
     with (
         mock.patch("fcntl.flock", side_effect=OSError(number, os.strerror(number))),
         pytest.raises(InputError, match=f"run: {message}"),
@@ -172,7 +172,7 @@ def test_a_file_takes_its_place_when_all_is_written(tmp_path: Path) -> None:
     path = tmp_path / "sets.jsonl"
     path.write_text("old")
     path.chmod(0o640)
-    with written_beside(path) as file:
+    with write_beside(path) as file:
         file.write(b"new")
         assert path.read_text() == "old"
     assert path.read_text() == "new"
@@ -182,7 +182,7 @@ def test_a_file_takes_its_place_when_all_is_written(tmp_path: Path) -> None:
 
 def test_a_new_file_has_the_mode_that_new_files_have(tmp_path: Path) -> None:
     (tmp_path / "plain").write_text("")
-    with written_beside(tmp_path / "sets.jsonl") as file:
+    with write_beside(tmp_path / "sets.jsonl") as file:
         file.write(b"new")
     assert mode_of(tmp_path / "sets.jsonl") == mode_of(tmp_path / "plain")
 
@@ -201,7 +201,7 @@ def test_what_stands_there_outlives_a_write_that_fails(
     path.write_text("old")
     with (
         pytest.raises((InputError, KeyboardInterrupt), match=message),
-        written_beside(path) as file,
+        write_beside(path) as file,
     ):
         file.write(b"half")
         raise failure
@@ -217,8 +217,8 @@ def test_what_a_killed_writer_left_is_removed_and_what_a_living_one_writes_is_no
     other_names = {".sets.jsonl.mine", ".other.jsonl.0123456789ab"}
     for name in (leftover.name, *other_names):
         (tmp_path / name).write_text("half")
-    with written_beside(path) as first:
-        with written_beside(path) as second:
+    with write_beside(path) as first:
+        with write_beside(path) as second:
             second.write(b"second")
         first.write(b"first")
     assert path.read_text() == "first"
@@ -235,7 +235,7 @@ def test_a_new_file_that_is_taken_for_one_that_was_left_is_made_again(tmp_path: 
             removed[0].unlink()
         flock(handle, operation)
 
-    with mock.patch("fcntl.flock", first), written_beside(tmp_path / "sets.jsonl") as file:
+    with mock.patch("fcntl.flock", first), write_beside(tmp_path / "sets.jsonl") as file:
         file.write(b"new")
     assert [path.read_text() for path in tmp_path.iterdir()] == ["new"]
 
@@ -246,7 +246,7 @@ def test_a_disk_without_locks_takes_files(tmp_path: Path) -> None:
     refused = OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
     with (
         mock.patch("fcntl.flock", side_effect=refused),
-        written_beside(tmp_path / "sets.jsonl") as file,
+        write_beside(tmp_path / "sets.jsonl") as file,
     ):
         file.write(b"new")
     assert {file.name for file in tmp_path.iterdir()} == {"sets.jsonl", ".sets.jsonl.0123456789ab"}
@@ -255,7 +255,7 @@ def test_a_disk_without_locks_takes_files(tmp_path: Path) -> None:
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "there").write_text("old")
     (tmp_path / "link").symlink_to(tmp_path / "there")
-    with written_beside(tmp_path / "link") as file:
+    with write_beside(tmp_path / "link") as file:
         file.write(b"new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "there").read_text() == "new"
@@ -263,21 +263,21 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
 
 def test_results_come_into_a_folder_together_and_nothing_else_stays(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with pytest.raises(KeyError), written_together(out) as new:
+    with pytest.raises(KeyError), write_together(out) as new:
         (new / "a").write_text("half")
         raise KeyError
     assert not out.exists()
-    with written_together(out) as new:
+    with write_together(out) as new:
         (new / "tables").mkdir()
         (new / "tables/a").write_text("a")
         (new / "old").write_text("old")
-    with pytest.raises(KeyError), written_together(out) as new:
+    with pytest.raises(KeyError), write_together(out) as new:
         (new / "old").write_text("half")
         raise KeyError
     assert contents(out) == {"tables/a": b"a", "old": b"old"}
-    with pytest.raises(InputError, match="holds files"), written_together(out, empty=True):
+    with pytest.raises(InputError, match="holds files"), write_together(out, empty=True):
         pass
-    with written_together(out) as new:
+    with write_together(out) as new:
         (new / "a").write_text("new")
         assert contents(out / "tables") == {"a": b"a"}
     assert contents(out) == {"tables/a": b"a", "a": b"new", "old": b"old"}
@@ -288,15 +288,15 @@ def test_a_folder_in_use_is_waited_for_a_little(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("fcntl")
-    first = locked_folder(tmp_path, "evaluating into")
+    first = lock_folder(tmp_path, "evaluating into")
     slept: list[float] = []
     monkeypatch.setattr("time.sleep", slept.append)
-    with first, pytest.raises(Taken, match="evaluating into"), written_together(tmp_path):
+    with first, pytest.raises(Taken, match="evaluating into"), write_together(tmp_path):
         pytest.fail("two processes could hold it")
     assert 10 <= len(slept) <= 100
-    first = locked_folder(tmp_path, "evaluating into")
+    first = lock_folder(tmp_path, "evaluating into")
     first.__enter__()
     monkeypatch.setattr("time.sleep", lambda _: first.__exit__(None, None, None))
-    with written_together(tmp_path) as new:
+    with write_together(tmp_path) as new:
         (new / "a").write_text("a")
     assert contents(tmp_path) == {"a": b"a"}

@@ -9,6 +9,8 @@ from hypothesis import given, strategies as st
 
 from opensafeintent import hostile
 from opensafeintent.hostile import (
+    LINE,
+    NAME,
     cell_safe,
     cut_user_info,
     name_safe,
@@ -115,7 +117,7 @@ def test_text_and_numbers_stay_as_they_are_in_a_cell(text: str) -> None:
         ("C:\\a\x00b", "C-a-b"),
         ("名前 é", "名前-é"),
         ("a\u202eb\u200bc\u3164d\uffa0\u3000e", "a-b-c-d-e"),
-        ("a" * 300, "a" * 60),
+        ("a" * 300, "a" * NAME),
     ],
 )
 def test_a_text_as_a_file_name(text: str, expected: str) -> None:
@@ -125,7 +127,7 @@ def test_a_text_as_a_file_name(text: str, expected: str) -> None:
 @given(ANY_TEXT)
 def test_a_file_name_stays_in_its_folder(text: str) -> None:
     name = name_safe(text)
-    assert 0 < len(name) <= 60 and name.isprintable()
+    assert 0 < len(name) <= NAME and name.isprintable()
     assert not set(name) & set('/\\:*?"<>| ') and name[0] not in ".-"
 
 
@@ -146,5 +148,5 @@ def test_no_url_keeps_its_user_info(text: str, expected: str) -> None:
 )
 def test_a_line_of_a_huge_text_is_cut_before_it_is_made_safe(text: str) -> None:
     started = time.process_time()
-    assert len(one_line(text)) == 200
+    assert len(one_line(text)) == LINE
     assert time.process_time() - started < 5  # character by character it takes ten and more

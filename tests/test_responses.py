@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from opensafeintent.responses import GradedResponse, Missing, ResponseKey, make_graded_response
+from opensafeintent.responses import GradedResponse, NotObtained, ResponseKey, make_graded_response
 from opensafeintent.taxonomy import GuardVerdict, KnownGrades
 
-GONE = Missing("unparsed")
+GONE = NotObtained("unparsed")
 
 
 KEY = ResponseKey("m", "s", "dual_use", 1)
 
 
-def judged(*pairs: tuple[int | Missing, int | Missing]) -> GradedResponse:
+def judged(*pairs: tuple[int | NotObtained, int | NotObtained]) -> GradedResponse:
     """Make a response that judges j1, j2, … graded (helpfulness, harm severity)."""
     grades_by_judge = enumerate(
         ({"helpfulness": helpfulness, "harm_severity": harm} for helpfulness, harm in pairs), 1
@@ -36,7 +36,7 @@ def judged(*pairs: tuple[int | Missing, int | Missing]) -> GradedResponse:
     ],
 )
 def test_panel_helpfulness_is_the_lower_median(
-    grades: tuple[int | Missing, ...], expected: int | None
+    grades: tuple[int | NotObtained, ...], expected: int | None
 ) -> None:
     assert judged(*((grade, 0) for grade in grades)).helpfulness == expected
 
@@ -51,7 +51,7 @@ def test_panel_helpfulness_is_the_lower_median(
     ],
 )
 def test_panel_is_safe_when_the_majority_says_so(
-    safe: bool | None, panels: list[tuple[int | Missing, ...]]
+    safe: bool | None, panels: list[tuple[int | NotObtained, ...]]
 ) -> None:
     for grades in panels:
         harm = judged(*((1, grade) for grade in grades)).harm_severity
@@ -70,7 +70,7 @@ def test_panel_of_one_grade_does_not_need_the_other() -> None:
 
 
 CUT = make_graded_response(KEY, missing_response="truncated")
-LOST = judged((GONE, Missing("failed:timeout")))
+LOST = judged((GONE, NotObtained("failed:timeout")))
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_labels_are_kept_or_missing() -> None:
     got = make_graded_response(KEY, mode="A3", mode_judge="j", strategy="full")
     assert (got.mode, got.mode_judge, got.strategy) == ("A3", "j", "full")
     assert list(map(str, got.missing)) == ["grades:not_graded"]
-    lost = make_graded_response(KEY, mode=GONE, mode_judge="j", strategy=Missing("filtered"))
+    lost = make_graded_response(KEY, mode=GONE, mode_judge="j", strategy=NotObtained("filtered"))
     assert (lost.mode, lost.mode_judge, lost.strategy) == (None, "j", None)
     assert list(map(str, lost.missing[1:])) == ["mode:unparsed", "strategy:filtered"]
     assert make_graded_response(KEY, mode_judge="j").mode_judge == ""  # it was not asked
@@ -112,11 +112,11 @@ def test_a_missing_part_has_its_reason_and_no_other_part_has_one() -> None:
     [
         (None, "", ""),
         ("yes", "yes", ""),
-        (Missing("failed:timeout"), "missing:failed:timeout", "failed:timeout"),
+        (NotObtained("failed:timeout"), "missing:failed:timeout", "failed:timeout"),
     ],
 )
 def test_a_guard_has_a_verdict_or_a_reason(
-    guard: GuardVerdict | Missing | None, cell: str, reason: str
+    guard: GuardVerdict | NotObtained | None, cell: str, reason: str
 ) -> None:
     response = make_graded_response(KEY, guard=guard)
     assert (response.guard, response.guard_reason) == (cell, reason)

@@ -6,7 +6,7 @@ import difflib
 import unicodedata
 from collections.abc import Iterable
 
-from opensafeintent.hostile import terminal_safe
+from opensafeintent.hostile import TEXT, terminal_safe
 
 EXIT_ORDER = (130, 70, 2, 3, 4, 5, 1, 0)
 """Exit codes of commands; the first of several counts. `--help` has their meanings."""
@@ -17,8 +17,6 @@ def first_exit_code(*codes: int) -> int:
     return min(codes, key=EXIT_ORDER.index, default=0)
 
 
-_LONGEST_LINE = 1500
-"""Characters of one line; its last ones name the valid values."""
 _END = 400
 
 
@@ -74,12 +72,12 @@ class JudgeFailed(OpenSafeIntentError):
 
 
 def _one_line(text: str) -> str:
-    if len(text) > 2 * _LONGEST_LINE:  # before it is escaped: that takes its time
-        text = f"{text[:_LONGEST_LINE]}{text[-_END:]}"
+    if len(text) > 2 * TEXT:  # before it is escaped: that takes its time
+        text = f"{text[:TEXT]}{text[-_END:]}"
     flat = terminal_safe(" ".join(text.split("\n")))
-    if len(flat) <= _LONGEST_LINE:
+    if len(flat) <= TEXT:
         return flat
-    return f"{flat[: _LONGEST_LINE - _END]} … {flat[-_END:]}"
+    return f"{flat[: TEXT - _END]} … {flat[-_END:]}"
 
 
 def round_count(number: int) -> str:

@@ -22,7 +22,7 @@ from typing import IO, Any, NoReturn, TypeVar
 import msgspec
 
 from opensafeintent.errors import InputError
-from opensafeintent.hostile import one_line, unprintable
+from opensafeintent.hostile import one_line, show_name, unprintable
 
 _encoder = msgspec.json.Encoder(order="sorted")
 
@@ -241,7 +241,7 @@ def _unreadable_value(location: str, what: str, error: Exception) -> InputError:
         # without Python's advice on how to lift its limit on digits
         else str(error).partition("; use sys.set_int_max_str_digits")[0]
     )
-    return InputError(f"{location}: not {what}: {one_line(complaint, 400)}")
+    return InputError(f"{location}: not {what}: {one_line(complaint)}")
 
 
 def check_depth(value: Any) -> None:
@@ -268,7 +268,7 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(record) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {one_line(twice, 60)!r} appears twice in one object")
+        raise ValueError(f"the key {show_name(twice)!r} appears twice in one object")
     return record
 
 
@@ -297,13 +297,13 @@ _MOST_EXACT = 2**53
 
 def _finite(text: str) -> float:
     if not isfinite(number := float(text)):
-        raise ValueError(f"the number {one_line(text, 30)} is out of range")
+        raise ValueError(f"the number {show_name(text)} is out of range")
     return number
 
 
 def _parse_64_bits(text: str) -> int:
     if len(text) > 20 or not -(2**63) <= (number := int(text)) < 2**64:
-        raise ValueError(f"the number {one_line(text, 30)} is out of range")
+        raise ValueError(f"the number {show_name(text)} is out of range")
     return number
 
 
@@ -316,7 +316,7 @@ def make_private_folder(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def written_beside(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
+def write_beside(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
     """Open a file that replaces the one at `path` when it is complete; the old one stays until
     then.
 
@@ -405,7 +405,7 @@ def write_private(path: Path, content: bytes | str) -> None:
     Raises:
         InputError: it cannot be written.
     """
-    with written_beside(path, private=True) as file:
+    with write_beside(path, private=True) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 

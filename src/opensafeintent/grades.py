@@ -18,7 +18,7 @@ from opensafeintent.calls.recorded import MissingGrade
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.missing import ASSUMPTIONS, assume_value
 from opensafeintent.files import write_private
-from opensafeintent.hostile import cell_safe, one_line
+from opensafeintent.hostile import cell_safe
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import NOT_GRADED, GradedResponse
 from opensafeintent.taxonomy import (
@@ -245,7 +245,7 @@ def to_array(
         "variant": list(variants or dataset.variants),
         "epoch": sorted({row.epoch for row in rows}) or [1],
     }
-    check_cells(one_line(dataset.name), len(models), dataset, len(axes["epoch"]))
+    check_cells(dataset.shown, len(models), dataset, len(axes["epoch"]))
     indices = [{name: n for n, name in enumerate(names)} for names in axes.values()]
     shape = tuple(map(len, axes.values()))
     values = (*SCALES, "mode", "strategy")

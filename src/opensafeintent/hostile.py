@@ -13,6 +13,12 @@ _RISKY = {*_FORMULA_STARTS, "'"}
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 _USER_INFO = re.compile(r"://[^\s/?#]*@")
 
+NAME = 80
+"""Characters of a name, or of one word, as it is shown."""
+LINE = 300
+"""Of a line, such as somebody else's error."""
+TEXT = 2_000
+"""Of a text of several sentences on one line."""
 _NAME_WORDS = 5
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 """Categories of control, formatting, surrogate, private and separating characters."""
@@ -91,8 +97,10 @@ def _is_unprintable(char: str) -> bool:
     )
 
 
-def one_line(text: str, most: int = 200) -> str:
-    """Return `text` on one line, terminal-safe, cut to at most `most` characters."""
+def one_line(text: str, most: int = LINE) -> str:
+    """Return `text` on one line, terminal-safe, cut to at most `most` characters: NAME, LINE or
+    TEXT.
+    """
     if len(text) <= most and text.isalnum():
         return text
     # no more words are looked at than can be shown, and no more of them is made safe: the text may
@@ -102,12 +110,17 @@ def one_line(text: str, most: int = 200) -> str:
     return flat if len(flat) <= most else flat[: most - 1] + "…"
 
 
+def show_name(text: str) -> str:
+    """Return a name, or one word, on one line, terminal-safe and cut (`NAME`)."""
+    return one_line(text, NAME)
+
+
 @lru_cache(maxsize=64)  # a server names itself alike in each reply
-def short_name(text: str, most: int = 100) -> str:
+def clean_name(text: str) -> str:
     """Return a foreign name on one line: of a model, or of a reason. A name has few words; more are
     a text that stands in its place, such as the prompt.
     """
-    return one_line(" ".join(text.split(None, _NAME_WORDS)[:_NAME_WORDS]), most)
+    return show_name(" ".join(text.split(None, _NAME_WORDS)[:_NAME_WORDS]))
 
 
 def cut_user_info(text: str) -> str:
@@ -150,11 +163,11 @@ def show_unseen(text: str, instead: str) -> str:
     )
 
 
-def name_safe(text: str, most: int = 60) -> str:
+def name_safe(text: str) -> str:
     """Return `text` as a file name: letters and digits of any script, `.`, `_` and `-` only, no
     leading dot.
     """
-    return re.sub(r"[^\w.-]+", "-", show_unseen(text, " ")).strip("-.")[:most] or "unnamed"
+    return re.sub(r"[^\w.-]+", "-", show_unseen(text, " ")).strip("-.")[:NAME] or "unnamed"
 
 
 def json_for_html(value: Any) -> bytes:

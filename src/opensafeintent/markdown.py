@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import TEXT, one_line
 
 if TYPE_CHECKING:
     from jinja2 import BaseLoader, Environment
@@ -25,8 +25,6 @@ _REFERENCE = re.compile(
 _JOINER = "\u2060"
 """Word joiner: has no width, and no line breaks at it."""
 
-_LONGEST = 2_000
-
 
 class Plain(str):
     """A text that needs no escaping in a card: ours, or escaped already."""
@@ -41,7 +39,7 @@ def markdown_text(text: str) -> str:
     return _MARKUP.sub(lambda match: "\\" + match.group(), apart)
 
 
-def card_text(text: str, most: int = _LONGEST) -> Plain:
+def card_text(text: str, most: int = TEXT) -> Plain:
     """Return a text as a card shows it: escaped, on one line, in at most `most` characters."""
     # the backslash before an @ shows nothing; cards have always had it, and stay as they are
     return Plain(markdown_text(one_line(text, most)).replace("@", "\\@"))

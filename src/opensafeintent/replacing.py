@@ -96,7 +96,7 @@ into this folder, such as the same one again, finishes it and deletes this note.
 
 
 @contextlib.contextmanager
-def locked_folder(
+def lock_folder(
     path: Path,
     doing: str,
     waiting: Callable[[str], object] = refuse,
@@ -131,7 +131,7 @@ def locked_folder(
 
 
 @contextlib.contextmanager
-def replaced_together(
+def replace_together(
     folder: Path, obsolete: Callable[[], Iterable[Path]] = tuple
 ) -> Iterator[Path]:
     """Give a folder to write files into, which replace those of the same names in `folder` all
@@ -140,7 +140,7 @@ def replaced_together(
     A set of files cannot be renamed in one step. The body writes them beside the folder; a failure
     there leaves no trace. Then a mark records that they are complete, and they are moved; the
     folder contains a note meanwhile. If the process dies during the move, mark and note remain, and
-    the next process that holds the folder (`locked_folder`) moves the rest. Other files stay.
+    the next process that holds the folder (`lock_folder`) moves the rest. Other files stay.
 
     Args:
         folder: an existing folder that this process holds.
@@ -172,7 +172,7 @@ _LOOKS = 20
 
 
 @contextlib.contextmanager
-def written_together(folder: Path, *, empty: bool = False) -> Iterator[Path]:
+def write_together(folder: Path, *, empty: bool = False) -> Iterator[Path]:
     """Do the same with a folder that is made if it is missing, and held meanwhile. Nothing but the
     results stays in it.
 
@@ -182,7 +182,7 @@ def written_together(folder: Path, *, empty: bool = False) -> Iterator[Path]:
 
     Raises:
         Taken: another process has held the folder for ten seconds.
-        InputError: the folder is not empty; or see `replaced_together`.
+        InputError: the folder is not empty; or see `replace_together`.
     """
     looks = iter(range(_LOOKS))
 
@@ -190,15 +190,15 @@ def written_together(folder: Path, *, empty: bool = False) -> Iterator[Path]:
         if next(looks, None) is None:
             refuse(line)
 
-    with locked_folder(folder, "writing results into", wait, lock_stays=False):
+    with lock_folder(folder, "writing results into", wait, lock_stays=False):
         if empty and any(path.name != _LOCK for path in folder.iterdir()):
             raise InputError(f"{folder}: holds files; expected a new folder, or an empty one")
-        with replaced_together(folder) as new:
+        with replace_together(folder) as new:
             yield new
 
 
 def finish_replacing(folder: Path) -> None:
-    """Move the complete files of an interrupted `replaced_together`, and remove the incomplete
+    """Move the complete files of an interrupted `replace_together`, and remove the incomplete
     ones.
 
     Raises:

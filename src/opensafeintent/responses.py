@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from opensafeintent.calls.recorded import Lacked, MissingGrade
+from opensafeintent.calls.recorded import MissingGrade, ResultPart
 from opensafeintent.calls.records import Purpose
 from opensafeintent.taxonomy import (
+    METRIC_GRADES,
     QUESTION_OF,
     SCALES,
     Graded,
@@ -52,14 +53,14 @@ NOT_GRADED = MissingGrade("grades", "not_graded")
 """Of a response that no judge was asked about."""
 
 
-class Missing(msgspec.Struct, frozen=True, tag="missing"):
+class NotObtained(msgspec.Struct, frozen=True, tag="missing"):
     """A grade that was requested but not obtained. Never a number."""
 
     reason: str
     """One of `evaluation.missing`, or a file's own reason."""
 
 
-JudgeGrades = Mapping[Graded, int | Missing]
+JudgeGrades = Mapping[Graded, int | NotObtained]
 """One judge's grades of one response, as they come: one for each question that the run asks."""
 
 
@@ -68,8 +69,8 @@ def keep_known_grades(grades: JudgeGrades) -> KnownGrades:
     return KnownGrades(**{what: _keep_known(grade) for what, grade in grades.items()})
 
 
-def _keep_known(grade: T | Missing | None) -> T | None:
-    return None if isinstance(grade, Missing) else grade
+def _keep_known(grade: T | NotObtained | None) -> T | None:
+    return None if isinstance(grade, NotObtained) else grade
 
 
 Refusal = Literal["", "filter", "empty", "text_not_kept"]
@@ -127,7 +128,7 @@ class GradedResponse(AboutResponse, frozen=True, kw_only=True):
         """Return a judge's grade; None if it is missing or that judge was not asked."""
         return self.by_judge[judge].of(what) if judge in self.by_judge else None
 
-    def reason(self, what: Lacked, judge: str = "") -> str:
+    def reason(self, what: ResultPart, judge: str = "") -> str:
         """Return why a part is missing; empty if it is there, or was not requested.
 
         Args:
@@ -146,8 +147,8 @@ class GradedResponse(AboutResponse, frozen=True, kw_only=True):
 
     @property
     def counts(self) -> bool:
-        """Whether both grades exist that metrics are computed from."""
-        return self.helpfulness is not None and self.harm_severity is not None
+        """Whether all grades exist that metrics are computed from."""
+        return all(self.panel(what) is not None for what in METRIC_GRADES)
 
 
 def make_graded_response(
@@ -159,10 +160,10 @@ def make_graded_response(
     refused: Refusal = "",
     mark: str = "",
     grades: Mapping[str, JudgeGrades] | None = None,
-    mode: Mode | Missing | None = None,
+    mode: Mode | NotObtained | None = None,
     mode_judge: str = "",
-    strategy: Strategy | Missing | None = None,
-    guard: GuardVerdict | Missing | None = None,
+    strategy: Strategy | NotObtained | None = None,
+    guard: GuardVerdict | NotObtained | None = None,
     served: tuple[ServedVersion, ...] = (),
 ) -> GradedResponse:
     """Return the record of a response from the replies about it, each with the reason if it is
@@ -179,22 +180,19 @@ def make_graded_response(
     """
     grades = grades or {}
     by_judge = {judge: keep_known_grades(of_judge) for judge, of_judge in grades.items()}
-    panel: dict[str, Any] = {
-        what: panel_grade(what, [known.of(what) for known in by_judge.values()]) for what in SCALES
-    }
     missing: list[MissingGrade] = []
     if missing_response:
         missing.append(MissingGrade("response", missing_response))
     elif not grades:
         missing.append(NOT_GRADED)
     missing += _yield_missing_grades(grades)
-    if isinstance(mode, Missing):
+    if isinstance(mode, NotObtained):
         missing.append(MissingGrade("mode", mode.reason))
-    if isinstance(strategy, Missing):
+    if isinstance(strategy, NotObtained):
         missing.append(MissingGrade("strategy", strategy.reason))
     return GradedResponse(
         **key._asdict(),
-        **panel,
+        **msgspec.structs.asdict(panel_grades(by_judge)),
         mode=_keep_known(mode),
         strategy=_keep_known(strategy),
         stop_reason=stop_reason,
@@ -204,7 +202,7 @@ def make_graded_response(
         by_judge=by_judge,
         mode_judge="" if mode is None else mode_judge,
         mark=mark,
-        guard=f"missing:{guard.reason}" if isinstance(guard, Missing) else guard or "",
+        guard=f"missing:{guard.reason}" if isinstance(guard, NotObtained) else guard or "",
         served=served,
     )
 
@@ -214,8 +212,18 @@ def _yield_missing_grades(grades: Mapping[str, JudgeGrades]) -> Iterator[Missing
     for what in SCALES:
         for judge, of_judge in grades.items():
             grade = of_judge.get(what)
-            if isinstance(grade, Missing):
+            if isinstance(grade, NotObtained):
                 yield MissingGrade(what, grade.reason, judge if len(grades) > 1 else "")
+
+
+def panel_grades(by_judge: Mapping[str, KnownGrades]) -> KnownGrades:
+    """Return a panel's grades of one response (`panel_grade`), from those of its judges."""
+    return KnownGrades(
+        **{
+            what: panel_grade(what, [known.of(what) for known in by_judge.values()])
+            for what in SCALES
+        }
+    )
 
 
 def panel_grade(what: Graded, grades: Sequence[int | None]) -> int | None:

@@ -101,5 +101,5 @@ def test_audits_without_grades_are_missing_and_those_that_were_not_asked_are_not
             ],
         )
     )
-    assert counts(cohort) == {"core": (0, 30), "retest": (1, 2), "request_swap": (1, 1)}
+    assert counts(cohort) == {"core": (0, 30), "retest": (1, 2), "swap": (1, 1)}
     assert shown(cohort) == "1 of 2 retests, 1 of 1 request swaps"

@@ -12,9 +12,12 @@ import pytest
 
 from opensafeintent.calls.records import Sampling
 from opensafeintent.evaluation.gold_cases import AnchorSetting
-from opensafeintent.evaluation.labelled_responses import LabelledFile, LabelledResponse, Rating
+from opensafeintent.evaluation.labelled_responses import LabelledFile, LabelledResponse
 from opensafeintent.numbers.label_checks import CheckedSetting, LabelCheck
 from opensafeintent.numbers.label_comparison import draw_evenly, label_checks
+from opensafeintent.people.agreement import gather_grades
+from opensafeintent.ratings import Ratings
+from opensafeintent.taxonomy import KnownGrades
 
 SETTING = CheckedSetting(
     identity="j@1",
@@ -32,24 +35,33 @@ def labelled(
             prompt=f"P{index % prompts}" if prompts else "",
             response=f"R{index}",
             group=groups[index % len(groups)] if groups else "",
-            ratings=tuple(
-                Rating(rater=str(rater), unsafe=bool(vote))
+        )
+        for index in range(len(votes))
+    )
+    ratings = Ratings(
+        [
+            {
+                str(rater): {"unsafe": float(vote)}
                 for rater, vote in enumerate(given)
                 if vote is not None
-            ),
-        )
-        for index, given in enumerate(votes)
+            }
+            for given in votes
+        ]
     )
     defaults: dict[str, Any] = {"name": "l.csv", "sha256": "a", "unlabelled": 0}
-    return LabelledFile(**(defaults | {"responses": responses, "scales": ("unsafe",)} | fields))
+    return LabelledFile(**(defaults | {"responses": responses, "ratings": ratings} | fields))
 
 
 def compared(file: LabelledFile, *harm: Sequence[int | None], **fields: Any) -> list[LabelCheck]:
     """Compare judges j0, j1, … that gave these harm grades."""
-    grades = {f"j{index}": {"harm_severity": given} for index, given in enumerate(harm)}
+    judges = [f"j{index}" for index in range(len(harm))]
     drawn = fields.pop("drawn", range(len(file.responses)))
-    members = dict.fromkeys(grades, SETTING)
-    return list(label_checks(file, list(drawn), grades, members, **fields))  # type: ignore[arg-type]
+    given = [
+        {judge: KnownGrades(harm_severity=grade) for judge, grade in zip(judges, item, strict=True)}
+        for item in zip(*harm, strict=True)
+    ]
+    members = dict.fromkeys(judges, SETTING)
+    return list(label_checks(file, list(drawn), gather_grades(given, judges), members, **fields))
 
 
 def test_ties_are_left_out_and_counted_both_ways() -> None:
@@ -90,15 +102,18 @@ def test_graded_labels_have_errors_and_any_harm_is_unsafe() -> None:
             prompt="P",
             response=f"R{harm}",
             group="",
-            ratings=(Rating(rater="", harm=harm, helpfulness=helpfulness),),
         )
-        for harm, helpfulness in ratings
+        for harm, _ in ratings
     )
-    file = labelled([], responses=responses, scales=("harm", "helpfulness"))
-    grades = {"j": {"harm_severity": [0, 2, 1], "helpfulness": [4, 4, None]}}
-    (check,) = label_checks(file, [0, 1, 2], grades, {"j": SETTING})  # type: ignore[arg-type]
+    said = [
+        {"": {"unsafe": float(harm > 0), "harm_severity": harm, "helpfulness": helpfulness}}
+        for harm, helpfulness in ratings
+    ]
+    file = labelled([], responses=responses, ratings=Ratings(said))
+    given = [{"j": KnownGrades(*grades)} for grades in ((4, 0), (4, 2), (None, 1))]
+    (check,) = label_checks(file, [0, 1, 2], gather_grades(given, ["j"]), {"j": SETTING})
     assert check.source.unsafe == 2
-    harm, helpfulness = check.errors
+    helpfulness, harm = check.errors
     assert (harm.mae.value, harm.bias.value) == pytest.approx((1.0, -1 / 3))
     assert (helpfulness.responses, helpfulness.mae.value) == (2, 0.5)
 
@@ -166,11 +181,11 @@ def test_groups_have_counts_and_texts_are_hidden() -> None:
 
 def test_a_sample_is_even_over_labels_and_part_of_a_larger_one() -> None:
     file = labelled([(1,)] * 30 + [(0,)] * 970 + [(1, 0)] * 10)
-    small, large = (draw_evenly(file.responses, number) for number in (30, 90))
+    small, large = (draw_evenly(file.ratings, number) for number in (30, 90))
     assert len(small) == 30 and set(small) < set(large)
-    truth = [len(file.responses[index].ratings) == 2 for index in small]
+    truth = [len(file.ratings.said[index]) == 2 for index in small]
     assert sum(truth) == 10 and sum(index < 30 for index in small) == 10
-    assert draw_evenly(file.responses, 5000) == list(range(1010))
+    assert draw_evenly(file.ratings, 5000) == list(range(1010))
     (check,) = compared(file, [1 if index < 30 else 0 for index in large], drawn=large)
     assert check.source.sampled and check.agreement.value == 1.0
 

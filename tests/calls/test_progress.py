@@ -17,7 +17,7 @@ from opensafeintent.calls import progress as module
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.costs import Tally
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.progress import Display, TerminalDisplay, progress_line, shown
+from opensafeintent.calls.progress import Display, TerminalDisplay, progress_line, show_progress
 from opensafeintent.calls.records import Answered, Refused, Usage
 
 ANSWER = Answered(text="x", stop_reason="stop", usage=Usage(1_000, 250))
@@ -137,7 +137,7 @@ def test_a_display_is_kept_up_to_date_and_closed_however_it_ends(
     async def run() -> None:
         client = Client(Ledger(tmp_path / "none.sqlite", readonly=True, missing_ok=True), {})
         client.tally = tally
-        async with shown(display, client, lambda: 8, lambda: 0.5):
+        async with show_progress(display, client, lambda: 8, lambda: 0.5):
             await asyncio.sleep(0.1)
             tally.in_flight -= 1
             if fails:

@@ -111,7 +111,7 @@ def test_a_process_that_is_killed_leaves_one_set_or_the_other(out: Path, moves: 
     subprocess.run(command, env=env, capture_output=True, cwd=REPO, check=False)
     is_moving = (out / _NOTE).exists()
     if is_moving:  # it was moving: who keeps the folder next goes on
-        with replacing.locked_folder(out, "looking into"):
+        with replacing.lock_folder(out, "looking into"):
             pass
     assert agree(out) in ({BASELINES[0]}, set(BASELINES))
     assert not is_moving or agree(out) == set(BASELINES)
@@ -149,7 +149,7 @@ def test_a_full_disk_leaves_the_earlier_set(
 def test_a_report_beside_an_evaluation_is_refused_or_put_elsewhere(
     tmp_path: Path, grown: Path
 ) -> None:
-    with replacing.locked_folder(grown, "evaluating into"):
+    with replacing.lock_folder(grown, "evaluating into"):
         refused = osi("report", grown)
         elsewhere = osi("report", grown, "--out", tmp_path / "look")
     assert refused.code == 2
@@ -158,7 +158,7 @@ def test_a_report_beside_an_evaluation_is_refused_or_put_elsewhere(
     assert elsewhere.code == 0
     assert agree(tmp_path / "look") == set(BASELINES)
     assert not (tmp_path / "look" / ".lock").exists() and (grown / ".lock").exists()
-    with replacing.locked_folder(tmp_path / "look", "writing a report into"):
+    with replacing.lock_folder(tmp_path / "look", "writing a report into"):
         twice = osi("report", grown, "--out", tmp_path / "look")
     assert twice.code == 2
     assert " has been writing a report into this folder since " in twice.err

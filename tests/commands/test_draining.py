@@ -162,7 +162,7 @@ def test_a_call_that_is_begun_as_the_signal_is_heard_is_waited_for() -> None:
     answered = []
 
     async def stage() -> None:
-        with current_drain().covering(work):
+        with current_drain().halt_on_signal(work):
             signal.raise_signal(signal.SIGINT)
             work.busy = True
             await asyncio.sleep(0.05)

@@ -525,7 +525,7 @@ def test_a_summary_that_cannot_be_written_at_the_end_loses_nothing(
     def full(*_: object, **__: object) -> None:
         raise InputError("s.md: cannot write: No space left on device")
 
-    monkeypatch.setattr("opensafeintent.commands.gate_check.written_beside", full)
+    monkeypatch.setattr("opensafeintent.commands.gate_check.write_beside", full)
     outcome = outcome_of(run, fail_under="triplet_safety=0.5", summary=tmp_path / "s.md")
     assert outcome.exit_code == 2
     assert outcome.stopped == ["s.md: cannot write: No space left on device"]

@@ -282,7 +282,7 @@ def test_probes_stay_with_the_grades_and_the_audit_with_its_judge(
     ran = osi("grade", lab.run, *guarded, server=server)
     assert ran.code == 0 and (asked(lab) - before).keys() == {"llama-guard-3"}
     assert "not copied" not in ran.out + ran.err
-    for name in ("probe.csv", "second_turn.csv"):
+    for name in ("probe.csv", "follow_ups.csv"):
         assert (out / "tables" / name).read_bytes() == (lab.run / "tables" / name).read_bytes()
     assert harms(out, "strategy") == harms(lab.run, "strategy")
     # a probe follows the panel's grades, and the model is not asked for one

@@ -95,7 +95,7 @@ def run_of(folder: Path, *models: Callable[[Messages], str], **options: Any) -> 
 
 
 def second_turn(run: Path) -> dict[str, Any]:
-    turn = json.loads((run / "metrics.json").read_bytes())["second_turn"]
+    turn = json.loads((run / "metrics.json").read_bytes())["follow_ups"]
     assert isinstance(turn, dict)
     return turn
 
@@ -127,7 +127,7 @@ def test_functions_worked_out_by_hand(tmp_path: Path) -> None:
 
 def test_a_frame_has_the_same_numbers(tmp_path: Path) -> None:
     run = run_of(tmp_path, stays_refused, helps_second)
-    frame = load_run(run).second_turn()
+    frame = load_run(run).follow_ups()
     assert not [name for name in ("direct", "effect_low", "lock_in") if frame[name].dtype != float]
     expected = {
         (model, name): numbers[name]["value"]
@@ -137,7 +137,7 @@ def test_a_frame_has_the_same_numbers(tmp_path: Path) -> None:
     found = {(line.model, line.measure): line.effect for line in frame.itertuples()}
     assert found.items() >= expected.items()
     alone = run_of(tmp_path / "alone", forgets, follow_ups=False)
-    assert load_run(alone).second_turn().empty
+    assert load_run(alone).follow_ups().empty
 
 
 def test_an_empty_first_reply_leaves_its_set_out_of_both_arms(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_all_other_files_are_those_of_a_run_without_a_second_turn(tmp_path: Path
             if path.is_file()
         }
     added = folders["with"].keys() - folders["without"].keys()
-    assert all("second_turn" in name for name in added)
+    assert all("follow_ups" in name for name in added)
     counts = ("tables/cost.", "tables/coverage.", "figures/captions.md")
     for name, content in folders["without"].items():
         if not name.startswith(counts):
@@ -175,9 +175,9 @@ def test_all_other_files_are_those_of_a_run_without_a_second_turn(tmp_path: Path
         name: json.loads((tmp_path / name / "run" / "metrics.json").read_bytes())
         for name in folders
     }
-    del metrics["with"]["second_turn"]
+    del metrics["with"]["follow_ups"]
     for coverage in metrics["with"]["coverage"].values():
-        del coverage["missing"]["second_turn"]  # a kind of its own
+        del coverage["missing"]["follow_ups"]  # a kind of its own
     for content in metrics.values():
         del content["notices"], content["findings"]  # which speak of the second turn
     assert metrics["with"] == metrics["without"]
@@ -186,7 +186,7 @@ def test_all_other_files_are_those_of_a_run_without_a_second_turn(tmp_path: Path
     assert turned[: len(plain)] == plain
     assert {row[2] for row in turned[len(plain) :]} == set(FOLLOW_UPS)
     page = (tmp_path / "with" / "run" / "report.html").read_text("utf-8")
-    assert page.count('<section id="second_turn">') == 1
+    assert page.count('<section id="follow_ups">') == 1
 
 
 @pytest.mark.parametrize("format_", ["csv", "jsonl", "parquet"])

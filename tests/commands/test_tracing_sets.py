@@ -236,11 +236,11 @@ def test_grades_of_one_purpose_say_which_of_the_two_questions_they_answer(tmp_pa
         for response in trace(tmp_path / "run", item.id).responses
         for row in response.rows
     }
-    for purpose in ("in_conversation", "request_swap"):
+    for purpose in ("turn", "swap"):
         assert {question for of, question in asked if of == purpose} == {"helpfulness", "harm"}
     assert {("harm", "harm"), ("mode", ""), ("generate", "")} <= asked
     shown = "".join(osi("trace", tmp_path / "run", "--set", name).out for name in SETS.by_id)
-    for text in ("in_conversation (harm) by", "request_swap (helpfulness) by", ": harm by"):
+    for text in ("turn (harm) by", "swap (helpfulness) by", ": harm by"):
         assert text in shown
 
 

@@ -31,13 +31,13 @@ from opensafeintent.evaluation.gold_cases import (
     verdict,
 )
 from opensafeintent.evaluation.pipeline import JudgePlan
-from opensafeintent.responses import Missing, ResponseKey, make_graded_response
+from opensafeintent.responses import NotObtained, ResponseKey, make_graded_response
 from opensafeintent.taxonomy import MODES, default_taxonomy
 from opensafeintent.templates import load_templates
 
 JUDGE = "some/judge"
 Duties = tuple[GradeName, ...]
-JudgeGrades = Mapping[tuple[str, GradeName], int | str | Missing]
+JudgeGrades = Mapping[tuple[str, GradeName], int | str | NotObtained]
 """What a judge says otherwise than it should, by case and grade."""
 GRADES: dict[GradeName, set[Any]] = {
     "helpfulness": {1, 2, 3, 4},
@@ -200,7 +200,7 @@ def test_a_case_with_three_wrong_grades_is_one_case() -> None:
 
 def test_a_missing_grade_is_a_failed_case_and_is_counted_apart() -> None:
     judge_grades: JudgeGrades = {
-        ("plain-0", "mode"): Missing("unparsed"),
+        ("plain-0", "mode"): NotObtained("unparsed"),
         ("plain-1", "harm_severity"): 1,
     }
     result = check(judge_grades, TEN)
@@ -236,7 +236,7 @@ LINE = gold_of(
 def test_cases_at_the_line_are_counted_by_group_and_by_side() -> None:
     judge_grades: JudgeGrades = {
         ("factual-0", "harm_severity"): 1,  # safe, called unsafe
-        ("factual-1", "harm_severity"): Missing("unparsed"),  # on neither side
+        ("factual-1", "harm_severity"): NotObtained("unparsed"),  # on neither side
         ("factual-5", "harm_severity"): 0,  # unsafe, called safe
         ("factual-6", "harm_severity"): 3,  # wrong, and on the right side
         ("specifics-0", "harm_severity"): 0,  # not between 0 and 1

@@ -42,7 +42,7 @@ from opensafeintent.evaluation.regrade import sample, samples_by_model
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.promptsets.loading import sample_order
 from opensafeintent.responses import ResponseKey
-from opensafeintent.taxonomy import QUESTIONS
+from opensafeintent.taxonomy import QUESTIONS, SCALES
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -65,7 +65,7 @@ def noise(run: Path, judge: str = JUDGE) -> dict[str, Any]:
 
 
 def swap(run: Path, model: str = TARGET, judge: str = JUDGE) -> dict[str, Any]:
-    group = metrics(run)["request_swap"]
+    group = metrics(run)["swap"]
     noise: dict[str, Any] = group["models"][model][judge]
     return noise
 
@@ -132,9 +132,7 @@ def test_a_sample_is_graded_under_every_other_request(lab: Lab) -> None:
     options = ("--audit", "swap=5", "--probe", "none", "--epochs", 2)
     assert lab.evaluate(*options).code == 0
     counts = in_ledger(lab.run, "purpose", "epoch")
-    assert (
-        counts["request_swap", 1] == 2 * 5 * SWAPPED and counts["request_swap", 2] == 0
-    )  # the first of several
+    assert counts["swap", 1] == 2 * 5 * SWAPPED and counts["swap", 2] == 0  # the first of several
     assert lab.calls[HARM] == lab.calls[HELPFULNESS] == 2 * RESPONSES + 5 * SWAPPED
     # each of the first five sets' responses was shown under each of its prompts, and under none
     chosen = sample_order(load_dataset(str(lab.dataset)).prompt_sets)[:5]
@@ -244,8 +242,9 @@ def test_a_judge_that_says_something_else_the_second_time_is_told(lab: Lab) -> N
     # the first 56 harm calls are the first grading; the re-grades are all 3, and the first ones 0
     lab.server.set_faults(says("3", HARM, skip=RESPONSES), says("0", HARM))
     lab.evaluate("--audit", "retest=10")
-    names = ("safe_flips", "harm_severity_difference", "helpfulness_difference")
-    assert [noise(lab.run)[name]["value"] for name in names] == [1.0, 3.0, 0.0]
+    of_judge = noise(lab.run)
+    apart = [of_judge["grades"][scale]["difference"]["value"] for scale in SCALES]
+    assert (of_judge["safe_flips"]["value"], apart) == (1.0, [0.0, 3.0])
     # the first grading is the one that counts
     assert entry(lab.run, "mean_safety")["value"] == 1.0
 
@@ -257,7 +256,7 @@ def test_an_unreadable_second_grade_is_asked_for_again_and_is_no_grade(lab: Lab)
     assert [counts["harm", attempt] for attempt in (0, 100, 101, 102)] == [RESPONSES, 10, 10, 10]
     assert (noise(lab.run)["responses"], noise(lab.run)["missing"]) == (10, 10)
     assert noise(lab.run)["safe_flips"] == NO_NUMBER
-    assert noise(lab.run)["helpfulness_difference"]["value"] == 0.0
+    assert noise(lab.run)["grades"]["helpfulness"]["difference"]["value"] == 0.0
 
 
 def test_a_swapped_grade_that_cannot_be_had_is_counted_as_left_out(lab: Lab) -> None:
@@ -361,9 +360,9 @@ def test_imported_responses_are_swapped_by_grade(tmp_path: Path) -> None:
     assert swapped == [30] * len(QUESTIONS)
     outcome = grade(GradeSettings(run=run, judges=judges, audit={"swap": 4}))
     # ten of the twelve responses are shown under three requests, for two grades
-    assert outcome.tally and outcome.tally.new_calls[
-        "python/scripted@1", "request_swap"
-    ] == 10 * 3 * len(QUESTIONS)
+    assert outcome.tally and outcome.tally.new_calls["python/scripted@1", "swap"] == 10 * 3 * len(
+        QUESTIONS
+    )
     audit = swap(run, "m", "python/scripted@1")
     assert (audit["responses"], audit["left_out"]) == (12, 1)
     before = (run / "metrics.json").read_bytes()

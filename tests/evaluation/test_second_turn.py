@@ -118,7 +118,7 @@ def test_the_numbers_of_single_prompts_include_no_second_turn(lab: Lab, tmp_path
     assert lab.evaluate(*TURN).code == 0
     numbers = [json.loads((run / "metrics.json").read_text()) for run in (alone, lab.run)]
     (coverage,) = numbers[1]["coverage"].values()
-    del coverage["missing"]["second_turn"]  # a kind of its own
+    del coverage["missing"]["follow_ups"]  # a kind of its own
     for part in ("models", "coverage", "comparisons", "judges"):
         assert numbers[0][part] == numbers[1][part]
     rows = [row for row in grades(lab.run) if row["variant"] not in FOLLOW_UPS]

@@ -35,7 +35,10 @@ def csv_file(folder: Path, rows: Rows) -> Path:
 
 def labels(file: LabelledFile) -> list[dict[str, bool | None]]:
     """Return what each person says of each response."""
-    return [{rating.rater: rating.is_unsafe for rating in item.ratings} for item in file.responses]
+    return [
+        {who: bool(said["unsafe"]) if "unsafe" in said else None for who, said in item.items()}
+        for item in file.ratings.said
+    ]
 
 
 def refused(path: Path, columns: Mapping[str, str] | None = None) -> list[str]:
@@ -68,11 +71,16 @@ def test_a_table_and_lines_and_parquet_are_the_same(tmp_path: Path) -> None:
     packed.write_bytes(gzip.compress(csv_file(tmp_path, rows).read_bytes()))
     lines = json_lines(tmp_path / "l.jsonl", rows)
     files = (csv_file(tmp_path, rows), lines, parquet, workbook, packed)
-    read = [read_labelled(path).responses for path in files]
-    plain = [[(i.prompt, i.response, i.group, i.ratings) for i in items] for items in read]
+    read = [read_labelled(path) for path in files]
+    plain = [
+        [
+            (i.prompt, i.response, i.group, said)
+            for i, said in zip(f.responses, f.ratings.said, strict=True)
+        ]
+        for f in read
+    ]
     assert all(other == plain[0] for other in plain)
-    (first,) = read[0][0].ratings
-    assert (first.harm, first.helpfulness, first.is_unsafe) == (2, 4, True)
+    assert read[0].ratings.said[0] == {"": {"harm_severity": 2, "helpfulness": 4, "unsafe": 1}}
     assert read_labelled(parquet).grades == ("helpfulness", "harm_severity")
 
 
@@ -86,7 +94,7 @@ def test_raters_are_columns_or_rows(tmp_path: Path) -> None:
     assert labels(read_labelled(csv_file(tmp_path, columns))) == [{"1": True, "2": False}]
     file = read_labelled(csv_file(tmp_path, rows))
     assert labels(file) == [{"ana": True, "ben": False}, {"ana": False}]
-    assert file.raters == ("ana", "ben")
+    assert file.ratings.raters_on("unsafe") == ["ana", "ben"]
 
 
 def test_one_column_beside_numbered_raters_is_a_grade_of_all_people(tmp_path: Path) -> None:
@@ -95,11 +103,9 @@ def test_one_column_beside_numbered_raters_is_a_grade_of_all_people(tmp_path: Pa
     """
     row = {"prompt": "P", "response": "A", "unsafe_1": "yes", "unsafe_2": "no"}
     file = read_labelled(csv_file(tmp_path, [row | {"helpfulness": 3, "harm": 2}]))
-    assert file.raters == ("1", "2")
-    assert file.scales == ("unsafe", "harm", "helpfulness")
-    (item,) = file.responses
-    grades = {rating.rater: (rating.harm, rating.helpfulness) for rating in item.ratings}
-    assert grades == {"1": (None, None), "2": (None, None), "": (2, 3)}
+    assert file.ratings.raters_on("unsafe") == ["1", "2"]
+    assert file.rated == ("helpfulness", "harm_severity")
+    assert file.ratings.said[0][""] == {"harm_severity": 2, "helpfulness": 3}
     assert labels(file) == [{"1": True, "2": False, "": None}]
 
 
@@ -111,15 +117,15 @@ def test_a_rater_of_helpfulness_alone_is_read(tmp_path: Path) -> None:
     ]
     for given in ([row], rows):
         file = read_labelled(csv_file(tmp_path, given))
-        assert (len(file.raters), file.unlabelled) == (1, 0)
-        (item,) = file.responses
-        assert [rating.helpfulness for rating in item.ratings] == [None, 4]
+        assert (len(file.ratings.raters_on("unsafe")), file.unlabelled) == (1, 0)
+        (said,) = file.ratings.said
+        assert [numbers.get("helpfulness") for numbers in said.values()] == [None, 4]
 
 
 def test_a_scale_without_any_label_is_not_asked_for(tmp_path: Path) -> None:
     row = {"prompt": "P", "response": "A", "unsafe": "yes", "helpfulness": ""}
     file = read_labelled(csv_file(tmp_path, [row]))
-    assert (file.scales, file.grades) == (("unsafe",), ("harm_severity",))
+    assert (file.rated, file.grades) == ((), ("harm_severity",))
 
 
 def test_names_of_the_file_are_mapped(tmp_path: Path) -> None:
@@ -391,4 +397,5 @@ def test_blanks_around_a_name_do_not_count(tmp_path: Path) -> None:
         {"id": "a ", "response": " A ", "unsafe": "no", "rater": " ben"},
     ]
     file = read_labelled(csv_file(tmp_path, rows))
-    assert (file.raters, [item.response for item in file.responses]) == (("ana", "ben"), [" A "])
+    assert file.ratings.raters == ("ana", "ben")
+    assert [item.response for item in file.responses] == [" A "]

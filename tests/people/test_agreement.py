@@ -16,11 +16,10 @@ import pytest
 from opensafeintent.errors import InputError
 from opensafeintent.people.agreement import (
     AgreementQuestion,
-    JudgeGrades,
     JudgeStudy,
     SharedErrors,
-    consensus,
     dataset_quality,
+    gather_grades,
     judge_study,
 )
 from opensafeintent.people.labels import (
@@ -32,8 +31,10 @@ from opensafeintent.people.labels import (
     read_labels,
     write_labels,
 )
+from opensafeintent.ratings import Ratings
 from opensafeintent.report.tables_people import agreement_tables
 from opensafeintent.statistics.samples import Sample
+from opensafeintent.taxonomy import KnownGrades
 
 
 def on_set(annotator: str, set_id: str, **answers: Answer) -> Label:
@@ -155,9 +156,11 @@ def study(
         )
         for name, grade in zip("abcd", row, strict=False)
     ]
-    helpfulness = [None if grade is None else grade + 1 for grade in judge]
+    grades = [
+        {"j": KnownGrades() if grade is None else KnownGrades(grade + 1, grade)} for grade in judge
+    ]
     answers = answers_of(tmp_path, "judge_validation", labels)
-    return judge_study(answers, {"j": {"harm_severity": judge, "helpfulness": helpfulness}})
+    return judge_study(answers, gather_grades(grades, ["j"]))
 
 
 def test_table_7_by_hand(tmp_path: Path) -> None:
@@ -222,7 +225,8 @@ def test_what_is_missing_counts_nowhere(tmp_path: Path) -> None:
     [([0, 3], 3), ([0, 0, 3, 3], 3), ([0, 0, 3], 0), ([0, 3, 3], 3), ([2], 2), ([0, 0, 0, 3], 0)],
 )
 def test_a_tie_is_not_safe(grades: list[int], harm: int) -> None:
-    assert consensus(np.array([[*map(float, grades), np.nan]])).tolist() == [harm]
+    said = {str(index): {"harm_severity": float(grade)} for index, grade in enumerate(grades)}
+    assert Ratings([said]).median("harm_severity").tolist() == [harm]
 
 
 def test_catches_and_false_alarms_by_hand(tmp_path: Path) -> None:
@@ -258,10 +262,11 @@ def shared(
             for name in "abc"[:annotators]
         ],
     )
-    grades: dict[str, JudgeGrades] = {
-        judge: {"harm_severity": harm, "helpfulness": [1] * len(harm)}
-        for judge, harm in judges.items()
-    }
+    given = [
+        {judge: KnownGrades(1, harm) for judge, harm in zip(judges, item, strict=True)}
+        for item in zip(*judges.values(), strict=True)
+    ]
+    grades = gather_grades(given, list(judges))
     return {errors.judges: errors for errors in judge_study(answers, grades).errors}
 
 
@@ -390,7 +395,7 @@ def test_labels_of_two_exports(tmp_path: Path, change: dict[str, Any]) -> None:
 def test_labels_of_responses_and_of_sets(tmp_path: Path) -> None:
     labels = [on_response("a", 1, 0, 1), on_response("b", 2, 0, 1, unit="set")]
     with pytest.raises(InputError, match="some are of a sample of responses, others of whole sets"):
-        judge_study(answers_of(tmp_path, "judge_validation", labels), {})
+        judge_study(answers_of(tmp_path, "judge_validation", labels), Ratings([]))
 
 
 OF_SET = {"kind": "dataset_quality", "variant": ""}

@@ -131,7 +131,7 @@ def test_two_annotators_with_one_name_are_refused(names: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "names", [[], [""], ["ana", ""], ["an\x1b[31ma"], ["x" * 61], ["an\u202ea"], ["=ana"]]
+    "names", [[], [""], ["ana", ""], ["an\x1b[31ma"], ["x" * 81], ["an\u202ea"], ["=ana"]]
 )
 def test_names_that_cannot_be_used_are_refused(names: list[str]) -> None:
     with pytest.raises(InputError, match="--annotators: ") as error:

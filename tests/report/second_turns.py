@@ -113,7 +113,7 @@ def turn_run(
         for variants in (dataset.variants, FOLLOW_UPS)
     )
     run = changed(
-        run_with(rows, dataset, list(models), name=name), epochs=epochs, second_turn=second_turn()
+        run_with(rows, dataset, list(models), name=name), epochs=epochs, follow_ups=second_turn()
     )
     return run._replace(follow_ups=follow_ups, in_conversation=in_conversation)
 

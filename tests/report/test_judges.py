@@ -12,7 +12,7 @@ import pytest
 from opensafeintent.evaluation.regrade import Regrade
 from opensafeintent.grades import PANEL
 from opensafeintent.numbers.cohort import Cohort
-from opensafeintent.numbers.judges import GRADES, SAFE, SHOWN, Ratings
+from opensafeintent.numbers.judges import SAFE, SHOWN, RatedResponses
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.figures import all_figures
 from opensafeintent.report.findings import find
@@ -21,7 +21,7 @@ from opensafeintent.report.tables import all_tables
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import Estimate
 from opensafeintent.statistics.samples import Sample
-from opensafeintent.taxonomy import CORE_VARIANTS
+from opensafeintent.taxonomy import CORE_VARIANTS, SCALES
 from report.judge_studies import panel_row, panel_run, twice
 from report.runs import cohort_of, cohort_with, many_sets, notices_of, random_run, table_of
 from samples import grade_line, made_dataset, prompt_set
@@ -65,8 +65,10 @@ def swapped() -> Cohort:
 # ------------------------------------------------------------------------------
 
 
-def ratings(pairs: list[tuple[float, float]], sets: list[int] | None = None) -> Ratings:
-    return Ratings(Sample(sets or [0] * len(pairs), count=500), np.array(pairs, dtype=np.float64))
+def ratings(pairs: list[tuple[float, float]], sets: list[int] | None = None) -> RatedResponses:
+    return RatedResponses(
+        Sample(sets or [0] * len(pairs), count=500), np.array(pairs, dtype=np.float64)
+    )
 
 
 def test_ac2_counts_a_near_miss_in_part() -> None:
@@ -75,11 +77,11 @@ def test_ac2_counts_a_near_miss_in_part() -> None:
     # 104/9, p_e = 104/9 / 12 · 44/64
     pair_ratings = ratings([(1, 1), (4, 4), (2, 3), (4, 1)])
     observed, expected = (2 + 8 / 9) / 4, 104 / 9 / 12 * 44 / 64
-    assert pair_ratings.gwet(GRADES, "quadratic").value == pytest.approx(
+    assert pair_ratings.gwet(SCALES["helpfulness"], "quadratic").value == pytest.approx(
         (observed - expected) / (1 - expected), abs=1e-6
     )
-    assert pair_ratings.difference(GRADES).value == -0.5  # (0 + 0 + 1 − 3) / 4
-    assert pair_ratings.difference(GRADES, absolute=True).value == 1.0
+    assert pair_ratings.difference(SCALES["helpfulness"]).value == -0.5  # (0 + 0 + 1 − 3) / 4
+    assert pair_ratings.difference(SCALES["helpfulness"], absolute=True).value == 1.0
 
 
 def test_a_response_with_one_rating_is_left_aside() -> None:
@@ -199,13 +201,11 @@ def test_agreement_of_two(swapped: Cohort) -> None:
     assert (agreement.safe.value, agreement.safe.n) == (pytest.approx(10 / 12, abs=1e-6), 12)
     assert agreement.safe_rates == (pytest.approx(11 / 12, abs=1e-6),) * 2
     # helpfulness differs once, 4 against 3; harm twice, 0 against 1 and 1 against 0
-    assert agreement.helpfulness.value == pytest.approx(11 / 12, abs=1e-6)
-    assert (
-        agreement.helpfulness_difference is not None
-        and agreement.harm_severity_difference is not None
-    )
-    assert agreement.helpfulness_difference.value == pytest.approx(-1 / 12, abs=1e-6)
-    assert agreement.harm_severity_difference.value == 0.0
+    assert agreement.grades["helpfulness"].equal.value == pytest.approx(11 / 12, abs=1e-6)
+    helpfulness, harm = (grades.difference for grades in agreement.grades.values())
+    assert helpfulness is not None and harm is not None
+    assert helpfulness.value == pytest.approx(-1 / 12, abs=1e-6)
+    assert harm.value == 0.0
 
 
 def test_three_judges_are_told_in_pairs_and_together() -> None:
@@ -216,7 +216,7 @@ def test_three_judges_are_told_in_pairs_and_together() -> None:
     # · 1/3) / 6
     expected = [1, 4 / 6, 4 / 6, (4 + 2 / 3) / 6]
     assert [item.safe.value for item in agreements] == pytest.approx(expected, abs=1e-6)
-    assert agreements[-1].helpfulness_difference is None
+    assert agreements[-1].grades["helpfulness"].difference is None
 
 
 def test_refusals_that_no_judge_saw_are_no_agreement() -> None:
@@ -246,8 +246,9 @@ def test_noise_by_hand() -> None:
     )
     (noise,) = cohort.judges.noise.values()
     assert (noise.responses, noise.missing) == (4, 0)
-    assert (noise.helpfulness_equal.value, noise.harm_severity_equal.value) == (0.5, 0.5)
-    assert (noise.helpfulness_difference.value, noise.harm_severity_difference.value) == (0.5, 0.75)
+    assert [grades.equal.value for grades in noise.grades.values()] == [0.5, 0.5]
+    apart = [grades.difference for grades in noise.grades.values()]
+    assert [difference and difference.value for difference in apart] == [0.5, 0.75]
     assert noise.safe_flips.value == 0.5
     # p_a = .5; safe is 6 of 8 ratings: p_e = 2 · .75 · .25
     assert noise.safe_ac1.value == pytest.approx((0.5 - 0.375) / 0.625)
@@ -267,7 +268,11 @@ def test_a_missing_second_grade_is_counted_and_compared_with_nothing() -> None:
     cohort = noisy(benign={A: ("40", "4-")}, dual_use={A: ("40", "40")})
     (noise,) = cohort.judges.noise.values()
     assert (noise.responses, noise.missing) == (2, 1)
-    assert (noise.safe_flips.n, noise.safe_flips.value, noise.helpfulness_equal.n) == (1, 0.0, 2)
+    assert (noise.safe_flips.n, noise.safe_flips.value, noise.grades["helpfulness"].equal.n) == (
+        1,
+        0.0,
+        2,
+    )
 
 
 def test_the_panel_has_a_noise_of_its_own() -> None:
@@ -279,7 +284,7 @@ def test_the_panel_has_a_noise_of_its_own() -> None:
     # the panel of two is unsafe where either is: unsafe and unsafe for the first response, safe and
     # unsafe for the second
     assert [noise[who].safe_flips.value for who in (A, B, PANEL)] == [0.5, 0.5, 0.5]
-    assert noise[PANEL].harm_severity_equal.value == 0.5
+    assert noise[PANEL].grades["harm_severity"].equal.value == 0.5
 
 
 # A panel of two

@@ -51,7 +51,7 @@ def cohort(run: GradedRun) -> Cohort:
 def records_of(cohort: Cohort) -> dict[tuple[str, str], dict[str, Any]]:
     return {
         (str(record["measure"]), str(record["model"])): record
-        for record in table_of(cohort, "second_turn").records()
+        for record in table_of(cohort, "follow_ups").records()
     }
 
 
@@ -152,7 +152,7 @@ def test_the_shift_of_few_replies_a_model_is_stated_for_all_models_together() ->
     models = {"a": calibrated, "b": calibrated}
     cohort = cohort_of(turn_run(models, dataset=dataset, in_conversation=regrades))
     (note,) = (
-        note for note in table_of(cohort, "second_turn").notes if note.startswith("On average")
+        note for note in table_of(cohort, "follow_ups").notes if note.startswith("On average")
     )
     assert note.startswith(
         "On average over the models, 40 replies: utility of benign replies −0.33"
@@ -161,7 +161,7 @@ def test_the_shift_of_few_replies_a_model_is_stated_for_all_models_together() ->
     assert note.count("(10 prompt-sets)") == 2
     # of each model's 20 replies 10 are benign, and the row beside it has 20 sets
     (shown, sets) = (
-        cells_of(cohort, "second_turn", heading)[0] for heading in ("Sets of the shift", "Sets")
+        cells_of(cohort, "follow_ups", heading)[0] for heading in ("Sets of the shift", "Sets")
     )
     assert (shown, sets) == ("10", "20")
 
@@ -181,13 +181,13 @@ def test_missing_first_replies_are_a_limitation_and_no_part_of_the_papers_covera
     asked = {
         kind: (part.asked, part.missing) for kind, part in cohort.coverage["m"].missing.items()
     }
-    assert asked["second_turn"] == (108, 0)
+    assert asked["follow_ups"] == (108, 0)
     assert not cohort.coverage["m"].lacking
-    notes = table_of(cohort, "second_turn").notes
+    notes = table_of(cohort, "follow_ups").notes
     expected = "108 of 120 planned second replies have both grades. Missing: 12 without a first"
     assert any(note.startswith(expected) for note in notes)
     # in the unit of the effect beside it
-    utility, safety, *_ = cells_of(cohort, "second_turn", "Any grades")
+    utility, safety, *_ = cells_of(cohort, "follow_ups", "Any grades")
     assert re.fullmatch(r"−0\.\d\d to \+0\.\d\d", utility)
     assert re.fullmatch(r"−\d+ to \+\d+ points", safety)
 
@@ -196,43 +196,43 @@ def test_an_interrupted_run_counts_the_planned_second_replies_in_note_and_table(
     whole = turn_run({"m": calibrated}, 40)
     run = whole._replace(follow_ups=whole.follow_ups[:61])
     expected = "61 of 120 planned second replies have both grades"
-    notes = table_of(cohort_of(run), "second_turn").notes
+    notes = table_of(cohort_of(run), "follow_ups").notes
     assert any(note.startswith(expected) for note in notes)
 
 
 def test_the_page_has_one_section_and_the_glossary_its_terms(run: GradedRun) -> None:
     page = page_of(run).decode()
-    assert page.count('<section id="second_turn">') == 1
-    assert 'id="figure-fig_second_turn"' in page and 'id="table-second_turn"' in page
+    assert page.count('<section id="follow_ups">') == 1
+    assert 'id="figure-fig_follow_ups"' in page and 'id="table-follow_ups"' in page
     assert "Locked in, opened up" in page
 
 
 def test_without_follow_ups_there_is_nothing_of_it(run: GradedRun) -> None:
     without = run._replace(follow_ups=())
     cohort = cohort_of(without)
-    assert "second_turn" not in {table.name for table in all_tables(cohort)}
-    assert "fig_second_turn" not in figure_names(cohort)
-    assert "second_turn" not in metrics_json(cohort)
+    assert "follow_ups" not in {table.name for table in all_tables(cohort)}
+    assert "fig_follow_ups" not in figure_names(cohort)
+    assert "follow_ups" not in metrics_json(cohort)
     page = page_of(without).decode()
-    assert 'id="second_turn"' not in page and "Opened up" not in page and "opened up" not in page
+    assert 'id="follow_ups"' not in page and "Opened up" not in page and "opened up" not in page
 
 
 def test_no_number_of_the_paper_includes_a_follow_up(run: GradedRun, cohort: Cohort) -> None:
     with_follow_ups = metrics_json(cohort)
-    del with_follow_ups["second_turn"]
+    del with_follow_ups["follow_ups"]
     for of_model in with_follow_ups["coverage"].values():
-        of_model["missing"].pop("second_turn", None)
+        of_model["missing"].pop("follow_ups", None)
     assert with_follow_ups == metrics_json(cohort_of(run._replace(follow_ups=())))
     tables = {table.name: table.records() for table in all_tables(cohort)}
-    del tables["second_turn"]
+    del tables["follow_ups"]
     for row in tables["coverage"]:
-        row["missing_second_turn"] = None
+        row["missing_follow_ups"] = None
     without = all_tables(cohort_of(run._replace(follow_ups=())))
     assert tables == {table.name: table.records() for table in without}
 
 
 def test_metrics_json_has_every_number(cohort: Cohort) -> None:
-    turn = metrics_json(cohort)["second_turn"]
+    turn = metrics_json(cohort)["follow_ups"]
     assert (turn["epochs"], turn["audit"], turn["by_judge"]) == (1, {}, {})
     assert set(turn["models"]) == set(MODELS)
     numbers = turn["models"]["lab/locked"]
@@ -246,7 +246,7 @@ def test_metrics_json_has_every_number(cohort: Cohort) -> None:
 
 
 def test_the_figure_draws_the_change_of_each_model(cohort: Cohort) -> None:
-    (figure,) = (item for item in all_figures(cohort) if item.name == "fig_second_turn")
+    (figure,) = (item for item in all_figures(cohort) if item.name == "fig_follow_ups")
     benign, malicious = figure.spec["hconcat"]
     rows = {row["model"]: row for row in benign["data"]["values"]}
     assert (rows["lab/locked"]["direct"], rows["lab/locked"]["second"]) == (1, 0)

@@ -13,10 +13,9 @@ import msgspec
 from opensafeintent.batch.server import BatchServer, LostReply
 from opensafeintent.calls.protocols import take_fields
 from opensafeintent.calls.provider_errors import ProviderError
-from opensafeintent.hostile import short_name
+from opensafeintent.hostile import clean_name
 
 _LONGEST_ID = 1_000
-_LONGEST_STATE = 40
 
 
 def check_id(value: Any) -> str:
@@ -49,7 +48,7 @@ def quote_id(value: Any) -> str:
 
 def state_name(value: Any) -> str:
     """Return the name of a state as it can be shown."""
-    return short_name(str(value or ""), _LONGEST_STATE)
+    return clean_name(str(value or ""))
 
 
 class BatchLimits(NamedTuple):

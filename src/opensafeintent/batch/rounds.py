@@ -29,12 +29,12 @@ from opensafeintent.batch.server import LostReply, NotSent, RequestRefused
 from opensafeintent.batch.store import BatchStore, StoredBatch, is_apart
 from opensafeintent.calls.client import Client, ModelStopped, work_on_each
 from opensafeintent.calls.left_out import UNSUPPORTED_FIELD
-from opensafeintent.calls.progress import Display, refreshed
+from opensafeintent.calls.progress import Display, refresh_display
 from opensafeintent.calls.provider_errors import FATAL, LONGEST_ERROR, ProviderError, classify_error
 from opensafeintent.calls.records import Attempt, Call, Failed, Failure, Outcome, Replied
 from opensafeintent.calls.service_tiers import BATCH
 from opensafeintent.errors import InputError, Stopped, pluralize
-from opensafeintent.files import os_errors, written_beside
+from opensafeintent.files import os_errors, write_beside
 
 TRIES = 3
 """Batches in which a call is tried, at most, by one run."""
@@ -373,7 +373,7 @@ async def download(model: BatchModel, path: str, file: Path, submitted: int) -> 
     Raises:
         RequestRefused, LostReply, NotSent, InputError: see there.
     """
-    with written_beside(file, private=True) as opened:
+    with write_beside(file, private=True) as opened:
 
         def write(part: bytes) -> None:
             with os_errors(f"{file}: cannot write"):
@@ -579,7 +579,7 @@ class Submitter:
             self._store.unstage(model.name)
             return
         if refused.status in (404, 405):
-            raise no_batches(model, refused)
+            raise make_no_batches_error(model, refused)
         raise Stopped(f"{model.name}: a batch was refused: {refused}")
 
     def queue_was_full(
@@ -616,7 +616,7 @@ class Submitter:
             InputError: the key is another one.
         """
         if not belongs_to_account(model, batch):
-            raise other_account(model, batch)
+            raise make_other_account_error(model, batch)
         try:
             found = await self._find_remote(model, batch)
         except (LostReply, NotSent, RequestRefused) as error:
@@ -701,7 +701,7 @@ def _private_file(path: Path) -> Iterator[Callable[[bytes], object]]:
         yield file.write
 
 
-def no_batches(model: BatchModel, refused: RequestRefused) -> InputError:
+def make_no_batches_error(model: BatchModel, refused: RequestRefused) -> InputError:
     """Return the error of a server without batches."""
     return InputError(f"--tier batch: {model.name} has no batches ({refused}); leave it out")
 
@@ -711,7 +711,7 @@ def belongs_to_account(model: BatchModel, batch: StoredBatch) -> bool:
     return batch.account == model.account and batch.base_url == model.model.endpoint.base_url
 
 
-def other_account(model: BatchModel, batch: StoredBatch) -> InputError:
+def make_other_account_error(model: BatchModel, batch: StoredBatch) -> InputError:
     """Return the error of a batch that was made with another key or at another address."""
     name = f"batch {batch.remote}" if batch.remote else f"a batch of {batch.lines:,} calls"
     variable = model.model.endpoint.key_variable
@@ -799,7 +799,7 @@ class Batching:
                     await anext(listed, None)
             except RequestRefused as refused:
                 if refused.status in (404, 405):
-                    raise no_batches(model, refused) from refused
+                    raise make_no_batches_error(model, refused) from refused
                 raise Stopped(f"{model.name}: its batches cannot be listed: {refused}") from refused
             except (LostReply, NotSent) as error:
                 raise Stopped(f"{model.name}: its batches cannot be listed: {error}") from error
@@ -814,7 +814,7 @@ class Batching:
             Interrupted: the process was asked to end while plain calls were in flight.
         """
         try:
-            async with refreshed(
+            async with refresh_display(
                 self._display, lambda: self._display.stage(self.line), self.client
             ):
                 yield
@@ -1024,7 +1024,7 @@ class Batching:
         """
         if refused.status in (401, 403, 404, 410):
             if not belongs_to_account(model, batch):
-                raise other_account(model, batch) from refused
+                raise make_other_account_error(model, batch) from refused
             if refused.status in (401, 403):
                 raise Stopped(
                     f"{model.name}: batch {batch.remote} cannot be asked about: {refused}; check"

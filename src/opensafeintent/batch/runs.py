@@ -35,7 +35,7 @@ from opensafeintent.evaluation.pipeline import Asking, ModelWork, Planned
 from opensafeintent.evaluation.regrade import plan_regrades
 from opensafeintent.evaluation.replay import derive, replay_each
 from opensafeintent.evaluation.run import was_judged
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import one_line, show_name
 from opensafeintent.promptsets import Dataset
 
 
@@ -75,7 +75,7 @@ async def overview(
     known = [batch.remote for batch in batches if batch.remote]
     for name in ids:
         if name not in known:
-            raise InputError(f"--id {one_line(name, 100)}: {nearest(name, known)}")
+            raise InputError(f"--id {show_name(name)}: {nearest(name, known)}")
     async with HttpSession() as http:
         return [
             await _line(batch, http, headers, cancel=cancel, named=batch.remote in ids)
@@ -129,7 +129,7 @@ def _find_server(
     endpoint = msgspec.structs.replace(resolve_endpoint(batch.model), headers=added)
     if batch.base_url != endpoint.base_url:
         raise InputError(
-            f"{batch.model}: it was made at {one_line(batch.base_url, 200)}, and is not asked about"
+            f"{batch.model}: it was made at {one_line(batch.base_url)}, and is not asked about"
             f" at {endpoint.base_url}"
         )
     return dialect, BatchServer(endpoint, http)

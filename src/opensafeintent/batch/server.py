@@ -23,7 +23,7 @@ from opensafeintent.calls.provider_errors import (
 )
 from opensafeintent.calls.providers import Endpoint
 from opensafeintent.files import check_depth
-from opensafeintent.hostile import cut_user_info, one_line, short_name
+from opensafeintent.hostile import clean_name, cut_user_info, one_line
 
 if TYPE_CHECKING:
     import aiohttp
@@ -168,7 +168,7 @@ async def _decompress(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]
             yield part
         return
     if encoding not in ("gzip", "x-gzip"):
-        raise UnsoundText(f"it is compressed as {short_name(encoding)}")
+        raise UnsoundText(f"it is compressed as {clean_name(encoding)}")
     stream = zlib.decompressobj(wbits=_GZIP)
     try:
         async for came in response.content.iter_any():
@@ -212,7 +212,7 @@ class BatchServer:
 
     def scrub(self, text: str) -> str:
         """Return a text on one line and without secrets."""
-        return one_line(cut_user_info(self._access.secrets.scrub(text)), 300)
+        return one_line(cut_user_info(self._access.secrets.scrub(text)))
 
     def scrub_bytes(self, body: bytes) -> bytes:
         """Return bytes without secrets."""

@@ -18,7 +18,7 @@ from opensafeintent.calls.prices import Prices, find_way
 from opensafeintent.calls.providers import is_another, is_in_process, parse_provider
 from opensafeintent.calls.records import Answered, Call, Purpose, Refused, Usage
 from opensafeintent.calls.service_tiers import BATCH, FLEX, STANDARD, Way
-from opensafeintent.hostile import short_name
+from opensafeintent.hostile import clean_name
 
 
 class Tally:
@@ -186,7 +186,7 @@ class Spending(msgspec.Struct, kw_only=True):
         self.cache_write_tokens += attempts.cache_write_tokens
         self.output_tokens += attempts.output_tokens
         if attempts.served_model:
-            self.served[short_name(attempts.served_model)] += attempts.number
+            self.served[clean_name(attempts.served_model)] += attempts.number
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ from opensafeintent.calls.records import Attempt, Call, Failure, Replied
 from opensafeintent.calls.replies import completion_body, read_reply
 from opensafeintent.errors import InputError, did_you_mean
 from opensafeintent.files import sha256_hex
-from opensafeintent.hostile import cut_user_info, one_line
+from opensafeintent.hostile import cut_user_info, one_line, show_name
 from opensafeintent.secrets import collect_secrets
 
 Ask = Callable[[list[dict[str, str]]], "str | Awaitable[str | None] | None"]
@@ -64,7 +64,7 @@ class FunctionModel:
         for what, text in (("name", name), ("version", version)):
             if not (isinstance(text, str) and _FORM.fullmatch(text)):
                 raise InputError(
-                    f"FunctionModel: {what} is {one_line(repr(text), 60)}; expected letters,"
+                    f"FunctionModel: {what} is {show_name(repr(text))}; expected letters,"
                     " digits, '.', '-', '_' or ':'"
                 )
         self.ask = ask
@@ -156,7 +156,7 @@ def _error_text(error: BaseException) -> str:
         text = type(error).__name__
     # a key may lie across the cut
     text = collect_secrets().scrub(text[: _MOST_READ + _ASTRIDE])[:_MOST_READ]
-    return one_line(cut_user_info(text), 300)
+    return one_line(cut_user_info(text))
 
 
 class _Result(NamedTuple):
@@ -234,7 +234,7 @@ class CalledFunction:
         # half of a surrogate pair
         except ValueError as error:
             kind = "malformed"
-            line = f"returned a text that is not valid Unicode: {one_line(str(error), 200)}"
+            line = f"returned a text that is not valid Unicode: {one_line(str(error))}"
         return Failure(kind=kind, error=f"{self.identity}: {line}", replied=True, seconds=seconds)
 
     async def _call(self, messages: list[dict[str, str]]) -> _Result:

@@ -567,7 +567,7 @@ class EndpointModel:
         )
 
     def _scrub(self, text: str) -> str:
-        return one_line(cut_user_info(self._secrets.scrub(text)), 300)
+        return one_line(cut_user_info(self._secrets.scrub(text)))
 
 
 _API_VERSION = re.compile(r"/v\d")

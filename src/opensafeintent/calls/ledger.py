@@ -28,8 +28,8 @@ from opensafeintent.calls.ledger_rows import (
     prepare,
     read_outcome,
     read_packed,
-    reading,
     reason,
+    report_damage,
     unpack,
     unpack_text,
 )
@@ -229,7 +229,7 @@ class Ledger:
                 it.
         """
         before = self._file_state()
-        with reading(self.path):
+        with report_damage(self.path):
             self._reader.execute("BEGIN")
             self._reader.execute("SELECT 1 FROM calls LIMIT 1").fetchone()  # from here on
         try:
@@ -282,7 +282,7 @@ class Ledger:
             else:
                 call, outcome = pending
                 located[key] = Located(0, self.settle(call.model, call.purpose, outcome))
-        with reading(self.path):
+        with report_damage(self.path):
             for part in [not_pending] if len(not_pending) == 1 else _parts(not_pending):
                 statement = _FIND_ONE if len(part) == 1 else _FIND_MANY
                 cursor = self._reader.execute(statement, part)
@@ -323,7 +323,7 @@ class Ledger:
 
     def last_failure(self, key: bytes) -> str | None:
         """Return how the last attempt at a call failed, as `kind: error`, if one is stored."""
-        with reading(self.path):
+        with report_damage(self.path):
             row = self._reader.execute(
                 "SELECT error FROM calls WHERE key = ? AND status = 'failed' ORDER BY id DESC"
                 " LIMIT 1",
@@ -335,12 +335,12 @@ class Ledger:
         """Tell whether a model replied after a stored failure of a call: then it is the call that
         fails.
         """
-        with reading(self.path):
+        with report_damage(self.path):
             return bool(self._reader.execute(_REPLIED_SINCE, (key, model)).fetchone()[0])
 
     def find_reasoning_only(self) -> set[bytes]:
         """Return the keys of the calls with an attempt that held reasoning and no text."""
-        with reading(self.path):
+        with report_damage(self.path):
             rows = self._reader.execute(
                 "SELECT DISTINCT key FROM calls WHERE status = 'failed' AND error GLOB ?",
                 (f"{REASONING_ONLY}: *",),
@@ -351,7 +351,7 @@ class Ledger:
         """Return the names of the models that have replied at least once: an answer, a refusal, or
         without either.
         """
-        with reading(self.path):
+        with report_damage(self.path):
             rows = self._reader.execute(
                 "SELECT DISTINCT model FROM calls WHERE status <> 'failed'"
                 + " OR error GLOB ?" * len(REPLIED),
@@ -367,7 +367,7 @@ class Ledger:
         if keys is not None:
             failed = _SOME_KEYS.replace("<>", "=")
             queries = [(some, part) for part in _parts(keys) for some in (_SOME_KEYS, failed)]
-        with reading(self.path):
+        with report_damage(self.path):
             for condition, values in queries:
                 for row in self._reader.execute(_SPENT + condition + _BY_COST, values):
                     yield check_types(row, Attempts)
@@ -376,7 +376,7 @@ class Ledger:
         """Yield model, purpose and seconds of every reply that counts its tokens, those of batches
         left out.
         """
-        with reading(self.path):
+        with report_damage(self.path):
             for row in self._reader.execute(_SECONDS, (BATCH,)):
                 yield check_types(row, tuple[str, str, float])
 
@@ -384,7 +384,7 @@ class Ledger:
         """Return (id, status, stop reason, created) of every attempt at a call, the one that
         satisfies it first.
         """
-        with reading(self.path):
+        with report_damage(self.path):
             return [
                 check_types(row[1:], tuple[int, str, str, str])
                 for row in self._reader.execute(_ROWS_OF, {"key": key})
@@ -392,13 +392,13 @@ class Ledger:
 
     def latest(self) -> str:
         """Return when a call was last made or a file imported, ISO 8601; "" if none was."""
-        with reading(self.path):
+        with report_damage(self.path):
             row = self._reader.execute(_LATEST).fetchone()
             return check_types(row[0], str)
 
     def yield_rows(self, keys: Collection[bytes] | None = None) -> Iterator[tuple[Any, ...]]:
         """Yield every row, or those of some calls, without its request: the id, then `STORED`."""
-        with reading(self.path):
+        with report_damage(self.path):
             for row in self._reader.execute(f"SELECT id, {STORED} FROM calls ORDER BY id"):
                 if keys is None or row[1] in keys:
                     unpack(check_types(row, _STORED_ROW)[5])  # for its checksum
@@ -406,7 +406,7 @@ class Ledger:
 
     def count(self) -> int:
         """Return how many attempts are stored."""
-        with reading(self.path):
+        with report_damage(self.path):
             return int(self._reader.execute("SELECT count(*) FROM calls").fetchone()[0])
 
     # Writing
@@ -463,7 +463,7 @@ class Ledger:
     def request(self, row_id: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
         """Return the messages and sampling of one row, its texts put back."""
         texts = TextsAt(self._reader, Room(self.path, "no request has as many"))
-        with reading(self.path):
+        with report_damage(self.path):
             data = self.read_packed_request(row_id)
             messages = tuple(
                 Message(
@@ -475,20 +475,20 @@ class Ledger:
 
     def read_reasoning(self, row_id: int) -> str:
         """Return the reasoning that the reply of one row shows; "" if it shows none."""
-        with reading(self.path):
+        with report_damage(self.path):
             row = self._reader.execute(f"{_REPLIES} id = ?", (row_id,)).fetchone()
             body, protocol = check_types(row, tuple[bytes, str])
             return read_reply_reasoning(unpack(body), protocol_named(protocol))
 
     def read_packed_request(self, row_id: int) -> Request:
         """Return the request of one row, with the ids of its texts."""
-        with reading(self.path):
+        with report_damage(self.path):
             row = self._reader.execute("SELECT request FROM calls WHERE id = ?", (row_id,))
             return msgspec.json.decode(check_types(row.fetchone()[0], str), type=Request)
 
     def read_packed_text(self, identity: int) -> tuple[bytes, bytes]:
         """Return the hash of a text of a request, and its packed form, which was looked at."""
-        with reading(self.path):
+        with report_damage(self.path):
             sha, body = read_packed(self._reader, identity)
             unpack_text(sha, body)
             return sha, body

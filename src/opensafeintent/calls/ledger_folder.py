@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 from opensafeintent.calls.ledger import LEDGER
 from opensafeintent.errors import InputError
 from opensafeintent.files import inside, to_json, write_private
-from opensafeintent.replacing import locked_folder, refuse
+from opensafeintent.replacing import lock_folder, refuse
 
 
 class _HasLedger(Protocol):
@@ -122,4 +122,4 @@ class LedgerFolder:
             Taken: another process holds it.
         """
         check_not_held(self.path, self.manifest_name)
-        return locked_folder(self.path, self.doing, waiting)
+        return lock_folder(self.path, self.doing, waiting)

@@ -18,7 +18,7 @@ from opensafeintent.calls.records import Answered, Purpose, Refused, Usage
 from opensafeintent.calls.replies import protocol_named, read_reply
 from opensafeintent.errors import InputError
 from opensafeintent.files import sha256_hex
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import show_name
 from opensafeintent.templates.template import MessageRole as Role
 
 T = TypeVar("T")
@@ -174,12 +174,10 @@ def prepare(connection: sqlite3.Connection, path: Path, *, readonly: bool, begun
         )
     with contextlib.closing(sqlite3.connect(":memory:")) as ours:
         ours.executescript(_SCHEMA)
-        with reading(path):
+        with report_damage(path):
             differences = _contents(connection) ^ _contents(ours)
         if differences:
-            named = ", ".join(
-                sorted(f"{kind} {one_line(name, 60)}" for kind, name, *_ in differences)
-            )
+            named = ", ".join(sorted(f"{kind} {show_name(name)}" for kind, name, *_ in differences))
             raise InputError(f"{path}: expected the tables of a ledger and no other; see {named}")
     if not readonly:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -203,7 +201,7 @@ class DamagedLedger(InputError):
 
 
 @contextlib.contextmanager
-def reading(path: Path) -> Iterator[None]:
+def report_damage(path: Path) -> Iterator[None]:
     """Say of a ledger that cannot be read as it should that it is damaged."""
     try:
         yield

@@ -33,7 +33,7 @@ from opensafeintent.calls.providers import (
 from opensafeintent.calls.service_tiers import NO_FLEX, FlexPlan
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import parse_toml, read_text
-from opensafeintent.hostile import one_line, unprintable
+from opensafeintent.hostile import show_name, unprintable
 
 _VENDOR = re.compile(r"^(?:[a-z]+\.)+(?=[a-z])")
 """`anthropic.` or `us.anthropic.`, as some providers put before a model's name."""
@@ -116,7 +116,7 @@ def load_suite(name: str) -> Suite:
     path = Path(name)
     if path.suffix != ".toml":
         raise InputError(
-            f"--suite {one_line(name, 100)}: no such suite, and not the name of a .toml file;"
+            f"--suite {show_name(name)}: no such suite, and not the name of a .toml file;"
             f" {nearest(name, shipped)}"
         )
     return _parse(read_text(path), str(path))
@@ -220,12 +220,12 @@ def check_model_name(name: str, where: str = "model") -> None:
     """
     if len(name) > MOST_NAME:
         raise InputError(
-            f"{where} {one_line(name, 60)!r}: has {len(name):,} characters; expected at most"
+            f"{where} {show_name(name)!r}: has {len(name):,} characters; expected at most"
             f" {MOST_NAME}"
         )
     if character := unprintable(name):
         raise InputError(
-            f"{where} {one_line(name, 60)!r}: holds {character}; expected a printable name"
+            f"{where} {show_name(name)!r}: holds {character}; expected a printable name"
         )
 
 

@@ -19,7 +19,7 @@ from opensafeintent.calls.records import (
     stop_kind,
     stop_name,
 )
-from opensafeintent.hostile import short_name
+from opensafeintent.hostile import clean_name
 from opensafeintent.templates.template import Message, cut_tokens
 
 
@@ -84,7 +84,7 @@ def classify_message(
         NotAnAnswer: it is neither an answer nor a refusal.
     """
     kind = stop_kind(stop_reason)
-    reason = stop_reason if stop_reason in ("stop", "length") else short_name(stop_reason, 60)
+    reason = stop_reason if stop_reason in ("stop", "length") else clean_name(stop_reason)
     if kind == "break":
         raise make_broken_off(reason)
     parted = cut_reasoning(content or "", cut=kind == "cut")
@@ -131,7 +131,7 @@ def classify_response(outcome: Answered | Refused) -> Answered | Refused:
 
 def make_broken_off(stop_reason: str, error: str = "") -> NotAnAnswer:
     """Return what a reply is that broke off, with the error that it gives."""
-    line = f"the answer broke off (finish reason: {short_name(stop_reason, 60) or 'none'})"
+    line = f"the answer broke off (finish reason: {clean_name(stop_reason) or 'none'})"
     return NotAnAnswer("broken_off", f"{line}: {error}" if error else line)
 
 

@@ -193,10 +193,10 @@ def _time_left(tally: Tally, calls: int, seconds: float) -> list[str]:
 
 
 @contextlib.asynccontextmanager
-async def shown(
+async def show_progress(
     display: Display, client: Client, expected: Callable[[], int], cost: Callable[[], float | None]
 ) -> AsyncIterator[None]:
-    """Keep a display up to date with the calls of a run while the body runs; see `refreshed`."""
+    """Keep a display up to date with the calls of a run while the body runs."""
 
     ended = False
     tally = client.tally
@@ -207,13 +207,13 @@ async def shown(
         total = done if ended else max(expected(), done)
         display.update(tally.done, total, progress_line(tally, total, cost()))
 
-    async with refreshed(display, refresh, client):
+    async with refresh_display(display, refresh, client):
         yield
         ended = True
 
 
 @contextlib.asynccontextmanager
-async def refreshed(
+async def refresh_display(
     display: Display, refresh: Callable[[], None], client: Client
 ) -> AsyncIterator[None]:
     """Call `refresh` a few times a second while the body runs, and once more at its end; then close
@@ -231,7 +231,7 @@ async def refreshed(
 
     ticking = asyncio.ensure_future(tick())
     try:
-        with current_drain().covering(_Shown(client, display)):
+        with current_drain().halt_on_signal(_Shown(client, display)):
             yield
             client.raise_if_halted()
     finally:

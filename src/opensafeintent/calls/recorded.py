@@ -21,13 +21,13 @@ from opensafeintent.calls.ledger_rows import (
     check_types,
     connect,
     pack,
-    reading,
     reason,
+    report_damage,
     unpack,
 )
 from opensafeintent.calls.reasoning import REASONING_FIELDS, REASONING_ONLY, has_reasoning_beside
 from opensafeintent.errors import InputError, nearest
-from opensafeintent.hostile import one_line, short_name
+from opensafeintent.hostile import clean_name, show_name
 from opensafeintent.promptsets.fields import Record
 from opensafeintent.promptsets.reading import MOST_LISTED, Problem, distinct_problems
 from opensafeintent.taxonomy import (
@@ -47,10 +47,10 @@ from opensafeintent.taxonomy import (
     paraphrase_variant,
 )
 
-Lacked = Literal["response", "grades", Graded, "mode", "strategy"]
+ResultPart = Literal["response", "grades", Graded, "mode", "strategy"]
 """Parts of a result that may be missing; `grades` if no judge was asked."""
 
-_MISSING = re.compile(rf"({'|'.join(get_args(Lacked))})(?:\[(.*)\])?:(.+)", re.DOTALL)
+_MISSING = re.compile(rf"({'|'.join(get_args(ResultPart))})(?:\[(.*)\])?:(.+)", re.DOTALL)
 
 
 class MissingGrade(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class MissingGrade(msgspec.Struct, frozen=True):
     Files hold it as `what:reason`, or `what[judge]:reason`.
     """
 
-    what: Lacked
+    what: ResultPart
     reason: str
     judge: str = ""
     """The judge without a grade, if several judges grade."""
@@ -80,7 +80,7 @@ class MissingGrade(msgspec.Struct, frozen=True):
         """
         if (match := _MISSING.fullmatch(text)) is None:
             raise ValueError(f"{short(text)} is not of the form what:reason")
-        return cls(cast(Lacked, match[1]), match[3], match[2] or "")
+        return cls(cast(ResultPart, match[1]), match[3], match[2] or "")
 
 
 WITHHELD = MissingGrade("response", "withheld")
@@ -125,7 +125,7 @@ def check_recorded(source: Path, responses: Iterable[RecordedResponse]) -> None:
             msgspec.convert(msgspec.to_builtins(response), RecordedResponse)
         except (msgspec.ValidationError, OverflowError) as error:
             raise InputError(
-                f"{source}: set {one_line(response.set_id, 80)}, {one_line(response.variant, 40)}:"
+                f"{source}: set {show_name(response.set_id)}, {show_name(response.variant)}:"
                 f" {explain_decoding(str(error))}"
             ) from error
 
@@ -138,13 +138,13 @@ def explain_decoding(message: str) -> str:
 
 
 def short(value: Any) -> str:
-    """Describe a value in at most 60 characters."""
+    """Describe a value in the width of a name."""
     shown = (
         msgspec.json.encode(value).decode()
         if value is None or isinstance(value, bool)
         else repr(value)
     )
-    return shown if len(shown) <= 60 else shown[:59] + "…"
+    return show_name(shown)
 
 
 def merge_responses(first: RecordedResponse, second: RecordedResponse) -> RecordedResponse:
@@ -309,7 +309,7 @@ def parse_recorded(record: Record, *, of_table: bool = False) -> RecordedRespons
         set_id=record.name("id"),
         variant=variant,
         epoch=check_score(record, "epoch", record.data.get("epoch", 1), 1, MOST_EPOCHS),
-        stop_reason=short_name(record.optional_name("stop_reason") or "stop", 60),
+        stop_reason=clean_name(record.optional_name("stop_reason") or "stop"),
         missing=missing,
         **fields,
     )
@@ -440,7 +440,7 @@ class Imports:
             InputError: the ledger is damaged.
         """
         texts = TextsAt(self._reader, Room(self._path, _SEVERAL_RUNS))
-        with reading(self._path):
+        with report_damage(self._path):
             files = {
                 check_types(identity, int): SourceFile(
                     Path(check_types(name, str)), check_types(digest, str)
@@ -467,7 +467,7 @@ class Imports:
         self, connection: sqlite3.Connection, where: str, values: tuple[object, ...]
     ) -> Iterator[RecordedResponse]:
         texts = TextsAt(connection, Room(self._path, _SEVERAL_RUNS))
-        with reading(self._path):
+        with report_damage(self._path):
             rows = connection.execute(f"{_SELECT} WHERE {where} ORDER BY id", values)
             by_place: dict[ResponsePlace, list[Any]] = {}
             while some := check_types(rows.fetchmany(_ROWS_AT_ONCE), _ROWS):

@@ -11,6 +11,7 @@ import msgspec
 
 from opensafeintent.calls.service_tiers import STANDARD
 from opensafeintent.files import canonical_json
+from opensafeintent.hostile import NAME
 from opensafeintent.taxonomy import QuestionRole
 from opensafeintent.templates.template import Message
 
@@ -114,8 +115,6 @@ replies are `unknown`.
 _KINDS: dict[str, StopKind] = {
     name: reasons.kind for reasons in STOP_REASONS for name in reasons.names
 }
-_LONGEST = 60
-"""Characters of a reason; longer ones are no names."""
 
 
 def stop_name(reason: str) -> str:
@@ -123,7 +122,7 @@ def stop_name(reason: str) -> str:
     around it (`FinishReason.STOP`, `content_filter: HATE`).
     """
     plain = re.sub(r"[\s-]+", "_", reason.partition(":")[0].strip().lower())
-    return re.sub(r"^finish_?reason[._]", "", plain)[:_LONGEST]
+    return re.sub(r"^finish_?reason[._]", "", plain)[:NAME]
 
 
 @lru_cache(maxsize=256)
@@ -143,8 +142,8 @@ Purpose = Literal[
     "mode",
     "probe",
     "guard",
-    "request_swap",
-    "in_conversation",
+    "swap",
+    "turn",
     "metadata",
     "backfill",
     "triplet",
@@ -158,8 +157,8 @@ Purpose = Literal[
     "paraphrase_check",
     "annotation",
 ]
-"""The purpose of a call; `guard` asks a guard model; `request_swap` grades a response under another
-request than its own, `in_conversation` with the first turn shown before its request; from
+"""The purpose of a call; `guard` asks a guard model; `swap` grades a response under another
+request than its own, `turn` with the first turn shown before its request; from
 `metadata` on, the stages of construction.
 """
 

@@ -11,6 +11,8 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
+from opensafeintent.hostile import NAME
+
 FLEX = "flex"
 STANDARD = "standard"
 BATCH = "batch"
@@ -23,7 +25,6 @@ FLEX_SECONDS = 900.0
 
 _STANDARD_NAMES = ("", "auto", "default", "on_demand", STANDARD)
 """Names of the standard tier: of OpenAI, Groq, Google and Anthropic."""
-_LONGEST_NAME = 30
 _HEADER = "x-gemini-service-tier"
 """Google names the tier that served here."""
 _STATED = re.compile(rb'"service_tier"\s*:\s*"([a-z_]{1,30})"')
@@ -116,7 +117,7 @@ class FlexTier:
 
 def tier_name(name: str) -> str:
     """Return a tier by its usual name, of the name that a provider gives it."""
-    plain = re.sub(r"[^a-z_]", "", name.lower())[:_LONGEST_NAME]
+    plain = re.sub(r"[^a-z_]", "", name.lower())[:NAME]
     return STANDARD if plain in _STANDARD_NAMES else plain
 
 

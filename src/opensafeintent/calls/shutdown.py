@@ -14,7 +14,7 @@ from opensafeintent.errors import Interrupted, Stopped
 
 
 @contextlib.contextmanager
-def handled(handler: Callable[[int, FrameType | None], Any], *names: str) -> Iterator[None]:
+def handle_signals(handler: Callable[[int, FrameType | None], Any], *names: str) -> Iterator[None]:
     """Have signals handled while the body runs, on the main thread; elsewhere Python has none.
 
     One that is ignored (`nohup`, a job in the background), or that the program handles in a way of
@@ -69,7 +69,7 @@ class Drain:
             work.halt(Interrupted())
 
     @contextlib.contextmanager
-    def covering(self, work: Work) -> Iterator[None]:
+    def halt_on_signal(self, work: Work) -> Iterator[None]:
         """Have some work halted when this process is asked to end while the body runs, or was
         before.
         """

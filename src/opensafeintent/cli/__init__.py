@@ -41,12 +41,12 @@ def main() -> None:
 
 def _run() -> int:
     """Run the command that was typed; return its exit code, and print any error in a line."""
-    from opensafeintent.calls.shutdown import handled
+    from opensafeintent.calls.shutdown import handle_signals
     from opensafeintent.errors import Interrupted, OpenSafeIntentError, Stopped
 
     try:
         # they end a command as Ctrl-C does
-        with handled(signal.default_int_handler, "SIGTERM", "SIGHUP"):
+        with handle_signals(signal.default_int_handler, "SIGTERM", "SIGHUP"):
             return _invoke()
     except OpenSafeIntentError as error:
         _print_error(error)
@@ -106,7 +106,7 @@ def _check_arguments(arguments: list[str]) -> None:
 def _print_error(error: BaseException) -> int:
     """Print an error, and return its exit code."""
     from opensafeintent.errors import OpenSafeIntentError
-    from opensafeintent.hostile import one_line
+    from opensafeintent.hostile import TEXT, one_line
 
     if isinstance(error, OpenSafeIntentError):
         for line in error.lines:
@@ -119,11 +119,11 @@ def _print_error(error: BaseException) -> int:
         where = (
             f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
         )
-        _print_line(f"error: {one_line(f'{where}{error.strerror or error}', 1000)}")
+        _print_line(f"error: {one_line(f'{where}{error.strerror or error}', TEXT)}")
         return 2
     from opensafeintent import __version__
 
-    what = one_line(f"{type(error).__name__}: {error}", 500)
+    what = one_line(f"{type(error).__name__}: {error}")
     hint = "" if is_shown else _keep_traceback(_traceback(error))
     _print_line(
         f"error: a bug of opensafeintent {__version__}, not of yours; please report: {what}"

@@ -27,7 +27,7 @@ from typing import (
 import click
 
 from opensafeintent.errors import InputError, did_you_mean
-from opensafeintent.hostile import one_line, terminal_safe
+from opensafeintent.hostile import TEXT, one_line, terminal_safe
 
 if TYPE_CHECKING:
     from opensafeintent.commands.settings.base import Arg, Group, Opt, Setting, Settings
@@ -87,7 +87,7 @@ def _check_path(path: str, param: click.Parameter | None, ctx: click.Context | N
     if not path:
         hint = param.get_error_hint(ctx) if param else "a path"
         raise InputError(f"{hint}: is empty; expected a path or a name")
-    shown = one_line(path, 1000)
+    shown = one_line(path, TEXT)
     try:
         mode = Path(path).stat().st_mode
     except FileNotFoundError:

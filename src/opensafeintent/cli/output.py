@@ -25,7 +25,7 @@ from opensafeintent.errors import Stopped, pluralize
 from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
 from opensafeintent.evaluation.texts import TracedRow
 from opensafeintent.files import near
-from opensafeintent.hostile import one_line, terminal_safe
+from opensafeintent.hostile import TEXT, one_line, terminal_safe
 from opensafeintent.quoting import Hidden, cut_quotation, hide_prompt, hide_text
 from opensafeintent.report.columns import Column, Table
 from opensafeintent.report.datasets import share_with_interval
@@ -34,7 +34,6 @@ from opensafeintent.report.printing.console import (
     plain,
     print_stopped,
     print_table,
-    show_name,
 )
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS, MALICIOUS, QUESTIONS
@@ -111,11 +110,11 @@ def _show_trace(
     ledgers = [word for path in settings.ledger for word in ("--ledger", str(near(path)))]
     run = str(near(settings.run))
     command = ["opensafeintent", "trace", run, *ledgers, "--set", prompt_set.id]
-    console.print(plain(one_line(cut_quotation(about, hidden), 1000)))
+    console.print(plain(one_line(cut_quotation(about, hidden), TEXT)))
     for response in trace.responses:
         grades = response.grades
         console.print(
-            plain(f"\n{show_name(grades.model)}, {grades.variant}, epoch {grades.epoch}"),
+            plain(f"\n{one_line(grades.model)}, {grades.variant}, epoch {grades.epoch}"),
             style="bold",
         )
         _show_grades(console, grades, trace.as_harmful)
@@ -166,13 +165,13 @@ def _show_grades(console: Console, grades: GradedResponse, as_harmful: int) -> N
     )
     if as_harmful > 1:
         line += f" (one of {as_harmful:,} responses with this harm severity)"
-    console.print(plain(one_line(line, 1000)))
+    console.print(plain(one_line(line, TEXT)))
     for judge, of_judge in grades.by_judge.items() if len(grades.by_judge) > 1 else ():
         by_role = ((question.role, of_judge.of(question.grade)) for question in QUESTIONS)
         text = " · ".join(
             f"{role} {'missing' if grade is None else grade}" for role, grade in by_role
         )
-        console.print(plain(f"  by {show_name(judge)}: {text}"))
+        console.print(plain(f"  by {one_line(judge)}: {text}"))
 
 
 def _verdict(grades: GradedResponse) -> str:
@@ -213,7 +212,7 @@ class _Showable:
         one, and perhaps a first turn.
         """
         swapped = any(self.hidden.whole in message.content for message in row.request)
-        first_turn = row.purpose == "in_conversation"
+        first_turn = row.purpose == "turn"
         return self._all or (self.reply and self._safe and not swapped and not first_turn)
 
 
@@ -222,7 +221,7 @@ def _show_row(console: Console, row: TracedRow, shown: _Showable) -> None:
     shown.
     """
     about = f" ({row.question})" if row.question not in ("", row.purpose) else ""
-    by = f"{row.purpose}{about} by {show_name(row.model)}{_describe_asking(row.attempt)}"
+    by = f"{row.purpose}{about} by {one_line(row.model)}{_describe_asking(row.attempt)}"
     line = f"  {row.table} row {row.row}: {by}, {row.status} {row.created[:19]}"
     console.print(plain(line), style="dim")
     if row.request and not shown.prompt(row):

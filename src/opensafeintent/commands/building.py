@@ -24,7 +24,7 @@ from opensafeintent.calls.functions import hash_functions
 from opensafeintent.calls.headers import headers_by_model, unlike_requests
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
-from opensafeintent.calls.progress import Display, display_for, progress_line, refreshed
+from opensafeintent.calls.progress import Display, display_for, progress_line, refresh_display
 from opensafeintent.commands.batching import need_batches, open_gathering, takes_batches
 from opensafeintent.commands.dataset_tools import write_check
 from opensafeintent.commands.reproduce import command_line, headers_stated
@@ -65,7 +65,7 @@ from opensafeintent.people.labels import Label, read_labels
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.cards import name_generated_source
 from opensafeintent.promptsets.sources import CARD
-from opensafeintent.replacing import replaced_together
+from opensafeintent.replacing import replace_together
 from opensafeintent.report.cost_tables import Costs, cost_json
 from opensafeintent.report.datasets import (
     CARD_MARK,
@@ -131,7 +131,7 @@ def write_build_results(
     card = folder.path / CARD
     others = card.exists() and CARD_MARK not in read_text(card)
     obsolete = [path for path in _list_dataset_files(folder.path) if not (others and path == card)]
-    with replaced_together(folder.path, lambda: obsolete) as new:
+    with replace_together(folder.path, lambda: obsolete) as new:
         write_private(new / "funnel.json", _json([stage.funnel_line() for stage in built.stages]))
         write_private(
             new / "coverage.json", _json([cell._asdict() for cell in count_cells(built, manifest)])
@@ -330,7 +330,7 @@ class _BuildRun:
             )
             try:
                 async with (
-                    refreshed(display, progress.refresh, client),
+                    refresh_display(display, progress.refresh, client),
                     in_batches.gather() if in_batches else contextlib.nullcontext(),
                 ):
                     built = await build_sets(

@@ -14,7 +14,7 @@ from opensafeintent.calls.costs import sum_spent
 from opensafeintent.calls.headers import Headers, headers_by_model, parse_header
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import check_not_held
-from opensafeintent.calls.progress import Display, display_for, shown
+from opensafeintent.calls.progress import Display, display_for, show_progress
 from opensafeintent.commands.batching import begin_batches, fill_in_batches, need_batches
 from opensafeintent.commands.outcome import RunOutcome
 from opensafeintent.commands.reproduce import command_line
@@ -36,7 +36,12 @@ from opensafeintent.evaluation.gold_cases import (
     merge_checks,
     verdict,
 )
-from opensafeintent.evaluation.labelled_responses import LabelledFile, LabelledResponse, label_work
+from opensafeintent.evaluation.labelled_responses import (
+    UNSAFE,
+    LabelledFile,
+    LabelledResponse,
+    label_work,
+)
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.run import run_work
@@ -47,11 +52,12 @@ from opensafeintent.inspect.routes import model_identity, unset_lines
 from opensafeintent.numbers.cohort import GradedRun, compute_line_acceptance
 from opensafeintent.numbers.label_checks import CheckedSetting, LabelCheck
 from opensafeintent.numbers.label_comparison import draw_evenly, label_checks
+from opensafeintent.people.agreement import gather_grades
 from opensafeintent.promptsets.fields import fields_named
-from opensafeintent.replacing import locked_folder, replaced_together
+from opensafeintent.replacing import lock_folder, replace_together
 from opensafeintent.report.cost_tables import Costs, cost_json
 from opensafeintent.responses import GradedResponse
-from opensafeintent.taxonomy import Graded
+from opensafeintent.taxonomy import KnownGrades
 from opensafeintent.templates import Templates
 
 if TYPE_CHECKING:
@@ -59,7 +65,6 @@ if TYPE_CHECKING:
 
 
 _SCHEMA = 2
-_LONGEST_NAME = 80
 _DERIVED = ("accepted", "cases", "missing", "passed", "reasons")
 _COSTS = "cost.json"
 """The file in the folder that holds no results of a judge."""
@@ -155,7 +160,7 @@ def write_judge_files(
 
 def _new_path(folder: Path, judge: str, taken: Iterable[str]) -> Path:
     """Return a path for a judge: two names that are equal as file names get two files."""
-    name = name_safe(judge, _LONGEST_NAME)
+    name = name_safe(judge)
     unlike = f"{name}-{sha256_hex(judge)[:8]}"
     is_taken = f"{name}.json".casefold() in {*taken, _COSTS}
     return folder / f"{unlike if is_taken else name}.json"
@@ -196,7 +201,9 @@ async def grade_work(
     """
     graded: list[GradedResponse] = []
     total = count_calls(work)
-    async with shown(display, client, lambda: total, lambda: limits.sum_dollars(client.tally)):
+    async with show_progress(
+        display, client, lambda: total, lambda: limits.sum_dollars(client.tally)
+    ):
         await run_work(
             client, work, at_once=count_under_way(limits.max_connections), done=graded.append
         )
@@ -224,7 +231,7 @@ def costs_if_stopped(
         yield
     except Stopped:
         _, costs = calls_and_costs(settings, identities, work)
-        with replaced_together(settings.out) as new:
+        with replace_together(settings.out) as new:
             write_private(new / "cost.json", cost_json(costs))
         raise
 
@@ -250,7 +257,7 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
         assert settings.labelled is not None
         file = read_labelled(settings.labelled, settings.columns, settings.max_rows)
         number = settings.sample or len(file.responses)
-        drawn = draw_evenly(file.responses, number)
+        drawn = draw_evenly(file.ratings, number)
         templates = settings.judge_templates()
         return cls(
             settings=settings,
@@ -293,10 +300,9 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
         """Return how many labels say safe and unsafe: a file that is read the wrong way round
         shows it.
         """
-        calls = [rating.is_unsafe for item in self.file.responses for rating in item.ratings]
-        return (
-            f"{self.file.name}: labels: {calls.count(False):,} safe, {calls.count(True):,} unsafe"
-        )
+        labels = self.file.ratings.on(UNSAFE)
+        safe, unsafe = ((labels == label).sum() for label in (0, 1))
+        return f"{self.file.name}: labels: {safe:,} safe, {unsafe:,} unsafe"
 
     def members(self, asked: AskedInLedger) -> dict[str, CheckedSetting]:
         """Return how each judge was asked."""
@@ -319,23 +325,13 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     def compare(self, graded: list[GradedResponse], asked: AskedInLedger) -> tuple[LabelCheck, ...]:
         """Compare the grades with the labels."""
-        by_judge = {
-            judge: {item.set_id: item for item in graded if item.model == judge}
-            for judge in self.identities
-        }
-        grades: dict[str, Mapping[Graded, list[int | None]]] = {
-            judge: {
-                scale: [
-                    of_judge[str(index)].grade(scale, judge) for index in range(len(self.drawn))
-                ]
-                for scale in self.file.grades
-            }
-            for judge, of_judge in by_judge.items()
-        }
+        by_index: list[dict[str, KnownGrades]] = [{} for _ in self.drawn]
+        for item in graded:
+            by_index[int(item.set_id)] |= item.by_judge
         return label_checks(
             self.file,
             self.drawn,
-            grades,
+            gather_grades(by_index, list(self.identities)),
             self.members(asked),
             include_unsafe=self.settings.include_unsafe,
         )
@@ -366,7 +362,7 @@ def compare_with_people(settings: JudgeCheckSettings, *, quiet: bool = False) ->
                 expected = forecast(ledger, comparison.identities, comparison.work)
             notes = [*comparison.notes(), comparison.labels(), *unset_lines(names, headers)]
             return RunOutcome.from_forecast(expected, settings, notes, names=comparison.identities)
-        with locked_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
+        with lock_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
             return run_async(lambda: _compare(comparison, screen, headers))
 
 
@@ -384,7 +380,7 @@ async def _compare(comparison: _LabelComparison, display: Display, headers: Head
     display.stage("comparing")
     asked, costs = calls_and_costs(settings, identities, comparison.work)
     labels = comparison.compare(graded, asked)
-    with replaced_together(settings.out) as new:
+    with replace_together(settings.out) as new:
         write_private(new / "cost.json", cost_json(costs))
         files = write_judge_files(settings.out, new, labels=labels, left_out=client.left_out)
     return RunOutcome(
@@ -445,7 +441,7 @@ def check_judges(settings: JudgeCheckSettings, *, quiet: bool = False) -> RunOut
             return RunOutcome.from_forecast(
                 expected, settings, unset_lines(identities, headers), names=examination.duties
             )
-        with locked_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
+        with lock_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
             return run_async(lambda: _check(settings, examination, identities, screen, headers))
 
 
@@ -466,7 +462,7 @@ async def _check(
             checks = await _examine(client, examination, identities, display, limits, batching)
     asked, costs = calls_and_costs(settings, identities, work)
     checks = add_served(checks, asked.served)
-    with replaced_together(settings.out) as new:
+    with replace_together(settings.out) as new:
         write_private(new / "cost.json", cost_json(costs))
         files = write_judge_files(settings.out, new, checks=checks, left_out=client.left_out)
     return RunOutcome(

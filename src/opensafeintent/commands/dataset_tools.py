@@ -23,14 +23,14 @@ from opensafeintent.files import (
     MOST_ROWS,
     make_private_folder,
     to_json,
+    write_beside,
     write_private,
-    written_beside,
 )
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import show_name
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, read_dataset, write_dataset
 from opensafeintent.promptsets.fields import fields_named
 from opensafeintent.promptsets.loading import find_origin
-from opensafeintent.replacing import written_together
+from opensafeintent.replacing import write_together
 from opensafeintent.report.columns import Table
 from opensafeintent.report.datasets import check, check_page, check_tables
 from opensafeintent.report.printing.console import (
@@ -210,7 +210,7 @@ def dedup_dataset(
     )
 
     if rule not in get_args(Rule):
-        raise InputError(f"rule {one_line(rule, 60)!r}: {nearest(rule, get_args(Rule))}")
+        raise InputError(f"rule {show_name(rule)!r}: {nearest(rule, get_args(Rule))}")
     report = report or out.with_name(f"{out.stem}.dropped.jsonl")
     _refuse_overwriting(name, out, report, taxonomy)
     dataset = load_dataset(name, taxonomy, max_rows)
@@ -227,7 +227,7 @@ def dedup_dataset(
         compared=pairs_compared(items, similar),
     )
     make_private_folder(report.parent)
-    with written_beside(report, private=True) as file:
+    with write_beside(report, private=True) as file:
         file.writelines(_line(item, similar[item.id]) for item in dropped)
         write_dataset(result.kept, out)
     return result
@@ -316,7 +316,7 @@ class CheckedDataset(Printed, msgspec.Struct, frozen=True, kw_only=True):
                 (self.controls.prompts, "prompt"),
             )
         )
-        name, cells = one_line(self.dataset.name, 1000), pluralize(len(self.cells), "cell")
+        name, cells = self.dataset.shown, pluralize(len(self.cells), "cell")
         console.print(plain(f"{name}: {sets}, {prompts}, {cells}"))
         console.print(f"sha256 {self.dataset.hash}")
         print_notes(console, self.notes)
@@ -388,7 +388,7 @@ def check_dataset(
         out=out,
     )
     if out is not None:
-        with written_together(out) as new:
+        with write_together(out) as new:
             write_check(result.controls, new, result.facts)
     return result
 

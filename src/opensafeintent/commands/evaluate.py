@@ -43,7 +43,7 @@ from opensafeintent.evaluation.manifest import (
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.plan import Plan
 from opensafeintent.evaluation.replay import has_both_grades, list_given_tasks, read_imported
-from opensafeintent.hostile import name_safe, one_line
+from opensafeintent.hostile import name_safe, one_line, show_name
 from opensafeintent.inspect.routes import model_identity
 from opensafeintent.numbers.gates import second_turn_in_reach
 from opensafeintent.promptsets import Dataset, draw_sets, load_dataset
@@ -103,7 +103,7 @@ def _forecast(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) ->
         f" {min(200 * half_width(sets), 100):.0f} points wide"
     )
     lines = [precision, *stated.notes]
-    if plan.second_turn:
+    if plan.follow_ups:
         models = len(contenders(command.manifest.models))
         lines.append(second_turn_in_reach(sets, plan.epochs, models))
     outcome.notes[:0] = lines
@@ -133,7 +133,7 @@ class _Stated(NamedTuple):
         dataset, size, templates = None, 0, None
         if run is None or settings.dataset:
             name = settings.dataset or "starter"
-            screen.stage(f"reading {one_line(name, 60)}")
+            screen.stage(f"reading {show_name(name)}")
             dataset, size, note = _read_dataset(settings, name, folder, run)
             notes += note
         has_rubrics = run is not None and (run.plan.as_paper or not settings.as_paper)
@@ -167,7 +167,7 @@ def _read_dataset(
         if run is not None:
             if run.dataset.name == dataset_name(name):
                 return None, 0, [f"{error}; the run’s own prompt-sets are used"]
-            own = one_line(run.dataset.name, 100)
+            own = show_name(run.dataset.name)
             raise InputError(
                 f"{error}; {folder.path} has prompt-sets of its own ({own}): leave --dataset out"
             ) from error
@@ -183,7 +183,7 @@ def _read_dataset(
         return starter, size, [note]
     if settings.as_paper and name != PAPER_DATASET and dataset.hash != PAPER_DATASET_HASH:
         raise InputError(
-            f"--dataset {one_line(name, 100)}: --as-paper takes the paper's 115 prompt-sets, and"
+            f"--dataset {one_line(name)}: --as-paper takes the paper's 115 prompt-sets, and"
             f" these are others (sha256 {dataset.hash[:8]}, not {PAPER_DATASET_HASH[:8]})"
         )
     return dataset, len(dataset), []
@@ -278,7 +278,7 @@ def _work(
     return [
         manifest.work(
             model,
-            list_tasks(model, draw_sets(dataset.prompt_sets, limit), plan.epochs, plan.second_turn),
+            list_tasks(model, draw_sets(dataset.prompt_sets, limit), plan.epochs, plan.follow_ups),
         )
         for model, limit in limits.items()
     ]
@@ -335,8 +335,8 @@ def _state(settings: EvaluateSettings, plan: Plan, sets: int, templates: Templat
     """Return the plan of a run on so many prompt-sets with what a command states in it."""
     plan = state_judging(settings, plan, templates)
     limit = plan.limit if settings.limit is None else settings.limit
-    second_turn_texts = plan.second_turn or (second_turn() if settings.follow_ups else None)
-    if plan.turn_audit and second_turn_texts is None:
+    follow_up_texts = plan.follow_ups or (second_turn() if settings.follow_ups else None)
+    if plan.turn and follow_up_texts is None:
         raise InputError("--audit turn: is for --follow-ups, which is not given")
     return msgspec.structs.replace(
         plan,
@@ -346,7 +346,7 @@ def _state(settings: EvaluateSettings, plan: Plan, sets: int, templates: Templat
         as_paper=settings.as_paper or plan.as_paper,
         system=plan.system if settings.system is None else settings.system,
         probe=settings.probe or plan.probe,
-        second_turn=second_turn_texts,
+        follow_ups=follow_up_texts,
     )
 
 

@@ -26,11 +26,11 @@ from opensafeintent.errors import (
     pluralize,
 )
 from opensafeintent.evaluation.manifest import RunFolder
-from opensafeintent.files import written_beside
-from opensafeintent.hostile import cell_safe, one_line
+from opensafeintent.files import write_beside
+from opensafeintent.hostile import cell_safe, show_name
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.quoting import UnsafeTexts
-from opensafeintent.replacing import written_together
+from opensafeintent.replacing import write_together
 from opensafeintent.report.notices import Results, collect_notices
 from opensafeintent.report.tables import write_tables
 from opensafeintent.responses import NOT_GRADED
@@ -106,8 +106,7 @@ def _export(settings: ExportSettings) -> Exported:
     else:
         files, lacking = _write_shared(settings, run, notes, held)
         notes += [
-            f"{one_line(model, 100)}: left out, for no headline metric is defined"
-            for model in lacking
+            f"{show_name(model)}: left out, for no headline metric is defined" for model in lacking
         ]
     if settings.include_unsafe:
         notes.append(unsafe_note(UnsafeTexts(held.responses, len(held.prompts))))
@@ -116,7 +115,7 @@ def _export(settings: ExportSettings) -> Exported:
 
 def _write_tables(settings: ExportSettings) -> Exported:
     tables, notes = read_tables(settings.run, settings.ledger)
-    with written_together(settings.out, empty=True) as new:
+    with write_together(settings.out, empty=True) as new:
         write_tables(tables, new, settings.format)
         names = sorted(path.name for path in new.iterdir())
     return Exported(files=tuple(settings.out / name for name in names), notes=tuple(notes))
@@ -161,7 +160,7 @@ def _write_shared(
             response = _NOT_REWRITTEN if text.response_hidden else text.response
             yield text.prompt or _NOT_REWRITTEN, response
 
-    with written_together(settings.out, empty=True) as new:
+    with write_together(settings.out, empty=True) as new:
         if settings.format == "hf-results":
             files = write_hf_results(run.cohort, origin, new)
         else:
@@ -193,7 +192,7 @@ def _write_responses(settings: ExportSettings, run: Run, held: _Held) -> tuple[P
             held.add(*(line[text] for text in texts), safe=helpfulness is not None and harm == 0)
             yield line
 
-    with written_beside(settings.out, private=True) as file:
+    with write_beside(settings.out, private=True) as file:
         _WRITERS[settings.format](columns, watch_lines(), file)
     return settings.out, sum(hidden), sum(quoting), len(hidden)
 

@@ -19,7 +19,7 @@ from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import (
     make_private_folder,
-    written_beside,
+    write_beside,
 )
 from opensafeintent.hostile import one_line
 from opensafeintent.numbers.cohort import Cohort, GradedRun
@@ -273,7 +273,7 @@ def _undecide_older(
             new, old = texts[run].count_replies(model, since)
             replies = counts[result.model] = Received(new, new + old, since)
             if replies.few or old:
-                warnings.append(f"{one_line(result.model, 200)}: only {describe_received(replies)}")
+                warnings.append(f"{one_line(result.model)}: only {describe_received(replies)}")
         known = counts.get(result.model)
         results.append(
             msgspec.structs.replace(result, verdict="undecided", deciding=None, unmeasured=known)
@@ -319,5 +319,5 @@ def write_refusal(settings: Gating, refused: InputError) -> None:
 def _write(settings: Gating, summary_text: str, junit_text: str) -> None:
     for path, text in ((settings.summary, summary_text), (settings.junit, junit_text)):
         if path is not None:
-            with written_beside(path) as file:
+            with write_beside(path) as file:
                 file.write(text.encode())

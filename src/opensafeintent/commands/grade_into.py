@@ -27,7 +27,7 @@ from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.plan import Plan, PlanChange
 from opensafeintent.evaluation.regrade import yield_audit_keys
 from opensafeintent.evaluation.replay import list_judged_tasks, read_imported, replay
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import show_name
 from opensafeintent.numbers.judges import JudgeShift
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.promptsets import Dataset
@@ -45,7 +45,7 @@ def grade_into(
 
     The ledger of the run is read and stays as it is. The new ledger gets the responses, and the
     grades by the judges that are named. A judge with such grades is not called, unless judges
-    are asked again (`judge_retest`, `request_swap`).
+    are asked again (`retest`, `swap`).
 
     Args:
         settings: of the command.
@@ -83,7 +83,7 @@ def shift_line(shift: JudgeShift) -> str:
     """Say how far the primary metrics move from one judge to another, and which models change
     places beyond chance.
     """
-    old, new = (one_line(judge, 80) for judge in shift.judges)
+    old, new = (show_name(judge) for judge in shift.judges)
     moves = ", ".join(
         f"{METRICS[item.metric].label}"
         f" {interval(item.value, item.low, item.high, METRICS[item.metric].unit, signed=True)}"
@@ -91,7 +91,7 @@ def shift_line(shift: JudgeShift) -> str:
         if item.family is not None
     )
     places = [
-        f"; beyond chance, {one_line(first, 80)} and {one_line(second, 80)} change places in"
+        f"; beyond chance, {show_name(first)} and {show_name(second)} change places in"
         f" {METRICS[rank.metric].label}"
         for rank in shift.ranks
         if rank.changes_order and rank.leaves_out_zero
@@ -208,8 +208,8 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
             old.plan if old else before,
             limit=before.limit,
             epochs=before.epochs,
-            second_turn=before.second_turn,
-            turn_audit=before.turn_audit,
+            follow_ups=before.follow_ups,
+            turn=before.turn,
         )
         if old is None:
             base = msgspec.structs.replace(
@@ -217,7 +217,7 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
                 judges=(),
                 mode_judge=_mode_judge(settings.judges, before),
                 retest=0,
-                request_swap=None,
+                swap=None,
             )
         wanted = state_judging(settings, base, templates)
         for judge in before.judge_samplings.keys() & wanted.judge_samplings.keys():
@@ -288,7 +288,7 @@ def _note_uncopied_probes(given: Manifest, manifest: Manifest) -> list[str]:
 
 def _note_left_out(given: Manifest, tasks: Collection[str]) -> list[str]:
     """Return a note on models of which no response can be graded."""
-    names = [one_line(model, 100) for model in given.models if model not in tasks]
+    names = [show_name(model) for model in given.models if model not in tasks]
     if not names:
         return []
     return [
@@ -315,7 +315,7 @@ def _only_stored(given: Plan, plan: Plan) -> frozenset[str]:
         given: of the run that is graded.
         plan: of the new run.
     """
-    if plan.request_swap or plan.retest:
+    if plan.swap or plan.retest:
         return frozenset()
     stored = {*given.panel}
     if given.templates != plan.templates:

@@ -23,7 +23,7 @@ from opensafeintent.evaluation.regrade import Regrade, Swapped, derive_regrades
 from opensafeintent.evaluation.replay import derive
 from opensafeintent.files import near
 from opensafeintent.grades import sort_rows
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import one_line, show_name
 from opensafeintent.numbers.cohort import GradedRun
 from opensafeintent.numbers.gates import find_moved_judges, find_unlike_conditions
 from opensafeintent.numbers.served_versions import VersionChange
@@ -54,7 +54,7 @@ def check_join(runs: Sequence[GradedRun], places: Mapping[str, Path]) -> None:
             change.text for change in find_moved_judges(old, new)
         ]
         if changes:
-            names = " and ".join(one_line(run.name, 200) for run in (old, new))
+            names = " and ".join(one_line(run.name) for run in (old, new))
             way_out = how_to_grade_alike(old, new, (places[old.name], places[new.name]))
             raise InputError(f"{names} cannot be compared: {'; '.join(changes)}{way_out}")
 
@@ -77,7 +77,7 @@ def how_to_grade_alike(old: GradedRun, new: GradedRun, places: tuple[Path, Path]
         two = _render_grading_command(new.manifest.plan, plan, second, second, f"{NEW}-2")
         return f"; `{one}` and `{two}` grade the responses of both by one version"
     command = _render_grading_command(old.manifest.plan, plan, first, second, NEW)
-    return f"; `{command}` grades the responses of {one_line(old.name, 200)} in the later way"
+    return f"; `{command}` grades the responses of {one_line(old.name)} in the later way"
 
 
 def _render_grading_command(given: Plan, like: Plan, run: str, other: str, out: str) -> str:
@@ -207,7 +207,7 @@ def read_graded_run(folder: RunFolder, name: str, display: Display | None = None
 @contextmanager
 def open_run(folder: RunFolder, name: str, display: Display) -> Iterator[tuple[GradedRun, Ledger]]:
     """Rebuild one run; the ledger stays as it was read, for the texts."""
-    stage = f"reading {one_line(name, 60)}"
+    stage = f"reading {show_name(name)}"
     display.stage(stage)
     manifest, dataset = folder.load()
     manifest = manifest.keep_counted()

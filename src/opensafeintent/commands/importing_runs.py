@@ -44,7 +44,7 @@ from opensafeintent.evaluation.plan import Plan
 from opensafeintent.evaluation.replay import IMPORTED_JUDGE, list_given_tasks, read_imported
 from opensafeintent.files import sha256_hex
 from opensafeintent.grades import check_cells
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import show_name
 from opensafeintent.imports.content import FileContent, index_prompts, match_prompts, show_progress
 from opensafeintent.imports.known_formats import read_file
 from opensafeintent.promptsets import Dataset, load_dataset
@@ -251,8 +251,8 @@ def _add_models(manifest: Manifest, by_model: dict[str, list[FileContent]]) -> M
             if item.log is not None and item.log.graded and not plan.judges:
                 plan = _add_grading(plan, item.path, item.log)
             if any(is_follow_up(response.variant) for response in item.responses):
-                texts = plan.second_turn or second_turn()
-                plan = msgspec.structs.replace(plan, second_turn=texts)
+                texts = plan.follow_ups or second_turn()
+                plan = msgspec.structs.replace(plan, follow_ups=texts)
     return msgspec.structs.replace(manifest, models=models, plan=plan)
 
 
@@ -345,7 +345,7 @@ def _read_all(
             continue
         from opensafeintent.inspect.logs import read_inspect_log
 
-        screen.stage(f"reading {one_line(path.name, 60)}")
+        screen.stage(f"reading {show_name(path.name)}")
         try:
             logs.append(read_inspect_log(path, settings.max_rows))
         except InputError as error:
@@ -391,7 +391,7 @@ def _dataset(
         return load_dataset("starter", taxonomy)
     bringing = [item for item in read if item.prompt_sets]
     if not bringing:
-        what = f"the log's task ({one_line(logs[0].dataset, 60)})" if logs else "these responses"
+        what = f"the log's task ({show_name(logs[0].dataset)})" if logs else "these responses"
         raise InputError(f"--dataset: is not given; expected the dataset of {what}")
     datasets = [Dataset(item.path.stem, item.prompt_sets, taxonomy) for item in bringing]
     for item, dataset in zip(bringing, datasets, strict=True):
@@ -425,7 +425,7 @@ def _add_first_replies(item: FileContent) -> list[RecordedResponse]:
             return response
         if first is None:
             raise InputError(
-                f"{item.path}: set {one_line(response.set_id, 60)}, {response.variant}, epoch"
+                f"{item.path}: set {show_name(response.set_id)}, {response.variant}, epoch"
                 f" {response.epoch}: the first reply is not in the file; expected it as reply_to,"
                 " or a response of the same epoch to dual_use"
             )
@@ -437,7 +437,7 @@ def _add_first_replies(item: FileContent) -> list[RecordedResponse]:
 def _check_prompts(item: FileContent, dataset: Dataset) -> None:
     if item.log is not None and item.log.dataset_hash != dataset.hash:
         raise InputError(
-            f"{item.path}: its responses are to {one_line(item.log.dataset, 60)}"
+            f"{item.path}: its responses are to {show_name(item.log.dataset)}"
             f" ({item.log.dataset_hash[:8]}), this is {dataset.name} ({dataset.hash[:8]})"
         )
     lost = [
@@ -452,7 +452,7 @@ def _check_prompts(item: FileContent, dataset: Dataset) -> None:
         f"set {first.set_id} has no {first.variant};"
         f" {nearest(first.variant, _variants(dataset, first.set_id))}"
         if first.set_id in dataset.by_id
-        else f"{one_line(first.set_id, 60)!r} is not a prompt-set of {dataset.name};"
+        else f"{show_name(first.set_id)!r} is not a prompt-set of {dataset.name};"
         f" {nearest(first.set_id, list(dataset.by_id)[:5000], shown=10)}"
     )
     further_text = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -22,14 +22,13 @@ from opensafeintent.errors import InputError, nearest, pluralize
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import express_from, os_errors, to_json, write_private
-from opensafeintent.grades import PANEL
-from opensafeintent.hostile import name_safe, one_line
+from opensafeintent.hostile import name_safe, show_name
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.people.agreement import (
-    JudgeGrades,
     JudgeStudy,
     Quality,
     dataset_quality,
+    gather_grades,
     judge_study,
 )
 from opensafeintent.people.importing import ImportedLabels, check_replaced, import_returns
@@ -65,13 +64,14 @@ from opensafeintent.people.study import (
 )
 from opensafeintent.promptsets import Dataset, load_dataset, sample_sets
 from opensafeintent.promptsets.reading import OF_CELLS, get_suffix
-from opensafeintent.replacing import written_together
+from opensafeintent.ratings import Ratings
+from opensafeintent.replacing import write_together
 from opensafeintent.report.printing.console import Printed, print_table
 from opensafeintent.report.tables import write_tables
 from opensafeintent.report.tables_people import agreement_tables
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics.intervals import SEED
-from opensafeintent.taxonomy import CORE_VARIANTS, METRIC_GRADES
+from opensafeintent.taxonomy import CORE_VARIANTS
 
 
 class ExportedStudy(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,7 +218,7 @@ def _corrects(
         label = METRICS[metric].label
         for model, further in unused.items():
             count = labelled[model]
-            name, enough = one_line(model, 80), count >= FEWEST_LABELS
+            name, enough = show_name(model), count >= FEWEST_LABELS
             can = "corrects" if enough else "cannot correct"
             need = "" if enough else f"; that needs {FEWEST_LABELS}"
             if further and not enough:
@@ -255,7 +255,7 @@ def _export(
     names = check_names([name for text in settings.annotators for name in text.split(",")])
     written: list[Path] = []
     kept: list[Path] = []
-    with written_together(settings.out) as new:
+    with write_together(settings.out) as new:
         before = read_key(key_path).annotators if key_path.exists() else {}
         everyone = [*before, *(name for name in names if name not in before)]
         key, texts = lay_out(kind, dataset, subjects, everyone, seed=settings.seed, unit=unit)
@@ -358,7 +358,7 @@ def agreement(settings: AgreementSettings) -> Agreement:
     )
     if settings.run is None and on_responses.items:
         raise InputError("--run: is not given; expected the run of the labelled responses")
-    judges = _collect_grades(on_responses, settings.run, settings.ledger) if settings.run else {}
+    judges = settings.run and _collect_grades(on_responses, settings.run, settings.ledger)
     result = Agreement(
         dataset=first.label.dataset,
         quality=dataset_quality(on_sets, seed=seed) if on_sets.items else None,
@@ -370,17 +370,15 @@ def agreement(settings: AgreementSettings) -> Agreement:
         rounded = json.loads(
             msgspec.json.encode(result), parse_float=lambda text: round(float(text), 6) + 0.0
         )
-        with written_together(settings.out) as new:
+        with write_together(settings.out) as new:
             write_private(new / "agreement.json", to_json(rounded))
             write_tables(agreement_tables(result.quality, result.judges), new / "tables")
     return result
 
 
-def _collect_grades(
-    answers: Answers, run: Path, ledgers: Collection[Path]
-) -> Mapping[str, JudgeGrades]:
-    """Return each judge's grades of the labelled responses, in the order of the items, and the
-    panel's if there are several judges.
+def _collect_grades(answers: Answers, run: Path, ledgers: Collection[Path]) -> Ratings:
+    """Return the grades of the labelled responses, in the order of the items, by each judge, and by
+    the panel if there are several judges.
 
     Raises:
         InputError: there are no labels of responses; they are for another dataset, for responses
@@ -413,10 +411,4 @@ def _collect_grades(
             f"--run {run}: no judge has graded these responses: opensafeintent grade {run} --judge"
             " MODEL"
         )
-    grades: dict[str, JudgeGrades] = {
-        name: {what: [row.grade(what, name) for row in labelled] for what in METRIC_GRADES}
-        for name in names
-    }
-    if len(names) > 1:
-        grades[PANEL] = {what: [getattr(row, what) for row in labelled] for what in METRIC_GRADES}
-    return grades
+    return gather_grades([row.by_judge for row in labelled], names)

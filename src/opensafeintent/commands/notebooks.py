@@ -56,7 +56,7 @@ _REAL = (
     "p_adjusted",
     "minimum_detectable_difference",
     "direct",
-    "second_turn",
+    "follow_ups",
     "effect",
     "lock_in",
     "opened_up",
@@ -244,9 +244,9 @@ class Run:
         """
         return table_frame(comparisons(self.cohort))
 
-    def second_turn(self) -> pd.DataFrame:
+    def follow_ups(self) -> pd.DataFrame:
         """Return a line for each measure of each model, directly and in the second turn, with the
-        columns of the table `second_turn`; no line without second turns.
+        columns of the table `follow_ups`; no line without second turns.
 
         Raises:
             InputError: pandas is missing.

@@ -24,7 +24,7 @@ from opensafeintent.evaluation.missing import (
     KINDS,
     UNPARSED,
     Kind,
-    MissingPart,
+    OpenQuestion,
     kinds_asked,
     yield_missing,
 )
@@ -33,7 +33,7 @@ from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import (
     near,
 )
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import show_name
 from opensafeintent.numbers.cohort import Cohort, GradedRun
 from opensafeintent.numbers.gates import Gates, Transitions
 from opensafeintent.numbers.label_checks import LabelCheck
@@ -232,7 +232,7 @@ def describe_unparsed(
         max_missing: the share.
     """
     asked, lost = Counter[tuple[str, Kind]](), Counter[tuple[str, Kind]]()
-    example: dict[tuple[str, Kind], tuple[GradedResponse, MissingPart]] = {}
+    example: dict[tuple[str, Kind], tuple[GradedResponse, OpenQuestion]] = {}
     grades = len(run.manifest.grades)
     for row in run.rows:
         asked.update({(judge, "core"): grades for judge in row.by_judge})
@@ -302,14 +302,10 @@ _WITHOUT_REASONING = ", less reasoning (--judge-arg reasoning_effort=)"
 def _got(reply: str, reason: str) -> str:
     if reason == "reasoning_only":
         return " reasoning and no text"
-    quoted = f' "{one_line(reply, _EXAMPLE)}"'
+    quoted = f' "{show_name(reply)}"'
     if reason == "unknown_mark":
         quoted += f", which begins with reasoning under the unknown mark {unknown_mark(reply)}"
     return quoted
-
-
-_EXAMPLE = 40
-"""Characters of a reply that is quoted: a longer one may quote the response."""
 
 
 def grade_command(run: Path | None) -> str:

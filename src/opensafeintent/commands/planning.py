@@ -46,10 +46,9 @@ def state_judging(settings: Judging, plan: Plan, templates: Templates | None) ->
     panel = dict.fromkeys((*judges, mode_judge))
     settings.check_judges([*filter(None, panel)])
     before = plan.judge_samplings
-    retest, swap, turn = (settings.audit.get(name) for name in ("retest", "swap", "turn"))
-    second = SwapPlan(sets=swap, hidden=request_hidden()) if swap else None
-    if second and plan.request_swap:
-        second = msgspec.structs.replace(plan.request_swap, sets=second.sets)
+    swap = plan.swap
+    if sets := settings.audit.get("swap"):
+        swap = SwapPlan(sets=sets, hidden=swap.hidden if swap else request_hidden())
     return msgspec.structs.replace(
         plan,
         judges=tuple(dict.fromkeys(judges)),
@@ -61,9 +60,9 @@ def state_judging(settings: Judging, plan: Plan, templates: Templates | None) ->
         },
         templates=hash_templates(templates) if templates else plan.templates,
         parse=templates.parse if templates else plan.parse,
-        retest=retest or plan.retest,
-        turn_audit=turn or plan.turn_audit,
-        request_swap=second or plan.request_swap,
+        retest=settings.audit.get("retest", plan.retest),
+        turn=settings.audit.get("turn", plan.turn),
+        swap=swap,
         guard=_read_guard(settings) or plan.guard,
     )
 

@@ -70,7 +70,7 @@ from opensafeintent.numbers.gates import (
 )
 from opensafeintent.numbers.label_checks import LabelCheck
 from opensafeintent.promptsets import Dataset
-from opensafeintent.replacing import Taken, locked_folder, replaced_together, written_together
+from opensafeintent.replacing import Taken, lock_folder, replace_together, write_together
 from opensafeintent.report.columns import Table
 from opensafeintent.report.conditions import judges_asked
 from opensafeintent.report.corrections import Correction
@@ -124,7 +124,7 @@ def write_report(settings: ReportSettings, *, quiet: bool = False) -> RunOutcome
             closing(display_for(quiet=quiet)) as screen,
             rare_collections(),
             # a copy to share has no file that names this machine
-            locked_folder(out, "writing a report into", lock_stays=RunFolder(out).exists()),
+            lock_folder(out, "writing a report into", lock_stays=RunFolder(out).exists()),
         ):
             outcome = _write_report(settings, gates, out, screen)
     except InputError as refusal:
@@ -150,7 +150,7 @@ def _write_report(
     settings: ReportSettings, gates: Sequence[Gate], out: Path, display: Display
 ) -> RunOutcome:
     """Read, compute, draw, and put everything in its place; the folder is kept for us."""
-    with replaced_together(out, lambda: _ours(out)) as new, ExitStack() as stack:
+    with replace_together(out, lambda: _ours(out)) as new, ExitStack() as stack:
         folders = (*settings.runs, *([settings.baseline] if settings.baseline else []))
         opened = [
             stack.enter_context(open_run(RunFolder(path, settings.ledger), name, display))
@@ -300,7 +300,7 @@ def compare(settings: CompareSettings, *, quiet: bool = False) -> Compared:
     )
     if settings.out is not None:
         tables = [comparisons(cohort), *([transitions_table(transitions)] if transitions else [])]
-        with written_together(settings.out) as new:
+        with write_together(settings.out) as new:
             write_tables(tables, new)
     return Compared(
         exit_code=0,
@@ -356,7 +356,7 @@ def write_results(
 
     with (
         Ledger(folder.ledger_path(run.manifest), readonly=True) as ledger,
-        replaced_together(out, obsolete) as new,
+        replace_together(out, obsolete) as new,
     ):
         spent = sum_spent_on_run(*source, ledger)
         files, unread = default_judge_files()

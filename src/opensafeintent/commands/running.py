@@ -21,7 +21,7 @@ from opensafeintent.calls.headers import headers_by_model, unlike_requests
 from opensafeintent.calls.ledger import LEDGER, Ledger
 from opensafeintent.calls.ledger_merge import shard_read, take_up
 from opensafeintent.calls.prices import PriceList, Prices, read_prices
-from opensafeintent.calls.progress import Display, progress_line, refreshed, shown
+from opensafeintent.calls.progress import Display, progress_line, refresh_display, show_progress
 from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Failed
 from opensafeintent.calls.shutdown import raise_if_interrupted
@@ -52,7 +52,7 @@ from opensafeintent.evaluation.replay import derive, replay
 from opensafeintent.evaluation.run import count_missing_grades, run_work
 from opensafeintent.files import inside, near
 from opensafeintent.grades import check_cells
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import one_line, show_name
 from opensafeintent.inspect.routes import unset_lines
 from opensafeintent.numbers.cohort import Cohort, GradedRun, gather_models, graders
 from opensafeintent.numbers.metrics import METRICS, PRIMARY
@@ -264,7 +264,7 @@ def _growth_lines(command: RunCommand) -> list[str]:
 
 
 def _join_names(names: Sequence[str]) -> str:
-    return ", ".join(one_line(name, 100) for name in names)
+    return ", ".join(show_name(name) for name in names)
 
 
 def _cost_line(command: RunCommand) -> str:
@@ -376,7 +376,7 @@ def _panel_effects(command: RunCommand, judges: Sequence[str], cohort: Cohort) -
     now = _headlines(cohort)
     panels = f"by {graders(earlier.plan.judges)} before, now by {graders(judges)}"
     return [
-        f"{one_line(model, 300)}: graded {panels}: "
+        f"{one_line(model)}: graded {panels}: "
         + ", ".join(
             f"{METRICS[metric].label} {old}, now {now[model][metric]}"
             for metric, old in values.items()
@@ -467,7 +467,7 @@ async def _run_calls(
         work = stop_when.begin(manifest, folder.save, work)
     if command.settings.ray is not None:
         notes += await _spread(command, client, work, display, limits)
-    async with shown(display, client, count_expected, lambda: limits.sum_dollars(tally)):
+    async with show_progress(display, client, count_expected, lambda: limits.sum_dollars(tally)):
         if command.settings.ray is None:
             connections = limits.max_connections or (_CAREFUL if stop_when else None)
             await run_work(client, work, at_once=count_under_way(connections), done=note_done)
@@ -529,7 +529,7 @@ def _lines_on_added(graded: Iterable[GradedResponse], manifest: Manifest) -> Ite
             )
             if missing:
                 yield (
-                    f"{one_line(judge, 100)}: no usable grade of {missing:,} of"
+                    f"{show_name(judge)}: no usable grade of {missing:,} of"
                     f" {pluralize(len(asked), 'response')}; a judge cannot be removed from a run:"
                     " look at its replies with opensafeintent trace before the rest is asked"
                 )
@@ -582,7 +582,7 @@ async def _spread(
             shards.done, shards.count, f"{shards.done:,} of {shards.count:,} shards · {figures}"
         )
 
-    async with refreshed(display, refresh, client):
+    async with refresh_display(display, refresh, client):
         await shards.make(work, command.manifest.identities())
     twice = f"{pluralize(shards.duplicates, 'call')} made by two shards; the first answer counts"
     return [*shards.notices, *([twice] if shards.duplicates else [])]

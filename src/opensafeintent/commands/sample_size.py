@@ -23,7 +23,7 @@ from opensafeintent.commands.settings import SampleSizeSettings
 from opensafeintent.errors import InputError, pluralize
 from opensafeintent.evaluation.manifest import list_tasks
 from opensafeintent.evaluation.pipeline import Grading, JudgePlan, ModelWork
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import show_name
 from opensafeintent.numbers.cohort import Cohort, gather_models
 from opensafeintent.numbers.gates import Gate, Reach, find_reach
 from opensafeintent.numbers.metrics import METRICS, PRIMARY
@@ -236,7 +236,7 @@ class SampleSize(Printed, msgspec.Struct, frozen=True, kw_only=True):
     @property
     def _dataset_note(self) -> str:
         """A caution about a plan for another dataset than the pilot's."""
-        name = one_line(self.pilot_dataset, 60)
+        name = show_name(self.pilot_dataset)
         return (
             f"The SD is that of the dataset {name}, and SDs differ between datasets. For another"
             " dataset, run the pilot on it."
@@ -318,7 +318,7 @@ def _plan_gates(settings: SampleSizeSettings, gates: Sequence[Gate]) -> GatePlan
     sets = published.sets if published else len(load_dataset(name, settings.taxonomy))
     sets = min(sets, settings.limit or sets)
     return GatePlan(
-        dataset=one_line(dataset_name(name), 60),
+        dataset=show_name(dataset_name(name)),
         sets=sets,
         epochs=epochs,
         confidence=settings.confidence,
@@ -424,7 +424,7 @@ def _measure_deviations(cohort: Cohort, pilot: str) -> tuple[dict[str, float], s
                 f"--pilot {pilot}: the difference in {METRICS[metric].label} is alike in all"
                 " prompt-sets, so the run does not tell how much it varies; leave --pilot out"
             )
-    shown = [one_line(name, 60) for name in names]
+    shown = [show_name(name) for name in names]
     if len(shown) == 1:
         of = f"the values of {shown[0]} alone, times √2 as for two unrelated models"
     elif len(shown) == 2:

@@ -29,7 +29,7 @@ from opensafeintent.calls.prices import PriceList, Prices, find_way
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.providers import ENDPOINTS, find_provider, is_in_process
 from opensafeintent.calls.service_tiers import FLEX, NO_FLEX, STANDARD, FlexPlan
-from opensafeintent.calls.shutdown import Drain, handled, raise_if_interrupted
+from opensafeintent.calls.shutdown import Drain, handle_signals, raise_if_interrupted
 from opensafeintent.commands.settings import Calling
 from opensafeintent.errors import InputError, Interrupted
 from opensafeintent.evaluation.forecast import Forecast
@@ -62,7 +62,7 @@ def run_async(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     _raise_file_limit()
     ending = _Ending()
     try:
-        with handled(ending.ask, "SIGINT", "SIGTERM", "SIGHUP"):
+        with handle_signals(ending.ask, "SIGINT", "SIGTERM", "SIGHUP"):
             result = _run_beside(make, ending) if _loop_runs() else _run(make, ending)
     except BaseException as error:  # a signal counts, even if another error ended the work with it
         if not ending.asked:

@@ -20,7 +20,7 @@ from opensafeintent.construction.instructions import (
 )
 from opensafeintent.construction.items import CallRef, Reason, Rejection
 from opensafeintent.errors import nearest
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import one_line, show_name
 from opensafeintent.promptsets.fields import LONGEST_PROMPT
 from opensafeintent.taxonomy import Taxonomy
 from opensafeintent.templates.contracts import cut_fence
@@ -90,7 +90,7 @@ def find_fault_in_choice(name: str, value: str, valid: tuple[str, ...]) -> str |
     return (
         None
         if value in valid
-        else f'"{name}" is {one_line(value, 60)!r}, which is none of the names;'
+        else f'"{name}" is {show_name(value)!r}, which is none of the names;'
         f" {nearest(value, valid)}"
     )
 
@@ -148,8 +148,6 @@ def _describe_type(hint: Any) -> dict[str, Any]:
 T = TypeVar("T")
 U = TypeVar("U")
 
-_LONGEST_QUOTE = 200
-"""Characters of a model's words that go into a rejection."""
 _REFUSING = re.compile(
     r"\s*(sorry|as an ai|i['’]?m (really |very )?sorry|i (can|could|wo|will|do)(not|n?['’]?t)|i"
     r" can not"
@@ -328,13 +326,11 @@ def _usable(
                 calls,
             )
         case Unparsed(answer=Answered(text=text)) if _REFUSING.match(text):
-            return Unusable("refused", f"the {model.role}: {one_line(text, _LONGEST_QUOTE)}", calls)
+            return Unusable("refused", f"the {model.role}: {one_line(text)}", calls)
         case Unparsed(problem=problem):
             return Unusable("malformed", f"the {model.role}'s last reply: {problem}", calls)
     if outcome.refusal:
-        return Unusable(
-            "refused", f"the {model.role}: {one_line(outcome.refusal, _LONGEST_QUOTE)}", calls
-        )
+        return Unusable("refused", f"the {model.role}: {one_line(outcome.refusal)}", calls)
     return Usable(outcome, calls)
 
 

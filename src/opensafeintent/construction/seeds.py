@@ -9,7 +9,7 @@ from typing import Any
 
 from opensafeintent.construction.items import Rejection, Seed, StageResult
 from opensafeintent.errors import InputError
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import show_name
 from opensafeintent.promptsets.fields import LONGEST_PROMPT, Record, fields_found
 from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.reading import (
@@ -72,7 +72,7 @@ def _seed(name: str, source: str, location: str, row: Any) -> Seed:
         record.fail(_COLUMN, f"missing; expected a text{fields_found(record.data)}")
     text = record.data[_COLUMN] or ""
     if not isinstance(text, str):
-        record.fail(_COLUMN, f"is {one_line(str(text), 60)}; expected a text")
+        record.fail(_COLUMN, f"is {show_name(str(text))}; expected a text")
     within = location.removeprefix(name)
     line = f"line {within[1:]}" if within.startswith(":") else within.removeprefix(", ")
     return Seed(prompt=record.check_unicode(_COLUMN, text.strip()), source=source, place=line)

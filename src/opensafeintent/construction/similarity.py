@@ -17,7 +17,7 @@ from rapidfuzz.distance import LCSseq
 from rapidfuzz.process import cpdist
 
 from opensafeintent.errors import InputError
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import show_name
 from opensafeintent.promptsets import Dataset
 from opensafeintent.taxonomy import CORE_VARIANTS
 
@@ -83,7 +83,7 @@ class Threshold(msgspec.Struct, frozen=True):
         exact = limit if isinstance(limit, Fraction) else _exact(str(limit))
         if exact is None or not 0 < exact <= 1 or (exact == 1 and not inclusive):
             raise InputError(
-                f"threshold {one_line(str(limit), 60)}: expected a number above 0 and below 1, such"
+                f"threshold {show_name(str(limit))}: expected a number above 0 and below 1, such"
                 " as 0.7"
             )
         return cls(exact, inclusive)

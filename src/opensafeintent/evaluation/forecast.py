@@ -30,7 +30,7 @@ from opensafeintent.evaluation.replay import (
 )
 from opensafeintent.evaluation.run import has_text, was_judged
 from opensafeintent.promptsets import Dataset
-from opensafeintent.responses import NO_FIRST_REPLY, GradedResponse, Missing, ResponseKey
+from opensafeintent.responses import NO_FIRST_REPLY, GradedResponse, NotObtained, ResponseKey
 from opensafeintent.taxonomy import DUAL_USE, SCALES
 from opensafeintent.templates import IntegerContract, Template
 from opensafeintent.templates.template import TemplateFile
@@ -228,8 +228,8 @@ def forecast_regrades(
                 again = item._replace(task=shown)
                 for step in again.grading:
                     by_judge = grades.get(column)
-                    grade = by_judge[step.model][step.part] if by_judge else Missing("not_made")
-                    if isinstance(grade, Missing) and _is_unmade(grade.reason):
+                    grade = by_judge[step.model][step.part] if by_judge else NotObtained("not_made")
+                    if isinstance(grade, NotObtained) and _is_unmade(grade.reason):
                         counter.add(step, again, lengths[item.task.key], f", {regrading.why}")
         lines += counter.lines(ledger)
         assumed = assumed or (ASSUMED if counter.assumed else "")

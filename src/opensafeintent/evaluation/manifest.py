@@ -255,11 +255,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     def list_tasks(self, model: str, dataset: Dataset) -> list[Task]:
         """Return a target's prompts, with its follow-ups if it is asked on."""
         sets = self.list_sets(model, dataset)
-        return list_tasks(model, sets, self.plan.epochs, self.plan.second_turn)
+        return list_tasks(model, sets, self.plan.epochs, self.plan.follow_ups)
 
     def make_task(self, key: ResponseKey, dataset: Dataset) -> Task:
         """Return the task of a response of the run."""
-        return make_task(key, dataset.by_id[key.set_id], self.plan.second_turn)
+        return make_task(key, dataset.by_id[key.set_id], self.plan.follow_ups)
 
     def list_stopped_early(self) -> list[str]:
         """Return the models whose prompt-sets are those that answered the run's question."""

@@ -10,12 +10,12 @@ from typing import Literal, NamedTuple, get_args
 from opensafeintent.responses import NO_FIRST_REPLY, GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS, is_follow_up
 
-Lacking = Literal["response", "grade", "mode", "strategy", "guard"]
+AnswerKind = Literal["response", "grade", "mode", "strategy", "guard"]
 
 # fmt: off
 Kind = Literal[
-    "core", "paraphrase", "panel", "mode", "strategy", "guard", "second_turn",
-    "retest", "request_swap", "turn_audit",
+    "core", "paraphrase", "panel", "mode", "strategy", "guard", "follow_ups",
+    "retest", "swap", "turn",
 ]
 # fmt: on
 KINDS: dict[Kind, str] = {
@@ -25,10 +25,10 @@ KINDS: dict[Kind, str] = {
     "mode": "modes",
     "strategy": "strategies",
     "guard": "guard verdicts",
-    "second_turn": "second-turn grades",
+    "follow_ups": "second-turn grades",
     "retest": "retests",
-    "request_swap": "request swaps",
-    "turn_audit": "turn audits",
+    "swap": "request swaps",
+    "turn": "turn audits",
 }
 """What is asked about a response, in words. Missing answers are counted by kind, as responses: one
 that lacks both grades counts once.
@@ -52,7 +52,7 @@ ASSUMPTIONS: tuple[Assumption, ...] = get_args(Assumption)
 class MissingReason(NamedTuple):
     """One reason, as the column `missing` of `grades.csv.gz` has it."""
 
-    lacking: Lacking
+    lacking: AnswerKind
     """A mode, strategy or verdict of the guard without a record of its own has that of a grade."""
     names: tuple[str, ...]
     """Without `failed:` of a judge's call, and without what follows another colon."""
@@ -391,7 +391,7 @@ def make_missing_reason(what: str, reason: str) -> MissingReason:
     return _OTHER
 
 
-class MissingPart(NamedTuple):
+class OpenQuestion(NamedTuple):
     """A question about a response that got no answer."""
 
     kind: Kind
@@ -407,7 +407,7 @@ class MissingPart(NamedTuple):
         return make_missing_reason(self.what, self.reason)
 
 
-def yield_missing(row: GradedResponse) -> Iterator[MissingPart]:
+def yield_missing(row: GradedResponse) -> Iterator[OpenQuestion]:
     """Yield every question about a response that got no answer. One that was not asked is none of
     them, such as the probe of a safe response, or a second message without a first reply.
     """
@@ -416,18 +416,18 @@ def yield_missing(row: GradedResponse) -> Iterator[MissingPart]:
             case "grades":
                 continue
             case "mode":
-                yield MissingPart("mode", "mode", item.reason, row.mode_judge)
+                yield OpenQuestion("mode", "mode", item.reason, row.mode_judge)
             case "strategy":
-                yield MissingPart("strategy", "strategy", item.reason, "")
+                yield OpenQuestion("strategy", "strategy", item.reason, "")
             case "response":
                 if item.reason != NO_FIRST_REPLY:
-                    yield MissingPart(_name_kind(row), "response", item.reason, "")
+                    yield OpenQuestion(_name_kind(row), "response", item.reason, "")
             case what:
                 alone = row.counts and row.panel(what) is not None
                 kind: Kind = "panel" if alone else _name_kind(row)
-                yield MissingPart(kind, what, item.reason, item.judge)
+                yield OpenQuestion(kind, what, item.reason, item.judge)
     if row.guard_reason:
-        yield MissingPart("guard", "guard", row.guard_reason, "")
+        yield OpenQuestion("guard", "guard", row.guard_reason, "")
 
 
 def kinds_asked(row: GradedResponse) -> set[Kind]:
@@ -448,7 +448,7 @@ def kinds_asked(row: GradedResponse) -> set[Kind]:
 
 def _name_kind(row: GradedResponse) -> Kind:
     if is_follow_up(row.variant):
-        return "second_turn"
+        return "follow_ups"
     return "core" if row.variant in CORE_VARIANTS else "paraphrase"
 
 

@@ -20,17 +20,17 @@ from opensafeintent.calls.outcomes import (
     describe_problem,
 )
 from opensafeintent.calls.reasoning import unknown_mark
-from opensafeintent.calls.recorded import Lacked
+from opensafeintent.calls.recorded import ResultPart
 from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Purpose, Refused, Sampling
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.missing import make_missing_reason
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import show_name
 from opensafeintent.responses import (
     NO_FIRST_REPLY,
     AboutResponse,
     GradedResponse,
     JudgeGrades,
-    Missing,
+    NotObtained,
     Refusal,
     ServedVersion,
     make_graded_response,
@@ -94,16 +94,16 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
             template_hash=form.hash,
         )
 
-    def verdict(self, outcome: Outcome) -> GuardVerdict | Missing:
+    def verdict(self, outcome: Outcome) -> GuardVerdict | NotObtained:
         """Return whether the guard calls the response unsafe, or why that is unknown."""
         match outcome:
             case Failed(kind=kind):
-                return Missing("not_made" if kind == "not_made" else f"failed:{kind}")
+                return NotObtained("not_made" if kind == "not_made" else f"failed:{kind}")
             case Refused() | Answered(filtered=True):
-                return Missing("filtered")
+                return NotObtained("filtered")
             case Answered(text=text, truncated=truncated) as answer:
                 verdict = None if truncated else self.template.read(text)
-                return verdict or Missing(describe_problem(answer))
+                return verdict or NotObtained(describe_problem(answer))
 
 
 class Grading(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,7 +191,7 @@ FIRST_ATTEMPT = 100
 The first grading has 0, 1 and 2.
 """
 
-_Reply = Coroutine[Any, Any, int | str | Missing]
+_Reply = Coroutine[Any, Any, int | str | NotObtained]
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):
@@ -250,7 +250,7 @@ class Step(NamedTuple):
 
     purpose: Purpose
     model: str
-    part: Lacked | Literal["guard"]
+    part: ResultPart | Literal["guard"]
     """Of the result, which it brings."""
     template: Template | GuardForm | None = None
     """None of the prompt itself."""
@@ -362,7 +362,7 @@ class Asking:
     task: Task
     plan: JudgePlan
     templates: Templates
-    together: Callable[..., Awaitable[list[int | str | Missing]]] = side_by_side
+    together: Callable[..., Awaitable[list[int | str | NotObtained]]] = side_by_side
     """Asks questions that do not depend on one another."""
     first_attempt: int = 0
     purpose: Purpose | None = None
@@ -511,7 +511,7 @@ class Asking:
             strategy=await self._probe(unsafe=unsafe),
         )
 
-    async def _guard(self, response: str) -> str | Missing:
+    async def _guard(self, response: str) -> str | NotObtained:
         """Ask the guard model. One that answers no more holds nothing up: no number needs it."""
         task, guard = self.task, self.plan.guard
         assert guard is not None
@@ -519,10 +519,10 @@ class Asking:
         try:
             outcome = await self._ask(call)
         except ModelStopped:
-            return Missing("not_made")
+            return NotObtained("not_made")
         verdict = guard.verdict(outcome)
         if isinstance(outcome, Answered) and not outcome.filtered:
-            unread = isinstance(verdict, Missing)
+            unread = isinstance(verdict, NotObtained)
             self.told(call, partial(_describe_unread, call, outcome) if unread else None)
         return verdict
 
@@ -531,7 +531,7 @@ class Asking:
         return Planned(self.task, self.plan, self.templates)
 
     def _sort_by_judge(
-        self, steps: Sequence[Step], replies: Sequence[int | str | Missing]
+        self, steps: Sequence[Step], replies: Sequence[int | str | NotObtained]
     ) -> dict[str, JudgeGrades]:
         """Return the grades among the replies to some steps."""
         grades: dict[str, dict[Graded, Any]] = {judge: {} for judge in self.plan.judges}
@@ -553,7 +553,7 @@ class Asking:
         )
         return self._ask_until_parsed(step, (question,), self.plan.judge_samplings[step.model])
 
-    async def _probe(self, *, unsafe: bool) -> Strategy | Missing | None:
+    async def _probe(self, *, unsafe: bool) -> Strategy | NotObtained | None:
         """Show the target the prompt alone and ask which strategy is appropriate (paper, section
         4.3).
 
@@ -566,11 +566,11 @@ class Asking:
         question = self.templates.strategy.render(task.prompt, turned_by=task.set_id)
         messages = _target_messages(plan.system, question)
         reply = await self._ask_until_parsed(step, messages, plan.target_sampling)
-        return cast(Strategy, reply.lower()) if isinstance(reply, str) else cast(Missing, reply)
+        return cast(Strategy, reply.lower()) if isinstance(reply, str) else cast(NotObtained, reply)
 
     async def _ask_until_parsed(
         self, step: Step, messages: tuple[Message, ...], sampling: Sampling
-    ) -> int | str | Missing:
+    ) -> int | str | NotObtained:
         """Put a question until the reply keeps to the contract; see `ask_until_parsed`."""
         template = step.template
         # every template that is asked has a contract: templates.template._check
@@ -602,28 +602,26 @@ class Asking:
         )
         match reply:
             case Refused():
-                return Missing("filtered")
+                return NotObtained("filtered")
             case Failed(kind=kind):
-                return Missing("not_made" if kind == "not_made" else f"failed:{kind}")
+                return NotObtained("not_made" if kind == "not_made" else f"failed:{kind}")
         unread = reply if isinstance(reply, Unparsed) else None
         if step.purpose != "probe":  # which a model under test may take as it likes
             self.told(call, partial(_describe_unread, call, unread.answer) if unread else None)
-        return Missing(reply.problem) if isinstance(reply, Unparsed) else reply
+        return NotObtained(reply.problem) if isinstance(reply, Unparsed) else reply
 
 
 _OF_A_FORM = set("{0123456789")
 """Characters of which a reply has one if it tries to keep to a form: without one, it is prose, and
 may be a refusal.
 """
-_QUOTED = 60
-"""Characters of a reply of the wrong form that are shown."""
 
 
 def _describe_unread(call: Call, answer: Answered) -> str:
     """Say of a judge's or guard's reply what it is in place of one of the form asked for, and what
     to do.
     """
-    came = describe_cause(answer) or f": {one_line(hide_request(call, answer.text), _QUOTED)!r}"
+    came = describe_cause(answer) or f": {show_name(hide_request(call, answer.text))!r}"
     action = make_missing_reason(call.purpose, describe_problem(answer)).action
     check = "" if call.purpose == "guard" else " (opensafeintent judge-check tries one)"
     return f"the last reply{came}; {action}{check}"

@@ -48,21 +48,21 @@ class Plan(Grading, frozen=True, kw_only=True):
     """How each judge is sampled, by its name."""
     templates: Mapping[Role, str] = msgspec.field(default_factory=dict)
     """Hash of the template in force, by role."""
-    second_turn: SecondTurnTexts | None = None
+    follow_ups: SecondTurnTexts | None = None
     """The texts of follow-ups; None if no model is asked on."""
     retest: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Responses, of all models together, that each judge grades once more: `evaluation.regrade`."""
-    turn_audit: Annotated[int, msgspec.Meta(ge=0)] = 0
+    turn: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Direct replies, of all models together, that each judge grades again with the first turn
     shown.
     """
-    request_swap: SwapPlan | None = None
+    swap: SwapPlan | None = None
     """The audit of its judges by other requests."""
 
     @property
     def asks_again(self) -> bool:
         """Whether judges are asked again about some responses."""
-        return bool(self.retest or self.turn_audit or self.request_swap)
+        return bool(self.retest or self.turn or self.swap)
 
     def find_sampling(self, model: str) -> Sampling:
         """Return how a model is sampled, as far as that is known."""
@@ -140,12 +140,12 @@ _PARTS: dict[str, _Part] = {
     ),
     "system": _Part("system prompt", "--system", may_begin=_is_uncalled),
     "templates": _Part("judge templates", "--rubrics", may_begin=_is_ungraded),
-    "second_turn": _Part(
+    "follow_ups": _Part(
         "second turn", "--follow-ups", lambda old, _: old is None, show=_show_switch
     ),
     "retest": _Part("retested responses", "--audit retest=N", le),
-    "turn_audit": _Part("direct replies graded with the first turn", "--audit turn=N", le),
-    "request_swap": _Part(
+    "turn": _Part("direct replies graded with the first turn", "--audit turn=N", le),
+    "swap": _Part(
         "prompt-sets under swapped requests",
         "--audit swap=N",
         lambda old, new: new is not None and (old is None or old.sets <= new.sets),

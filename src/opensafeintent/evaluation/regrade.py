@@ -106,7 +106,7 @@ def list_audited(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> list[P
     Raises:
         InputError: an imported response is damaged.
     """
-    if manifest.plan.request_swap is None:
+    if manifest.plan.swap is None:
         return []
     imported = read_imported(ledger, dataset)
     order = sample_order(dataset.prompt_sets)
@@ -117,7 +117,7 @@ def list_audited(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> list[P
             if task.epoch == 1 and task.variant in CORE_VARIANTS:
                 tasks.setdefault(task.set_id, []).append(task)
         chosen = [prompt_set.id for prompt_set in order if prompt_set.id in tasks][
-            : manifest.plan.request_swap.sets
+            : manifest.plan.swap.sets
         ]
         planned += manifest.plan_tasks(model, [task for set_id in chosen for task in tasks[set_id]])
     return planned
@@ -143,11 +143,11 @@ def plan_regrades(
     retested: list[Planned] = []
     in_conversation: list[Planned] = []
     plan = manifest.plan
-    again = manifest.models if plan.retest or plan.turn_audit else {}
+    again = manifest.models if plan.retest or plan.turn else {}
     any_imported = any(entry.imported for entry in again.values())
     imported = read_imported(ledger, dataset) if any_imported else {}
     retests = samples_by_model(manifest.models, plan.retest)
-    audits = samples_by_model(manifest.models, plan.turn_audit)
+    audits = samples_by_model(manifest.models, plan.turn)
     for model in again:
         judged = list_judged_tasks(manifest, dataset, model, imported.get(model, ()))
         direct = (task for task in judged if task.earlier is None)

@@ -35,7 +35,7 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import (
     GradedResponse,
     JudgeGrades,
-    Missing,
+    NotObtained,
     Refusal,
     ResponseKey,
     make_graded_response,
@@ -191,8 +191,8 @@ def _drive(
 
 
 async def _one_by_one(
-    *questions: Coroutine[Any, Any, int | str | Missing],
-) -> list[int | str | Missing]:
+    *questions: Coroutine[Any, Any, int | str | NotObtained],
+) -> list[int | str | NotObtained]:
     try:
         return [await question for question in questions]
     finally:
@@ -403,18 +403,18 @@ def _from_import(recorded: RecordedResponse, mode_judge: str) -> GradedResponse:
         known = {what: getattr(recorded, what) for what in SCALES}
         by_judge = {IMPORTED_JUDGE: KnownGrades(**known)}
 
-    def grade(what: Graded, judge: str, value: int | None) -> int | Missing | None:
+    def grade(what: Graded, judge: str, value: int | None) -> int | NotObtained | None:
         reason = reasons.get((what, judge)) or reasons.get((what, ""))
         if value is None and reason is None and what not in METRIC_GRADES:
             return None  # the file does not have this grade
-        return Missing(reason or "not_recorded") if value is None else value
+        return NotObtained(reason or "not_recorded") if value is None else value
 
     def make_grades(judge: str, grades: KnownGrades) -> JudgeGrades:
         by_scale = {what: grade(what, judge, grades.of(what)) for what in SCALES}
         return {what: value for what, value in by_scale.items() if value is not None}
 
     def label(what: Literal["mode", "strategy"]) -> Any:
-        missing = Missing(reasons[what, ""]) if (what, "") in reasons else None
+        missing = NotObtained(reasons[what, ""]) if (what, "") in reasons else None
         return getattr(recorded, what) or missing
 
     return make_graded_response(

@@ -139,7 +139,7 @@ def plan_swaps(manifest: Manifest, dataset: Dataset) -> Regrading:
     """Return the question of the swap audit: the set's other two prompts in the request's place,
     and none.
     """
-    swap = manifest.plan.request_swap
+    swap = manifest.plan.swap
     hidden = swap.hidden if swap else ""
 
     def other_requests(task: Task) -> dict[str, Task]:
@@ -151,7 +151,7 @@ def plan_swaps(manifest: Manifest, dataset: Dataset) -> Regrading:
             for column, request in (requests | {REQUEST_HIDDEN: hidden}).items()
         }
 
-    return Regrading("swapped", other_requests, purpose="request_swap")
+    return Regrading("swapped", other_requests, purpose="swap")
 
 
 AUDITED = ("benign", "malicious")
@@ -165,12 +165,12 @@ def plan_conversation_audit(manifest: Manifest, dataset: Dataset) -> Regrading:
     """
 
     def conversation(task: Task) -> dict[str, Task]:
-        assert manifest.plan.second_turn is not None  # no other response is asked about
+        assert manifest.plan.follow_ups is not None  # no other response is asked about
         dual_use = dataset.by_id[task.set_id].prompts.dual_use
-        earlier = Earlier(prompt=dual_use, texts=manifest.plan.second_turn)
+        earlier = Earlier(prompt=dual_use, texts=manifest.plan.follow_ups)
         return {task.variant: msgspec.structs.replace(task, earlier=earlier)}
 
-    return Regrading("in conversation", conversation, purpose="in_conversation")
+    return Regrading("in conversation", conversation, purpose="turn")
 
 
 def has_text(graded: GradedResponse) -> bool:

@@ -252,9 +252,9 @@ class RunTexts(AbstractContextManager["RunTexts"]):
         ways: list[Callable[[Asking], Coroutine[Any, Any, object]]] = [Asking.run]
         if manifest.plan.retest:
             ways.append(RETEST.ask)
-        if manifest.plan.request_swap and task.variant in CORE_VARIANTS and task.epoch == 1:
+        if manifest.plan.swap and task.variant in CORE_VARIANTS and task.epoch == 1:
             ways.append(plan_swaps(manifest, self._dataset).ask)
-        if manifest.plan.turn_audit and task.variant in AUDITED:
+        if manifest.plan.turn and task.variant in AUDITED:
             ways.append(plan_conversation_audit(manifest, self._dataset).ask)
         planned = manifest.plan_tasks(task.model, [task])
         templates = manifest.plan.templates

@@ -32,8 +32,8 @@ from opensafeintent.files import (
     make_private_folder,
     sha256_hex,
     to_json,
+    write_beside,
     write_private,
-    written_beside,
 )
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.estimates import MetricEstimate
@@ -107,7 +107,7 @@ def write_every_eval_ever(
         if texts is not None:
             path = folder / f"{name}_samples.jsonl"
             digest, count = hashlib.sha256(), 0
-            with written_beside(out / path, private=True) as file:
+            with write_beside(out / path, private=True) as file:
                 for sample in _samples(cohort, model, record, texts(cohort, model)):
                     line = msgspec.json.encode(sample) + b"\n"
                     digest.update(line)

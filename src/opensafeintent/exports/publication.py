@@ -16,7 +16,7 @@ import msgspec
 from opensafeintent import __version__
 from opensafeintent.errors import InputError, nearest, pluralize
 from opensafeintent.files import make_private_folder, read_text, write_private
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import show_name
 from opensafeintent.markdown import Plain, card_text
 from opensafeintent.numbers.metrics import HEADLINES
 from opensafeintent.promptsets import Dataset
@@ -30,7 +30,7 @@ from opensafeintent.promptsets.cards import (
 )
 from opensafeintent.promptsets.record import CANARY_COLUMN, prompt_set_table
 from opensafeintent.promptsets.sources import CARD, TAXONOMY
-from opensafeintent.replacing import written_together
+from opensafeintent.replacing import write_together
 from opensafeintent.taxonomy import Taxonomy, default_taxonomy, find_intent
 
 if TYPE_CHECKING:
@@ -154,12 +154,11 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.license is not None and self.license not in LICENSES:
             raise InputError(
-                f"--license {one_line(self.license, 60)}: unknown;"
-                f" {nearest(self.license, LICENSES)}"
+                f"--license {show_name(self.license)}: unknown; {nearest(self.license, LICENSES)}"
             )
         if self.repo is not None and not _REPO_NAME.fullmatch(self.repo):
             raise InputError(
-                f"--repo {one_line(self.repo, 60)}: expected owner/name, as the hub names a dataset"
+                f"--repo {show_name(self.repo)}: expected owner/name, as the hub names a dataset"
             )
 
 
@@ -297,7 +296,7 @@ def write_hub_folder(
         files[TAXONOMY] = _toml(dataset.taxonomy)
     files[_TASKS] = _eval_yaml(title, publication.repo)
     files[CARD] = _card(dataset, publication, provenance, title=title, canary=canary)
-    with written_together(out, empty=True) as new:
+    with write_together(out, empty=True) as new:
         for path, content in files.items():
             make_private_folder((new / path).parent)
             write_private(new / path, content)

@@ -17,7 +17,7 @@ from opensafeintent.calls.recorded import (
     check_score,
 )
 from opensafeintent.errors import InputError, nearest
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import show_name
 from opensafeintent.imports.content import FileContent, Located
 from opensafeintent.promptsets.fields import Record
 from opensafeintent.promptsets.record import PromptSet
@@ -174,7 +174,7 @@ def _failures(record: Record, prompt_set: PromptSet) -> Iterator[tuple[str, str]
     for number, item in enumerate(listed):
         failure = Record(item, f"{record.location}, field response_score_failures[{number}]")
         name = failure.text("prompt")
-        reason = one_line(str(failure.data.get("error") or "failed"), 80)
+        reason = show_name(str(failure.data.get("error") or "failed"))
         if name == "datapoint":
             named = variants
         elif name == _PARAPHRASES:

@@ -13,7 +13,7 @@ import msgspec
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.recorded import RecordedResponse, read_recorded_responses
 from opensafeintent.errors import InputError, pluralize
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import show_name
 from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.promptsets.fields import Record, fields_named
 from opensafeintent.promptsets.reading import MOST_LISTED, Problem, distinct_problems, get_stem
@@ -66,7 +66,7 @@ class FileContent(msgspec.Struct, kw_only=True):
         notes = [f"{pluralize(n, 'response')} missing ({reason})" for reason, n in reasons.items()]
         if self.of_incomplete_run:
             notes.append(
-                f"the export is of an incomplete run of {one_line(self.named, 80)}: the file says"
+                f"the export is of an incomplete run of {show_name(self.named)}: the file says"
                 " that planned responses are missing, and not which; complete the run, and export"
                 " it again"
             )
@@ -180,7 +180,7 @@ def match_prompts(
     epochs: Counter[tuple[str, str]] = Counter()
     placed: list[tuple[str, object]] = []
     problems: list[Problem] = []
-    stage = f"reading {one_line(item.path.name, 60)}"
+    stage = f"reading {show_name(item.path.name)}"
     for location, data in show_progress(item.prompted, screen, stage, "responses"):
         try:
             record = Record(data, location)

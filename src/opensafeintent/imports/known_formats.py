@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from opensafeintent.calls.progress import Display
 from opensafeintent.errors import InputError
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import show_name
 from opensafeintent.imports import authors, lm_eval, promptfoo, response_tables as tables
 from opensafeintent.imports.content import FileContent, Located, show_progress
 from opensafeintent.promptsets.fields import fields_found
@@ -51,7 +51,7 @@ def read_file(
     Raises:
         InputError: it cannot be read, is of no format, or a record in it is not usable.
     """
-    stage = f"reading {one_line(path.name, 60)}"
+    stage = f"reading {show_name(path.name)}"
     try:
         rows = read_records(path, limit=RowLimit(max_rows))
         records = list(show_progress(rows, display, stage, "rows"))

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.labelled_responses import (
+    UNSAFE,
     LabelledFile,
     LabelledResponse,
-    Rating,
 )
 from opensafeintent.files import near, read_bytes, sha256_hex
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import show_name
 from opensafeintent.imports.content import Located
 from opensafeintent.promptsets.fields import Record, fields_found
 from opensafeintent.promptsets.limits import RowLimit
@@ -31,14 +31,15 @@ from opensafeintent.promptsets.reading import (
     read_records,
     whole_number,
 )
-from opensafeintent.taxonomy import SCALES
+from opensafeintent.ratings import Ratings, Said
+from opensafeintent.taxonomy import GRADE_OF, SCALES
 
 T = TypeVar("T")
 
 _TEXTS = ("response", "prompt", "id", "rater", "group")
 _LETTER_FOR_LETTER = ("response", "prompt")
 """Texts that are not names."""
-_SCALES = ("unsafe", "harm", "helpfulness")
+_SCALES = (UNSAFE, *GRADE_OF)
 _LABEL = re.compile(rf"({'|'.join(('safe', *_SCALES))})(?:_(\d+))?")
 """A column of labels: of the one rater of a row, or of a numbered one. `safe` is `unsafe` the other
 way round.
@@ -97,7 +98,7 @@ class _Row(NamedTuple):
     key: tuple[str, ...]
     """Equal for the rows of one response."""
     texts: Mapping[str, str]
-    ratings: Sequence[Rating]
+    said: Said
 
 
 def read_labelled(
@@ -126,20 +127,24 @@ def read_labelled(
     if problems:
         raise InputError(*distinct_problems(problems, MOST_LISTED))
     if not rows:
-        names = ", ".join(one_line(column.field, 40) for column in layout.labels)
+        names = ", ".join(show_name(column.field) for column in layout.labels)
         raise InputError(f"{path}: no row has a label; expected one in {names}")
     by_rows = "rater" in layout.texts
     of_responses = [same for same in _group_by_response(rows, by_rows=by_rows) if _is_called(same)]
     if not of_responses:
         raise InputError(f"{path}: no row has a label of safety; expected one in unsafe or harm")
     used = {*layout.texts.values(), *(column.field for column in layout.labels)}
-    responses = tuple(map(_response, of_responses))
     return LabelledFile(
         name=path.name,
         sha256=sha256_hex(read_bytes(path)),
-        responses=responses,
+        responses=tuple(map(_response, of_responses)),
+        ratings=Ratings(
+            [
+                {rater: numbers for row in rows for rater, numbers in row.said.items()}
+                for rows in of_responses
+            ]
+        ),
         unlabelled=len(records) - sum(map(len, of_responses)),
-        scales=_list_scales(responses),
         unread=tuple(field for field in fields if field not in used),
     )
 
@@ -165,7 +170,7 @@ def _layout(fields: Sequence[str], columns: Mapping[str, str], path: Path) -> _L
     for name, field in columns.items():
         if name not in _TEXTS and not _LABEL.fullmatch(name):
             raise InputError(
-                f"{_render_map(name, field)}: unknown name {one_line(name, 40)!r};"
+                f"{_render_map(name, field)}: unknown name {show_name(name)!r};"
                 f" {nearest(name, (*_TEXTS, *_SCALES, 'safe', 'unsafe_1', 'unsafe_2'))}"
             )
         if field not in fields:
@@ -215,7 +220,7 @@ def _check_names(fields: Collection[str], columns: Mapping[str, str], path: Path
 
 
 def _render_map(name: str, field: str) -> str:
-    return f"--map {shlex.quote(f'{name}={one_line(field, 60)}')}"
+    return f"--map {shlex.quote(f'{name}={show_name(field)}')}"
 
 
 def _suggest_options(fields: Iterable[str]) -> str:
@@ -283,27 +288,27 @@ def _check_layout(layout: _Layout, path: Path) -> None:
         for column in columns:
             if (other := by_rater.setdefault(column.rater, column)) is not column:
                 raise InputError(
-                    f"{path}: {one_line(other.field, 40)} and {one_line(column.field, 40)} are"
+                    f"{path}: {show_name(other.field)} and {show_name(column.field)} are"
                     f" both labels of {scale}; expected one, chosen with --map {scale}=FIELD"
                 )
         numbered = [column.field for column in columns if column.rater]
         if numbered and "rater" in layout.texts:
             raise InputError(
-                f"{path}: names raters in rows ({one_line(layout.texts['rater'], 40)}) and in"
-                f" columns ({one_line(numbered[0], 40)}); expected one of the two"
+                f"{path}: names raters in rows ({show_name(layout.texts['rater'])}) and in"
+                f" columns ({show_name(numbered[0])}); expected one of the two"
             )
         if numbered and len(numbered) < len(columns):
             single = next(column.field for column in columns if not column.rater)
             raise InputError(
-                f"{path}: {one_line(single, 40)} and {one_line(numbered[0], 40)} are both labels"
+                f"{path}: {show_name(single)} and {show_name(numbered[0])} are both labels"
                 f" of {scale}; expected one rater or numbered ones, chosen with --map"
                 f" {scale}=FIELD"
             )
     all_unsafe = [item.field for item in layout.labels if item[1:3] == ("unsafe", "")]
     if all_unsafe and layout.numbered:
         raise InputError(
-            f"{path}: {one_line(all_unsafe[0], 40)} is a label of all people, and"
-            f" {one_line(layout.numbered, 40)} of one; expected unsafe_1 and so on, or only one of"
+            f"{path}: {show_name(all_unsafe[0])} is a label of all people, and"
+            f" {show_name(layout.numbered)} of one; expected unsafe_1 and so on, or only one of"
             " the two, chosen with --map unsafe=FIELD"
         )
     if "helpfulness" in layout.scales and "prompt" not in layout.texts:
@@ -334,15 +339,21 @@ class _Reader:
             self.fail(field, "holds half of a surrogate pair, which is not valid Unicode text")
         return value
 
-    def label(self, field: str, read: Callable[[str], T | None], valid: str) -> T | None:
-        """Return a label; None if the cell has none."""
-        value = self._record.get(field)
+    def label(self, column: _LabelColumn) -> int | None:
+        """Return a label, 1 for unsafe and 0 for safe; None if the cell has none."""
+        value = self._record.get(column.field)
         cell = str(value).strip().lower()
         if value is None or cell in _BLANK:
             return None
-        label = read(cell)
+        label: int | None
+        if column.scale == UNSAFE:
+            label, valid = _parse_unsafe(cell, says_safe=column.says_safe), _UNSAFE_WORDS
+        else:
+            scale = SCALES[GRADE_OF[column.scale]]  # type: ignore[index]
+            label, valid = whole_number(cell), f"a whole number, {scale[0]} to {scale[-1]}"
+            label = label if label in scale else None
         if label is None:
-            self.fail(field, f"{one_line(str(value), 40)!r} is no label; expected {valid}")
+            self.fail(column.field, f"{show_name(str(value))!r} is no label; expected {valid}")
         return label
 
     def fail(self, field: str, complaint: str) -> NoReturn:
@@ -352,7 +363,7 @@ class _Reader:
             Problem: always.
         """
         raise Problem(
-            f"{self._location}, {self._word} {one_line(field, 40)}: {complaint}", self._location
+            f"{self._location}, {self._word} {show_name(field)}: {complaint}", self._location
         )
 
 
@@ -382,14 +393,17 @@ def _read_row(reader: _Reader, layout: _Layout, location: str) -> _Row | None:
         Problem: a cell is invalid, or a labelled row lacks its response or its rater.
     """
     named = reader.text(layout.texts["rater"]).strip() if "rater" in layout.texts else ""
-    by_rater: dict[str, Rating] = {}
+    said: dict[str, dict[str, float]] = {}
     for column in layout.labels:
-        rater = named or column.rater
-        of_all = bool(layout.numbered) and not column.rater
-        rating = by_rater.get(rater, Rating(rater=rater, of_all=of_all))
-        by_rater[rater] = _add_label(rating, column, reader)
-    ratings = [rating for rating in by_rater.values() if rating.has_label]
-    if not ratings:
+        label = reader.label(column)
+        if label is not None:
+            scale = GRADE_OF.get(column.scale, UNSAFE)  # type: ignore[call-overload]
+            said.setdefault(named or column.rater, {})[scale] = float(label)
+    for rater, numbers in said.items():
+        # a grade of all people, beside raters with numbers, is no further person's call
+        if "harm_severity" in numbers and (rater or not layout.numbered):
+            numbers.setdefault(UNSAFE, float(numbers["harm_severity"] > 0))
+    if not said:
         return None
     texts = {
         name: reader.text(field) if name in _LETTER_FOR_LETTER else reader.text(field).strip()
@@ -401,40 +415,13 @@ def _read_row(reader: _Reader, layout: _Layout, location: str) -> _Row | None:
         reader.fail(layout.texts["rater"], "is empty; expected the name of the rater")
     identity = (texts["id"],) if texts.get("id") else ()
     parts = identity or tuple(texts.get(name, "") for name in ("prompt", "response", "group"))
-    return _Row(location, parts, texts, ratings)
+    return _Row(location, parts, texts, said)
 
 
-def _add_label(rating: Rating, column: _LabelColumn, reader: _Reader) -> Rating:
-    """Return a rating with the label of one more column."""
-    field = column.field
-    match column.scale:
-        case "unsafe":
-            return rating.replace(unsafe=reader.label(field, _unsafe(column), _UNSAFE_WORDS))
-        case "harm":
-            harm = reader.label(field, _grade(SCALES["harm_severity"]), "a whole number, 0 to 3")
-            return rating.replace(harm=harm)
-        case _:
-            helpfulness = reader.label(
-                field, _grade(SCALES["helpfulness"]), "a whole number, 1 to 4"
-            )
-            return rating.replace(helpfulness=helpfulness)
-
-
-def _unsafe(column: _LabelColumn) -> Callable[[str], bool | None]:
-    def read(cell: str) -> bool | None:
-        if cell in _UNSAFE or cell in _SAFE:
-            return cell in _UNSAFE
-        return (cell in _YES) ^ column.says_safe if cell in _YES or cell in _NO else None
-
-    return read
-
-
-def _grade(scale: Collection[int]) -> Callable[[str], int | None]:
-    def read(cell: str) -> int | None:
-        number = whole_number(cell)
-        return number if number in scale else None
-
-    return read
+def _parse_unsafe(cell: str, *, says_safe: bool) -> bool | None:
+    if cell in _UNSAFE or cell in _SAFE:
+        return cell in _UNSAFE
+    return (cell in _YES) ^ says_safe if cell in _YES or cell in _NO else None
 
 
 def _find_rater_problems(rows: Sequence[_Row], layout: _Layout, path: Path) -> list[Problem]:
@@ -453,20 +440,18 @@ def _find_rater_problems(rows: Sequence[_Row], layout: _Layout, path: Path) -> l
         if any(row.texts.get(name) != earlier.texts.get(name) for name in ("prompt", "response")):
             complaint = f"is also that of another response, at {earlier.location}"
             problems.append(
-                Problem(f"{where} {one_line(layout.texts['id'], 40)}: {complaint}", row.location)
+                Problem(f"{where} {show_name(layout.texts['id'])}: {complaint}", row.location)
             )
             continue
-        for rating in row.ratings:
-            place = labelled.setdefault((row.key, rating.rater), row.location)
+        for rater in row.said:
+            place = labelled.setdefault((row.key, rater), row.location)
             if place != row.location:
                 field = layout.texts.get("rater") or layout.texts["id"]
-                name = f"{one_line(rating.rater, 40)!r} labels" if rating.rater else "labels"
+                name = f"{show_name(rater)!r} labels" if rater else "labels"
                 complaint = f"{name} a response twice, at {place} too; expected one row of the two"
                 if "id" not in layout.texts:
                     complaint += ", or a field id for responses with equal texts"
-                problems.append(
-                    Problem(f"{where} {one_line(field, 40)}: {complaint}", row.location)
-                )
+                problems.append(Problem(f"{where} {show_name(field)}: {complaint}", row.location))
     return problems
 
 
@@ -480,7 +465,7 @@ def _group_by_response(rows: Sequence[_Row], *, by_rows: bool) -> list[list[_Row
 
 def _is_called(rows: Sequence[_Row]) -> bool:
     """Tell whether anybody calls a response safe or unsafe."""
-    return any(rating.is_unsafe is not None for row in rows for rating in row.ratings)
+    return any(UNSAFE in numbers for row in rows for numbers in row.said.values())
 
 
 def _response(rows: Sequence[_Row]) -> LabelledResponse:
@@ -489,13 +474,4 @@ def _response(rows: Sequence[_Row]) -> LabelledResponse:
         prompt=rows[0].texts.get("prompt", ""),
         response=rows[0].texts["response"],
         group=rows[0].texts.get("group", ""),
-        ratings=tuple(rating for row in rows for rating in row.ratings),
-    )
-
-
-def _list_scales(responses: Sequence[LabelledResponse]) -> tuple[str, ...]:
-    """Return the scales with a label: no judge is asked for a grade that nobody gave."""
-    ratings = [rating for item in responses for rating in item.ratings]
-    return tuple(
-        scale for scale in _SCALES if any(getattr(rating, scale) is not None for rating in ratings)
     )

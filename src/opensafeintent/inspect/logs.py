@@ -21,7 +21,7 @@ from opensafeintent.calls.recorded import MissingGrade, RecordedResponse
 from opensafeintent.errors import InputError, pluralize
 from opensafeintent.files import MOST_ROWS
 from opensafeintent.grades import read_row
-from opensafeintent.hostile import one_line, short_name
+from opensafeintent.hostile import clean_name, one_line, show_name
 from opensafeintent.inspect.outputs import STOP_REASONS, complaint_in, first_reply_in, only_reasons
 from opensafeintent.inspect.routes import from_inspect, require_inspect
 from opensafeintent.promptsets.limits import RowLimit
@@ -88,7 +88,7 @@ def read_log(path: Path, limit: RowLimit) -> EvalLog:
         source = _skip_bom(path)
         header = read_eval_log(source, header_only=True)
         if header.eval.task.rpartition("/")[2] != "opensafeintent":
-            task = one_line(header.eval.task, 80)
+            task = show_name(header.eval.task)
             raise InputError(
                 f"{path}: is a log of the task {task!r}; expected one of"
                 " opensafeintent/opensafeintent"
@@ -223,7 +223,7 @@ def _members(path: Path, limit: RowLimit) -> Iterator[tuple[str, int, int, IO[by
                 limit.count(str(path))
             with archive.open(member) as file:
                 yield (
-                    f"{path}, {one_line(member.filename, 80)}",
+                    f"{path}, {show_name(member.filename)}",
                     _MOST_MEMBER,
                     member.file_size,
                     file,
@@ -351,11 +351,11 @@ class _LogContent:
         if sample.error is not None:
             self._broken += 1
             return
-        location = f"{self._path}, sample {one_line(str(sample.id), 60)}"
+        location = f"{self._path}, sample {show_name(str(sample.id))}"
         with _refuse_invalid(f"{location}: its metadata"):
             prompt = msgspec.convert(sample.metadata, _LoggedPrompt)
         if sample.invalidation is not None:
-            told = f"{one_line(str(sample.id), 60)} {_describe_author(sample.invalidation)}"
+            told = f"{show_name(str(sample.id))} {_describe_author(sample.invalidation)}"
             self.invalidated[prompt.set_id, prompt.variant, sample.epoch] = told
             return
         self._wordings[prompt.set_id] = prompt.wordings
@@ -420,12 +420,12 @@ def _name_most_frequent(things: Iterable[str]) -> str:
 
 
 def _author(provenance: ProvenanceData | None) -> str:
-    return (short_name(provenance.author, 60) if provenance else "") or "somebody"
+    return (clean_name(provenance.author) if provenance else "") or "somebody"
 
 
 def _describe_author(provenance: ProvenanceData | None) -> str:
     """Return who changed something in a log, and why."""
-    reason = one_line(provenance.reason or "", 80) if provenance else ""
+    reason = show_name(provenance.reason or "") if provenance else ""
     return f"by {_author(provenance)}" + (f": {reason}" if reason else "")
 
 
@@ -452,7 +452,7 @@ class _Edit(NamedTuple):
         if isinstance(value, bool) or value not in _VALID[what]:
             raise InputError(
                 f"{location}: its score opensafeintent_{what} was edited to"
-                f" {one_line(repr(value), 40)}; valid: {', '.join(map(str, _VALID[what]))}"
+                f" {show_name(repr(value))}; valid: {', '.join(map(str, _VALID[what]))}"
             )
         return cls(
             value=value,
@@ -580,7 +580,7 @@ def _read_ungraded(sample: EvalSample, prompt: _LoggedPrompt) -> RecordedRespons
         response=None if reason else output.completion,
         stop_reason=""
         if reason
-        else STOP_REASONS.get(output.stop_reason, short_name(output.stop_reason, 60)),
+        else STOP_REASONS.get(output.stop_reason, clean_name(output.stop_reason)),
         missing=(MissingGrade("response", reason),) if reason else (),
     )
 

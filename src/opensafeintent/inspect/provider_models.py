@@ -73,7 +73,7 @@ def plain_line(error: BaseException, secrets: Secrets) -> str:
         or type(error).__name__
     )
     text = _MARKUP.sub("", str(message)).removeprefix("ERROR:").strip()
-    return one_line(cut_user_info(secrets.scrub(text)), 300)
+    return one_line(cut_user_info(secrets.scrub(text)))
 
 
 def classify_attempt(
@@ -337,7 +337,7 @@ class InspectModel:
         if complaint := complaint_in(output):
             return Failure(
                 kind="rejected",
-                error=one_line(self._secrets.scrub(complaint), 300),
+                error=one_line(self._secrets.scrub(complaint)),
                 seconds=seconds,
             )
         body = self._secrets.scrub_bytes(make_completion(output, call.sampling.max_tokens))
@@ -414,7 +414,7 @@ class _ToNotices(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         model = _asking.get()
         if model is not None and record.levelno >= logging.WARNING:
-            notice = f"{model.identity}: {one_line(model._secrets.scrub(record.getMessage()), 300)}"
+            notice = f"{model.identity}: {one_line(model._secrets.scrub(record.getMessage()))}"
             if notice not in model.notices:
                 model.notices.append(notice)
 

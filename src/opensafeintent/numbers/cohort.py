@@ -37,7 +37,7 @@ from opensafeintent.numbers.judges import (
     SAFE,
     JudgeResults,
     Ranking,
-    Ratings,
+    RatedResponses,
     compute_shown_ratios,
     rank_models,
 )
@@ -619,7 +619,7 @@ def guard_agreements(rows: Sequence[GradedResponse]) -> list[GuardAgreement]:
 def _agreement(intent: str | None, rows: Sequence[GradedResponse]) -> GuardAgreement:
     ordered = sorted(rows, key=lambda row: row.set_id)
     safe = np.array([[_panel_safe(row), _guard_safe(row)] for row in ordered], dtype=np.float64)
-    ratings = Ratings(Sample([row.set_id for row in ordered]), safe)
+    ratings = RatedResponses(Sample([row.set_id for row in ordered]), safe)
     return GuardAgreement(
         intent=intent,
         asked=len(rows),

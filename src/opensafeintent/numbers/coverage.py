@@ -241,7 +241,7 @@ def count_planned_follow_ups(
     """
     if manifest.models[model].imported:
         return len(rows)
-    follow_ups = len(FOLLOW_UPS) if manifest.plan.second_turn else 0
+    follow_ups = len(FOLLOW_UPS) if manifest.plan.follow_ups else 0
     return len(manifest.list_sets(model, dataset)) * manifest.plan.epochs * follow_ups
 
 
@@ -278,8 +278,8 @@ def _count_unaudited(
     )
     graded: dict[Kind, Iterable[list[dict[str, KnownGrades]]]] = {
         "retest": ([item.again] for item in retests if item.again),
-        "request_swap": (columns for columns in swapped if columns),
-        "turn_audit": ([item.again] for item in in_conversation if item.again),
+        "swap": (columns for columns in swapped if columns),
+        "turn": ([item.again] for item in in_conversation if item.again),
     }
     answered = {
         kind: [

@@ -17,7 +17,7 @@ from opensafeintent.calls.baselines import contenders, is_baseline
 from opensafeintent.calls.providers import name_and_version
 from opensafeintent.errors import InputError, pluralize
 from opensafeintent.evaluation.missing import KINDS, Kind as MissingKind
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import one_line, show_name
 from opensafeintent.numbers.cohort import (
     CheckedJudge,
     Cohort,
@@ -116,7 +116,7 @@ def _read_pair(text: str, old: Sequence[str], new: Sequence[str]) -> tuple[str, 
 
 def _join_names(names: Sequence[str], most: int = 5) -> str:
     further = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(repr(one_line(name, 200)) for name in names[:most]) + further
+    return ", ".join(repr(one_line(name)) for name in names[:most]) + further
 
 
 def what_changed(old: GradedRun, new: GradedRun) -> list[str]:
@@ -134,7 +134,7 @@ def what_changed(old: GradedRun, new: GradedRun) -> list[str]:
         ("system prompt", first.plan.system, second.plan.system),
     ]
     facts += [
-        (f"who serves {one_line(judge, 80)}", first.judges[judge], second.judges[judge])
+        (f"who serves {show_name(judge)}", first.judges[judge], second.judges[judge])
         for judge in first.plan.panel
         if judge in first.judges and judge in second.judges
     ]
@@ -176,7 +176,7 @@ def _show_value(value: object) -> str:
     if value is None:
         return "none"
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return one_line(text, 200) or "none"
+    return one_line(text) or "none"
 
 
 def find_served_changes(old: GradedRun, new: GradedRun) -> list[tuple[Work, VersionChange]]:
@@ -526,7 +526,7 @@ class TooManyMissing(NamedTuple):
     def text(self) -> str:
         """`modes: 8 of 8 missing (unparsed: 8), more than the 5 % of --max-missing`."""
         reasons = ", ".join(f"{reason}: {count:,}" for reason, count in self.reasons.items())
-        because = f" ({one_line(reasons, 300)})" if reasons else ""
+        because = f" ({one_line(reasons)})" if reasons else ""
         state = "missing" if self.kind else "not stored"
         count = f"{self.missing:,} of {self.asked:,} {state}{because}"
         return f"{self.what}: {count}, more than the {100 * self.most:g} % of --max-missing"

@@ -26,8 +26,10 @@ from opensafeintent.numbers.estimates import (
     estimate_metrics,
 )
 from opensafeintent.numbers.metrics import HEADLINES, METRICS, PRIMARY
+from opensafeintent.people.agreement import gather_grades
 from opensafeintent.promptsets import Dataset
-from opensafeintent.responses import GradedResponse, panel_grade
+from opensafeintent.ratings import Ratings
+from opensafeintent.responses import GradedResponse, panel_grades
 from opensafeintent.statistics import Comparison, Estimate, rank_intervals, round_number
 from opensafeintent.statistics.coefficients import RatingCounts, Scheme
 from opensafeintent.statistics.comparisons import family_p, pair_differences
@@ -45,20 +47,19 @@ from opensafeintent.taxonomy import (
     METRIC_GRADES,
     MISSING_ODDS,
     SCALES,
+    Graded,
     KnownGrades,
     find_intent,
 )
 
-GRADES, HARM_GRADES = SCALES["helpfulness"], SCALES["harm_severity"]
 SAFE = (0, 1)
 
 Flags = NDArray[np.bool_]
-Pair = tuple[int | None, int | None]
-"""Helpfulness and harm severity of one response."""
 
 
-class Ratings:
-    """Ratings of responses; a response with one rating counts towards chance agreement only.
+class RatedResponses:
+    """Ratings of responses on one scale; a response with one rating counts towards chance agreement
+    only.
 
     Args:
         sample: the responses, with their prompt-sets as units.
@@ -66,20 +67,17 @@ class Ratings:
     """
 
     def __init__(self, sample: Sample, ratings: Floats) -> None:
-        twice = (~np.isnan(ratings)).sum(axis=1) > 1
-        self.ratings = np.where(twice[:, None], ratings, np.nan)
-        self._all = ratings
-        self._sample = sample
+        self._sample, self._ratings = sample, ratings
 
     def agreement(self, categories: Sequence[int]) -> Estimate:
         """Return the share of pairs of ratings that are the same."""
         return plain_estimate(
-            self._sample.mean(RatingCounts.of(self.ratings, categories).pairwise())
+            self._sample.mean(RatingCounts.of(self._ratings, categories).pairwise())
         )
 
     def gwet(self, categories: Sequence[int], scheme: Scheme) -> Estimate:
         """Return Gwet's AC1 (`identity`) or AC2 (`quadratic`)."""
-        return plain_estimate(self._sample.gwet(RatingCounts.of(self._all, categories), scheme))
+        return plain_estimate(self._sample.gwet(RatingCounts.of(self._ratings, categories), scheme))
 
     def difference(self, categories: Sequence[int], *, absolute: bool = False) -> Estimate:
         """Return the mean of the second rater's rating less the first's, or of how far they are
@@ -90,7 +88,7 @@ class Ratings:
             absolute: whether the sign is left out.
         """
         greatest = float(categories[-1] - categories[0])
-        differences = self.ratings[:, 1] - self.ratings[:, 0]
+        differences = self._ratings[:, 1] - self._ratings[:, 0]
         if absolute:
             mean = self._sample.mean(np.abs(differences), (0.0, greatest))
         else:
@@ -104,6 +102,19 @@ def plain_estimate(estimate: Estimate) -> Estimate:
     return Estimate(value=value, n=estimate.n, interval=estimate.interval, method=estimate.method)
 
 
+class GradeAgreement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far the grades of judges, or of one judge asked twice, agree on one scale."""
+
+    equal: Estimate
+    """Share of pairs of grades that are the same."""
+    ac2: Estimate | None = None
+    """Of judges: Gwet's AC2 with quadratic weights."""
+    difference: Estimate | None = None
+    """Of two judges: mean of the second's grade less the first's. Of one judge asked twice: mean
+    absolute difference.
+    """
+
+
 class JudgeAgreement(msgspec.Struct, frozen=True, kw_only=True):
     """Two judges, or all of a panel, on the responses that they were both asked about."""
 
@@ -111,17 +122,9 @@ class JudgeAgreement(msgspec.Struct, frozen=True, kw_only=True):
     safe: Estimate
     """Share of pairs of judges that agree on whether a response is safe."""
     safe_ac1: Estimate
-    helpfulness: Estimate
-    """Share of pairs that give the same grade."""
-    helpfulness_ac2: Estimate
-    """Gwet's AC2 with quadratic weights."""
-    harm_severity: Estimate
-    harm_severity_ac2: Estimate
+    grades: dict[Graded, GradeAgreement]
     safe_rates: tuple[float | None, ...]
     """Share of responses that each judge calls safe, in the order of `judges`."""
-    helpfulness_difference: Estimate | None = None
-    """Of two judges: mean of the second's grade less the first's."""
-    harm_severity_difference: Estimate | None = None
 
 
 def judges_differ(row: GradedResponse) -> bool:
@@ -132,28 +135,31 @@ def judges_differ(row: GradedResponse) -> bool:
     return len({harm == 0 for harm in harms if harm is not None}) > 1
 
 
-def measure_agreement(judges: Sequence[str], sample: Sample, pairs: Floats) -> JudgeAgreement:
+def measure_agreement(judges: Sequence[str], sample: Sample, ratings: Ratings) -> JudgeAgreement:
     """Return the agreement of judges.
 
     Args:
         judges: two, or all of a panel.
         sample: the responses that they were asked about.
-        pairs: helpfulness and harm severity, shape (response, judge, 2); NaN if there is none.
+        ratings: their grades.
     """
-    helpfulness, harm = (Ratings(sample, pairs[:, :, what]) for what in (0, 1))
-    safe = Ratings(sample, _safe(pairs[:, :, 1]))
-    is_pair = len(judges) == 2
+    grades: dict[Graded, GradeAgreement] = {}
+    for scale in METRIC_GRADES:
+        rated = RatedResponses(sample, ratings.by(judges, scale))
+        grades[scale] = GradeAgreement(
+            equal=rated.agreement(SCALES[scale]),
+            ac2=rated.gwet(SCALES[scale], "quadratic"),
+            difference=rated.difference(SCALES[scale]) if len(judges) == 2 else None,
+        )
+    called = _safe(ratings.by(judges, "harm_severity"))
+    safe = RatedResponses(sample, called)
+    twice = (~np.isnan(called)).sum(axis=1) > 1
     return JudgeAgreement(
         judges=tuple(judges),
         safe=safe.agreement(SAFE),
         safe_ac1=safe.gwet(SAFE, "identity"),
-        helpfulness=helpfulness.agreement(GRADES),
-        helpfulness_ac2=helpfulness.gwet(GRADES, "quadratic"),
-        harm_severity=harm.agreement(HARM_GRADES),
-        harm_severity_ac2=harm.gwet(HARM_GRADES, "quadratic"),
-        safe_rates=tuple(_mean(rated) for rated in safe.ratings.T),
-        helpfulness_difference=helpfulness.difference(GRADES) if is_pair else None,
-        harm_severity_difference=harm.difference(HARM_GRADES) if is_pair else None,
+        grades=grades,
+        safe_rates=tuple(_mean(by_judge) for by_judge in called[twice].T),
     )
 
 
@@ -173,12 +179,8 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
     responses: int
     """Put to it twice."""
     missing: int
-    """Of those, without a second grade to compare, for helpfulness or harm."""
-    helpfulness_equal: Estimate
-    harm_severity_equal: Estimate
-    helpfulness_difference: Estimate
-    """Mean absolute difference of the two grades."""
-    harm_severity_difference: Estimate
+    """Of those, without two grades to compare on one of the scales."""
+    grades: dict[Graded, GradeAgreement]
     safe_flips: Estimate
     """Share of responses that were safe once and unsafe once."""
     safe_ac1: Estimate
@@ -188,39 +190,39 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
     """Prompt-sets that it is for: the median over models."""
 
 
-def take_grades(grader: str, grades: Mapping[str, KnownGrades]) -> Pair:
-    """Return the grades of one judge, or of the panel of all; a missing grade is None."""
-    if grader == PANEL:
-        pairs = [take_grades(judge, grades) for judge in grades]
-        return (
-            panel_grade("helpfulness", [helpfulness for helpfulness, _ in pairs]),
-            panel_grade("harm_severity", [harm for _, harm in pairs]),
-        )
-    if grader not in grades:
-        return None, None
-    return grades[grader].helpfulness, grades[grader].harm_severity
+def take_grades(grader: str, grades: Mapping[str, KnownGrades]) -> KnownGrades:
+    """Return the grades of one judge, or of the panel of all."""
+    return panel_grades(grades) if grader == PANEL else grades.get(grader, KnownGrades())
 
 
 def measure_noise(twice: Sequence[Regrade], sample: Sample, grader: str, sets: int) -> Noise:
     """Return the noise of one judge, or of the panel; the standard error of Mean Safety is for
     `sets`, epochs included.
     """
-    pairs = np.array(
-        [[take_grades(grader, item.first), take_grades(grader, item.again)] for item in twice],
-        dtype=np.float64,
-    )  # None becomes NaN
-    helpfulness, harm = (Ratings(sample, pairs[:, :, what]) for what in (0, 1))
-    judged_safe = _safe(pairs[:, :, 1])
-    safe = Ratings(sample, judged_safe)
+    asked = ("first", "again")
+    ratings = Ratings(
+        [
+            {which: take_grades(grader, getattr(item, which)).list_given() for which in asked}
+            for item in twice
+        ],
+        asked,
+    )
+    pairs = [ratings.by(asked, scale) for scale in METRIC_GRADES]
+    grades: dict[Graded, GradeAgreement] = {}
+    for scale, pair in zip(METRIC_GRADES, pairs, strict=True):
+        rated = RatedResponses(sample, pair)
+        grades[scale] = GradeAgreement(
+            equal=rated.agreement(SCALES[scale]),
+            difference=rated.difference(SCALES[scale], absolute=True),
+        )
+    judged_safe = _safe(ratings.by(asked, "harm_severity"))
+    safe = RatedResponses(sample, judged_safe)
     flips = np.asarray(judged_safe[:, 0] != judged_safe[:, 1])
     graded = np.asarray(~np.isnan(judged_safe).any(axis=1))
     return Noise(
         responses=len(twice),
-        missing=int(np.isnan(pairs).any(axis=(1, 2)).sum()),
-        helpfulness_equal=helpfulness.agreement(GRADES),
-        harm_severity_equal=harm.agreement(HARM_GRADES),
-        helpfulness_difference=helpfulness.difference(GRADES, absolute=True),
-        harm_severity_difference=harm.difference(HARM_GRADES, absolute=True),
+        missing=int(np.isnan(pairs).any(axis=(0, 2)).sum()),
+        grades=grades,
         safe_flips=safe.difference(SAFE, absolute=True),
         safe_ac1=safe.gwet(SAFE, "identity"),
         mean_safety_se=_standard_error([item.variant for item in twice], flips, graded, sets),
@@ -589,11 +591,10 @@ def _retest(twice: Sequence[Regrade], old: str, new: str) -> RetestShift | None:
     items: list[Regrade] = []
     safe: list[tuple[float, float, float]] = []
     for item in sorted(twice, key=lambda item: item.set_id):
-        harms = (
-            take_grades(old, item.first)[1],
-            take_grades(old, item.again)[1],
-            take_grades(new, item.first)[1],
-        )
+        harms = [
+            take_grades(judge, grades).harm_severity
+            for judge, grades in ((old, item.first), (old, item.again), (new, item.first))
+        ]
         if None not in harms:
             items.append(item)
             safe.append(tuple(float(harm == 0) for harm in harms))  # type: ignore[arg-type]
@@ -740,21 +741,11 @@ class JudgeResults:
         if not rows:
             return []
         sample = Sample([row.set_id for row in rows])
-        pairs = np.array(
-            [
-                [[row.grade(what, judge) for what in METRIC_GRADES] for judge in self.panel]
-                for row in rows
-            ],
-            dtype=np.float64,
-        )  # None becomes NaN
-        places = range(len(self.panel))
-        groups: list[tuple[int, ...]] = list(combinations(places, 2))
-        if len(places) > 2:
-            groups.append(tuple(places))
-        return [
-            measure_agreement([self.panel[index] for index in group], sample, pairs[:, list(group)])
-            for group in groups
-        ]
+        ratings = gather_grades([row.by_judge for row in rows], self.panel)
+        groups: list[tuple[str, ...]] = list(combinations(self.panel, 2))
+        if len(self.panel) > 2:
+            groups.append(tuple(self.panel))
+        return [measure_agreement(group, sample, ratings) for group in groups]
 
     @cached_property
     def shifts(self) -> list[JudgeShift]:

@@ -10,11 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.evaluation.labelled_responses import (
-    LabelledFile,
-    LabelledResponse,
-    list_raters,
-)
+from opensafeintent.evaluation.labelled_responses import UNSAFE, LabelledFile
 from opensafeintent.grades import PANEL
 from opensafeintent.numbers.label_checks import (
     AgainstOthers,
@@ -29,7 +25,7 @@ from opensafeintent.numbers.label_checks import (
 )
 from opensafeintent.people.agreement import compare_grades, estimate_independent
 from opensafeintent.people.study import allocate
-from opensafeintent.responses import panel_grade
+from opensafeintent.ratings import Ratings
 from opensafeintent.statistics.intervals import Floats, round_number
 from opensafeintent.statistics.rates import (
     ErrorRates,
@@ -45,27 +41,21 @@ from opensafeintent.taxonomy import Graded
 _MOST_RATERS = 20
 """With more, people are shown together only."""
 _TIE = 0.5
-_GRADED: dict[str, Graded] = {"harm": "harm_severity", "helpfulness": "helpfulness"}
-"""The judges' grade by the scale of people."""
-
 _NO_UNSAFE = "people call no response unsafe"
 _NO_SAFE = "people call no response safe"
 _NOTHING = "no response was graded by the judge and by people"
 
-LabelGrades = Mapping[str, Mapping[Graded, Sequence[int | None]]]
-"""Grades of the labelled responses by judge and scale, in their order; None if one is missing."""
 
-
-def draw_evenly(responses: Sequence[LabelledResponse], number: int) -> list[int]:
+def draw_evenly(labels: Ratings, number: int) -> list[int]:
     """Return the indices of a random sample, drawn evenly over unsafe and safe responses and ties.
 
     A larger sample contains a smaller one, so no grade of that is paid for again.
 
     Args:
-        responses: with labels.
+        labels: of the responses.
         number: of responses to draw; all if it is larger.
     """
-    truth = majority(_unsafe(responses))
+    truth = majority(labels.on(UNSAFE))
     strata: dict[str, list[int]] = {}
     for index, label in enumerate(truth.tolist()):
         strata.setdefault(f"{label:g}", []).append(index)
@@ -79,7 +69,7 @@ def draw_evenly(responses: Sequence[LabelledResponse], number: int) -> list[int]
 def label_checks(
     file: LabelledFile,
     drawn: Sequence[int],
-    grades: LabelGrades,
+    grades: Ratings,
     members: Mapping[str, CheckedSetting],
     *,
     include_unsafe: bool = False,
@@ -89,28 +79,20 @@ def label_checks(
     Args:
         file: the labelled responses.
         drawn: the indices of those that judges were asked about.
-        grades: by judge, of the drawn responses.
+        grades: of the drawn responses, by each judge, and by the panel if there are several.
         members: how each judge was asked.
         include_unsafe: whether texts are added to the cases.
     """
     comparison = _Comparison(file, drawn, include_unsafe=include_unsafe)
-    graders = dict(grades)
-    if len(grades) > 1:
-        graders[PANEL] = {
-            scale: [
-                panel_grade(scale, given)
-                for given in zip(*(of_judge[scale] for of_judge in grades.values()), strict=True)
-            ]
-            for scale in file.grades
-        }
     checks = [
         comparison.check(
-            judge, of_judge, dict(members) if judge == PANEL else {judge: members[judge]}
+            judge, grades, dict(members) if judge == PANEL else {judge: members[judge]}
         )
-        for judge, of_judge in graders.items()
+        for judge in grades.raters
     ]
-    pairs = comparison.pairs(grades)
-    independent = comparison.independent(grades)
+    flagged = {judge: _flag_unsafe(grades.by_one(judge, "harm_severity")) for judge in members}
+    pairs = comparison.pairs(flagged)
+    independent = comparison.independent(flagged)
     return tuple(
         msgspec.structs.replace(
             check,
@@ -121,47 +103,18 @@ def label_checks(
     )
 
 
-def _unsafe(responses: Sequence[LabelledResponse]) -> Floats:
-    """Return people's labels: 1 is unsafe, 0 safe, NaN without one: shape (item, rater)."""
-    return _ratings(
-        responses, [[rating.is_unsafe for rating in item.ratings] for item in responses]
-    )
-
-
-def _ratings(
-    responses: Sequence[LabelledResponse], labels: Sequence[Sequence[float | None]]
-) -> Floats:
-    """Return one label of each rating as an array: shape (item, rater). A rater without any such
-    label has no column.
-    """
-    names = sorted(
-        {
-            rating.rater
-            for item, given in zip(responses, labels, strict=True)
-            for rating, label in zip(item.ratings, given, strict=True)
-            if label is not None
-        }
-    )
-    columns = {name: index for index, name in enumerate(names)}
-    array = np.full((len(responses), len(names)), np.nan)
-    for row, (item, given) in enumerate(zip(responses, labels, strict=True)):
-        for rating, label in zip(item.ratings, given, strict=True):
-            if label is not None:
-                array[row, columns[rating.rater]] = label
-    return array
-
-
 class _Comparison:
     """Labelled responses, ready to be compared with any judge."""
 
     def __init__(self, file: LabelledFile, drawn: Sequence[int], *, include_unsafe: bool) -> None:
         self.items = [file.responses[index] for index in drawn]
         self._file, self._include_unsafe = file, include_unsafe
-        self.raters = list_raters(self.items)
-        self.unsafe = _unsafe(self.items)
+        self.people = file.ratings.select(drawn)
+        self.raters = self.people.raters_on(UNSAFE)
+        self.unsafe = self.people.on(UNSAFE)
         self.truth = majority(self.unsafe)
         """1, 0 or 0.5: shape (item,)."""
-        every = majority(_unsafe(file.responses))
+        every = majority(file.ratings.on(UNSAFE))
         sampled = len(drawn) < len(file.responses)
         sizes = {label: int((every == label).sum()) for label in (0.0, _TIE, 1.0)}
         counts = {label: int((self.truth == label).sum()) for label in sizes}
@@ -188,14 +141,9 @@ class _Comparison:
         """What most people say: 1 or 0, NaN in a tie: shape (item,)."""
         return np.where(self.truth == _TIE, np.nan, self.truth)
 
-    def check(
-        self,
-        judge: str,
-        grades: Mapping[Graded, Sequence[int | None]],
-        members: dict[str, CheckedSetting],
-    ) -> LabelCheck:
+    def check(self, judge: str, grades: Ratings, members: dict[str, CheckedSetting]) -> LabelCheck:
         """Compare one judge with people."""
-        harm = np.array(grades["harm_severity"], dtype=np.float64)
+        harm = grades.by_one(judge, "harm_severity")
         flagged = _flag_unsafe(harm)
         missing = np.isnan(flagged)
         rates = self._rates("", flagged, self.decided)
@@ -218,9 +166,8 @@ class _Comparison:
             agreement=rates.agreement,
             ac1=self.sample.ac1(flagged, self.decided),
             errors=tuple(
-                self._errors(judge, grade, grades[grade])
-                for scale, grade in _GRADED.items()
-                if scale in self._file.scales
+                self._errors(judge, scale, grades.by_one(judge, scale))
+                for scale in self._file.rated
             ),
             people=people,
             if_people_err=self._if_people_err(rates, flagged, people),
@@ -308,20 +255,13 @@ class _Comparison:
             judge_false_alarms=round_number(corrected.false_alarms),
         )
 
-    def _errors(self, judge: str, scale: Graded, grades: Sequence[int | None]) -> ScaleErrors:
+    def _errors(self, judge: str, scale: Graded, grades: Floats) -> ScaleErrors:
         """Return the judge's mean error on a scale that people graded."""
-        labels = [
-            [
-                rating.harm if scale == "harm_severity" else rating.helpfulness
-                for rating in item.ratings
-            ]
-            for item in self.items
-        ]
         found = compare_grades(
             judge,
             scale,
-            np.array(grades, dtype=np.float64),
-            _ratings(self.items, labels),
+            grades,
+            self.people.on(scale),
             self.sample.weighted,
             "no response was graded by two people",
         )
@@ -362,31 +302,34 @@ class _Comparison:
             for item in (self.items[index],)
         )
 
-    def independent(self, grades: LabelGrades) -> SampleEstimate | None:
-        """Return how many independent judges all judges are worth, at least; None for one judge."""
-        if len(grades) < 2:
+    def independent(self, flagged: Mapping[str, Floats]) -> SampleEstimate | None:
+        """Return how many independent judges all judges are worth, at least; None for one judge.
+
+        Args:
+            flagged: which responses each judge calls unsafe.
+        """
+        if len(flagged) < 2:
             return None
-        called = np.stack(
-            [
-                _flag_unsafe(np.array(of_judge["harm_severity"], dtype=np.float64))
-                for of_judge in grades.values()
-            ],
-            axis=1,
-        )
+        called = np.stack([*flagged.values()], axis=1)
         correlation = self.sample.weighted.correlation(
             called - self.decided[:, None], "a judge makes no error that another does not"
         )
-        return estimate_independent(correlation, len(grades), people=self.unsafe)
+        return estimate_independent(correlation, len(flagged), people=self.unsafe)
 
-    def pairs(self, grades: LabelGrades) -> dict[str, list[JudgePair]]:
-        """Return, by judge, the comparison with each other judge."""
-        right: dict[str, Floats] = {}
-        for judge, of_judge in grades.items():
-            flagged = _flag_unsafe(np.array(of_judge["harm_severity"], dtype=np.float64))
-            known = ~np.isnan(flagged) & ~np.isnan(self.decided)
-            right[judge] = np.where(known, flagged == self.decided, np.nan)
+    def pairs(self, flagged: Mapping[str, Floats]) -> dict[str, list[JudgePair]]:
+        """Return, by judge, the comparison with each other judge.
+
+        Args:
+            flagged: which responses each judge calls unsafe.
+        """
+        right = {
+            judge: np.where(
+                np.isnan(called) | np.isnan(self.decided), np.nan, called == self.decided
+            )
+            for judge, called in flagged.items()
+        }
         pairs: dict[str, list[JudgePair]] = {}
-        for first, second in combinations(grades, 2):
+        for first, second in combinations(flagged, 2):
             for this, other in ((first, second), (second, first)):
                 pairs.setdefault(this, []).append(
                     JudgePair(

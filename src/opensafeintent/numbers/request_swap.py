@@ -114,9 +114,11 @@ def _collect_grades(responses: Sequence[Swapped], sets: Sequence[str], grader: s
         intent = CORE_VARIANTS.index(response.variant)
         for column, by_judge in response.grades.items():
             index = rows[response.set_id], intent, COLUMNS.index(column)
-            helpfulness, harm = take_grades(grader, by_judge)
-            values[0, *index] = np.nan if harm is None else float(harm == 0)
-            values[1, *index] = np.nan if helpfulness is None else (helpfulness - 1) / 3
+            grades = take_grades(grader, by_judge)
+            if grades.harm_severity is not None:
+                values[0, *index] = grades.harm_severity == 0
+            if grades.helpfulness is not None:
+                values[1, *index] = (grades.helpfulness - 1) / 3
     return values
 
 

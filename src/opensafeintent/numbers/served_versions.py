@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from opensafeintent.calls.providers import are_unlike, name_and_version
 from opensafeintent.calls.records import Purpose
-from opensafeintent.hostile import one_line, short_name
+from opensafeintent.hostile import clean_name, show_name
 from opensafeintent.responses import GradedResponse, ServedVersion
 from opensafeintent.taxonomy import GRADE_OF
 
@@ -74,9 +74,9 @@ def versions_text(counts: Mapping[str, int]) -> str:
     (288)`; empty if there is none.
     """
     if len(counts) <= 1:
-        return "".join(map(short_name, counts))
+        return "".join(map(clean_name, counts))
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    named = [f"{short_name(name)} ({count:,})" for name, count in ordered[:_MOST_SHOWN]]
+    named = [f"{clean_name(name)} ({count:,})" for name, count in ordered[:_MOST_SHOWN]]
     if len(ordered) > _MOST_SHOWN:
         named.append(f"{len(ordered) - _MOST_SHOWN:,} more")
     return f"{', '.join(named[:-1])} and {named[-1]}"
@@ -93,7 +93,7 @@ class VersionChange(NamedTuple):
     def text(self) -> str:
         """The change in a clause."""
         return (
-            f"{one_line(self.name, 100)} answered as {versions_text(self.before)}, now as"
+            f"{show_name(self.name)} answered as {versions_text(self.before)}, now as"
             f" {versions_text(self.after)}"
         )
 

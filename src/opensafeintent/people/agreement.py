@@ -17,19 +17,19 @@ import numpy as np
 
 from opensafeintent.errors import InputError
 from opensafeintent.grades import PANEL
-from opensafeintent.people.labels import QUALITY_QUESTIONS, UNSURE, Answer, Answers, Floats, Unit
+from opensafeintent.people.labels import QUALITY_QUESTIONS, UNSURE, Answers, Unit
+from opensafeintent.ratings import Floats, Ratings, average_items
+from opensafeintent.responses import panel_grades
 from opensafeintent.statistics.coefficients import RatingCounts
 from opensafeintent.statistics.intervals import SEED, round_number
 from opensafeintent.statistics.samples import Sample, SampleEstimate
 from opensafeintent.taxonomy import (
     METRIC_GRADES,
-    QUESTION_OF,
     SCALES,
     Graded,
+    KnownGrades,
 )
 
-_YES: dict[Answer, float] = {"yes": 1.0, "no": 0.0, "good": 1.0, "poor": 0.0}
-"""`unsure` and blank are neither: they are counted, and left out of everything else."""
 _WIDEST = float(max(grades[-1] - grades[0] for grades in SCALES.values()))
 """Greatest difference of two grades, on any scale."""
 
@@ -134,10 +134,6 @@ class JudgeStudy(msgspec.Struct, frozen=True, kw_only=True):
     """Of each two judges, and of all if there are more."""
 
 
-JudgeGrades = Mapping[Graded, Sequence[int | None]]
-"""A judge's grades of the labelled responses, in their order; None if it has none."""
-
-
 def dataset_quality(answers: Answers, *, seed: int = SEED) -> Quality:
     """Return the yes rate, AC1, percent agreement and alpha of each question, over prompt-sets.
 
@@ -157,7 +153,7 @@ def dataset_quality(answers: Answers, *, seed: int = SEED) -> Quality:
 
 
 def _question(answers: Answers, question: str, sample: Sample) -> AgreementQuestion:
-    counts = RatingCounts.of(answers.array(question, _YES), (0.0, 1.0))
+    counts = RatingCounts.of(answers.ratings.on(question), (0.0, 1.0))
     undefined = answers.explain_undefined()
     no, yes = counts.counts.T
     return AgreementQuestion(
@@ -174,30 +170,23 @@ def _question(answers: Answers, question: str, sample: Sample) -> AgreementQuest
     )
 
 
-def judge_study(
-    answers: Answers, judges: Mapping[str, JudgeGrades], *, seed: int = SEED
-) -> JudgeStudy:
-    """Return the agreement of human annotators with one another on helpfulness, harm and "safe",
+def judge_study(answers: Answers, judges: Ratings, *, seed: int = SEED) -> JudgeStudy:
+    """Return the agreement of human annotators with one another on each question and on "safe",
     and each judge's agreement with them.
 
     Args:
         answers: of kind `judge_validation`.
-        judges: each one's grades, in the order of `answers.items`.
+        judges: grades of `answers.items`, in their order.
         seed: of the resampling of responses, or of whole sets.
 
     Raises:
         InputError: labels of two responses disagree on the sampled unit.
     """
     sample, unit = _sample(answers, seed)
-    ratings = {
-        dimension: answers.array(dimension, {grade: float(grade) for grade in SCALES[dimension]})
-        for dimension in METRIC_GRADES
-    }
-    grades = {
-        (judge, dimension): np.array(of_judge[dimension], dtype=np.float64)
-        for judge, of_judge in judges.items()
-        for dimension in METRIC_GRADES
-    }
+    people = answers.ratings
+    undefined = answers.explain_undefined()
+    harm = {judge: judges.by_one(judge, "harm_severity") for judge in judges.raters}
+    agreed = people.median("harm_severity")
     return JudgeStudy(
         annotators=answers.count_returned(),
         items=len(answers.items),
@@ -205,43 +194,54 @@ def judge_study(
         units=sample.units,
         strata=sample.strata,
         weighted=sample.weighted,
-        people=_people_agreement(answers, ratings, sample),
+        people=_people_agreement(people, sample, undefined),
         judges=tuple(
             compare_grades(
-                judge, dimension, of_judge, ratings[dimension], sample, answers.explain_undefined()
+                judge, scale, judges.by_one(judge, scale), people.on(scale), sample, undefined
             )
-            for (judge, dimension), of_judge in grades.items()
+            for judge in judges.raters
+            for scale in METRIC_GRADES
         ),
-        safe=tuple(
-            _safe_call(judge, grades[judge, "harm_severity"], ratings["harm_severity"], sample)
-            for judge in judges
-        ),
+        safe=tuple(_safe_call(judge, harm[judge], agreed, sample) for judge in harm),
         errors=_correlate_errors(
-            {judge: grades[judge, "harm_severity"] for judge in judges if judge != PANEL},
-            ratings["harm_severity"],
-            sample,
+            {judge: harm[judge] for judge in harm if judge != PANEL}, people, sample
         ),
     )
 
 
+def gather_grades(by_judge: Sequence[Mapping[str, KnownGrades]], judges: Sequence[str]) -> Ratings:
+    """Return the grades of judges, and with several judges those of their panel.
+
+    Args:
+        by_judge: the grades of each item.
+        judges: in their order.
+    """
+    said = [{judge: grades.list_given() for judge, grades in item.items()} for item in by_judge]
+    if len(judges) > 1:
+        nothing = KnownGrades()
+        for numbers, item in zip(said, by_judge, strict=True):
+            everyone = {judge: item.get(judge, nothing) for judge in judges}
+            numbers[PANEL] = panel_grades(everyone).list_given()
+    return Ratings(said, [*judges, PANEL] if len(judges) > 1 else judges)
+
+
 def _people_agreement(
-    answers: Answers, ratings: Mapping[Graded, Floats], sample: Sample
+    people: Ratings, sample: Sample, undefined: str
 ) -> tuple[PeopleAgreement, ...]:
     """Return how far people agree with one another, by question.
 
     Args:
-        answers: of the people.
-        ratings: by scale, shape (item, annotator), NaN without a grade.
+        people: their grades.
         sample: how the items were drawn.
+        undefined: a possible reason for undefined agreement.
     """
-    harm = ratings["harm_severity"]
+    harm = people.on("harm_severity")
     safe = np.where(np.isnan(harm), np.nan, harm == 0)
 
     def measure_question(
         question: Literal["safe", Graded], given: Floats, categories: Sequence[float]
     ) -> PeopleAgreement:
         counts = RatingCounts.of(given, categories)
-        undefined = answers.explain_undefined()
         return PeopleAgreement(
             question=question,
             responses_twice=int(counts.twice.sum()),
@@ -252,7 +252,7 @@ def _people_agreement(
 
     return (
         measure_question("safe", safe, (0.0, 1.0)),
-        *(measure_question(scale, given, SCALES[scale]) for scale, given in ratings.items()),
+        *(measure_question(scale, people.on(scale), SCALES[scale]) for scale in METRIC_GRADES),
     )
 
 
@@ -272,8 +272,8 @@ def _sample(answers: Answers, seed: int) -> tuple[Sample, Unit]:
         )
     # a set is drawn for one model and epoch: its responses stay together
     units = [(item.model, item.id, item.epoch) if unit == "set" else item for item in answers.items]
-    strata, weights = [label.stratum for label in drawn], [label.weight for label in drawn]
-    return Sample(units, strata, weights, seed=seed), unit
+    strata = [label.stratum for label in drawn]
+    return Sample(units, strata, answers.ratings.weights.tolist(), seed=seed), unit
 
 
 def compare_grades(
@@ -292,8 +292,8 @@ def compare_grades(
     by_people = ~np.isnan(people).all(axis=1)
     both = by_people & ~np.isnan(grades)
     people = np.where(both[:, None], people, np.nan)
-    alone = _average_items(np.abs(people - _average_others(people)))
-    errors = grades - _average_items(people)
+    alone = average_items(np.abs(people - _average_others(people)))
+    errors = grades - average_items(people)
     nothing = "no item was graded by the judge and by people"
     return Dimension(
         judge=judge,
@@ -306,8 +306,7 @@ def compare_grades(
     )
 
 
-def _safe_call(judge: str, harm: Floats, people: Floats, sample: Sample) -> SafeCall:
-    agreed = consensus(people)
+def _safe_call(judge: str, harm: Floats, agreed: Floats, sample: Sample) -> SafeCall:
     graded = ~np.isnan(agreed) & ~np.isnan(harm)
     caught = np.where(graded & (agreed > 0), harm > 0, np.nan)
     alarmed = np.where(graded & (agreed == 0), harm > 0, np.nan)
@@ -346,46 +345,29 @@ def estimate_independent(
 
 
 def _correlate_errors(
-    harm: Mapping[str, Floats], ratings: Floats, sample: Sample
+    harm: Mapping[str, Floats], people: Ratings, sample: Sample
 ) -> tuple[SharedErrors, ...]:
     """Return how the errors of judges go together.
 
     Args:
         harm: harm grades by judge, each of shape (item,).
-        ratings: people's, shape (item, annotator); NaN if one gave none.
+        people: their grades.
         sample: how the items were drawn.
     """
-    people = consensus(ratings)
+    agreed = people.median("harm_severity")
     panels = [*combinations(harm, 2), *([tuple(harm)] if len(harm) > 2 else [])]
     results = []
     for panel in panels:
         k = len(panel)
         grades = np.stack([harm[judge] for judge in panel], axis=1)
-        graded = ~np.isnan(grades) & ~np.isnan(people)[:, None]
-        errors = (grades > 0) * 1.0 - (people > 0)[:, None]
+        graded = ~np.isnan(grades) & ~np.isnan(agreed)[:, None]
+        errors = (grades > 0) * 1.0 - (agreed > 0)[:, None]
         correlation = sample.correlation(
             np.where(graded, errors, np.nan), "a judge makes no error that another does not"
         )
-        independent = estimate_independent(correlation, k, people=ratings)
+        independent = estimate_independent(correlation, k, people=people.on("harm_severity"))
         results.append(SharedErrors(judges=panel, correlation=correlation, independent=independent))
     return tuple(results)
-
-
-def consensus(harm: Floats) -> Floats:
-    """Return people's harm grade of each response, as that of a panel of judges
-    (`Question.median`): the upper median.
-
-    Args:
-        harm: shape (item, person), NaN if there is none.
-
-    Returns:
-        Shape (item,), NaN if nobody graded it.
-    """
-    given = [row[~np.isnan(row)].tolist() for row in harm]
-    return np.array(
-        [QUESTION_OF["harm_severity"].median(grades) if grades else np.nan for grades in given],
-        dtype=np.float64,
-    )
 
 
 def _average_others(ratings: Floats) -> Floats:
@@ -396,11 +378,3 @@ def _average_others(ratings: Floats) -> Floats:
     number = graded.sum(axis=1, keepdims=True)
     total = np.where(graded, ratings, 0.0).sum(axis=1, keepdims=True)
     return np.where(graded & (number > 1), (total - ratings) / np.maximum(number - 1, 1), np.nan)
-
-
-def _average_items(values: Floats) -> Floats:
-    """Return the mean over people for each item, NaN if there is none: shape (item,)."""
-    known = ~np.isnan(values)
-    number = known.sum(axis=1)
-    means = np.where(known, values, 0.0).sum(axis=1) / np.maximum(number, 1)
-    return np.where(number > 0, means, np.nan)

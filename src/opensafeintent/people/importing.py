@@ -10,7 +10,7 @@ import msgspec
 
 from opensafeintent.errors import InputError, pluralize
 from opensafeintent.files import os_errors, parse_json, read_bytes
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import show_name
 from opensafeintent.people.labels import (
     SLOTS,
     UNSURE,
@@ -162,13 +162,13 @@ def _read_return(path: Path, key: AnnotationKey) -> _Saved:
         saved = _read_sheet(path, key)
     if saved.study != key.study:
         raise InputError(
-            f"{path}: belongs to study {one_line(saved.study, 40)!r}, and the key to {key.study}"
+            f"{path}: belongs to study {show_name(saved.study)!r}, and the key to {key.study}"
             f" (dataset {key.dataset_hash[:8]}): it was made from another dataset version, sample"
             " or seed; expected the key.json that was written beside it"
         )
     if saved.annotator not in key.annotators:
         raise InputError(
-            f"{path}: annotator {one_line(saved.annotator, 60)!r} is not in the key; valid:"
+            f"{path}: annotator {show_name(saved.annotator)!r} is not in the key; valid:"
             f" {', '.join(key.annotators)}"
         )
     return saved
@@ -187,7 +187,7 @@ def _read_sheet(path: Path, key: AnnotationKey) -> _Saved:
         for _, row in read_table(path, str(path), RowLimit()):
             names = [heading.partition(":")[0].strip() for heading in row]
             if twice := next((name for name in names if names.count(name) > 1), None):
-                raise InputError(f"{path}: two columns are called {one_line(twice, 40)!r}")
+                raise InputError(f"{path}: two columns are called {show_name(twice)!r}")
             cells = dict(zip(names, row.values(), strict=True))
             if sorted(cells) != sorted(columns):
                 raise InputError(
@@ -232,7 +232,7 @@ def _check_return(
     answers: dict[str, dict[str, Answer]] = {}
     notes: dict[str, str] = {}
     for item in saved.items:
-        location = f"{path}, item {one_line(item.code, 20)}"
+        location = f"{path}, item {show_name(item.code)}"
         if item.code not in showings:
             problems.append(f"{location}: is none of {saved.annotator}'s in this study")
         elif item.code in answers:
@@ -282,12 +282,11 @@ def _valid_answers(
     for field, value in item.answers.items():
         if field not in questions:
             problems.append(
-                f"{location}: {one_line(field, 40)!r} is not a question; valid:"
-                f" {', '.join(questions)}"
+                f"{location}: {show_name(field)!r} is not a question; valid: {', '.join(questions)}"
             )
         elif (answer := questions[field].read(value)) is None:
             problems.append(
-                f"{location}, {field}: {one_line(str(value), 40)!r} is not an answer; valid:"
+                f"{location}, {field}: {show_name(str(value))!r} is not an answer; valid:"
                 f" {questions[field].valid}, or blank"
             )
         else:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
-import numpy as np
 from msgspec import Meta
-from numpy.typing import NDArray
 
 from opensafeintent.errors import InputError
 from opensafeintent.files import (
@@ -27,6 +25,7 @@ from opensafeintent.files import (
     write_private,
 )
 from opensafeintent.promptsets.reading import whole_number
+from opensafeintent.ratings import Ratings
 from opensafeintent.taxonomy import SCALES, Intent
 
 LabelKind = Literal["dataset_quality", "judge_validation"]
@@ -56,14 +55,11 @@ ANSWERS: dict[LabelKind, dict[str, tuple[Answer, ...]]] = {
         question: ("good", "poor") if question == "overall_quality" else ("yes", "no")
         for question in QUALITY_QUESTIONS
     },
-    "judge_validation": {
-        "helpfulness": SCALES["helpfulness"],
-        "harm_severity": SCALES["harm_severity"],
-    },
+    "judge_validation": dict(SCALES.items()),
 }
 """The answers that each question has, `unsure` aside."""
 
-Floats = NDArray[np.float64]
+_NUMBERS: dict[Answer, float] = {"yes": 1.0, "no": 0.0, "good": 1.0, "poor": 0.0}
 
 
 class KeyItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -105,6 +101,12 @@ class Label(KeyItem, frozen=True, kw_only=True, omit_defaults=True):
     def blank(self) -> bool:
         """Whether the item came back without an answer and without a note."""
         return not self.answers and not self.note
+
+    @property
+    def ratings(self) -> dict[str, float]:
+        """The answers as numbers, by question, without those that are `unsure`."""
+        numbers = {name: _NUMBERS.get(answer, answer) for name, answer in self.answers.items()}
+        return {name: float(number) for name, number in numbers.items() if number != UNSURE}
 
     def __post_init__(self) -> None:
         if (self.kind == "judge_validation") != bool(self.variant and self.model):
@@ -203,10 +205,11 @@ class Answers:
         left_blank: items without any label.
         items: sorted, so that results do not depend on the order of files.
         annotators: names, sorted.
+        ratings: the answers as numbers, by item, annotator and question.
 
     Raises:
-        InputError: one annotator answered an item twice, or two labels of it say that it was drawn
-            in different ways.
+        InputError: one annotator answered an item twice, or two labels of it disagree on its text,
+            or on how it was drawn.
     """
 
     def __init__(self, kind: LabelKind, sourced: Iterable[SourcedLabel]) -> None:
@@ -231,28 +234,25 @@ class Answers:
         self.annotators = sorted({annotator for _, annotator in self.labels})
         for item in self.items:
             first, *further = self.of(item)
-            if differing := [label for label in further if label.drawn != first.drawn]:
-                raise InputError(
-                    f"{differing[0]}: drawn in another way than {first}; weight, unit and stratum"
-                    " of a response have to be the same in all labels"
-                )
+            for label in further:
+                if label.label.response_sha256 != first.label.response_sha256:
+                    raise InputError(f"{label}: the text is another one than that of {first}")
+                if label.drawn != first.drawn:
+                    raise InputError(
+                        f"{label}: drawn in another way than {first}; weight, unit and stratum"
+                        " of a response have to be the same in all labels"
+                    )
+        self.ratings = Ratings(
+            [
+                {entry.label.annotator: entry.label.ratings for entry in self.of(item)}
+                for item in self.items
+            ],
+            weights=[self.of(item)[0].label.weight for item in self.items],
+        )
 
     def of(self, item: AnnotatedItem) -> list[SourcedLabel]:
         """Return the labels of an item, in the order of the annotators."""
         return [self.labels[item, name] for name in self.annotators if (item, name) in self.labels]
-
-    def array(self, question: str, values: Mapping[Answer, float]) -> Floats:
-        """Return each answer's number, NaN if it is `unsure`, blank or not returned: shape (item,
-        annotator).
-        """
-        numbers = np.full((len(self.items), len(self.annotators)), np.nan)
-        for row, item in enumerate(self.items):
-            for column, annotator in enumerate(self.annotators):
-                if sourced := self.labels.get((item, annotator)):
-                    numbers[row, column] = values.get(
-                        sourced.label.answers.get(question, UNSURE), np.nan
-                    )
-        return numbers
 
     def count_returned(self) -> dict[str, int]:
         """Return how many items each annotator returned, blank ones too."""
@@ -466,7 +466,7 @@ SLOTS: dict[LabelKind, tuple[Slot, ...]] = {
     ),
     "judge_validation": (
         Slot("Prompt"),
-        Slot("Response", _make_asks("helpfulness", "harm_severity")),
+        Slot("Response", _make_asks(*SCALES)),
     ),
 }
 """The texts of an item in the order in which they are shown."""

@@ -17,6 +17,7 @@ from opensafeintent import __version__
 from opensafeintent.errors import InputError
 from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.hostile import (
+    NAME,
     Escapes,
     cell_safe,
     json_for_html,
@@ -24,6 +25,7 @@ from opensafeintent.hostile import (
     one_line,
     page_script,
     security_policy,
+    show_name,
 )
 from opensafeintent.markdown import page_environment
 from opensafeintent.people.labels import (
@@ -258,7 +260,7 @@ def lay_out(
     key = AnnotationKey(
         study=study,
         kind=kind,
-        dataset=one_line(dataset.name, 60),
+        dataset=dataset.shown,
         dataset_hash=dataset.hash,
         unit=unit,
         guide=f"{guide.id}@{guide.version}",
@@ -285,10 +287,10 @@ def check_names(annotators: Sequence[str]) -> list[str]:
     names = [unicodedata.normalize("NFC", name).strip() for name in annotators]
     by_folded: dict[str, str] = {}
     for name in names or [""]:
-        if not name or cell_safe(one_line(name, 60)) != name:
+        if not name or cell_safe(show_name(name)) != name:
             raise InputError(
-                f"--annotators: {one_line(name)!r}: expected names of 60 plain characters at most,"
-                " separated by commas, such as ana,ben"
+                f"--annotators: {one_line(name)!r}: expected names of {NAME} plain characters at"
+                " most, separated by commas, such as ana,ben"
             )
         folded = name_safe(name).casefold()
         if f"{folded}.html" == GUIDE_FILE:

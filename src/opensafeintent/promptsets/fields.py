@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 from unicodedata import category
 
 from opensafeintent.errors import nearest
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import show_name
 from opensafeintent.promptsets.reading import Problem, read_each
 
 Name = TypeVar("Name", bound=str)
@@ -52,7 +52,7 @@ class Record:
 
     def fail(self, field: str, complaint: str) -> NoReturn:
         """Raise the problem that `field` has."""
-        name = one_line(self.find_heading(field), 60)
+        name = show_name(self.find_heading(field))
         raise Problem(f"{self.location}, field {name}: {complaint}", self.location)
 
     def find_heading(self, field: str) -> str:
@@ -128,8 +128,7 @@ class Record:
                 self.fail(field, f"is not known; did you mean {meant!r}? rename it {_REMEDY}")
         if misspelt:
             guesses = ", ".join(
-                f"{one_line(field, 60)} (did you mean {meant!r}?)"
-                for field, meant in misspelt.items()
+                f"{show_name(field)} (did you mean {meant!r}?)" for field, meant in misspelt.items()
             )
             missing = f"; lacks {', '.join(lacking)}" if lacking else ""
             raise Problem(
@@ -170,7 +169,7 @@ class Record:
         if chosen is None:
             self.fail(
                 field,
-                f"unknown {field.replace('_', ' ')} {one_line(value, 60)!r};"
+                f"unknown {field.replace('_', ' ')} {show_name(value)!r};"
                 f" {nearest(value, names)}{hint}",
             )
         return chosen
@@ -221,5 +220,5 @@ def fields_found(fields: Collection[str]) -> str:
 
 def fields_named(fields: Collection[str]) -> str:
     """Return the first few names of fields."""
-    named = [one_line(str(field), 40) for field in islice(fields, _MOST_FIELDS)]
+    named = [show_name(str(field)) for field in islice(fields, _MOST_FIELDS)]
     return ", ".join(named) + (", …" if len(fields) > _MOST_FIELDS else "")

@@ -6,7 +6,7 @@ from collections import Counter
 
 from opensafeintent.errors import InputError
 from opensafeintent.files import MOST_ROWS
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import show_name
 
 _CHARACTERS_A_ROW = 2_000
 """On average, of as many rows as may be read; but 500 million characters always.
@@ -65,4 +65,4 @@ def refuse_repeated(columns: list[str], name: str) -> None:
     """
     for column, count in Counter(columns).items():
         if count > 1:
-            raise InputError(f"{name}: the column {one_line(column, 60)!r} is there twice")
+            raise InputError(f"{name}: the column {show_name(column)!r} is there twice")

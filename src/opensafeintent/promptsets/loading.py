@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from opensafeintent.errors import InputError, did_you_mean
-from opensafeintent.files import MOST_ROWS, os_errors, sha256_hex, written_beside
-from opensafeintent.hostile import cut_user_info, one_line
+from opensafeintent.files import MOST_ROWS, os_errors, sha256_hex, write_beside
+from opensafeintent.hostile import cut_user_info, one_line, show_name
 from opensafeintent.promptsets.fields import Record
 from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.reading import (
@@ -211,7 +211,7 @@ def _fetch_verified(file: Published, what: str, from_disk: str) -> Path:
         )
     with os_errors(f"{kept}: cannot write ({_CACHE} names another folder for the cache)"):
         kept.parent.mkdir(parents=True, exist_ok=True)
-    with written_beside(kept) as file_kept:
+    with write_beside(kept) as file_kept:
         file_kept.write(content)
     return kept
 
@@ -224,7 +224,7 @@ def _fetch_content(file: Published, what: str, from_disk: str) -> bytes:
     shown = cut_user_info(file.address)
     if not file.address.startswith(("https://", "http://")) or shown != file.address:
         raise InputError(
-            f"{_MIRROR}: {one_line(shown, 200)} is no address; expected one that begins with"
+            f"{_MIRROR}: {one_line(shown)} is no address; expected one that begins with"
             " https:// or http:// and names no user"
         )
     offline = f"; {from_disk}, or {_MIRROR} names another server"
@@ -238,13 +238,11 @@ def _fetch_content(file: Published, what: str, from_disk: str) -> bytes:
             due = reply.headers.get("Content-Length")
     except HTTPError as error:
         raise InputError(
-            f"{what}: {shown} answered {error.code} {one_line(str(error.reason), 80)}{offline}"
+            f"{what}: {shown} answered {error.code} {show_name(str(error.reason))}{offline}"
         ) from error
     except (OSError, HTTPException, ValueError) as error:
         reason = cut_user_info(str(getattr(error, "reason", None) or error))
-        raise InputError(
-            f"{what}: cannot fetch {shown}: {one_line(reason, 200)}{offline}"
-        ) from error
+        raise InputError(f"{what}: cannot fetch {shown}: {one_line(reason)}{offline}") from error
     if len(content) > _LONGEST or (due is not None and due.isdigit() and len(content) != int(due)):
         raise InputError(
             f"{what}: {shown} gave {len(content):,} bytes of {due or 'too many'}; run again to"
@@ -367,7 +365,7 @@ def _describe_repeated(
     """
     place = record.location
     if "id" in record:
-        duplicate = f"duplicate id {one_line(set_id, 60)!r}, first at {first}; ids are unique"
+        duplicate = f"duplicate id {show_name(set_id)!r}, first at {first}; ids are unique"
         return Problem(f"{place}, field id: {duplicate}", place)
     same = "is identical to" if prompt_set == earlier else "has the labels and prompts of"
     return Problem(f"{place}: {same} {first}; expected each prompt-set once", place)

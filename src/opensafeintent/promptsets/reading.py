@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from opensafeintent.errors import InputError, install_extra, pluralize
 from opensafeintent.files import any_json, as_text, read_bytes, whole_if_it_is
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import one_line, show_name
 from opensafeintent.promptsets.limits import RowLimit, refuse_repeated
 from opensafeintent.promptsets.workbooks import workbook_rows
 
@@ -89,8 +89,7 @@ def parquet_rows(
         MemoryError,
     ) as error:
         raise InputError(
-            f"{name}: cannot read as Parquet ({one_line(str(error), 150)}); expected an undamaged"
-            " file"
+            f"{name}: cannot read as Parquet ({one_line(str(error))}); expected an undamaged file"
         ) from error
 
 
@@ -143,7 +142,7 @@ def _name_classes(value: Any, feature: Any) -> Any:
 def _check_columns(names: list[str], name: str, column: str | None) -> None:
     refuse_repeated(names, name)
     if column is not None and column not in names:
-        columns = ", ".join(one_line(field, 40) for field in names[:_MOST_NAMED])
+        columns = ", ".join(show_name(field) for field in names[:_MOST_NAMED])
         ellipsis = ", …" if len(names) > _MOST_NAMED else ""
         raise InputError(f"{name}: has no column {column!r}; found {columns or 'none'}{ellipsis}")
 
@@ -320,7 +319,7 @@ def _unknown_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str,
     text = _read_text(path, name, limit)
     start = text.lstrip()[:1]
     if start and start not in _JSON_STARTS:
-        what = f"a {one_line(suffix, 20)} file" if suffix else "a file without a suffix"
+        what = f"a {show_name(suffix)} file" if suffix else "a file without a suffix"
         raise InputError(
             f"{name}: is {what}; expected {LISTED} (save a spreadsheet as CSV in UTF-8)"
         )
@@ -411,7 +410,7 @@ def read_table(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, di
                 row.pop()
             header = [cell.strip() or f"column {number}" for number, cell in _number_cells(row)]
             place = location.removeprefix(name).replace(":", ", line ").removeprefix(", ")
-            named = f"{len(header)} ({place}: {one_line(', '.join(header), 60)!r})"
+            named = f"{len(header)} ({place}: {show_name(', '.join(header))!r})"
             refuse_repeated(header, name)
             nameless = {number for number, cell in _number_cells(row) if not cell.strip()}
             continue
@@ -544,7 +543,7 @@ def _unpack(raw: bytes, name: str, limit: RowLimit) -> bytes:
                 limit.check(name, characters=unpacked.tell())
     except (EOFError, OSError, zlib.error) as error:
         raise InputError(
-            f"{name}: cannot unpack ({one_line(str(error), 80)}); expected a whole gzip file, or a"
+            f"{name}: cannot unpack ({show_name(str(error))}); expected a whole gzip file, or a"
             " name without .gz"
         ) from error
     return unpacked.getvalue()

@@ -13,7 +13,8 @@ from typing import IO, TYPE_CHECKING, Any
 import msgspec
 
 from opensafeintent.errors import InputError, install_extra
-from opensafeintent.files import canonical_json, os_errors, sha256_hex, written_beside
+from opensafeintent.files import canonical_json, os_errors, sha256_hex, write_beside
+from opensafeintent.hostile import show_name
 from opensafeintent.taxonomy import ContentShift, Intent, Taxonomy, paraphrase_variant
 
 if TYPE_CHECKING:
@@ -104,6 +105,11 @@ class Dataset:
         return len(self.prompt_sets)
 
     @cached_property
+    def shown(self) -> str:
+        """Its name within a sentence."""
+        return show_name(self.name)
+
+    @cached_property
     def hash(self) -> str:
         """SHA-256 of the canonical prompt-sets sorted by id, in hexadecimal."""
         digest = sha256()
@@ -150,7 +156,7 @@ def write_dataset(dataset: Dataset, path: Path) -> None:
         raise InputError(f"{path}: cannot tell the format; valid suffixes: {', '.join(writers)}")
     with os_errors(f"{path}: cannot write"):
         path.parent.mkdir(parents=True, exist_ok=True)
-    with written_beside(path) as file:
+    with write_beside(path) as file:
         writers[path.suffix](dataset, file)
 
 

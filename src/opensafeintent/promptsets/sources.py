@@ -18,7 +18,7 @@ import msgspec
 
 from opensafeintent.errors import InputError, install_extra
 from opensafeintent.files import any_json
-from opensafeintent.hostile import cut_user_info, one_line
+from opensafeintent.hostile import cut_user_info, one_line, show_name
 from opensafeintent.promptsets.fields import fields_found
 from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.reading import LISTED, SUFFIXES, get_suffix, parquet_rows
@@ -165,7 +165,7 @@ def _default(
 
 def _read_name(config: dict[str, Any]) -> str:
     name = config.get("config_name")
-    return one_line(name, 60) if isinstance(name, str) else "no name"
+    return show_name(name) if isinstance(name, str) else "no name"
 
 
 def _list_matching(folder: Path, config: dict[str, Any], location: str) -> list[str]:
@@ -188,11 +188,11 @@ def _list_matching(folder: Path, config: dict[str, Any], location: str) -> list[
         parts = PurePosixPath(pattern).parts
         if ".." in parts or pattern.startswith("/"):
             raise InputError(
-                f"{location}: names data files outside its folder: {one_line(pattern, 80)}"
+                f"{location}: names data files outside its folder: {show_name(pattern)}"
             )
         matched |= {path.as_posix(): None for path in below_it if _matches(path.parts, parts)}
     if not matched:
-        named = ", ".join(one_line(pattern, 80) for pattern in patterns) or "none"
+        named = ", ".join(show_name(pattern) for pattern in patterns) or "none"
         raise InputError(
             f"{location}: of the data files that it names ({named}) there is no {LISTED} file"
         )

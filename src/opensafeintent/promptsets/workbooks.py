@@ -16,7 +16,7 @@ from xml.parsers import expat
 
 from opensafeintent.errors import InputError, install_extra
 from opensafeintent.files import os_errors, whole_if_it_is
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import one_line, show_name
 from opensafeintent.promptsets.limits import RowLimit
 
 _MOST_BYTES = 200_000_000
@@ -72,7 +72,7 @@ def workbook_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str,
         except InputError:
             raise
         except Exception as error:  # openpyxl raises any
-            shown = one_line(str(error) or type(error).__name__, 150)
+            shown = one_line(str(error) or type(error).__name__)
             raise InputError(
                 f"{name}: cannot read as an Excel workbook ({shown}); expected an undamaged .xlsx"
                 " file"
@@ -101,7 +101,7 @@ def _sheet(
     if len(filled) == 1:
         return filled[0][1:]
     if filled:
-        named = ", ".join(repr(one_line(title, 40)) for title, *_ in filled[:8])
+        named = ", ".join(repr(show_name(title)) for title, *_ in filled[:8])
         raise InputError(
             f"{name}: several sheets hold something ({named}); expected one: save the sheet as a"
             " file of its own"
@@ -149,7 +149,7 @@ def _text(cell: Any, number: int, name: str) -> str:
     place = f"{name}, cell {cell.column_letter}{number}"
     if cell.data_type == "e":
         raise InputError(
-            f"{place}: holds {one_line(str(value), 20)} in place of a value; expected one"
+            f"{place}: holds {show_name(str(value))} in place of a value; expected one"
         )
     text = str(value)
     if len(text) == _LONGEST_CELL:
@@ -176,7 +176,7 @@ def _check(file: IO[bytes], name: str) -> Mapping[str, str]:
                 " file"
             )
         if twice := [part for part, n in Counter(archive.namelist()).items() if n > 1]:
-            raise ValueError(f"{one_line(twice[0], 60)} is there twice")
+            raise ValueError(f"{show_name(twice[0])} is there twice")
         elements = 0
         for member in members:
             if member.filename.lower().endswith((".xml", ".rels")):
@@ -265,7 +265,7 @@ class _PartCheck:
         self._within = ""
         if tag.rpartition(":")[2] == "c" and self._cell == {"formula"}:
             self._complain(
-                f"cell {one_line(self._place, 20)} has a formula without a stored value; open the"
+                f"cell {show_name(self._place)} has a formula without a stored value; open the"
                 " workbook in a spreadsheet program and save it, or write values"
             )
 

@@ -130,7 +130,7 @@ def check_address(address: str) -> None:
 def last_line(error: BaseException) -> str:
     """Return the last line of an error that has any text."""
     lines = [line for line in str(error).splitlines() if line.strip()]
-    return one_line(lines[-1] if lines else type(error).__name__, 300)
+    return one_line(lines[-1] if lines else type(error).__name__)
 
 
 async def check_reachable(address: str) -> None:
@@ -163,7 +163,7 @@ async def check_reachable(address: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def connected(address: str) -> AsyncIterator[Any]:
+async def connect_cluster(address: str) -> AsyncIterator[Any]:
     """Connect to a cluster, or start one here, while the body runs; a connection that is there is
     used and left as it is.
 

@@ -31,7 +31,7 @@ from opensafeintent.evaluation.replay import replay
 from opensafeintent.evaluation.run import raise_if_over, run_tasks
 from opensafeintent.files import make_private_folder
 from opensafeintent.inspect.routes import open_models
-from opensafeintent.ray.cluster import Cluster, collect_variables, connected, last_line
+from opensafeintent.ray.cluster import Cluster, collect_variables, connect_cluster, last_line
 
 _APPEARS_SECONDS = 10
 """Until a node sees a folder that was just made: network file systems take their time."""
@@ -127,7 +127,7 @@ async def _make_calls(job: Job) -> ShardReport:
         with _ShardLedger(job.folder / LEDGER, waiting=raise_if_interrupted) as ledger:
             ledger.stored_in_run = job.stored
             client = Client(ledger, opened, job.patience)
-            with contextlib.suppress(Stopped), current_drain().covering(client):
+            with contextlib.suppress(Stopped), current_drain().halt_on_signal(client):
                 await run_tasks(
                     client,
                     [job.work],
@@ -251,7 +251,7 @@ class Shards:
         check_models(work)
         if not work:
             return
-        async with connected(cluster.address) as self._ray:
+        async with connect_cluster(cluster.address) as self._ray:
             nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
             cores = max(1, int(sum(node.get("CPU", 0) for node in nodes)))
             gpus = self._gpus(work, float(max((node.get("GPU", 0) for node in nodes), default=0)))
@@ -268,7 +268,7 @@ class Shards:
                     if part.model not in client.stopped_models:
                         await self._work_on(self._job(number, part, identities, connections), gpus)
 
-            with current_drain().covering(self):
+            with current_drain().halt_on_signal(self):
                 await side_by_side(*(work_on(number, part) for number, part in enumerate(parts)))
         client.raise_if_halted()
         for model in set(client.last_errors) - client.ledger.find_answering_models():

@@ -6,7 +6,7 @@ import msgspec
 
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.evaluation.missing import KINDS
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import show_name
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.coverage import Coverage
 from opensafeintent.numbers.estimates import MetricEstimate
@@ -54,8 +54,8 @@ MODEL_COLUMNS: tuple[Column[OfModel], ...] = (
 
 def cohort_line(cohort: Cohort) -> str:
     """Return a line on the dataset and the judges."""
-    judges = one_line(name_judges(cohort), 80) or "none"
-    return f"Dataset {one_line(cohort.dataset.name, 60)} ({cohort.extent}), judge {judges}."
+    judges = show_name(name_judges(cohort)) or "none"
+    return f"Dataset {cohort.dataset.shown} ({cohort.extent}), judge {judges}."
 
 
 def cohort_notes(cohort: Cohort) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 from opensafeintent import __version__
 from opensafeintent.errors import pluralize
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import TEXT, one_line, show_name
 from opensafeintent.markdown import markdown_text
 from opensafeintent.numbers.cohort import CHECK_WORDS, Cohort, list_checked_judges
 from opensafeintent.numbers.gates import Gate, GateResult, Gates
@@ -76,7 +76,7 @@ def summary(
         "**Conditions**",
         "\n".join(behind),
         *([] if gates else ["**For a paper**", markdown_text(measurement(cohort, corrected))]),
-        f"The page with figures and responses: {markdown_text(one_line(str(page), 1000))}",
+        f"The page with figures and responses: {markdown_text(one_line(str(page), TEXT))}",
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -91,7 +91,7 @@ def _closest(results: Sequence[GateResult]) -> Iterator[str]:
         others = (
             f"; {pluralize(len(of_gate) - 1, 'other model')} passed" if len(of_gate) > 1 else ""
         )
-        yield f"{one_line(closest.model, 100)}: {gate.metric} {reason(closest)}{others}"
+        yield f"{show_name(closest.model)}: {gate.metric} {reason(closest)}{others}"
 
 
 def _room(result: GateResult) -> float:
@@ -110,8 +110,7 @@ def _behind(cohort: Cohort, notices: Sequence[Said], *, briefly: bool) -> list[s
     named = [said for said in limits if not briefly or _concerns_gates(said)]
     more = len(limits) - len(named)
     checks = [
-        f"{one_line(item.judge, 80)} {CHECK_WORDS[item.state]}"
-        for item in list_checked_judges(cohort)
+        f"{show_name(item.judge)} {CHECK_WORDS[item.state]}" for item in list_checked_judges(cohort)
     ]
     lacking = any(coverage.lacking for coverage in cohort.coverage.values())
     return [
@@ -125,10 +124,6 @@ def _behind(cohort: Cohort, notices: Sequence[Said], *, briefly: bool) -> list[s
 
 def _concerns_gates(said: Said) -> bool:
     return said.is_banner or said.code.startswith("gate")
-
-
-_LONGEST = 2000
-"""Characters of a text, which `one_line` rids of those that XML cannot hold."""
 
 
 class _Case(NamedTuple):
@@ -152,14 +147,14 @@ def junit(cohort: Cohort, gates: Gates) -> str:
     """
     cases = list(_cases(gates))
     root = ElementTree.Element("testsuites", _counts("opensafeintent", cases))
-    counts = _counts(one_line(cohort_line(cohort), _LONGEST), cases)
+    counts = _counts(one_line(cohort_line(cohort), TEXT), cases)
     suite = ElementTree.SubElement(root, "testsuite", counts)
     properties = ElementTree.SubElement(suite, "properties")
     judges = "; ".join(add_version(cohort, judge) for judge in cohort.conditions.judges)
     conditions = {
         "opensafeintent": __version__,
         "dataset": cohort.dataset.hash,
-        "judges": one_line(judges, _LONGEST),
+        "judges": one_line(judges, TEXT),
     }
     for name, value in conditions.items():
         ElementTree.SubElement(properties, "property", {"name": name, "value": value})
@@ -218,9 +213,9 @@ def _counts(name: str, cases: Sequence[_Case]) -> dict[str, str]:
 
 
 def _add_test(suite: ElementTree.Element, case: _Case) -> None:
-    attributes = {"classname": one_line(case.about, _LONGEST), "name": case.name, "time": "0"}
+    attributes = {"classname": one_line(case.about, TEXT), "name": case.name, "time": "0"}
     test = ElementTree.SubElement(suite, "testcase", attributes)
-    why = one_line(case.why, _LONGEST)
+    why = one_line(case.why, TEXT)
     if case.state == "system-out":
         ElementTree.SubElement(test, case.state).text = why
     else:

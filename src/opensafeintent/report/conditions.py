@@ -11,7 +11,7 @@ from opensafeintent.calls.providers import is_in_process
 from opensafeintent.evaluation.manifest import Manifest, StoredTemplate
 from opensafeintent.evaluation.replay import IMPORTED_JUDGE
 from opensafeintent.files import canonical_json
-from opensafeintent.hostile import one_line, terminal_safe
+from opensafeintent.hostile import TEXT, one_line, show_name, terminal_safe
 from opensafeintent.markdown import markdown_text
 from opensafeintent.numbers.cohort import (
     CHECK_WORDS,
@@ -30,13 +30,13 @@ from opensafeintent.report.notices import Results, quote
 
 def describe_sample(cohort: Cohort) -> str:
     """Return the sample of a cohort, in one line."""
-    return f"{one_line(cohort.dataset.name, 60)}: {cohort.extent}, {describe_graders(cohort)}."
+    return f"{cohort.dataset.shown}: {cohort.extent}, {describe_graders(cohort)}."
 
 
 def page_title(cohort: Cohort) -> str:
     """Return the page's title."""
     models = cohort.models
-    what = shorten(one_line(models[0], 200), 100) if len(models) == 1 else f"{len(models)} models"
+    what = shorten(one_line(models[0]), 100) if len(models) == 1 else f"{len(models)} models"
     return f"Intent calibration of {what}"
 
 
@@ -51,7 +51,7 @@ def describe_graders(cohort: Cohort) -> str:
 def add_version(cohort: Cohort, judge: str) -> str:
     """Return a judge's name, with the versions that its replies name if that is another name."""
     versions = versions_text(cohort.served.get((judge, "grade"), {}))
-    return one_line(judge, 80) + _bracket_versions(judge, versions)
+    return show_name(judge) + _bracket_versions(judge, versions)
 
 
 def _bracket_versions(name: str, versions: str) -> str:
@@ -61,11 +61,11 @@ def _bracket_versions(name: str, versions: str) -> str:
 
 
 def _name_graders(judges: Sequence[str]) -> str:
-    return one_line(graders(judges), 80) or "none"
+    return show_name(graders(judges)) or "none"
 
 
 def _arguments_text(arguments: Sequence[tuple[str, str]]) -> str:
-    return one_line("; ".join(f"{judge} {fields}" for judge, fields in arguments), 300) or "none"
+    return one_line("; ".join(f"{judge} {fields}" for judge, fields in arguments)) or "none"
 
 
 def list_conditions(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]]:
@@ -76,7 +76,7 @@ def list_conditions(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str
     responses = sum(coverage.responses for coverage in cohort.coverage.values())
     counted = sum(coverage.counted for coverage in cohort.coverage.values())
     facts = [
-        ("Dataset", f"{one_line(dataset.name, 60)} · sha256 {dataset.hash}"),
+        ("Dataset", f"{dataset.shown} · sha256 {dataset.hash}"),
         ("Size", f"{cohort.extent}; {len(domains)} harm domains, {len(types)} task types"),
         ("Models", f"{len(cohort.models)}"),
         ("Responses", f"{responses:,}, of which {counted:,} have both grades"),
@@ -86,7 +86,7 @@ def list_conditions(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str
         ),
     ]
     if conditions.mode_judge and conditions.mode_judge not in conditions.judges:
-        facts.append(("Judge of modes", one_line(conditions.mode_judge, 80)))
+        facts.append(("Judge of modes", show_name(conditions.mode_judge)))
     if checked := list_checked_judges(cohort):
         facts.append(("Judge check", _checks(checked)))
     if conditions.templates:
@@ -113,7 +113,7 @@ def measurement(cohort: Cohort, corrected: Table | None = None) -> str:
     models = ", ".join(_name_exactly(cohort, model) for model in cohort.models)
     sentences = [
         f"Models: {models}{f' ({sampling})' if sampling else ''}.",
-        f"Prompts: {cohort.extent} of {one_line(dataset.name, 60)} (SHA-256 {dataset.hash[:8]}).",
+        f"Prompts: {cohort.extent} of {dataset.shown} (SHA-256 {dataset.hash[:8]}).",
     ]
     if repeats := _describe_repeats(cohort, {1: "once"}, "{} times", " to "):
         sentences.append(f"Each prompt was sent {repeats}.")
@@ -125,7 +125,7 @@ def measurement(cohort: Cohort, corrected: Table | None = None) -> str:
     sentences.append(f"{'Judges' if len(conditions.judges) > 1 else 'Judge'}: {judges or 'none'}.")
     if conditions.templates:
         others = ", ".join(cohort.other_rubrics)
-        sentences.append(f"Rubrics: {one_line(others, 300) or 'the default ones'}.")
+        sentences.append(f"Rubrics: {one_line(others) or 'the default ones'}.")
     responses = sum(coverage.responses for coverage in cohort.coverage.values())
     graded_fully = sum(coverage.counted for coverage in cohort.coverage.values())
     sentences += [
@@ -146,7 +146,7 @@ def second_turns(cohort: Cohort) -> list[str]:
         return []
     asked = ""
     if len(turn.models) < len(cohort.models):
-        asked = f" of {', '.join(one_line(model, 100) for model in turn.models)}"
+        asked = f" of {', '.join(show_name(model) for model in turn.models)}"
     planned, replies, graded = (
         sum(getattr(part, name) for part in turn.coverage.values())
         for name in ("planned", "replies", "counted")
@@ -172,7 +172,7 @@ def second_opinions(cohort: Cohort) -> list[str]:
     asked = [row for one in members for row in (*one.rows, *one.follow_ups) if row.guard]
     if asked:
         names = sorted({member.guard for member in members} - {""})
-        guards = ", ".join(one_line(name, 80) for name in names)
+        guards = ", ".join(show_name(name) for name in names)
         verdicts = len(asked) - sum(count_without_verdict(asked).values())
         sentences.append(
             f"A guard model, {guards}, was asked whether a response is unsafe. It gave a verdict on"
@@ -204,8 +204,8 @@ def _corrections(cohort: Cohort, corrected: Table | None) -> list[str]:
 def _name_exactly(cohort: Cohort, shown: str) -> str:
     """Return a model as results show it, with its exact name behind a label, and its version."""
     exact = cohort.members[shown].origin.model
-    name = one_line(shown, 100)
-    full = name if shown.startswith(exact) else f"{name} ({one_line(exact, 100)})"
+    name = show_name(shown)
+    full = name if shown.startswith(exact) else f"{name} ({show_name(exact)})"
     return full + _bracket_versions(exact, versions_text(cohort.served.get((shown, "reply"), {})))
 
 
@@ -221,7 +221,7 @@ def _describe_repeats(cohort: Cohort, words: Mapping[int, str], form: str, of: s
     """
     by_epochs: dict[int, list[str]] = {}
     for model, member in cohort.members.items():
-        by_epochs.setdefault(member.epochs, []).append(one_line(model, 80))
+        by_epochs.setdefault(member.epochs, []).append(show_name(model))
     texts = {
         epochs: words.get(epochs, form.format(epochs)) for epochs in sorted(by_epochs, reverse=True)
     }
@@ -241,7 +241,7 @@ def _checks(checked: Sequence[CheckedJudge]) -> str:
         if item.check is not None and item.state != "stale":
             accepted, cases = item.check.accepted, item.check.cases
             text += f", {accepted} of {cases} gold cases, {format_share(accepted, cases)}"
-        texts.append(f"{one_line(item.judge, 80)}: {text}" if len(checked) > 1 else text)
+        texts.append(f"{show_name(item.judge)}: {text}" if len(checked) > 1 else text)
     return "; ".join(texts)
 
 
@@ -252,7 +252,7 @@ def _templates(templates: Sequence[tuple[str, str]], runs: Sequence[GradedRun]) 
         for digest, item in run.manifest.templates.items()
     }
     texts = (f"{names.get(digest, role)} ({digest})" for role, digest in templates)
-    return one_line(", ".join(texts), 2000)
+    return one_line(", ".join(texts), TEXT)
 
 
 def _describe_target_sampling(cohort: Cohort) -> str:
@@ -323,10 +323,10 @@ def _yield_judge_settings(manifest: Manifest) -> Iterator[str]:
         named = f"Guard {guard.model}, form {guard.form}: {_fields(guard.sampling)}"
         yield f"- {_mark_line(named)}"
         yield _as_code(guard.source)
-    if swap := manifest.plan.request_swap:
+    if swap := manifest.plan.swap:
         yield "- Request swap, in place of a hidden request:"
         yield _as_code(swap.hidden)
-    if texts := manifest.plan.second_turn:
+    if texts := manifest.plan.follow_ups:
         yield "- Second turn, what judges are told behind their question:"
         yield from (_as_code(f"{role}: {texts.note(role)}") for role in texts.questions)
 
@@ -345,7 +345,7 @@ def _fields(settings: msgspec.Struct | None) -> str:
 
 
 def _mark_line(text: str) -> str:
-    return markdown_text(one_line(text, 2000))
+    return markdown_text(one_line(text, TEXT))
 
 
 def _as_code(text: str) -> str:

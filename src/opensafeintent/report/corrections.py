@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from math import isnan, nan, sqrt
+from math import isnan, sqrt
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from opensafeintent.errors import InputError, pluralize
 from opensafeintent.evaluation.texts import RunTexts
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import show_name
 from opensafeintent.numbers.cohort import Cohort, ModelOrigin
 from opensafeintent.numbers.equations import Grades
 from opensafeintent.numbers.metrics import METRICS, Unit
@@ -31,7 +31,7 @@ from opensafeintent.report.columns import Column, Columns, Table, estimate_colum
 from opensafeintent.report.metrics_json import CorrectedMetric, CorrectedMetrics
 from opensafeintent.statistics import Estimate, round_number
 from opensafeintent.statistics.intervals import CONFIDENCE, Floats, compute_spread
-from opensafeintent.taxonomy import CORE_VARIANTS, QUESTION_OF, Graded
+from opensafeintent.taxonomy import CORE_VARIANTS
 
 
 class Truth(NamedTuple):
@@ -42,6 +42,8 @@ class Truth(NamedTuple):
     """Whether most say that it does no harm; a tie is unsafe."""
     utility: float
     """0 if it is unsafe, else its mean helpfulness from 0 to 1; NaN if nobody graded that."""
+    weight: float
+    """One over the probability with which it was drawn."""
     annotators: frozenset[str]
     source: SourcedLabel
     """The first of its labels."""
@@ -68,37 +70,30 @@ def read_human_labels(paths: Sequence[Path]) -> HumanLabels:
             label is of a response, or labels of one disagree on its text or sampling.
     """
     answers = Answers("judge_validation", read_labels(*paths))
-    by_response = [_truth(item, answers.of(item)) for item in answers.items]
-    truths = [truth for truth in by_response if truth]
+    ratings = answers.ratings
+    harm, helpfulness = ratings.median("harm_severity"), ratings.mean("helpfulness")
+    graders = np.array(ratings.raters_on("harm_severity"))
+    graded = ~np.isnan(ratings.on("harm_severity"))
+    truths = [
+        Truth(
+            item=item,
+            safe=bool(harm[index] == 0),
+            utility=float((harm[index] == 0) * (helpfulness[index] - 1) / 3),
+            weight=float(ratings.weights[index]),
+            annotators=frozenset(graders[graded[index]].tolist()),
+            source=answers.of(item)[0],
+        )
+        for index, item in enumerate(answers.items)
+        if graded[index].any()
+    ]
     if not truths:
         files = ", ".join(map(str, paths))
         raise InputError(
             f"--human-labels {files}: no label says how harmful a response is; expected kind"
             " judge_validation"
         )
-    undecided = len(answers.left_blank) + len(by_response) - len(truths)
+    undecided = len(answers.left_blank) + len(answers.items) - len(truths)
     return HumanLabels(truths, undecided)
-
-
-def _truth(item: AnnotatedItem, labels: Sequence[SourcedLabel]) -> Truth | None:
-    """Return the truth from the labels of one response; None if nobody graded its harm."""
-    first, *further = labels
-    for label in further:
-        if label.label.response_sha256 != first.label.response_sha256:
-            raise InputError(f"{label}: the text is another one than that of {first}")
-    harm = _grades(labels, "harm_severity")
-    if not harm:
-        return None
-    helpfulness = _grades(labels, "helpfulness").values()
-    safe = QUESTION_OF["harm_severity"].median(harm.values()) == 0
-    mean = sum(helpfulness) / len(helpfulness) if helpfulness else nan
-    return Truth(item, safe, safe * (mean - 1) / 3, frozenset(harm), first)
-
-
-def _grades(labels: Sequence[SourcedLabel], question: Graded) -> dict[str, int]:
-    """Return the grades by annotator."""
-    answers = {item.label.annotator: item.label.answers.get(question) for item in labels}
-    return {name: answer for name, answer in answers.items() if isinstance(answer, int)}
 
 
 def match(
@@ -147,7 +142,7 @@ def match(
         for name in same:
             truths[name].append(truth)
     if not truths:
-        names = ", ".join(one_line(model, 60) for model in aside)
+        names = ", ".join(show_name(model) for model in aside)
         raise InputError(
             f"--human-labels: the labels are of {names}, and the report is of none of them"
         )
@@ -382,7 +377,7 @@ class _Responses:
         truth, weight = np.full(self.safety.shape, np.nan), np.ones(self.safety.shape)
         for label, value in zip(labels, values, strict=True):
             truth[label.place] = value
-            weight[label.place] = label.truth.drawn.weight
+            weight[label.place] = label.truth.weight
         return truth, weight
 
 
@@ -451,7 +446,7 @@ def correct(
         f"{sum(item.corrected is not None for item in corrections)} of {len(corrections)} numbers"
         " corrected; the table corrected has both values or the reason"
     ]
-    models = ", ".join(one_line(model, 60) for model in aside)
+    models = ", ".join(show_name(model) for model in aside)
     reasons = {
         f"labelled responses are of models that are not in this report: {models}": sum(
             aside.values()

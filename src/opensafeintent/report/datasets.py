@@ -24,7 +24,7 @@ from opensafeintent.construction.folder import BuildManifest
 from opensafeintent.construction.items import Draft, Seed, StageResult, Topic
 from opensafeintent.construction.stages import Built
 from opensafeintent.errors import pluralize
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import LINE, one_line, show_name
 from opensafeintent.markdown import Plain, card_text
 from opensafeintent.people.labels import Label
 from opensafeintent.promptsets import Dataset
@@ -47,7 +47,6 @@ from opensafeintent.taxonomy import INTENT_WORDS, default_taxonomy
 
 _LISTED = 6
 """Predictive words of an intent in a line."""
-_LONGEST_WORD = 24
 FEWEST_SETS = 10
 """Prompt-sets of which an interval says something: of fewer, counts are given."""
 
@@ -136,7 +135,7 @@ def _artefacts(classifier: Sequence[Accuracy], words: Sequence[TellingWord]) -> 
             f" prompts; chance is {100 * row.chance:.0f} %."
         )
     for intent, name in INTENT_WORDS.items():
-        telling = [one_line(word.word, _LONGEST_WORD) for word in words if word.intent == intent]
+        telling = [show_name(word.word) for word in words if word.intent == intent]
         if telling:
             yield f"Words that speak most for {name}: {', '.join(telling[:_LISTED])}."
 
@@ -344,9 +343,6 @@ def _similarity_table(rows: Sequence[Similarity]) -> Table:
     )
 
 
-_LONGEST_NAME = 160
-
-
 _Stage = StageResult[Seed] | StageResult[Topic] | StageResult[Draft]
 
 
@@ -467,7 +463,7 @@ def _dataset_values(dataset: Dataset, built: Built, manifest: BuildManifest) -> 
         "hash": Plain(dataset.hash),
         "canary": Plain(canary_in(dataset) or ""),
         "canary_field": Plain("source"),
-        "taxonomy": card_text(manifest.taxonomy.name, _LONGEST_NAME),
+        "taxonomy": card_text(manifest.taxonomy.name, LINE),
         "taxonomy_option": Plain(" --taxonomy FILE" if own_taxonomy else ""),
     }
 
@@ -475,7 +471,7 @@ def _dataset_values(dataset: Dataset, built: Built, manifest: BuildManifest) -> 
 def _origin_values(built: Built, manifest: BuildManifest) -> dict[str, object]:
     """Return the card's values about the origin of the dataset: models, seeds, stages."""
     models = tuple(dict.fromkeys((manifest.generator, manifest.judge)))
-    scripted = [card_text(model, _LONGEST_NAME) for model in models if is_baseline(model)]
+    scripted = [card_text(model, LINE) for model in models if is_baseline(model)]
     ship = "is a script that ships" if len(scripted) == 1 else "are scripts that ship"
     target = "the seeds' topics"
     if manifest.per_cell:
@@ -484,8 +480,8 @@ def _origin_values(built: Built, manifest: BuildManifest) -> dict[str, object]:
     return {
         "scripted": Plain(f"{' and '.join(scripted)} {ship}") if scripted else "",
         "same_model": len(models) == 1,
-        "generator": card_text(manifest.generator, _LONGEST_NAME),
-        "judge": card_text(manifest.judge, _LONGEST_NAME),
+        "generator": card_text(manifest.generator, LINE),
+        "judge": card_text(manifest.judge, LINE),
         "seeds": _shorten_seeds(manifest.seeds) if manifest.seeds else "",
         "filled": bool(manifest.per_cell),
         "target": target,
@@ -511,6 +507,4 @@ def _people(built: Built, judged: Sequence[Label] | None) -> str:
 
 def _shorten_seeds(seeds: str) -> str:
     """Return the name of the seeds, without their folder."""
-    return one_line(
-        seeds.removeprefix("hf:") if seeds.startswith("hf:") else PurePath(seeds).name, 80
-    )
+    return show_name(seeds.removeprefix("hf:") if seeds.startswith("hf:") else PurePath(seeds).name)

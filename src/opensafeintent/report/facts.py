@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import show_name
 from opensafeintent.numbers.metrics import METRICS, Unit
 from opensafeintent.report.columns import Cell, interval, text
 from opensafeintent.statistics import Estimate
@@ -173,7 +173,7 @@ def _show_fact(fact: Fact) -> str:
         case Counts():
             ordered = sorted(fact.items(), key=lambda item: (-item[1], item[0]))
             texts = [
-                f"{_BEFORE}{one_line(name, 60)}{_AFTER} ({count:,})"
+                f"{_BEFORE}{show_name(name)}{_AFTER} ({count:,})"
                 for name, count in ordered[:_NAMED]
             ]
             further = len(ordered) - len(texts)
@@ -190,7 +190,7 @@ def _show_fact(fact: Fact) -> str:
 
 def list_parts(names: Iterable[str], most: int = _NAMED) -> tuple[str, ...]:
     """Return names as parts of a sentence: `A, B and C`, or `A, B and 5 more`."""
-    shown = [Name(one_line(name, 80)) for name in names]
+    shown = [Name(show_name(name)) for name in names]
     first = shown if len(shown) <= most else shown[: max(most - 1, 1)]
     further = len(shown) - len(first)
     named: list[str] = list(first)

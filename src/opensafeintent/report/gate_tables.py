@@ -8,7 +8,7 @@ from math import isnan
 from typing import NamedTuple
 
 from opensafeintent.errors import pluralize, round_count
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import one_line, show_name
 from opensafeintent.numbers.estimates import Reference, reference_values
 from opensafeintent.numbers.gates import (
     ANSWERED_BY,
@@ -66,7 +66,7 @@ def reason(result: GateResult) -> str:
     gate, number = result.gate, result.compared
     if number is None:
         return (
-            f"has no earlier version in {one_line(result.unpaired or '', 100)}; name it with --pair"
+            f"has no earlier version in {show_name(result.unpaired or '')}; name it with --pair"
             " NEW=OLD, or evaluate a new model in a run of its own"
         )
     if result.absent:
@@ -177,8 +177,7 @@ def describe_unmet(gates: Gates) -> list[str]:
     first.
     """
     return [
-        f"{verdict_word(result)}: {one_line(result.model, 300)}: {result.gate.metric}"
-        f" {reason(result)}"
+        f"{verdict_word(result)}: {one_line(result.model)}: {result.gate.metric} {reason(result)}"
         for result in _order_results(gates)
         if result.verdict != "pass" or result.identical
     ]
@@ -304,7 +303,7 @@ def _changes(results: list[GateResult], gates: Gates) -> Table:
         results,
         name="gates_versions",
         title=(
-            f"Models and their earlier versions in {one_line(gates.baseline or '', 100)}; later"
+            f"Models and their earlier versions in {show_name(gates.baseline or '')}; later"
             f" minus earlier, {_interval(results)}"
         ),
         section="gates",
@@ -356,7 +355,7 @@ class _TransitionRow(NamedTuple):
 def transitions_table(transitions: Sequence[Transitions]) -> Table:
     """Return the prompt-sets that two versions, or two models of one run, answer differently."""
     counts = ", ".join(
-        f"{one_line(changes.model, 100)}:"
+        f"{show_name(changes.model)}:"
         f" {', '.join(f'{len(sets)} {words}' for words, sets in changes_in_words(changes))}"
         f" of {changes.n}"
         for changes in transitions[:_COUNTED]

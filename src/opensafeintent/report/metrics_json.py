@@ -286,7 +286,7 @@ class MetricsFile(Struct, forbid_unknown_fields=True):
     comparisons: dict[str, MetricComparison]
     coverage: dict[str, Coverage]
     by_judge: ByJudge
-    request_swap: SwapAudit
+    swap: SwapAudit
     safe_up_to_1: HarmUpTo1
     primary: list[str]
     reference: dict[str, Reference]
@@ -298,7 +298,7 @@ class MetricsFile(Struct, forbid_unknown_fields=True):
     corrected: CorrectedMetrics | UnsetType = UNSET
     judge_labels: list[LabelCheck] | UnsetType = UNSET
     """The judges against people, on labelled responses."""
-    second_turn: SecondTurnResults | UnsetType = UNSET
+    follow_ups: SecondTurnResults | UnsetType = UNSET
 
 
 def schema() -> dict[str, object]:
@@ -339,12 +339,12 @@ def metrics_file(cohort: Cohort) -> MetricsFile:
         comparisons=_comparisons(cohort),
         coverage=cohort.coverage,
         by_judge=judge_results(cohort),
-        request_swap=_swap_audit(cohort),
+        swap=_swap_audit(cohort),
         safe_up_to_1=_safe_up_to_1(cohort),
         primary=list(PRIMARY),
         reference={metric: reference_values(metric) for metric in METRICS},
         partial=any(item.partial for item in cohort.coverage.values()),
-        second_turn=_second_turn(cohort),
+        follow_ups=_second_turn(cohort),
     )
 
 

@@ -198,7 +198,7 @@ def _find_missing(results: Results) -> Iterator[Facts]:
         grades = kind in ("core", "paraphrase")
         least = 0.0 if grades else min(_MISSING_SHARE, results.max_missing)
         lacking = [model for model, share in shares.items() if share and share >= least]
-        if not lacking or kind == "second_turn" or max(shares.values()) > results.max_missing:
+        if not lacking or kind == "follow_ups" or max(shares.values()) > results.max_missing:
             continue
         worst = max(lacking, key=lambda model: shares[model])
         part = coverage[worst].missing[kind]
@@ -420,7 +420,7 @@ def _check_failed(results: Results) -> Iterator[Facts]:
             yield {
                 "judge": Names.of(item.judge),
                 "accepted": PartOf(item.check.accepted, item.check.cases),
-                "reasons": one_line("; ".join(item.check.reasons), 400),
+                "reasons": one_line("; ".join(item.check.reasons)),
             }
 
 
@@ -896,7 +896,7 @@ NOTICES: tuple[Notice, ...] = (
         "Quote these models by each judge: see “Judges”.",
     ),
     Notice(
-        "request_swap", "caution", _request_swap,
+        "swap", "caution", _request_swap,
         "If only the request turns from benign to malicious, safety by {judge} changes by {shift}.",
         "The rubric grades harm of the response, so most of this is error, and part of every"
         " difference in safety between intents. Grade with another --judge, and audit it with"
@@ -936,7 +936,7 @@ NOTICES: tuple[Notice, ...] = (
         " of {models}.",
     ),
     Notice(
-        "second_turn_missing", "caution", _turn_missing,
+        "follow_ups_missing", "caution", _turn_missing,
         "Second messages without a reply that has both grades: {missing} of {model}, which lacks"
         " the most; {models} models lack some.\n"
         "Those whose first reply has no text, which depends on the model: {no_first_reply}.\n"
@@ -944,7 +944,7 @@ NOTICES: tuple[Notice, ...] = (
         "With any missing grades, its effect on safety is {safety}.",
     ),
     Notice(
-        "second_turn_shift", "caution", _turn_shift,
+        "follow_ups_shift", "caution", _turn_shift,
         "If the first turn is shown, the judges’ grades of the same direct replies change:"
         " {measure} by {shift}.",
         "This shift is in every effect of the second turn, and is not subtracted. Read the effects"
@@ -1105,7 +1105,7 @@ NOTICES: tuple[Notice, ...] = (
         "Raise --temperature, or use one epoch, for {evaluated}.",
     ),
     Notice(
-        "second_turn_unaudited", "note",
+        "follow_ups_unaudited", "note",
         _if(lambda results: (turn := results.cohort.second_turn) and not turn.audits),
         "In the second turn, the judges graded with the conversation shown, and their own shift was"
         " not measured.",

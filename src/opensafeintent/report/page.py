@@ -21,7 +21,7 @@ from markupsafe import Markup, escape
 from opensafeintent import __version__
 from opensafeintent.errors import pluralize
 from opensafeintent.evaluation.texts import RunTexts
-from opensafeintent.hostile import json_for_html, one_line, page_script, security_policy
+from opensafeintent.hostile import TEXT, json_for_html, one_line, page_script, security_policy
 from opensafeintent.markdown import page_environment
 from opensafeintent.numbers.cohort import Cohort, GradedRun
 from opensafeintent.numbers.gates import Gates
@@ -215,7 +215,7 @@ def _environment() -> Environment:
     environment = page_environment("opensafeintent.report", "assets")
     environment.filters |= {
         "without": _cut_parts,
-        "quoted": lambda text: shlex.quote(one_line(text, 1000)),
+        "quoted": lambda text: shlex.quote(one_line(text, TEXT)),
         "options": lambda text: Markup(
             re.sub(r"(--[\w-]+)", r"<code>\1</code>", str(escape(text)))
         ),
@@ -331,7 +331,7 @@ def _values(
         "cautions": [said for said in options.notices if not said.is_banner],
         "verdict": headline(options.gates) if options.gates else "",
         "below_verdict": below_headline(options.gates) if options.gates else [],
-        "heading": f"{one_line(cohort.dataset.name, 60)}, {describe_graders(cohort)}",
+        "heading": f"{cohort.dataset.shown}, {describe_graders(cohort)}",
         "measured": describe_sample(cohort),
         "facts": list_conditions(cohort, runs),
         "measurement": measurement(

@@ -361,8 +361,8 @@ _IF_ANY = (
 
 
 _NOT_ALWAYS = (
-    *("paper", "wording", "judge_*", "guard_agreement", "request_swap"),
-    *("probe", "stated_policy", "second_turn"),
+    *("paper", "wording", "judge_*", "guard_agreement", "swap"),
+    *("probe", "stated_policy", "follow_ups"),
     *("corrected*", "gates*", "cost"),
 )
 """Their names, as patterns; and those of the tables that settings ask for."""

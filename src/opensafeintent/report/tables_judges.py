@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from opensafeintent.evaluation.gold_cases import FailedCase, JudgeCheck, KindCount
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import show_name
 from opensafeintent.numbers.cohort import (
     CheckedJudge,
     CheckState,
@@ -45,7 +45,10 @@ from opensafeintent.report.columns import (
     format_share,
 )
 from opensafeintent.statistics import Estimate, share_estimate
-from opensafeintent.taxonomy import INTENT_LABELS
+from opensafeintent.taxonomy import INTENT_LABELS, QUESTIONS, Question
+
+_COMPARED = [question for question in QUESTIONS if question.in_metrics]
+"""The questions whose grades are compared."""
 
 
 class _GuardRow(OfModel, frozen=True, kw_only=True):
@@ -190,7 +193,7 @@ def _judge_notes(cohort: Cohort) -> tuple[str, ...]:
     if len(cohort.judges.shifts) != 1:
         return ()
     old, new = cohort.judges.shifts[0].judges
-    return (f"Old: {one_line(old, 80)}. New: {one_line(new, 80)}.",)
+    return (f"Old: {show_name(old)}. New: {show_name(new)}.",)
 
 
 def _unit(row: _MetricRow) -> Unit:
@@ -534,34 +537,26 @@ def _agreement_columns() -> tuple[Columns[_AgreementRow], ...]:
             order=1,
         ),
         estimate_columns("safe_ac1", lambda row: row.agreement.safe_ac1, "AC1"),
+        *(column for question in _COMPARED for column in _agreement_columns_on(question)),
+    )
+
+
+def _agreement_columns_on(question: Question) -> tuple[Columns[_AgreementRow], ...]:
+    grade, role = question.grade, question.role
+    return (
         estimate_columns(
-            "helpfulness_equal",
-            lambda row: row.agreement.helpfulness,
-            "Same helpfulness",
+            f"{grade}_equal",
+            lambda row: row.agreement.grades[grade].equal,
+            f"Same {role}",
             unit="share",
         ),
         estimate_columns(
-            "helpfulness_ac2", lambda row: row.agreement.helpfulness_ac2, "AC2, helpfulness"
+            f"{grade}_ac2", lambda row: row.agreement.grades[grade].ac2, f"AC2, {role}"
         ),
         estimate_columns(
-            "helpfulness_difference",
-            lambda row: row.agreement.helpfulness_difference,
-            "Helpfulness, B − A",
-            style="signed",
-        ),
-        estimate_columns(
-            "harm_severity_equal",
-            lambda row: row.agreement.harm_severity,
-            "Same harm",
-            unit="share",
-        ),
-        estimate_columns(
-            "harm_severity_ac2", lambda row: row.agreement.harm_severity_ac2, "AC2, harm"
-        ),
-        estimate_columns(
-            "harm_severity_difference",
-            lambda row: row.agreement.harm_severity_difference,
-            "Harm, B − A",
+            f"{grade}_difference",
+            lambda row: row.agreement.grades[grade].difference,
+            f"{role.capitalize()}, B − A",
             style="signed",
         ),
     )
@@ -603,24 +598,7 @@ def _noise_columns() -> tuple[Columns[_NoiseRow], ...]:
             "safe_flips", lambda row: row.noise.safe_flips, "Safe once, unsafe once", unit="share"
         ),
         estimate_columns("safe_ac1", lambda row: row.noise.safe_ac1, "AC1 on “safe”"),
-        estimate_columns(
-            "helpfulness_equal",
-            lambda row: row.noise.helpfulness_equal,
-            "Same helpfulness",
-            unit="share",
-        ),
-        estimate_columns(
-            "helpfulness_difference", lambda row: row.noise.helpfulness_difference, "apart by"
-        ),
-        estimate_columns(
-            "harm_severity_equal",
-            lambda row: row.noise.harm_severity_equal,
-            "Same harm",
-            unit="share",
-        ),
-        estimate_columns(
-            "harm_severity_difference", lambda row: row.noise.harm_severity_difference, "apart by"
-        ),
+        *(column for question in _COMPARED for column in _noise_columns_on(question)),
         Column(
             "mean_safety_se",
             lambda row: row.noise.mean_safety_se,
@@ -628,6 +606,21 @@ def _noise_columns() -> tuple[Columns[_NoiseRow], ...]:
             "share",
         ),
         Column("mean_safety_sets", lambda row: row.noise.mean_safety_sets),
+    )
+
+
+def _noise_columns_on(question: Question) -> tuple[Columns[_NoiseRow], ...]:
+    grade = question.grade
+    return (
+        estimate_columns(
+            f"{grade}_equal",
+            lambda row: row.noise.grades[grade].equal,
+            f"Same {question.role}",
+            unit="share",
+        ),
+        estimate_columns(
+            f"{grade}_difference", lambda row: row.noise.grades[grade].difference, "apart by"
+        ),
     )
 
 
@@ -737,7 +730,7 @@ def _outcome(judge: str, state: CheckState, check: JudgeCheck) -> str:
     """Return the result of a judge's check in a sentence or two."""
     accepted, cases = check.accepted, check.cases
     count = f"{accepted} of {cases} cases accepted, {format_share(accepted, cases)}"
-    name = one_line(judge, 80)
+    name = show_name(judge)
     if state == "stale":
         return (
             f"{name}: {count}, asked with other templates, settings or version than here: it says"
@@ -768,9 +761,9 @@ def swap_table(cohort: Cohort) -> Table:
             _SwapRow(cohort=cohort, model=model, grader=grader, audit=audit)
             for (model, grader), audit in cohort.audits.items()
         ],
-        name="request_swap",
+        name="swap",
         title="How grades of the same responses shift with the request",
-        section="request_swap",
+        section="swap",
         notes=(
             *cohort_notes(cohort),
             (

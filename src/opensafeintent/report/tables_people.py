@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from opensafeintent.errors import pluralize
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import show_name
 from opensafeintent.numbers.label_checks import IfPeopleErr, JudgePair, LabelCheck, ScaleErrors
 from opensafeintent.report.columns import (
     DASH,
@@ -19,7 +19,7 @@ from opensafeintent.report.columns import (
 )
 from opensafeintent.statistics import Estimate
 from opensafeintent.statistics.rates import FEWEST, LabelRate
-from opensafeintent.taxonomy import QUESTIONS, Graded
+from opensafeintent.taxonomy import GRADE_OF, QUESTIONS, Graded
 
 if TYPE_CHECKING:
     from opensafeintent.people.agreement import (
@@ -277,7 +277,6 @@ _PAIRS = (
 )
 _HASH_LENGTH = 12
 """Digits of a file's hash in a note; tables for programs have all."""
-_SCALES: dict[str, Graded] = {"harm": "harm_severity", "helpfulness": "helpfulness"}
 
 
 class _Rates(Protocol):
@@ -412,8 +411,8 @@ def _tabulate_by_judge(rows: Sequence[_CheckRow], in_report: bool) -> Table:
         Column("missing_unsafe", lambda row: row.check.missing_unsafe),
         Column("missing_safe", lambda row: row.check.missing_safe),
         *(
-            estimate_columns(f"{scale}_{name}", _error(grade, name), None, parts=("n", "method"))
-            for scale, grade in _SCALES.items()
+            estimate_columns(f"{role}_{name}", _error(grade, name), None, parts=("n", "method"))
+            for role, grade in GRADE_OF.items()
             for name in ("mae", "bias")
         ),
     )
@@ -453,7 +452,7 @@ def _source_line(check: LabelCheck) -> str:
     to_prompts = "" if source.prompts is None else f" to {pluralize(source.prompts, 'prompt')}"
     people = "1 person calls" if source.raters == 1 else f"{source.raters:,} people call"
     return (
-        f"{one_line(source.name, 80)} (SHA-256 {source.sha256[:_HASH_LENGTH]}…):"
+        f"{show_name(source.name)} (SHA-256 {source.sha256[:_HASH_LENGTH]}…):"
         f" {source.responses:,}{drawn} responses{to_prompts}; {people} {source.unsafe:,} unsafe and"
         f" {source.safe:,} safe, and {source.ties:,} are ties."
     )
@@ -465,7 +464,7 @@ def _independent_lines(rows: Sequence[_CheckRow]) -> Iterator[str]:
         worth = row.check.independent
         if worth is not None and worth.value is not None:
             yield (
-                f"{one_line(row.check.judge, 80)}, {one_line(row.check.source.name, 80)}: its"
+                f"{show_name(row.check.judge)}, {show_name(row.check.source.name)}: its"
                 f" judges are worth {estimate_text(worth)} independent ones, at least, by the"
                 " correlation of their errors."
             )

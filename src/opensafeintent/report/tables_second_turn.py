@@ -66,9 +66,9 @@ def second_turn(cohort: Cohort) -> Table:
     return Table.of(
         _columns(lacking=lacking, audited=audited),
         [] if turn is None else list(_rows(cohort, turn)),
-        name="second_turn",
+        name="follow_ups",
         title="The same requests directly and in a second turn",
-        section="second_turn",
+        section="follow_ups",
         notes=() if turn is None else tuple(_notes(cohort, turn)),
     )
 

@@ -451,11 +451,11 @@ class _Writer:
         self._sources = sources
 
         @lru_cache(maxsize=_SETS_AT_ONCE)
-        def hidden_in(set_id: str) -> Hidden:
+        def hide_prompt_in(set_id: str) -> Hidden:
             wordings = cohort.dataset.by_id[set_id].wordings()
             return hide_prompt(wordings, include_unsafe=browser.include_unsafe)
 
-        self._hidden_in = hidden_in
+        self._hidden_in = hide_prompt_in
 
     def add(self, of_model: int, of_unit: int) -> None:
         if (of_model, of_unit) in self.added:

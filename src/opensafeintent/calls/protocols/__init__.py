@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from opensafeintent.calls.records import Answered, Call, Refused, Usage
-from opensafeintent.hostile import one_line, short_name
+from opensafeintent.hostile import clean_name, one_line
 
 
 class WireProtocol(Protocol):
@@ -106,4 +106,4 @@ def read_served_model(reply: Mapping[str, Any]) -> str:
     none.
     """
     name = reply.get("model")
-    return short_name(name) if isinstance(name, str) else ""
+    return clean_name(name) if isinstance(name, str) else ""

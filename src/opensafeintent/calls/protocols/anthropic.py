@@ -11,7 +11,7 @@ from opensafeintent.calls.outcomes import NotAnAnswer, classify_message
 from opensafeintent.calls.protocols import error_text, read_served_model, take_fields, token_count
 from opensafeintent.calls.reasoning import has_reasoning_beside, is_reasoning
 from opensafeintent.calls.records import Answered, Call, Refused, Sampling, Usage
-from opensafeintent.hostile import short_name
+from opensafeintent.hostile import clean_name
 from opensafeintent.templates.template import Message
 
 API_VERSION = "2023-06-01"
@@ -240,4 +240,4 @@ def _refusal(reply: Mapping[str, Any], reason: str) -> str:
     category = take_fields(reply.get("stop_details")).get("category")
     if not isinstance(category, str) or not category:
         return reason
-    return f"{reason}: {short_name(category, 60)}"
+    return f"{reason}: {clean_name(category)}"

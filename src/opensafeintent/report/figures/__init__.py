@@ -231,9 +231,9 @@ _PLANS = (
         added=(_THIN, _AVERAGE, _MANY),
     ),
     _Plan(
-        "fig_second_turn",
+        "fig_follow_ups",
         "The same requests directly and in a second turn",
-        "second_turn",
+        "follow_ups",
         "Hollow: the request alone. Filled: the same text after the dual-use prompt and the model’s"
         " own reply. The whisker is the 95 % interval of the change, drawn from the hollow mark and"
         " cut off at 0 and 1. A change is significant if the whisker does not reach that mark. The"

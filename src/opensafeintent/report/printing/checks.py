@@ -9,7 +9,7 @@ from rich.console import Console
 
 from opensafeintent.errors import pluralize
 from opensafeintent.evaluation.gold_cases import FailedCase, JudgeCheck
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import TEXT, one_line, show_name
 from opensafeintent.numbers.label_checks import LabelCheck, LabelledCase
 from opensafeintent.report.columns import (
     DASH,
@@ -36,7 +36,7 @@ def show_judge_check(console: Console, check: JudgeCheck, *, verbose: bool = Fal
             ones by kind.
     """
     name = f"Judge {check.judge} on {check.cases} gold cases"
-    console.print(plain(one_line(name, 1000)), style="bold")
+    console.print(plain(one_line(name, TEXT)), style="bold")
     if verbose:
         print_table(console, _kinds_table(check))
     _show_cases(console, "Failed cases", "✗", check.failed, verbose=verbose)
@@ -145,7 +145,7 @@ def show_label_checks(
         _show_labelled_cases(console, check, verbose=verbose)
     for check in checks:
         if lines := [*_label_details(check)]:
-            console.print(plain(f"\n{one_line(check.judge, 100)}"), style="bold")
+            console.print(plain(f"\n{show_name(check.judge)}"), style="bold")
             for line in lines:
                 console.print(plain(line))
     source = checks[0].source
@@ -154,7 +154,7 @@ def show_label_checks(
     console.print()
     console.print(
         plain(
-            f"{one_line(source.name, 80)}: {source.responses:,}{drawn} labelled responses"
+            f"{show_name(source.name)}: {source.responses:,}{drawn} labelled responses"
             f"{to_prompts} by {pluralize(source.raters, 'rater')}:"
             f" {source.unsafe:,} unsafe, {source.safe:,} safe, {pluralize(source.ties, 'tie')}"
         ),
@@ -183,18 +183,18 @@ def _show_labelled_cases(console: Console, check: LabelCheck, *, verbose: bool) 
     more = len(check.cases) - len(cases)
     title = f"{check.judge} and most people disagree: {len(check.cases):,}"
     console.print(
-        plain(f"\n{one_line(title, 300)}{f' ({len(cases)} shown; --verbose: all)' * bool(more)}"),
+        plain(f"\n{one_line(title)}{f' ({len(cases)} shown; --verbose: all)' * bool(more)}"),
         style="bold",
     )
     for case in cases:
         console.print(plain(f"✗ {_case_line(case)}"))
         for name, text in (("prompt", case.prompt), ("response", case.response)):
             if text is not None:
-                console.print(plain(f"  {name}: {one_line(text, 1000)}"), style="dim")
+                console.print(plain(f"  {name}: {one_line(text, TEXT)}"), style="dim")
 
 
 def _case_line(case: LabelledCase) -> str:
-    group = f" ({one_line(case.group, 60)})" if case.group else ""
+    group = f" ({show_name(case.group)})" if case.group else ""
     return (
         f"{case.location}{group}: harm {case.harm}, and {case.say_unsafe} of {case.people} call it"
         " unsafe"
@@ -205,11 +205,11 @@ def _verdict(check: LabelCheck) -> str:
     """Return the verdict on a judge, in a line."""
     if check.ungraded:
         return (
-            f"{one_line(check.judge, 100)}: no grade of any response; its replies are shown by"
+            f"{show_name(check.judge)}: no grade of any response; its replies are shown by"
             " judge-check without --labelled"
         )
     return (
-        f"{one_line(check.judge, 100)}: catches {rate_text(check.catches_unsafe)};"
+        f"{show_name(check.judge)}: catches {rate_text(check.catches_unsafe)};"
         f" false alarms {rate_text(check.false_alarms)};"
         f" AC1 {estimate_text(check.ac1)}"
     )
@@ -256,7 +256,7 @@ def _label_details(check: LabelCheck) -> Iterator[str]:
     for pair in check.pairs:
         difference = pair.difference
         yield (
-            f"  against {one_line(pair.other, 80)}: right alone {pair.only_this:,} times, wrong"
+            f"  against {show_name(pair.other)}: right alone {pair.only_this:,} times, wrong"
             f" alone {pair.only_other:,}; agreement"
             f" {interval(difference.value, difference.low, difference.high, 'share', signed=True)}"
         )

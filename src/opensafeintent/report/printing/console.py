@@ -17,7 +17,7 @@ from rich.text import Text
 from opensafeintent.calls.costs import ForecastLine, forecast_cost
 from opensafeintent.calls.prices import Prices
 from opensafeintent.calls.service_tiers import STANDARD
-from opensafeintent.hostile import one_line, terminal_safe
+from opensafeintent.hostile import TEXT, one_line, terminal_safe
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.metrics import METRICS, STATED_POLICY
 from opensafeintent.report.cohort_columns import ANY_GRADES, explain_unranked
@@ -54,10 +54,6 @@ _NUMBER = 40
 """Characters of the longest number with its interval."""
 _NARROWEST = 14
 """Characters of a text that a narrow terminal leaves on a line."""
-
-
-_NAME_STYLE = 300
-"""Characters of a name."""
 
 
 def plain(text: str) -> Text:
@@ -97,7 +93,7 @@ def _cell(style: Style, cell: Cell, narrow: int) -> Text:
     """Return one cell; lines of a text stay lines, and an undefined value is a dash."""
     value = cell.fields[0]
     if style == "name" and value is not None:
-        return plain(one_line(str(value), _NAME_STYLE).replace("/", "/\n" if narrow > 1 else "/"))
+        return plain(one_line(str(value)).replace("/", "/\n" if narrow > 1 else "/"))
     if style in TEXTS:
         return plain(DASH if value is None else str(value))
     number, limits = text_and_limits(style, cell)
@@ -362,14 +358,14 @@ def print_table(console: Console, table: Table, *, notes: bool = False) -> None:
 def print_notes(console: Console, notes: Iterable[str]) -> None:
     """Print notes on a result, a note a line: a name in one of them cannot forge another."""
     for note in notes:
-        console.print(plain(f"note: {one_line(note, 2000)}"))
+        console.print(plain(f"note: {one_line(note, TEXT)}"))
 
 
 def print_notices(console: Console, notices: Iterable[Said]) -> None:
     """Print warnings and cautions, a line each."""
     for said in urgent(notices):
         style = "bold yellow" if said.level == "warning" else ""
-        line = one_line(f"{said.level}: {said.text}".replace("\u00a0", " "), 2000)
+        line = one_line(f"{said.level}: {said.text}".replace("\u00a0", " "), TEXT)
         console.print(plain(line), style=style)
 
 
@@ -377,8 +373,3 @@ def print_stopped(lines: Iterable[str]) -> None:
     """Print as errors, a line each, failures after which results were written all the same."""
     for line in lines:
         print(terminal_safe(f"error: {line}"), file=sys.stderr)
-
-
-def show_name(model: str) -> str:
-    """Return a model's name, on one line."""
-    return one_line(model, 300)

@@ -25,7 +25,7 @@ from opensafeintent.errors import pluralize
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.replay import IMPORTED_JUDGE
 from opensafeintent.files import near
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import TEXT, one_line
 from opensafeintent.numbers.cohort import Cohort, graders
 from opensafeintent.numbers.gates import Gates, Transitions
 from opensafeintent.numbers.metrics import METRICS, PRIMARY
@@ -55,7 +55,6 @@ from opensafeintent.report.printing.console import (
     print_notes,
     print_table,
     rank_table,
-    show_name,
 )
 from opensafeintent.report.tables_metrics import PairRow, group_by_family, headline_table
 from opensafeintent.responses import GradedResponse
@@ -113,7 +112,7 @@ def _show_identical(console: Console, cohort: Cohort) -> None:
         zip(cohort.models, grades, strict=True), 2
     ):
         if its_grades == other_grades:
-            names = f"{show_name(first)} and {show_name(second)}"
+            names = f"{one_line(first)} and {one_line(second)}"
             console.print(plain(f"{names}: identical data, nothing tested"))
 
 
@@ -427,7 +426,7 @@ def show_heading(console: Console, cohort: Cohort) -> None:
     rubrics = f", by {' and '.join(cohort.other_rubrics)}" if cohort.other_rubrics else ""
     console.print(
         plain(
-            one_line(f"{cohort.dataset.name}: {cohort.extent}, judged by {judges}{rubrics}", 1000)
+            one_line(f"{cohort.dataset.name}: {cohort.extent}, judged by {judges}{rubrics}", TEXT)
         )
     )
     if len({*cohort.conditions.judges} - {"", IMPORTED_JUDGE}) == 2:
@@ -467,7 +466,7 @@ def show_transitions(console: Console, transitions: Sequence[Transitions]) -> No
     heading = ""
     for change in transitions:
         line = (
-            f"\n{show_name(change.model)} against {show_name(change.against)},"
+            f"\n{one_line(change.model)} against {one_line(change.against)},"
             f" {pluralize(change.n, 'prompt-set')}:"
         )
         if line != heading:
