@@ -69,6 +69,11 @@ class RatedResponses:
     def __init__(self, sample: Sample, ratings: Floats) -> None:
         self._sample, self._ratings = sample, ratings
 
+    @property
+    def given(self) -> bool:
+        """Whether there is any rating."""
+        return not np.isnan(self._ratings).all()
+
     def agreement(self, categories: Sequence[int]) -> Estimate:
         """Return the share of pairs of ratings that are the same."""
         return plain_estimate(
@@ -90,10 +95,10 @@ class RatedResponses:
         greatest = float(categories[-1] - categories[0])
         differences = self._ratings[:, 1] - self._ratings[:, 0]
         if absolute:
-            mean = self._sample.mean(np.abs(differences), (0.0, greatest))
-        else:
-            mean = self._sample.mean(differences, (-greatest, greatest))
-        return plain_estimate(mean)
+            differences = np.abs(differences)
+        least = 0.0 if absolute else -greatest
+        mean = self._sample.mean if greatest == 1 else self._sample.mean_grade
+        return plain_estimate(mean(differences, (least, greatest)))
 
 
 def plain_estimate(estimate: Estimate) -> Estimate:
@@ -144,8 +149,10 @@ def measure_agreement(judges: Sequence[str], sample: Sample, ratings: Ratings) -
         ratings: their grades.
     """
     grades: dict[Graded, GradeAgreement] = {}
-    for scale in METRIC_GRADES:
+    for scale in SCALES:
         rated = RatedResponses(sample, ratings.by(judges, scale))
+        if scale not in METRIC_GRADES and not rated.given:
+            continue
         grades[scale] = GradeAgreement(
             equal=rated.agreement(SCALES[scale]),
             ac2=rated.gwet(SCALES[scale], "quadratic"),
@@ -209,8 +216,10 @@ def measure_noise(twice: Sequence[Regrade], sample: Sample, grader: str, sets: i
     )
     pairs = [ratings.by(asked, scale) for scale in METRIC_GRADES]
     grades: dict[Graded, GradeAgreement] = {}
-    for scale, pair in zip(METRIC_GRADES, pairs, strict=True):
-        rated = RatedResponses(sample, pair)
+    for scale in SCALES:
+        rated = RatedResponses(sample, ratings.by(asked, scale))
+        if scale not in METRIC_GRADES and not rated.given:
+            continue
         grades[scale] = GradeAgreement(
             equal=rated.agreement(SCALES[scale]),
             difference=rated.difference(SCALES[scale], absolute=True),

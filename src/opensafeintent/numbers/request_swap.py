@@ -53,6 +53,8 @@ _NUMBERS = {
     "triplet_safety_change": (-1.0, 1.0),
 }
 """Span of each number."""
+_OF_RESPONSES = ("safety_shift", "helpfulness_shift")
+"""Means over responses: a pseudo-observation weighs as much as one of them."""
 
 
 def audit_swaps(swaps: Mapping[str, Sequence[Swapped]]) -> dict[tuple[str, str], Audit]:
@@ -188,5 +190,8 @@ def _estimates(
         np.array(tops),
         np.array(bottoms),
         span=np.array([_NUMBERS[name] for name in estimates]),
+        pseudo_weight=np.array(
+            [1 / len(CORE_VARIANTS) if name in _OF_RESPONSES else 1.0 for name in estimates]
+        ),
     ).records()
     return dict(zip(estimates, map(plain_estimate, records), strict=True))

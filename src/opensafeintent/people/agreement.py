@@ -300,9 +300,9 @@ def compare_grades(
         dimension=dimension,
         items=int(both.sum()),
         missing=int((by_people & ~both).sum()),
-        mae=sample.mean(np.abs(errors), (0.0, _WIDEST), nothing),
-        leave_one_out=sample.mean(alone, (0.0, _WIDEST), undefined),
-        bias=sample.mean(errors, (-_WIDEST, _WIDEST), nothing),
+        mae=sample.mean_grade(np.abs(errors), (0.0, _WIDEST), nothing),
+        leave_one_out=sample.mean_grade(alone, (0.0, _WIDEST), undefined),
+        bias=sample.mean_grade(errors, (-_WIDEST, _WIDEST), nothing),
     )
 
 
