@@ -224,8 +224,8 @@ class Sample:
     ) -> SampleEstimate:
         """Return the mean as `mean` does, with pseudo-observations of the weight of one item.
 
-        Of differences between grades: two units of many items at the ends of such a wide scale would
-        make an interval that hardly depends on the data (benchmarks/README.md).
+        Of differences between grades: two units of many items at the ends of so wide a scale make
+        an interval that hardly depends on the data (benchmarks/README.md).
         """
         defined = ~np.isnan(values)
         return self.ratio(
