@@ -596,9 +596,9 @@ def _has_unread(connection: Any) -> bool:
 
 async def read_body(response: aiohttp.ClientResponse) -> bytes | None:
     """Return the body; None if it is longer than any answer can be."""
-    body = bytearray()
-    async for part in response.content.iter_any():
-        body += part
+    content, body = response.content, bytearray()
+    while not content.at_eof() or content.exception() is not None:  # which reading raises
+        body += await content.readany()
         if len(body) > LONGEST_REPLY:
             return None
     return bytes(body)

@@ -103,7 +103,10 @@ class LeftOut:
 
 def limit_field(usual: str, left_out: Collection[str]) -> str | None:
     """Return the name of the token limit in a request; None if the model takes neither."""
-    return next((name for name in (usual, _LIMIT_FIELDS[usual]) if name not in left_out), None)
+    if usual not in left_out:
+        return usual
+    other = _LIMIT_FIELDS[usual]
+    return other if other not in left_out else None
 
 
 def really_left_out(fields: Collection[str]) -> list[str]:
