@@ -6,12 +6,16 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections import Counter
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
+import aiohttp
 import pytest
 
+import opensafeintent
 from endtoend import (
     TARGET,
     WORDINGS,
@@ -408,3 +412,28 @@ def test_a_few_missing_grades_are_counted_and_left_out(lab: Lab, tmp_path: Path)
     assert entry(lab.run, "triplet_safety")["n"] == 9
     assert entry(lab.run, "dual_use_safety")["n"] == 10
     assert evaluate(lab.server, dataset, lab.run, "--max-missing", "0.001").code == 1
+
+
+def test_a_request_goes_through_at_most_twelve_of_our_frames(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = Path(opensafeintent.__file__).parent
+    depths: Counter[str] = Counter()
+    send = aiohttp.ClientSession._request
+
+    async def count_frames(session: aiohttp.ClientSession, *arguments: Any, **options: Any) -> Any:
+        frame: FrameType | None = sys._getframe()
+        names: list[str] = []
+        while frame is not None:
+            place = Path(frame.f_code.co_filename)
+            # the command line calls the Python function, from which on it is counted
+            if place.is_relative_to(ours) and not place.is_relative_to(ours / "cli"):
+                names.append(frame.f_code.co_qualname)
+            frame = frame.f_back
+        depths[" < ".join(names)] = len(names)
+        return await send(session, *arguments, **options)
+
+    monkeypatch.setattr(aiohttp.ClientSession, "_request", count_frames)
+    assert lab.evaluate("--probe", "all").code == 0
+    assert len(depths) >= 3  # of a response, a judge's question and a probe
+    assert max(depths.values()) <= 12, depths

@@ -233,24 +233,15 @@ class Client:
             Stopped: a budget is used up, or the run was halted.
             InputError: the ledger cannot be written.
         """
-        outcome = await self._outcome(call)
-        match outcome:
-            case Failed(error=error):
-                return msgspec.structs.replace(outcome, error=hide_request(call, error))
-            case Refused(reason=reason):
-                return msgspec.structs.replace(outcome, reason=hide_request(call, reason))
-        return outcome
-
-    async def _outcome(self, call: Call) -> Outcome:
         model = self._models[call.model]
         key = self.compute_key(call)
         if (recorded := self.ledger.find(key)) is not None:
             if call.counted:
                 self.note_reuse(call, recorded)
                 self.tally.duplicates += key in self._requested
-            return recorded
+            return _hide_request_in(call, recorded)
         if isinstance(model, str) or key in self.final_failures:
-            return explain_unrecorded(self.ledger, key)
+            return _hide_request_in(call, explain_unrecorded(self.ledger, key))
         self._listen()
         while (flight := self._flights.get(key)) is not None:
             try:
@@ -264,7 +255,7 @@ class Client:
         flight = asyncio.get_running_loop().create_future()
         self._flights[key] = flight
         try:
-            outcome = await self._make(call, key, model)
+            outcome = _hide_request_in(call, await self._make(call, key, model))
         # a cancellation too: who waits for this call has to know
         except BaseException as error:
             flight.set_exception(error) if isinstance(error, Exception) else flight.cancel()
@@ -293,7 +284,7 @@ class Client:
         number = 0
         while True:
             number += 1
-            result, wait = await self._try(call, key, model, number)
+            result = await self._attempt(call, key, model, retry=number > 1)
             if isinstance(result, Replied):
                 self._failures_in_a_row[call.model] = 0
                 self._replied_at[call.model] = time.monotonic()
@@ -303,7 +294,8 @@ class Client:
             # waiting for the first slot is no part of it
             give_up = give_up or time.monotonic() + seconds
             pause = _pause_before_next(result, tries, attempts) if replies < _REPLIES else None
-            pause = max(pause, wait) if pause is not None else None
+            if pause is not None and (trial := self._trials.get(call.model)) is not None:
+                pause = max(pause, trial.closed_for)
             if pause is None or time.monotonic() + pause > give_up:
                 silent = self._replied_at.get(call.model, 0.0) < give_up - seconds
                 throttled = result.throttled and silent and pause is not None
@@ -311,48 +303,55 @@ class Client:
                 return Failed(kind=result.kind, error=result.error)
             await self._pause(call.model, pause)
 
-    async def _try(
-        self, call: Call, key: bytes, model: Model, number: int
-    ) -> tuple[Attempt, float]:
-        """Make an attempt as soon as there is a slot; return its result, and for how many seconds
-        the model gets no further call.
-        """
+    async def _attempt(self, call: Call, key: bytes, model: Model, *, retry: bool) -> Attempt:
+        """Make an attempt as soon as there is a slot, and record it."""
+        trial = self._trials.get(call.model)
+        await self._take_slots(call, model.limiter, trial)
+        try:
+            self.check(call.model)
+            self.tally.began(call, retry=retry)
+            try:
+                result = await model.attempt(call)
+            except asyncio.CancelledError:
+                self.tally.abandoned += 1
+                raise
+            finally:
+                self.tally.in_flight -= 1
+            for refused in result.refused:
+                self.tally.retries += 1
+                self.ledger.add(Entry(key, call, refused))
+            result = self.record(call, key, result)
+            if isinstance(result, Replied):
+                model.limiter.note_answer()
+            elif result.throttled or result.slow:
+                model.limiter.note_throttling(result.retry_after)
+            if trial is not None:
+                self._learn(call, key, result, trial)
+            return result
+        finally:
+            model.limiter.release()
+            if trial is not None:
+                trial.release()
+
+    async def _take_slots(self, call: Call, limiter: Limiter, trial: Trial | None) -> None:
+        """Wait for a slot of a call's endpoint and, before it, for one of its model."""
         # follow-up calls of a response come before new responses, so that prompts are finished
         # first
         urgent, again = call.purpose != "generate", call.attempt > 0
-        trial = self._trials.get(call.model)
         if trial is None:
-            async with model.limiter.slot(urgent=urgent, again=again):
-                return await self._attempt(call, key, model, number), 0.0
+            await limiter.acquire(urgent=urgent, again=again)
+            return
         while True:
-            async with (
-                trial.slot(urgent=urgent, again=again),
-                model.limiter.slot(urgent=urgent, again=again),
-            ):
-                if not trial.crowded:
-                    result = await self._attempt(call, key, model, number)
-                    self._learn(call, key, result, trial)
-                    return result, trial.closed_for
-
-    async def _attempt(self, call: Call, key: bytes, model: Model, number: int) -> Attempt:
-        self.check(call.model)
-        self.tally.began(call, retry=number > 1)
-        try:
-            result = await model.attempt(call)
-        except asyncio.CancelledError:
-            self.tally.abandoned += 1
-            raise
-        finally:
-            self.tally.in_flight -= 1
-        for refused in result.refused:
-            self.tally.retries += 1
-            self.ledger.add(Entry(key, call, refused))
-        result = self.record(call, key, result)
-        if isinstance(result, Replied):
-            model.limiter.note_answer()
-        elif result.throttled or result.slow:
-            model.limiter.note_throttling(result.retry_after)
-        return result
+            await trial.acquire(urgent=urgent, again=again)
+            try:
+                await limiter.acquire(urgent=urgent, again=again)
+            except asyncio.CancelledError:
+                trial.release()
+                raise
+            if not trial.crowded:
+                return
+            limiter.release()
+            trial.release()
 
     def _learn(self, call: Call, key: bytes, result: Attempt, trial: Trial) -> None:
         """Note what an attempt tells about its model, and stop the model if it is hopeless."""
@@ -475,6 +474,17 @@ class Asked(NamedTuple):
 def hide_request(call: Call, text: str) -> str:
     """Return an error of a call, or a reply, without what it quotes of the request."""
     return reduce(cut_request, (message.content for message in call.messages), text)
+
+
+def _hide_request_in(call: Call, outcome: Outcome) -> Outcome:
+    """Return the outcome of a call without what its error quotes of the request."""
+    match outcome:
+        case Answered():
+            return outcome
+        case Failed(error=error):
+            return msgspec.structs.replace(outcome, error=hide_request(call, error))
+        case Refused(reason=reason):
+            return msgspec.structs.replace(outcome, reason=hide_request(call, reason))
 
 
 def explain_unrecorded(ledger: Ledger, key: bytes) -> Failed:

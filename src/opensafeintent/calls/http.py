@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from base64 import b64encode
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from contextvars import ContextVar
 from functools import lru_cache, partial
@@ -342,33 +342,41 @@ class EndpointModel:
         """Make one request and return its result, or a few, as fields turn out not to be taken or
         the flex tier has had no capacity for too long; nothing is raised but cancellation.
         """
-        flex = self._flex
-        if (
-            flex is None
-            or FIELD in call.sampling.extra
-            or FIELD in self._left_out.fields
-            or not flex.takes_next()
-        ):
-            return await self._ask(call)
-        result = await self._ask(call, FLEX)
-        if isinstance(result, Replied) or result.replied:
-            flex.note_answer()
-            return result
-        if not result.no_capacity:
-            return result
-        flex.note_lack()
-        if not flex.fell_back:
-            return result
-        flex.fallbacks += 1
-        before = (*result.refused, msgspec.structs.replace(result, refused=()))
-        result = await self._ask(call)
-        return msgspec.structs.replace(result, refused=(*before, *result.refused))
+        left_out = self._left_out
+        tier = FLEX if self._flex is not None and self._asks_flex(call, self._flex) else ""
+        refused: tuple[Failure, ...] = ()
+        while True:
+            if left_out.trials:
+                await left_out.wait_for_trials()
+            result, field = await self._request(call, tier, left_out.fields)
+            if field is not None:
+                again = partial(self._request, call, tier)
+                result = await left_out.ask_without(field, result, again)
+            if not tier or not self._falls_back(result):
+                break
+            assert isinstance(result, Failure)
+            refused = (*result.refused, msgspec.structs.replace(result, refused=()))
+            tier = ""
+        if refused:
+            result = msgspec.structs.replace(result, refused=(*refused, *result.refused))
+        return result
 
-    def _ask(self, call: Call, tier: str = "") -> Awaitable[Attempt]:
-        """Make a request at a tier, the standard one by default, without the fields that the model
-        does not take.
-        """
-        return self._left_out.ask(partial(self._request, call, tier))
+    def _asks_flex(self, call: Call, flex: FlexTier) -> bool:
+        """Tell whether a call is sent at the flex tier first."""
+        named = FIELD in call.sampling.extra or FIELD in self._left_out.fields
+        return not named and flex.takes_next()
+
+    def _falls_back(self, result: Attempt) -> bool:
+        """Note the result of a call at the flex tier; tell whether it goes to the standard tier."""
+        assert self._flex is not None
+        if isinstance(result, Replied) or result.replied:
+            self._flex.note_answer()
+        elif result.no_capacity:
+            self._flex.note_lack()
+            if self._flex.fell_back:
+                self._flex.fallbacks += 1
+                return True
+        return False
 
     def build_fields(self, call: Call, left_out: Collection[str]) -> dict[str, Any]:
         """Return the fields of a call's request, without some that the model does not take."""
@@ -446,29 +454,22 @@ class EndpointModel:
             headers: of the reply.
             seconds: from the request to the reply.
         """
-        attempt, field = self._read(fields, status, reply, headers, seconds)
+        field: str | None = None
+        attempt: Attempt
+        protocol = self._protocol
         if 200 <= status < 300:
             tier = find_served_tier(reply, headers, fields.get(FIELD))
+            try:
+                outcome = read_reply(reply, protocol)
+                return Replied(outcome, reply, seconds, tier=tier, protocol=protocol.name), None
+            except NotAnAnswer as error:
+                attempt = no_answer(error, reply, seconds)
+            except ValueError as error:
+                attempt, field = self._unreadable(fields, reply, str(error), seconds)
         else:
             tier = read_tier(reply) or STANDARD
-        return msgspec.structs.replace(attempt, protocol=self._protocol.name, tier=tier), field
-
-    def _read(
-        self,
-        fields: Mapping[str, Any],
-        status: int,
-        reply: bytes,
-        headers: Mapping[str, str],
-        seconds: float,
-    ) -> tuple[Attempt, str | None]:
-        if not 200 <= status < 300:
-            return self._classify_failure(fields, status, reply, headers, seconds)
-        try:
-            return Replied(read_reply(reply, self._protocol), reply, seconds), None
-        except NotAnAnswer as error:
-            return no_answer(error, reply, seconds), None
-        except ValueError as error:
-            return self._unreadable(fields, reply, str(error), seconds)
+            attempt, field = self._classify_failure(fields, status, reply, headers, seconds)
+        return msgspec.structs.replace(attempt, protocol=protocol.name, tier=tier), field
 
     def _classify_no_reply(self, error: Exception, seconds: float, most: float) -> Failure:
         """Return the failure of a request that got no reply in at most so many seconds."""
@@ -595,9 +596,9 @@ def _has_unread(connection: Any) -> bool:
 
 async def read_body(response: aiohttp.ClientResponse) -> bytes | None:
     """Return the body; None if it is longer than any answer can be."""
-    body = bytearray()
-    async for part in response.content.iter_any():
-        body += part
+    content, body = response.content, bytearray()
+    while not content.at_eof() or content.exception() is not None:  # which reading raises
+        body += await content.readany()
         if len(body) > LONGEST_REPLY:
             return None
     return bytes(body)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterator
+from typing import cast
 
 import msgspec
 
@@ -60,44 +61,52 @@ class LeftOut:
 
     def __init__(self, fields: Collection[str] = ()) -> None:
         self.fields = set(fields)
-        self._trials = 0
+        self.trials = 0
         """Calls that are made without a field on trial."""
         self._news = asyncio.Event()
 
-    async def ask(self, request: Request) -> Attempt:
-        """Make a request, and again without each field that it names as not taken, until none is
-        named.
+    async def wait_for_trials(self) -> None:
+        """Wait until no field is on trial, so that few requests fail for it."""
+        while self.trials:
+            await self._news.wait()
+
+    async def ask_without(self, field: str, failure: Attempt, request: Request) -> Attempt:
+        """Make a request again without a field that it named as not taken, and without each further
+        one, until none is named.
 
         Only an answer shows that a field is not taken: an error may quote the prompt, or name a
-        field for another reason. Others wait until that is known, so that few requests fail for it.
+        field for another reason.
+
+        Args:
+            field: the first one.
+            failure: what the request came to with it.
+            request: makes it without some fields.
         """
-        while self._trials:
-            await self._news.wait()
         tried: set[str] = set()
         refused: list[Failure] = []
+        result, named = failure, cast(str | None, field)
+        self.trials += 1
         try:
-            while True:
-                result, field = await request(self.fields | tried if tried else self.fields)
-                if field is None or field in tried:
-                    break
+            while named is not None and named not in tried:
                 assert isinstance(result, Failure)
                 refused.append(msgspec.structs.replace(result, kind=UNSUPPORTED_FIELD))
-                if not tried:
-                    self._trials += 1
-                tried.add(field)
+                tried.add(named)
+                result, named = await request(self.fields | tried)
             if isinstance(result, Replied) or result.replied:
                 self.fields |= tried
         finally:
-            if tried:
-                self._trials -= 1
-                self._news.set()
-                self._news = asyncio.Event()
-        return msgspec.structs.replace(result, refused=tuple(refused)) if refused else result
+            self.trials -= 1
+            self._news.set()
+            self._news = asyncio.Event()
+        return msgspec.structs.replace(result, refused=tuple(refused))
 
 
 def limit_field(usual: str, left_out: Collection[str]) -> str | None:
     """Return the name of the token limit in a request; None if the model takes neither."""
-    return next((name for name in (usual, _LIMIT_FIELDS[usual]) if name not in left_out), None)
+    if usual not in left_out:
+        return usual
+    other = _LIMIT_FIELDS[usual]
+    return other if other not in left_out else None
 
 
 def really_left_out(fields: Collection[str]) -> list[str]:

@@ -88,10 +88,6 @@ class Limiter:
         self.in_use -= 1
         self._hand_out()
 
-    def slot(self, *, urgent: bool = False, again: bool = False) -> HeldSlot:
-        """Hold a slot for the length of a block; see `acquire`."""
-        return HeldSlot(self, urgent=urgent, again=again)
-
     def limit_slots(self, most: int) -> None:
         """Give no more slots than connections can be opened."""
         if not self._adaptive and self.limit > most:
@@ -172,23 +168,6 @@ class Limiter:
             self._last_cut = now
             self._before, self._hold = None, _HOLD
             self._begin_window()
-
-
-class HeldSlot:
-    """A slot of an endpoint, held for the length of a block."""
-
-    __slots__ = ("_again", "_limiter", "_urgent")
-
-    def __init__(self, limiter: Limiter, *, urgent: bool, again: bool) -> None:
-        self._limiter = limiter
-        self._urgent = urgent
-        self._again = again
-
-    async def __aenter__(self) -> None:
-        await self._limiter.acquire(urgent=self._urgent, again=self._again)
-
-    async def __aexit__(self, *_: object) -> None:
-        self._limiter.release()
 
 
 class Trial(Limiter):

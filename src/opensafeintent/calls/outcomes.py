@@ -199,7 +199,7 @@ async def ask_until_parsed(
         if not isinstance(outcome, Answered):
             return outcome
         if outcome.filtered:
-            return Refused(reason=outcome.stop_reason)
+            return Refused(reason=outcome.stop_reason, served_model=outcome.served_model)
         parsed = parse(outcome)
         if not isinstance(parsed, Unparsed):
             return parsed

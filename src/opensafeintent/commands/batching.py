@@ -16,7 +16,6 @@ from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.service_tiers import BATCH
 from opensafeintent.commands.session import Session, run_async
 from opensafeintent.commands.settings import BatchesSettings, Calling
-from opensafeintent.construction.folder import BuildFolder
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.pipeline import ModelWork
@@ -177,6 +176,8 @@ def _ledger_in(folder: Path, ledgers: Collection[Path]) -> tuple[Path, list[str]
     Raises:
         InputError: it has none.
     """
+    from opensafeintent.construction.folder import BuildFolder
+
     run, build = RunFolder(folder, ledgers), BuildFolder(folder, ledgers)
     if run.exists():
         evaluated = run.manifest()

@@ -63,7 +63,11 @@ def run_async(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     ending = _Ending()
     try:
         with handle_signals(ending.ask, "SIGINT", "SIGTERM", "SIGHUP"):
-            result = _run_beside(make, ending) if _loop_runs() else _run(make, ending)
+            if _loop_runs():
+                result = _run_beside(make, ending)
+            else:
+                with _open_loop() as runner:
+                    result = runner.run(ending.work(make))
     except BaseException as error:  # a signal counts, even if another error ended the work with it
         if not ending.asked:
             raise
@@ -140,8 +144,12 @@ def _loop_runs() -> bool:
 
 
 def _run_beside(make: Callable[[], Coroutine[Any, Any, T]], ending: _Ending) -> T:
+    def run() -> T:
+        with _open_loop() as runner:
+            return runner.run(ending.work(make))
+
     with ThreadPoolExecutor(max_workers=1) as executor:
-        result = executor.submit(_run, make, ending)
+        result = executor.submit(run)
         while not result.done():
             try:
                 wait([result], _LOOK_SECONDS)
@@ -150,14 +158,15 @@ def _run_beside(make: Callable[[], Coroutine[Any, Any, T]], ending: _Ending) -> 
         return result.result()
 
 
-def _run(make: Callable[[], Coroutine[Any, Any, T]], ending: _Ending) -> T:
+@contextlib.contextmanager
+def _open_loop() -> Iterator[asyncio.Runner]:
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     if sys.platform != "win32":
         import uvloop
 
         factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner, rare_collections():
-        return runner.run(ending.work(make))
+        yield runner
 
 
 @contextlib.contextmanager

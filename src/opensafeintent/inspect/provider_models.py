@@ -14,6 +14,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -298,7 +299,12 @@ class InspectModel:
         """Make one request and return its result, or a few, as settings turn out not to be taken;
         nothing is raised but cancellation.
         """
-        return await self._left_out.ask(lambda left_out: self._request(call, left_out))
+        left_out = self._left_out
+        await left_out.wait_for_trials()
+        result, field = await self._request(call, left_out.fields)
+        if field is None:
+            return result
+        return await left_out.ask_without(field, result, partial(self._request, call))
 
     async def _request(self, call: Call, left_out: Collection[str]) -> tuple[Attempt, str | None]:
         """Make a request; return the result, and the setting that it names as not taken."""

@@ -37,24 +37,24 @@ class ChatCompletions:
     def request(self, call: Call, model: str, left_out: Collection[str]) -> dict[str, Any]:
         """Return the fields of a request."""
         sampling = call.sampling
-        structured = {
-            "type": "json_schema",
-            "json_schema": {"name": "reply", "strict": True, "schema": sampling.json_schema},
-        }
-        optional: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "temperature": sampling.temperature,
             "reasoning_effort": sampling.reasoning_effort,
-            "response_format": structured if sampling.json_schema else None,
         }
+        if sampling.json_schema:
+            schema = {"name": "reply", "strict": True, "schema": sampling.json_schema}
+            settings["response_format"] = {"type": "json_schema", "json_schema": schema}
         if (limit := limit_field(self._limit_field, left_out)) is not None:
-            optional[limit] = sampling.max_tokens
-        settings = {name: value for name, value in optional.items() if value is not None}
+            settings[limit] = sampling.max_tokens
         messages = [{"role": message.role, "content": message.content} for message in call.messages]
-        return {"model": model, "messages": messages} | {
-            name: value
-            for name, value in (settings | sampling.extra).items()
-            if name not in left_out
-        }
+        fields: dict[str, Any] = {"model": model, "messages": messages}
+        for name, value in settings.items():
+            if value is not None and name not in left_out:
+                fields[name] = value
+        for name, value in sampling.extra.items():
+            if name not in left_out:
+                fields[name] = value
+        return fields
 
     def optional(self, fields: Mapping[str, Any]) -> Collection[str]:
         """Return the fields of a request besides model and messages."""
