@@ -12,7 +12,7 @@ from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.calls.models import guess_family
 from opensafeintent.calls.recorded import MissingGrade
 from opensafeintent.numbers.cohort import Cohort, gather_models
-from opensafeintent.report.conditions import measurement
+from opensafeintent.report.conditions import describe_measurement
 from opensafeintent.report.facts import Name, Names, list_parts, say
 from opensafeintent.report.findings import answer, find
 from opensafeintent.report.notices import Results, collect_notices
@@ -430,8 +430,8 @@ def test_responses_and_grades_that_are_still_to_come() -> None:
     cohort = cohort_with(SETS, ALL_SAFE[:90])
     (partial,) = (said for said in collect_notices(Results(cohort=cohort)) if said.is_banner)
     assert partial.text.startswith("Partial: 90 of 120 planned responses of m are stored")
-    assert "Partial: 90 of 120 planned responses of m are stored, " in measurement(cohort)
-    assert "Partial" not in measurement(cohort_with(SETS, ALL_SAFE))
+    assert "Partial: 90 of 120 planned responses of m are stored, " in describe_measurement(cohort)
+    assert "Partial" not in describe_measurement(cohort_with(SETS, ALL_SAFE))
     ungraded = replace(ALL_SAFE[0], missing=(MissingGrade.parse("grades:not_graded"),))
     rows = [replace(ungraded, helpfulness=None, harm_severity=None), *ALL_SAFE[1:]]
     texts = distrusted(cohort_with(SETS, rows))

@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date
 from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
@@ -30,9 +31,9 @@ from opensafeintent.report.cohort_columns import cohort_notes
 from opensafeintent.report.columns import Section, Table, common_beginning
 from opensafeintent.report.conditions import (
     describe_graders,
+    describe_measurement,
     describe_sample,
     list_conditions,
-    measurement,
     page_title,
 )
 from opensafeintent.report.facts import Name, Said
@@ -246,6 +247,8 @@ class PageOptions(msgspec.Struct, frozen=True, kw_only=True):
     """By the run's name, its path from the page's folder, for the command that traces a set."""
     reproduction: Reproduction | None = None
     """The commands that make the runs and the page again."""
+    days: tuple[date, date] | None = None
+    """Of the first and the last call (UTC), if there was one."""
     judges_asked: bool = False
     """Whether `judges.md` is beside the page."""
 
@@ -334,8 +337,10 @@ def _values(
         "heading": f"{one_line(cohort.dataset.name, 60)}, {describe_graders(cohort)}",
         "measured": describe_sample(cohort),
         "facts": list_conditions(cohort, runs),
-        "measurement": measurement(
-            cohort, next((table for table in tables if table.name == "corrected"), None)
+        "measurement": describe_measurement(
+            cohort,
+            options.days,
+            next((table for table in tables if table.name == "corrected"), None),
         ),
         "answers": answer(cohort),
         "findings": find(cohort),

@@ -26,7 +26,7 @@ from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.replay import IMPORTED_JUDGE
 from opensafeintent.files import near
 from opensafeintent.hostile import one_line
-from opensafeintent.numbers.cohort import Cohort, graders
+from opensafeintent.numbers.cohort import OUR_RUBRICS, Cohort, graders
 from opensafeintent.numbers.gates import Gates, Transitions
 from opensafeintent.numbers.metrics import METRICS, PRIMARY
 from opensafeintent.report.cohort_columns import ANY_GRADES
@@ -424,7 +424,10 @@ _CHANGED = 20
 def show_heading(console: Console, cohort: Cohort) -> None:
     """Print the dataset of a cohort, its extent, and its judges."""
     judges = graders(cohort.conditions.judges) or "no judge yet"
-    rubrics = f", by {' and '.join(cohort.other_rubrics)}" if cohort.other_rubrics else ""
+    others = [
+        name for owner, names in cohort.rubrics.items() if owner != OUR_RUBRICS for name in names
+    ]
+    rubrics = f", by {' and '.join(others)}" if others else ""
     console.print(
         plain(
             one_line(f"{cohort.dataset.name}: {cohort.extent}, judged by {judges}{rubrics}", 1000)
