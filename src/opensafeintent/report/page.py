@@ -27,7 +27,7 @@ from opensafeintent.markdown import page_environment
 from opensafeintent.numbers.cohort import Cohort, GradedRun
 from opensafeintent.numbers.gates import Gates
 from opensafeintent.quoting import UnsafeTexts
-from opensafeintent.report.cohort_columns import cohort_notes
+from opensafeintent.report.cohort_columns import cohort_notes, describe_average
 from opensafeintent.report.columns import Section, Table, common_beginning
 from opensafeintent.report.conditions import (
     describe_graders,
@@ -37,7 +37,7 @@ from opensafeintent.report.conditions import (
     page_title,
 )
 from opensafeintent.report.facts import Name, Said
-from opensafeintent.report.figures import THEMES, Figure
+from opensafeintent.report.figures import SAID_ONCE, THEMES, Figure
 from opensafeintent.report.figures.drawing import read_drawing
 from opensafeintent.report.findings import answer, find
 from opensafeintent.report.gate_tables import below_headline, headline
@@ -103,7 +103,7 @@ class Page:
     """A page in the making.
 
     Attributes:
-        tables: what was put in so far as HTML, by anchor: tables, and the numbers of figures.
+        tables: what was put in so far as HTML, by anchor.
         drawings: of figures as SVG, by anchor.
         size: bytes of everything finished so far.
     """
@@ -138,8 +138,6 @@ class Page:
         """
         by_section: dict[Section, list[Figure | Table]] = {}
         for figure in figures:
-            if figure.listed:
-                self._put_table(f"numbers-{figure.name}", figure.table)
             if drawings and figure.name in drawings:
                 drawn = self.finish(drawings[figure.name])
                 self.drawings[f"figure-{figure.name}"] = drawn
@@ -344,7 +342,7 @@ def _values(
         ),
         "answers": answer(cohort),
         "findings": find(cohort),
-        "stated": cohort_notes(cohort),
+        "stated": (*cohort_notes(cohort), *describe_average(cohort), *SAID_ONCE),
         "reproduction": options.reproduction,
         "judges_asked": options.judges_asked,
         "include_unsafe": options.include_unsafe,
