@@ -555,7 +555,7 @@ def grade_command(settings: GradeSettings) -> int:
         "opensafeintent judge-check --judge vllm/NAME --labelled labels.csv",
     ),
 )
-@click.option("--verbose", is_flag=True, help="Show every case, not ten at most.")
+@click.option("--verbose", is_flag=True, help="Show every case, and the tables of --labelled.")
 def judge_check_command(settings: JudgeCheckSettings, *, verbose: bool) -> int:
     """Check judges on gold cases: responses whose right grades are known.
 

@@ -39,7 +39,7 @@ from opensafeintent.report.cost_tables import (
     dollars_text,
     other_model_notes,
 )
-from opensafeintent.report.findings import compare_pair
+from opensafeintent.report.findings import answer, compare_pair
 from opensafeintent.report.gate_tables import (
     below_headline,
     changes_in_words,
@@ -88,9 +88,6 @@ def show_comparisons(
             console.print()
         print_table(console, rank_table(cohort, metric), notes=True)
         console.print()
-    _show_identical(console, cohort)
-    for metric in _VERDICTS:
-        console.print(plain(_verdicts(cohort, metric)))
     pairs = {(change.model, change.against) for change in transitions}
     if len(runs) > 1 or 0 < len(pairs) <= _FEW_PAIRS:
         show_transitions(console, transitions)
@@ -104,6 +101,13 @@ def show_comparisons(
             ),
             soft_wrap=True,
         )
+
+
+def show_verdicts(console: Console, cohort: Cohort) -> None:
+    """Print which of every two models is better, a metric after the other."""
+    _show_identical(console, cohort)
+    for metric in _VERDICTS:
+        console.print(plain(_verdicts(cohort, metric)))
 
 
 def _show_identical(console: Console, cohort: Cohort) -> None:
@@ -463,6 +467,12 @@ def show_cohort(console: Console, cohort: Cohort) -> None:
             plain("A tie counts half. The probe measures a stated policy, not knowledge."),
             style="dim",
         )
+
+
+def show_answers(console: Console, cohort: Cohort) -> None:
+    """Print which models are safer and more useful, as far as comparisons decide it."""
+    for said in answer(cohort):
+        console.print(plain(said.text.replace("\u00a0", " ")), style="bold")
 
 
 def show_transitions(console: Console, transitions: Sequence[Transitions]) -> None:
