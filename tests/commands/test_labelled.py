@@ -69,8 +69,9 @@ def test_a_judge_is_compared_with_people_and_asked_for_harm_alone(
     assert "call it unsafe" not in ran.text and len(ran.out.splitlines()) < 10
     assert "note: labels.csv: 1 row without a label of harm left out" in ran.text
     assert "text 11" not in ran.out  # of the case
-    whole = check(server, labels, "--verbose").out.splitlines()
-    assert "✗ labels.csv:13 (b): harm 0, and 3 of 3 call it unsafe" in whole
+    verbose = check(server, labels, "--verbose")
+    assert "labels.csv:13 (b): harm 0, and 3 of 3 call it unsafe" in verbose.text
+    whole = verbose.out.splitlines()
     for lines in (ran.out.splitlines(), whole):  # two lines of verdict, last
         about, verdict = lines[-4:-2]
         assert about.startswith("labels.csv: 40 labelled responses")

@@ -163,7 +163,7 @@ def test_complaints_that_differ_in_a_value_alone_are_counted_after_five(tmp_path
     path = tmp_path / "sets.jsonl"
     path.write_bytes(lines(*(ours(id=f"s{n}", harm_domain=f"Unknown {n}") for n in range(336))))
     with pytest.raises(OpenSafeIntentError) as caught:
-        load_dataset(str(path))
-    *named, last = str(caught.value).splitlines()
+        check_dataset(str(path))
+    *named, last = caught.value.args
     assert len(named) == 5 and "'Unknown 4'" in named[-1]
     assert last == "and 331 more records with a fault of this kind"

@@ -135,9 +135,7 @@ def show_label_checks(
     if verbose:
         _show_label_details(console, checks)
     else:
-        hint = (
-            "\n--verbose shows tables, and each response on which a judge and most people disagree."
-        )
+        hint = "\n--verbose shows tables, and the responses on which a judge and people disagree."
         console.print(plain(hint), style="dim")
     source = checks[0].source
     drawn = f" of {source.labelled:,}" if source.sampled else ""
