@@ -76,7 +76,7 @@ def test_a_judge_is_compared_with_people_and_asked_for_harm_alone(
         about, verdict = lines[-4:-2]
         assert about.startswith("labels.csv: 40 labelled responses")
         assert verdict.startswith(f"{JUDGE}: catches 11 of 12")
-        assert any(line.startswith("  against the majority of the others") for line in lines[:-4])
+    assert any(line.startswith("  against the majority of the others") for line in whole[:-4])
     results, following = ran.out.splitlines()[-2:]
     assert results == f"Results in {labels.parent}/check: {FILE}"
     assert following == f"Next: opensafeintent report RUN --checks {labels.parent}/check"
@@ -85,7 +85,7 @@ def test_a_judge_is_compared_with_people_and_asked_for_harm_alone(
     assert (labels.parent / "check" / FILE).stat().st_mode & 0o077 == 0
     assert "text 11" not in json.dumps(kept(labels))
     server.reset()
-    again = check(server, labels, "--include-unsafe")
+    again = check(server, labels, "--include-unsafe", "--verbose")
     assert total(server) == 0
     assert "response: FINE text 11." in again.out
     assert "note: --include-unsafe: the files hold 1 labelled response with" in again.text
