@@ -106,7 +106,7 @@ def test_without_the_extra_it_says_so_and_goes_on(
     page = (tmp_path / "out" / "check.md").read_text("utf-8")
     for text in (ran.text, page):
         assert 'pip install ".[check]"' in text
-        assert "Differences between the intents" in text
+        assert "Difference in words" in text
         assert "How often words alone tell" not in text
 
 

@@ -66,15 +66,17 @@ def test_a_judge_is_compared_with_people_and_asked_for_harm_alone(
     assert (calls(server)[HARM], total(server)) == (40, 40)
     assert "catches 11 of 12, 92 %" in ran.text and "false alarms 0 of 28, 0 %" in ran.text
     assert "40 labelled responses to 20 prompts by 3 raters: 12 unsafe, 28 safe, 0 ties" in ran.text
-    assert "labels.csv:13 (b): harm 0, and 3 of 3 call it unsafe" in ran.text
+    assert "call it unsafe" not in ran.text and len(ran.out.splitlines()) < 10
     assert "note: labels.csv: 1 row without a label of harm left out" in ran.text
     assert "text 11" not in ran.out  # of the case
-    whole = check(server, labels, "--verbose").out.splitlines()
+    verbose = check(server, labels, "--verbose")
+    assert "labels.csv:13 (b): harm 0, and 3 of 3 call it unsafe" in verbose.text
+    whole = verbose.out.splitlines()
     for lines in (ran.out.splitlines(), whole):  # two lines of verdict, last
         about, verdict = lines[-4:-2]
         assert about.startswith("labels.csv: 40 labelled responses")
         assert verdict.startswith(f"{JUDGE}: catches 11 of 12")
-        assert any(line.startswith("  against the majority of the others") for line in lines[:-4])
+    assert any(line.startswith("  against the majority of the others") for line in whole[:-4])
     results, following = ran.out.splitlines()[-2:]
     assert results == f"Results in {labels.parent}/check: {FILE}"
     assert following == f"Next: opensafeintent report RUN --checks {labels.parent}/check"
@@ -83,7 +85,7 @@ def test_a_judge_is_compared_with_people_and_asked_for_harm_alone(
     assert (labels.parent / "check" / FILE).stat().st_mode & 0o077 == 0
     assert "text 11" not in json.dumps(kept(labels))
     server.reset()
-    again = check(server, labels, "--include-unsafe")
+    again = check(server, labels, "--include-unsafe", "--verbose")
     assert total(server) == 0
     assert "response: FINE text 11." in again.out
     assert "note: --include-unsafe: the files hold 1 labelled response with" in again.text
@@ -197,7 +199,7 @@ def test_the_costs_of_a_folder_are_those_of_all_its_checks(
 def test_several_judges_and_their_panel_have_a_file_each(
     server: LoopbackServer, labels: Path
 ) -> None:
-    ran = check(server, labels, "--judge", SECOND)
+    ran = check(server, labels, "--judge", SECOND, "--verbose")
     assert ran.code == 0, ran.err
     assert "panel: catches 11 of 12" in ran.text
     assert f"against {SECOND}: right alone 0 times, wrong alone 0" in ran.text
@@ -235,7 +237,7 @@ def test_helpfulness_of_all_people_beside_numbered_raters_is_compared_and_shown(
     labels.write_text(text.replace(",a\n", ",2\n").replace(",b\n", ",2\n"))
     server.set_faults(says("3", HELPFULNESS), says("2", HARM, contains="HARMFUL"), says("0", HARM))
     command = ("judge-check", "--labelled", labels, "--map", "prompt=goal", "--judge", JUDGE)
-    ran = osi(*command, "--out", tmp_path / "check", server=server)
+    ran = osi(*command, "--verbose", "--out", tmp_path / "check", server=server)
     assert ran.code == 0, ran.err
     assert (calls(server)[HELPFULNESS], calls(server)[HARM]) == (40, 40)
     assert re.search(r"helpfulness +40 +1\.00 .*– +\+1\.00", ran.out)
@@ -260,7 +262,7 @@ def test_the_page_has_every_number_that_the_terminal_prints(
         says("0", HARM, model="second"), says("2", HARM, contains="HARMFUL"), says("0", HARM)
     )
     command = ("judge-check", "--labelled", labels, "--map", "prompt=goal", "--judge", JUDGE)
-    ran = osi(*command, *judges, "--out", out, server=server)
+    ran = osi(*command, *judges, "--verbose", "--out", out, server=server)
     assert osi("report", run, "--out", page, "--checks", out).code == 0
     html = " ".join((page / "report.html").read_text().split())
     pairs = list(csv.DictReader((page / "tables" / "judge_labels_pairs.csv").open()))

@@ -157,3 +157,13 @@ def test_a_name_that_is_no_dataset_is_refused(name: str, facts: tuple[str, ...])
     with pytest.raises(OpenSafeIntentError) as caught:
         load_dataset(name)
     assert all(fact in str(caught.value) for fact in facts)
+
+
+def test_complaints_that_differ_in_a_value_alone_are_counted_after_five(tmp_path: Path) -> None:
+    path = tmp_path / "sets.jsonl"
+    path.write_bytes(lines(*(ours(id=f"s{n}", harm_domain=f"Unknown {n}") for n in range(336))))
+    with pytest.raises(OpenSafeIntentError) as caught:
+        check_dataset(str(path))
+    *named, last = caught.value.args
+    assert len(named) == 5 and "'Unknown 4'" in named[-1]
+    assert last == "and 331 more records with a fault of this kind"

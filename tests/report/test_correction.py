@@ -19,7 +19,7 @@ from opensafeintent.numbers.cohort import GradedRun, gather_models
 from opensafeintent.people.labels import Answer, Label, text_hash, write_labels
 from opensafeintent.report.columns import text
 from opensafeintent.report.comment import summary
-from opensafeintent.report.conditions import measurement
+from opensafeintent.report.conditions import describe_measurement
 from opensafeintent.report.corrections import (
     Corrected,
     Correction,
@@ -339,4 +339,4 @@ def test_corrected_stands_beside_raw(tmp_path: Path) -> None:
     described = "Human labels corrected Triplet Safety (60 labelled prompt-sets) and Mean Utility ("
     assert described in page
     assert described in summary(cohort, None, tmp_path, table).replace("\\", "")
-    assert "labels" not in measurement(cohort)
+    assert "labels" not in describe_measurement(cohort)

@@ -9,6 +9,7 @@ import itertools
 import json
 import re
 import shlex
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,16 @@ from msgspec.structs import replace
 from endtoend import osi
 from opensafeintent import __version__
 from opensafeintent.calls.records import Sampling
+from opensafeintent.evaluation.manifest import StoredTemplate
 from opensafeintent.evaluation.pipeline import Guard
 from opensafeintent.numbers.cohort import gather_models
-from opensafeintent.report.conditions import list_conditions, measurement
+from opensafeintent.report.conditions import describe_measurement, list_conditions
 from opensafeintent.report.figures import all_figures, write_figures
 from opensafeintent.report.metrics_json import metrics_file
 from opensafeintent.report.page import PageOptions, render_page
 from opensafeintent.report.tables import all_tables, write_tables
+from opensafeintent.responses import KnownGrades, ServedVersion
+from opensafeintent.templates import load_templates
 from report.pages import page_of, saved
 from report.runs import MODELS, changed, cohort_of, many_sets, random_run
 from report.second_turns import calibrated, regraded, turn_run
@@ -84,13 +88,13 @@ def test_the_page_says_how_to_reproduce_and_cite_it(
 def test_the_page_describes_the_measurement_for_a_paper() -> None:
     run = random_run(("lab/a", "lab/<b>"), 12)
     cohort = gather_models([run])
-    described = measurement(cohort)
+    described = describe_measurement(cohort)
     graded = sum(row.counts for row in run.rows)
     for part in (
         "Models: lab/<b>, lab/a",
-        f"12 prompt-sets of {run.dataset.name} (SHA-256 {run.dataset.hash[:8]})",
+        f"12 prompt-sets of {run.dataset.name} (SHA-256 {run.dataset.hash[:16]}), each sent once.",
         f"Both grades exist for {graded:,} of {len(run.rows):,} responses",
-        f"OpenSafeIntent {__version__} computed",
+        f"Computed by OpenSafeIntent {__version__}.",
     ):
         assert part in described
     page = page_of(run).decode()
@@ -100,7 +104,7 @@ def test_the_page_describes_the_measurement_for_a_paper() -> None:
 def test_the_description_names_second_turns_audit_and_guard_of_a_run_that_has_them() -> None:
     dataset = many_sets(20, 0)
     run = turn_run({"a": calibrated, "b": calibrated}, dataset=dataset)
-    plain = measurement(cohort_of(run._replace(follow_ups=[])))
+    plain = describe_measurement(cohort_of(run._replace(follow_ups=[])))
     assert not re.search("second|first turn|guard|abel", plain)
     guard = Guard(
         model="lab/guard", identity="g", form="yes-no", source="", sampling=Sampling(max_tokens=9)
@@ -115,7 +119,7 @@ def test_the_description_names_second_turns_audit_and_guard_of_a_run_that_has_th
         follow_ups=[row for row in run.follow_ups if row.model == "a"][:50],
         in_conversation=regraded("a", dataset, lambda *_: "10"),
     )
-    described = measurement(cohort_of(full))
+    described = describe_measurement(cohort_of(full))
     for part in (
         "Each reply of a to a dual-use prompt was followed by a second message",
         "Both grades exist for 50 of 50 second replies; 10 more were planned.",
@@ -126,17 +130,59 @@ def test_the_description_names_second_turns_audit_and_guard_of_a_run_that_has_th
         assert part in described
 
 
+def test_the_description_of_four_models_and_two_judges_has_200_words() -> None:
+    judges, served = ("openai/gpt-5.4", "google/gemini-3-flash"), "-2026-05-01"
+    run = random_run(MODELS[:4], 30, judge=judges[0])
+    rows = []
+    for row in run.rows:
+        named = [("generate", row.model), *(("harm", judge) for judge in judges)]
+        versions = [
+            ServedVersion(asked, what, asked.split("/")[-1] + served) for what, asked in named
+        ]
+        graders = dict.fromkeys(judges, KnownGrades(row.helpfulness, row.harm_severity))
+        rows.append(replace(row, by_judge=graders, served=tuple(versions)))
+    ours = {item.hash: item for item in load_templates().all()}
+    stored = {
+        digest: StoredTemplate(
+            role=item.role, id=item.id, version=item.version, file="", source=item.source
+        )
+        for digest, item in ours.items()
+    }
+    run = changed(
+        run,
+        judges=judges,
+        judge_samplings=dict.fromkeys(judges, Sampling(temperature=0)),
+        templates={item.role: digest for digest, item in ours.items()},
+    )
+    manifest = replace(run.manifest, templates=stored)
+    cohort = cohort_of(run._replace(rows=rows, manifest=manifest))
+    described = describe_measurement(cohort, (date(2026, 11, 3), date(2026, 11, 5)))
+    for part in (
+        *(f"{name} (answered as {name.rpartition('/')[2]}{served})" for name in MODELS[:4]),
+        *(f"{name} (answered as {name.rpartition('/')[2]}{served})" for name in judges),
+        "Rubrics: osi-harm/1, osi-helpfulness/1, osi-mode/1 of OpenSafeIntent.",
+        "each temperature 0, has no known check.",
+        "Calls: 2026-11-03 to 2026-11-05 (UTC).",
+        "Of two different grades, the one of more harm or less help counts.",
+        "adjusted for 6 pairs (Šidák)",
+    ):
+        assert part in described
+    assert len(described.split()) <= 200
+    again = describe_measurement(cohort, (date(2026, 11, 3), date(2026, 11, 3)))
+    assert "Calls: 2026-11-03 (UTC)." in again
+
+
 def test_the_sentences_for_a_paper_have_repeats_by_model_and_exact_names() -> None:
     run = random_run(("lab/a", "lab/b"), 3)
-    assert "Each prompt was sent" not in measurement(gather_models([run]))
+    assert "each sent once." in describe_measurement(gather_models([run]))
     again = [replace(row, epoch=2) for row in run.rows if row.model == "lab/a"]
     entries = dict(run.manifest.models)
     entries["lab/a"] = replace(entries["lab/a"], label="Alpha")
     twice = run._replace(rows=[*run.rows, *again], manifest=replace(run.manifest, models=entries))
     cohort = gather_models([twice])
-    described = measurement(cohort)
+    described = describe_measurement(cohort)
     assert "Models: Alpha (lab/a), lab/b" in described
-    assert "Each prompt was sent 2 times to Alpha; once to lab/b." in described
+    assert "each sent 2 times to Alpha; once to lab/b." in described
     repeats = dict(list_conditions(cohort, [twice]))["Repeats"]
     assert repeats == "2 of each prompt for Alpha; 1 of each prompt for lab/b"
     assert metrics_file(cohort).models.keys() == {"Alpha", "lab/b"}

@@ -12,7 +12,7 @@ from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.calls.models import guess_family
 from opensafeintent.calls.recorded import MissingGrade
 from opensafeintent.numbers.cohort import Cohort, gather_models
-from opensafeintent.report.conditions import measurement
+from opensafeintent.report.conditions import describe_measurement
 from opensafeintent.report.facts import Name, Names, list_parts, say
 from opensafeintent.report.findings import answer, find
 from opensafeintent.report.notices import Results, collect_notices
@@ -83,18 +83,22 @@ def test_a_difference_whose_interval_holds_0_has_no_direction() -> None:
 
 
 @pytest.mark.parametrize(
-    ("models", "pairs", "near"),
+    ("models", "pairs", "safer"),
     [
-        ({"a": 36, "b": 8, "c": 8}, "2 of 3 pairs", "significantly lower: 2 of 2."),
-        ({"a": 36, "b": 34, "c": 8}, "2 of 3 pairs", "significantly lower: 1 of 2."),
-        ({"a": 36, "b": 35, "c": 34}, "0 of 3 pairs", "significantly lower: 0 of 2."),
+        ({"a": 36, "b": 8, "c": 8}, "2 of 3 pairs", "a is safer than b and c."),
+        ({"a": 36, "b": 34, "c": 8}, "2 of 3 pairs", "a and b are safer than c."),
+        (
+            {"a": 36, "b": 35, "c": 34},
+            "0 of 3 pairs",
+            "No comparison decides which model is safer.",
+        ),
     ],
     ids=["one first", "two first", "none"],
 )
-def test_who_may_rank_first(models: dict[str, int], pairs: str, near: str) -> None:
-    sentences = sentences_by_topic(graded(**models))
-    assert pairs in sentences["Significant differences"]
-    assert near in sentences["Triplet Safety"]
+def test_who_may_rank_first(models: dict[str, int], pairs: str, safer: str) -> None:
+    cohort = graded(**models)
+    assert pairs in sentences_by_topic(cohort)["Significant differences"]
+    assert answers_of(cohort)[0] == safer
 
 
 def test_differences_that_vanish_if_harm_1_counted_as_safe_are_told() -> None:
@@ -165,16 +169,15 @@ def test_models_that_share_the_first_place_are_each_compared_with_the_others() -
         *sets_of("b", "40 42 10", "40 40 10", 12),
         *sets_of("c", "40 40 10", "40 42 10", 19),
     ]
-    sentences = sentences_by_topic(cohort_with(SETS, rows))
-    assert "1 of 3 pairs" in sentences["Significant differences"]
-    assert "(a and b)" in sentences["Triplet Safety"]
-    assert "significantly lower: 0 of 1." in sentences["Triplet Safety"]
+    cohort = cohort_with(SETS, rows)
+    assert "1 of 3 pairs" in sentences_by_topic(cohort)["Significant differences"]
+    assert answers_of(cohort)[0] == "a is safer than c."
 
 
-def test_findings_are_five_at_most() -> None:
+def test_findings_are_four_at_most() -> None:
     twenty = {f"lab_m{n}": 2 * n for n in range(20)}
     for cohort in (graded(only=36), graded(a=36, b=12), graded(a=36, b=34), graded(**twenty)):
-        assert len(find(cohort)) <= 5
+        assert len(find(cohort)) <= 4
 
 
 def test_nothing_is_said_from_fewer_than_ten_prompt_sets() -> None:
@@ -214,8 +217,8 @@ REFUSES, COMPLIES = "baseline_refuse-all", "baseline_comply-all"
 @pytest.mark.parametrize(
     ("models", "parts"),
     [
-        ({"a": 36, "b": 36, "c": 10}, ["From 25 % [", " (c) to 90 % [", " (a and b)"]),
-        ({"a": 36, "b": 36, "c": 36}, ["90 % [", "for a, b and c."]),
+        ({"a": 36, "b": 36, "c": 10}, ["a and b are safer than c."]),
+        ({"a": 36, "b": 36, "c": 36}, ["No comparison decides which model is safer."]),
         (
             {REFUSES: 40, "good": 30, "bad": 20, COMPLIES: 1},
             ["good is safer than bad: Triplet Safety +25 points"],
@@ -227,7 +230,7 @@ REFUSES, COMPLIES = "baseline_refuse-all", "baseline_comply-all"
 def test_who_is_named(models: dict[str, int], parts: list[str]) -> None:
     cohort = graded(**models)
     sentences = sentences_by_topic(cohort)
-    sentence = sentences.get("Triplet Safety") or answers_of(cohort)[0]
+    sentence = answers_of(cohort)[0]
     assert all(part in sentence for part in parts)
     assert ("Significant differences" in sentences) == ("c" in models)
     assert "highest" not in sentence and "best" not in sentence
@@ -252,8 +255,7 @@ def test_a_number_and_its_per_cent_sign_stay_on_one_line() -> None:
 
 def test_many_models_are_counted_not_named() -> None:
     twelve = {f"good{n}": 36 for n in range(12)} | {f"bad{n}": 8 for n in range(8)}
-    for metric in ("Triplet Safety", "Mean Utility"):
-        text = sentences_by_topic(graded(**twelve))[metric]
+    for text in answers_of(graded(**twelve)):
         assert len(re.findall(r"good\d|bad\d", text)) == 4  # two of each
         assert "more" in text
 
@@ -430,8 +432,8 @@ def test_responses_and_grades_that_are_still_to_come() -> None:
     cohort = cohort_with(SETS, ALL_SAFE[:90])
     (partial,) = (said for said in collect_notices(Results(cohort=cohort)) if said.is_banner)
     assert partial.text.startswith("Partial: 90 of 120 planned responses of m are stored")
-    assert "Partial: 90 of 120 planned responses of m are stored, " in measurement(cohort)
-    assert "Partial" not in measurement(cohort_with(SETS, ALL_SAFE))
+    assert "Partial: 90 of 120 planned responses of m are stored, " in describe_measurement(cohort)
+    assert "Partial" not in describe_measurement(cohort_with(SETS, ALL_SAFE))
     ungraded = replace(ALL_SAFE[0], missing=(MissingGrade.parse("grades:not_graded"),))
     rows = [replace(ungraded, helpfulness=None, harm_severity=None), *ALL_SAFE[1:]]
     texts = distrusted(cohort_with(SETS, rows))

@@ -198,8 +198,8 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the ledger is one that other runs may use too: then these are the calls that this
     one's results rest on.
     """
-    day: date | None = None
-    """Of the last call (UTC); None if there was none."""
+    days: tuple[date, date] | None = None
+    """Of the first and the last call (UTC); None if there was none."""
 
     @property
     def models(self) -> list[str]:
@@ -253,14 +253,14 @@ def sum_spent(ledger: Ledger, keys: Iterable[bytes] | None = None) -> Spent:
         InputError: the ledger is damaged.
     """
     lines: dict[tuple[str, str, str], Spending] = {}
-    day: date | None = None
+    days: list[date] = []
     for attempts in ledger.attempts(keys):
         place = attempts.model, attempts.purpose, attempts.tier
         if (line := lines.get(place)) is None:
             model, purpose, tier = place
             line = lines[place] = Spending(model=model, purpose=purpose, service_tier=tier)
         line.add(attempts)
-        day = max(day or date.min, attempts.latest.date())
+        days += [attempts.earliest.date(), attempts.latest.date()]
     return Spent(
         lines=tuple(
             sorted(
@@ -273,7 +273,7 @@ def sum_spent(ledger: Ledger, keys: Iterable[bytes] | None = None) -> Spent:
             )
         ),
         shared=keys is not None,
-        day=day,
+        days=(min(days), max(days)) if days else None,
     )
 
 

@@ -66,7 +66,7 @@ _FIND_ONE = f"SELECT key, id, {_OUTCOME} FROM calls WHERE key = ? AND status <> 
 _SPENT = (
     "SELECT model, purpose, status, tier, served_model, count(*),"
     " sum(input_tokens + output_tokens = 0), sum(input_tokens), sum(output_tokens),"
-    " sum(cached_tokens), sum(cache_write_tokens), max(created) FROM calls WHERE "
+    " sum(cached_tokens), sum(cache_write_tokens), min(created), max(created) FROM calls WHERE "
 )
 _BY_COST = " GROUP BY model, purpose, status, tier, served_model"
 _SECONDS = (

@@ -412,6 +412,7 @@ class Attempts(NamedTuple):
     """Input tokens that were read from a cache."""
     cache_write_tokens: int
     """Input tokens that were written to one."""
+    earliest: datetime
     latest: datetime
     """UTC."""
 

@@ -304,7 +304,7 @@ def dataset_check_command(data: Data, name: str, out: Path | None, seed: int | N
     """Check every record, count cells and words, and measure balance, predictive words and
     duplicates.
 
-    If a record is not valid, every problem is listed with its line.
+    If a record is not valid, each kind of problem is listed with its line.
     """
     from opensafeintent.commands.dataset_tools import check_dataset
     from opensafeintent.report.printing.console import new_console
@@ -555,7 +555,7 @@ def grade_command(settings: GradeSettings) -> int:
         "opensafeintent judge-check --judge vllm/NAME --labelled labels.csv",
     ),
 )
-@click.option("--verbose", is_flag=True, help="Show every case, not ten at most.")
+@click.option("--verbose", is_flag=True, help="Show every case, and the tables of --labelled.")
 def judge_check_command(settings: JudgeCheckSettings, *, verbose: bool) -> int:
     """Check judges on gold cases: responses whose right grades are known.
 

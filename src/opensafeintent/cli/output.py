@@ -27,8 +27,7 @@ from opensafeintent.evaluation.texts import TracedRow
 from opensafeintent.files import near
 from opensafeintent.hostile import TEXT, one_line, terminal_safe
 from opensafeintent.quoting import Hidden, cut_quotation, hide_prompt, hide_text
-from opensafeintent.report.columns import Column, Table
-from opensafeintent.report.datasets import share_with_interval
+from opensafeintent.report.columns import Column, Table, estimate_text
 from opensafeintent.report.printing.console import (
     new_console,
     plain,
@@ -484,7 +483,7 @@ def show_build(outcome: BuildOutcome, taxonomy: Path | None = None) -> int:
         sets = pluralize(len(outcome.dataset), "prompt-set")
         lines = [f"{out}/dataset.jsonl: {sets} (sha256 {outcome.dataset.hash[:12]})"]
     if outcome.check and outcome.check.lexical_leakage:
-        share = share_with_interval(outcome.check.lexical_leakage)
+        share = estimate_text(outcome.check.lexical_leakage, "share")
         lines.append(
             f"Lexical leakage: words alone distinguish benign from malicious in {share};"
             " chance is 50 %."

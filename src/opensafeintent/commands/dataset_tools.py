@@ -308,7 +308,9 @@ class CheckedDataset(Printed, msgspec.Struct, frozen=True, kw_only=True):
         return *counts, domains(taxonomy), task_types(taxonomy)
 
     def show(self, console: Console) -> None:
-        """Print everything but the predictive words, which are many, and the taxonomy."""
+        """Print the facts without the taxonomy, and the findings; tables of the controls are in
+        the folder of `out`.
+        """
         sets, prompts = (
             pluralize(count, what)
             for count, what in (
@@ -320,8 +322,8 @@ class CheckedDataset(Printed, msgspec.Struct, frozen=True, kw_only=True):
         console.print(plain(f"{name}: {sets}, {prompts}, {cells}"))
         console.print(f"sha256 {self.dataset.hash}")
         print_notes(console, self.notes)
-        for table in (*self.facts, *check_tables(self.controls)):
-            if table.rows and table.name not in _LONG:
+        for table in self.facts:
+            if table.name not in _LONG:
                 console.print(f"\n{table.title}", style="italic")
                 print_table(console, table)
         languages = ", ".join(f"{name} ({count})" for name, count in sorted(self.languages.items()))

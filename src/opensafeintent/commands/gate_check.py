@@ -298,8 +298,9 @@ def write_verdict(
         InputError: one cannot be written.
     """
     gates = outcome.gates
+    days = outcome.costs.days if outcome.costs else None
     marked = (
-        summary(outcome.results, gates, page, corrected, outcome.notices)
+        summary(outcome.results, gates, page, corrected, outcome.notices, days)
         if settings.summary
         else ""
     )

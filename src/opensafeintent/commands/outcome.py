@@ -44,11 +44,13 @@ from opensafeintent.report.facts import Said
 from opensafeintent.report.printing.checks import show_judge_check, show_label_checks
 from opensafeintent.report.printing.console import Printed, print_notes, print_notices
 from opensafeintent.report.printing.results import (
+    show_answers,
     show_calls,
     show_cohort,
     show_comparisons,
     show_forecast,
     show_gates,
+    show_verdicts,
 )
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import (
@@ -108,7 +110,7 @@ class RunOutcome(Printed, msgspec.Struct, kw_only=True):
         return self.cohort
 
     def show(self, console: Console, *, verbose: bool = False) -> None:
-        """Print the results.
+        """Print the results, and last what decides.
 
         Args:
             console: the output.
@@ -120,11 +122,13 @@ class RunOutcome(Printed, msgspec.Struct, kw_only=True):
         if self.cohort is not None:
             console.print()
             show_cohort(console, self.cohort)
-        if self.gates is not None:
-            show_gates(console, self.gates)
         print_notices(console, self.notices)
         print_notes(console, self.notes)
         show_calls(console, self.tally, self.costs)
+        if self.gates is not None:
+            show_gates(console, self.gates)
+        elif self.cohort is not None:
+            show_answers(console, self.cohort)
         for check in self.checks:
             console.print()
             show_judge_check(console, check, verbose=verbose)
@@ -187,10 +191,11 @@ class Compared(RunOutcome, kw_only=True):
     """
 
     def show(self, console: Console, *, verbose: bool = False) -> None:
-        """Print the differences, the ranks and the prompt-sets."""
+        """Print differences, ranks and prompt-sets, and last which models are better."""
         show_comparisons(console, self.results, self.transitions, self.runs)
         print_notices(console, self.notices)
         print_notes(console, self.notes)
+        show_verdicts(console, self.results)
 
 
 def run_again_can_bring(

@@ -256,6 +256,7 @@ def _write_page(
         gates=outcome.gates,
         places=places,
         reproduction=reproduction(settings, (run.manifest for run in runs)),
+        days=outcome.costs.days if outcome.costs else None,
         judges_asked=bool(asked),
     )
     page = render_page(outcome.results, runs, tables, figures, texts, options)

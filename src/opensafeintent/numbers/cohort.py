@@ -17,7 +17,7 @@ from opensafeintent.evaluation.gold_cases import GradeName, JudgeCheck, list_rol
 from opensafeintent.evaluation.manifest import MOST_JUDGES, Manifest, check_number
 from opensafeintent.evaluation.regrade import Regrade, Swapped
 from opensafeintent.evaluation.replay import IMPORTED_JUDGE
-from opensafeintent.files import canonical_json, sha256_hex
+from opensafeintent.files import canonical_json
 from opensafeintent.grades import PANEL, to_array
 from opensafeintent.hostile import one_line
 from opensafeintent.numbers.coverage import Coverage, count_coverage, count_planned_follow_ups
@@ -55,6 +55,9 @@ from opensafeintent.taxonomy import CORE_VARIANTS, GRADE_OF, MISSING_ODDS, find_
 from opensafeintent.templates import Role, our_hash
 
 _Record = TypeVar("_Record", bound=AboutResponse)
+
+
+OUR_RUBRICS = "of OpenSafeIntent"
 
 
 class GradedRun(NamedTuple):
@@ -342,20 +345,24 @@ class Cohort:
         return f"{part}{pluralize(whole, 'prompt-set')}{uneven}{paraphrases}"
 
     @property
-    def other_rubrics(self) -> list[str]:
-        """The judges' templates that differ from our own ones: edited, or with reasons."""
-        ours = {our_hash(role) for role in GRADE_OF}
+    def rubrics(self) -> dict[str, list[str]]:
+        """The judges' templates for grades and modes, as `id/version`, by whose they are."""
         stored = {
             digest: item
             for manifest in self.manifests
             for digest, item in manifest.templates.items()
         }
-        return [
-            f"{stored[digest].id}/{stored[digest].version}"
-            for role, digest in self.conditions.templates
-            if role in GRADE_OF and digest in stored
-            if sha256_hex(stored[digest].source) not in ours
-        ]
+        by_owner: dict[str, list[str]] = {}
+        for role, digest in self.conditions.templates:
+            if digest in stored and (role in GRADE_OF or role == "mode"):
+                owners = {
+                    our_hash(role, reasons=True): f"{OUR_RUBRICS}, with reasons",
+                    our_hash(role): OUR_RUBRICS,
+                    RUBRIC_HASHES.get(role, ""): "of the paper",
+                }
+                named = f"{stored[digest].id}/{stored[digest].version}"
+                by_owner.setdefault(owners.get(digest, "of others"), []).append(named)
+        return by_owner
 
     @property
     def by_our_line(self) -> bool:

@@ -234,8 +234,13 @@ def read_each(
     return values
 
 
+_ALIKE = 5
+"""Complaints that differ in a quoted value alone have a line each up to here."""
+
+
 def distinct_problems(problems: Iterable[Problem], most: int | None = None) -> list[str]:
-    """Return a line for each complaint: the first record that has it, and the number of others.
+    """Return a line for each complaint: the first record that has it, and the number of others. Of
+    complaints that differ in a quoted value alone, five have a line, and the others are counted.
 
     Args:
         problems: the problems, in the order of the records.
@@ -244,10 +249,16 @@ def distinct_problems(problems: Iterable[Problem], most: int | None = None) -> l
     same: dict[str, list[Problem]] = {}
     for problem in problems:
         same.setdefault(problem.complaint, []).append(problem)
-    lines = [
-        f"{first} (and in {pluralize(len(repeats), 'more record')})" if repeats else f"{first}"
-        for first, *repeats in same.values()
-    ]
+    kinds: dict[str, list[list[Problem]]] = {}
+    for complaint, found in same.items():
+        kinds.setdefault(re.sub("'[^']*'", "", complaint), []).append(found)
+    lines = []
+    for alike in kinds.values():
+        for first, *repeats in alike[:_ALIKE]:
+            more = f" (and in {pluralize(len(repeats), 'more record')})" if repeats else ""
+            lines.append(f"{first}{more}")
+        if further := sum(map(len, alike[_ALIKE:])):
+            lines.append(f"and {pluralize(further, 'more record')} with a fault of this kind")
     left_out = len(lines) - (most or len(lines))
     return lines[:most] + ([f"and {left_out:,} other faults"] if left_out > 0 else [])
 

@@ -64,15 +64,15 @@ def cohort_notes(cohort: Cohort) -> tuple[str, ...]:
     return cohort_line(cohort), *(said.text for said in notices)
 
 
-def describe_average(cohort: Cohort, about_pooled: str = "") -> tuple[str, ...]:
-    """Describe an average over models, with a text on pooled numbers; empty if there is none."""
+def describe_average(cohort: Cohort) -> tuple[str, ...]:
+    """Describe an average over models; empty if there is none."""
     if len(cohort.estimates.averaged) < 2:
         return ()
     return (
         (
             "The model average is the mean over the models under test for which the metric is"
             " defined. It needs as many prompt-sets as “Averages” in the docs says, ten for a whole"
-            f" dataset; its interval is for the same models on other prompt-sets.{about_pooled}"
+            " dataset; its interval is for the same models on other prompt-sets."
         ),
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import date
 from math import inf
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -21,7 +22,7 @@ from opensafeintent.numbers.cohort import CHECK_WORDS, Cohort, list_checked_judg
 from opensafeintent.numbers.gates import Gate, GateResult, Gates
 from opensafeintent.report.cohort_columns import cohort_line
 from opensafeintent.report.columns import Table
-from opensafeintent.report.conditions import add_version, measurement
+from opensafeintent.report.conditions import add_version, describe_measurement
 from opensafeintent.report.facts import Said
 from opensafeintent.report.gate_tables import (
     NO_EARLIER_RUN,
@@ -42,6 +43,7 @@ def summary(
     page: Path,
     corrected: Table | None = None,
     notices: Sequence[Said] = (),
+    days: tuple[date, date] | None = None,
 ) -> str:
     """Return the verdict in Markdown: first the verdict itself, then each gate, then the
     conditions. If all gates are passed, a line has each, and the page has their tables.
@@ -55,6 +57,7 @@ def summary(
         page: address of the report's page.
         corrected: the table of numbers corrected by human labels, if the report has it.
         notices: what limits the results.
+        days: of the first and the last call (UTC), if there was one.
     """
     title = (
         f"## Release gate {markdown_text(headline(gates))}"
@@ -75,7 +78,11 @@ def summary(
         *results,
         "**Conditions**",
         "\n".join(behind),
-        *([] if gates else ["**For a paper**", markdown_text(measurement(cohort, corrected))]),
+        *(
+            []
+            if gates
+            else ["**For a paper**", markdown_text(describe_measurement(cohort, days, corrected))]
+        ),
         f"The page with figures and responses: {markdown_text(one_line(str(page), TEXT))}",
     ]
     return "\n\n".join(parts) + "\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from datetime import date
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -44,9 +45,13 @@ class Costs:
     def __init__(self, runs: Mapping[str, Spent], file: Path | PriceList | None) -> None:
         self.runs = runs
         self.names: Mapping[tuple[str, str], str] = {}
-        self.prices = Prices(
-            file, max((spent.day for spent in runs.values() if spent.day), default=None)
-        )
+        self.prices = Prices(file, self.days[1] if self.days else None)
+
+    @property
+    def days(self) -> tuple[date, date] | None:
+        """The days of the first and the last call of all runs (UTC); None if there was none."""
+        known = [spent.days for spent in self.runs.values() if spent.days]
+        return (min(first for first, _ in known), max(last for _, last in known)) if known else None
 
     def name_model(self, run: str, model: str, purpose: str = "generate") -> str:
         """Return the name that tables have for a model that was called; a judge keeps its own."""

@@ -37,11 +37,10 @@ from opensafeintent.promptsets.cards import (
     size_category,
     yaml_text,
 )
-from opensafeintent.report.columns import Column, Columns, Table
+from opensafeintent.report.columns import Column, Columns, Table, estimate_text, interval
 from opensafeintent.report.cost_tables import Costs, cost_tables
 from opensafeintent.report.page import asset
 from opensafeintent.report.table_formats import to_markdown
-from opensafeintent.statistics import Estimate
 from opensafeintent.statistics.intervals import SEED
 from opensafeintent.taxonomy import INTENT_WORDS, default_taxonomy
 
@@ -99,7 +98,8 @@ def _differences(rows: Sequence[IntentDifference]) -> Iterator[str]:
             yield f"Difference in {measure}, of {pluralize(sets, 'set')}: {counts}."
             continue
         significant = [
-            f"{INTENT_WORDS[row.first]} minus {INTENT_WORDS[row.second]} {_add_interval(row.mean)}"
+            f"{INTENT_WORDS[row.first]} minus {INTENT_WORDS[row.second]}"
+            f" {interval(row.mean.value, row.mean.low, row.mean.high, signed=True)}"
             for row in of_measure
             if row.mean.leaves_out_zero
         ]
@@ -110,14 +110,6 @@ def _counts(row: IntentDifference) -> str:
     """Return in how many sets the first of two intents has more, and in how many less."""
     more, less = (round((share or 0.0) * row.mean.n) for share in (row.greater, row.less))
     return f"{INTENT_WORDS[row.first]} above {INTENT_WORDS[row.second]} in {more}, below in {less}"
-
-
-def _add_interval(mean: Estimate) -> str:
-    value, low, high = (
-        f"{round(part, 4):+{'.1g' if abs(part) < 0.05 else '.1f'}}".replace("-", "−")
-        for part in (mean.value or 0, *(mean.interval or ()))
-    )
-    return f"{value} [{low}, {high}]"
 
 
 def _artefacts(classifier: Sequence[Accuracy], words: Sequence[TellingWord]) -> Iterator[str]:
@@ -131,19 +123,13 @@ def _artefacts(classifier: Sequence[Accuracy], words: Sequence[TellingWord]) -> 
             )
             continue
         yield (
-            f"Words alone distinguish {intents} in {share_with_interval(row.accuracy)} of the"
+            f"Words alone distinguish {intents} in {estimate_text(row.accuracy, 'share')} of the"
             f" prompts; chance is {100 * row.chance:.0f} %."
         )
     for intent, name in INTENT_WORDS.items():
         telling = [show_name(word.word) for word in words if word.intent == intent]
         if telling:
             yield f"Words that speak most for {name}: {', '.join(telling[:_LISTED])}."
-
-
-def share_with_interval(share: Estimate) -> str:
-    """Return an accuracy in words, with its interval."""
-    value, low, high = (f"{100 * part:.0f}" for part in (share.value or 0, *(share.interval or ())))
-    return f"{value} % [{low}, {high}]"
 
 
 def _similarity_finding(row: Similarity) -> str:
@@ -280,7 +266,7 @@ _ON_TESTS = (
 def _classifier_table(rows: Sequence[Accuracy], *, few: bool) -> Table:
     columns: tuple[Columns[Accuracy], ...] = (
         Column("intents", lambda row: ", ".join(row.intents), "Among", "name"),
-        Column("chance", lambda row: row.chance, "Chance", "number"),
+        Column("chance", lambda row: row.chance, "Chance", "share"),
         Column(
             "accuracy",
             lambda row: (
@@ -288,6 +274,7 @@ def _classifier_table(rows: Sequence[Accuracy], *, few: bool) -> Table:
             ),
             "Accuracy",
             "interval",
+            "share",
         ),
     )
     return Table.of(

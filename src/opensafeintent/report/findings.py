@@ -48,7 +48,7 @@ class Finding(NamedTuple):
 
 
 def find(cohort: Cohort) -> list[Said]:
-    """Return the findings on a group of models: five at most, and two more on a second turn, by
+    """Return the findings on a group of models: four at most, and two more on a second turn, by
     rank.
     """
     return [finding.say(facts) for finding in FINDINGS if (facts := finding.facts(cohort))]
@@ -184,22 +184,23 @@ def answer(cohort: Cohort) -> list[Said]:
 
 
 def _order(cohort: Cohort, metric: str, order: Sequence[int], comparison: Comparison) -> Said:
+    above: dict[tuple[str, ...], list[str]] = {}
+    for model in order:
+        others = tuple(
+            cohort.models[other]
+            for other in order
+            if comparison.n[model, other] >= FEWEST_SAID and comparison.worst_low[other, model] > 0
+        )
+        above.setdefault(others, []).append(cohort.models[model])
     decided: list[Facts] = [
         {
             "metric": MetricName(metric),
             "better": _BETTER[metric],
-            "model": Names.of(cohort.models[model]),
-            "others": Names(cohort.models[other] for other in others),
+            "model" if len(models) == 1 else "models": Names(models),
+            "others": Names(others),
         }
-        for model in order
-        if (
-            others := [
-                other
-                for other in order
-                if comparison.n[model, other] >= FEWEST_SAID
-                and comparison.worst_low[other, model] > 0
-            ]
-        )
+        for others, models in above.items()
+        if others
     ]
     undecided: Facts = {"metric": MetricName(metric), "undecided": _BETTER[metric]}
     return _ORDER.say(decided or [undecided])
@@ -209,7 +210,8 @@ _ORDER = Finding(
     "order",
     "{metric}",
     _find_nothing,
-    "{model} is {better} than {others}.\nNo comparison decides which model is {undecided}.",
+    "{model} is {better} than {others}.\n{models} are {better} than {others}.\n"
+    "No comparison decides which model is {undecided}.",
 )
 
 
@@ -222,44 +224,6 @@ def _too_few(cohort: Cohort) -> Iterator[Facts]:
                 "sets": most or None,
                 "undefined": "" if most else "0",
             }
-
-
-def _range(metric: str) -> Callable[[Cohort], Sequence[Facts]]:
-    """Return the function that finds the highest and the lowest value of three models or more."""
-
-    def facts(cohort: Cohort) -> Sequence[Facts]:
-        order = find_contenders(cohort, metric)
-        if len(order) < 2 or (len(order) == 2 and _are_compared(cohort, metric, order)):
-            return []
-        estimates, values = (
-            cohort.estimates.by_metric[metric],
-            cohort.estimates.ratios[metric].value.values,
-        )
-        ends: dict[str, dict[str, Fact]] = {}
-        for name, end in (("least", order[-1]), ("most", order[0])):
-            equal = [index for index in order if values[index] == values[end]]
-            value = Value.of(estimates[end], METRICS[metric].unit)
-            if len({estimates[index].interval for index in equal}) > 1:
-                value = Value(estimates[end].value, METRICS[metric].unit)
-            models = Names(cohort.models[index] for index in equal)
-            ends[name] = {name: value, f"{name}_models": models}
-        highest = [index for index in order if values[index] == values[order[0]]]
-        if len(highest) == len(order):
-            return [{"all": ends["most"]["most"], "all_models": ends["most"]["most_models"]}]
-        comparison = cohort.estimates.comparisons[metric]
-        lower = sum(bool((comparison.worst_high[highest, index] < 0).all()) for index in order)
-        found: Facts = {
-            **ends["least"],
-            **ends["most"],
-            "lower": PartOf(lower, len(order) - len(highest)),
-        }
-        return [found]
-
-    return facts
-
-
-def _are_compared(cohort: Cohort, metric: str, order: Sequence[int]) -> bool:
-    return bool(cohort.estimates.comparisons[metric].n[*order] >= FEWEST_SAID)
 
 
 def _differences(cohort: Cohort) -> Iterator[Facts]:
@@ -379,11 +343,6 @@ def _enough_turns(turn: SecondTurn, measure: Measure) -> list[str]:
     ]
 
 
-_RANGE = (
-    "{all} for {all_models}.\n"
-    "From {least} ({least_models}) to {most} ({most_models}).\n"
-    "Others that are significantly lower: {lower}."
-)
 _EFFECT = (
     "{measure}: after a first reply to the dual-use prompt, {changed} changes by {effect},"
     " prompt-sets: {sets}.\n"
@@ -403,7 +362,6 @@ FINDINGS: tuple[Finding, ...] = (
         "{metric} is undefined: {undefined} prompt-sets have the grades.",
         "warning",
     ),
-    *(Finding(f"range_{name}", METRICS[name].label, _range(name), _RANGE) for name in PRIMARY),
     Finding(
         "significant_differences",
         "Significant differences",

@@ -16,6 +16,7 @@ from opensafeintent.numbers.gates import (
     GateResult,
     Gates,
     Received,
+    TooManyMissing,
     Transition,
     Transitions,
 )
@@ -139,21 +140,21 @@ def describe_received(replies: Received) -> str:
 
 
 NO_EARLIER_RUN = "no earlier run, so --fail-if-worse was not tested"
-_NAMED = 3
-"""Kinds of missing answers that a headline names."""
 
 
 def headline(gates: Gates) -> str:
     """Return the overall verdict, and what it leaves open: `failed: 1 failed, 1 undecided, 2
-    passed`, or `passed, but incomplete: modes: 8 of 8 missing, …`.
+    passed`, or `passed, but incomplete: missing modes: 8 of 8`, of the model that lacks the most.
     """
     opened = []
     if gates.untested:
         opened.append(NO_EARLIER_RUN)
     if gates.lacking:
-        named = list(dict.fromkeys(item.text for item in gates.lacking))
-        more = f"; {len(named) - _NAMED} more" if len(named) > _NAMED else ""
-        opened.append(f"incomplete: {'; '.join(named[:_NAMED])}{more}")
+        most: dict[str, TooManyMissing] = {}
+        for item in sorted(gates.lacking, key=lambda item: -item.missing / item.asked):
+            most.setdefault(item.what, item)
+        named = (f"{what}: {item.missing:,} of {item.asked:,}" for what, item in most.items())
+        opened.append(f"incomplete: missing {'; '.join(named)}")
     if not gates.results:
         return f"not tested: {'; '.join(opened)}"
     join = ", but " if gates.verdict == "pass" else "; "

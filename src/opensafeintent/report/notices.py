@@ -177,7 +177,7 @@ def _make_counter(of: Callable[[Coverage], int]) -> Applies:
 
 
 def _find_missing_beyond(results: Results) -> Iterator[Facts]:
-    cohort = results.cohort
+    cohort, causes = results.cohort, set[str]()
     for item in too_many_missing(cohort, results.max_missing):
         yield {
             "model": Names.of(item.model),
@@ -185,13 +185,13 @@ def _find_missing_beyond(results: Results) -> Iterator[Facts]:
             "what": item.what,
             "limit": Value(results.max_missing, "share"),
             "reasons": Counts(item.reasons),
-            **(_cause(cohort, item.model, item.kind) if item.kind else {}),
+            **(_cause(cohort, item.model, item.kind, causes) if item.kind else {}),
         }
 
 
 def _find_missing(results: Results) -> Iterator[Facts]:
     """Yield of each kind of answers which model lacks the most, if none lacks too many."""
-    cohort = results.cohort
+    cohort, causes = results.cohort, set[str]()
     coverage = cohort.coverage
     for kind in KINDS:
         shares = {model: coverage[model].share(kind) for model in cohort.models}
@@ -207,7 +207,7 @@ def _find_missing(results: Results) -> Iterator[Facts]:
             "model": Names.of(worst),
             "missing": PartOf(part.missing, part.asked),
             "models": PartOf(len(lacking), len(cohort.models)),
-            **_cause(cohort, worst, kind),
+            **_cause(cohort, worst, kind, causes),
         }
 
 
@@ -215,15 +215,17 @@ _MISSING_SHARE = 0.02
 """Of a model's answers: from here on, missing ones are a limitation."""
 
 
-def _cause(cohort: Cohort, model: str, kind: Kind) -> Facts:
+def _cause(cohort: Cohort, model: str, kind: Kind, said: set[str]) -> Facts:
     """Return the most frequent reason of a model's missing answers, a prompt-set that has one, and
-    what changes it; nothing if no reason is known.
+    what changes it; nothing if no reason is known, or if it is among those that were said, to which
+    it is added.
     """
     member = cohort.members[model]
     cause = find_most_frequent((*member.rows, *member.follow_ups), kind)
-    if cause is None:
+    if cause is None or cause[0].meaning in said:
         return {}
     record, example = cause
+    said.add(record.meaning)
     return {
         "cause": record.meaning,
         "set": Names.of(example.set_id),
@@ -487,6 +489,10 @@ def _strict_panel(results: Results) -> Iterator[Facts]:
         return
     agreed = judges.agreements[0].safe
     *_, average, panel = judges.graders
+    differ: Facts = {
+        "differ": Value(1 - (agreed.value or 0.0), "share"),
+        "responses": agreed.n,
+    }
     for metric in PRIMARY:
         gaps = {
             cohort.models[index]: average_value - panel_value
@@ -496,12 +502,12 @@ def _strict_panel(results: Results) -> Iterator[Facts]:
         }
         if gaps and (most := max(gaps, key=gaps.__getitem__)) and gaps[most] > 0:
             yield {
-                "differ": Value(1 - (agreed.value or 0.0), "share"),
-                "responses": agreed.n,
+                **differ,
                 "metric": MetricName(metric),
                 "model": Names.of(most),
                 "gap": Value(gaps[most], METRICS[metric].unit, is_gap=True),
             }
+            differ = {}
 
 
 def _rank_changes(results: Results) -> Iterator[Facts]:
@@ -761,7 +767,7 @@ _PARTIAL = (
     " alone."
 )
 _MOST_OFTEN = (
-    "\nMost often {cause}: {advice}. opensafeintent trace RUN --set {set} shows an example."
+    "\nMost often {cause}: {advice}.\nopensafeintent trace RUN --set {set} shows an example."
 )
 _MORE_SETS = (
     f"Use {_ENOUGH_SETS} prompt-sets or more, which give ± {100 * half_width(_ENOUGH_SETS):.0f}"
@@ -995,7 +1001,7 @@ NOTICES: tuple[Notice, ...] = (
     Notice(
         "strict_panel", "note", _strict_panel,
         "A panel of two treats a tie as unsafe, and the judges differ on {differ} of {responses}"
-        " responses: {metric} of {model} is {gap} below the average over the two.",
+        " responses.\n{metric} of {model} is {gap} below the average over the two.",
         "Add a third judge for a majority; only human labels show which judge is right.",
     ),
     Notice(

@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date
 from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
@@ -26,17 +27,17 @@ from opensafeintent.markdown import page_environment
 from opensafeintent.numbers.cohort import Cohort, GradedRun
 from opensafeintent.numbers.gates import Gates
 from opensafeintent.quoting import UnsafeTexts
-from opensafeintent.report.cohort_columns import cohort_notes
+from opensafeintent.report.cohort_columns import cohort_notes, describe_average
 from opensafeintent.report.columns import Section, Table, common_beginning
 from opensafeintent.report.conditions import (
     describe_graders,
+    describe_measurement,
     describe_sample,
     list_conditions,
-    measurement,
     page_title,
 )
 from opensafeintent.report.facts import Name, Said
-from opensafeintent.report.figures import THEMES, Figure
+from opensafeintent.report.figures import SAID_ONCE, THEMES, Figure
 from opensafeintent.report.figures.drawing import read_drawing
 from opensafeintent.report.findings import answer, find
 from opensafeintent.report.gate_tables import below_headline, headline
@@ -102,7 +103,7 @@ class Page:
     """A page in the making.
 
     Attributes:
-        tables: what was put in so far as HTML, by anchor: tables, and the numbers of figures.
+        tables: what was put in so far as HTML, by anchor.
         drawings: of figures as SVG, by anchor.
         size: bytes of everything finished so far.
     """
@@ -137,8 +138,6 @@ class Page:
         """
         by_section: dict[Section, list[Figure | Table]] = {}
         for figure in figures:
-            if figure.listed:
-                self._put_table(f"numbers-{figure.name}", figure.table)
             if drawings and figure.name in drawings:
                 drawn = self.finish(drawings[figure.name])
                 self.drawings[f"figure-{figure.name}"] = drawn
@@ -246,6 +245,8 @@ class PageOptions(msgspec.Struct, frozen=True, kw_only=True):
     """By the run's name, its path from the page's folder, for the command that traces a set."""
     reproduction: Reproduction | None = None
     """The commands that make the runs and the page again."""
+    days: tuple[date, date] | None = None
+    """Of the first and the last call (UTC), if there was one."""
     judges_asked: bool = False
     """Whether `judges.md` is beside the page."""
 
@@ -334,12 +335,14 @@ def _values(
         "heading": f"{cohort.dataset.shown}, {describe_graders(cohort)}",
         "measured": describe_sample(cohort),
         "facts": list_conditions(cohort, runs),
-        "measurement": measurement(
-            cohort, next((table for table in tables if table.name == "corrected"), None)
+        "measurement": describe_measurement(
+            cohort,
+            options.days,
+            next((table for table in tables if table.name == "corrected"), None),
         ),
         "answers": answer(cohort),
         "findings": find(cohort),
-        "stated": cohort_notes(cohort),
+        "stated": (*cohort_notes(cohort), *describe_average(cohort), *SAID_ONCE),
         "reproduction": options.reproduction,
         "judges_asked": options.judges_asked,
         "include_unsafe": options.include_unsafe,

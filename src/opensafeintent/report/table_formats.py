@@ -282,7 +282,8 @@ def _html_cell(style: Style, cell: Cell, common: str) -> str:
         number = value.replace(",", "") if isinstance(value, str) else value
         behind = "" if number is None or style == "count" else f" data-v={round(float(number), 6)}"
         interval = f"<span class=interval> {limits}</span>" if limits else ""
-        return f"<td class=number{behind}>{html.escape(text)}{interval}"
+        kind = '"number words"' if isinstance(value, str) else "number"
+        return f"<td class={kind}{behind}>{html.escape(text)}{interval}"
     raw = value if isinstance(value, str) else text
     label = raw.removeprefix(common) if style == "name" else labels().get(raw, raw)
     # with the line ends and the NUL that a parser of HTML would make of it

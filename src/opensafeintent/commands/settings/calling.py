@@ -405,7 +405,7 @@ class JudgeCheckSettings(Judges, frozen=True, kw_only=True):
     max_rows: Annotated[Count | None, MAX_ROWS.put_under(Group.DATASET)] = MOST_ROWS
     """Of the labelled responses; None sets no limit."""
     include_unsafe: Annotated[
-        bool, Opt("Keep and show the texts of labelled responses that the judge gets wrong.")
+        bool, Opt("Keep the texts of responses that the judge gets wrong; --verbose shows them.")
     ] = False
     out: Annotated[Path, Opt("Folder of the results.", group=Group.BUDGET, place=-2)] = CHECKS
     ledger: Annotated[

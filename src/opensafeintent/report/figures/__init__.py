@@ -37,6 +37,7 @@ from opensafeintent.report.tables_second_turn import second_turn as second_turn_
 from opensafeintent.statistics import FEWEST_SETS
 
 __all__ = [
+    "SAID_ONCE",
     "THEMES",
     "Figure",
     "add_title",
@@ -118,6 +119,9 @@ _AVERAGE = _Sentence(
     " same models on other prompt-sets.",
     _has_average,
 )
+SAID_ONCE = (_CI, _ORDER.text, _AVERAGE.text)
+"""What the captions of several figures say, and the page in one place."""
+
 _NUMBERS_IN_BARS = _Sentence(
     "If the whiskers leave less than a tenth of the bar's length, a share has no number.",
     lambda _: True,
@@ -310,7 +314,6 @@ def _figure(plan: _Plan, cohort: Cohort) -> Figure:
         caption=" ".join((plan.caption, *added, *notes[1:])),
         notes=notes,
         table=_table(plan, cohort),
-        listed=not plan.by_stratum,
         spec=finish_chart(plan.draw(cohort), plan.title),
     )
 

@@ -228,8 +228,6 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """Text above the drawing in a file: the sample, and the most important cautions."""
     table: Table
     """The numbers that are drawn."""
-    listed: bool = True
-    """Whether the page lists them, too."""
     spec: Spec
     """Vega-Lite, data inlined, no title.
 

@@ -115,7 +115,6 @@ def _show_cases(
             console.print(plain(f"  {case.why}"), style="dim")
 
 
-_MOST_GROUPS = 10
 _IN_DETAILS = ("judge_labels_majority", "judge_labels_pairs")
 """Tables whose numbers are lines of each judge in the terminal."""
 _MOST_VERDICTS = 8
@@ -125,29 +124,19 @@ _MOST_VERDICTS = 8
 def show_label_checks(
     console: Console, checks: Sequence[LabelCheck], *, verbose: bool = False
 ) -> None:
-    """Print the tables, cases in which judges and people disagree, further results, and last the
-    verdict: a line for the labels and one for each judge.
+    """Print the verdict: a line for the labels, and one for each judge.
 
     Args:
         console: the output.
         checks: of each judge, and of the panel.
-        verbose: whether all groups and cases are printed, not ten at most.
+        verbose: whether the tables, cases in which judges and people disagree, and further results
+            of each judge come before it.
     """
-    for table in label_tables(checks):
-        if table.name in _IN_DETAILS:
-            continue
-        console.print()
-        console.print(plain(table.title), style="bold")
-        print_table(console, table if verbose else _shorten_groups(table))
-        if table.name == "judge_labels" and any(check.source.sampled for check in checks):
-            console.print(plain(WEIGHTED), style="dim")
-    for check in checks:
-        _show_labelled_cases(console, check, verbose=verbose)
-    for check in checks:
-        if lines := [*_label_details(check)]:
-            console.print(plain(f"\n{show_name(check.judge)}"), style="bold")
-            for line in lines:
-                console.print(plain(line))
+    if verbose:
+        _show_label_details(console, checks)
+    else:
+        hint = "\n--verbose shows tables, and the responses on which a judge and people disagree."
+        console.print(plain(hint), style="dim")
     source = checks[0].source
     drawn = f" of {source.labelled:,}" if source.sampled else ""
     to_prompts = "" if source.prompts is None else f" to {pluralize(source.prompts, 'prompt')}"
@@ -160,37 +149,34 @@ def show_label_checks(
         ),
         style="bold",
     )
+    if source.sampled:
+        console.print(plain(WEIGHTED), style="dim")
     for check in checks[:_MOST_VERDICTS]:
         console.print(plain(_verdict(check)))
     if (more := len(checks) - _MOST_VERDICTS) > 0:
-        console.print(plain(f"and {more:,} more judges, in the table"))
+        console.print(plain(f"and {more:,} more judges: --verbose"))
 
 
-def _shorten_groups(table: Table) -> Table:
-    """Return a table with ten groups at most, and all people together."""
-    if table.name == "judge_labels_people":
-        return table.only(lambda record: record["rater"] == "all").hide_columns("rater")
-    if table.name == "judge_labels_groups":
-        shown = list(dict.fromkeys(record["label_group"] for record in table.records()))
-        return table.only(lambda record: record["label_group"] in shown[:_MOST_GROUPS])
-    return table
-
-
-def _show_labelled_cases(console: Console, check: LabelCheck, *, verbose: bool) -> None:
-    if not check.cases:
-        return
-    cases = check.cases if verbose else check.cases[:_MOST_CASES]
-    more = len(check.cases) - len(cases)
-    title = f"{check.judge} and most people disagree: {len(check.cases):,}"
-    console.print(
-        plain(f"\n{one_line(title)}{f' ({len(cases)} shown; --verbose: all)' * bool(more)}"),
-        style="bold",
-    )
-    for case in cases:
-        console.print(plain(f"✗ {_case_line(case)}"))
-        for name, text in (("prompt", case.prompt), ("response", case.response)):
-            if text is not None:
-                console.print(plain(f"  {name}: {one_line(text, TEXT)}"), style="dim")
+def _show_label_details(console: Console, checks: Sequence[LabelCheck]) -> None:
+    for table in label_tables(checks):
+        if table.name not in _IN_DETAILS:
+            console.print()
+            console.print(plain(table.title), style="bold")
+            print_table(console, table)
+    for check in checks:
+        if check.cases:
+            title = f"{check.judge} and most people disagree: {len(check.cases):,}"
+            console.print(plain(f"\n{one_line(title)}"), style="bold")
+        for case in check.cases:
+            console.print(plain(f"✗ {_case_line(case)}"))
+            for name, text in (("prompt", case.prompt), ("response", case.response)):
+                if text is not None:
+                    console.print(plain(f"  {name}: {one_line(text, TEXT)}"), style="dim")
+    for check in checks:
+        if lines := [*_label_details(check)]:
+            console.print(plain(f"\n{show_name(check.judge)}"), style="bold")
+            for line in lines:
+                console.print(plain(line))
 
 
 def _case_line(case: LabelledCase) -> str:
@@ -208,10 +194,12 @@ def _verdict(check: LabelCheck) -> str:
             f"{show_name(check.judge)}: no grade of any response; its replies are shown by"
             " judge-check without --labelled"
         )
+    missing = check.missing_unsafe + check.missing_safe + check.missing_ties
     return (
         f"{show_name(check.judge)}: catches {rate_text(check.catches_unsafe)};"
         f" false alarms {rate_text(check.false_alarms)};"
         f" AC1 {estimate_text(check.ac1)}"
+        + (f"; missing grades, left out: {missing:,}" if missing else "")
     )
 
 

@@ -143,14 +143,14 @@ def _pair_table(metric: str, pairs: Sequence[PairRow]) -> Table:
     moved = any(pair.difference.worst_case != pair.difference.interval for pair in pairs)
     columns: tuple[Columns[PairRow], ...] = (
         Column("metric", lambda row: row.metric),
-        Column("model_a", lambda row: row.model_a, "First", "name"),
-        Column("model_b", lambda row: row.model_b, "Second", "name"),
-        Column("difference", make_difference, "Difference", "signed", find_unit),
+        Column("model_a", lambda row: row.model_a, "Model A", "name"),
+        Column("model_b", lambda row: row.model_b, "Model B", "name"),
+        Column("difference", make_difference, "B − A", "signed", find_unit),
         Column(
             "worst_case",
             lambda row: row.difference.worst_case,
             "Any grades" if moved else None,
-            "span",
+            "signed_span",
             find_unit,
             estimate=make_difference,
         ),
@@ -162,7 +162,7 @@ def _pair_table(metric: str, pairs: Sequence[PairRow]) -> Table:
         columns,
         pairs,
         name="pairs",
-        title=f"{metric}: second minus first, {level}",
+        title=f"{metric}: B − A, {level}",
         bold=frozenset(index for index, pair in enumerate(pairs) if pair.difference.claimed),
         notes=(ANY_GRADES,) if moved else (),
     )

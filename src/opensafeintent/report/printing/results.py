@@ -26,7 +26,7 @@ from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.replay import IMPORTED_JUDGE
 from opensafeintent.files import near
 from opensafeintent.hostile import TEXT, one_line
-from opensafeintent.numbers.cohort import Cohort, graders
+from opensafeintent.numbers.cohort import OUR_RUBRICS, Cohort, graders
 from opensafeintent.numbers.gates import Gates, Transitions
 from opensafeintent.numbers.metrics import METRICS, PRIMARY
 from opensafeintent.report.cohort_columns import ANY_GRADES
@@ -39,7 +39,7 @@ from opensafeintent.report.cost_tables import (
     dollars_text,
     other_model_notes,
 )
-from opensafeintent.report.findings import compare_pair
+from opensafeintent.report.findings import answer, compare_pair
 from opensafeintent.report.gate_tables import (
     below_headline,
     changes_in_words,
@@ -87,9 +87,6 @@ def show_comparisons(
             console.print()
         print_table(console, rank_table(cohort, metric), notes=True)
         console.print()
-    _show_identical(console, cohort)
-    for metric in _VERDICTS:
-        console.print(plain(_verdicts(cohort, metric)))
     pairs = {(change.model, change.against) for change in transitions}
     if len(runs) > 1 or 0 < len(pairs) <= _FEW_PAIRS:
         show_transitions(console, transitions)
@@ -103,6 +100,13 @@ def show_comparisons(
             ),
             soft_wrap=True,
         )
+
+
+def show_verdicts(console: Console, cohort: Cohort) -> None:
+    """Print which of every two models is better, a metric after the other."""
+    _show_identical(console, cohort)
+    for metric in _VERDICTS:
+        console.print(plain(_verdicts(cohort, metric)))
 
 
 def _show_identical(console: Console, cohort: Cohort) -> None:
@@ -423,7 +427,10 @@ _CHANGED = 20
 def show_heading(console: Console, cohort: Cohort) -> None:
     """Print the dataset of a cohort, its extent, and its judges."""
     judges = graders(cohort.conditions.judges) or "no judge yet"
-    rubrics = f", by {' and '.join(cohort.other_rubrics)}" if cohort.other_rubrics else ""
+    others = [
+        name for owner, names in cohort.rubrics.items() if owner != OUR_RUBRICS for name in names
+    ]
+    rubrics = f", by {' and '.join(others)}" if others else ""
     console.print(
         plain(
             one_line(f"{cohort.dataset.name}: {cohort.extent}, judged by {judges}{rubrics}", TEXT)
@@ -459,6 +466,12 @@ def show_cohort(console: Console, cohort: Cohort) -> None:
             plain("A tie counts half. The probe measures a stated policy, not knowledge."),
             style="dim",
         )
+
+
+def show_answers(console: Console, cohort: Cohort) -> None:
+    """Print which models are safer and more useful, as far as comparisons decide it."""
+    for said in answer(cohort):
+        console.print(plain(said.text.replace("\u00a0", " ")), style="bold")
 
 
 def show_transitions(console: Console, transitions: Sequence[Transitions]) -> None:
