@@ -156,7 +156,7 @@ def _describe_judging(cohort: Cohort) -> Iterator[str]:
         yield f"Request fields: {_arguments_text(conditions.arguments)}."
     if rubrics := cohort.rubrics:
         owners = (f"{', '.join(names)} {owner}" for owner, names in rubrics.items())
-        yield f"Rubrics: {one_line("; ".join(owners))}."
+        yield f"Rubrics: {one_line('; '.join(owners))}."
     read = "without an integer, the first of which counts," if conditions.parse == "paper" else ""
     yield f"Replies {read or 'in another form'} are asked for again, twice at most."
     if len(judges) == 2:
