@@ -8,6 +8,7 @@ import csv
 import gzip
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from opensafeintent.errors import InputError
 from opensafeintent.files import write_private
 from opensafeintent.hostile import cell_safe, one_line
 from opensafeintent.promptsets import Dataset
-from opensafeintent.responses import NOT_GRADED, GradedResponse
+from opensafeintent.responses import NOT_GRADED, GradedResponse, ResponseKey
 from opensafeintent.taxonomy import (
     MODES,
     SCALES,
@@ -167,6 +168,13 @@ def grade_table(
     )
 
 
+_CELLS = 2**16
+
+
+def _make_safe(cell: GradeCell) -> GradeCell:
+    return cell_safe(cell) if isinstance(cell, str) else cell
+
+
 def write_run_grades(
     runs: Mapping[str, tuple[Sequence[GradedResponse], Dataset]], path: Path
 ) -> None:
@@ -180,9 +188,9 @@ def write_run_grades(
     writer = csv.writer(
         text
     )  # lines end in \r\n, as RFC 4180 has it: only so is a lone \r in a cell quoted
-    writer.writerow([cell_safe(column) for column in columns])
-    for line in lines:
-        writer.writerow([cell_safe(cell) if isinstance(cell, str) else cell for cell in line])
+    safe = lru_cache(_CELLS, typed=True)(_make_safe)  # the rows repeat their cells
+    writer.writerow(map(safe, columns))
+    writer.writerows(map(safe, line) for line in lines)
     write_private(path, gzip.compress(text.getvalue().encode(), compresslevel=6, mtime=0))
 
 
@@ -242,25 +250,31 @@ def to_array(
     }
     check_cells(one_line(dataset.name), len(models), dataset, len(axes["epoch"]))
     indices = [{name: n for n, name in enumerate(names)} for names in axes.values()]
-    shape = tuple(map(len, axes.values()))
-    values = (*SCALES, "mode", "strategy")
-    arrays = {name: np.full(shape, np.nan) for name in values}
-    missing = {name: np.zeros(shape, dtype=bool) for name in ("grades", "mode", "strategy")}
-    for row in rows:
-        at = tuple(index[part] for index, part in zip(indices, row.key, strict=True))
-        if row.counts:
-            for what in SCALES:
-                arrays[what][at] = row.panel(what)  # None becomes NaN
-        elif NOT_GRADED not in row.missing:
-            missing["grades"][at] = True
-        for name, labels in {"mode": MODES, "strategy": STRATEGIES}.items():
-            missing[name][at] = any(missing_part.what == name for missing_part in row.missing)
-            if (label := getattr(row, name)) is not None:
-                arrays[name][at] = labels.index(label)
+    at = tuple(
+        np.array([index[getattr(row, part)] for row in rows], dtype=np.intp)
+        for part, index in zip(ResponseKey._fields, indices, strict=True)
+    )
+
+    def place(values: Sequence[object], empty: float | bool) -> tuple[tuple[str, ...], Any]:
+        array = np.full(tuple(map(len, axes.values())), empty)
+        array[at] = np.array(values, dtype=array.dtype)  # None becomes NaN
+        return tuple(axes), array
+
+    arrays: dict[str, tuple[tuple[str, ...], Any]] = {
+        what: place([row.panel(what) if row.counts else None for row in rows], np.nan)
+        for what in SCALES
+    }
+    unmade = [not row.counts and NOT_GRADED not in row.missing for row in rows]
+    missing = {"grades_missing": place(unmade, False)}
+    for name, labels in {"mode": MODES, "strategy": STRATEGIES}.items():
+        positions = {label: n for n, label in enumerate(labels)}
+        arrays[name] = place([positions.get(getattr(row, name)) for row in rows], np.nan)
+        lacking = [any(part.what == name for part in row.missing) for row in rows]
+        missing[f"{name}_missing"] = place(lacking, False)
     existing = np.array(_find_existing(dataset, axes["variant"]))
     return LabelledSet(
-        {name: (tuple(axes), array) for name, array in arrays.items()}
-        | {f"{name}_missing": (tuple(axes), array) for name, array in missing.items()}
+        arrays
+        | missing
         | {"exists": (("prompt_set", "variant"), existing)}
         | {
             name: (("prompt_set",), np.array([getattr(item, name) for item in dataset.prompt_sets]))

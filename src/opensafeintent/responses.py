@@ -65,7 +65,8 @@ JudgeGrades = Mapping[Graded, int | Missing]
 
 def keep_known_grades(grades: JudgeGrades) -> KnownGrades:
     """Return the grades that a judge gave; None for a missing one."""
-    return KnownGrades(**{what: _keep_known(grade) for what, grade in grades.items()})
+    known = {what: grade for what, grade in grades.items() if not isinstance(grade, Missing)}
+    return KnownGrades(**known)
 
 
 def _keep_known(grade: T | Missing | None) -> T | None:
@@ -193,7 +194,10 @@ def make_graded_response(
     if isinstance(strategy, Missing):
         missing.append(MissingGrade("strategy", strategy.reason))
     return GradedResponse(
-        **key._asdict(),
+        model=key.model,
+        set_id=key.set_id,
+        variant=key.variant,
+        epoch=key.epoch,
         **panel,
         mode=_keep_known(mode),
         strategy=_keep_known(strategy),

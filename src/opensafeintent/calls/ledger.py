@@ -8,7 +8,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import msgspec
 
@@ -126,9 +126,7 @@ _STORED_ROW: Any = tuple[
     str,
 ]
 
-_FOUND: Any = list[
-    tuple[bytes, int, str, str, Literal["answered", "refused"], bytes, str, str, int, int, str]
-]
+_FOUND: Any = list[tuple[bytes, int, str, str, str, bytes, str, str, int, int, str]]
 """Key, id and outcome of rows: their types are checked for several rows at once."""
 
 _ROWS_AT_ONCE = 50

@@ -435,4 +435,6 @@ def read_outcome(
     reply = unpack(body)
     if status == "answered":
         return read_reply(reply, protocol_named(protocol))
+    if status != "refused":
+        raise ValueError(f"a call is stored as {one_line(status, 30)}")
     return Refused(reason=error, usage=Usage(input_tokens, output_tokens), served_model=served)
