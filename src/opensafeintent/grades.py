@@ -8,6 +8,7 @@ import csv
 import gzip
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from opensafeintent.evaluation.missing import ASSUMPTIONS, assume_value
 from opensafeintent.files import write_private
 from opensafeintent.hostile import cell_safe
 from opensafeintent.promptsets import Dataset
-from opensafeintent.responses import NOT_GRADED, GradedResponse
+from opensafeintent.responses import NOT_GRADED, GradedResponse, ResponseKey
 from opensafeintent.taxonomy import (
     METRIC_GRADES,
     MODES,
@@ -169,6 +170,13 @@ def grade_table(
     )
 
 
+_CELLS = 2**16
+
+
+def _make_safe(cell: GradeCell) -> GradeCell:
+    return cell_safe(cell) if isinstance(cell, str) else cell
+
+
 def write_run_grades(
     runs: Mapping[str, tuple[Sequence[GradedResponse], Dataset]], path: Path
 ) -> None:
@@ -182,9 +190,9 @@ def write_run_grades(
     writer = csv.writer(
         text
     )  # lines end in \r\n, as RFC 4180 has it: only so is a lone \r in a cell quoted
-    writer.writerow([cell_safe(column) for column in columns])
-    for line in lines:
-        writer.writerow([cell_safe(cell) if isinstance(cell, str) else cell for cell in line])
+    safe = lru_cache(_CELLS, typed=True)(_make_safe)  # the rows repeat their cells
+    writer.writerow(map(safe, columns))
+    writer.writerows(map(safe, line) for line in lines)
     write_private(path, gzip.compress(text.getvalue().encode(), compresslevel=6, mtime=0))
 
 
@@ -247,29 +255,34 @@ def to_array(
     }
     check_cells(dataset.shown, len(models), dataset, len(axes["epoch"]))
     indices = [{name: n for n, name in enumerate(names)} for names in axes.values()]
-    shape = tuple(map(len, axes.values()))
-    values = (*SCALES, "mode", "strategy")
-    arrays = {name: np.full(shape, np.nan) for name in values}
-    alone = {name: np.full(shape, np.nan) for name in METRIC_GRADES}
-    missing = {name: np.zeros(shape, dtype=np.int8) for name in ("grades", "mode", "strategy")}
-    for row in rows:
-        at = tuple(index[part] for index, part in zip(indices, row.key, strict=True))
-        if row.counts:
-            for what in SCALES:
-                arrays[what][at] = row.panel(what)  # None becomes NaN
-        elif NOT_GRADED not in row.missing:
-            missing["grades"][at] = assume_value(row, "response", *METRIC_GRADES) or _NO_REASON
-            for what in METRIC_GRADES:
-                alone[what][at] = row.panel(what)
-        for name, labels in {"mode": MODES, "strategy": STRATEGIES}.items():
-            missing[name][at] = assume_value(row, name)
-            if (label := getattr(row, name)) is not None:
-                arrays[name][at] = labels.index(label)
+    at = tuple(
+        np.array([index[getattr(row, part)] for row in rows], dtype=np.intp)
+        for part, index in zip(ResponseKey._fields, indices, strict=True)
+    )
+
+    def place(values: Sequence[object], empty: float | np.int8) -> tuple[tuple[str, ...], Any]:
+        array = np.full(tuple(map(len, axes.values())), empty)
+        array[at] = np.array(values, dtype=array.dtype)  # None becomes NaN
+        return tuple(axes), array
+
+    arrays: dict[str, tuple[tuple[str, ...], Any]] = {
+        what: place([row.panel(what) if row.counts else None for row in rows], np.nan)
+        for what in SCALES
+    }
+    lone = [None if row.counts or NOT_GRADED in row.missing else row for row in rows]
+    for what in METRIC_GRADES:
+        arrays[f"{what}_alone"] = place([row and row.panel(what) for row in lone], np.nan)
+    none = np.int8(0)
+    unmade = [row and (assume_value(row, "response", *METRIC_GRADES) or _NO_REASON) for row in lone]
+    missing = {"grades_missing": place([number or 0 for number in unmade], none)}
+    for name, labels in {"mode": MODES, "strategy": STRATEGIES}.items():
+        positions = {label: n for n, label in enumerate(labels)}
+        arrays[name] = place([positions.get(getattr(row, name)) for row in rows], np.nan)
+        missing[f"{name}_missing"] = place([assume_value(row, name) for row in rows], none)
     existing = np.array(_find_existing(dataset, axes["variant"]))
     return LabelledSet(
-        {name: (tuple(axes), array) for name, array in arrays.items()}
-        | {f"{name}_alone": (tuple(axes), array) for name, array in alone.items()}
-        | {f"{name}_missing": (tuple(axes), array) for name, array in missing.items()}
+        arrays
+        | missing
         | {"exists": (("prompt_set", "variant"), existing)}
         | {
             name: (("prompt_set",), np.array([getattr(item, name) for item in dataset.prompt_sets]))

@@ -151,7 +151,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Whether its prompt-sets are those that answered a question (`--stop-when`)."""
         return self.origin.model in self.manifest.list_stopped_early()
 
-    @property
+    @cached_property
     def probed_if_unsafe(self) -> bool:
         """Whether it was asked which strategy its unsafe dual-use prompts call for.
 

@@ -249,7 +249,8 @@ def _count_unanswered(rows: Iterable[GradedResponse]) -> dict[str, Unanswered]:
     asked: Counter[Kind] = Counter()
     reasons: dict[Kind, Counter[str]] = {kind: Counter() for kind in KINDS}
     for row in rows:
-        asked.update(kinds_asked(row))
+        for kind in kinds_asked(row):
+            asked[kind] += 1
         first: dict[Kind, str] = {}
         for part in yield_missing(row):
             first.setdefault(part.kind, f"{part.what}:{part.reason}")
