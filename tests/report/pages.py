@@ -35,6 +35,9 @@ class Texts:
             texts.append(Text(self._write(model, set_id, variant), len(self.asked)))
         return texts
 
+    def find(self, model: str, set_id: str, variant: str, epoch: int) -> Text | None:
+        return self.find_of_set(model, set_id, [variant], epoch)[0]
+
 
 def page_of(*runs: GradedRun, texts: Texts | None = None, **options: Any) -> bytes:
     cohort = gather_models(runs)

@@ -277,7 +277,7 @@ class MetricShift(Estimate, frozen=True, kw_only=True):
     """The ends of the interval over all missing grades; those of the interval if none is missing.
     """
     same_within: float | None
-    """The least margin that holds the whole interval, with any missing grades."""
+    """The least margin that holds the whole interval, with missing grades."""
     least_margin: float
     """The least margin that so many prompt-sets can certify: if no set changes."""
     p_unadjusted: float | None

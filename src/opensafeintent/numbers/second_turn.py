@@ -193,7 +193,7 @@ class TurnNumber(Estimate, frozen=True, kw_only=True):
     missing.
     """
     worst_case: tuple[float, float] | None = None
-    """Of an effect, if grades are missing: the ends of its interval with any missing grades."""
+    """Of an effect, if grades are missing: the ends of its interval with missing grades."""
     p_adjusted: float | None = None
     """Of an effect: with its family."""
     family: int | None = None

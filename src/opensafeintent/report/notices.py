@@ -207,6 +207,9 @@ def _find_missing(results: Results) -> Iterator[Facts]:
             "model": Names.of(worst),
             "missing": PartOf(part.missing, part.asked),
             "models": PartOf(len(lacking), len(cohort.models)),
+            "triplets": PartOf(coverage[worst].incomplete_triplets, coverage[worst].triplets)
+            if kind == "core"
+            else None,
             **_cause(cohort, worst, kind, causes),
         }
 
@@ -248,7 +251,7 @@ def _find_missing_bounds(results: Results) -> Iterator[Facts]:
         yield {
             "model": Names.of(worst),
             "bounds": Value(None, "share", bounds) if bounds else None,
-            "any_grades": (
+            "with_missing": (
                 Value(None, "share", safety.worst_case) if wide and safety.worst_case else None
             ),
             "outside": Value(safety.value, "share") if bounds and _is_outside(safety) else None,
@@ -856,7 +859,8 @@ NOTICES: tuple[Notice, ...] = (
     ),
     Notice(
         "missing", "caution", _find_missing,
-        "Missing {what}: {missing} of {model}, which lacks the most; {models} models lack some."
+        "Missing {what}: {missing} of {model}, which lacks the most; {models} models lack some.\n"
+        "Triplets that lack one: {triplets}."
         + _MOST_OFTEN,
     ),
     Notice(
@@ -946,8 +950,8 @@ NOTICES: tuple[Notice, ...] = (
         "Second messages without a reply that has both grades: {missing} of {model}, which lacks"
         " the most; {models} models lack some.\n"
         "Those whose first reply has no text, which depends on the model: {no_first_reply}.\n"
-        "With any missing grades, its effect on utility is {utility}.\n"
-        "With any missing grades, its effect on safety is {safety}.",
+        "With missing grades, its effect on utility is {utility}.\n"
+        "With missing grades, its effect on safety is {safety}.",
     ),
     Notice(
         "follow_ups_shift", "caution", _turn_shift,
@@ -996,7 +1000,7 @@ NOTICES: tuple[Notice, ...] = (
         "The value {outside} lies outside: it leaves out prompt-sets that lack a grade and have"
         " failed with any.\n"
         "The interval of its Triplet Safety holds if the missing grades are like the others; with"
-        " any missing grades it is {any_grades}.",
+        " missing grades it is {with_missing}.",
     ),
     Notice(
         "strict_panel", "note", _strict_panel,

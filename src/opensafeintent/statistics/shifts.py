@@ -33,7 +33,7 @@ class Shifts(NamedTuple):
     spread: Spread
     interval: Estimates
     worst_low: Floats
-    """The lower end of the interval with any missing grades."""
+    """The lower end of the interval with missing grades."""
     worst_high: Floats
 
 

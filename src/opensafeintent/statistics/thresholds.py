@@ -1,4 +1,4 @@
-"""Test whether a number, or its worsening, lies on one side of a limit, for any missing grades."""
+"""Test whether a number, or its worsening, lies on one side of a limit, for missing grades."""
 
 from __future__ import annotations
 
