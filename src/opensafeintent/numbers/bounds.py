@@ -45,6 +45,7 @@ _OPTIONS: dict[Needs, tuple[list[_Triple], list[_Codes]]] = {
         ],
         [(None, None)],
     ),
+    "triplet_and_wordings": (_SAME_BOUND, [(None, None)]),
     "mode": (_SAME_BOUND[:1], _MODES),
     "mode_and_grades": (_SAME_BOUND, _MODES),
     "strategy": (_SAME_BOUND, [(None, (place,) * 3) for place in range(len(STRATEGIES))]),
