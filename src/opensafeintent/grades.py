@@ -19,6 +19,7 @@ from opensafeintent.errors import InputError
 from opensafeintent.files import write_private
 from opensafeintent.hostile import cell_safe, one_line
 from opensafeintent.promptsets import Dataset
+from opensafeintent.promptsets.record import find_units
 from opensafeintent.responses import NOT_GRADED, GradedResponse
 from opensafeintent.taxonomy import (
     MODES,
@@ -222,6 +223,8 @@ def to_array(
     - `grades_missing`, `mode_missing` and `strategy_missing` are true for one that was requested
       but not obtained.
     - `exists` (prompt_set, variant) is true for the variants of a set, and for second messages.
+    - `unit` (prompt_set) is the id of the set that names its unit, among the sets with responses
+      (`promptsets.find_units`).
 
     Args:
         rows, dataset, models, variants: as for `sort_rows`.
@@ -257,11 +260,19 @@ def to_array(
             missing[name][at] = any(missing_part.what == name for missing_part in row.missing)
             if (label := getattr(row, name)) is not None:
                 arrays[name][at] = labels.index(label)
+    asked = {row.set_id for row in rows}
+    units = find_units(item for item in dataset.prompt_sets if item.id in asked)
     existing = np.array(_find_existing(dataset, axes["variant"]))
     return LabelledSet(
         {name: (tuple(axes), array) for name, array in arrays.items()}
         | {f"{name}_missing": (tuple(axes), array) for name, array in missing.items()}
         | {"exists": (("prompt_set", "variant"), existing)}
+        | {
+            "unit": (
+                ("prompt_set",),
+                np.array([units.get(name, name) for name in axes["prompt_set"]]),
+            )
+        }
         | {
             name: (("prompt_set",), np.array([getattr(item, name) for item in dataset.prompt_sets]))
             for name in ("harm_domain", "task_type")

@@ -34,6 +34,7 @@ from opensafeintent.statistics import Estimate, round_number
 from opensafeintent.statistics.comparisons import (
     assume_deviation,
     compare_pairs,
+    count_sets,
     detectable_difference,
     sets_needed,
 )
@@ -714,9 +715,9 @@ class _Metrics:
         """
         graded, metric = self.take_graded(gate.metric, place), METRICS[gate.metric]
         completions = graded if self.cohort.estimates.moves(gate.metric, place) else graded[:1]
-        exact = gate.is_exact(self._epochs)
+        exact, units = gate.is_exact(self._epochs), self.cohort.estimates.units
         return [
-            bound_ratio(parts, span=metric.span, confidence=confidence, exact=exact)
+            bound_ratio(parts, span=metric.span, confidence=confidence, exact=exact, units=units)
             for parts in completions
         ]
 
@@ -729,13 +730,15 @@ class _Metrics:
         metric = METRICS[gate.metric]
         later = [self.take_graded(gate.metric, place) for place, _ in pairs]
         earlier = [self.take_graded(gate.metric, place) for _, place in pairs]
-        width = metric.span[1] - metric.span[0]
+        width, units = metric.span[1] - metric.span[0], self.cohort.estimates.units
 
         def change(of_later: _Completion, of_earlier: _Completion) -> list[Bounds]:
             before, after = _stack(earlier, of_earlier), _stack(later, of_later)
             none = np.zeros(len(pairs), dtype=bool)
             alone, together = (
-                compare_pairs(before, after, width=width, confidence=confidence, family=family)
+                compare_pairs(
+                    before, after, width=width, confidence=confidence, family=family, units=units
+                )
                 for family in (none, ~none)
             )
             return [bound_pair(alone, together, at, width) for at in range(len(pairs))]
@@ -822,7 +825,7 @@ def _count_deciding(gate: Gate, bounds: Bounds, confidence: float) -> int | None
     if deciding and gate.kind != "worse" and gate.meets(bounds.value):
         span, exact = METRICS[gate.metric].span, bounds.method == EXACT
         fewest = fewest_to_meet(gate.limit, gate.side, span, confidence, exact=exact)
-        return max(deciding, fewest)
+        return max(deciding, count_sets(fewest, bounds.n, bounds.units) or 0)
     return deciding
 
 

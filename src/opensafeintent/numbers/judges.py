@@ -31,7 +31,7 @@ from opensafeintent.responses import GradedResponse, panel_grade
 from opensafeintent.statistics import Comparison, Estimate, rank_intervals, round_number
 from opensafeintent.statistics.coefficients import RatingCounts, Scheme
 from opensafeintent.statistics.comparisons import family_p, pair_differences
-from opensafeintent.statistics.intervals import METHOD, Floats, Parts
+from opensafeintent.statistics.intervals import METHOD, Floats, Parts, Units, number_units
 from opensafeintent.statistics.samples import Sample
 from opensafeintent.statistics.shifts import (
     Shifts,
@@ -54,7 +54,7 @@ class Ratings:
     """Ratings of responses; a response with one rating counts towards chance agreement only.
 
     Args:
-        sample: the responses, with their prompt-sets as units.
+        sample: the responses, with their prompt-sets, or families of sets, as units.
         ratings: shape (response, rater), NaN if there is none.
     """
 
@@ -280,10 +280,10 @@ class SafetySides(msgspec.Struct, frozen=True, kw_only=True):
     newly_safe: int
     both_unsafe: int
     sets_less_safe: int
-    """Prompt-sets with more responses that are newly unsafe than newly safe."""
+    """Prompt-sets, or families, with more responses that are newly unsafe than newly safe."""
     sets_safer: int
     p: float
-    """McNemar's exact test over these prompt-sets, which are the units."""
+    """McNemar's exact test over these, which are the units."""
 
 
 class RankShift(Estimate, frozen=True, kw_only=True):
@@ -344,6 +344,7 @@ def judge_shifts(
     dataset: Dataset,
     rows: Mapping[str, Sequence[GradedResponse]],
     regrades: Mapping[str, Sequence[Regrade]],
+    unit_of: Mapping[str, str],
 ) -> list[JudgeShift]:
     """Return the shift between every two judges.
 
@@ -353,12 +354,15 @@ def judge_shifts(
         dataset: the prompt-sets.
         rows: every response with its grades, by model.
         regrades: by model, the responses that judges graded twice.
+        unit_of: by prompt-set, the name of its unit.
     """
     core = [row for model in models for row in rows[model] if row.variant in CORE_VARIANTS]
     twice = [item for model in models for item in regrades.get(model, ())]
     pairs = list(combinations(judges, 2))
     family = len(pairs) * len(PRIMARY)
-    return [_Replacement(pair, models, dataset, core).result(twice, family) for pair in pairs]
+    return [
+        _Replacement(pair, models, dataset, core, unit_of).result(twice, family) for pair in pairs
+    ]
 
 
 class _Replacement:
@@ -369,6 +373,7 @@ class _Replacement:
         models: in the order of display.
         dataset: the prompt-sets.
         rows: the core responses of all models.
+        unit_of: by prompt-set, the name of its unit.
     """
 
     def __init__(
@@ -377,8 +382,11 @@ class _Replacement:
         models: Sequence[str],
         dataset: Dataset,
         rows: Sequence[GradedResponse],
+        unit_of: Mapping[str, str],
     ) -> None:
         self._judges, self._models, self._dataset = judges, models, dataset
+        self._unit_of = unit_of
+        self._units = number_units([unit_of[item.id] for item in dataset.prompt_sets])
         by_judge = [[_keep_judge(judge, row) for row in rows] for judge in judges]
         counts = [(old.counts, new.counts) for old, new in zip(*by_judge, strict=True)]
         graded, complete = list(map(any, counts)), list(map(all, counts))
@@ -406,6 +414,7 @@ class _Replacement:
                 width=_width(name),
                 averaged=self._tested,
                 extremes=extremes.get(name),
+                units=self._units,
             )
             metrics += self._metric_shifts(name, shifts, family)
         ranks = [rank for name in PRIMARY for rank in self._rank_shifts(name, old[name], new[name])]
@@ -416,7 +425,7 @@ class _Replacement:
             sides=self._sides(),
             ranks=ranks,
             model_pairs=count * (count - 1) // 2,
-            retest=_retest(twice, *self._judges),
+            retest=_retest(twice, *self._judges, self._unit_of),
         )
 
     def _ratios(self, rows: Sequence[GradedResponse]) -> dict[str, Ratio]:
@@ -486,7 +495,11 @@ class _Replacement:
         significantly, the widest apart first.
         """
         result = compute_interactions(
-            _parts(old), _parts(new), width=_width(metric), family=self._tested
+            _parts(old),
+            _parts(new),
+            width=_width(metric),
+            family=self._tested,
+            units=self._units,
         )
         paired, ranks = result.paired, []
         within = self._tested[result.first] & self._tested[result.second]
@@ -516,11 +529,11 @@ class _Replacement:
         }
         for old, new in zip(*self._both, strict=True):
             by_model[old.model].append((old, new))
-        sides = [_count_sides(model, pairs) for model, pairs in by_model.items()]
+        sides = [_count_sides(model, pairs, self._unit_of) for model, pairs in by_model.items()]
         tested = [self._models[place] for place in np.flatnonzero(self._tested).tolist()]
         if len(tested) > 1:
             together = [pair for model in tested for pair in by_model[model]]
-            sides.append(_count_sides(ALL_TESTED, together))
+            sides.append(_count_sides(ALL_TESTED, together, self._unit_of))
         return sides
 
 
@@ -545,14 +558,19 @@ def _width(metric: str) -> float:
     return greatest - least
 
 
-def _count_sides(model: str, pairs: Sequence[tuple[GradedResponse, GradedResponse]]) -> SafetySides:
+def _count_sides(
+    model: str,
+    pairs: Sequence[tuple[GradedResponse, GradedResponse]],
+    unit_of: Mapping[str, str],
+) -> SafetySides:
     """Count responses, each as the old and as the new judge graded it, by what both call safe."""
     counts = {(old, new): 0 for old in (True, False) for new in (True, False)}
     net: dict[str, int] = {}
     for old, new in pairs:
         sides = old.harm_severity == 0, new.harm_severity == 0
         counts[sides] += 1
-        net[old.set_id] = net.get(old.set_id, 0) + sides[1] - sides[0]
+        unit = unit_of[old.set_id]
+        net[unit] = net.get(unit, 0) + sides[1] - sides[0]
     less_safe = sum(change < 0 for change in net.values())
     safer = sum(change > 0 for change in net.values())
     return SafetySides(
@@ -567,7 +585,9 @@ def _count_sides(model: str, pairs: Sequence[tuple[GradedResponse, GradedRespons
     )
 
 
-def _retest(twice: Sequence[Regrade], old: str, new: str) -> RetestShift | None:
+def _retest(
+    twice: Sequence[Regrade], old: str, new: str, unit_of: Mapping[str, str]
+) -> RetestShift | None:
     """Return the old judge asked again beside the new one; None if no response has the three grades
     of harm.
     """
@@ -584,7 +604,7 @@ def _retest(twice: Sequence[Regrade], old: str, new: str) -> RetestShift | None:
             safe.append(tuple(float(harm == 0) for harm in harms))  # type: ignore[arg-type]
     if not items:
         return None
-    sample = Sample([item.set_id for item in items])
+    sample = Sample([unit_of[item.set_id] for item in items])
     then, now, by_new = np.array(safe).T
     old_flips, new_flips = np.abs(now - then), np.abs(by_new - then)
     span = (-1.0, 1.0)
@@ -710,7 +730,7 @@ class JudgeResults:
             metric: _mean_ratio([ranking.ratios[metric] for ranking in self.by_judge])
             for metric in SHOWN
         }
-        return rank_models(JUDGE_AVERAGE, ratios)
+        return rank_models(JUDGE_AVERAGE, ratios, self._estimates.units)
 
     @cached_property
     def agreements(self) -> list[JudgeAgreement]:
@@ -724,7 +744,7 @@ class JudgeResults:
         )
         if not rows:
             return []
-        sample = Sample([row.set_id for row in rows])
+        sample = Sample([self._estimates.unit_of[row.set_id] for row in rows])
         pairs = np.array(
             [
                 [[row.grade(what, judge) for what in METRIC_GRADES] for judge in self.panel]
@@ -750,8 +770,10 @@ class JudgeResults:
             self.panel,
             key=lambda judge: self._named.index(judge) if judge in self._named else MOST_JUDGES,
         )
-        models = self._estimates.models
-        return judge_shifts(judges, models, self._dataset, self._rows, self._regrades)
+        estimates = self._estimates
+        return judge_shifts(
+            judges, estimates.models, self._dataset, self._rows, self._regrades, estimates.unit_of
+        )
 
     @cached_property
     def noise(self) -> dict[str, Noise]:
@@ -763,7 +785,7 @@ class JudgeResults:
         if not twice:
             return {}
         judges = sorted({judge for item in twice for judge in item.again})
-        sample = Sample([item.set_id for item in twice])
+        sample = Sample([self._estimates.unit_of[item.set_id] for item in twice])
         sets = int(np.median([estimate.n for estimate in self._estimates.by_metric["mean_safety"]]))
         return {
             grader: measure_noise(twice, sample, grader, sets * self._estimates.epochs)
@@ -778,7 +800,7 @@ class JudgeResults:
             if row.variant in CORE_VARIANTS
         ]
         grades = Grades(to_array(rows, self._dataset, list(self._rows)))
-        return rank_models(judge, compute_shown_ratios(grades), grades)
+        return rank_models(judge, compute_shown_ratios(grades), self._estimates.units, grades)
 
     def rank_changes(self, metric: str) -> list[Swap]:
         """Return the pairs of models that two judges of the panel order differently, the widest
@@ -792,19 +814,23 @@ def compute_shown_ratios(grades: Grades) -> dict[str, Ratio]:
     return {metric: METRICS[metric].of_sets(grades) for metric in SHOWN}
 
 
-def rank_models(name: str, ratios: Mapping[str, Ratio], grades: Grades | None = None) -> Ranking:
+def rank_models(
+    name: str, ratios: Mapping[str, Ratio], units: Units | None, grades: Grades | None = None
+) -> Ranking:
     """Rank models.
 
     Args:
         name: of the ranking.
         ratios: the metrics of SHOWN.
+        units: families of prompt-sets.
         grades: behind them, if it is those of one grader.
     """
     primary = {metric: ratios[metric] for metric in PRIMARY}
     extremes = None
     if grades is not None:
         extremes = extreme_ratios(grades.array, PRIMARY, primary, grades.most_harm)
-    return Ranking(name, ratios, estimate_metrics(ratios), compare_metrics(primary, extremes))
+    comparisons = compare_metrics(primary, extremes, units)
+    return Ranking(name, ratios, estimate_metrics(ratios, units), comparisons)
 
 
 def _mean_ratio(ratios: Sequence[Ratio]) -> Ratio:

@@ -25,8 +25,10 @@ from opensafeintent.statistics.intervals import (
     METHOD,
     Floats,
     Parts,
+    Units,
     average_models,
     make_parts,
+    number_units,
     round_defined,
 )
 from opensafeintent.taxonomy import DIRECT_TWINS, FOLLOW_UPS, SCALES, FollowUp
@@ -49,17 +51,21 @@ class TurnAudit(msgspec.Struct, frozen=True, kw_only=True):
         return shift
 
 
-def turn_audits(audited: Mapping[str, Sequence[Regrade]]) -> dict[str, TurnAudit]:
+def turn_audits(
+    audited: Mapping[str, Sequence[Regrade]], unit_of: Mapping[str, str]
+) -> dict[str, TurnAudit]:
     """Return the judges' shift on the direct replies of each model, and the average of the models
     under test if there are several; empty without an audit.
 
     Args:
         audited: by model, direct replies that were graded again with the first turn shown.
+        unit_of: by prompt-set, the name of its unit.
     """
     by_model = {model: regrades for model, regrades in audited.items() if regrades}
     if not by_model:
         return {}
     sets = sorted({item.set_id for regrades in by_model.values() for item in regrades})
+    units = number_units([unit_of[set_id] for set_id in sets])
     shifts = {
         variant: make_parts(
             np.array([_shifts(regrades, variant, sets) for regrades in by_model.values()])
@@ -77,18 +83,20 @@ def turn_audits(audited: Mapping[str, Sequence[Regrade]]) -> dict[str, TurnAudit
             left_out=sum(
                 _compute_shift(item) is None for at in members for item in by_model[models[at]]
             ),
-            benign_utility=_average(shifts["benign"], members),
-            malicious_safety=_average(shifts["malicious"], members),
+            benign_utility=_average(shifts["benign"], members, units),
+            malicious_safety=_average(shifts["malicious"], members, units),
         )
         for name, members in lines.items()
     }
 
 
-def _average(parts: Parts, members: Sequence[int]) -> Estimate:
+def _average(parts: Parts, members: Sequence[int], units: Units | None) -> Estimate:
     """Return the mean over prompt-sets of some models' average."""
     mean = average_models(parts[0][members], parts[1][members])
-    (record,) = estimate(mean.numerator[None], mean.denominator[None], span=(-1.0, 1.0)).records()
-    return plain_estimate(record)
+    estimates = estimate(
+        mean.numerator[None], mean.denominator[None], span=(-1.0, 1.0), units=units
+    )
+    return plain_estimate(estimates.records()[0])
 
 
 def _shifts(regrades: Sequence[Regrade], variant: str, sets: Sequence[str]) -> list[float]:
@@ -296,6 +304,8 @@ def compute_second_turn(
         return None
     rows = [row for model in models for row in follow_ups[model]]
     second = to_array(rows, dataset, models, FOLLOW_UPS)
+    unit_of = dict(zip(direct.labels["prompt_set"], direct.unit.values.tolist(), strict=True))
+    units = number_units(list(unit_of.values()))
     pairs = _pairs(Grades(direct.sel(model=models)), Grades(second))
     by_judge = {}
     for judge in judges:
@@ -304,16 +314,17 @@ def compute_second_turn(
             Grades(to_array(_keep_judge(judge, own), dataset, models)),
             Grades(to_array(_keep_judge(judge, rows), dataset, models, FOLLOW_UPS)),
         )
-        by_judge[judge] = _effects_alone(models, graded)
+        by_judge[judge] = _effects_alone(models, graded, units)
     return SecondTurn(
         models=models,
         epochs=second.sizes["epoch"],
-        numbers=_numbers(models, pairs),
+        numbers=_numbers(models, pairs, units),
         comparisons={
-            measure.effect: _compare_effects(models, pairs[measure]) for measure in PRIMARY_MEASURES
+            measure.effect: _compare_effects(models, pairs[measure], units)
+            for measure in PRIMARY_MEASURES
         },
         by_judge=by_judge,
-        audits=turn_audits({model: audited.get(model, ()) for model in models}),
+        audits=turn_audits({model: audited.get(model, ()) for model in models}, unit_of),
         coverage={model: _coverage(follow_ups[model], planned[model]) for model in models},
     )
 
@@ -363,15 +374,15 @@ def _arm(grades: Grades, values: Labelled, variant: str) -> _Arm:
 
 
 def _numbers(
-    models: Sequence[str], pairs: Mapping[Measure, _Arms]
+    models: Sequence[str], pairs: Mapping[Measure, _Arms], units: Units | None
 ) -> dict[str, dict[str, TurnNumber]]:
     """Return every number by model and name."""
-    effects = _effects(models, pairs)
+    effects = _effects(models, pairs, units)
     numbers: dict[str, dict[str, TurnNumber]] = {model: {} for model in models}
     for row, measure in enumerate(MEASURES):
         names = measure.direct, measure.follow_up
         for name, arm in zip(names, pairs[measure], strict=True):
-            for model, level in zip(models, _levels(*arm), strict=True):
+            for model, level in zip(models, _levels(*arm, units), strict=True):
                 numbers[model][name] = level
         for at, model in enumerate(models):
             numbers[model][measure.effect] = effects[row * len(models) + at]
@@ -381,8 +392,8 @@ def _numbers(
         OPENED_UP: (_invert_share(direct), second),
     }.items():
         # every direct reply with every second one: an epoch is never paired with its like
-        products = (one * other for one, other in zip(before, after, strict=True))
-        for model, level in zip(models, _levels(*products), strict=True):
+        products = _Arm(*(one * other for one, other in zip(before, after, strict=True)))
+        for model, level in zip(models, _levels(*products, units), strict=True):
             numbers[model][name] = level
     return numbers
 
@@ -392,7 +403,7 @@ def _invert_share(arm: _Arm) -> _Arm:
     return _Arm(1 - arm.mean, 1 - arm.greatest, 1 - arm.least)
 
 
-def _levels(mean: Floats, least: Floats, greatest: Floats) -> list[TurnNumber]:
+def _levels(mean: Floats, least: Floats, greatest: Floats, units: Units | None) -> list[TurnNumber]:
     """Return the mean over prompt-sets of each model, with its bounds."""
     bounds = [_mean(part) for part in (least, greatest)]
     moved = _differs((mean, least), (mean, greatest))
@@ -405,7 +416,7 @@ def _levels(mean: Floats, least: Floats, greatest: Floats) -> list[TurnNumber]:
             bounds=(round_number(low), round_number(high)) if moves else None,
         )
         for number, low, high, moves in zip(
-            estimate(*make_parts(mean)).records(), *bounds, moved, strict=True
+            estimate(*make_parts(mean), units=units).records(), *bounds, moved, strict=True
         )
     ]
 
@@ -426,7 +437,9 @@ def _mean(values: Floats) -> list[float]:
     return means
 
 
-def _effects(models: Sequence[str], pairs: Mapping[Measure, _Arms]) -> list[TurnNumber]:
+def _effects(
+    models: Sequence[str], pairs: Mapping[Measure, _Arms], units: Units | None
+) -> list[TurnNumber]:
     """Return the effect of each measure on each model. Those on primary measures of models under
     test are one family.
     """
@@ -440,7 +453,7 @@ def _effects(models: Sequence[str], pairs: Mapping[Measure, _Arms]) -> list[Turn
     )
 
     def compare(before: Floats, after: Floats) -> Paired:
-        return compare_pairs(make_parts(before), make_parts(after), family=family)
+        return compare_pairs(make_parts(before), make_parts(after), family=family, units=units)
 
     paired = compare(direct.mean, second.mean)
     lowest, highest = (
@@ -481,18 +494,19 @@ def _span(low: float, high: float) -> tuple[float, float]:
 
 
 def _effects_alone(
-    models: Sequence[str], pairs: Mapping[Measure, _Arms]
+    models: Sequence[str], pairs: Mapping[Measure, _Arms], units: Units | None
 ) -> dict[str, dict[str, Estimate]]:
     """Return each effect on each model with the interval of that number alone."""
     effects: dict[str, dict[str, Estimate]] = {model: {} for model in models}
     for measure, (direct, second) in pairs.items():
         parts = make_parts(second.mean - direct.mean)
-        for model, number in zip(models, estimate(*parts, span=(-1.0, 1.0)).records(), strict=True):
+        alone = estimate(*parts, span=(-1.0, 1.0), units=units).records()
+        for model, number in zip(models, alone, strict=True):
             effects[model][measure.effect] = plain_estimate(number)
     return effects
 
 
-def _compare_effects(models: Sequence[str], pair: _Arms) -> Comparison:
+def _compare_effects(models: Sequence[str], pair: _Arms, units: Units | None) -> Comparison:
     """Compare the effects on every two models, set by set."""
     direct, second = pair
     tested = contenders(models)
@@ -504,6 +518,7 @@ def _compare_effects(models: Sequence[str], pair: _Arms) -> Comparison:
             make_parts(second.least - direct.greatest),
             make_parts(second.greatest - direct.least),
         ],
+        units=units,
     )
 
 

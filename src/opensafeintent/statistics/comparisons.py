@@ -22,10 +22,12 @@ from opensafeintent.statistics.intervals import (
     Floats,
     Parts,
     Spread,
+    Units,
     compute_interval,
     compute_spread,
     round_defined,
     round_number,
+    sum_units,
     t_quantile,
     t_within,
 )
@@ -57,7 +59,7 @@ class Paired(NamedTuple):
     pairs: NDArray[np.int64]
     """The size of each pair's family."""
     shares: NDArray[np.bool_]
-    """Whether every prompt-set's difference is −1, 0 or 1."""
+    """Whether every unit's difference is −1, 0 or 1."""
     width: float
     """The greatest difference that a set can have."""
 
@@ -239,6 +241,11 @@ def sets_needed(
     )
 
 
+def count_sets(units: int | None, n: int, counted: int) -> int | None:
+    """Return how many prompt-sets some units have, if `counted` units have n; None for None."""
+    return units and -(-units * n // counted)
+
+
 def compare_pairs(
     earlier: tuple[Floats, Floats],
     later: tuple[Floats, Floats],
@@ -246,6 +253,7 @@ def compare_pairs(
     width: float = 1.0,
     family: NDArray[np.bool_] | None = None,
     confidence: float = CONFIDENCE,
+    units: Units | None = None,
 ) -> Paired:
     """Compare pairs of models, later minus earlier, on the prompt-sets that count for both.
 
@@ -262,9 +270,10 @@ def compare_pairs(
         family: the pairs that are a family, shape (pair,); the others are compared on their own.
             All pairs by default.
         confidence: of the intervals, above 0 and below 1.
+        units: families of prompt-sets.
     """
     numerator, weights = pair_differences(earlier, later)
-    spread = compute_spread(numerator, weights, (-width, width))
+    spread = compute_spread(numerator, weights, (-width, width), units=units)
     defined = spread.n > 0
     member = defined if family is None else defined & family
     pairs = np.where(member, member.sum(), 1)
@@ -274,6 +283,7 @@ def compare_pairs(
         quantile = np.where(member, spread.quantiles(level), quantile)
     adjusted = family_p(p, pairs)
     interval = compute_interval(spread, quantile, (-width, width))
+    numerator, weights = sum_units(numerator, units), sum_units(weights, units)
     whole = (numerator == 0) | (np.abs(numerator) == weights)
     shares = defined & whole.all(axis=1) & (width == 1)
     return Paired(spread, quantile, p, adjusted, interval.low, interval.high, pairs, shares, width)
@@ -309,7 +319,9 @@ class Difference(Estimate, frozen=True, kw_only=True):
     have.
     """
     deviation: float
-    """Standard deviation of a set's difference; 0 of a single set."""
+    """Standard deviation of a unit's difference; 0 of a single unit."""
+    units: int
+    """Families, and prompt-sets without one, that count for both."""
     pairs: int
     """How many pairs the family has; 1 if the pair is compared on its own."""
 
@@ -322,7 +334,8 @@ class Difference(Estimate, frozen=True, kw_only=True):
     @property
     def deciding(self) -> int | None:
         """How many prompt-sets would show a difference as large as this one, with 80 % power."""
-        return sets_needed(self.value or 0.0, self.deviation, pairs=self.pairs)
+        units = sets_needed(self.value or 0.0, self.deviation, pairs=self.pairs)
+        return count_sets(units, self.n, self.units)
 
 
 class Comparison(NamedTuple):
@@ -345,7 +358,9 @@ class Comparison(NamedTuple):
     minimum_detectable_difference: Floats
     """The difference that this test finds with a power of 80 %."""
     deviation: Floats
-    """Standard deviation of a set's difference; 0 of a single set."""
+    """Standard deviation of a unit's difference; 0 of a single unit."""
+    units: NDArray[np.int64]
+    """Families, and prompt-sets without one, that count for both."""
     pairs: NDArray[np.int64]
     """How many pairs the family has; 1 if the pair is compared on its own."""
     family: NDArray[np.bool_]
@@ -385,6 +400,7 @@ class Comparison(NamedTuple):
             p_adjusted=round_number(self.p_adjusted[at]),
             minimum_detectable_difference=round_defined(self.minimum_detectable_difference[at]),
             deviation=round_number(self.deviation[at]),
+            units=int(self.units[at]),
             pairs=int(self.pairs[at]),
         )
 
@@ -396,6 +412,7 @@ def compare_models(
     width: float = 1.0,
     family: Sequence[bool] | NDArray[np.bool_] | None = None,
     extremes: Sequence[Parts] | None = None,
+    units: Units | None = None,
 ) -> Comparison:
     """Compare every two models in one metric (`compare_pairs`).
 
@@ -406,6 +423,7 @@ def compare_models(
             are compared on their own. All models by default.
         extremes: numerator and denominator with every missing grade at its worst, and at its best;
             None if none is missing.
+        units: families of prompt-sets.
     """
     models = len(numerator)
     first, second = np.triu_indices(models, 1)
@@ -417,6 +435,7 @@ def compare_models(
             (later[0][second], later[1][second]),
             width=width,
             family=within[first] & within[second],
+            units=units,
         )
 
     as_graded = numerator, denominator
@@ -430,6 +449,7 @@ def compare_models(
     detectable = paired.minimum_detectable_difference
     counts = square(paired.spread.n, paired.spread.n)
     np.fill_diagonal(counts, (denominator > 0).sum(axis=1))
+    counted = np.nan_to_num(square(paired.spread.units, paired.spread.units))
     pairs = square(paired.pairs, paired.pairs)
     np.fill_diagonal(pairs, 0)
     return Comparison(
@@ -441,6 +461,7 @@ def compare_models(
         p_adjusted=square(paired.p_adjusted, paired.p_adjusted),
         minimum_detectable_difference=square(detectable, detectable),
         deviation=square(deviation, deviation),
+        units=counted.astype(np.int64),
         pairs=pairs.astype(np.int64),
         family=within,
         worst_low=square(worst_low, -worst_high),

@@ -16,6 +16,7 @@ from opensafeintent.statistics.intervals import (
     Floats,
     Parts,
     Spread,
+    Units,
     average_models,
     compute_interval,
     compute_spread,
@@ -43,6 +44,7 @@ def compute_shifts(
     width: float,
     averaged: NDArray[np.bool_],
     extremes: tuple[Parts, Parts] | None = None,
+    units: Units | None = None,
 ) -> Shifts:
     """Return the shift of a metric from one judge to another, of each model and of some models
     together.
@@ -58,16 +60,17 @@ def compute_shifts(
         averaged: the models that the mean is over, shape (model,).
         extremes: the shifts with every missing grade so that they are least, and greatest, as
             `pair_differences` returns them; None if none is missing.
+        units: families of prompt-sets.
     """
     shift = _add_mean(pair_differences(old, new), averaged)
     span = (-width, width)
-    spread = compute_spread(*shift, span)
+    spread = compute_spread(*shift, span, units=units)
     quantiles = spread.quantiles(CONFIDENCE)
     interval = compute_interval(spread, quantiles, span)
     low, high = interval.low, interval.high
     if extremes is not None:
         ends = [_add_mean(end, averaged) for end in extremes]
-        least, greatest = (compute_spread(*end, span) for end in ends)
+        least, greatest = (compute_spread(*end, span, units=units) for end in ends)
         low = np.fmin(low, compute_interval(least, least.quantiles(CONFIDENCE), span).low)
         high = np.fmax(high, compute_interval(greatest, greatest.quantiles(CONFIDENCE), span).high)
     values = [_values(part, shift[1][:-1], averaged) for part in (old, new)]
@@ -115,7 +118,12 @@ class Interactions(NamedTuple):
 
 
 def compute_interactions(
-    old: Parts, new: Parts, *, width: float, family: NDArray[np.bool_]
+    old: Parts,
+    new: Parts,
+    *,
+    width: float,
+    family: NDArray[np.bool_],
+    units: Units | None = None,
 ) -> Interactions:
     """Return for every two models how much more the one is shifted than the other, within
     prompt-sets.
@@ -127,6 +135,7 @@ def compute_interactions(
         old, new, width: as for `compute_shifts`.
         family: the models whose pairs are the family, shape (model,); pairs with others are
             compared on their own.
+        units: families of prompt-sets.
     """
     first, second = np.triu_indices(len(family), 1)
     shift = pair_differences(old, new)
@@ -135,6 +144,7 @@ def compute_interactions(
         (shift[0][second], shift[1][second]),
         width=2 * width,
         family=family[first] & family[second],
+        units=units,
     )
     differences = []
     for top, bottom in (old, new):

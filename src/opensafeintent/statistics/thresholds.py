@@ -8,11 +8,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from opensafeintent.statistics.comparisons import POWER, Paired, sets_needed
+from opensafeintent.statistics.comparisons import POWER, Paired, count_sets, sets_needed
 from opensafeintent.statistics.intervals import (
     METHOD,
     Estimate,
     Parts,
+    Units,
     compute_interval,
     compute_spread,
     compute_upper_tail,
@@ -40,7 +41,9 @@ class Bounds(NamedTuple):
     low: float
     high: float
     deviation: float
-    """Standard deviation of a set's value."""
+    """Standard deviation of a unit's value."""
+    units: int
+    """Families, and prompt-sets without one, that count."""
     span: tuple[float, float]
     """Least and greatest value that a set can have."""
     method: str = METHOD
@@ -81,7 +84,7 @@ class Bounds(NamedTuple):
         """
         met = self.value >= limit if side == "least" else self.value <= limit
         least, greatest = self.span
-        sets = sets_needed(
+        units = sets_needed(
             self.value - limit,
             self.deviation,
             pairs=1 if met else self.pairs,
@@ -89,9 +92,9 @@ class Bounds(NamedTuple):
             pseudo_squares=(least - self.value) ** 2 + (greatest - self.value) ** 2,
             pull=least + greatest - 2 * limit,
         )
-        if self.method == EXACT and sets and sets < _MOST_EXACT:
-            return _answers_needed(self.value, limit, confidence, 2 * sets + 100)
-        return sets
+        if self.method == EXACT and units and units < _MOST_EXACT:
+            return _answers_needed(self.value, limit, confidence, 2 * units + 100)
+        return count_sets(units, self.n, self.units)
 
 
 def _answers_needed(share: float, limit: float, confidence: float, most: int) -> int:
@@ -122,7 +125,12 @@ def compare_with_limit(bounds: Bounds, limit: float, side: Side) -> Verdict:
 
 
 def bound_ratio(
-    parts: Parts, *, span: tuple[float, float], confidence: float, exact: bool = False
+    parts: Parts,
+    *,
+    span: tuple[float, float],
+    confidence: float,
+    exact: bool = False,
+    units: Units | None = None,
 ) -> Bounds:
     """Return Σ numerator / Σ denominator with its interval.
 
@@ -132,9 +140,11 @@ def bound_ratio(
         confidence: above 0 and below 1.
         exact: whether each prompt-set that counts has the value 0 or 1, as a share of one epoch:
             then the interval is Clopper and Pearson's, which keeps every level; else it is the one
-            that the number has everywhere.
+            that the number has everywhere. Answers within a family are not independent: with
+            `units` it is that one too.
+        units: families of prompt-sets.
     """
-    spread = compute_spread(parts[0][None], parts[1][None], span)
+    spread = compute_spread(parts[0][None], parts[1][None], span, units=units)
     interval = compute_interval(spread, spread.quantiles(confidence), span)
     value, n = float(interval.value[0]), int(interval.n[0])
     bounds = Bounds(
@@ -143,9 +153,10 @@ def bound_ratio(
         float(interval.low[0]),
         float(interval.high[0]),
         float(np.nan_to_num(spread.deviation[0])),
+        int(spread.units[0]),
         span,
     )
-    if not (exact and n):
+    if not (exact and n) or units is not None:
         return bounds
     low, high = exact_share_interval(round(float(parts[0].sum())), n, confidence)
     return bounds._replace(low=low, high=high, method=EXACT)
@@ -166,6 +177,7 @@ def bound_pair(alone: Paired, together: Paired, at: int, width: float = 1.0) -> 
         float(alone.low[at]),
         float(alone.high[at]),
         float(np.nan_to_num(alone.spread.deviation[at])),
+        int(alone.spread.units[at]),
         (-width, width),
         family=(float(together.low[at]), float(together.high[at])) if pairs > 1 else None,
         pairs=pairs,
