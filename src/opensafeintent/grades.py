@@ -123,6 +123,8 @@ COLUMNS = (
 
 GUARD = "guard"
 """A further column, if a guard model was asked."""
+FAMILY = "family"
+"""A further column, if a prompt-set is in a family."""
 
 
 def grade_table(
@@ -132,12 +134,21 @@ def grade_table(
     are written.
 
     With several runs a first column names the run; with several judges each has columns of its own
-    beside the panel's. With a guard model there is a column of its verdicts.
+    beside the panel's. With a guard model there is a column of its verdicts, with families of
+    prompt-sets one of those.
     """
     judges = sorted({judge for rows, _ in runs.values() for row in rows for judge in row.by_judge})
     several = judges if len(judges) > 1 else []
     guarded = [GUARD] if any(row.guard for rows, _ in runs.values() for row in rows) else []
-    columns = [*COLUMNS, *guarded, *(f"{what}[{judge}]" for judge in several for what in SCALES)]
+    datasets = [dataset for _, dataset in runs.values()]
+    in_families = any(item.family for dataset in datasets for item in dataset.prompt_sets)
+    families = [FAMILY] if in_families else []
+    columns = [
+        *COLUMNS,
+        *guarded,
+        *families,
+        *(f"{what}[{judge}]" for judge in several for what in SCALES),
+    ]
     first = 0 if len(runs) > 1 else 1
 
     def cells(run: str, row: GradedResponse, dataset: Dataset) -> list[GradeCell]:
@@ -160,6 +171,7 @@ def grade_table(
             " + ".join(row.by_judge),
             row.mode_judge,
             *([row.guard] if guarded else []),
+            *([prompt_set.family] if families else []),
             *(row.grade(what, judge) for judge in several for what in SCALES),
         ]
 

@@ -372,14 +372,17 @@ def gather_models(runs: Sequence[GradedRun]) -> Cohort:
     """Gather the models of runs that were evaluated under the same conditions
     (`commands.joining.check_join`).
 
-    If two runs share a model's name, the run's folder is added to it.
+    If two runs share a model's name, the run's folder is added to it. Families of prompt-sets are
+    in no hash: those of the run that names most of them count.
     """
     names = _choose_shown_names(runs)
     members = [member for run in runs for member in _yield_members(run, names)]
     of_first = (
         row for member in members for row in member.rows if member.origin.run == runs[0].name
     )
-    return Cohort(collect_conditions(runs[0], of_first), runs[0].dataset, members)
+    datasets = (run.dataset for run in runs)
+    dataset = max(datasets, key=lambda item: sum(bool(each.family) for each in item.prompt_sets))
+    return Cohort(collect_conditions(runs[0], of_first), dataset, members)
 
 
 def _yield_members(run: GradedRun, names: Mapping[ModelOrigin, str]) -> Iterator[Member]:
