@@ -47,7 +47,7 @@ from opensafeintent.construction.folder import (
     sum_spent_on_build,
 )
 from opensafeintent.construction.instructions import load_instructions
-from opensafeintent.construction.items import STAGES, Draft, Seed, Stage, StageResult
+from opensafeintent.construction.items import STAGES, Seed, Stage, StageResult
 from opensafeintent.construction.seeds import read_seeds
 from opensafeintent.construction.stages import (
     Asked,
@@ -62,7 +62,7 @@ from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.files import read_text, to_json, write_private
 from opensafeintent.inspect.routes import model_identity, unset_lines
 from opensafeintent.people.labels import Label, read_labels
-from opensafeintent.promptsets import Dataset, PromptSet
+from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.cards import name_generated_source
 from opensafeintent.promptsets.sources import CARD
 from opensafeintent.replacing import replaced_together
@@ -165,22 +165,14 @@ def _json(content: object) -> bytes:
 
 def _dataset(manifest: BuildManifest, built: Built) -> Dataset | None:
     """Return the finished prompt-sets, each with the canary that is made from all of them; None if
-    there are none. Sets of one seed are a family.
+    there are none.
     """
     if not built.finished or manifest.stages[1] < FINISHED:
         return None
     source = name_generated_source(manifest.generator)
-    seeds = Counter(draft.topic.seed.id for draft in built.finished if draft.topic.seed)
-
-    def finish(draft: Draft, source: str) -> PromptSet:
-        seed = draft.topic.seed
-        family = f"seed {seed.id}" if seed and seeds[seed.id] > 1 else None
-        return msgspec.structs.replace(draft.prompt_set(source), family=family)
-
-    unmarked = tuple(finish(draft, source) for draft in built.finished)
+    unmarked = built.list_sets(source)
     marked = mark_source(source, Dataset(NAME, unmarked, manifest.taxonomy).hash)
-    finished = tuple(finish(draft, marked) for draft in built.finished)
-    return Dataset(NAME, finished, manifest.taxonomy)
+    return Dataset(NAME, built.list_sets(marked), manifest.taxonomy)
 
 
 _ITEM_TOKENS, _REPLY_TOKENS = 300, 200
