@@ -235,8 +235,7 @@ def to_array(
     - `grades_missing`, `mode_missing` and `strategy_missing` are true for one that was requested
       but not obtained.
     - `exists` (prompt_set, variant) is true for the variants of a set, and for second messages.
-    - `unit` (prompt_set) is the id of the set that names its unit, among the sets with responses
-      (`promptsets.find_units`).
+    - `unit` (prompt_set) names the unit of each set, of those with responses (`find_units`).
 
     Args:
         rows, dataset, models, variants: as for `sort_rows`.
@@ -258,8 +257,7 @@ def to_array(
     check_cells(one_line(dataset.name), len(models), dataset, len(axes["epoch"]))
     indices = [{name: n for n, name in enumerate(names)} for names in axes.values()]
     shape = tuple(map(len, axes.values()))
-    values = (*SCALES, "mode", "strategy")
-    arrays = {name: np.full(shape, np.nan) for name in values}
+    arrays = {name: np.full(shape, np.nan) for name in (*SCALES, "mode", "strategy")}
     missing = {name: np.zeros(shape, dtype=bool) for name in ("grades", "mode", "strategy")}
     for row in rows:
         at = tuple(index[part] for index, part in zip(indices, row.key, strict=True))
@@ -272,25 +270,29 @@ def to_array(
             missing[name][at] = any(missing_part.what == name for missing_part in row.missing)
             if (label := getattr(row, name)) is not None:
                 arrays[name][at] = labels.index(label)
-    asked = {row.set_id for row in rows}
-    units = find_units(item for item in dataset.prompt_sets if item.id in asked)
-    existing = np.array(_find_existing(dataset, axes["variant"]))
     return LabelledSet(
         {name: (tuple(axes), array) for name, array in arrays.items()}
         | {f"{name}_missing": (tuple(axes), array) for name, array in missing.items()}
-        | {"exists": (("prompt_set", "variant"), existing)}
         | {
-            "unit": (
-                ("prompt_set",),
-                np.array([units.get(name, name) for name in axes["prompt_set"]]),
+            "exists": (
+                ("prompt_set", "variant"),
+                np.array(_find_existing(dataset, axes["variant"])),
             )
         }
+        | {"unit": (("prompt_set",), np.array(_find_units(rows, dataset)))}
         | {
             name: (("prompt_set",), np.array([getattr(item, name) for item in dataset.prompt_sets]))
             for name in ("harm_domain", "task_type")
         },
         axes,
     )
+
+
+def _find_units(rows: Iterable[GradedResponse], dataset: Dataset) -> list[str]:
+    """Return the unit of each prompt-set, by the families of those with responses."""
+    asked = {row.set_id for row in rows}
+    units = find_units(item for item in dataset.prompt_sets if item.id in asked)
+    return [units.get(item.id, item.id) for item in dataset.prompt_sets]
 
 
 def _find_existing(dataset: Dataset, variants: Sequence[str]) -> list[list[bool]]:

@@ -53,7 +53,7 @@ def test_an_unknown_value_is_evidence_for_neither_side() -> None:
         evidence.add(0.0, 1.0)
     assert evidence.verdict is None
     assert confidence_sequence([(0.0, 1.0, 1.0)] * 50, 0.05) == (0.0, 1.0)
-    complete, half = [(1.0, 1.0, 1.0)] * 40, [(1.0, 1.0), (0.0, 1.0, 1.0)] * 20
+    complete, half = [(1.0, 1.0, 1.0)] * 40, [(1.0, 1.0, 1.0), (0.0, 1.0, 1.0)] * 20
     assert confidence_sequence(complete, 0.05)[0] > confidence_sequence(half, 0.05)[0]
 
 

@@ -69,8 +69,7 @@ def draw(
         sample: responses, or sets, to draw; a set counts once for every model.
         seed: of the draw.
         unit: responses or sets; an epoch of a set that lacks a core response is passed over.
-        unit_of: by prompt-set, the name of its unit (`promptsets.find_units`); a set that is not in
-            it is one by itself.
+        unit_of: by prompt-set, the name of its unit (`promptsets.find_units`), if it has one.
 
     Raises:
         InputError: there are more strata than units to draw: some would have no chance, and no
@@ -91,9 +90,7 @@ def draw(
     sizes = {stratum: len(members) for stratum, members in strata.items()}
     families = len(set(unit_of.values())) < len(unit_of)
     if families:
-        together = [rows for members in strata.values() for rows in members]
-        alone = {_key(row, unit, row.set_id) for rows in together for row in rows}
-        sample = max(len(strata), round(sample * len(together) / len(alone)))
+        sample = _count_families(strata, sample, unit)
     models = {stratum: members[0][0].model for stratum, members in strata.items()}
     shares = _share_out(sizes, models, sample)
     drawn = [
@@ -111,6 +108,17 @@ def draw(
         for row in members
     ]
     return sorted(drawn, key=lambda item: (item.model, item.id, item.variant, item.epoch))
+
+
+def _count_families(
+    strata: Mapping[str, Sequence[Sequence[GradedResponse]]], sample: int, unit: Unit
+) -> int:
+    """Return how many families have about as many responses, or sets, as are to be drawn; one of
+    each stratum at least.
+    """
+    families = [rows for members in strata.values() for rows in members]
+    alone = {_key(row, unit, row.set_id) for rows in families for row in rows}
+    return max(len(strata), round(sample * len(families) / len(alone)))
 
 
 def _strata(

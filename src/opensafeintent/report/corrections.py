@@ -265,20 +265,12 @@ def prediction_powered(sample: LabelledUnits, units: Units | None = None) -> Cor
         sample: the units, `FEWEST_LABELS` of them labelled or more.
         units: families of prompt-sets.
     """
-    counts, labelled = ~np.isnan(sample.judged), sample.labelled
-    weight = np.where(labelled, sample.weight * sample.share, 0.0)
-    share = np.where(counts, sample.share, 0.0)
+    weight = np.where(sample.labelled, sample.weight * sample.share, 0.0)
+    share = np.where(np.isnan(sample.judged), 0.0, sample.share)
     judged = np.nan_to_num(sample.judged)
-    true_part, judged_part, drawn, judged_all, there = (
-        sum_units(part.sum(axis=1), units)
-        for part in (
-            weight * np.nan_to_num(sample.truth),
-            weight * judged,
-            weight,
-            share * judged,
-            share,
-        )
-    )
+    parts = [weight * np.nan_to_num(sample.truth), weight * judged, weight, share * judged, share]
+    by_set = np.stack([part.sum(axis=1) for part in parts])
+    true_part, judged_part, drawn, judged_all, there = sum_units(by_set, units)
 
     truth, judged_labelled, judged_mean = (
         top.sum() / bottom.sum()

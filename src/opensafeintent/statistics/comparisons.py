@@ -241,9 +241,11 @@ def sets_needed(
     )
 
 
-def count_sets(units: int | None, n: int, counted: int) -> int | None:
-    """Return how many prompt-sets some units have, if `counted` units have n; None for None."""
-    return units and -(-units * n // counted)
+def count_sets(units: int | None, n: int, counted: int | None) -> int | None:
+    """Return how many prompt-sets some units have, if `counted` units have n; they are sets if that
+    is None.
+    """
+    return -(-units * n // counted) if units and counted else units
 
 
 def compare_pairs(
@@ -429,14 +431,11 @@ def compare_models(
     first, second = np.triu_indices(models, 1)
     within = np.ones(models, dtype=bool) if family is None else np.asarray(family)
 
+    together = within[first] & within[second]
+
     def compare(earlier: Parts, later: Parts) -> Paired:
-        return compare_pairs(
-            (earlier[0][first], earlier[1][first]),
-            (later[0][second], later[1][second]),
-            width=width,
-            family=within[first] & within[second],
-            units=units,
-        )
+        pairs = (earlier[0][first], earlier[1][first]), (later[0][second], later[1][second])
+        return compare_pairs(*pairs, width=width, family=together, units=units)
 
     as_graded = numerator, denominator
     paired = compare(as_graded, as_graded)
@@ -449,9 +448,9 @@ def compare_models(
     detectable = paired.minimum_detectable_difference
     counts = square(paired.spread.n, paired.spread.n)
     np.fill_diagonal(counts, (denominator > 0).sum(axis=1))
-    counted = np.nan_to_num(square(paired.spread.units, paired.spread.units))
-    pairs = square(paired.pairs, paired.pairs)
-    np.fill_diagonal(pairs, 0)
+    units_of_both, pairs = (
+        np.nan_to_num(square(part, part)) for part in (paired.spread.units, paired.pairs)
+    )
     return Comparison(
         difference=square(paired.spread.value, -paired.spread.value),
         low=square(paired.low, -paired.high),
@@ -461,7 +460,7 @@ def compare_models(
         p_adjusted=square(paired.p_adjusted, paired.p_adjusted),
         minimum_detectable_difference=square(detectable, detectable),
         deviation=square(deviation, deviation),
-        units=counted.astype(np.int64),
+        units=units_of_both.astype(np.int64),
         pairs=pairs.astype(np.int64),
         family=within,
         worst_low=square(worst_low, -worst_high),

@@ -42,8 +42,6 @@ class Bounds(NamedTuple):
     high: float
     deviation: float
     """Standard deviation of a unit's value."""
-    units: int
-    """Families, and prompt-sets without one, that count."""
     span: tuple[float, float]
     """Least and greatest value that a set can have."""
     method: str = METHOD
@@ -51,6 +49,8 @@ class Bounds(NamedTuple):
     """Of a change: the ends at which those of all pairs hold at once; None of a pair alone."""
     pairs: int = 1
     """Of a change: the number of pairs."""
+    units: int | None = None
+    """Families that count, a prompt-set without one as one; None if every set is a unit."""
 
     @property
     def estimate(self) -> Estimate:
@@ -153,8 +153,8 @@ def bound_ratio(
         float(interval.low[0]),
         float(interval.high[0]),
         float(np.nan_to_num(spread.deviation[0])),
-        int(spread.units[0]),
         span,
+        units=None if units is None else int(spread.units[0]),
     )
     if not (exact and n) or units is not None:
         return bounds
@@ -177,10 +177,10 @@ def bound_pair(alone: Paired, together: Paired, at: int, width: float = 1.0) -> 
         float(alone.low[at]),
         float(alone.high[at]),
         float(np.nan_to_num(alone.spread.deviation[at])),
-        int(alone.spread.units[at]),
         (-width, width),
         family=(float(together.low[at]), float(together.high[at])) if pairs > 1 else None,
         pairs=pairs,
+        units=int(alone.spread.units[at]),
     )
 
 
