@@ -273,29 +273,26 @@ def to_array(
     return LabelledSet(
         {name: (tuple(axes), array) for name, array in arrays.items()}
         | {f"{name}_missing": (tuple(axes), array) for name, array in missing.items()}
-        | {
-            "exists": (
-                ("prompt_set", "variant"),
-                np.array(_find_existing(dataset, axes["variant"])),
-            )
-        }
-        | {"unit": (("prompt_set",), np.array(_find_units(rows, dataset)))}
-        | {
-            name: (("prompt_set",), np.array([getattr(item, name) for item in dataset.prompt_sets]))
-            for name in ("harm_domain", "task_type")
-        },
+        | _describe_sets(rows, dataset, axes["variant"]),
         axes,
     )
 
 
-def _find_units(rows: Iterable[GradedResponse], dataset: Dataset) -> list[str]:
-    """Return the unit of each prompt-set, by the families of those with responses."""
-    asked = {row.set_id for row in rows}
-    units = find_units(item for item in dataset.prompt_sets if item.id in asked)
-    return [units.get(item.id, item.id) for item in dataset.prompt_sets]
+def _describe_sets(
+    rows: Iterable[GradedResponse], dataset: Dataset, variants: Sequence[str]
+) -> dict[str, tuple[Sequence[str], Any]]:
+    """Return what `to_array` has of prompt-sets without a model."""
+    import numpy as np
 
-
-def _find_existing(dataset: Dataset, variants: Sequence[str]) -> list[list[bool]]:
-    """Tell which variants each prompt-set has: shape (prompt_set, variant)."""
-    wordings = [item.wordings() for item in dataset.prompt_sets]
-    return [[name in own or is_follow_up(name) for name in variants] for own in wordings]
+    sets, asked = dataset.prompt_sets, {row.set_id for row in rows}
+    units = find_units(item for item in sets if item.id in asked)
+    own = [item.wordings() for item in sets]
+    exists = [[name in wordings or is_follow_up(name) for name in variants] for wordings in own]
+    fields = {
+        "unit": [units.get(item.id, item.id) for item in sets],
+        "harm_domain": [item.harm_domain for item in sets],
+        "task_type": [item.task_type for item in sets],
+    }
+    return {"exists": (("prompt_set", "variant"), np.array(exists))} | {
+        name: (("prompt_set",), np.array(values)) for name, values in fields.items()
+    }
