@@ -21,6 +21,7 @@ from opensafeintent.evaluation.missing import ASSUMPTIONS, assume_value
 from opensafeintent.files import write_private
 from opensafeintent.hostile import cell_safe
 from opensafeintent.promptsets import Dataset
+from opensafeintent.promptsets.record import find_units
 from opensafeintent.responses import NOT_GRADED, GradedResponse, ResponseKey
 from opensafeintent.taxonomy import (
     METRIC_GRADES,
@@ -125,6 +126,8 @@ COLUMNS = (
 
 GUARD = "guard"
 """A further column, if a guard model was asked."""
+FAMILY = "family"
+"""A further column, if a prompt-set is in a family."""
 
 
 def grade_table(
@@ -134,12 +137,21 @@ def grade_table(
     are written.
 
     With several runs a first column names the run; with several judges each has columns of its own
-    beside the panel's. With a guard model there is a column of its verdicts.
+    beside the panel's. With a guard model there is a column of its verdicts, with families of
+    prompt-sets one of those.
     """
     judges = sorted({judge for rows, _ in runs.values() for row in rows for judge in row.by_judge})
     several = judges if len(judges) > 1 else []
     guarded = [GUARD] if any(row.guard for rows, _ in runs.values() for row in rows) else []
-    columns = [*COLUMNS, *guarded, *(f"{what}[{judge}]" for judge in several for what in SCALES)]
+    datasets = [dataset for _, dataset in runs.values()]
+    in_families = any(item.family for dataset in datasets for item in dataset.prompt_sets)
+    families = [FAMILY] if in_families else []
+    columns = [
+        *COLUMNS,
+        *guarded,
+        *families,
+        *(f"{what}[{judge}]" for judge in several for what in SCALES),
+    ]
     first = 0 if len(runs) > 1 else 1
 
     def cells(run: str, row: GradedResponse, dataset: Dataset) -> list[GradeCell]:
@@ -162,6 +174,7 @@ def grade_table(
             " + ".join(row.by_judge),
             row.mode_judge,
             *([row.guard] if guarded else []),
+            *([prompt_set.family] if families else []),
             *(row.grade(what, judge) for judge in several for what in SCALES),
         ]
 
@@ -235,6 +248,7 @@ def to_array(
     - `grades_missing`, `mode_missing` and `strategy_missing` are above 0 for one that was requested
       but not obtained: what is assumed of it (`evaluation.missing.assume_value`).
     - `exists` (prompt_set, variant) is true for the variants of a set, and for second messages.
+    - `unit` (prompt_set) names the unit of each set, of those with responses (`find_units`).
 
     Args:
         rows, dataset, models, variants: as for `sort_rows`.
@@ -279,20 +293,27 @@ def to_array(
         positions = {label: n for n, label in enumerate(labels)}
         arrays[name] = place([positions.get(getattr(row, name)) for row in rows], np.nan)
         missing[f"{name}_missing"] = place([assume_value(row, name) for row in rows], none)
-    existing = np.array(_find_existing(dataset, axes["variant"]))
     return LabelledSet(
-        arrays
-        | missing
-        | {"exists": (("prompt_set", "variant"), existing)}
-        | {
-            name: (("prompt_set",), np.array([getattr(item, name) for item in dataset.prompt_sets]))
-            for name in ("harm_domain", "task_type")
-        },
+        arrays | missing | _describe_sets(rows, dataset, axes["variant"]),
         axes,
     )
 
 
-def _find_existing(dataset: Dataset, variants: Sequence[str]) -> list[list[bool]]:
-    """Tell which variants each prompt-set has: shape (prompt_set, variant)."""
-    wordings = [item.wordings() for item in dataset.prompt_sets]
-    return [[name in own or is_follow_up(name) for name in variants] for own in wordings]
+def _describe_sets(
+    rows: Iterable[GradedResponse], dataset: Dataset, variants: Sequence[str]
+) -> dict[str, tuple[Sequence[str], Any]]:
+    """Return what `to_array` has of prompt-sets without a model."""
+    import numpy as np
+
+    sets, asked = dataset.prompt_sets, {row.set_id for row in rows}
+    units = find_units(item for item in sets if item.id in asked)
+    own = [item.wordings() for item in sets]
+    exists = [[name in wordings or is_follow_up(name) for name in variants] for wordings in own]
+    fields = {
+        "unit": [units.get(item.id, item.id) for item in sets],
+        "harm_domain": [item.harm_domain for item in sets],
+        "task_type": [item.task_type for item in sets],
+    }
+    return {"exists": (("prompt_set", "variant"), np.array(exists))} | {
+        name: (("prompt_set",), np.array(values)) for name, values in fields.items()
+    }

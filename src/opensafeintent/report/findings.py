@@ -102,9 +102,7 @@ def compare_pair(cohort: Cohort, metric: str, first: int, second: int) -> Said |
         "sets": difference.n,
         "difference": Value.of(difference, METRICS[metric].unit, signed=True),
         "reversed": reversed_by,
-        "turning": None
-        if difference.turning_odds is None
-        else say_turning(difference.turning_odds),
+        "turning": None if turns is None else say_turning(turns),
     }
     if difference.claimed:
         return _PAIRS["better"].say([facts])

@@ -92,7 +92,7 @@ def guard_table(cohort: Cohort) -> Table:
 def _rows(cohort: Cohort) -> Iterator[_GuardRow]:
     for model in cohort.estimates.models:
         member = cohort.members[model]
-        for agreement in guard_agreements(member.rows):
+        for agreement in guard_agreements(member.rows, cohort.estimates.unit_of):
             yield _GuardRow(
                 cohort=cohort,
                 model=model,
