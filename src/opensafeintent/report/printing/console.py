@@ -178,6 +178,7 @@ def rank_table(cohort: Cohort, metric: str) -> Table:
         Column("metric", lambda at: metric),
         Column("model", lambda at: cohort.models[at], "Model", "name"),
         Column("value", lambda at: estimates[at].value, "Value", "number", METRICS[metric].unit),
+        Column("n", lambda at: estimates[at].n, "Sets", "count"),
         Column("rank", lambda at: ranks[at], "Rank", "ranks"),
     )
     return Table.of(

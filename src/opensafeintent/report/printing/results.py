@@ -42,6 +42,7 @@ from opensafeintent.report.findings import answer, compare_pair
 from opensafeintent.report.gate_tables import (
     below_headline,
     changes_in_words,
+    describe_chance,
     gate_tables,
     headline,
 )
@@ -490,6 +491,7 @@ def show_transitions(console: Console, transitions: Sequence[Transitions]) -> No
                 names.append(f"and {len(sets) - len(names):,} more")
             count = f"  {len(sets):,} {words}"
             console.print(plain(f"{count}: {', '.join(names)}" if names else count))
+        console.print(plain(f"  {describe_chance(change)}"), style="dim")
 
 
 def show_calls(console: Console, tally: Tally | None, costs: Costs | None) -> None:
