@@ -286,9 +286,11 @@ def to_array(
 def _collect_values(rows: Sequence[GradedResponse]) -> dict[str, list[int | None]]:
     """Return by array what `to_array` has of each response."""
     lone = [None if row.counts or NOT_GRADED in row.missing else row for row in rows]
-    values = {what: [row.panel(what) if row.counts else None for row in rows] for what in SCALES}
+    values: dict[str, list[int | None]] = {
+        what: [row.panel(what) if row.counts else None for row in rows] for what in SCALES
+    }
     for what in METRIC_GRADES:
-        values[f"{what}_alone"] = [row and row.panel(what) for row in lone]
+        values[f"{what}_alone"] = [row.panel(what) if row else None for row in lone]
     values["grades_missing"] = [
         (assume_value(row, "response", *METRIC_GRADES) or _NO_REASON) if row else 0 for row in lone
     ]

@@ -55,6 +55,7 @@ _REAL = (
     "p_unadjusted",
     "p_adjusted",
     "minimum_detectable_difference",
+    "turning_odds",
     "direct",
     "follow_ups",
     "effect",
