@@ -33,7 +33,16 @@ from opensafeintent.responses import GradedResponse, panel_grades
 from opensafeintent.statistics import Comparison, Estimate, rank_intervals, round_number
 from opensafeintent.statistics.coefficients import RatingCounts, Scheme
 from opensafeintent.statistics.comparisons import family_p, pair_differences
-from opensafeintent.statistics.intervals import METHOD, Completed, Floats, Parts
+from opensafeintent.statistics.intervals import (
+    FEWEST_JUDGES,
+    METHOD,
+    Completed,
+    Floats,
+    Parts,
+    average_models,
+    compute_spread,
+    estimate_for_judges,
+)
 from opensafeintent.statistics.samples import Sample
 from opensafeintent.statistics.shifts import (
     Shifts,
@@ -627,6 +636,9 @@ def _retest(twice: Sequence[Regrade], old: str, new: str) -> RetestShift | None:
 JUDGE_AVERAGE = "judge_average"
 """The name of the ranking by the mean over judges."""
 
+JUDGES_LIKE_THESE = "judges_like_these"
+"""The name of the mean over judges with its interval for other judges too."""
+
 SHOWN = ("mean_safety", "triplet_safety", "mean_utility", "worst_case_utility")
 """Metrics that are shown by judge; all of them need core responses only."""
 
@@ -640,21 +652,23 @@ class Ranking(NamedTuple):
     estimates: Mapping[str, Sequence[Estimate]]
     """By metric of SHOWN, one of each model of the group."""
     comparisons: Mapping[str, Comparison]
-    """By metric of PRIMARY."""
+    """By metric of PRIMARY; empty if the models are not compared."""
 
     def rank(self, metric: str, index: int) -> int | None:
-        """Return a model's rank, 1 for the highest value; equal values share one."""
+        """Return a model's rank, 1 for the highest value; equal values share one. None if the
+        models are not compared.
+        """
         values = [estimate.value for estimate in self.estimates[metric]]
         own_value = values[index]
-        if own_value is None:
+        if own_value is None or not self.comparisons:
             return None
         return 1 + sum(value is not None and value > own_value + 1e-9 for value in values)
 
     def rank_interval(self, metric: str, index: int) -> tuple[int, int] | None:
         """Return a model's interval of ranks from the paired tests of all models; None if it has no
-        value.
+        value, or if the models are not compared.
         """
-        return rank_intervals(self.comparisons[metric])[index]
+        return rank_intervals(self.comparisons[metric])[index] if self.comparisons else None
 
 
 class Swap(msgspec.Struct, frozen=True, kw_only=True):
@@ -720,10 +734,14 @@ class JudgeResults:
 
     @cached_property
     def graders(self) -> list[Ranking]:
-        """The rankings by each judge, by the judges' average, and by the panel; none without a
-        panel.
+        """The rankings by each judge, by the judges' average, from three judges on by that with its
+        interval for judges like these, and by the panel; none without a panel.
         """
-        return [*self.by_judge, self._average(), self.counted] if self.panel else []
+        if not self.panel:
+            return []
+        average = self._average()
+        like = [self._generalise(average)] if len(self.panel) >= FEWEST_JUDGES else []
+        return [*self.by_judge, average, *like, self.counted]
 
     def _average(self) -> Ranking:
         """Rank by the mean of each judge's own metric, whose level, unlike a panel's, does not
@@ -732,10 +750,20 @@ class JudgeResults:
         A judge that graded nothing of a model is left out of its mean.
         """
         ratios = {
-            metric: _mean_ratio([ranking.ratios[metric] for ranking in self.by_judge])
+            metric: _average_judges([ranking.ratios[metric] for ranking in self.by_judge])
             for metric in SHOWN
         }
         return rank_models(JUDGE_AVERAGE, ratios)
+
+    def _generalise(self, average: Ranking) -> Ranking:
+        """Return the average over judges with its intervals for other judges like these."""
+        estimates = {}
+        for metric, ratio in average.ratios.items():
+            span = METRICS[metric].span
+            spread = compute_spread(ratio.numerator.values, ratio.denominator.values, span)
+            by_judge = [ranking.ratios[metric].value.values for ranking in self.by_judge]
+            estimates[metric] = estimate_for_judges(spread, np.array(by_judge), span)
+        return Ranking(JUDGES_LIKE_THESE, average.ratios, estimates, {})
 
     @cached_property
     def agreements(self) -> list[JudgeAgreement]:
@@ -831,24 +859,21 @@ def rank_models(
     return Ranking(name, ratios, estimate_metrics(ratios), compare_metrics(primary, extremes))
 
 
-def _mean_ratio(ratios: Sequence[Ratio]) -> Ratio:
-    """Return one ratio whose value is the mean of several, of each model over those that are
-    defined.
-
-    Each is scaled to the same sum of denominators, the number of sets that count for any of them.
+def _average_judges(ratios: Sequence[Ratio]) -> Ratio:
+    """Return the mean of each model's metric over the judges that have a value (`average_models`,
+    with judges in place of models).
     """
     tops, bottoms = (
         np.array([getattr(ratio, part).values for ratio in ratios]) for part in Ratio._fields
     )
-    totals = bottoms.sum(axis=2, keepdims=True)
-    n = (bottoms > 0).any(axis=0).sum(axis=1)[:, None]
-    defined = (totals > 0).sum(axis=0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        top, bottom = (
-            np.nan_to_num(part / totals).sum(axis=0) * n / defined for part in (tops, bottoms)
-        )
+    means = [average_models(tops[:, at], bottoms[:, at]) for at in range(tops.shape[1])]
     like = ratios[0].numerator
-    return Ratio(*(Labelled(np.nan_to_num(part), like.dims, like.labels) for part in (top, bottom)))
+    return Ratio(
+        *(
+            Labelled(np.array([getattr(mean, part) for mean in means]), like.dims, like.labels)
+            for part in Ratio._fields
+        )
+    )
 
 
 def find_rank_changes(

@@ -442,7 +442,8 @@ def by_judge(cohort: Cohort) -> Table:
                 " show the panel unless a column names a judge; the judge that the command names"
                 " first gives the modes, if no other was named for them. The judge_average is the"
                 " mean of each judge's own value. Panels of two and of three differ in strictness,"
-                " and averages do not. The order is that of the values; beside it are the ranks"
+                " and averages do not. From three judges on, judges_like_these has the interval of"
+                " that mean for other judges too: all others are for these judges. The order is that of the values; beside it are the ranks"
                 " from the paired tests of every two models (5 %, all pairs of the metric at once)."
                 + explain_unranked(cohort)
             ),
