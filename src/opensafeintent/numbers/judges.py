@@ -286,7 +286,7 @@ class MetricShift(Estimate, frozen=True, kw_only=True):
     """The ends of the interval over all missing grades; those of the interval if none is missing.
     """
     same_within: float | None
-    """The least margin that holds the whole interval, with any missing grades."""
+    """The least margin that two one-sided tests at 5 % certify, with any missing grades."""
     least_margin: float
     """The least margin that so many prompt-sets can certify: if no set changes."""
     p_unadjusted: float | None
@@ -507,7 +507,7 @@ class _Replacement:
                     old=round_number(shifts.old[place]) if defined else None,
                     new=round_number(shifts.new[place]) if defined else None,
                     worst_case=worst if defined else None,
-                    same_within=max(map(abs, worst)) if defined else None,
+                    same_within=round_number(shifts.same_within[place]) if defined else None,
                     least_margin=round_number(least_margin(records[place].n, _width(metric))),
                     p_unadjusted=round_number(p_values[place]) if defined else None,
                     p_adjusted=round_number(adjusted[place]) if tested else None,

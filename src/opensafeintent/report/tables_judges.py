@@ -245,7 +245,7 @@ def metric_shifts(cohort: Cohort) -> Table:
                 "On the core responses that both judges graded. The old judge is the one that the"
                 " command of the run names first. The model average has the"
                 " prompt-set as its unit, and is for these models. Same within: the least margin"
-                " that holds the whole interval. If it is not above the margin that you chose, the"
+                " that two one-sided tests certify, each at 5 %. If it is not above the margin that you chose, the"
                 " judges agree as closely as you asked. Least margin: no smaller margin can be"
                 " certified with so many prompt-sets. Adjusted p is for all pairs of judges and"
                 " both primary metrics. “No significant shift” does not mean “the same”. Never"
