@@ -202,9 +202,7 @@ def equivalence(simulations: int, generator: np.random.Generator) -> None:
         for each in shares_of:
             drawn = generator.choice((1.0, -1.0, 0.0), p=each, size=(simulations, sets))
             for confidence in (CONFIDENCE, 1 - 2 * EQUIVALENCE):
-                ends = estimate(
-                    drawn, np.ones_like(drawn), span=(-1.0, 1.0), confidence=confidence
-                )
+                ends = estimate(drawn, np.ones_like(drawn), span=(-1.0, 1.0), confidence=confidence)
                 within = np.maximum(np.abs(ends.low), np.abs(ends.high)) <= 0.1
                 cells.append(f"{within.mean():.3f}")
         print(f"  {sets} sets, {moved}: {', '.join(cells)}", flush=True)

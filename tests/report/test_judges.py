@@ -407,9 +407,11 @@ def test_from_three_judges_on_an_interval_is_for_judges_like_these() -> None:
         *(A, B, C),
         *("judge_average", PANEL),
     ]
-    (line,) = table_of(cohort, "judge_metrics").only(
-        lambda row: row["graded_by"] == "judges_like_these"
-    ).records()
+    (line,) = (
+        table_of(cohort, "judge_metrics")
+        .only(lambda row: row["graded_by"] == "judges_like_these")
+        .records()
+    )
     assert (line["triplet_safety_high"], line["triplet_safety_rank"]) == (1.0, None)
     assert not any("other judges" in notice for notice in notices_of(cohort))
 

@@ -493,8 +493,8 @@ def judge_results(cohort: Cohort) -> ByJudge:
     """Return the results by judge; empty with one judge that graded once.
 
     With several judges: `models` (model, then judge, `judge_average`, `judges_like_these` or
-    `panel`, then metric), `ranks` (metric, then judge, then model), `agreement`, `rank_changes` and `shift`. If responses
-    were graded twice: `noise`, by judge.
+    `panel`, then metric), `ranks` (metric, then judge, then model), `agreement`, `rank_changes` and
+    `shift`. If responses were graded twice: `noise`, by judge.
     """
     graders, noise = cohort.judges.graders, cohort.judges.noise
     if not graders:

@@ -81,15 +81,14 @@ def compute_shifts(
 
     def find_ends(confidence: float) -> tuple[Estimates, Floats, Floats]:
         interval, below, above = (
-            compute_interval(of, of.quantiles(confidence), span)
-            for of in (spread, least, greatest)
+            compute_interval(of, of.quantiles(confidence), span) for of in (spread, least, greatest)
         )
         return interval, np.fmin(interval.low, below.low), np.fmax(interval.high, above.high)
 
     interval, low, high = find_ends(CONFIDENCE)
     _, *nearer = find_ends(1 - 2 * EQUIVALENCE)
     values = [_values(part, shift.denominator[:-1], averaged) for part in (old, new)]
-    return Shifts(*values, spread, interval, low, high, np.abs(nearer).max(axis=0))
+    return Shifts(values[0], values[1], spread, interval, low, high, np.abs(nearer).max(axis=0))
 
 
 def _add_mean(shift: Completed, averaged: NDArray[np.bool_]) -> Completed:
