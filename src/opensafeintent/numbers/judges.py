@@ -16,7 +16,7 @@ from opensafeintent.calls.baselines import contenders
 from opensafeintent.evaluation.manifest import MOST_JUDGES
 from opensafeintent.evaluation.regrade import Regrade
 from opensafeintent.grades import PANEL, to_array
-from opensafeintent.labelled import Labelled
+from opensafeintent.labelled import Labelled, LabelledSet
 from opensafeintent.numbers.completions import Completions
 from opensafeintent.numbers.equations import Grades, Ratio
 from opensafeintent.numbers.estimates import (
@@ -814,14 +814,18 @@ class JudgeResults:
             for grader in (*judges, *([PANEL] if len(judges) > 1 else []))
         }
 
-    def _rank_by(self, judge: str) -> Ranking:
-        """Rank the models by the grades of one judge alone."""
+    def array_by(self, judge: str, *, core: bool = False) -> LabelledSet:
+        """Return the grades of one judge alone; `core` leaves the paraphrases out."""
         rows = [
             msgspec.structs.replace(row, **{what: row.grade(what, judge) for what in SCALES})
             for row in self.rows
-            if row.variant in CORE_VARIANTS
+            if not core or row.variant in CORE_VARIANTS
         ]
-        grades = Grades(to_array(rows, self._dataset, list(self._rows)))
+        return to_array(rows, self._dataset, list(self._rows))
+
+    def _rank_by(self, judge: str) -> Ranking:
+        """Rank the models by the grades of one judge alone."""
+        grades = Grades(self.array_by(judge, core=True))
         odds = self._estimates.missing_odds
         return rank_models(judge, compute_shown_ratios(grades), grades, odds)
 
