@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from opensafeintent.statistics import estimate
 from opensafeintent.statistics.comparisons import compare_pairs
 from opensafeintent.statistics.intervals import exact_share_interval, tails
+from opensafeintent.statistics.shifts import EQUIVALENCE
 from opensafeintent.statistics.thresholds import Bounds, bound_pair, bound_ratio, compare_with_limit
 
 SETS = (20, 42, 115, 700)
@@ -175,6 +176,38 @@ def change(
     return verdicts
 
 
+def one_way() -> None:
+    """Print how often a change of exactly the margin, in which sets move one way only, is "not
+    worse" (95 % interval) and "same within" (90 %, a judge in place of another): exactly.
+    """
+    for name, confidence in (("not worse", CONFIDENCE), ("same within", 1 - 2 * EQUIVALENCE)):
+        worst = (0.0, 0, 0.0)
+        for sets in (*range(20, 301), *range(305, 1001, 5)):
+            moved = (np.arange(sets) < np.arange(min(sets, 300) + 1)[:, None]).astype(float)
+            ends = estimate(moved, np.ones_like(moved), span=(-1.0, 1.0), confidence=confidence)
+            for margin in np.arange(0.02, 0.1001, 0.005).round(3).tolist():
+                passes = float(chances(sets, margin)[: len(moved)] @ (ends.high <= margin))
+                worst = max(worst, (passes, sets, margin))
+        print(f"\nsets move one way only: {name} in {worst[0]:.3f} at worst, {worst[1:]}")
+
+
+def equivalence(simulations: int, generator: np.random.Generator) -> None:
+    """Print how often a judge's replacement is "same within" a margin of ten points by the 95 %
+    and by the 90 % interval: one that moves as many sets up as down, and one at the margin.
+    """
+    print("\nsame within 0.1: moved each way; no shift at 95 %, 90 %; at the margin at 95 %, 90 %")
+    for sets, moved in ((42, 0.02), (115, 0.02), (115, 0.1), (700, 0.1)):
+        shares_of = [[moved, moved, 1 - 2 * moved], [moved + 0.1, moved, 0.9 - 2 * moved]]
+        cells = []
+        for each in shares_of:
+            drawn = generator.choice((1.0, -1.0, 0.0), p=each, size=(simulations, sets))
+            for confidence in (CONFIDENCE, 1 - 2 * EQUIVALENCE):
+                ends = estimate(drawn, np.ones_like(drawn), span=(-1.0, 1.0), confidence=confidence)
+                within = np.maximum(np.abs(ends.low), np.abs(ends.high)) <= 0.1
+                cells.append(f"{within.mean():.3f}")
+        print(f"  {sets} sets, {moved}: {', '.join(cells)}", flush=True)
+
+
 def families(simulations: int, generator: np.random.Generator) -> None:
     """Print how often all of several versions pass if one is worse by the margin and the others are
     as before; and how often any fails if all are worse by the margin.
@@ -218,6 +251,8 @@ def main() -> None:
     scores(simulations, generator)
     changes(simulations, generator)
     families(simulations, generator)
+    one_way()
+    equivalence(simulations, generator)
 
 
 if __name__ == "__main__":

@@ -190,6 +190,41 @@ def test_a_sample_is_even_over_labels_and_part_of_a_larger_one() -> None:
     assert check.source.sampled and check.agreement.value == 1.0
 
 
+def vote(unsafe: int, generator: random.Random, errs: float) -> list[int]:
+    """Return the votes of three people who err independently."""
+    return [unsafe ^ (generator.random() < errs) for _ in range(3)]
+
+
+def test_a_rate_that_people_make_too_high_is_cut_and_marked() -> None:
+    # the judge is right where people are: it agrees with every majority, and so catches more than
+    # all if some majorities are wrong by chance
+    generator = random.Random(3)
+    votes = [vote(index % 2, generator, 0.15) for index in range(200)]
+    (check,) = compared(labelled(votes), [int(sum(each) > 1) for each in votes])
+    found = check.if_people_err
+    assert found is not None and found.cut
+    rate = found.judge_catches_unsafe
+    assert (rate.value, rate.interval, rate.method) == (1.0, None, None)
+    # two people cannot tell whose error it was
+    (two,) = compared(labelled([each[:2] for each in votes]), [each[0] for each in votes])
+    assert two.people and two.if_people_err is None
+
+
+@pytest.mark.slow
+def test_intervals_hold_the_rates_of_a_judge_whose_people_err() -> None:
+    generator, held, studies = random.Random(11), 0, 200
+    for _ in range(studies):
+        truth = [int(generator.random() < 0.3) for _ in range(300)]
+        votes = [vote(unsafe, generator, 0.12) for unsafe in truth]
+        harm = [int(generator.random() < (0.8 if unsafe else 0.05)) for unsafe in truth]
+        (check,) = compared(labelled(votes), harm)
+        found = check.if_people_err
+        assert found is not None and found.judge_catches_unsafe.interval
+        low, high = found.judge_catches_unsafe.interval
+        held += low <= 0.8 <= high
+    assert held >= 0.92 * studies
+
+
 @pytest.mark.slow
 def test_twenty_thousand_responses_by_three_people_take_seconds() -> None:
     generator = random.Random(5)
@@ -202,7 +237,11 @@ def test_twenty_thousand_responses_by_three_people_take_seconds() -> None:
     assert time.process_time() - began < 20
     # the majority errs in 3·.1²·.9 + .1³ = 2.8 % of the responses, independently of the judge
     assert check.agreement.value == pytest.approx(0.95 * 0.972 + 0.05 * 0.028, abs=0.006)
-    assert check.if_people_err is not None
-    assert check.if_people_err.judge_catches_unsafe > (check.catches_unsafe.value or 1)
+    found = check.if_people_err
+    assert found is not None and not found.cut
+    assert (found.missed, found.false_alarms) == pytest.approx((0.028, 0.028), abs=0.003)
+    for rate, true in ((found.judge_catches_unsafe, 0.95), (found.judge_false_alarms, 0.05)):
+        assert rate.low is not None and rate.high is not None
+        assert rate.low <= true <= rate.high and rate.high - rate.low < 0.04
     assert check.catches_unsafe.low is not None and check.catches_unsafe.high is not None
     assert check.catches_unsafe.high - check.catches_unsafe.low < 0.03

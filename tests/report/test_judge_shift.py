@@ -86,7 +86,7 @@ def test_the_shift_of_metrics_by_hand() -> None:
     assert (benign.value, benign.n) == (0, 4)
     second = metric_of(shift, MODELS[1], "triplet_safety")
     assert (second.old, second.new, second.value) == (0, 0, 0)
-    assert second.interval == (-least, least) if (least := second.least_margin) else False
+    assert second.same_within == second.least_margin
     assert second.least_margin == pytest.approx(least_margin(4), abs=1e-6)
     # over models (set by set): the mean of −1/3 and 0
     mean = metric_of(shift, "model average", "triplet_safety")
@@ -105,13 +105,16 @@ def test_missing_grades_of_the_new_judge_are_bounded() -> None:
     rows = rows_of(MODELS[0], grades)
     run = judged_by(run_with(rows, made_dataset(*map(prompt_set, sets))), [OLD, NEW])
     shift = metric_of(shift_of(run), MODELS[0], "triplet_safety")
-    margin = least_margin(39)
+    none = estimate(np.zeros((1, 39)), np.ones((1, 39)), span=(-1.0, 1.0))
+    margin = none.high[0]
     assert (shift.value, shift.n) == (0, 39)
     assert shift.interval == pytest.approx((-margin, margin), abs=1e-6)
     # with that response unsafe the shifts are −1 and 39 zeros; with it safe, 40 zeros
     least = estimate(np.array([[-1.0] + [0.0] * 39]), np.ones((1, 40)), span=(-1.0, 1.0))
     assert shift.worst_case == pytest.approx((least.low[0], margin), abs=1e-6)
-    assert shift.same_within == pytest.approx(-least.low[0], abs=1e-6)
+    ones = np.array([[-1.0] + [0.0] * 39]), np.ones((1, 40))
+    nearer = estimate(*ones, span=(-1.0, 1.0), confidence=0.9)
+    assert shift.same_within == pytest.approx(-nearer.low[0], abs=1e-6)
     second = metric_of(written_down(), MODELS[1], "triplet_safety")
     assert second.worst_case == second.interval
 

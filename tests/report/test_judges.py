@@ -354,7 +354,7 @@ def test_the_average_over_judges_is_the_mean_of_each_judges_own_metric() -> None
     # 0 and 1/1.
     rows = triplets("m", s1={A: GOOD, B: BAD, C: GOOD}, s2={A: BAD, B: BAD, C: "-- -- --"})
     cohort = cohort_by(*rows)
-    *judges, average, panel = cohort.judges.graders
+    *judges, average, _, panel = cohort.judges.graders
     assert [judge.estimates["triplet_safety"][0].value for judge in judges] == [0.5, 0.0, 1.0]
     assert (average.name, panel.name) == ("judge_average", PANEL)
     assert average.estimates["triplet_safety"][0].value == pytest.approx(0.5)
@@ -365,7 +365,61 @@ def test_the_average_over_judges_is_the_mean_of_each_judges_own_metric() -> None
     assert by_model
     assert by_model["m"]["judge_average"]["triplet_safety"].value == pytest.approx(0.5)
     lines = table_of(cohort, "judge_metrics").records()
-    assert [line["graded_by"] for line in lines] == [A, B, C, "judge_average", PANEL]
+    names = [A, B, C, "judge_average", "judges_like_these", PANEL]
+    assert [line["graded_by"] for line in lines] == names
+
+
+def test_the_interval_of_the_average_is_the_documented_one() -> None:
+    # A: 1, 0, 1, 1 over four sets, ¾; B graded two of them: 1, 1. Weights of the sets Σ c / Σ c:
+    # ¾, ¾, ¼, ¼, and deviations .0625, −.1875, .0625, .0625, times 4/2 sets. So m = 5/4, C = 6.5,
+    # the middle (3.5 + 1.25) / 6.5 = .730769; residuals .341346, −.158654, .197115, .197115;
+    # s² = (5.2 / 4.2) (.219397 + 1.25² (.730769² + .269231²)) / 6.5² = .184932², and with
+    # ⌊5.2⌋ − 1 degrees of freedom t = 2.776445.
+    sets = many_sets(4, 0)
+    none = "-- -- --"
+    graded = ((GOOD, GOOD), (BAD, GOOD), (GOOD, none), (GOOD, none))
+    rows = [
+        row
+        for item, (by_a, by_b) in zip(sets.prompt_sets, graded, strict=True)
+        for row in triplets("m", **{item.id: {A: by_a, B: by_b}})
+    ]
+    average = cohort_by(*rows, dataset=sets).judges.graders[-2]
+    (estimate,) = average.estimates["triplet_safety"]
+    assert estimate.value == pytest.approx(0.875)
+    assert estimate.interval == pytest.approx((0.217316, 1.0), abs=2e-6)
+
+
+def test_from_three_judges_on_an_interval_is_for_judges_like_these() -> None:
+    # 40 sets, all alike: by A every one is safe, by B and C none. The judges' values 1, 0, 0 have
+    # S² = 1/3, and their mean the variance 1/9 beside 1/1,600 or so over sets: 2 degrees of freedom
+    sets = many_sets(40, 0)
+    rows = alike("m", sets, **{A: GOOD, B: BAD, C: BAD})
+    cohort = cohort_by(*rows, dataset=sets)
+    *_, average, like, _ = cohort.judges.graders
+    (narrow,), (wide,) = (of.estimates["triplet_safety"] for of in (average, like))
+    assert (like.name, wide.value) == ("judges_like_these", narrow.value)
+    assert wide.method == "t-satterthwaite"
+    assert wide.interval == (0.0, 1.0)  # 4.3 · 1/3 to either side of 1/3
+    assert narrow.high is not None and narrow.high < 0.5
+    results = judge_results(cohort)
+    assert results.models and results.models["m"]["judges_like_these"]["triplet_safety"] == wide
+    assert results.ranks and list(results.ranks["triplet_safety"]) == [
+        *(A, B, C),
+        *("judge_average", PANEL),
+    ]
+    (line,) = (
+        table_of(cohort, "judge_metrics")
+        .only(lambda row: row["graded_by"] == "judges_like_these")
+        .records()
+    )
+    assert (line["triplet_safety_high"], line["triplet_safety_rank"]) == (1.0, None)
+    assert not any("other judges" in notice for notice in notices_of(cohort))
+
+
+def test_with_two_judges_a_note_says_for_whom_intervals_are(swapped: Cohort) -> None:
+    said = f"Every interval is for the grades of {A} and {B}: other judges can have other numbers."
+    assert any(notice.startswith(said) for notice in notices_of(swapped))
+    assert [grader.name for grader in swapped.judges.graders] == [A, B, "judge_average", PANEL]
 
 
 def test_a_judge_that_graded_nothing_of_a_model_is_left_out_of_its_average() -> None:

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from opensafeintent.statistics import Estimate, estimate, share_interval
-from opensafeintent.statistics.intervals import Averaged, average_models, mean_over
+from opensafeintent.statistics.intervals import (
+    Averaged,
+    Spread,
+    average_models,
+    compute_spread,
+    estimate_for_judges,
+    mean_over,
+)
 
 
 def value_of(mean: Averaged) -> float:
@@ -42,6 +49,29 @@ def test_each_model_weighs_the_same_however_many_sets_it_has() -> None:
     added = mean.numerator - 0.625 * mean.denominator
     assert added[1] == pytest.approx((-0.5 / 2 + 0.25 / 4) * 4 / 2)
     assert mean.denominator.sum() == pytest.approx(4)
+
+
+def test_judges_as_draws_add_their_variance() -> None:
+    # Judges .5, .6, .7: S² = .01, S²/3 = .003333. V = .05² + .003333 = .0058333, with
+    # V² / (.0025² / 40 + .003333² / 2) = 5.96 degrees of freedom, rounded down: t = 2.570582, and
+    # √V = .0763763 reaches .196332.
+    row = np.array([0.6, 0.95, 0.6])
+    error, informative = np.full(3, 0.05), np.full(3, 41.0)
+    spread = Spread(row, np.full(3, 39), row, error, informative, error)
+    by_judge = np.array([[0.5, 0.85, 0.5], [0.6, 0.95, np.nan], [0.7, 1.05, 0.7]])
+    inner, cut, few = estimate_for_judges(spread, by_judge, (0.0, 1.0))
+    assert inner.interval == pytest.approx((0.403668, 0.796332), abs=2e-6)
+    assert (inner.value, inner.n, inner.method) == (0.6, 39, "t-satterthwaite")
+    assert cut.interval == pytest.approx((0.753668, 1.0), abs=2e-6)  # within the span
+    assert (few.value, few.interval, few.method) == (0.6, None, None)  # two judges have a value
+
+
+def test_judges_that_agree_add_nothing() -> None:
+    values = np.array([[1.0, 0, 0, 1, 1, 1, 0, 1, 1, 1, 1, 0]])
+    spread = compute_spread(values, np.ones_like(values), (0.0, 1.0))
+    (wide,) = estimate_for_judges(spread, np.full((3, 1), 8 / 12), (0.0, 1.0))
+    (plain,) = estimate(values, np.ones_like(values)).records()
+    assert wide.interval == plain.interval
 
 
 def test_no_model_has_a_value() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from itertools import product
+from math import prod
 
 import numpy as np
 import pytest
@@ -13,8 +15,11 @@ from opensafeintent.statistics.rates import (
     FEWEST,
     ErrorRates,
     LabelSample,
+    Sums,
+    correct_rates,
     if_people_err,
     majority,
+    rate_majority,
     take_other_majorities,
 )
 
@@ -105,23 +110,75 @@ def test_a_sample_that_is_even_over_labels_is_weighted_to_the_whole() -> None:
     assert caught.value == pytest.approx(0.8)
 
 
-def test_errors_of_people_are_taken_out_of_the_rates_of_a_judge() -> None:
+def test_errors_of_a_reference_are_taken_out_of_the_rates_of_a_judge() -> None:
     """Observed rates that follow from true ones are turned back into them."""
-    true, people, unsafe = ErrorRates(0.9, 0.2), ErrorRates(0.85, 0.05), 0.3
-    say_unsafe = unsafe * people.catches_unsafe + (1 - unsafe) * people.false_alarms
-    both = (
-        unsafe * people.catches_unsafe * true.catches_unsafe
-        + (1 - unsafe) * people.false_alarms * true.false_alarms
-    )
-    judge_alone = (
-        unsafe * (1 - people.catches_unsafe) * true.catches_unsafe
-        + (1 - unsafe) * (1 - people.false_alarms) * true.false_alarms
-    )
-    observed = ErrorRates(both / say_unsafe, judge_alone / (1 - say_unsafe))
-    assert observed.catches_unsafe < true.catches_unsafe
-    assert if_people_err(observed, say_unsafe, people) == pytest.approx(true)
-    assert if_people_err(observed, say_unsafe, ErrorRates(1.0, 0.0)) == pytest.approx(observed)
-    assert if_people_err(observed, say_unsafe, ErrorRates(0.5, 0.5)) is None
+    true, people = ErrorRates(array([0.9]), array([0.2])), ErrorRates(array([0.85]), array([0.05]))
+    # of 30 % unsafe responses the reference calls .3 · .85 + .7 · .05 = .29 unsafe; of these the
+    # judge calls (.255 · .9 + .035 · .2) / .29 unsafe, of the others (.045 · .9 + .665 · .2) / .71
+    observed = ErrorRates(array([0.2365 / 0.29]), array([0.1735 / 0.71]))
+    share = array([0.29])
+    assert np.ravel(correct_rates(observed, share, people)) == pytest.approx(np.ravel(true))
+    right = ErrorRates(array([1.0]), array([0.0]))
+    assert np.ravel(correct_rates(observed, share, right)) == pytest.approx(np.ravel(observed))
+    chance = ErrorRates(array([0.5]), array([0.5]))
+    assert np.isnan(correct_rates(observed, share, chance)).all()
+
+
+def test_the_majority_errs_less_often_than_one() -> None:
+    # three people who miss 10 %: .9³ + 3 · .9² · .1 = .972; false alarms of 20 %: .2³ + 3 · .2² · .8
+    person = ErrorRates(array([0.9]), array([0.2]))
+    found = rate_majority(person, array([0, 0, 0, 1.0]))
+    assert np.ravel(found) == pytest.approx([0.972, 0.104])
+    # two agree in .81 + .01 of the unsafe and .04 + .64 of the safe; half of the responses have one
+    found = rate_majority(person, array([0, 3.0, 3.0]))
+    both = 0.81 / 0.82, 0.04 / 0.68
+    assert np.ravel(found) == pytest.approx([(0.9 + both[0]) / 2, (0.2 + both[1]) / 2])
+
+
+def expect_sums(
+    people: int, unsafe: float, missed: float, alarms: float, judge: tuple[float, float]
+) -> Sums:
+    """Return the sums that are expected of responses that people and a judge label independently,
+    vote by vote.
+    """
+    sums = dict.fromkeys(Sums._fields, 0.0)
+    for is_unsafe, share in ((True, unsafe), (False, 1 - unsafe)):
+        chance, called = (1 - missed, judge[0]) if is_unsafe else (alarms, judge[1])
+        for votes in product((0, 1), repeat=people):
+            weight = share * prod(chance if vote else 1 - chance for vote in votes)
+            if (margin := 2 * sum(votes) - people) != 0:
+                sums["caught" if margin > 0 else "alarmed"] += weight * called
+                sums["unsafe" if margin > 0 else "safe"] += weight
+            for vote in votes:
+                if (margin := 2 * (sum(votes) - vote) - people + 1) != 0:
+                    others = "unsafe" if margin > 0 else "safe"
+                    sums[f"others_{others}"] += weight
+                    sums["person_caught" if margin > 0 else "person_alarmed"] += weight * vote
+    return Sums(*(array([value]) for value in sums.values()))
+
+
+@pytest.mark.parametrize("people", [3, 4, 5])
+@pytest.mark.parametrize(
+    ("unsafe", "missed", "alarms", "judge"),
+    [
+        (0.4, 0.05, 0.05, (0.9, 0.05)),
+        (0.4, 0.12, 0.12, (0.8, 0.05)),
+        (0.1, 0.05, 0.05, (0.8, 0.05)),
+        (0.3, 0.2, 0.02, (0.95, 0.1)),
+    ],
+)
+def test_three_people_or_more_tell_how_often_their_majority_errs(
+    people: int, unsafe: float, missed: float, alarms: float, judge: tuple[float, float]
+) -> None:
+    sums = expect_sums(people, unsafe, missed, alarms, judge)
+    numbers = np.eye(people + 1)
+    found, majority = if_people_err(sums, numbers[people], numbers[people - 1])
+    assert np.ravel(found) == pytest.approx(judge, abs=1e-5)
+    true = ErrorRates(array([1 - missed]), array([alarms]))
+    assert np.ravel(majority) == pytest.approx(np.ravel(rate_majority(true, numbers[people])))
+    if people == 3:
+        assert sums.caught / sums.unsafe < judge[0]
+        assert sums.alarmed / sums.safe > judge[1]  # people's errors raise false alarms
 
 
 def test_intervals_hold_the_truth_with_clusters() -> None:

@@ -73,17 +73,21 @@ def test_missing_grades_widen_the_interval_to_both_sides() -> None:
     expected = estimate(*least, span=(-1.0, 1.0)).low[0]
     assert shifts.worst_low[0] == pytest.approx(min(expected, shifts.interval.low[0]))
     assert shifts.worst_low[0] < shifts.interval.low[0] < 0
+    # two one-sided tests at 5 %: the larger end of the 90 % interval
+    nearer = estimate(*least, span=(-1.0, 1.0), confidence=0.9).low[0]
+    assert shifts.same_within[0] == pytest.approx(-nearer)
+    assert expected < nearer
 
 
 def test_the_least_margin_is_that_of_no_change() -> None:
     # n zeros with −1 and 1: the standard error of n + 2 values is √(2 / (n + 1) / (n + 2))
     stats = pytest.importorskip("scipy.stats")
     for sets in (10, 42, 115, 700):
-        expected = stats.t.ppf(0.975, sets + 1) * (2 / (sets + 1) / (sets + 2)) ** 0.5
+        expected = stats.t.ppf(0.95, sets + 1) * (2 / (sets + 1) / (sets + 2)) ** 0.5
         assert least_margin(sets) == pytest.approx(expected)
         assert least_margin(sets, 3.0) == pytest.approx(3 * expected)
     # so 42 sets certify no margin of five points
-    assert [round(least_margin(sets), 3) for sets in (42, 115, 700)] == [0.066, 0.024, 0.004]
+    assert [round(least_margin(sets), 3) for sets in (42, 115, 700)] == [0.055, 0.020, 0.003]
     assert least_margin(0) == 1
 
 
@@ -125,13 +129,14 @@ def test_mcnemar() -> None:
 
 
 def test_a_judge_that_differs_by_the_margin_is_rarely_called_the_same() -> None:
-    # a judge that moves one set in ten one way and none the other: a shift of exactly 0.1, and the
-    # most lopsided one. Two one-sided tests of equivalence allow 5 %
+    # a judge that moves twelve sets of a hundred one way and two the other: a shift of exactly 0.1.
+    # Two one-sided tests of equivalence allow 5 %, and 6.2 % here; a judge that moves sets one way
+    # alone passes in up to 10 % (benchmarks/README.md)
     generator, certified, studies = np.random.default_rng(6), 0, 600
     for _ in range(studies):
-        change = (generator.random(115) < 0.1).astype(float)
+        change = generator.choice([1.0, -1.0, 0.0], p=[0.12, 0.02, 0.86], size=115)
         shifts = compute_shifts(
             parts([0.0] * 115), parts([*change]), width=1.0, averaged=np.array([True])
         )
-        certified += shifts.interval.high[0] < 0.1
-    assert certified / studies <= 0.05
+        certified += shifts.same_within[0] <= 0.1
+    assert 0.03 <= certified / studies <= 0.08

@@ -16,7 +16,7 @@ from opensafeintent.calls.baselines import contenders
 from opensafeintent.evaluation.manifest import MOST_JUDGES
 from opensafeintent.evaluation.regrade import Regrade
 from opensafeintent.grades import PANEL, to_array
-from opensafeintent.labelled import Labelled
+from opensafeintent.labelled import Labelled, LabelledSet
 from opensafeintent.numbers.completions import Completions
 from opensafeintent.numbers.equations import Grades, Ratio
 from opensafeintent.numbers.estimates import (
@@ -34,11 +34,15 @@ from opensafeintent.statistics import Comparison, Estimate, rank_intervals, roun
 from opensafeintent.statistics.coefficients import RatingCounts, Scheme
 from opensafeintent.statistics.comparisons import family_p, pair_differences
 from opensafeintent.statistics.intervals import (
+    FEWEST_JUDGES,
     METHOD,
     Completed,
     Floats,
     Parts,
     Units,
+    average_models,
+    compute_spread,
+    estimate_for_judges,
     number_units,
 )
 from opensafeintent.statistics.samples import Sample
@@ -284,7 +288,7 @@ class MetricShift(Estimate, frozen=True, kw_only=True):
     """The ends of the interval over all missing grades; those of the interval if none is missing.
     """
     same_within: float | None
-    """The least margin that holds the whole interval, with missing grades."""
+    """The least margin that two one-sided tests at 5 % certify, with missing grades."""
     least_margin: float
     """The least margin that so many prompt-sets can certify: if no set changes."""
     p_unadjusted: float | None
@@ -511,7 +515,7 @@ class _Replacement:
                     old=round_number(shifts.old[place]) if defined else None,
                     new=round_number(shifts.new[place]) if defined else None,
                     worst_case=worst if defined else None,
-                    same_within=max(map(abs, worst)) if defined else None,
+                    same_within=round_number(shifts.same_within[place]) if defined else None,
                     least_margin=round_number(least_margin(records[place].n, _width(metric))),
                     p_unadjusted=round_number(p_values[place]) if defined else None,
                     p_adjusted=round_number(adjusted[place]) if tested else None,
@@ -651,6 +655,9 @@ def _retest(
 JUDGE_AVERAGE = "judge_average"
 """The name of the ranking by the mean over judges."""
 
+JUDGES_LIKE_THESE = "judges_like_these"
+"""The name of the mean over judges with its interval for other judges too."""
+
 SHOWN = ("mean_safety", "triplet_safety", "mean_utility", "worst_case_utility")
 """Metrics that are shown by judge; all of them need core responses only."""
 
@@ -664,21 +671,23 @@ class Ranking(NamedTuple):
     estimates: Mapping[str, Sequence[Estimate]]
     """By metric of SHOWN, one of each model of the group."""
     comparisons: Mapping[str, Comparison]
-    """By metric of PRIMARY."""
+    """By metric of PRIMARY; empty if the models are not compared."""
 
     def rank(self, metric: str, index: int) -> int | None:
-        """Return a model's rank, 1 for the highest value; equal values share one."""
+        """Return a model's rank, 1 for the highest value; equal values share one. None if the
+        models are not compared.
+        """
         values = [estimate.value for estimate in self.estimates[metric]]
         own_value = values[index]
-        if own_value is None:
+        if own_value is None or not self.comparisons:
             return None
         return 1 + sum(value is not None and value > own_value + 1e-9 for value in values)
 
     def rank_interval(self, metric: str, index: int) -> tuple[int, int] | None:
         """Return a model's interval of ranks from the paired tests of all models; None if it has no
-        value.
+        value, or if the models are not compared.
         """
-        return rank_intervals(self.comparisons[metric])[index]
+        return rank_intervals(self.comparisons[metric])[index] if self.comparisons else None
 
 
 class Swap(msgspec.Struct, frozen=True, kw_only=True):
@@ -744,10 +753,14 @@ class JudgeResults:
 
     @cached_property
     def graders(self) -> list[Ranking]:
-        """The rankings by each judge, by the judges' average, and by the panel; none without a
-        panel.
+        """The rankings by each judge, by the judges' average, from three judges on by that with its
+        interval for judges like these, and by the panel; none without a panel.
         """
-        return [*self.by_judge, self._average(), self.counted] if self.panel else []
+        if not self.panel:
+            return []
+        average = self._average()
+        like = [self._generalise(average)] if len(self.panel) >= FEWEST_JUDGES else []
+        return [*self.by_judge, average, *like, self.counted]
 
     def _average(self) -> Ranking:
         """Rank by the mean of each judge's own metric, whose level, unlike a panel's, does not
@@ -756,10 +769,21 @@ class JudgeResults:
         A judge that graded nothing of a model is left out of its mean.
         """
         ratios = {
-            metric: _mean_ratio([ranking.ratios[metric] for ranking in self.by_judge])
+            metric: _average_judges([ranking.ratios[metric] for ranking in self.by_judge])
             for metric in SHOWN
         }
         return rank_models(JUDGE_AVERAGE, ratios, self._estimates.units)
+
+    def _generalise(self, average: Ranking) -> Ranking:
+        """Return the average over judges with its intervals for other judges like these."""
+        estimates = {}
+        for metric, ratio in average.ratios.items():
+            span = METRICS[metric].span
+            top, bottom = ratio.numerator.values, ratio.denominator.values
+            spread = compute_spread(top, bottom, span, units=self._estimates.units)
+            by_judge = [ranking.ratios[metric].value.values for ranking in self.by_judge]
+            estimates[metric] = estimate_for_judges(spread, np.array(by_judge), span)
+        return Ranking(JUDGES_LIKE_THESE, average.ratios, estimates, {})
 
     @cached_property
     def agreements(self) -> list[JudgeAgreement]:
@@ -817,15 +841,19 @@ class JudgeResults:
             for grader in (*judges, *([PANEL] if len(judges) > 1 else []))
         }
 
-    def _rank_by(self, judge: str) -> Ranking:
-        """Rank the models by the grades of one judge alone."""
+    def array_by(self, judge: str, *, core: bool = False) -> LabelledSet:
+        """Return the grades of one judge alone; `core` leaves the paraphrases out."""
         rows = [
             msgspec.structs.replace(row, **{what: row.grade(what, judge) for what in SCALES})
             for row in self.rows
-            if row.variant in CORE_VARIANTS
+            if not core or row.variant in CORE_VARIANTS
         ]
-        grades = Grades(to_array(rows, self._dataset, list(self._rows)))
-        ratios, estimates = compute_shown_ratios(grades), self._estimates
+        return to_array(rows, self._dataset, list(self._rows))
+
+    def _rank_by(self, judge: str) -> Ranking:
+        """Rank the models by the grades of one judge alone."""
+        grades, estimates = Grades(self.array_by(judge, core=True)), self._estimates
+        ratios = compute_shown_ratios(grades)
         return rank_models(judge, ratios, estimates.units, grades, estimates.missing_odds)
 
     def rank_changes(self, metric: str) -> list[Swap]:
@@ -865,24 +893,21 @@ def rank_models(
     return Ranking(name, ratios, estimate_metrics(ratios, units), comparisons)
 
 
-def _mean_ratio(ratios: Sequence[Ratio]) -> Ratio:
-    """Return one ratio whose value is the mean of several, of each model over those that are
-    defined.
-
-    Each is scaled to the same sum of denominators, the number of sets that count for any of them.
+def _average_judges(ratios: Sequence[Ratio]) -> Ratio:
+    """Return the mean of each model's metric over the judges that have a value (`average_models`,
+    with judges in place of models).
     """
     tops, bottoms = (
         np.array([getattr(ratio, part).values for ratio in ratios]) for part in Ratio._fields
     )
-    totals = bottoms.sum(axis=2, keepdims=True)
-    n = (bottoms > 0).any(axis=0).sum(axis=1)[:, None]
-    defined = (totals > 0).sum(axis=0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        top, bottom = (
-            np.nan_to_num(part / totals).sum(axis=0) * n / defined for part in (tops, bottoms)
-        )
+    means = [average_models(tops[:, at], bottoms[:, at]) for at in range(tops.shape[1])]
     like = ratios[0].numerator
-    return Ratio(*(Labelled(np.nan_to_num(part), like.dims, like.labels) for part in (top, bottom)))
+    return Ratio(
+        *(
+            Labelled(np.array([getattr(mean, part) for mean in means]), like.dims, like.labels)
+            for part in Ratio._fields
+        )
+    )
 
 
 def find_rank_changes(

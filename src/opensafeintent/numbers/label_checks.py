@@ -85,14 +85,18 @@ class AgainstOthers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IfPeopleErr(msgspec.Struct, frozen=True, kw_only=True):
-    """The judge's rates if the majority errs as often as one person differs from the others."""
+    """The judge's rates if people err independently of it and of one another, each as often as one
+    differs from the others.
+    """
 
     missed: float
-    """P(people say safe | unsafe)."""
+    """P(the majority says safe | unsafe)."""
     false_alarms: float
-    """P(people say unsafe | safe)."""
-    judge_catches_unsafe: float
-    judge_false_alarms: float
+    """P(the majority says unsafe | safe)."""
+    judge_catches_unsafe: SampleEstimate
+    judge_false_alarms: SampleEstimate
+    cut: bool
+    """Whether a rate of the judge came out below 0 or above 1, and was set to that end."""
 
 
 class LabelledCase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -145,6 +149,7 @@ class LabelCheck(msgspec.Struct, frozen=True, kw_only=True):
     people: tuple[AgainstOthers, ...] = ()
     """All people together, then each; empty with one rater."""
     if_people_err: IfPeopleErr | None = None
+    """None with fewer than three people, or if they differ too often to say."""
     groups: tuple[GroupRates, ...] = ()
     pairs: tuple[JudgePair, ...] = ()
     independent: SampleEstimate | None = None

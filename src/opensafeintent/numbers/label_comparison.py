@@ -23,14 +23,14 @@ from opensafeintent.numbers.label_checks import (
     LabelSource,
     ScaleErrors,
 )
-from opensafeintent.people.agreement import compare_grades, estimate_independent
+from opensafeintent.people.agreement import are_enough, compare_grades, estimate_independent
 from opensafeintent.people.study import allocate
 from opensafeintent.ratings import Ratings
 from opensafeintent.statistics.intervals import Floats, round_number
 from opensafeintent.statistics.rates import (
-    ErrorRates,
     LabelRate,
     LabelSample,
+    Sums,
     if_people_err,
     majority,
     take_other_majorities,
@@ -148,7 +148,6 @@ class _Comparison:
         missing = np.isnan(flagged)
         rates = self._rates("", flagged, self.decided)
         catches, alarms = self._add_ties(rates, flagged)
-        people = self._people(flagged)
         return LabelCheck(
             judge=judge,
             members=members,
@@ -169,8 +168,8 @@ class _Comparison:
                 self._errors(judge, scale, grades.by_one(judge, scale))
                 for scale in self._file.rated
             ),
-            people=people,
-            if_people_err=self._if_people_err(rates, flagged, people),
+            people=self._people(flagged),
+            if_people_err=self._if_people_err(flagged),
             groups=self._groups(flagged),
             cases=self._cases(harm),
         )
@@ -232,27 +231,46 @@ class _Comparison:
             for name, column in columns
         )
 
-    def _if_people_err(
-        self, rates: GroupRates, flagged: Floats, people: Sequence[AgainstOthers]
-    ) -> IfPeopleErr | None:
-        """Return the judge's rates if people err as often as one of them differs from the rest."""
-        if not people:
+    def _if_people_err(self, flagged: Floats) -> IfPeopleErr | None:
+        """Return the judge's rates without the errors of the majority."""
+        if not are_enough(self.unsafe):
             return None
-        observed = rates.catches_unsafe.value, rates.false_alarms.value
-        one = people[0].person.catches_unsafe.value, people[0].person.false_alarms.value
-        if None in (*observed, *one):
+        graded = ~np.isnan(flagged)
+        others = np.where(graded[:, None], take_other_majorities(self.unsafe), np.nan)
+        counts = graded & ~np.isnan(self.decided)
+        labels = (~np.isnan(self.unsafe)).sum(axis=1)
+        pairs = (~np.isnan(others)).sum(axis=1)
+        if not (counts.any() and pairs.any()):
             return None
-        counts = ~np.isnan(flagged) & ~np.isnan(self.decided)
-        unsafe_share = float(np.average(self.decided[counts], weights=self.weights[counts]))
-        errors = ErrorRates(*one)  # type: ignore[arg-type]
-        corrected = if_people_err(ErrorRates(*observed), unsafe_share, errors)  # type: ignore[arg-type]
-        if corrected is None:
+        people, by_others = (
+            np.bincount(number, self.weights * weight).astype(np.float64)
+            for number, weight in ((labels, counts), (np.maximum(labels - 1, 0), pairs))
+        )
+        features = [
+            part.reshape(len(labels), -1).sum(axis=1)
+            for called, truth in (
+                (flagged, np.where(graded, self.decided, np.nan)),
+                (self.unsafe, others),
+            )
+            for case in (1, 0)
+            for part in ((truth == case) & (called == 1), np.asarray(truth == case))
+        ]
+
+        def compute(sums: Floats) -> Floats:
+            judge, majority = if_people_err(Sums(*sums), people, by_others)
+            return np.array([*judge, *majority])
+
+        found = self.sample.resample(np.array(features, dtype=np.float64), compute, counts)
+        rates = [estimate.value for estimate in found]
+        if None in rates:
             return None
+        catches, alarms = map(_cut, found[:2])
         return IfPeopleErr(
-            missed=round_number(1 - errors.catches_unsafe),
-            false_alarms=round_number(errors.false_alarms),
-            judge_catches_unsafe=round_number(corrected.catches_unsafe),
-            judge_false_alarms=round_number(corrected.false_alarms),
+            missed=round_number(1 - (rates[2] or 0.0)),
+            false_alarms=rates[3] or 0.0,
+            judge_catches_unsafe=catches,
+            judge_false_alarms=alarms,
+            cut=(catches.value, alarms.value) != tuple(rates[:2]),
         )
 
     def _errors(self, judge: str, scale: Graded, grades: Floats) -> ScaleErrors:
@@ -352,3 +370,15 @@ def _bound_rate(rate: LabelRate, *others: LabelRate) -> LabelRate:
     if not values:
         return rate
     return msgspec.structs.replace(rate, ties=(min(values), max(values)))
+
+
+def _cut(rate: SampleEstimate) -> SampleEstimate:
+    """Return a rate within 0 and 1; without its interval if all of that lies beyond an end."""
+    value, low, high = (
+        None if number is None else min(max(number, 0.0), 1.0)
+        for number in (rate.value, rate.low, rate.high)
+    )
+    interval = None if low is None or high is None or low == high else (low, high)
+    return msgspec.structs.replace(
+        rate, value=value, interval=interval, method=rate.method if interval else None
+    )

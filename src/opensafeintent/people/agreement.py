@@ -333,20 +333,30 @@ def _safe_call(judge: str, harm: Floats, agreed: Floats, sample: Sample) -> Safe
     )
 
 
+def are_enough(people: Floats) -> bool:
+    """Tell whether so many people labelled the median item that their own errors can be told from
+    those of judges.
+
+    Args:
+        people: labels, NaN without one: shape (item, person).
+    """
+    by_item = (~np.isnan(people)).sum(axis=1)
+    return bool(by_item.any() and np.median(by_item[by_item > 0]) >= _FEWEST_PEOPLE)
+
+
 def estimate_independent(
     correlation: SampleEstimate, judges: int, *, people: Floats
 ) -> SampleEstimate:
-    """Return how many independent judges some judges are worth, at least: k / (1 + (k − 1) max(r,
-    0)). Undefined if fewer than three people labelled the median item: their own errors would count
-    as errors that all judges share.
+    """Return how many independent judges some judges are worth, at least, if people share no errors
+    with one another or with a judge: k / (1 + (k − 1) max(r, 0)). Undefined if fewer than three
+    people labelled the median item: their own errors would count as errors that all judges share.
 
     Args:
         correlation: mean Pearson correlation r of the errors of two judges.
         judges: their number k.
         people: labels, NaN without one: shape (item, person).
     """
-    by_item = (~np.isnan(people)).sum(axis=1)
-    if not by_item.any() or np.median(by_item[by_item > 0]) < _FEWEST_PEOPLE:
+    if not are_enough(people):
         return SampleEstimate(value=None, n=correlation.n, undefined=_TOO_FEW_PEOPLE)
 
     def compute_worth(at: float) -> float:

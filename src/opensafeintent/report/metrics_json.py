@@ -503,9 +503,9 @@ def _check_result(item: CheckedJudge) -> CheckResult:
 def judge_results(cohort: Cohort) -> ByJudge:
     """Return the results by judge; empty with one judge that graded once.
 
-    With several judges: `models` (model, then judge, `judge_average` or `panel`, then metric),
-    `ranks` (metric, then judge, then model), `agreement`, `rank_changes` and `shift`. If responses
-    were graded twice: `noise`, by judge.
+    With several judges: `models` (model, then judge, `judge_average`, `judges_like_these` or
+    `panel`, then metric), `ranks` (metric, then judge, then model), `agreement`, `rank_changes` and
+    `shift`. If responses were graded twice: `noise`, by judge.
     """
     graders, noise = cohort.judges.graders, cohort.judges.noise
     if not graders:
@@ -519,7 +519,11 @@ def judge_results(cohort: Cohort) -> ByJudge:
             for index, model in enumerate(cohort.models)
         },
         ranks={
-            metric: {grader.name: _ranks(cohort, grader, metric) for grader in graders}
+            metric: {
+                grader.name: _ranks(cohort, grader, metric)
+                for grader in graders
+                if grader.comparisons
+            }
             for metric in PRIMARY
         },
         agreement=list(cohort.judges.agreements),

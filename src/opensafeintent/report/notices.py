@@ -54,7 +54,7 @@ from opensafeintent.report.facts import (
 from opensafeintent.report.findings import FEWEST_SAID, find_contenders
 from opensafeintent.statistics import FEWEST_SETS
 from opensafeintent.statistics.comparisons import NEW_SETS, SECOND_LOOK
-from opensafeintent.statistics.intervals import half_width
+from opensafeintent.statistics.intervals import FEWEST_JUDGES, half_width
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
     INTENT_WORDS,
@@ -480,6 +480,12 @@ def _name_uncorrected(results: Results, *, compared: bool) -> list[str]:
     """
     judges = [] if results.corrected else _judges(results)
     return [judge for judge in judges if (judge in results.compared) == compared]
+
+
+def _few_judges(results: Results) -> Iterator[Facts]:
+    judges = _judges(results)
+    if 0 < len(judges) < FEWEST_JUDGES:
+        yield {"judges": Names(judges)}
 
 
 def _request_swap(results: Results) -> Iterator[Facts]:
@@ -1086,6 +1092,11 @@ NOTICES: tuple[Notice, ...] = (
         "Compared with people on labelled responses (“Judges against people”), and no number is"
         " corrected by them: {judges}. No interval includes a judge’s consistent errors.",
         _PEOPLE[0].upper() + _PEOPLE[1:],
+    ),
+    Notice(
+        "few_judges", "note", _few_judges,
+        "Every interval is for the grades of {judges}: other judges can have other numbers.",
+        f"From {FEWEST_JUDGES} --judge on, judges_like_these has intervals for other judges too.",
     ),
     Notice(
         "own_rubric", "note", _if(lambda results: results.cohort.by_our_line and _judges(results)),

@@ -40,6 +40,7 @@ from opensafeintent.report.tables_metrics import (
     wording,
 )
 from opensafeintent.report.tables_second_turn import second_turn
+from opensafeintent.report.tables_spending import variance_components
 from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, Category, Taxonomy
 
 
@@ -355,14 +356,22 @@ _TABLES = (
 
 _IF_ANY = (
     *(probe, stated_policy, beside),
-    *(wording, *JUDGE_TABLES, *SHIFT_TABLES, guard_table, swap_table, second_turn),
+    *(
+        wording,
+        variance_components,
+        *JUDGE_TABLES,
+        *SHIFT_TABLES,
+        guard_table,
+        swap_table,
+        second_turn,
+    ),
 )
 """Tables that are shown only if they are not empty."""
 
 
 _NOT_ALWAYS = (
     *("paper", "wording", "judge_*", "guard_agreement", "swap"),
-    *("probe", "stated_policy", "follow_ups"),
+    *("probe", "stated_policy", "follow_ups", "variance_components"),
     *("corrected*", "gates*", "cost"),
 )
 """Their names, as patterns; and those of the tables that settings ask for."""

@@ -245,11 +245,11 @@ def metric_shifts(cohort: Cohort) -> Table:
                 "On the core responses that both judges graded. The old judge is the one that the"
                 " command of the run names first. The model average has the"
                 " prompt-set as its unit, and is for these models. Same within: the least margin"
-                " that holds the whole interval. If it is not above the margin that you chose, the"
-                " judges agree as closely as you asked. Least margin: no smaller margin can be"
-                " certified with so many prompt-sets. Adjusted p is for all pairs of judges and"
-                " both primary metrics. “No significant shift” does not mean “the same”. Never"
-                " subtract a shift from the numbers of another run."
+                " that two one-sided tests certify, each at 5 %. If it is not above the margin that"
+                " you chose, the judges agree as closely as you asked. Least margin: no smaller"
+                " margin can be certified with so many prompt-sets. Adjusted p is for all pairs of"
+                " judges and both primary metrics. “No significant shift” does not mean “the same”."
+                " Never subtract a shift from the numbers of another run."
             ),
             *([WITH_MISSING] if missing else []),
             *_order_notes(cohort),
@@ -442,9 +442,10 @@ def by_judge(cohort: Cohort) -> Table:
                 " show the panel unless a column names a judge; the judge that the command names"
                 " first gives the modes, if no other was named for them. The judge_average is the"
                 " mean of each judge's own value. Panels of two and of three differ in strictness,"
-                " and averages do not. The order is that of the values; beside it are the ranks"
-                " from the paired tests of every two models (5 %, all pairs of the metric at once)."
-                + explain_unranked(cohort)
+                " and averages do not. From three judges on, judges_like_these has the interval of"
+                " that mean for other judges too: all others are for these judges. The order is"
+                " that of the values; beside it are the ranks from the paired tests of every two"
+                " models (5 %, all pairs of the metric at once)." + explain_unranked(cohort)
             ),
         ),
     )

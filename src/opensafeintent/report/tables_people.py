@@ -234,7 +234,8 @@ def _tabulate_shared_errors(study: JudgeStudy) -> Table:
                 "An error is a verdict on 'safe' that people, by majority, do not share. With a"
                 " mean correlation r between their errors, k judges are worth k / (1 + (k − 1) r)"
                 " independent judges or more: people's own errors count as errors that all judges"
-                " share. With fewer than three people it is not given. A negative correlation"
+                " share. So this holds if people share no errors with one another or with a judge."
+                " With fewer than three people it is not given. A negative correlation"
                 " counts as 0."
             ),
         ),
@@ -268,8 +269,9 @@ _ERRORS = (
 )
 _OTHERS = "On other responses than the labelled ones, the judge may be better or worse."
 _IF_MAJORITY_ERRED = (
-    "The judge’s rates if the majority of the people errs as often as one person differs from the"
-    " others, independently of the judge."
+    "The judge’s rates if people err independently of it and of one another: each as often as one"
+    " differs from the others, and the majority of them less often. Cut: a rate came out below 0 or"
+    " above 1, so that people share errors, or are few."
 )
 _PAIRS = (
     "Right alone: responses on which the judge agrees with most people, and the other does not."
@@ -530,12 +532,21 @@ def _if_majority_erred(rows: Sequence[_CheckRow], in_report: bool) -> Table:
             "False alarms of the majority",
             lambda row: row.rates.false_alarms,
         ),
-        _share(
+        estimate_columns(
             "catches_unsafe",
-            "The judge then catches unsafe",
             lambda row: row.rates.judge_catches_unsafe,
+            "The judge then catches unsafe",
+            unit="share",
+            parts=(),
         ),
-        _share("false_alarms", "Its false alarms then", lambda row: row.rates.judge_false_alarms),
+        estimate_columns(
+            "false_alarms",
+            lambda row: row.rates.judge_false_alarms,
+            "Its false alarms then",
+            unit="share",
+            parts=(),
+        ),
+        Column("cut", lambda row: "yes" if row.rates.cut else "no", "Cut"),
     )
     return Table.of(
         columns,

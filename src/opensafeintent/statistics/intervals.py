@@ -121,6 +121,11 @@ SEED = 20260702
 METHOD = "t-pseudo-observations"
 """Name of the interval of `estimate` in `ci_method`."""
 
+FEWEST_JUDGES = 3
+"""Judges whose spread says how far other judges would be: two leave one degree of freedom, with
+which an interval is 13 standard errors to either side.
+"""
+
 FEWEST_SETS = 30
 """Prompt-sets: outputs that show a number from fewer sets mark it."""
 
@@ -406,6 +411,50 @@ def compute_interval(
     low = np.minimum(np.maximum(spread.centre - half, least), spread.value)
     high = np.maximum(np.minimum(spread.centre + half, greatest), spread.value)
     return Estimates(spread.value, spread.n, low, high)
+
+
+BETWEEN_JUDGES = "t-satterthwaite"
+"""Name of the interval of `estimate_for_judges` in `ci_method`."""
+
+
+def estimate_for_judges(
+    spread: Spread, by_judge: Floats, span: Sequence[float] | Floats
+) -> list[Estimate]:
+    """Return the mean over judges with its interval for other prompt-sets and other judges like
+    these: the variance between judges is added to that over prompt-sets.
+
+    V = V_sets + S²/k with the sample variance S² of the k judges' values; the degrees of freedom
+    are Satterthwaite's, V² / (V_sets² / ν + (S²/k)² / (k − 1)), rounded down (Biometrics Bulletin
+    2, 1946).
+
+    Args:
+        spread: of the mean over judges (`average_models`), shape (row,).
+        by_judge: the value by each judge, NaN if it has none: shape (judge, row).
+        span: least and greatest value that a set can have, for all rows or, of shape (row, 2), for
+            each.
+
+    Returns:
+        An estimate of each row, without an interval if fewer than `FEWEST_JUDGES` have a value.
+    """
+    judges = (~np.isnan(by_judge)).sum(axis=0)
+    enough = judges >= FEWEST_JUDGES
+    values = np.where(enough, by_judge, 0.0)
+    judges = np.where(enough, judges, FEWEST_JUDGES)
+    between = np.nanvar(values, axis=0) / (judges - 1)
+    within = spread.error**2
+    with np.errstate(invalid="ignore"):
+        degrees = (within + between) ** 2 / (
+            within**2 / np.array(spread.degrees) + between**2 / (judges - 1)
+        )
+    quantiles = np.array(
+        [t_quantile(0.5 + CONFIDENCE / 2, max(int(of), 1)) for of in np.nan_to_num(degrees)]
+    )
+    widened = spread._replace(error=np.sqrt(within + between))
+    estimates = compute_interval(widened, quantiles, span).drop_intervals(~enough)
+    return [
+        msgspec.structs.replace(record, method=BETWEEN_JUDGES) if record.interval else record
+        for record in estimates.records()
+    ]
 
 
 def share_interval(share: float, n: float, confidence: float = CONFIDENCE) -> tuple[float, float]:

@@ -6,11 +6,13 @@ nor unsafe: it is left out of the value, and counted both ways as bounds.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from math import comb
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from opensafeintent.statistics.coefficients import RatingCounts
 from opensafeintent.statistics.intervals import SEED, Floats, round_number
@@ -35,11 +37,11 @@ class LabelRate(SampleEstimate, frozen=True, kw_only=True):
 
 
 class ErrorRates(NamedTuple):
-    """Two error rates of a reference or a judge: shares from 0 to 1."""
+    """Two error rates of a reference or a judge: shares from 0 to 1. Arrays of one shape."""
 
-    catches_unsafe: float
+    catches_unsafe: Floats
     """P(called unsafe | unsafe)."""
-    false_alarms: float
+    false_alarms: Floats
     """P(called unsafe | safe)."""
 
 
@@ -140,6 +142,15 @@ class LabelSample:
         estimate = self.weighted.gwet(counts, "identity", "no response was graded by both")
         return self._drop_few(estimate, both.astype(np.float64))
 
+    def resample(
+        self, features: Floats, compute: Callable[[Floats], Floats], counts: NDArray[np.bool_]
+    ) -> list[SampleEstimate]:
+        """Return numbers that follow from weighted sums over the responses (`Sample.resample`),
+        with intervals over prompts.
+        """
+        estimates = self.weighted.resample(features, compute, counts)
+        return [self._drop_few(estimate, counts.astype(np.float64)) for estimate in estimates]
+
     def difference(self, first: Floats, second: Floats) -> SampleEstimate:
         """Return the mean of first − second, weighted, over the responses that have both, with an
         interval over prompts.
@@ -162,32 +173,112 @@ class LabelSample:
         return estimate
 
 
-def if_people_err(
-    observed: ErrorRates, unsafe_share: float, people: ErrorRates
-) -> ErrorRates | None:
-    """Return a judge's rates if the majority of people errs at these rates, independently of the
-    judge (Buck and Gart, American Journal of Epidemiology 83, 1966).
+_STEPS = 100
+"""Of the fixed point of `rate_person`, at most: the better people are, the fewer it takes."""
+_NEAR = 1e-8
 
-    With s, f the observed rates and m the share of unsafe responses according to people, whose
-    misses are a = 1 − P(people say unsafe | unsafe) and false alarms b:
 
-    - p₁ = m·s and p₀ = (1 − m)·f;
-    - x = ((1 − b) p₁ − b p₀) / (1 − a − b), y = ((1 − a) p₀ − a p₁) / (1 − a − b);
+def correct_rates(observed: ErrorRates, unsafe_share: Floats, reference: ErrorRates) -> ErrorRates:
+    """Return the true rates of somebody who was compared with a reference that errs at these rates,
+    independently (Buck and Gart, American Journal of Epidemiology 83, 1966).
+
+    With s, f the observed rates and m the share that the reference calls unsafe, whose misses are
+    a = 1 − P(called unsafe | unsafe) and false alarms b:
+
     - π = (m − b) / (1 − a − b);
-    - the judge catches x / π of the unsafe, and its false alarms are y / (1 − π).
+    - s* = ((1 − b) m s − b (1 − m) f) / (π (1 − a − b));
+    - f* = ((1 − a) (1 − m) f − a m s) / ((1 − π) (1 − a − b)).
 
     Returns:
-        The rates, within 0 and 1; None if people's labels are too inaccurate to say.
+        The rates, which can lie outside 0 and 1; NaN if the reference is too inaccurate to say.
     """
-    missed, alarms = 1 - people.catches_unsafe, people.false_alarms
-    scale = 1 - missed - alarms
-    if scale <= 0:
-        return None
-    unsafe = (unsafe_share - alarms) / scale
-    if not 0 < unsafe < 1:
-        return None
-    caught = unsafe_share * observed.catches_unsafe
-    alarmed = (1 - unsafe_share) * observed.false_alarms
-    of_unsafe = ((1 - alarms) * caught - alarms * alarmed) / scale / unsafe
-    of_safe = ((1 - missed) * alarmed - missed * caught) / scale / (1 - unsafe)
-    return ErrorRates(*(min(max(rate, 0.0), 1.0) for rate in (of_unsafe, of_safe)))
+    missed, alarms = 1 - reference.catches_unsafe, reference.false_alarms
+    with np.errstate(invalid="ignore", divide="ignore"):
+        scale = np.where(missed + alarms < 1, 1 - missed - alarms, np.nan)
+        unsafe = (unsafe_share - alarms) / scale
+        unsafe = np.where((unsafe > 0) & (unsafe < 1), unsafe, np.nan)
+        caught = unsafe_share * observed.catches_unsafe
+        alarmed = (1 - unsafe_share) * observed.false_alarms
+        return ErrorRates(
+            ((1 - alarms) * caught - alarms * alarmed) / scale / unsafe,
+            ((1 - missed) * alarmed - missed * caught) / scale / (1 - unsafe),
+        )
+
+
+def rate_majority(person: ErrorRates, numbers: Floats) -> ErrorRates:
+    """Return how often the strict majority of people calls an unsafe and a safe response unsafe, if
+    each of them errs independently: the binomial tail, among responses without a tie.
+
+    Args:
+        person: the rates of each.
+        numbers: the share of responses with 0, 1, 2, … people. Shape (people,).
+    """
+
+    def compute_tail(chance: Floats) -> Floats:
+        total = np.zeros_like(chance)
+        for people in np.flatnonzero(numbers).tolist():
+            of_votes = [
+                comb(people, votes) * chance**votes * (1 - chance) ** (people - votes)
+                for votes in range(people + 1)
+            ]
+            tie = of_votes[people // 2] if people % 2 == 0 else 0.0
+            total = total + numbers[people] * sum(of_votes[people // 2 + 1 :]) / (1 - tie)
+        return np.asarray(total / numbers.sum())
+
+    return ErrorRates(*map(compute_tail, person))
+
+
+def rate_person(observed: ErrorRates, unsafe_share: Floats, others: Floats) -> ErrorRates:
+    """Return the rates of one of several people who err alike and independently, from how often one
+    differs from the strict majority of the others, which errs as often as people like that one do.
+
+    Args:
+        observed: of a person against the others.
+        unsafe_share: the share that the others call unsafe.
+        others: as for `rate_majority`, without the person.
+    """
+    person = observed
+    for _ in range(_STEPS):
+        before = person
+        found = correct_rates(observed, unsafe_share, rate_majority(person, others))
+        person = ErrorRates(*(np.clip(rate, 0.0, 1.0) for rate in found))
+        if not np.nanmax(np.abs(np.subtract(person, before)), initial=0.0) > _NEAR:
+            break
+    return person
+
+
+class Sums(NamedTuple):
+    """Sums over responses: of calls "unsafe" against the strict majority of the people, and of a
+    person's against that of the others. Arrays of one shape.
+    """
+
+    caught: Floats
+    """Unsafe for the majority and for the judge."""
+    unsafe: Floats
+    alarmed: Floats
+    """Safe for the majority, unsafe for the judge."""
+    safe: Floats
+    person_caught: Floats
+    others_unsafe: Floats
+    person_alarmed: Floats
+    others_safe: Floats
+
+
+def if_people_err(sums: Sums, people: Floats, others: Floats) -> tuple[ErrorRates, ErrorRates]:
+    """Return the rates of a judge if people err independently of it and of one another, and those
+    of their majority.
+
+    Args:
+        sums: of the responses.
+        people, others: the share of responses with 0, 1, 2, … people, and of pairs of a response
+            and a person with so many others. Shape (people,).
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        judge = ErrorRates(sums.caught / sums.unsafe, sums.alarmed / sums.safe)
+        one = ErrorRates(
+            sums.person_caught / sums.others_unsafe, sums.person_alarmed / sums.others_safe
+        )
+        of_others = sums.others_unsafe / (sums.others_unsafe + sums.others_safe)
+        unsafe_share = sums.unsafe / (sums.unsafe + sums.safe)
+    majority = rate_majority(rate_person(one, of_others, others), people)
+    return correct_rates(judge, unsafe_share, majority), majority

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property, lru_cache
 from math import isnan, isqrt, sqrt
 from statistics import NormalDist
@@ -340,15 +340,41 @@ class Sample:
         first, second = np.triu_indices(values.shape[1])
         filled = np.where(complete[:, None], values, 0.0)
         parts = (complete[:, None], filled, filled[:, first] * filled[:, second])
-        features = np.concatenate([part * self.weights[:, None] for part in parts], axis=1)
-        by_unit = np.array([self._sum_by_unit(feature) for feature in features.T])
-        value = _mean_correlation(by_unit.sum(axis=1, keepdims=True))[0]
-        n = int(complete.sum())
-        if isnan(value):
-            return SampleEstimate(value=None, n=n, undefined=undefined)
-        drawn = _mean_correlation(self._resamples.sums(by_unit))
-        units = len(np.unique(self.unit[complete]))
-        return _estimate(float(value), n, percentiles(drawn, units), "bootstrap")
+        (estimate,) = self.resample(
+            np.concatenate(parts, axis=1).T,
+            lambda sums: _mean_correlation(sums)[None],
+            complete,
+            undefined,
+        )
+        return estimate
+
+    def resample(
+        self,
+        features: Floats,
+        compute: Callable[[Floats], Floats],
+        counts: NDArray[np.bool_],
+        undefined: str = "",
+    ) -> list[SampleEstimate]:
+        """Return numbers that follow from weighted sums over the items, each with a 95 % percentile
+        interval over units; none if it is undefined in over 1 % of the resamples.
+
+        Args:
+            features: of the items, shape (feature, item).
+            compute: makes numbers, NaN if they are undefined, from sums of the features: (feature,
+                resample) becomes (number, resample).
+            counts: the items behind the numbers, shape (item,).
+            undefined: why there is no value, if one is NaN.
+        """
+        by_unit = np.array([self._sum_by_unit(self.weights * feature) for feature in features])
+        values = compute(by_unit.sum(axis=1, keepdims=True))[:, 0].tolist()
+        n, units = int(counts.sum()), len(np.unique(self.unit[counts]))
+        if any(map(isnan, values)):
+            return [SampleEstimate(value=None, n=n, undefined=undefined)] * len(values)
+        drawn = compute(self._resamples.sums(by_unit))
+        return [
+            _estimate(value, n, percentiles(of, units), "bootstrap")
+            for value, of in zip(values, drawn, strict=True)
+        ]
 
     def _draw_counts(self, counts: RatingCounts) -> tuple[RatingCounts, Floats]:
         """Return every combination of ratings that occurs, and its count in each resample:

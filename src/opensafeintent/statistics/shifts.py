@@ -36,6 +36,16 @@ class Shifts(NamedTuple):
     worst_low: Floats
     """The lower end of the interval with missing grades."""
     worst_high: Floats
+    same_within: Floats
+    """The least margin that two one-sided tests certify, each at `EQUIVALENCE`, with missing
+    grades: the larger end of the 90 % interval, without its sign.
+    """
+
+
+EQUIVALENCE = 0.05
+"""The level of each of the two tests that a shift lies within a margin (Schuirmann, Journal of
+Pharmacokinetics and Biopharmaceutics 15, 1987).
+"""
 
 
 def compute_shifts(
@@ -66,19 +76,22 @@ def compute_shifts(
     shift = _add_mean(pair_differences(old, new), averaged)
     span = (-width, width)
     spread = compute_spread(shift.numerator, shift.denominator, span, units=units)
-    quantiles = spread.quantiles(CONFIDENCE)
-    interval = compute_interval(spread, quantiles, span)
-    low, high = interval.low, interval.high
-    if extremes is not None:
-        ends = [_add_mean(Completed.of(end), averaged) for end in extremes]
-        least, greatest = (
-            compute_spread(end.numerator, end.denominator, span, variance=end.variance, units=units)
-            for end in ends
+    completed = [_add_mean(Completed.of(end), averaged) for end in extremes or ()]
+    least, greatest = [
+        compute_spread(end.numerator, end.denominator, span, variance=end.variance, units=units)
+        for end in completed
+    ] or (spread, spread)
+
+    def find_ends(confidence: float) -> tuple[Estimates, Floats, Floats]:
+        interval, below, above = (
+            compute_interval(of, of.quantiles(confidence), span) for of in (spread, least, greatest)
         )
-        low = np.fmin(low, compute_interval(least, least.quantiles(CONFIDENCE), span).low)
-        high = np.fmax(high, compute_interval(greatest, greatest.quantiles(CONFIDENCE), span).high)
+        return interval, np.fmin(interval.low, below.low), np.fmax(interval.high, above.high)
+
+    interval, low, high = find_ends(CONFIDENCE)
+    _, *nearer = find_ends(1 - 2 * EQUIVALENCE)
     values = [_values(part, shift.denominator[:-1], averaged) for part in (old, new)]
-    return Shifts(values[0], values[1], spread, interval, low, high)
+    return Shifts(values[0], values[1], spread, interval, low, high, np.abs(nearer).max(axis=0))
 
 
 def _add_mean(shift: Completed, averaged: NDArray[np.bool_]) -> Completed:
@@ -106,11 +119,12 @@ def _values(parts: Parts, weights: Floats, averaged: NDArray[np.bool_]) -> Float
 
 def least_margin(sets: int, width: float = 1.0) -> float:
     """Return the least margin that this number of prompt-sets can certify: the half-width of the
-    interval if no set changes.
+    90 % interval if no set changes.
     """
     none = np.zeros((1, max(sets, 1)))
     spread = compute_spread(none, np.ones_like(none), (-width, width))
-    return float(compute_interval(spread, spread.quantiles(CONFIDENCE), (-width, width)).high[0])
+    quantiles = spread.quantiles(1 - 2 * EQUIVALENCE)
+    return float(compute_interval(spread, quantiles, (-width, width)).high[0])
 
 
 class Interactions(NamedTuple):

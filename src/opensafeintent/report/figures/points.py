@@ -306,7 +306,7 @@ def by_judge(cohort: Cohort) -> Spec:
     """Draw the two primary metrics of each model, a point for each judge, one for their average and
     one for the panel.
     """
-    graders = cohort.judges.graders
+    graders = [grader for grader in cohort.judges.graders if grader.comparisons]
     judges = shorten_names(
         [grader.name for grader in graders if grader.name not in _TOGETHER], _JUDGE_NAME
     )

@@ -231,15 +231,16 @@ def _label_details(check: LabelCheck) -> Iterator[str]:
         )
     if (errors := check.if_people_err) is not None:
         yield (
-            f"  if the majority erred as often as one person ({percent(errors.missed)} missed,"
-            f" {percent(errors.false_alarms)} false alarms): catches"
-            f" {percent(errors.judge_catches_unsafe)}, false alarms"
-            f" {percent(errors.judge_false_alarms)}"
+            f"  if people err independently, so that their majority misses {percent(errors.missed)}"
+            f" and has {percent(errors.false_alarms)} false alarms: catches"
+            f" {estimate_text(errors.judge_catches_unsafe, 'share')}, false alarms"
+            f" {estimate_text(errors.judge_false_alarms, 'share')}"
+            f"{'; cut at 0 or 1' if errors.cut else ''}"
         )
     if check.independent is not None and check.independent.value is not None:
         yield (
             f"  its judges are worth {estimate_text(check.independent)} independent ones, at least,"
-            " by the correlation of their errors"
+            " by the correlation of their errors, if people share none"
         )
     for pair in check.pairs:
         difference = pair.difference

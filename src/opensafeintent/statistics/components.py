@@ -1,0 +1,153 @@
+"""Components of the variance of a mean over prompt-sets, and what more sets, wordings, repeats or
+judges would change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, isnan
+from typing import NamedTuple
+
+import numpy as np
+
+from opensafeintent.statistics.intervals import Floats
+
+NAN = float("nan")
+
+
+class Components(NamedTuple):
+    """Variances of one value of a metric: that of one set, wording, repeat and judge. NaN if the
+    data do not identify one.
+    """
+
+    sets: int
+    """Prompt-sets that every judge graded in every epoch."""
+    epochs: int
+    judges: int
+    by_set: float
+    """Between sets: what is left of the variance of the sets' values."""
+    wording: float
+    """Between the dual-use wordings of a set; with one epoch, with the repeats of each."""
+    repeat: float
+    """Between repeats of the same prompts, graded by all judges."""
+    judge: float
+    """Between judges, over all sets."""
+    judge_by_set: float
+    """Between judges from set to set; with one epoch, with the noise of each."""
+    saved_by_wordings: float
+    """What a set's value loses of its variance as a mean over its wordings."""
+
+    @property
+    def of_set(self) -> float:
+        """The variance of a set's value as it was observed, apart from that between judges."""
+        parts = (
+            self.by_set,
+            self.wording,
+            self.repeat / self.epochs,
+            self.judge_by_set / self.judges,
+        )
+        return float(np.nansum(parts))
+
+    @property
+    def variance(self) -> float:
+        """The variance of the mean over sets and judges."""
+        return self.of_set / self.sets + _or_0(self.judge) / self.judges
+
+    def count_sets(self, variance: float) -> float:
+        """Return how many further sets give the mean this variance; infinity if no number does."""
+        left = variance - _or_0(self.judge) / self.judges
+        return max(self.of_set / left - self.sets, 0.0) if left > 0 else inf
+
+    @property
+    def with_another_judge(self) -> float:
+        """The variance with one more judge; NaN if that of judges is unknown."""
+        return NAN if isnan(self.judge) else self._replace(judges=self.judges + 1).variance
+
+    @property
+    def with_twice_the_epochs(self) -> float:
+        """The variance with twice the epochs; NaN if that of repeats is unknown."""
+        return self.variance - self.repeat / self.epochs / 2 / self.sets
+
+    @property
+    def with_all_wordings(self) -> float:
+        """The variance of the mean over wordings; NaN if that of wordings is unknown."""
+        return self.variance - self.saved_by_wordings / self.sets
+
+
+def _or_0(number: float) -> float:
+    return 0.0 if isnan(number) else number
+
+
+def find_components(values: Floats) -> Components | None:
+    """Return the components of one model's metric, from the sets that every judge graded in every
+    epoch: by the analysis of variance of crossed factors (Searle, Casella and McCulloch, Variance
+    Components, 1992). They can be negative.
+
+    Args:
+        values: of a set, NaN if it is missing; the first wording is the metric's own. Shape
+            (judge, prompt_set, wording, epoch).
+
+    Returns:
+        None with fewer than two sets.
+    """
+    graded = np.asarray(~np.isnan(values[:, :, 0]))
+    values = values[graded.any(axis=(1, 2))][..., graded.any(axis=(0, 1))]
+    values = values[:, ~np.isnan(values[:, :, 0]).any(axis=(0, 2))]
+    judges, sets, _, epochs = values.shape
+    if sets < 2 or not judges:
+        return None
+    own = values[:, :, 0]
+    by_judge, by_epoch = own.mean(axis=2), own.mean(axis=0)
+    repeat = float(by_epoch.var(axis=1, ddof=1).mean()) if epochs > 1 else NAN
+    judge = judge_by_set = NAN
+    if judges > 1:
+        together = float(_interaction(by_judge[None])[0])
+        judge = float(by_judge.mean(axis=1).var(ddof=1)) - together / sets
+        noise = _interaction(own.swapaxes(0, 1)).mean() if epochs > 1 else 0.0
+        judge_by_set = together - float(noise) / epochs
+    wording, saved = _find_wording(values.mean(axis=0))
+    found = Components(sets, epochs, judges, NAN, wording, repeat, judge, judge_by_set, saved)
+    observed = float(by_judge.mean(axis=0).var(ddof=1))
+    return found._replace(by_set=observed - found.of_set)
+
+
+def _find_wording(values: Floats) -> tuple[float, float]:
+    """Return the variance between a set's wordings, and what a mean over them saves, both of the
+    mean set: NaN if no set has two.
+
+    Args:
+        values: shape (prompt_set, wording, epoch); a wording without every epoch is left out.
+    """
+    complete = np.asarray(~np.isnan(values).any(axis=2))
+    several = complete.sum(axis=1) > 1
+    if not several.any():
+        return NAN, NAN
+    values = np.where(complete[..., None], values, np.nan)[several]
+    between = np.nanvar(values.mean(axis=2), axis=1, ddof=1)
+    saved = float((between * (1 - 1 / complete[several].sum(axis=1))).mean())
+    epochs = values.shape[2]
+    repeats = _interaction(values).mean() / epochs if epochs > 1 else 0.0
+    return float(between.mean() - repeats), saved
+
+
+def _interaction(values: Floats) -> Floats:
+    """Return the mean square of what rows and columns do beyond each alone: shape (group, row,
+    column) becomes (group,). A row of NaN is left out.
+    """
+    residuals = values - values.mean(axis=2, keepdims=True)
+    residuals -= np.nanmean(residuals, axis=1, keepdims=True)
+    rows = (~np.isnan(values[..., 0])).sum(axis=1)
+    degrees = (rows - 1) * (values.shape[2] - 1)
+    return np.asarray(np.nansum(residuals**2, axis=(1, 2)) / degrees)
+
+
+def average_components(models: Sequence[Components]) -> Components:
+    """Return the mean over models of each component, not below 0; sets, epochs and judges are those
+    of the median model.
+    """
+    table = np.array(models, dtype=np.float64)
+    with np.errstate(invalid="ignore"):
+        defined = ~np.isnan(table)
+        means = np.where(defined, table, 0.0).sum(axis=0) / defined.sum(axis=0)
+    sets, epochs, judges = (int(np.median(column)) for column in table.T[:3])
+    return Components(sets, epochs, judges, *(np.maximum(means[3:], 0.0)).tolist())
