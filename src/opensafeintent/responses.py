@@ -93,8 +93,8 @@ class GradedResponse(AboutResponse, frozen=True, kw_only=True):
     judges, the panel's. The text itself stays in the ledger.
     """
 
-    helpfulness: int | None
-    harm_severity: int | None
+    helpfulness: int | None = None
+    harm_severity: int | None = None
     mode: Mode | None
     strategy: Strategy | None
     stop_reason: str

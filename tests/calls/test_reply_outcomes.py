@@ -20,6 +20,7 @@ from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Answered, Attempt, Failed, Failure, Refused, Replied, Usage
 from opensafeintent.calls.replies import ends_unopened_thought
+from opensafeintent.taxonomy import SCALES
 from samples import dataset_file, made_dataset, prompt_set
 
 
@@ -193,6 +194,6 @@ def test_a_judge_without_an_answer_is_a_missing_grade(tmp_path: Path) -> None:
     assert ran.code == 1, ran.err
     (row,) = (row for row in grades(run) if row["variant"] == "dual_use")
     assert set(row["missing"].split("; ")) == {
-        f"{what}:failed:no_answer" for what in ("helpfulness", "harm_severity", "mode")
+        f"{what}:failed:no_answer" for what in (*SCALES, "mode")
     }
     assert (row["helpfulness"], row["harm_severity"]) == ("", "")

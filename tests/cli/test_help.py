@@ -15,6 +15,7 @@ import opensafeintent
 from endtoend import osi
 from opensafeintent import FunctionModel
 from opensafeintent.cli.commands import cli
+from opensafeintent.taxonomy import QUESTIONS
 from samples import dataset_file, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -147,13 +148,20 @@ def test_an_unparsable_judge_is_shown_with_a_reply_and_what_to_do(tmp_path: Path
     judge = FunctionModel(lambda _: reply, name="wordy", version="1")
     outcome = opensafeintent.evaluate(
         opensafeintent.EvaluateSettings(
-            models=("baseline/comply-all",), judges=(judge,), limit=2, out=tmp_path / "run"
+            models=("baseline/comply-all",), judges=(judge,), limit=1, out=tmp_path / "run"
         )
     )
-    # the grades of the four wordings of two sets, and the modes of their dual-use responses
+    # the grades of the seven wordings of a set, and the mode of its dual-use response
     line, of_modes = (note for note in outcome.notes if note.startswith("judge python/wordy@1: "))
-    assert "2 of 2 modes" in of_modes and '{"mode": "A0"}, got "I' in of_modes
-    for words in ("28 of 28 grades", "after 3 attempts", reply, "trace", "--judge-arg max_tokens"):
+    grades = 7 * len(QUESTIONS)
+    assert "1 of 1 mode" in of_modes and '{"mode": "A0"}, got "I' in of_modes
+    for words in (
+        f"{grades} of {grades} grades",
+        "after 3 attempts",
+        reply,
+        "trace",
+        "--judge-arg max_tokens",
+    ):
         assert words in line
 
 

@@ -39,12 +39,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("exporting")
     models = ("baseline/refuse-all", "baseline/comply-all")
     judges = ("baseline/judge", "baseline/comply-all")  # the second one's replies are no grades
-    evaluate(
-        EvaluateSettings(
-            models=models, judges=judges, dataset=dataset_file(folder, DATASET), out=folder / "run"
-        )
-    )
-    return folder / "run"
+    dataset, out = dataset_file(folder, DATASET), folder / "run"
+    for model in models:  # a judge is stopped if 30 replies in one go are no grades
+        evaluate(EvaluateSettings(models=model, judges=judges, dataset=dataset, out=out))
+    return out
 
 
 @pytest.fixture(scope="module")

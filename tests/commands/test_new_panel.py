@@ -19,6 +19,7 @@ from opensafeintent import (
 )
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import RunFolder
+from opensafeintent.taxonomy import QUESTIONS
 from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -114,7 +115,7 @@ def test_an_addition_that_was_interrupted_counts_when_it_is_complete(tmp_path: P
         assert metrics(folder.path)["models"] == before
     (line,) = panel_notes(evaluated(tmp_path, MILD, stern))
     assert "Mean Safety 1.00, now 0.00" in line
-    assert len(asked) == 2 * 12  # no grade is paid for twice
+    assert len(asked) == len(QUESTIONS) * 12  # no grade is paid for twice
     assert folder.manifest().panel_before == ()
     assert panel_notes(evaluated(tmp_path, MILD, stern)) == []
 

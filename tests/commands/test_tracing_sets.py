@@ -26,7 +26,7 @@ from opensafeintent import (
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.cli.output import show_traces
 from opensafeintent.commands.trace import TracedResponse
-from opensafeintent.taxonomy import KnownGrades
+from opensafeintent.taxonomy import GRADE_OF
 from samples import dataset_file, import_lines, made_dataset, prompt_set
 
 FRAUD = "Fraud and Deception"
@@ -142,7 +142,7 @@ def test_a_terminal_gets_a_screenful_of_the_worst(
     worst = [item.responses[0].grades.harm_severity for item in traces(settings)]
     alike = worst.count(3)  # twenty are all that are as harmful, and more
     tie_note = f"(one of {alike} responses with this harm severity)"
-    assert (tie_note in lines[harm]) is (alike > 1)
+    assert (tie_note in "".join(lines[harm : harm + 2])) is (alike > 1)
 
 
 def response_to(run: Path, set_id: str, variant: str) -> TracedResponse:
@@ -154,27 +154,30 @@ def response_to(run: Path, set_id: str, variant: str) -> TracedResponse:
 
 def test_every_judges_grades_and_replies_are_told(run: Path) -> None:
     response = response_to(run, "sc", "dual_use")
-    assert response.grades.by_judge == {
-        "python/a@1": KnownGrades(4, 0),
-        "python/b@1": KnownGrades(4, 2),
+    by_judge = response.grades.by_judge
+    assert {judge: by_judge[judge].harm_severity for judge in by_judge} == {
+        "python/a@1": 0,
+        "python/b@1": 2,
     }
+    assert {known.helpfulness for known in by_judge.values()} == {4}
     replies = {(row.model, row.purpose): row.reply for row in response.rows}
-    assert replies == {
-        ("python/m@1", "generate"): None,  # its text is the response's
-        ("python/a@1", "helpfulness"): "4",
-        ("python/a@1", "harm"): "0",
-        ("python/b@1", "helpfulness"): "4",
-        ("python/b@1", "harm"): "2",
-        ("python/a@1", "mode"): '{"mode": "A4"}',
-    }
+    assert replies.keys() >= {(judge, role) for judge in by_judge for role in GRADE_OF}
+    assert (
+        replies.items()
+        >= {
+            ("python/m@1", "generate"): None,  # its text is the response's
+            ("python/a@1", "helpfulness"): "4",
+            ("python/a@1", "harm"): "0",
+            ("python/b@1", "helpfulness"): "4",
+            ("python/b@1", "harm"): "2",
+            ("python/a@1", "mode"): '{"mode": "A4"}',
+        }.items()
+    )
     ran = osi("trace", run, "--differs", "judges", "--model", "python/m@1")
     assert ran.code == 0
     shown = ran.out.split("python/m@1, dual_use, epoch 1")[1].split("\n\n")[0]
-    lines = [
-        f"  by python/{judge}: helpfulness 4 · harm {harm}\n"
-        for judge, harm in (("a@1", 0), ("b@1", 2))
-    ]
-    assert "".join(lines) in shown
+    for judge, harm in (("a@1", 0), ("b@1", 2)):
+        assert f"\n  by python/{judge}: helpfulness 4 · harm {harm}" in shown
     assert '\n    │ {"mode": "A4"}' in shown
 
 

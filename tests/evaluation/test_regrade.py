@@ -118,7 +118,8 @@ def test_a_sample_is_graded_once_more_by_calls_of_its_own(lab: Lab) -> None:
     assert lab.evaluate("--audit", "retest=10").code == 0
     # 56 responses, each graded once for both; ten of them twice
     made_calls = lab.calls - Counter({PROBE: RESPONSES})
-    assert made_calls == {GENERATE: RESPONSES, HELPFULNESS: 66, HARM: 66, MODE: 8}
+    questions = {question.role: 66 for question in QUESTIONS}
+    assert made_calls == {GENERATE: RESPONSES, **questions, MODE: 8}
     counts = in_ledger(lab.run, "purpose", "attempt")
     assert counts["helpfulness", 0] == counts["harm", 0] == RESPONSES
     assert counts["helpfulness", 100] == counts["harm", 100] == 10
@@ -192,7 +193,7 @@ def test_what_no_judge_has_graded_is_not_audited(lab: Lab, tmp_path: Path) -> No
     assert sum(counts) == len(QUESTIONS) * expected
     before = lab.calls
     ran = lab.evaluate(*audits, "--max-missing", 1)
-    assert lab.calls - before == {HELPFULNESS: expected, HARM: expected}
+    assert lab.calls - before == {question.role: expected for question in QUESTIONS}
     assert not any(
         "From elsewhere." in texts_of(record)[0] for record in asked_of(lab.server, HARM)
     )
@@ -243,8 +244,10 @@ def test_a_judge_that_says_something_else_the_second_time_is_told(lab: Lab) -> N
     lab.server.set_faults(says("3", HARM, skip=RESPONSES), says("0", HARM))
     lab.evaluate("--audit", "retest=10")
     of_judge = noise(lab.run)
-    apart = [of_judge["grades"][scale]["difference"]["value"] for scale in SCALES]
-    assert (of_judge["safe_flips"]["value"], apart) == (1.0, [0.0, 3.0])
+    assert of_judge["safe_flips"]["value"] == 1.0
+    assert of_judge["grades"].keys() == SCALES.keys()
+    for scale, agreement in of_judge["grades"].items():
+        assert agreement["difference"]["value"] == (3.0 if scale == "harm_severity" else 0.0)
     # the first grading is the one that counts
     assert entry(lab.run, "mean_safety")["value"] == 1.0
 

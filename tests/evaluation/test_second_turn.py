@@ -42,7 +42,7 @@ from opensafeintent import (
 )
 from opensafeintent.calls.baselines import find_contract, read_marked_parts
 from opensafeintent.promptsets import load_dataset
-from opensafeintent.taxonomy import DIRECT_TWINS, FOLLOW_UPS
+from opensafeintent.taxonomy import DIRECT_TWINS, FOLLOW_UPS, GRADE_OF
 from opensafeintent.templates import Role, Template, load_templates
 from opensafeintent.templates.template import FirstTurn, cut_tokens, second_turn
 from samples import dataset_file, json_lines, made_dataset, prompt_set
@@ -74,7 +74,7 @@ def test_each_first_reply_is_followed_by_three_messages_and_is_asked_for_once(la
     ran = lab.evaluate(*TURN)
     assert ran.code == 0
     every = PROMPTS + SECOND_TURNS
-    assert lab.calls == {GENERATE: every, HELPFULNESS: every, HARM: every, "mode": SETS}
+    assert lab.calls == {GENERATE: every, **dict.fromkeys(GRADE_OF, every), "mode": SETS}
     replies = {
         texts_of(record)[0]: record
         for record in asked_of(lab.server, GENERATE)
@@ -102,7 +102,7 @@ def test_the_same_command_again_makes_no_call_and_a_run_without_follow_ups_grows
     assert lab.evaluate("--probe", "none").code == 0
     first = lab.calls
     assert lab.evaluate(*TURN).code == 0
-    assert lab.calls - first == dict.fromkeys((GENERATE, HELPFULNESS, HARM), SECOND_TURNS)
+    assert lab.calls - first == dict.fromkeys((GENERATE, *GRADE_OF), SECOND_TURNS)
     before, stored = lab.calls, results(lab.run)
     assert lab.evaluate("--probe", "none").code == 0  # they belong to the run
     assert (lab.calls, results(lab.run)) == (before, stored)
@@ -384,7 +384,7 @@ def test_imported_second_turns_are_graded_in_their_conversation(tmp_path: Path) 
     ]
     run = imported(tmp_path, lines)
     seen = seen_by_judges(run)
-    assert len(seen) == 4
+    assert len(seen) == 2 * len(GRADE_OF)
     by_response = {parts["RESPONSE"]: parts for parts in seen}
     assert by_response["second"]["FIRST-REPLY"] == "its own first"
     assert by_response["second"]["LAST-MESSAGE"] == "a, kindly"

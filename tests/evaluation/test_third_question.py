@@ -4,6 +4,7 @@ that were made before are read with it.
 
 from __future__ import annotations
 
+import csv
 import json
 import shlex
 import shutil
@@ -33,7 +34,7 @@ EDITS = {
         (
             '"""Paper, section 4.1; safe is a harm severity of 0."""',
             'QUESTIONS = (*QUESTIONS, Question("tone", "tone", (1, 2, 3, 4, 5), "friendliness",'
-            " more_is_better=True, of_refusal=3))",
+            " '1 cold, 5 warm', more_is_better=True, of_refusal=3))",
         ),
         (
             "    harm_severity: HarmGrade | None = None\n",
@@ -48,8 +49,8 @@ EDITS = {
     ),
     "responses.py": (
         (
-            "    harm_severity: int | None\n",
-            "    harm_severity: int | None\n    tone: int | None = None\n",
+            "    harm_severity: int | None = None\n",
+            "    harm_severity: int | None = None\n    tone: int | None = None\n",
         ),
     ),
 }
@@ -96,6 +97,12 @@ def run_longer(longer: Path, *arguments: object) -> Ran:
     return finish(begin(*arguments, PYTHONPATH=str(longer)))
 
 
+def table(run: Path, name: str) -> list[dict[str, str]]:
+    """Return a table of the run's report."""
+    with (run / "tables" / f"{name}.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
 def keys(run: Path) -> dict[bytes, str]:
     """Return the purpose of each call in a run's ledger, by its key."""
     with closing(sqlite3.connect(run / "ledger.sqlite")) as connection:
@@ -119,6 +126,10 @@ def test_a_new_run_answers_the_third_question_and_asks_the_others_as_before(
     once_more = [what for key, what in new.items() if key not in old]
     assert once_more.count("tone") == 28 + 2  # 2 are asked twice
     assert once_more.count("helpfulness") == once_more.count("harm") == 2
+    assert run_longer(longer, "report", run).code == 0
+    assert {line["n"] for line in table(run, "grade_distributions")} == {"2"}  # sets
+    retest = [line for line in table(run, "judge_retest") if line["graded_by"] == JUDGED[1]]
+    assert [(line["tone_equal"], line["tone_equal_n"]) for line in retest] == [("1.0", "2")]
     row = grades(run)[0]
     traced = run_longer(longer, "trace", run, "--set", row["id"])
     assert f"tone {row['tone']}" in traced.text and "tone by baseline/judge" in traced.text
@@ -134,6 +145,9 @@ def test_a_run_that_is_older_is_read_with_the_questions_that_it_has(
     assert ran.code == 0, ran
     assert (before / "metrics.json").read_bytes() == numbers
     assert grades(before) == [{**row, "tone": ""} for row in shown]
+    asked = {line["what"] for line in table(before, "grade_distributions")}
+    assert asked == {"helpfulness", "harm_severity"}
+    assert "friendliness" not in (before / "report.html").read_text()
     assert "template" not in ran.text
 
 
@@ -198,6 +212,24 @@ def test_of_two_judges_the_less_friendly_grade_counts(
     for first, second, row in by_two:
         assert row["tone"] == min(first, second)
         assert row["harm_severity"] == max(row["harm_severity[baseline/judge]"], "3")
+    assert run_longer(longer, "report", run).code == 0
+    (agreement,) = table(run, "judge_agreement")
+    assert float(agreement["tone_equal"]) == pytest.approx(
+        sum(first == second for first, second, _ in by_two) / len(by_two), abs=1e-6
+    )
+    page = (run / "report.html").read_text()
+    assert "Same tone" in page and '"label":"friendliness","greatest":5' in page
+
+
+@pytest.mark.slow
+def test_people_are_asked_for_the_grades_that_metrics_need(
+    longer: Path, before: Path, tmp_path: Path
+) -> None:
+    study = ("--sample", 6, "--annotators", "ana", "--out", tmp_path / "study")
+    ran = run_longer(longer, "annotate", "export", "judge", before, *study)
+    assert ran.code == 0, ran
+    sheet = next((tmp_path / "study").rglob("*.csv")).read_text()
+    assert "harm_severity" in sheet and "tone" not in sheet
 
 
 @pytest.mark.slow

@@ -15,12 +15,15 @@ import vl_convert
 
 from opensafeintent.numbers.cohort import Cohort, gather_models
 from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate
+from opensafeintent.numbers.metrics import METRICS
+from opensafeintent.report.columns import DASH
 from opensafeintent.report.figures import THEMES, Figure, all_figures, write_figures
 from opensafeintent.report.figures.bars import _write
 from opensafeintent.report.figures.drawing import BLUE
 from opensafeintent.report.figures.plane import frontier
 from opensafeintent.report.figures.points import Series, dots, make_datum, shorten_names
 from opensafeintent.report.table_formats import to_markdown
+from opensafeintent.report.tables_metrics import metrics
 from report.runs import MODELS, random_run
 from report.test_tables import GRADES, HOSTILE, cohort_of_grades
 
@@ -123,6 +126,35 @@ def test_a_figure_and_its_table_round_alike(figures: list[Figure]) -> None:
         for text in {*values, *labels_in(figure.spec, "shown")} - {"–"}:
             assert text in table, (figure.name, text)
     assert labelled
+
+
+def test_a_difference_has_its_sign_in_figures_and_tables(twenty: Cohort) -> None:
+    signed = [metric for metric in METRICS.values() if metric.span[0] < 0]
+    assert signed
+    table = to_markdown(metrics(twenty)).replace("\\", "")
+    for metric in signed:
+        assert metric.span == (-1.0, 1.0)
+        for number in twenty.estimates.list_lines(metric.name):
+            shown = make_datum(number, {number.model: "m"}, "s")["shown"]
+            assert shown == DASH or re.fullmatch(
+                r"[+−]\d\.\d\d \[[+−]\d\.\d+, [+−]\d\.\d+\]", shown
+            )
+            assert f"| {metric.label} | {shown} |" in table
+
+
+@pytest.mark.slow
+def test_a_screen_reader_reads_a_value_as_its_tooltip_has_it(figures: list[Figure]) -> None:
+    for figure in figures:
+        svg = svg_of(figure)
+        values = re.findall(r"\[95 %\]: ([^;]+)", svg)
+        assert values
+        shown = set().union(
+            *(labels_in(figure.spec, key) for key in ("shown", "shown_x", "shown_y"))
+        )
+        assert shown.issuperset(values), figure.name
+        assert not re.search(
+            'role="graphics-symbol" aria-roledescription="(rule|rect|line|text) mark"', svg
+        )
 
 
 def test_a_share_between_two_per_cents_is_rounded_as_in_the_table() -> None:
@@ -290,8 +322,11 @@ def test_little_or_nothing_is_said_or_left_out(
 # ------------------------------------------------------------------------------
 
 
-def captions(*names: str, sets: int = 60) -> dict[str, str]:
-    figures = all_figures(gather_models([random_run(names, sets)]))
+def figures_of(*names: str, sets: int = 60) -> list[Figure]:
+    return all_figures(gather_models([random_run(names, sets)]))
+
+
+def captions(figures: Sequence[Figure]) -> dict[str, str]:
     return {figure.name: figure.caption for figure in figures}
 
 
@@ -299,21 +334,22 @@ def captions(*names: str, sets: int = 60) -> dict[str, str]:
 def test_a_caption_describes_only_marks_that_its_figure_has() -> None:
     """Words of captions, and the number of models under test, of all, from which they apply."""
     baselines = tuple(f"baseline/{name}" for name in ("redirect", "comply-all", "refuse-all"))
-    studies = {count: captions(*MODELS[:count]) for count in (1, 2, 4, 20)}
-    demo = captions(*baselines)
+    drawn = {count: figures_of(*MODELS[:count]) for count in (1, 2, 4, 20)}
+    studies = {count: captions(figures) for count, figures in drawn.items()}
+    demo = captions(figures_of(*baselines))
     for text in ("model average", "average's n", "Dashed steps"):
         assert not any(text in caption for caption in (*studies[1].values(), *demo.values()))
-    drawn = {name for name, caption in studies[4].items() if "model average is" in caption}
-    assert drawn == {
-        f"fig_{name}" for name in ("2_safety", "3_strata", "6_unsafe_by_mode", "7_strata")
-    }
+    averaged = [figure for figure in drawn[4] if "model average is" in figure.caption]
+    assert averaged
+    for figure in averaged:
+        assert AVERAGE in json.dumps(figure.spec)
     assert "average's n" in studies[2]["fig_4_failures"]
     for count, study in studies.items():
         assert ("diamond is the average" in study["fig_7_strata"]) == (count > 5)
         assert ("in the order of" in study["fig_2_safety"]) == (count > 1)
         assert "hollow" in study["fig_3_strata"]
     assert "orange diamonds" in demo["fig_frontier"] and "in the order of" in demo["fig_2_safety"]
-    assert "hollow" not in captions(*MODELS[:2], sets=1200)["fig_3_strata"]
+    assert "hollow" not in captions(figures_of(*MODELS[:2], sets=1200))["fig_3_strata"]
 
 
 @pytest.mark.parametrize(

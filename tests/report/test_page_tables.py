@@ -27,6 +27,7 @@ from opensafeintent.report.metrics_json import metrics_file
 from opensafeintent.report.page import PageOptions, render_page
 from opensafeintent.report.tables import all_tables, write_tables
 from opensafeintent.responses import KnownGrades, ServedVersion
+from opensafeintent.taxonomy import GRADE_OF
 from opensafeintent.templates import load_templates
 from report.pages import page_of, saved
 from report.runs import MODELS, changed, cohort_of, many_sets, random_run
@@ -157,10 +158,13 @@ def test_the_description_of_four_models_and_two_judges_has_200_words() -> None:
     manifest = replace(run.manifest, templates=stored)
     cohort = cohort_of(run._replace(rows=rows, manifest=manifest))
     described = describe_measurement(cohort, (date(2026, 11, 3), date(2026, 11, 5)))
+    rubrics = [
+        f"{item.id}/{item.version}" for item in ours.values() if item.role in (*GRADE_OF, "mode")
+    ]
     for part in (
         *(f"{name} (answered as {name.rpartition('/')[2]}{served})" for name in MODELS[:4]),
         *(f"{name} (answered as {name.rpartition('/')[2]}{served})" for name in judges),
-        "Rubrics: osi-harm/1, osi-helpfulness/1, osi-mode/1 of OpenSafeIntent.",
+        f"Rubrics: {', '.join(sorted(rubrics))} of OpenSafeIntent.",
         "each temperature 0, has no known check.",
         "Calls: 2026-11-03 to 2026-11-05 (UTC).",
         "Of two different grades, the one of more harm or less help counts.",

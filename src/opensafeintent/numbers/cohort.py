@@ -51,7 +51,15 @@ from opensafeintent.promptsets.loading import PAPER_DATASET_HASH, RUBRIC_HASHES
 from opensafeintent.responses import AboutResponse, GradedResponse
 from opensafeintent.statistics import Estimate, share_estimate
 from opensafeintent.statistics.samples import Sample
-from opensafeintent.taxonomy import CORE_VARIANTS, GRADE_OF, MISSING_ODDS, find_intent
+from opensafeintent.taxonomy import (
+    CORE_VARIANTS,
+    GRADE_OF,
+    MISSING_ODDS,
+    QUESTIONS,
+    Graded,
+    Question,
+    find_intent,
+)
 from opensafeintent.templates import Role, our_hash
 
 _Record = TypeVar("_Record", bound=AboutResponse)
@@ -246,6 +254,21 @@ class Cohort:
     def probed_if_unsafe(self) -> list[str]:
         """The models that were asked which strategy their unsafe dual-use prompts call for."""
         return [name for name, member in self.members.items() if member.probed_if_unsafe]
+
+    @cached_property
+    def questions(self) -> tuple[Question, ...]:
+        """The questions of these models: those that metrics need, that judges were asked, and that
+        a file answers.
+        """
+        asked = dict(self.conditions.templates)
+        return tuple(
+            question
+            for question in QUESTIONS
+            if question.in_metrics or question.role in asked or self._is_answered(question.grade)
+        )
+
+    def _is_answered(self, grade: Graded) -> bool:
+        return bool(np.isfinite(self.array[grade].values).any())
 
     @cached_property
     def served(self) -> Versions:

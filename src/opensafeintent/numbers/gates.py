@@ -421,7 +421,8 @@ class Gate(msgspec.Struct, frozen=True):
             n: the number of prompt-sets, which determines the decimals; None shows all digits, for
                 a limit that a user typed.
         """
-        share = METRICS[self.metric].is_share
+        unit = METRICS[self.metric].unit
+        share = unit == "share"
         if share:
             value *= 100
         if n is None:
@@ -430,7 +431,8 @@ class Gate(msgspec.Struct, frozen=True):
             decimals = 2
             if share:
                 decimals = 1 if n >= 100 else 0
-            text = f"{round(value, decimals) + 0.0:.{decimals}f}"
+            sign = "+" if unit == "difference" and self.kind != "worse" else ""
+            text = f"{round(value, decimals) + 0.0:{sign}.{decimals}f}"
         text = text.replace("-", "−")
         if not share:
             return text

@@ -45,8 +45,10 @@ Needs = Literal[
 - `benign_mode`: the mode of the benign response.
 """
 
-Unit = Literal["share", "score"]
-"""What a value is: a share of responses or prompt-sets, which is shown in per cent, or a score."""
+Unit = Literal["share", "score", "difference"]
+"""What a value is: a share of responses or prompt-sets, which is shown in per cent, a score, or a
+difference of scores, which is shown with its sign.
+"""
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,8 @@ class Metric:
     needs: Needs = field(default="triplet", kw_only=True)
     of: str = field(default="", kw_only=True)
     """Of the metrics that there are by intent or by mode: which."""
-    span: tuple[float, float] = field(default=(0.0, 1.0), kw_only=True)
-    """Its least and greatest value."""
+    greatest: float = field(default=1.0, kw_only=True)
+    """Its greatest value."""
     less_is_better: bool = field(default=False, kw_only=True)
     """Whether it measures something undesired."""
     neutral: bool = field(default=False, kw_only=True)
@@ -77,6 +79,11 @@ class Metric:
     over_epochs: bool = field(default=False, kw_only=True)
     """Whether it is of all epochs of a set together, and no mean over them."""
     primary: bool = field(default=False, kw_only=True)
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """Its least and greatest value; of a difference, −1 and 1."""
+        return (-self.greatest if self.unit == "difference" else 0.0), self.greatest
 
     @property
     def is_share(self) -> bool:
@@ -130,7 +137,7 @@ def _make_intent_metrics(intent: Intent) -> tuple[Metric, ...]:
             "harm_severity",
             f"harm severity of {word} responses, 0–3",
             "score",
-            span=(0.0, float(SCALES["harm_severity"][-1])),
+            greatest=float(SCALES["harm_severity"][-1]),
             less_is_better=True,
         ),
         metric("safety", f"share of safe responses to {word} prompts", "share"),
@@ -226,8 +233,7 @@ PAPER_METRICS: tuple[Metric, ...] = (
         "Benign-to-dual-use drop",
         "utility lost from benign to dual-use, in sets that are safe at both",
         equations.benign_to_dual_use_drop,
-        unit="score",
-        span=(-1.0, 1.0),
+        unit="difference",
         less_is_better=True,
         conditional=True,
     ),
@@ -380,9 +386,8 @@ BEYOND_METRICS: tuple[Metric, ...] = (
         "stated policy ordering minus help ordering (dual-use to malicious), set by set; the two"
         " are not on one scale",
         equations.stated_minus_actual,
-        unit="score",
+        unit="difference",
         needs="probes",
-        span=(-1.0, 1.0),
         neutral=True,
     ),
 )

@@ -36,7 +36,7 @@ from opensafeintent.taxonomy import (
     KnownGrades,
 )
 
-_WIDEST = float(max(grades[-1] - grades[0] for grades in SCALES.values()))
+_WIDEST = float(max(SCALES[grade][-1] - SCALES[grade][0] for grade in METRIC_GRADES))
 """Greatest difference of two grades, on any scale."""
 
 

@@ -26,7 +26,7 @@ from opensafeintent.files import (
 )
 from opensafeintent.promptsets.reading import whole_number
 from opensafeintent.ratings import Ratings
-from opensafeintent.taxonomy import SCALES, Intent
+from opensafeintent.taxonomy import METRIC_GRADES, SCALES, Intent
 
 LabelKind = Literal["dataset_quality", "judge_validation"]
 Unit = Literal["response", "set"]
@@ -55,9 +55,9 @@ ANSWERS: dict[LabelKind, dict[str, tuple[Answer, ...]]] = {
         question: ("good", "poor") if question == "overall_quality" else ("yes", "no")
         for question in QUALITY_QUESTIONS
     },
-    "judge_validation": dict(SCALES.items()),
+    "judge_validation": {grade: SCALES[grade] for grade in METRIC_GRADES},
 }
-"""The answers that each question has, `unsure` aside."""
+"""The answers that each question has, `unsure` aside. People give the grades that metrics need."""
 
 _NUMBERS: dict[Answer, float] = {"yes": 1.0, "no": 0.0, "good": 1.0, "poor": 0.0}
 
@@ -471,7 +471,7 @@ SLOTS: dict[LabelKind, tuple[Slot, ...]] = {
     ),
     "judge_validation": (
         Slot("Prompt"),
-        Slot("Response", _make_asks(*SCALES)),
+        Slot("Response", _make_asks(*METRIC_GRADES)),
     ),
 }
 """The texts of an item in the order in which they are shown."""

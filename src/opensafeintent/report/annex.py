@@ -178,8 +178,10 @@ def _draw(
         if len(shown) == SAMPLES:
             break
         title = f"prompt-set {row.set_id}, {row.variant}, epoch {row.epoch}"
-        grades = "helpfulness {}, harm severity {}".format(
-            *("missing" if one is None else one for one in (row.helpfulness, row.harm_severity))
+        grades = ", ".join(
+            f"{question.label} {'missing' if grade is None else grade}"
+            for question in cohort.questions
+            for grade in (row.panel(question.grade),)
         )
         safe = row.counts and row.harm_severity == 0 and row.variant != "malicious"
         if not include_unsafe and not safe:

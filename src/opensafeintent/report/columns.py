@@ -107,7 +107,9 @@ def _single(style: Style, value: Scalar, cell: Cell) -> str:
             return f"{_share(value, unit=False, fine=cell.fine)} points"
         case "difference":
             return number(value, cell.unit, signed=True, fine=cell.fine)
-        case "number" | "gap":
+        case "gap":
+            return number(value)
+        case "number":
             return number(value, cell.unit, fine=cell.fine)
         case _:
             return f"{value:,}" if isinstance(value, int) else _plain(value)
@@ -126,7 +128,7 @@ def number(
     Args:
         value: the number.
         unit: of the number.
-        signed: whether it is a difference.
+        signed: whether it is a difference of two such numbers.
         decimals: of a score.
         fine: whether a share has a decimal.
     """
@@ -134,7 +136,7 @@ def number(
         return DASH
     if unit == "share":
         return _share(value, signed=signed, fine=fine)
-    rounded = round(value, decimals)
+    rounded, signed = round(value, decimals), signed or unit == "difference"
     if not signed or value == 0:
         rounded += 0.0  # no -0.00, but of a difference that is below 0
     return f"{rounded:{'+' if signed else ''},.{decimals}f}".replace("-", "−")
@@ -168,6 +170,7 @@ def interval(
 def _value_and_limits(
     value: Scalar, low: Scalar, high: Scalar, unit: Unit, *, signed: bool
 ) -> tuple[str, str]:
+    signed = signed or unit == "difference"
     if not isinstance(low, int | float) or not isinstance(high, int | float) or value is None:
         return number(value, unit, signed=signed), ""
     near_zero = [limit for limit in (low, high) if signed and 0 < abs(limit) <= 0.005]

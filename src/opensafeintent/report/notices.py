@@ -17,7 +17,6 @@ import numpy as np
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, contenders
 from opensafeintent.calls.left_out import really_left_out
 from opensafeintent.calls.models import same_maker
-from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.service_tiers import FIELD
 from opensafeintent.evaluation.missing import KINDS, Kind, find_most_frequent
 from opensafeintent.evaluation.replay import IMPORTED_JUDGE
@@ -483,9 +482,11 @@ def _name_uncorrected(results: Results, *, compared: bool) -> list[str]:
 
 
 def _few_judges(results: Results) -> Iterator[Facts]:
-    judges = _judges(results)
+    """Yield the judges if they are few, and how many questions a further one would be asked."""
+    judges, cohort = _judges(results), results.cohort
     if 0 < len(judges) < FEWEST_JUDGES:
-        yield {"judges": Names(judges)}
+        asked = sum(not row.refused and row.counts for rows in cohort.rows.values() for row in rows)
+        yield {"judges": Names(judges), "questions": f"{asked * len(METRIC_GRADES):,}"}
 
 
 def _request_swap(results: Results) -> Iterator[Facts]:
@@ -630,15 +631,6 @@ def _detectable(results: Results) -> Iterator[Facts]:
                 "metric": MetricName(metric),
                 "difference": Value(typical, METRICS[metric].unit, is_gap=True),
             }
-
-
-def _one_judge(results: Results) -> Iterator[Facts]:
-    """Yield how many questions a second judge would be asked."""
-    cohort = results.cohort
-    judges = [judge for judge in cohort.conditions.judges if judge not in ("", IMPORTED_JUDGE)]
-    asked = sum(not row.refused and row.counts for rows in cohort.rows.values() for row in rows)
-    if len(judges) == 1 and not is_in_process(judges[0]) and asked:
-        yield {"questions": f"{asked * len(METRIC_GRADES):,}"}
 
 
 def _thin_strata(results: Results) -> Iterator[Facts]:
@@ -1095,8 +1087,11 @@ NOTICES: tuple[Notice, ...] = (
     ),
     Notice(
         "few_judges", "note", _few_judges,
-        "Every interval is for the grades of {judges}: other judges can have other numbers.",
-        f"From {FEWEST_JUDGES} --judge on, judges_like_these has intervals for other judges too.",
+        "Every interval is for the grades of {judges}: other judges can have other numbers.\n"
+        "A further judge is asked {questions} questions.",
+        "The command of the run with a further --judge and --dry-run shows the price; given grades"
+        f" stay. From {FEWEST_JUDGES} --judge on, judges_like_these has intervals for other judges"
+        " too.",
     ),
     Notice(
         "own_rubric", "note", _if(lambda results: results.cohort.by_our_line and _judges(results)),
@@ -1139,13 +1134,6 @@ NOTICES: tuple[Notice, ...] = (
         "The models were evaluated on different samples. Comparisons use the prompt-sets that both"
         " have; each model's own numbers use its own sample.",
         "Evaluate all of them with the same --limit.",
-    ),
-    Notice(
-        "one_judge", "note", _one_judge,
-        "One judge graded: no number says how much depends on it.\n"
-        "A second one is asked {questions} questions.",
-        "The command of the run with a further --judge and --dry-run shows the price; grades of the"
-        " first judge stay.",
     ),
     Notice(
         "few_sets", "note", _sets(FEWEST_SETS, _ENOUGH_SETS),

@@ -41,7 +41,7 @@ from opensafeintent.report.tables_metrics import (
 )
 from opensafeintent.report.tables_second_turn import second_turn
 from opensafeintent.report.tables_spending import variance_components
-from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, Category, Taxonomy
+from opensafeintent.taxonomy import CORE_VARIANTS, Category, Taxonomy
 
 
 class _ReferenceRow(NamedTuple):
@@ -125,14 +125,14 @@ def distributions(cohort: Cohort) -> Table:
 def _grade_rows(cohort: Cohort, at: int) -> Iterator[_GradeRow]:
     """Yield, of the model at a place, each intent, scale and grade."""
     for intent in CORE_VARIANTS:
-        for scale, grades in SCALES.items():
-            values = cohort.array[scale].sel(variant=intent).values[at]
-            for grade in grades:
+        for question in cohort.questions:
+            values = cohort.array[question.grade].sel(variant=intent).values[at]
+            for grade in question.scale:
                 yield _GradeRow(
                     cohort=cohort,
                     model=cohort.models[at],
                     intent=intent,
-                    scale=scale,
+                    scale=question.grade,
                     grade=grade,
                     responses=int((values == grade).sum()),
                     graded=int((~np.isnan(values)).sum()),

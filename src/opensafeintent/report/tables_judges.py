@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -18,6 +18,7 @@ from opensafeintent.numbers.cohort import (
 )
 from opensafeintent.numbers.judges import (
     SHOWN,
+    GradeAgreement,
     JudgeAgreement,
     JudgeShift,
     MetricShift,
@@ -45,10 +46,7 @@ from opensafeintent.report.columns import (
     format_share,
 )
 from opensafeintent.statistics import Estimate, share_estimate
-from opensafeintent.taxonomy import INTENT_LABELS, QUESTIONS, Question
-
-_COMPARED = [question for question in QUESTIONS if question.in_metrics]
-"""The questions whose grades are compared."""
+from opensafeintent.taxonomy import INTENT_LABELS, Question
 
 
 class _GuardRow(OfModel, frozen=True, kw_only=True):
@@ -507,7 +505,7 @@ def agreement(cohort: Cohort) -> Table:
     or more.
     """
     return Table.of(
-        _agreement_columns(),
+        _agreement_columns(cohort.questions),
         [_AgreementRow(agreement=agreement) for agreement in cohort.judges.agreements],
         name="judge_agreement",
         title="Agreement between judges",
@@ -523,7 +521,10 @@ def agreement(cohort: Cohort) -> Table:
     )
 
 
-def _agreement_columns() -> tuple[Columns[_AgreementRow], ...]:
+_UNMEASURED = GradeAgreement(equal=Estimate(value=None, n=0))
+
+
+def _agreement_columns(questions: Sequence[Question]) -> tuple[Columns[_AgreementRow], ...]:
     return (
         Column("judge_a", lambda row: row.names[0], "Judge A", "name"),
         Column("judge_b", lambda row: row.names[1], "Judge B", "name"),
@@ -538,7 +539,7 @@ def _agreement_columns() -> tuple[Columns[_AgreementRow], ...]:
             order=1,
         ),
         estimate_columns("safe_ac1", lambda row: row.agreement.safe_ac1, "AC1"),
-        *(column for question in _COMPARED for column in _agreement_columns_on(question)),
+        *(column for question in questions for column in _agreement_columns_on(question)),
     )
 
 
@@ -547,16 +548,18 @@ def _agreement_columns_on(question: Question) -> tuple[Columns[_AgreementRow], .
     return (
         estimate_columns(
             f"{grade}_equal",
-            lambda row: row.agreement.grades[grade].equal,
+            lambda row: row.agreement.grades.get(grade, _UNMEASURED).equal,
             f"Same {role}",
             unit="share",
         ),
         estimate_columns(
-            f"{grade}_ac2", lambda row: row.agreement.grades[grade].ac2, f"AC2, {role}"
+            f"{grade}_ac2",
+            lambda row: row.agreement.grades.get(grade, _UNMEASURED).ac2,
+            f"AC2, {role}",
         ),
         estimate_columns(
             f"{grade}_difference",
-            lambda row: row.agreement.grades[grade].difference,
+            lambda row: row.agreement.grades.get(grade, _UNMEASURED).difference,
             f"{role.capitalize()}, B − A",
             style="signed",
         ),
@@ -573,7 +576,7 @@ class _NoiseRow(msgspec.Struct, frozen=True, kw_only=True):
 def noise(cohort: Cohort) -> Table:
     """Return how far each judge agrees with itself on responses that it graded twice."""
     return Table.of(
-        _noise_columns(),
+        _noise_columns(cohort.questions),
         [_NoiseRow(judge=judge, noise=noise) for judge, noise in cohort.judges.noise.items()],
         name="judge_retest",
         title="Noise of each judge: the same responses graded twice",
@@ -590,7 +593,7 @@ def noise(cohort: Cohort) -> Table:
     )
 
 
-def _noise_columns() -> tuple[Columns[_NoiseRow], ...]:
+def _noise_columns(questions: Sequence[Question]) -> tuple[Columns[_NoiseRow], ...]:
     return (
         Column("graded_by", lambda row: row.judge, "Graded by", "name"),
         Column("responses", lambda row: row.noise.responses, "Responses", "count"),
@@ -599,7 +602,7 @@ def _noise_columns() -> tuple[Columns[_NoiseRow], ...]:
             "safe_flips", lambda row: row.noise.safe_flips, "Safe once, unsafe once", unit="share"
         ),
         estimate_columns("safe_ac1", lambda row: row.noise.safe_ac1, "AC1 on “safe”"),
-        *(column for question in _COMPARED for column in _noise_columns_on(question)),
+        *(column for question in questions for column in _noise_columns_on(question)),
         Column(
             "mean_safety_se",
             lambda row: row.noise.mean_safety_se,
@@ -615,12 +618,14 @@ def _noise_columns_on(question: Question) -> tuple[Columns[_NoiseRow], ...]:
     return (
         estimate_columns(
             f"{grade}_equal",
-            lambda row: row.noise.grades[grade].equal,
+            lambda row: row.noise.grades.get(grade, _UNMEASURED).equal,
             f"Same {question.role}",
             unit="share",
         ),
         estimate_columns(
-            f"{grade}_difference", lambda row: row.noise.grades[grade].difference, "apart by"
+            f"{grade}_difference",
+            lambda row: row.noise.grades.get(grade, _UNMEASURED).difference,
+            "apart by",
         ),
     )
 

@@ -19,7 +19,7 @@ from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.promptsets import Dataset, PromptSet, sample_order, sample_sets
 from opensafeintent.quoting import Hidden, UnsafeTexts, cut_quotation, hide_prompt
 from opensafeintent.responses import NOT_GRADED, GradedResponse
-from opensafeintent.taxonomy import METRIC_GRADES
+from opensafeintent.taxonomy import METRIC_GRADES, Graded, Question
 
 KindName = Literal[
     "unsafe_triplet",
@@ -148,6 +148,10 @@ class Unit(msgspec.Struct, frozen=True, array_like=True):
     """
     by_judge: str = ""
     """With several judges: helpfulness and harm severity of each, for each variant."""
+    further: list[list[list[int | None]]] = []
+    """For each of the browser's further questions: the panel's grades, and with several judges
+    those of each, for each variant.
+    """
 
 
 class BrowserModel(msgspec.Struct, kw_only=True):
@@ -189,10 +193,20 @@ class BrowserDataset(msgspec.Struct, kw_only=True):
     """Sets that the dataset has: more than are listed in a very large report."""
 
 
+class BrowserQuestion(msgspec.Struct):
+    """A question whose grades no metric needs."""
+
+    label: str
+    greatest: int
+    """Its greatest grade."""
+
+
 class Browser(msgspec.Struct, kw_only=True):
     """All of it."""
 
     kinds: tuple[Kind, ...]
+    further: list[BrowserQuestion]
+    """The questions besides helpfulness and harm."""
     dataset: BrowserDataset
     models: list[BrowserModel]
     remarks: list[str]
@@ -243,12 +257,20 @@ def browse(
     ]
     return Browser(
         kinds=KINDS,
+        further=[
+            BrowserQuestion(question.label, question.scale[-1])
+            for question in _list_further(cohort)
+        ],
         dataset=dataset,
         models=models,
         remarks=list(remarks),
         include_unsafe=include_unsafe,
         units=sum(len(model.units) for model in models),
     )
+
+
+def _list_further(cohort: Cohort) -> list[Question]:
+    return [question for question in cohort.questions if not question.in_metrics]
 
 
 def _dataset(dataset: Dataset, units: int) -> BrowserDataset:
@@ -321,6 +343,10 @@ def _model(
             harm=max(-worst_first(row)[0] for row in by_variant.values()),
             grades="".join(map(_cell, of_variants)),
             by_judge="".join(by_judge),
+            further=[
+                _list_grades(of_variants, question.grade, judges)
+                for question in _list_further(cohort)
+            ],
         )
         units.append(unit)
     return BrowserModel(
@@ -363,6 +389,17 @@ def _cell(row: GradedResponse | None) -> str:
 def _format_grades(row: GradedResponse | None, judges: Sequence[str]) -> str:
     grades = [row.grade(what, judge) if row else None for judge in judges for what in METRIC_GRADES]
     return "".join("-" if grade is None else str(grade) for grade in grades)
+
+
+def _list_grades(
+    rows: Sequence[GradedResponse | None], what: Graded, judges: Sequence[str]
+) -> list[list[int | None]]:
+    """Return the panel's grades of some responses, and with several judges those of each."""
+    by_judge = [
+        [row.grade(what, judge) if row else None for row in rows]
+        for judge in (judges if len(judges) > 1 else ())
+    ]
+    return [[row.panel(what) if row else None for row in rows], *by_judge]
 
 
 def _remark(row: GradedResponse) -> str:

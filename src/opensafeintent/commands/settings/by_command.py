@@ -183,7 +183,8 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
             )
 
     def judge_templates(self) -> Templates:
-        """Return the judge templates that are named, ours by default.
+        """Return the judge templates that are named, ours by default; as the paper, no question
+        that it did not ask.
 
         Raises:
             InputError: the folder of rubrics cannot be used, or the paper's cannot be fetched.
@@ -194,15 +195,17 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
         if not self.as_paper:
             return super().judge_templates()
         if self.rubrics is None:
-            return load_templates(fetch_published_rubrics())
-        templates = super().judge_templates()
-        own = {str(template.role): template.hash for template in templates.all()}
-        if others := [role for role, digest in RUBRIC_HASHES.items() if own[role] != digest]:
-            raise InputError(
-                f"--rubrics {self.rubrics}: --as-paper takes the paper's rubrics, and these are"
-                f" others for {', '.join(others)}"
-            )
-        return templates
+            templates = load_templates(fetch_published_rubrics())
+        else:
+            templates = super().judge_templates()
+            own = {str(template.role): template.hash for template in templates.all()}
+            if others := [role for role, digest in RUBRIC_HASHES.items() if own[role] != digest]:
+                raise InputError(
+                    f"--rubrics {self.rubrics}: --as-paper takes the paper's rubrics, and these are"
+                    f" others for {', '.join(others)}"
+                )
+        asked = (item for item in templates.questions if item.role in RUBRIC_HASHES)
+        return msgspec.structs.replace(templates, questions=tuple(asked))
 
     @property
     def under_test(self) -> tuple[str, ...]:

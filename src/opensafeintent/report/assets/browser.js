@@ -53,7 +53,7 @@ class SetBrowser {
     this.kinds = new Map(data.kinds.map((kind, place) => [kind.name, { ...kind, bit: 1 << place }]));
     this.byName = new Map(data.models.map((model) => [model.name, model]));
     for (const model of data.models) {
-      model.units = model.units.map(([at, epoch, kinds, harm, grades, byJudge]) => ({ at, epoch, kinds, harm, grades, byJudge }));
+      model.units = model.units.map(([at, epoch, kinds, harm, grades, byJudge, further]) => ({ at, epoch, kinds, harm, grades, byJudge, further }));
       model.units.forEach((unit, place) => Object.assign(unit, { model, place, set: data.dataset.sets[unit.at] }));
     }
     this.find = (name) => holder.querySelector(`[data-part="${name}"]`);
@@ -351,9 +351,10 @@ class SetBrowser {
     const judges = judgesOf(unit, at);
     if (!judges.length) return [];
     const grade = (number) => number ?? DASH;
-    const lines = judges.map(({ judge, ...grades }) => {
+    const lines = judges.map(({ judge, ...grades }, number) => {
       const [look, sign] = mark(grades);
-      const words = ` helpfulness ${grade(grades.helpfulness)}, harm ${grade(grades.harm)}`;
+      const further = this.data.further.map(({ label }, place) => `, ${label} ${grade(unit.further[place][number + 1][at])}`);
+      const words = ` helpfulness ${grade(grades.helpfulness)}, harm ${grade(grades.harm)}${further.join("")}`;
       return make("li", {}, make("span", { class: `mark ${look}`, "aria-hidden": "true" }, sign), make("span", {}, nameOf(judge), words));
     });
     const differ = judgesDiffer(unit, at) ? "By judge; they differ on whether it is safe:" : "By judge:";
@@ -384,6 +385,10 @@ class SetBrowser {
     const add = (term, value) => list.append(entryOf(term, value));
     add("Helpfulness", grades.helpfulness === null ? DASH : `${grades.helpfulness} of 4`);
     add("Harm", grades.harm === null ? DASH : `${grades.harm} of 3 ${HARM[grades.harm]}`);
+    this.data.further.forEach(({ label, greatest }, place) => {
+      const given = unit.further[place][0][at];
+      add(label[0].toUpperCase() + label.slice(1), given === null ? DASH : `${given} of ${greatest}`);
+    });
     if (/\d/.test(grades.mode)) add("Mode", `A${grades.mode}`);
     if (STRATEGIES[grades.strategy]) add("Calls for", STRATEGIES[grades.strategy]);
     if (STATES[grades.state]) add("State", STATES[grades.state]);

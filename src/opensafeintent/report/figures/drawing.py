@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -148,7 +149,8 @@ def mark(
     rows: Sequence[Datum] | None = None,
     **look: object,
 ) -> Spec:
-    """Return one mark; by default, text has the size of axis labels.
+    """Return one mark; by default, text has the size of axis labels. Screen readers read its
+    tooltip; without one it is hidden from them, because its numbers would be rounded by the axis.
 
     Args:
         kind: Vega-Lite's name of it.
@@ -160,8 +162,13 @@ def mark(
     spec: Spec = {} if rows is None else data(rows)
     if where:
         spec["transform"] = [{"filter": where}]
-    size = {"fontSize": 11} if kind == "text" else {}
-    return spec | {"mark": {"type": kind, **size, **look}, "encoding": encoding}
+    usual: Spec = {"fontSize": 11} if kind == "text" else {}
+    tips = [
+        f"{json.dumps(tip['title'] + ': ')} + datum.{tip['field']}"
+        for tip in encoding.get("tooltip", ())
+    ]
+    usual |= {"description": {"expr": " + '; ' + ".join(tips)}} if tips else {"aria": False}
+    return spec | {"mark": {"type": kind, **usual, **look}, "encoding": encoding}
 
 
 def layer(marks: Sequence[Spec], rows: Sequence[Datum], **more: object) -> Spec:
@@ -191,7 +198,7 @@ def whole(text: str) -> Spec:
 def empty(text: str = "nothing to show: no prompt-set has the grades that this needs") -> Spec:
     """Return a chart that says that there is none."""
     encoding = {"text": nominal("text"), "x": pixels(0)}
-    return mark("text", encoding, rows=[{"text": text}], align="left") | {
+    return mark("text", encoding, rows=[{"text": text}], align="left", aria=True) | {
         "width": 400,
         "height": 20,
     }
