@@ -199,7 +199,7 @@ def test_a_difference_that_cannot_be_is_refused(difference: str) -> None:
 def test_a_pilot_is_said_to_hold_for_its_dataset(tmp_path: Path) -> None:
     size = asked(pilot=pilot(tmp_path / "one", a=2))
     (note,) = (note for note in size.tables[0].notes if "SDs differ between datasets" in note)
-    assert note.startswith(f"The SD is that of the dataset {size.pilot_dataset}, ")
+    assert note.startswith(f"The SD is that of the dataset {size.pilot.dataset}, ")
     assert not any("datasets" in note for note in asked().tables[0].notes)
 
 

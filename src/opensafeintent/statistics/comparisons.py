@@ -240,6 +240,78 @@ def sets_needed(
     )
 
 
+class PlannedEnd(NamedTuple):
+    """A difference in a planned run: as graded, or with missing grades as they are most against
+    it.
+    """
+
+    deviation: float
+    """Standard deviation of a set's difference."""
+    away: float = 0.0
+    """What missing grades take from the difference, in a run of any size."""
+    counted: float = 1.0
+    """Share of the prompt-sets that count."""
+
+
+def count_sets(
+    difference: float,
+    ends: Sequence[PlannedEnd],
+    *,
+    power: float = POWER,
+    shares: bool = False,
+    pairs: int = 1,
+    confidence: float = CONFIDENCE,
+) -> int | None:
+    """Return the fewest prompt-sets with which a difference is found at each end with so much
+    power; None if no number is enough.
+
+    Args:
+        difference: its size, above 0.
+        ends: as graded, and with missing grades.
+        power, shares, pairs, confidence: as for `sets_needed`.
+    """
+    numbers = [
+        sets_needed(
+            max(difference - end.away, 0.0),
+            end.deviation,
+            power=power,
+            shares=shares,
+            pairs=pairs,
+            confidence=confidence,
+        )
+        for end in ends
+    ]
+    if None in numbers:
+        return None
+    return max(
+        ceil(round(sets / end.counted, 6)) for sets, end in zip(numbers, ends, strict=True) if sets
+    )
+
+
+def find_planned_difference(
+    sets: int,
+    ends: Sequence[PlannedEnd],
+    *,
+    power: float = POWER,
+    shares: bool = False,
+    pairs: int = 1,
+    confidence: float = CONFIDENCE,
+) -> float:
+    """Return the difference that so many prompt-sets find at each end (`count_sets`)."""
+    return max(
+        end.away
+        + detectable_difference(
+            max(int(sets * end.counted), 1),
+            end.deviation,
+            power=power,
+            shares=shares,
+            pairs=pairs,
+            confidence=confidence,
+        )
+        for end in ends
+    )
+
+
 def compare_pairs(
     earlier: Parts | Completed,
     later: Parts | Completed,
@@ -320,6 +392,11 @@ class Difference(Estimate, frozen=True, kw_only=True):
     """
     turning_odds: float | None
     """As that of `Comparison`; None for NaN."""
+
+    @property
+    def lacks_grades(self) -> bool:
+        """Whether no number of prompt-sets would show it, because grades are missing."""
+        return self.deciding is None and bool(self.value)
 
     @property
     def claimed(self) -> bool:
@@ -429,15 +506,12 @@ def count_deciding(ends: Sequence[tuple[float, float, float]], pairs: int) -> in
             with missing grades as they are most against it.
         pairs: the size of the family.
     """
-    planned = max(n for _, _, n in ends)
-    value = ends[0][0]
-    numbers = [
-        ceil(sets * planned / n)
-        if end * value > 0 and (sets := sets_needed(end, deviation, pairs=pairs))
-        else None
-        for end, deviation, n in ends
+    planned, value = max(n for _, _, n in ends), ends[0][0]
+    sign = 1 if value > 0 else -1
+    planned_ends = [
+        PlannedEnd(deviation, sign * (value - end), n / planned) for end, deviation, n in ends
     ]
-    return None if None in numbers else max(number for number in numbers if number)
+    return count_sets(abs(value), planned_ends, pairs=pairs)
 
 
 def compare_models(
@@ -479,7 +553,7 @@ def compare_models(
 
     square = partial(_square, models)
     deviation = np.nan_to_num(paired.spread.deviation)
-    detectable = _find_detectable(paired, low, high)
+    detectable = find_detectable(paired, low, high)
     counts = square(paired.spread.n, paired.spread.n)
     np.fill_diagonal(counts, (denominator > 0).sum(axis=1))
     pairs = square(paired.pairs, paired.pairs)
@@ -502,7 +576,7 @@ def compare_models(
     )
 
 
-def _find_detectable(paired: Paired, *ends: Paired) -> Floats:
+def find_detectable(paired: Paired, *ends: Paired) -> Floats:
     """Return the difference of each pair that is found with 80 % power if as many grades are
     missing: what these can take away is added.
     """
