@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from math import inf
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -48,8 +49,6 @@ def draw(g: np.random.Generator, studies: int, sets: int, lift: float, shared: F
         lift: added to the logit of each share of safe responses.
         shared: difficulty of the sets, shape (study, prompt_set).
     """
-    from statistics import NormalDist
-
     shape = (studies, sets, len(CORE_VARIANTS))
     share = 1 / (1 + np.exp(-(np.log(SAFE / (1 - SAFE)) + lift)))
     own, single = g.standard_normal(shape[:2]), g.standard_normal(shape)
@@ -125,17 +124,22 @@ class Studies:
         first.
         """
         found = {}
-        extremes = self.completions.extremes(odds) if odds else None
-        for name, ratio in self.ratios.items():
-            graded = Completed.of((ratio.numerator.values, ratio.denominator.values))
-            paired = compare_two(graded, graded)
-            low, high = paired.low, paired.high
-            if extremes:
-                least, greatest = extremes[name]
-                low = np.fmin(low, compare_two(greatest, least).low)
-                high = np.fmax(high, compare_two(least, greatest).high)
+        for name in self.ratios:
+            low, high, _ = self.find_limits(name, odds)
             found[name] = (low > 0).astype(int) - (high < 0).astype(int)
         return found
+
+    def find_limits(self, name: str, odds: float | None) -> tuple[Floats, Floats, float]:
+        """Return the ends of each study's interval with missing grades, and the mean difference."""
+        ratio = self.ratios[name]
+        graded = Completed.of((ratio.numerator.values, ratio.denominator.values))
+        paired = compare_two(graded, graded)
+        low, high = paired.low, paired.high
+        if odds:
+            least, greatest = self.completions.complete(name, odds)
+            low = np.fmin(low, compare_two(greatest, least).low)
+            high = np.fmax(high, compare_two(least, greatest).high)
+        return low, high, float(np.nanmean(paired.spread.value))
 
 
 def compare_two(first: Completed, second: Completed) -> Paired:
@@ -204,7 +208,118 @@ def part_odds(simulations: int) -> None:
                 print(f"  {rule:<18} {'; '.join(cells)}", flush=True)
 
 
-PARTS: dict[str, Callable[[int], None]] = {"odds": part_odds}
+def lose_by_length(g: np.random.Generator, world: World, share: float) -> NDArray[np.bool_]:
+    """Return which responses time out: the longer, the likelier. Help makes a response longer, and
+    harm with help more so: about 4 times the odds for an unsafe one.
+    """
+    length = 0.4 * world.helpfulness + 0.7 * (world.harm > 0) * (world.helpfulness > 2)
+    odds = np.exp(1.2 * (length - length.mean()))
+    low, high = 1e-6, 1.0
+    for _ in range(60):
+        base = (low + high) / 2
+        chance = base * odds / (1 + base * odds)
+        low, high = (base, high) if chance.mean() < share else (low, base)
+    return g.random(odds.shape) < chance
+
+
+def lose_by_refusal(g: np.random.Generator, world: World, share: float) -> NDArray[np.bool_]:
+    """Return which responses a judge refuses to grade: 30 % of the unsafe and 0.5 % of the safe."""
+    return g.random(world.harm.shape) < np.where(world.harm > 0, 0.3, 0.005)
+
+
+def part_worlds(simulations: int) -> None:
+    """Print errors of equal models in worlds in which grades are missing for a reason."""
+    ways = {
+        "timeouts by length and harm": (lose_by_length, 2, 0.0),
+        "a judge that refuses": (lose_by_refusal, 3, 0.0),
+        "no unsafe response graded": (None, 2, 3.5),
+    }
+    for name, (way, assumed, lift) in ways.items():
+        for sets in (42, 115, 700):
+            n = max(simulations * 115 // max(sets, 115), 200)
+            g = np.random.default_rng(3)
+            share = 1 - 0.9 ** (1 / 3)
+            shared = g.standard_normal((n, sets))
+            worlds = [draw(g, n, sets, lift, shared) for _ in range(2)]
+            if way:
+                lost = way(g, worlds[1], share)
+            else:
+                # all unsafe responses of the second model are missing, and some safe ones
+                lost = (worlds[1].harm > 0) | lose(g, worlds[1], share / 2, 1.0)
+            at_random = lose(g, worlds[0], share, 1.0)
+            studies = Studies(
+                to_array(
+                    [
+                        (worlds[0], 2 * at_random.astype(np.int8)),
+                        (worlds[1], assumed * lost.astype(np.int8)),
+                    ]
+                )
+            )
+            odds = odds_of(worlds[1], lost)
+            print(f"\n{name}, {sets} sets; odds of unsafe among missing x {odds:.1f}; {n} studies")
+            for rule, factor in RULES.items():
+                errors = {
+                    metric: 100 * max(float((sign < 0).mean()), float((sign > 0).mean()))
+                    for metric, sign in studies.claims(factor).items()
+                }
+                print(
+                    f"  {rule:<18} " + "; ".join(f"{m}: error {e:.1f}" for m, e in errors.items()),
+                    flush=True,
+                )
+
+
+def odds_of(world: World, lost: NDArray[np.bool_]) -> float:
+    """Return how many times the odds of a graded response a missing one has to be unsafe, within
+    intents.
+    """
+    ratios = []
+    for intent in range(len(CORE_VARIANTS)):
+        unsafe, missing = world.harm[..., intent] > 0, lost[..., intent]
+        a, b = (unsafe & missing).sum() + 0.5, (~unsafe & missing).sum() + 0.5
+        c, d = (unsafe & ~missing).sum() + 0.5, (~unsafe & ~missing).sum() + 0.5
+        ratios.append(np.log(a * d / b / c))
+    return float(np.exp(np.mean(ratios)))
+
+
+def part_gate(simulations: int) -> None:
+    """Print how often a version passes, fails or is undecided at a margin of Triplet Safety."""
+    for sets, margin in ((42, 0.25), (115, 0.1), (115, 0.15), (700, 0.06)):
+        for missing in (0.0, 0.025, 0.05):
+            n = max(simulations * 115 // max(sets, 115), 200)
+            g = np.random.default_rng(4)
+            shared = g.standard_normal((n, sets))
+            before = draw(g, n, sets, 1.0, shared)
+            # an unchanged version: 3 % of its responses are drawn anew
+            again = draw(g, n, sets, 1.0, shared)
+            anew = g.random(before.harm.shape) < 0.03
+            same = World(
+                *(np.where(anew, new, old) for old, new in zip(before, again, strict=True))
+            )
+            # one that is 30 points worse: a third of the sets that were safe fail
+            hit = g.random((n, sets, 1)) < 0.37
+            worse = World(same.helpfulness, np.where(hit, np.maximum(same.harm, 1), same.harm))
+            cells = []
+            for later in (same, worse):
+                lost = [
+                    2 * (g.random(before.harm.shape) < missing).astype(np.int8) for _ in range(2)
+                ]
+                studies = Studies(to_array([(before, lost[0]), (later, lost[1])]))
+                low, high, value = studies.find_limits("triplet_safety", 3.0)
+                passed, failed = (low > -margin).mean(), (high < -margin).mean()
+                cells.append(
+                    f"{100 * value:+.0f} points: passes {100 * passed:.0f}, fails {100 * failed:.0f}"
+                )
+            print(
+                f"{sets} sets, margin {100 * margin:g}, {100 * missing:g} % missing: {'; '.join(cells)}",
+                flush=True,
+            )
+
+
+PARTS: dict[str, Callable[[int], None]] = {
+    "odds": part_odds,
+    "worlds": part_worlds,
+    "gate": part_gate,
+}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)

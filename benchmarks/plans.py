@@ -22,6 +22,7 @@ from opensafeintent.numbers.equations import Grades
 from opensafeintent.numbers.gates import Gate, count_deciding as count_gate, decide
 from opensafeintent.numbers.metrics import METRICS, PRIMARY
 from opensafeintent.statistics.comparisons import (
+    End,
     Paired,
     compare_models,
     count_deciding,
@@ -142,21 +143,20 @@ def print_number(plan: Plan, lifts: list[float], missing: float, sets: int) -> i
     runs = Runs(3, _POOLED // sets, sets, plan.metric, lifts, missing)
     if plan.limit is None:
         value = float((runs.whole[:, 1] - runs.whole[:, 0]).mean())
-        top, bottom, _ = (graded := runs.pool(2))[0]
-        compared = compare_models(top, bottom, extremes=graded[1:])
+        (top, bottom, _), *extremes = runs.pool(2)
+        compared = compare_models(top, bottom, extremes=extremes)
+        as_graded = End(compared.difference, compared.deviation, compared.n, compared.units)
         ends = [
-            (float(compared.difference[0, 1]), float(compared.deviation[0, 1]), compared.n[0, 1]),
-            *(tuple(float(part[0, 1]) for part in end) for end in compared[-3:-1]),
+            End(*(part[0, 1] for part in end))
+            for end in (as_graded, compared.least if plan.value > 0 else compared.greatest)
         ]
-        against = ends[1 if plan.value > 0 else 2]
-        return count_deciding(
-            [(end - value + plan.value, *rest) for end, *rest in (ends[0], against)], 1
-        )
+        moved = [end._replace(value=end.value - value + plan.value) for end in ends]
+        return count_deciding(moved, 1)
     value = float(runs.whole.mean())
     gate = Gate("under", plan.metric, plan.limit)
     bounds = bound(plan, [end.take(0) for end in runs.pool(1)])
-    moved = [item._replace(value=item.value - value + plan.value) for item in bounds]
-    return count_gate(gate, moved, 0.95)
+    at_truth = [item._replace(value=item.value - value + plan.value) for item in bounds]
+    return count_gate(gate, at_truth, 0.95)
 
 
 def find(plan: Plan, runs: Runs) -> tuple[int, int]:

@@ -79,6 +79,7 @@ def _missing() -> Rows:
         yield (
             Code(f"{before}{name}" for name in one.names),
             one.meaning,
+            one.assumed,
             one.advice(imported=one.of_imports),
         )
 
@@ -96,7 +97,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Rows]]] = {
     "stop-reasons": (("meaning", "reasons"), _stop_reasons),
     "filters": (("code", "sent by"), _filters),
     "limits": (("result", "codes"), _limits),
-    "missing": (("reason", "meaning", "what changes it"), _missing),
+    "missing": (("reason", "meaning", "assumed", "what changes it"), _missing),
     "notices": (("code", "level", "text", "what you can do"), _notices),
 }
 _PLACE = re.compile(r"(<!-- table: (\S+) -->\n\n)(?:.*?\n\n)??(<!-- end -->)", re.DOTALL)

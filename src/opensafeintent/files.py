@@ -228,7 +228,8 @@ def any_json(text: str, *, of_frames: bool = False) -> Any:
     """
     try:
         value = _decoder(of_frames=of_frames).decode(text)
-        check_depth(value)
+        if text.count("{") + text.count("[") >= _DEEPEST:  # with fewer it cannot be
+            check_depth(value)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     return value

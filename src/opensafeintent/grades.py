@@ -8,6 +8,7 @@ import csv
 import gzip
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,8 @@ from opensafeintent.evaluation.missing import ASSUMPTIONS, assume_value
 from opensafeintent.files import write_private
 from opensafeintent.hostile import cell_safe
 from opensafeintent.promptsets import Dataset
-from opensafeintent.responses import NOT_GRADED, GradedResponse
+from opensafeintent.promptsets.record import find_units
+from opensafeintent.responses import NOT_GRADED, GradedResponse, ResponseKey
 from opensafeintent.taxonomy import (
     METRIC_GRADES,
     MODES,
@@ -124,6 +126,8 @@ COLUMNS = (
 
 GUARD = "guard"
 """A further column, if a guard model was asked."""
+FAMILY = "family"
+"""A further column, if a prompt-set is in a family."""
 
 
 def grade_table(
@@ -133,12 +137,21 @@ def grade_table(
     are written.
 
     With several runs a first column names the run; with several judges each has columns of its own
-    beside the panel's. With a guard model there is a column of its verdicts.
+    beside the panel's. With a guard model there is a column of its verdicts, with families of
+    prompt-sets one of those.
     """
     judges = sorted({judge for rows, _ in runs.values() for row in rows for judge in row.by_judge})
     several = judges if len(judges) > 1 else []
     guarded = [GUARD] if any(row.guard for rows, _ in runs.values() for row in rows) else []
-    columns = [*COLUMNS, *guarded, *(f"{what}[{judge}]" for judge in several for what in SCALES)]
+    datasets = [dataset for _, dataset in runs.values()]
+    in_families = any(item.family for dataset in datasets for item in dataset.prompt_sets)
+    families = [FAMILY] if in_families else []
+    columns = [
+        *COLUMNS,
+        *guarded,
+        *families,
+        *(f"{what}[{judge}]" for judge in several for what in SCALES),
+    ]
     first = 0 if len(runs) > 1 else 1
 
     def cells(run: str, row: GradedResponse, dataset: Dataset) -> list[GradeCell]:
@@ -161,12 +174,20 @@ def grade_table(
             " + ".join(row.by_judge),
             row.mode_judge,
             *([row.guard] if guarded else []),
+            *([prompt_set.family] if families else []),
             *(row.grade(what, judge) for judge in several for what in SCALES),
         ]
 
     return columns[first:], (
         cells(run, row, dataset)[first:] for run, (rows, dataset) in runs.items() for row in rows
     )
+
+
+_CELLS = 2**16
+
+
+def _make_safe(cell: GradeCell) -> GradeCell:
+    return cell_safe(cell) if isinstance(cell, str) else cell
 
 
 def write_run_grades(
@@ -182,9 +203,9 @@ def write_run_grades(
     writer = csv.writer(
         text
     )  # lines end in \r\n, as RFC 4180 has it: only so is a lone \r in a cell quoted
-    writer.writerow([cell_safe(column) for column in columns])
-    for line in lines:
-        writer.writerow([cell_safe(cell) if isinstance(cell, str) else cell for cell in line])
+    safe = lru_cache(_CELLS, typed=True)(_make_safe)  # the rows repeat their cells
+    writer.writerow(map(safe, columns))
+    writer.writerows(map(safe, line) for line in lines)
     write_private(path, gzip.compress(text.getvalue().encode(), compresslevel=6, mtime=0))
 
 
@@ -227,6 +248,7 @@ def to_array(
     - `grades_missing`, `mode_missing` and `strategy_missing` are above 0 for one that was requested
       but not obtained: what is assumed of it (`evaluation.missing.assume_value`).
     - `exists` (prompt_set, variant) is true for the variants of a set, and for second messages.
+    - `unit` (prompt_set) names the unit of each set, of those with responses (`find_units`).
 
     Args:
         rows, dataset, models, variants: as for `sort_rows`.
@@ -247,39 +269,51 @@ def to_array(
     }
     check_cells(dataset.shown, len(models), dataset, len(axes["epoch"]))
     indices = [{name: n for n, name in enumerate(names)} for names in axes.values()]
-    shape = tuple(map(len, axes.values()))
-    values = (*SCALES, "mode", "strategy")
-    arrays = {name: np.full(shape, np.nan) for name in values}
-    alone = {name: np.full(shape, np.nan) for name in METRIC_GRADES}
-    missing = {name: np.zeros(shape, dtype=np.int8) for name in ("grades", "mode", "strategy")}
-    for row in rows:
-        at = tuple(index[part] for index, part in zip(indices, row.key, strict=True))
-        if row.counts:
-            for what in SCALES:
-                arrays[what][at] = row.panel(what)  # None becomes NaN
-        elif NOT_GRADED not in row.missing:
-            missing["grades"][at] = assume_value(row, "response", *METRIC_GRADES) or _NO_REASON
-            for what in METRIC_GRADES:
-                alone[what][at] = row.panel(what)
-        for name, labels in {"mode": MODES, "strategy": STRATEGIES}.items():
-            missing[name][at] = assume_value(row, name)
-            if (label := getattr(row, name)) is not None:
-                arrays[name][at] = labels.index(label)
-    existing = np.array(_find_existing(dataset, axes["variant"]))
+    at = tuple(
+        np.array([index[getattr(row, part)] for row in rows], dtype=np.intp)
+        for part, index in zip(ResponseKey._fields, indices, strict=True)
+    )
+
+    def place(values: Sequence[object], empty: float | np.int8) -> tuple[tuple[str, ...], Any]:
+        array = np.full(tuple(map(len, axes.values())), empty)
+        array[at] = np.array(values, dtype=array.dtype)  # None becomes NaN
+        return tuple(axes), array
+
+    arrays: dict[str, tuple[tuple[str, ...], Any]] = {
+        what: place([row.panel(what) if row.counts else None for row in rows], np.nan)
+        for what in SCALES
+    }
+    lone = [None if row.counts or NOT_GRADED in row.missing else row for row in rows]
+    for what in METRIC_GRADES:
+        arrays[f"{what}_alone"] = place([row and row.panel(what) for row in lone], np.nan)
+    none = np.int8(0)
+    unmade = [row and (assume_value(row, "response", *METRIC_GRADES) or _NO_REASON) for row in lone]
+    missing = {"grades_missing": place([number or 0 for number in unmade], none)}
+    for name, labels in {"mode": MODES, "strategy": STRATEGIES}.items():
+        positions = {label: n for n, label in enumerate(labels)}
+        arrays[name] = place([positions.get(getattr(row, name)) for row in rows], np.nan)
+        missing[f"{name}_missing"] = place([assume_value(row, name) for row in rows], none)
     return LabelledSet(
-        {name: (tuple(axes), array) for name, array in arrays.items()}
-        | {f"{name}_alone": (tuple(axes), array) for name, array in alone.items()}
-        | {f"{name}_missing": (tuple(axes), array) for name, array in missing.items()}
-        | {"exists": (("prompt_set", "variant"), existing)}
-        | {
-            name: (("prompt_set",), np.array([getattr(item, name) for item in dataset.prompt_sets]))
-            for name in ("harm_domain", "task_type")
-        },
+        arrays | missing | _describe_sets(rows, dataset, axes["variant"]),
         axes,
     )
 
 
-def _find_existing(dataset: Dataset, variants: Sequence[str]) -> list[list[bool]]:
-    """Tell which variants each prompt-set has: shape (prompt_set, variant)."""
-    wordings = [item.wordings() for item in dataset.prompt_sets]
-    return [[name in own or is_follow_up(name) for name in variants] for own in wordings]
+def _describe_sets(
+    rows: Iterable[GradedResponse], dataset: Dataset, variants: Sequence[str]
+) -> dict[str, tuple[Sequence[str], Any]]:
+    """Return what `to_array` has of prompt-sets without a model."""
+    import numpy as np
+
+    sets, asked = dataset.prompt_sets, {row.set_id for row in rows}
+    units = find_units(item for item in sets if item.id in asked)
+    own = [item.wordings() for item in sets]
+    exists = [[name in wordings or is_follow_up(name) for name in variants] for wordings in own]
+    fields = {
+        "unit": [units.get(item.id, item.id) for item in sets],
+        "harm_domain": [item.harm_domain for item in sets],
+        "task_type": [item.task_type for item in sets],
+    }
+    return {"exists": (("prompt_set", "variant"), np.array(exists))} | {
+        name: (("prompt_set",), np.array(values)) for name, values in fields.items()
+    }

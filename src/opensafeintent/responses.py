@@ -66,7 +66,8 @@ JudgeGrades = Mapping[Graded, int | NotObtained]
 
 def keep_known_grades(grades: JudgeGrades) -> KnownGrades:
     """Return the grades that a judge gave; None for a missing one."""
-    return KnownGrades(**{what: _keep_known(grade) for what, grade in grades.items()})
+    known = {what: grade for what, grade in grades.items() if not isinstance(grade, NotObtained)}
+    return KnownGrades(**known)
 
 
 def _keep_known(grade: T | NotObtained | None) -> T | None:
@@ -191,7 +192,10 @@ def make_graded_response(
     if isinstance(strategy, NotObtained):
         missing.append(MissingGrade("strategy", strategy.reason))
     return GradedResponse(
-        **key._asdict(),
+        model=key.model,
+        set_id=key.set_id,
+        variant=key.variant,
+        epoch=key.epoch,
         **msgspec.structs.asdict(panel_grades(by_judge)),
         mode=_keep_known(mode),
         strategy=_keep_known(strategy),

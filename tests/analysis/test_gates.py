@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from math import inf
+from random import Random
+
+import msgspec
 import pytest
 
+from opensafeintent.calls.recorded import MissingGrade
 from opensafeintent.evaluation.gold_cases import JudgeCheck
 from opensafeintent.numbers.cohort import GradedRun, gather_models
 from opensafeintent.numbers.gates import Gate, Gates, check_regressions
+from opensafeintent.report.gate_tables import reason
 from report.runs import changed, rows_of, run_with
 from report.test_judge_checks import HASHES, JUDGE, check, run as checked_run
 from samples import made_dataset, prompt_set
@@ -71,3 +77,58 @@ def test_a_change_is_shown_in_the_unit_of_its_metric(
     metric: str, n: int | None, shown: str
 ) -> None:
     assert Gate("worse", metric, 0.1).format_in_unit(-0.204, n) == shown
+
+
+def of_115(name: str, seed: int, *, worse: bool = False) -> GradedRun:
+    """Make a run of 115 sets, 80 % of them safe, with 2.5 % of the responses timed out.
+
+    Args:
+        worse: whether three of eight sets fail that were safe.
+    """
+    dataset = made_dataset(*(prompt_set(f"s{n:03}") for n in range(115)))
+    draw = Random(seed)
+    grades = {
+        item.id: " ".join(
+            [
+                "--"
+                if draw.random() < 0.025
+                else "43"
+                if variant == "dual_use" and (n % 5 == 0 or (worse and n % 8 < 3))
+                else "40"
+                for variant in ("benign", "dual_use", "malicious")
+            ]
+        )
+        for n, item in enumerate(dataset.prompt_sets)
+    }
+    lost = (MissingGrade("response", "timeout"),)
+    rows = [
+        row if row.counts else msgspec.structs.replace(row, missing=lost)
+        for row in rows_of("m", dataset, grades)
+    ]
+    return run_with(rows, dataset, judge=JUDGE, name=name)
+
+
+def test_an_unchanged_version_passes_although_responses_are_missing_and_says_why() -> None:
+    old = of_115("old", 1)
+    (same,) = against(of_115("new", 2), old).results
+    assert same.verdict == "pass"
+    assert same.turning_odds is not None and same.turning_odds >= 3
+    assert f"holds unless missing responses are worse at more than {same.turning_odds:g} ×" in (
+        reason(same)
+    )
+    (worse,) = against(of_115("new", 2, worse=True), old).results
+    assert worse.verdict == "fail"
+    assert worse.estimate.value is not None and worse.estimate.value < -0.25
+    assert "; holds " in reason(worse)
+
+
+def test_if_missing_grades_alone_leave_a_gate_undecided_it_says_so() -> None:
+    old, new = of_115("old", 1), of_115("new", 2)
+    both = gather_models([new], missing_odds=inf)
+    (result,) = check_regressions(
+        both, new, old, [Gate("worse", "triplet_safety", 0.05)], 0.95
+    ).results
+    assert (result.verdict, result.deciding) == ("undecided", None)
+    assert "no number of prompt-sets would decide: run the command of the run again" in (
+        reason(result)
+    )

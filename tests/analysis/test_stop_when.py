@@ -7,12 +7,14 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from endtoend import (
     JUDGE,
@@ -81,6 +83,33 @@ def test_each_model_has_its_answer_and_the_prompt_sets_that_gave_it(answered: Pa
     ran = ask(answered, ASKED)
     assert ran.code == 4 and "0 calls made" in ran.out
     assert manifest(answered) == before
+
+
+@pytest.mark.slow
+def test_families_are_taken_one_by_one(tmp_path: Path) -> None:
+    # ten families of four sets, all safe: after n families the evidence is the mean over j of
+    # (1 + λ_j (1 − .3))ⁿ with λ_j = j / (21 · .3); at 95 % it has to reach 2 / .05
+    def evidence(n: int) -> float:
+        return sum((1 + j / 21 / 0.3 * 0.7) ** n for j in range(1, 21)) / 20
+
+    needed = next(n for n in range(1, 11) if evidence(n) >= 40)
+    sets = [prompt_set(f"{name}{n}") for name in "abcdefghij" for n in range(4)]
+    families = [replace(item, family=item.id[0]) for item in sets]
+    for folder, dataset, expected in (("a", sets, needed), ("b", families, 4 * needed)):
+        file = dataset_file(tmp_path / folder, made_dataset(*dataset))
+        ran = ask(
+            tmp_path / folder / "run",
+            "triplet_safety >= 0.3",
+            "--dataset",
+            file,
+            models=(GOOD,),
+        )
+        assert ran.code == 0, ran.err
+        answer = answers_of(tmp_path / folder / "run")[GOOD]
+        assert (answer["verdict"], answer["sets"]) == ("yes", expected)
+        asked = {row["id"] for row in grades(tmp_path / folder / "run", GOOD)}
+        assert len(asked) == expected
+    assert set(Counter(set_id[0] for set_id in asked).values()) == {4}
 
 
 @pytest.mark.slow

@@ -96,7 +96,7 @@ def test_the_datasets_library_reads_both_configurations(tmp_path: Path) -> None:
     # as every record's `source` has it
     canary = "5d0b6c1e-7f4a-4c0e-9b52-0f6a3b8de471"
     for row, item in zip(read["rows"], sets, strict=True):
-        expected = {"content_shift": None, "canary": canary} | item.to_json()
+        expected = {"content_shift": None, "family": None, "canary": canary} | item.to_json()
         assert row == expected | {"dual_use_paraphrases": [*item.dual_use_paraphrases]}
     assert len(read["prompts"]) == 42 * 7  # 42 sets of three core prompts and four paraphrases
     assert {row["prompt"]: (row["id"], row["variant"]) for row in read["prompts"]} == {

@@ -341,7 +341,7 @@ def test_grade_that_cannot_be_read_is_asked_for_three_times_and_then_missing(
     [
         (MODE, '{"mode": "A7"}', "mode", "unparsed"),
         (MODE, '<think>{"mode": "A1"}', "mode", "truncated"),
-        (PROBE, "I would refuse.", "strategy", "unparsed"),
+        (PROBE, "I would refuse.", "strategy", "declined"),
     ],
 )
 def test_a_label_that_cannot_be_read_is_missing_and_keeps_the_grades(

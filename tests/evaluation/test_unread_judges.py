@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 
 GUARD = "openai-api/loop/llama-guard-3"
 CHATTY = "What a question! The response is a pleasure to read, and more words follow after these."
-SAID = "the last reply: 'What a question! The response is a pleasure to read, and mo…'"
+SAID = "the last reply: 'What a question! The response is a pleasure to read, and more words follow afte…'"
 
 
 @pytest.fixture

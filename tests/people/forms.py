@@ -52,7 +52,7 @@ class Study(NamedTuple):
 
 
 def quality_study(dataset: Dataset, annotators: Sequence[str] = WHO) -> Study:
-    subjects = [quality_subject(item, dataset.taxonomy) for item in dataset.prompt_sets]
+    subjects = [quality_subject(item, dataset) for item in dataset.prompt_sets]
     laid_out = lay_out("dataset_quality", dataset, subjects, annotators)
     return Study(*laid_out, label_lists(dataset.taxonomy))
 

@@ -46,7 +46,13 @@ def test_a_table_is_the_same_dataset_as_any_other_format(tmp_path: Path, separat
     assert nested == flat
 
 
-EVERY_FIELD = {"id": "knife", "content_shift": "partial", "language": "en", "source": "by hand"}
+EVERY_FIELD = {
+    "id": "knife",
+    "family": "blades",
+    "content_shift": "partial",
+    "language": "en",
+    "source": "by hand",
+}
 """The optional fields of a prompt-set that have one name in every format."""
 
 

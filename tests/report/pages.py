@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -26,9 +26,17 @@ class Texts:
         self.asked: set[tuple[str, str, str]] = set()
         self._write = write
 
-    def find(self, model: str, set_id: str, variant: str, epoch: int = 1) -> Text | None:
-        self.asked.add((model, set_id, variant))
-        return Text(self._write(model, set_id, variant), len(self.asked))
+    def find_of_set(
+        self, model: str, set_id: str, variants: Iterable[str], epoch: int
+    ) -> list[Text | None]:
+        texts: list[Text | None] = []
+        for variant in variants:
+            self.asked.add((model, set_id, variant))
+            texts.append(Text(self._write(model, set_id, variant), len(self.asked)))
+        return texts
+
+    def find(self, model: str, set_id: str, variant: str, epoch: int) -> Text | None:
+        return self.find_of_set(model, set_id, [variant], epoch)[0]
 
 
 def page_of(*runs: GradedRun, texts: Texts | None = None, **options: Any) -> bytes:

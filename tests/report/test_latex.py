@@ -126,7 +126,7 @@ def test_the_headline_table_is_among_the_files(tables: list[Table]) -> None:
         *("Triplet Safety", "Mean Utility", "Over-refusal"),
         "Missing",
         # random grades are missing here and there
-        *(f"{name}, any grades" for name in ("Safety", "Utility", "Over-refusal")),
+        *(f"{name}, with missing" for name in ("Safety", "Utility", "Over-refusal")),
     )
 
 

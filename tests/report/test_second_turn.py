@@ -176,7 +176,7 @@ def test_missing_first_replies_are_a_limitation_and_no_part_of_the_papers_covera
     cautioned = cautions_of(cohort)
     assert "without a reply that has both grades: 12 of 120 of m" in cautioned
     assert "whose first reply has no text, which depends on the model: 12." in cautioned
-    assert "With any missing grades, its effect on utility is −0." in cautioned
+    assert "With missing grades, its effect on utility is −0." in cautioned
     # the 12 were not asked
     asked = {
         kind: (part.asked, part.missing) for kind, part in cohort.coverage["m"].missing.items()
@@ -187,7 +187,7 @@ def test_missing_first_replies_are_a_limitation_and_no_part_of_the_papers_covera
     expected = "108 of 120 planned second replies have both grades. Missing: 12 without a first"
     assert any(note.startswith(expected) for note in notes)
     # in the unit of the effect beside it
-    utility, safety, *_ = cells_of(cohort, "follow_ups", "Any grades")
+    utility, safety, *_ = cells_of(cohort, "follow_ups", "With missing")
     assert re.fullmatch(r"−0\.\d\d to \+0\.\d\d", utility)
     assert re.fullmatch(r"−\d+ to \+\d+ points", safety)
 

@@ -548,7 +548,7 @@ def test_bounds_are_shown_if_a_grade_is_missing() -> None:
         ).headings
         for pairs in ("40 40 10 40", "40 4- 10 40")
     }
-    bounds = "Lowest – highest with any missing grades"
+    bounds = "Lowest – highest with missing grades"
     assert [bounds in titles for titles in headings.values()] == [False, True]
 
 

@@ -52,16 +52,16 @@ def test_an_unknown_value_is_evidence_for_neither_side() -> None:
     for _ in range(200):
         evidence.add(0.0, 1.0)
     assert evidence.verdict is None
-    assert confidence_sequence([(0.0, 1.0)] * 50, 0.05) == (0.0, 1.0)
-    complete, half = [(1.0, 1.0)] * 40, [(1.0, 1.0), (0.0, 1.0)] * 20
+    assert confidence_sequence([(0.0, 1.0, 1.0)] * 50, 0.05) == (0.0, 1.0)
+    complete, half = [(1.0, 1.0, 1.0)] * 40, [(1.0, 1.0, 1.0), (0.0, 1.0, 1.0)] * 20
     assert confidence_sequence(complete, 0.05)[0] > confidence_sequence(half, 0.05)[0]
 
 
 def test_a_confidence_sequence_leaves_out_what_was_ever_rejected() -> None:
-    values = [(1.0, 1.0)] * 25
+    values = [(1.0, 1.0, 1.0)] * 25
     low, high = confidence_sequence(values, 0.05)
     assert high == 1.0
     assert log(by_hand([1.0] * 25, low)) == pytest.approx(log(2 / 0.05), abs=1e-3)
     # what comes later takes nothing back
-    assert confidence_sequence([*values, *[(0.5, 0.5)] * 3], 0.05)[0] >= low
+    assert confidence_sequence([*values, *[(0.5, 0.5, 1.0)] * 3], 0.05)[0] >= low
     assert confidence_sequence([], 0.05) == (0.0, 1.0)

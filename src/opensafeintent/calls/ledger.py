@@ -8,7 +8,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import msgspec
 
@@ -56,6 +56,8 @@ would end the process.
 _CATCH_UP_SECONDS = 0.01
 
 _KEYS_AT_ONCE = 500
+_FEW_KEYS = 10
+"""So few are looked up one by one: a statement for many looks up as many each time."""
 
 _SOME_KEYS = f"key IN ({', '.join('?' * _KEYS_AT_ONCE)}) AND status <> 'failed'"
 
@@ -126,9 +128,7 @@ _STORED_ROW: Any = tuple[
     str,
 ]
 
-_FOUND: Any = list[
-    tuple[bytes, int, str, str, Literal["answered", "refused"], bytes, str, str, int, int, str]
-]
+_FOUND: Any = list[tuple[bytes, int, str, str, str, bytes, str, str, int, int, str]]
 """Key, id and outcome of rows: their types are checked for several rows at once."""
 
 _ROWS_AT_ONCE = 50
@@ -283,7 +283,8 @@ class Ledger:
                 call, outcome = pending
                 located[key] = Located(0, self.settle(call.model, call.purpose, outcome))
         with report_damage(self.path):
-            for part in [not_pending] if len(not_pending) == 1 else _parts(not_pending):
+            few = len(not_pending) <= _FEW_KEYS
+            for part in ([key] for key in not_pending) if few else _parts(not_pending):
                 statement = _FIND_ONE if len(part) == 1 else _FIND_MANY
                 cursor = self._reader.execute(statement, part)
                 while rows := check_types(cursor.fetchmany(_ROWS_AT_ONCE), _FOUND):

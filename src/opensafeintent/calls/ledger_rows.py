@@ -434,4 +434,6 @@ def read_outcome(
     reply = unpack(body)
     if status == "answered":
         return read_reply(reply, protocol_named(protocol))
+    if status != "refused":
+        raise ValueError(f"a call is stored as {show_name(status)}")
     return Refused(reason=error, usage=Usage(input_tokens, output_tokens), served_model=served)

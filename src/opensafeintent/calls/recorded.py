@@ -199,8 +199,8 @@ def _only_reasoned(data: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
     """Tell whether a line has an empty response without grades, and beside it reasoning."""
     usage = data.get("usage")
     return (
-        not SCALES.keys() & fields.keys()
-        and fields.get("response", "x").strip() == ""
+        fields.get("response", "x").strip() == ""
+        and not SCALES.keys() & fields.keys()
         and has_reasoning_beside(data, usage if isinstance(usage, dict) else {})
     )
 
@@ -214,6 +214,8 @@ def _list_missing(record: Record, fields: Collection[str]) -> tuple[MissingGrade
         fields: the fields that it has all the same.
     """
     value = record.data.get("missing")
+    if value is None:
+        return ()
     texts = (
         record.texts("missing")
         if isinstance(value, list)
@@ -243,7 +245,7 @@ def _list_missing(record: Record, fields: Collection[str]) -> tuple[MissingGrade
 
 _NOT_RECORDED = MissingGrade("response", "not_recorded")
 
-FIELDS = ("id", *RecordedResponse.__struct_fields__[1:])
+FIELDS = frozenset(("id", *RecordedResponse.__struct_fields__[1:]))
 """Fields of a line for which a slip in the name is told."""
 _TEXT_FIELDS = ("completion", "response")
 """Names of the field with the text; the first that is filled in counts."""
@@ -370,6 +372,12 @@ _ROWS_AT_ONCE = 50
 """Their types are checked for several at once."""
 _COLUMNS = "id, model, set_id, variant, epoch, record, response FROM imported"
 _SELECT = f"SELECT {_COLUMNS}"
+_TEXT_ROWS: Any = list[tuple[str, str, int, int, int]]
+_SELECT_TEXTS = (
+    "SELECT set_id, variant, epoch, id, response FROM imported"
+    " WHERE dataset = ?1 AND model = ?2 AND (?3 IS NULL OR set_id = ?3) AND response IS NOT NULL"
+    " ORDER BY id"
+)
 _WITH_SOURCE = f"SELECT source, {_COLUMNS}"
 _SEVERAL_RUNS = "import its models into several runs, and name them all for one report"
 _PLACES = "SELECT model, set_id, variant, epoch FROM imported WHERE dataset = ?"
@@ -462,6 +470,30 @@ class Imports:
             InputError: the ledger is damaged.
         """
         return next(self._read(self._reader, _OF_ONE, (dataset, *place)), None)
+
+    def find_texts(
+        self, dataset: str, model: str, set_id: str | None = None
+    ) -> dict[tuple[str, str, int], tuple[int, str]]:
+        """Return the id of the row with the text of each of a model's responses, and that text, by
+        set, variant and epoch.
+
+        Args:
+            dataset: hash of the dataset.
+            model: the model.
+            set_id: a prompt-set, whose responses alone are read; None for all.
+
+        Raises:
+            TooLong: they do not fit into memory together.
+            InputError: the ledger is damaged.
+        """
+        texts = TextsAt(self._reader, Room(self._path, _SEVERAL_RUNS))
+        found: dict[tuple[str, str, int], tuple[int, str]] = {}
+        with report_damage(self._path):
+            rows = self._reader.execute(_SELECT_TEXTS, (dataset, model, set_id))
+            while some := check_types(rows.fetchmany(_ROWS_AT_ONCE), _TEXT_ROWS):
+                for *place, identity, text in some:
+                    found.setdefault(tuple(place), (identity, texts[text]))
+        return found
 
     def _read(
         self, connection: sqlite3.Connection, where: str, values: tuple[object, ...]

@@ -170,10 +170,9 @@ def _dataset(manifest: BuildManifest, built: Built) -> Dataset | None:
     if not built.finished or manifest.stages[1] < FINISHED:
         return None
     source = name_generated_source(manifest.generator)
-    unmarked = tuple(draft.prompt_set(source) for draft in built.finished)
+    unmarked = built.list_sets(source)
     marked = mark_source(source, Dataset(NAME, unmarked, manifest.taxonomy).hash)
-    finished = tuple(draft.prompt_set(marked) for draft in built.finished)
-    return Dataset(NAME, finished, manifest.taxonomy)
+    return Dataset(NAME, built.list_sets(marked), manifest.taxonomy)
 
 
 _ITEM_TOKENS, _REPLY_TOKENS = 300, 200

@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any
 
@@ -39,6 +40,16 @@ from opensafeintent.taxonomy import CORE_VARIANTS, MALICIOUS, METRIC_GRADES
 Lines = Iterable[Sequence[Any]]
 
 _FIRST = ("model", "id", "variant", "epoch", "reply_to", "prompt", "response")
+_WATCHED = (
+    "variant",
+    "prompt",
+    "response",
+    "prompt_hidden",
+    "response_hidden",
+    "quotes_hidden",
+    *METRIC_GRADES,
+)
+"""What decides on the notes about a file."""
 _PARTIAL = "partial"
 _NOT_REWRITTEN = "[withheld]"
 _BATCH = 1000
@@ -177,19 +188,16 @@ def _write_responses(settings: ExportSettings, run: Run, held: _Held) -> tuple[P
         raise InputError(f"--out {settings.out}: expected a name that ends in .{settings.format}")
     check_file("out", settings.out, [settings.run])
     columns, lines = _response_lines(run, include_unsafe=settings.include_unsafe)
-    marks = [columns.index("prompt_hidden"), columns.index("response_hidden")]
-    quotes = columns.index("quotes_hidden")
-    texts = [columns.index(name) for name in ("variant", "prompt", "response")]
-    grades = [columns.index(name) for name in METRIC_GRADES]
+    watched = itemgetter(*map(columns.index, _WATCHED))
     hidden: list[bool] = []
     quoting: list[bool] = []
 
     def watch_lines() -> Iterator[Sequence[Any]]:
         for line in lines:
-            hidden.append(any(line[mark] for mark in marks))
-            quoting.append(line[quotes])
-            helpfulness, harm = (line[grade] for grade in grades)
-            held.add(*(line[text] for text in texts), safe=helpfulness is not None and harm == 0)
+            variant, prompt, response, no_prompt, no_response, quotes, helpful, harm = watched(line)
+            hidden.append(no_prompt or no_response)
+            quoting.append(quotes)
+            held.add(variant, prompt, response, safe=helpful is not None and harm == 0)
             yield line
 
     with write_beside(settings.out, private=True) as file:
@@ -208,13 +216,16 @@ def _response_lines(
     partial = {model: coverage.partial for model, coverage in run.cohort.coverage.items()}
     columns, lines = run.response_lines(include_unsafe=include_unsafe, second_turns=True)
     order = sorted(columns, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
+    in_order = itemgetter(*map(columns.index, order))
+    model, truncated, missing, hidden = map(
+        columns.index, ("model", "truncated", "missing", "response_hidden")
+    )
 
     def cells(line: list[Any]) -> tuple[Any, ...]:
-        record = dict(zip(columns, line, strict=True))
-        record["truncated"] = bool(record["truncated"])
-        if record["response_hidden"] and record["missing"] == str(NOT_GRADED):
-            record["missing"] = str(WITHHELD)
-        return *(record[name] for name in order), partial[record["model"]]
+        line[truncated] = bool(line[truncated])
+        if line[hidden] and line[missing] == str(NOT_GRADED):
+            line[missing] = str(WITHHELD)
+        return *in_order(line), partial[line[model]]
 
     return [*order, _PARTIAL], map(cells, lines)
 

@@ -41,7 +41,12 @@ from opensafeintent.evaluation.manifest import (
     check_number,
 )
 from opensafeintent.evaluation.plan import Plan
-from opensafeintent.evaluation.replay import IMPORTED_JUDGE, list_given_tasks, read_imported
+from opensafeintent.evaluation.replay import (
+    IMPORTED_JUDGE,
+    list_given_tasks,
+    list_places,
+    read_imported,
+)
 from opensafeintent.files import sha256_hex
 from opensafeintent.grades import check_cells
 from opensafeintent.hostile import show_name
@@ -94,6 +99,7 @@ def _import(settings: ImportSettings, screen: Display) -> RunOutcome:
     for item in read:
         if item.prompted:
             item.responses = match_prompts(item, dataset, of_text, screen)
+    prompts = list_places(dataset)
     with folder.lock():
         begins = not folder.exists()
         manifest = (
@@ -110,7 +116,7 @@ def _import(settings: ImportSettings, screen: Display) -> RunOutcome:
                 )
         for item in read:
             item.responses = _add_first_replies(item)
-            _check_prompts(item, dataset)
+            _check_prompts(item, dataset, prompts)
             check_recorded(item.path, item.responses)
         known = manifest.models.keys()
         manifest = _add_models(manifest, by_model)
@@ -434,7 +440,9 @@ def _add_first_replies(item: FileContent) -> list[RecordedResponse]:
     return list(map(complete, item.responses))
 
 
-def _check_prompts(item: FileContent, dataset: Dataset) -> None:
+def _check_prompts(
+    item: FileContent, dataset: Dataset, prompts: Collection[tuple[str, str]]
+) -> None:
     if item.log is not None and item.log.dataset_hash != dataset.hash:
         raise InputError(
             f"{item.path}: its responses are to {show_name(item.log.dataset)}"
@@ -443,7 +451,7 @@ def _check_prompts(item: FileContent, dataset: Dataset) -> None:
     lost = [
         response
         for response in item.responses
-        if response.variant not in _variants(dataset, response.set_id)
+        if (response.set_id, response.variant) not in prompts
     ]
     if not lost:
         return

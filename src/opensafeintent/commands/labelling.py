@@ -123,7 +123,7 @@ def annotate_dataset(settings: AnnotateDatasetSettings) -> ExportedStudy:
     """
     dataset = load_dataset(settings.dataset, settings.taxonomy)
     chosen = sample_sets(dataset.prompt_sets, settings.limit)
-    subjects = [quality_subject(item, dataset.taxonomy) for item in chosen]
+    subjects = [quality_subject(item, dataset) for item in chosen]
     return _export(settings, "dataset_quality", dataset, subjects)
 
 
@@ -154,7 +154,7 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
     graded = [row for row in wanted if row.counts and not row.refused]
     with RunTexts(manifest, dataset, folder.ledger_path(manifest)) as texts:
         shown = [row for row in graded if not _is_too_long(row, texts)]
-        drawn = draw(shown, settings.sample, settings.seed, settings.unit)
+        drawn = draw(shown, settings.sample, settings.seed, settings.unit, dataset.units)
         subjects = [_response(item, dataset, texts) for item in drawn]
     study = _export(settings, "judge_validation", dataset, subjects, settings.unit, settings.run)
     left_out = {
@@ -177,7 +177,7 @@ def _fewer_than_asked(drawn: Sequence[KeyItem], settings: AnnotateRunSettings) -
         (item.model, item.id) if whole else (item.model, item.id, item.variant, item.epoch)
         for item in drawn
     }
-    if len(units) < settings.sample:
+    if len(units) < settings.sample and not any(item.family for item in drawn):
         kind = "whole prompt-set" if whole else "response"
         yield (
             f"has all {pluralize(len(units), kind)} that can be drawn, fewer than --sample"

@@ -236,12 +236,9 @@ def describe_unparsed(
         path: its folder.
         max_missing: the share.
     """
-    asked, lost = Counter[tuple[str, Kind]](), Counter[tuple[str, Kind]]()
+    lost = Counter[tuple[str, Kind]]()
     example: dict[tuple[str, Kind], tuple[GradedResponse, OpenQuestion]] = {}
-    grades = len(run.manifest.grades)
     for row in run.rows:
-        asked.update({(judge, "core"): grades for judge in row.by_judge})
-        asked.update((_name_asked(row, kind), kind) for kind in kinds_asked(row) & _FORMED.keys())
         for part in yield_missing(row):
             if part.what in (*SCALES, *_FORMED) and part.reason in UNPARSED:
                 kind = part.kind if part.kind in _FORMED else "core"
@@ -250,6 +247,7 @@ def describe_unparsed(
                 example.setdefault((who, kind), (row, part))
     for (who, kind), (row, part) in example.items():
         purpose = _FORMED.get(kind, part.what)
+        asked = _count_asked(run, who, kind)
         replies = [
             traced.reply
             for traced in texts.trace(row.set_id)
@@ -259,12 +257,12 @@ def describe_unparsed(
             and traced.attempt < FIRST_ATTEMPT
             and traced.reply is not None
         ]
-        if replies and lost[who, kind] > max_missing * asked[who, kind]:
+        if replies and lost[who, kind] > max_missing * asked:
             contract = run.manifest.judge_templates().of(_ROLES[part.what]).contract
             form = contract.form if contract else "a grade"
             yield (
                 f"{'model' if kind == 'strategy' else 'judge'} {who}: {lost[who, kind]:,} of"
-                f" {asked[who, kind]:,} {KINDS[kind].removeprefix('core ')} could not be parsed"
+                f" {asked:,} {KINDS[kind].removeprefix('core ')} could not be parsed"
                 f" after {len(replies)} attempts; expected {form}, got"
                 f"{_got(replies[0], part.reason)}. See opensafeintent trace {near(path)} --set"
                 f" {row.set_id}.{_next_step(run, who, kind, part.reason)}"
@@ -287,6 +285,13 @@ def _name_asked(row: GradedResponse, kind: Kind) -> str:
     """Return who was asked: the model itself, or a judge."""
     judge = row.mode_judge if kind == "mode" else ""
     return row.model if kind == "strategy" else judge or next(iter(row.by_judge), "")
+
+
+def _count_asked(run: GradedRun, who: str, kind: Kind) -> int:
+    """Return how many answers of a kind a run asked a judge, or a probed model, for."""
+    if kind not in _FORMED:
+        return len(run.manifest.grades) * sum(who in row.by_judge for row in run.rows)
+    return sum(kind in kinds_asked(row) and _name_asked(row, kind) == who for row in run.rows)
 
 
 def _next_step(run: GradedRun, who: str, kind: Kind, reason: str) -> str:

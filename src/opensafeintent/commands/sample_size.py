@@ -38,7 +38,7 @@ from opensafeintent.statistics.comparisons import (
     End,
     PlannedEnd,
     assume_deviation,
-    count_sets,
+    count_planned,
     family_level,
     find_planned_difference,
 )
@@ -431,7 +431,7 @@ class _Test(NamedTuple):
 
     def count_sets(self, effect: float, metric: str, power: float) -> int | None:
         """Return the prompt-sets for a difference of all pairs, or for a margin of all models."""
-        return count_sets(
+        return count_planned(
             effect,
             self.ends[metric],
             power=self._split_power(power),
@@ -555,9 +555,15 @@ def _measure_pairs(
     """
     estimates = cohort.estimates
     extremes = {metric: estimates.complete(metric, estimates.missing_odds)}
-    compared = compare_metrics({metric: estimates.ratios[metric]}, extremes)[metric]
+    ratios = {metric: estimates.ratios[metric]}
+    compared = compare_metrics(ratios, extremes, estimates.units)[metric]
     earlier, later = np.array(list(combinations(places, 2))).T
-    as_graded = End(compared.difference, compared.deviation, compared.n.astype(float))
+    as_graded = End(
+        compared.difference,
+        compared.deviation,
+        compared.n.astype(float),
+        compared.units.astype(float),
+    )
     ends = [
         End(*(part[earlier, later] for part in end))
         for end in (as_graded, compared.least, compared.greatest)
@@ -567,7 +573,7 @@ def _measure_pairs(
         PlannedEnd(
             sqrt(float(np.mean(end.deviation**2))),
             float(np.mean(np.abs(end.value - ends[0].value))),
-            float(np.mean(end.n / planned)),
+            float(np.mean(end.units / planned)),
         )
         for end in ends
     ], int(ends[0].n.min())
@@ -580,16 +586,16 @@ def _measure_alone(cohort: Cohort, metric: str, place: int) -> tuple[list[Planne
     as_graded = Completed.of((ratio.numerator.values, ratio.denominator.values))
     extremes = estimates.complete(metric, estimates.missing_odds)
     graded, least, greatest = (
-        compute_spread(top, bottom, METRICS[metric].span, variance=variance)
+        compute_spread(top, bottom, METRICS[metric].span, variance=variance, units=estimates.units)
         for top, bottom, variance in (end.take([place]) for end in (as_graded, *extremes))
     )
     n, planned = int(graded.n[0]), max(int(end.n[0]) for end in (graded, least, greatest))
     deviations = [float(np.nan_to_num(end.deviation[0])) for end in (graded, least, greatest)]
     return [
-        PlannedEnd(sqrt(2) * deviations[0], counted=n / planned),
+        PlannedEnd(sqrt(2) * deviations[0], counted=int(graded.units[0]) / planned),
         PlannedEnd(
             hypot(*deviations[1:]),
             float(greatest.value[0] - least.value[0]),
-            min(int(least.n[0]), int(greatest.n[0])) / planned,
+            min(int(least.units[0]), int(greatest.units[0])) / planned,
         ),
     ], n

@@ -28,7 +28,7 @@ from opensafeintent.errors import InputError, install_extra
 from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.statistics import Estimate, estimate, mean_test, round_number
 from opensafeintent.statistics.intervals import METHOD, SEED
-from opensafeintent.taxonomy import CORE_VARIANTS, Intent, is_dual_use
+from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, Intent, is_dual_use
 
 _WITHOUT_SPACES = (
     "\u0e00-\u0fff"  # Thai, Lao, Tibetan
@@ -394,6 +394,12 @@ class DatasetCheck(msgspec.Struct, frozen=True, kw_only=True):
     """Among all three intents first, then for each two; empty if left out."""
     words: tuple[TellingWord, ...]
     similarity: tuple[Similarity, ...]
+    families: int
+    """Families that the prompt-sets name."""
+    like_families: tuple[tuple[str, ...], ...]
+    """Ids of sets whose dual-use prompts are near-duplicates and that name no common family, by
+    group.
+    """
     content_shift: dict[str, int]
     """Prompt-sets by how much of a full answer changes with intent: `none`, `partial`, `full`, and
     `unknown` for sets that do not say it."""
@@ -447,6 +453,8 @@ def measure_controls(dataset: Dataset, seed: int = SEED) -> DatasetCheck:
         classifier=classifier,
         words=words,
         similarity=measure_similarity(prompt_sets),
+        families=len({item.family for item in prompt_sets if item.family is not None}),
+        like_families=find_like_families(prompt_sets),
         content_shift=shifts,
     )
 
@@ -589,6 +597,28 @@ def measure_similarity(prompt_sets: Sequence[PromptSet]) -> tuple[Similarity, ..
         ),
         _compare_within_sets("dual-use wordings of a set", spaced, is_dual_use),
     )
+
+
+def find_like_families(prompt_sets: Sequence[PromptSet]) -> tuple[tuple[str, ...], ...]:
+    """Return the ids of sets that look like a family, by group: the dual-use prompt of each is too
+    similar to that of another one, in any cell. Sets that name one family are left out, and sets
+    without spaces between words.
+    """
+    family = {item.id: item.family for item in prompt_sets if has_spaces(item)}
+    items = [
+        ComparedSet(item.id, "", {DUAL_USE: item.prompts.dual_use})
+        for item in prompt_sets
+        if item.id in family
+    ]
+    group = {item.id: {item.id} for item in items}
+    for pair in _pairs_above(items, PAPER_THRESHOLD):
+        first, second = group[pair.first_id], group[pair.second_id]
+        named = family[pair.first_id]
+        if first is not second and (named is None or named != family[pair.second_id]):
+            first |= second
+            group.update(dict.fromkeys(second, first))
+    groups = {tuple(sorted(members)) for members in group.values() if len(members) > 1}
+    return tuple(sorted(groups))
 
 
 def _compare_sets(items: Sequence[ComparedSet]) -> Similarity:

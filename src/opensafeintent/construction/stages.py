@@ -31,6 +31,7 @@ from opensafeintent.construction.metadata import describe_seeds
 from opensafeintent.construction.quality import KeptPrompts, check_quality
 from opensafeintent.construction.triplets import write_triplets
 from opensafeintent.errors import NothingMade
+from opensafeintent.promptsets import PromptSet
 from opensafeintent.promptsets.loading import Cell
 from opensafeintent.taxonomy import Taxonomy
 
@@ -153,6 +154,22 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
     def finished(self) -> tuple[Draft, ...]:
         """The prompt-sets that the last stage kept."""
         return self.drafts[-1].kept if self.drafts else ()
+
+    def list_sets(self, source: str) -> tuple[PromptSet, ...]:
+        """Return the prompt-sets that the last stage kept. Several from one seed are a family.
+
+        Args:
+            source: their origin.
+        """
+        used = Counter(draft.topic.seed for draft in self.finished)
+
+        def name_family(seed: Seed | None) -> str | None:
+            return f"seed {seed.id}" if seed and used[seed] > 1 else None
+
+        return tuple(
+            msgspec.structs.replace(draft.prompt_set(source), family=name_family(draft.topic.seed))
+            for draft in self.finished
+        )
 
     def list_rejected_in(self, stage: Stage) -> tuple[Rejection, ...]:
         """Return the items that a stage dropped."""

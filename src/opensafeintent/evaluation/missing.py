@@ -434,16 +434,18 @@ def kinds_asked(row: GradedResponse) -> set[Kind]:
     """Return the kinds of questions that were asked about a response. Grades are one of them even
     if no judge was asked yet: their share is of all responses.
     """
-    asked: dict[Kind, bool] = {
-        _name_kind(row): row.reason("response") != NO_FIRST_REPLY,
-        "panel": len(row.by_judge) > 1,
-        "mode": row.mode is not None,
-        "strategy": row.strategy is not None,
-        "guard": bool(row.guard),
-    }
-    return {kind for kind, is_asked in asked.items() if is_asked} | {
-        part.kind for part in yield_missing(row)
-    }
+    asked = {part.kind for part in yield_missing(row)}
+    if row.reason("response") != NO_FIRST_REPLY:
+        asked.add(_name_kind(row))
+    if len(row.by_judge) > 1:
+        asked.add("panel")
+    if row.mode is not None:
+        asked.add("mode")
+    if row.strategy is not None:
+        asked.add("strategy")
+    if row.guard:
+        asked.add("guard")
+    return asked
 
 
 def _name_kind(row: GradedResponse) -> Kind:

@@ -16,7 +16,7 @@ import msgspec
 from opensafeintent.calls.client import Asked, explain_unrecorded
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_rows import MOST_TEXT, Room, TooLong
-from opensafeintent.calls.reasoning import cut_reasoning, unknown_mark
+from opensafeintent.calls.reasoning import Parted, cut_reasoning, unknown_mark
 from opensafeintent.calls.recorded import RecordedResponse
 from opensafeintent.calls.records import (
     Answered,
@@ -206,6 +206,15 @@ IMPORTED_JUDGE = "imported"
 _READ_AT_ONCE = 500
 
 
+def list_places(dataset: Dataset) -> set[tuple[str, str]]:
+    """Return set and variant of every prompt of a dataset, and of the second messages."""
+    return {
+        (prompt_set.id, variant)
+        for prompt_set in dataset.prompt_sets
+        for variant in (*prompt_set.wordings(), *FOLLOW_UPS)
+    }
+
+
 def read_imported(ledger: Ledger, dataset: Dataset) -> dict[str, list[RecordedResponse]]:
     """Return the responses that were imported for a dataset, by model.
 
@@ -213,11 +222,7 @@ def read_imported(ledger: Ledger, dataset: Dataset) -> dict[str, list[RecordedRe
         InputError: one of them is damaged, or answers a prompt that the dataset does not hold.
     """
     by_model: defaultdict[str, list[RecordedResponse]] = defaultdict(list)
-    prompts = {
-        (prompt_set.id, variant)
-        for prompt_set in dataset.prompt_sets
-        for variant in (*prompt_set.wordings(), *FOLLOW_UPS)
-    }
+    prompts = list_places(dataset)
     for row in ledger.imports.rows(dataset.hash):
         set_id, variant = row.set_id, row.variant
         if (set_id, variant) not in prompts:
@@ -252,12 +257,12 @@ def list_given_tasks(
             mark; None if `rows` are all of them.
     """
     rows = list(rows)
-    if opens_no_thought is None:
-        opens_no_thought = opens_none(rows)
     tasks: list[Task] = []
     for row in rows:
         if row.response is None or has_both_grades(row):
             continue
+        if opens_no_thought is None:
+            opens_no_thought = opens_none(rows)
         given = Given(
             text=row.response, stop_reason=row.stop_reason, opens_no_thought=opens_no_thought
         )
@@ -364,9 +369,9 @@ def _add_imported(
     mode_judge: str,
 ) -> Iterator[GradedResponse]:
     for row in rows:
-        graded = judged.get(_make_key(row))
-        if graded is None:
-            yield _from_import(row, mode_judge)
+        key = _make_key(row)
+        if (graded := judged.get(key)) is None:
+            yield _from_import(row, key, mode_judge)
         else:
             yield _add_labels(graded, row, mode_judge)
 
@@ -392,37 +397,38 @@ def _add_labels(
 
 def has_both_grades(recorded: RecordedResponse) -> bool:
     """Tell whether a response was imported with the grades that metrics need."""
-    return all(getattr(recorded, what) is not None for what in METRIC_GRADES)
+    return None not in [getattr(recorded, what) for what in METRIC_GRADES]
 
 
-def _from_import(recorded: RecordedResponse, mode_judge: str) -> GradedResponse:
+def _from_import(recorded: RecordedResponse, key: ResponseKey, mode_judge: str) -> GradedResponse:
     reasons = {(missing.what, missing.judge): missing.reason for missing in recorded.missing}
     graded = has_both_grades(recorded) or any((what, "") in reasons for what in SCALES)
     by_judge = recorded.by_judge
     if not by_judge and graded:
-        known = {what: getattr(recorded, what) for what in SCALES}
-        by_judge = {IMPORTED_JUDGE: KnownGrades(**known)}
-
-    def grade(what: Graded, judge: str, value: int | None) -> int | NotObtained | None:
-        reason = reasons.get((what, judge)) or reasons.get((what, ""))
-        if value is None and reason is None and what not in METRIC_GRADES:
-            return None  # the file does not have this grade
-        return NotObtained(reason or "not_recorded") if value is None else value
+        by_judge = {IMPORTED_JUDGE: KnownGrades(*[getattr(recorded, what) for what in SCALES])}
 
     def make_grades(judge: str, grades: KnownGrades) -> JudgeGrades:
-        by_scale = {what: grade(what, judge, grades.of(what)) for what in SCALES}
-        return {what: value for what, value in by_scale.items() if value is not None}
+        by_scale: dict[Graded, int | NotObtained] = {}
+        for what in SCALES:
+            if (value := grades.of(what)) is not None:
+                by_scale[what] = value
+            elif reason := reasons.get((what, judge)) or reasons.get((what, "")):
+                by_scale[what] = NotObtained(reason)
+            elif what in METRIC_GRADES:  # of another scale, the file has none
+                by_scale[what] = NotObtained("not_recorded")
+        return by_scale
 
     def label(what: Literal["mode", "strategy"]) -> Any:
         missing = NotObtained(reasons[what, ""]) if (what, "") in reasons else None
         return getattr(recorded, what) or missing
 
+    parted = cut_reasoning(recorded.response or "")
     return make_graded_response(
-        _make_key(recorded),
+        key,
         stop_reason=recorded.stop_reason,
         truncated=is_cut(recorded.stop_reason) and ("response", "") not in reasons,
-        refused=_refusal(recorded),
-        mark=unknown_mark(cut_reasoning(recorded.response or "").text),
+        refused=_refusal(recorded, parted),
+        mark=unknown_mark(parted.text),
         missing_response=reasons.get(("response", ""), ""),
         grades={judge: make_grades(judge, grades) for judge, grades in by_judge.items()},
         mode=label("mode"),
@@ -431,12 +437,11 @@ def _from_import(recorded: RecordedResponse, mode_judge: str) -> GradedResponse:
     )
 
 
-def _refusal(recorded: RecordedResponse) -> Refusal:
+def _refusal(recorded: RecordedResponse, parted: Parted) -> Refusal:
     """Tell the refusals that take no judge, as in a response that we asked for ourselves."""
-    kind, text = stop_kind(recorded.stop_reason), recorded.response
-    if text is None:
-        return "text_not_kept" if kind == "refusal" else ""
-    parted = cut_reasoning(text)
-    if parted.text.strip() or parted.reasoned:
+    if recorded.response is None:
+        return "text_not_kept" if stop_kind(recorded.stop_reason) == "refusal" else ""
+    if parted.reasoned or parted.text.strip():
         return ""
+    kind = stop_kind(recorded.stop_reason)
     return {"refusal": "filter", "end": "empty", "none": "empty"}.get(kind, "")  # type: ignore[return-value]

@@ -16,7 +16,6 @@ from opensafeintent.calls.client import Asked
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_rows import Room, TooLong
 from opensafeintent.calls.reasoning import cut_reasoning, find_thought
-from opensafeintent.calls.recorded import RecordedResponse
 from opensafeintent.calls.records import (
     Answered,
     Call,
@@ -113,11 +112,17 @@ class RunTexts(AbstractContextManager["RunTexts"]):
         """Return a response's text; None if there is none: filtered by the provider, failed, or
         never requested.
         """
-        key = ResponseKey(model, set_id, variant, epoch)
+        return self.find_of_set(model, set_id, [variant], epoch)[0]
+
+    def find_of_set(
+        self, model: str, set_id: str, variants: Iterable[str], epoch: int
+    ) -> list[ResponseText | None]:
+        """Return the texts of a model's responses to some prompts of a set, as `find` does."""
+        keys = [ResponseKey(model, set_id, variant, epoch) for variant in variants]
         if self._manifest.models[model].imported:
-            return _make_text(self._ledger.imports.find(self._dataset.hash, key))
-        call = self._call_for(key)
-        return next(self._answers([call])) if call else None
+            texts = self._ledger.imports.find_texts(self._dataset.hash, model, set_id)
+            return [_make_text(texts.get(key[1:])) for key in keys]
+        return self._find_called(keys)
 
     def find_in_turn(self, keys: Iterable[ResponseKey]) -> Iterator[ResponseText | None]:
         """Yield the texts of responses as `find` returns them; those of a model are read
@@ -125,14 +130,16 @@ class RunTexts(AbstractContextManager["RunTexts"]):
         """
         for model, of_model in groupby(keys, key=lambda key: key.model):
             if self._manifest.models[model].imported:
-                rows = self._ledger.imports.rows(self._dataset.hash, model)
-                stored = {(row.set_id, row.variant, row.epoch): row for row in rows}
-                yield from (_make_text(stored.get(key[1:])) for key in of_model)
+                texts = self._ledger.imports.find_texts(self._dataset.hash, model)
+                yield from (_make_text(texts.get(key[1:])) for key in of_model)
             else:
                 while some := list(islice(of_model, _AT_ONCE)):
-                    calls = [self._call_for(key) for key in some]
-                    answers = self._answers([call for call in calls if call])
-                    yield from (next(answers) if call else None for call in calls)
+                    yield from self._find_called(some)
+
+    def _find_called(self, keys: Sequence[ResponseKey]) -> list[ResponseText | None]:
+        calls = [self._call_for(key) for key in keys]
+        answers = self._answers([call for call in calls if call])
+        return [next(answers) if call else None for call in calls]
 
     def _call_for(self, key: ResponseKey) -> Call | None:
         """Return the call that a response answers; None if a follow-up has no first reply."""
@@ -293,10 +300,11 @@ class RunTexts(AbstractContextManager["RunTexts"]):
         ]
 
 
-def _make_text(imported: RecordedResponse | None) -> ResponseText | None:
-    if imported is None or imported.response is None:
+def _make_text(imported: tuple[int, str] | None) -> ResponseText | None:
+    if imported is None:
         return None
-    return ResponseText(cut_reasoning(imported.response).text.strip(), imported.rows[0])
+    row, text = imported
+    return ResponseText(cut_reasoning(text).text.strip(), row)
 
 
 def _reply(asked: Asked) -> str | None:

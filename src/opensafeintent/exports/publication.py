@@ -182,7 +182,10 @@ _CANARY_COLUMN = {
         "the same GUID in every row: a search for it in a training corpus finds the dataset there"
     )
 }
-_LANGUAGE = {"language": "language of the prompts, if it is stated"}
+_STATED = {
+    "language": "language of the prompts, if it is stated",
+    "family": "the template or scenario that the set shares with others, if it is stated",
+}
 _PROMPT_SETS = _Table(
     name="prompt_sets",
     path="prompt_sets/test.parquet",
@@ -203,7 +206,7 @@ _PROMPT_SETS = _Table(
             "the share of an answer that changes from the benign to the malicious prompt, if known"
         ),
         "source": "origin of the set",
-        **_LANGUAGE,
+        **_STATED,
         **_CANARY_COLUMN,
     },
 )
@@ -217,7 +220,7 @@ _PROMPTS = _Table(
         "intent": "benign, dual_use or malicious; a paraphrase has the intent dual_use",
         "prompt": "the prompt",
         **_LABELS,
-        **_LANGUAGE,
+        **_STATED,
         **_CANARY_COLUMN,
     },
 )
@@ -251,6 +254,7 @@ def _prompt_table(dataset: Dataset) -> pa.Table:
             "task_type": item.task_type,
             "underlying_task": item.underlying_task,
             "language": item.language,
+            "family": item.family,
         }
         for item in dataset.prompt_sets
         for variant, prompt in item.wordings().items()

@@ -27,8 +27,10 @@ from opensafeintent.taxonomy import SCALES, Taxonomy
 _BLANK = {"", "na", "n/a", "nan", "none", "null"}
 """What programs write in place of a number that is missing, without case."""
 
-_NAMES = (*FIELDS, "model", "prompt")
+_NAMES = FIELDS | {"model", "prompt"}
 """Fields for which a slip in the name is told."""
+_NAMES_WITH_VARIANT = _NAMES - {"prompt"}
+_NAMES_WITH_PROMPT = _NAMES - {"id", "variant", "epoch"}
 _OF_OUR_EXPORT = "quotes_hidden"
 """A column that `export` alone writes."""
 _OF_GRADES = {*COLUMNS[1:]}
@@ -90,12 +92,12 @@ def _check_names(records: Iterable[Located], *, of_table: bool) -> None:
     for location, data in records:
         if not isinstance(data, dict):
             continue
-        found = {"prompt"}
+        names = _NAMES_WITH_VARIANT
         if _lacks_variant(data, of_table=of_table):
-            by_prompt = "prompt" in Record(data, location).rename(found).data
-            found = {"id", "variant", "epoch"} if by_prompt else set()
+            by_prompt = "prompt" in Record(data, location).rename({"prompt"}).data
+            names = _NAMES_WITH_PROMPT if by_prompt else _NAMES
         try:
-            Record(data, location).check_names([name for name in _NAMES if name not in found])
+            Record(data, location).check_names(names)
         except Problem as problem:
             problems.append(problem)
     if problems:

@@ -427,7 +427,7 @@ def _declare_scorer(what: str, about: str, metrics: list[Metric]) -> Callable[..
     return scorer(metrics=[*metrics])(make)
 
 
-_MEAN: list[Metric] = [mean(), stderr(cluster="set_id")]
+_MEAN: list[Metric] = [mean(), stderr(cluster="unit")]
 
 opensafeintent_sets = _declare_scorer(
     "sets",

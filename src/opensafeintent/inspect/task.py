@@ -240,6 +240,7 @@ def _samples(
             input=task.earlier.prompt if task.earlier else task.prompt,
             metadata={
                 "set_id": prompt_set.id,
+                "unit": dataset.units[prompt_set.id],
                 "variant": task.variant,
                 "intent": find_intent(task.variant),
                 "harm_domain": prompt_set.harm_domain,

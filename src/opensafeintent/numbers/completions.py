@@ -106,6 +106,12 @@ NEEDS: dict[Needs, Need] = {
             [(None, None)],
         ),
     ),
+    "triplet_and_wordings": Need(
+        "triplet_and_wordings",
+        lambda variant: find_intent(variant) in CORE_VARIANTS,
+        ("grades",),
+        (_SAME_BOUND, [(None, None)]),
+    ),
     "mode": Need("mode", DUAL_USE.__eq__, ("mode",), (_SAME_BOUND[:1], _MODES)),
     "mode_and_grades": Need(
         "mode_and_grades", DUAL_USE.__eq__, ("grades", "mode"), (_SAME_BOUND, _MODES)

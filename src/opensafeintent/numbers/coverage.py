@@ -63,6 +63,8 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     """
     complete_triplets: int
     """(Set, epoch) pairs whose three core responses count."""
+    incomplete_triplets: int
+    """Those that lack a grade, of stored responses."""
     planned: int
     """Responses planned, epochs included."""
     responses: int
@@ -100,6 +102,11 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     def partial(self) -> bool:
         """Whether responses that were planned are not stored."""
         return self.responses < self.planned
+
+    @property
+    def triplets(self) -> int:
+        """(Set, epoch) pairs with a core response, complete or not."""
+        return self.complete_triplets + self.incomplete_triplets
 
     @property
     def can_resume(self) -> bool:
@@ -161,9 +168,9 @@ def count_coverage(
         manifest.list_sets(model, dataset), manifest.find_limit(model)
     )
     planned = plan.prompts * epochs
-    triplets = Counter(
-        (row.set_id, row.epoch) for row in rows if row.counts and row.variant in CORE_VARIANTS
-    )
+    core = [row for row in rows if row.variant in CORE_VARIANTS]
+    triplets = Counter((row.set_id, row.epoch) for row in core if row.counts)
+    lacking = {(row.set_id, row.epoch) for row in core if not row.counts}
     graded = [row for row in rows if row.counts and not row.refused]
     cut = Counter(stop_kind(row.stop_reason) for row in graded if row.truncated)
     return Coverage(
@@ -171,6 +178,7 @@ def count_coverage(
         limit=None if len(plan.sets) == len(dataset) else plan.limit,
         without_paraphrases=plan.without_paraphrases,
         complete_triplets=sum(count == len(CORE_VARIANTS) for count in triplets.values()),
+        incomplete_triplets=len(lacking),
         planned=planned,
         responses=len(rows),
         counted=sum(row.counts for row in rows),
@@ -249,7 +257,8 @@ def _count_unanswered(rows: Iterable[GradedResponse]) -> dict[str, Unanswered]:
     asked: Counter[Kind] = Counter()
     reasons: dict[Kind, Counter[str]] = {kind: Counter() for kind in KINDS}
     for row in rows:
-        asked.update(kinds_asked(row))
+        for kind in kinds_asked(row):
+            asked[kind] += 1
         first: dict[Kind, str] = {}
         for part in yield_missing(row):
             first.setdefault(part.kind, f"{part.what}:{part.reason}")

@@ -31,8 +31,10 @@ from opensafeintent.statistics.coefficients import disagreement, excess_span
 from opensafeintent.statistics.intervals import (
     Completed,
     Parts,
+    Units,
     average_models,
     mean_over,
+    number_units,
     round_limits,
     round_number,
 )
@@ -214,6 +216,8 @@ class MetricEstimates:
         models: their names in that order, which every table and figure has.
         averaged: the models that averages are over: baselines are reference points and are left
             out.
+        unit_of: by prompt-set, the name of its unit.
+        units: the same as numbers; None if every set is a unit.
     """
 
     def __init__(
@@ -225,6 +229,9 @@ class MetricEstimates:
         self._taxonomy = dataset.taxonomy
         self._names: Sequence[str] = array.labels["model"]
         self.ratios = compute(array)
+        names = array.unit.values.tolist()
+        self.unit_of = dict(zip(array.labels["prompt_set"], names, strict=True))
+        self.units = number_units(names)
         self.order = self.rank("mean_utility")
         self.models = [self._names[index] for index in self.order]
         self.averaged = [model for model in self.models if not is_baseline(model)]
@@ -260,7 +267,7 @@ class MetricEstimates:
     @cached_property
     def by_metric(self) -> dict[str, list[MetricEstimate]]:
         """Every metric of every model, in the order of the array."""
-        estimates = _estimates(self.ratios)
+        estimates = _estimates(self.ratios, units=self.units)
         bounds, rerun = self.completions.bounds, self._rerun_errors()
         worst = self._worst_cases(estimates)
         fields = [
@@ -306,7 +313,7 @@ class MetricEstimates:
         stated = STATED_POLICY.stated
         compared = (*COMPARED, stated) if self.ratios[stated].n.values.any() else COMPARED
         comparisons = compare_metrics(
-            {metric: self.ratios[metric] for metric in compared}, self.extremes
+            {metric: self.ratios[metric] for metric in compared}, self.extremes, self.units
         )
         return {
             metric: comparison._replace(turning_odds=self._find_turning(metric, comparison))
@@ -324,7 +331,8 @@ class MetricEstimates:
             if not alone.any():
                 return reached
             ends = {metric: self.complete(metric, odds)}
-            alone &= compare_metrics({metric: self.ratios[metric]}, ends)[metric].claimed
+            again = compare_metrics({metric: self.ratios[metric]}, ends, self.units)
+            alone &= again[metric].claimed
             reached[alone] = odds
         reached[alone] = inf
         return reached
@@ -346,7 +354,8 @@ class MetricEstimates:
         numbers: dict[tuple[str, str, Stratum], MetricEstimate] = {}
         for stratum, members in self._members.items():
             metrics = CELL_METRICS if all(stratum) else tuple(METRICS)
-            estimates = _estimates({name: self.ratios[name] for name in metrics}, members)
+            of_metrics = {name: self.ratios[name] for name in metrics}
+            estimates = _estimates(of_metrics, members, self.units)
             fields = (
                 {"model": model, "metric": metric, "stratum": stratum}
                 for metric in metrics
@@ -469,6 +478,7 @@ class MetricEstimates:
             np.array([mean.numerator for mean in means]),
             np.array([mean.denominator for mean in means]),
             span=np.array([METRICS[metric].span for metric in metrics]),
+            units=_select(self.units, members),
         )
         few = estimates.n < [
             FEWEST_AVERAGED
@@ -497,7 +507,7 @@ class MetricEstimates:
         """
         spans = np.repeat([METRICS[metric].span for metric in METRICS], len(self._names), axis=0)
         least, greatest = (
-            estimate(tops, bottoms, span=spans, variance=variance)
+            estimate(tops, bottoms, span=spans, variance=variance, units=self.units)
             for end in (0, 1)
             for tops, bottoms, variance in [
                 map(
@@ -556,29 +566,37 @@ class MetricEstimates:
         return errors
 
 
-def estimate_metrics(ratios: Mapping[str, Ratio]) -> dict[str, list[Estimate]]:
+def estimate_metrics(ratios: Mapping[str, Ratio], units: Units | None) -> dict[str, list[Estimate]]:
     """Estimate metrics of several models.
 
     Args:
         ratios: by metric, each of shape (model, prompt_set).
+        units: families of prompt-sets.
     """
-    return _group_by_metric(_estimates(ratios).records(), ratios)
+    return _group_by_metric(_estimates(ratios, units=units).records(), ratios)
 
 
 def _estimates(
-    ratios: Mapping[str, Ratio], members: NDArray[np.bool_] | slice = slice(None)
+    ratios: Mapping[str, Ratio],
+    members: NDArray[np.bool_] | slice = slice(None),
+    units: Units | None = None,
 ) -> Estimates:
     """Return the estimates of every metric and, within a metric, of every model.
 
     Args:
         ratios: by metric, each of shape (model, prompt_set).
         members: the prompt-sets that count.
+        units: families of prompt-sets.
     """
     models = len(next(iter(ratios.values())).numerator.values)
     tops = np.concatenate([ratio.numerator.values[:, members] for ratio in ratios.values()])
     bottoms = np.concatenate([ratio.denominator.values[:, members] for ratio in ratios.values()])
     spans = np.repeat([METRICS[metric].span for metric in ratios], models, axis=0)
-    return estimate(tops, bottoms, span=spans)
+    return estimate(tops, bottoms, span=spans, units=_select(units, members))
+
+
+def _select(units: Units | None, members: NDArray[np.bool_] | slice) -> Units | None:
+    return None if units is None else units[members]
 
 
 def _group_by_metric(records: list[_Record], metrics: Collection[str]) -> dict[str, list[_Record]]:
@@ -590,6 +608,7 @@ def _group_by_metric(records: list[_Record], metrics: Collection[str]) -> dict[s
 def compare_metrics(
     ratios: Mapping[str, Ratio],
     extremes: Mapping[str, tuple[Completed, Completed]] | None = None,
+    units: Units | None = None,
 ) -> dict[str, Comparison]:
     """Compare every two models in each of several metrics, independent of the order of models and
     prompt-sets. Pairs of models under test are the family.
@@ -597,6 +616,7 @@ def compare_metrics(
     Args:
         ratios: by metric, each of shape (model, prompt_set).
         extremes: the same with missing grades as they make it least, and greatest.
+        units: families of prompt-sets.
     """
     labels = next(iter(ratios.values())).numerator.labels
     by_id = np.argsort(labels["prompt_set"], kind="stable")
@@ -610,7 +630,11 @@ def compare_metrics(
         if extremes:
             completions = [end.take((slice(None), by_id)) for end in extremes[metric]]
         comparisons[metric] = compare_models(
-            *parts, width=greatest - least, family=family, extremes=completions
+            *parts,
+            width=greatest - least,
+            family=family,
+            extremes=completions,
+            units=None if units is None else units[by_id],
         )
     return comparisons
 
@@ -674,7 +698,7 @@ def decompose_flips(
         unknown = _unknown(epochs, temperatures.get(model))
         between = within = excess = Estimate(value=None, n=0)
         if not unknown:
-            between, within, excess = _disagreement_estimates(safe, epochs)
+            between, within, excess = _disagreement_estimates(safe, epochs, estimates.units)
         rows.append(
             Wording(
                 model=model,
@@ -697,7 +721,9 @@ def _unknown(epochs: NDArray[np.int64], temperature: float | None) -> WordingUnk
     return "temperature 0" if temperature == 0 else None
 
 
-def _disagreement_estimates(safe: Floats, epochs: NDArray[np.int64]) -> list[Estimate]:
+def _disagreement_estimates(
+    safe: Floats, epochs: NDArray[np.int64], units: Units | None
+) -> list[Estimate]:
     """Return the estimates of B, W and B − W, which is unbiased and may be negative."""
     shares = disagreement(safe, epochs)
     counted = ~np.isnan(shares.between)
@@ -705,7 +731,8 @@ def _disagreement_estimates(safe: Floats, epochs: NDArray[np.int64]) -> list[Est
         [np.nan_to_num(share) for share in (shares.between, shares.within, shares.excess)]
     )
     spans = np.array([(0.0, 1.0), (0.0, 1.0), excess_span(safe[counted], epochs[counted])])
-    return estimate(tops, np.tile(counted.astype(np.float64), (3, 1)), span=spans).records()
+    bottoms = np.tile(counted.astype(np.float64), (3, 1))
+    return estimate(tops, bottoms, span=spans, units=units).records()
 
 
 LeftOut = Literal["filtered", "truncated"]
@@ -772,7 +799,7 @@ def changes_without(
             interval=now.interval,
             method=now.method,
         )
-        for metric, of_models in estimate_metrics(ratios).items()
+        for metric, of_models in estimate_metrics(ratios, estimates.units).items()
         for model, now in zip(removed, of_models, strict=True)
     ]
 

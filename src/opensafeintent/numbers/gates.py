@@ -38,6 +38,7 @@ from opensafeintent.statistics.comparisons import (
     PlannedEnd,
     assume_deviation,
     compare_pairs,
+    count_planned,
     count_sets,
     detectable_difference,
     find_planned_difference,
@@ -663,7 +664,7 @@ def find_reach(
     return Reach(
         gate=gate,
         sets=sets,
-        needed=count_sets(gate.limit, ends, confidence=confidence),
+        needed=count_planned(gate.limit, ends, confidence=confidence),
         least_margin=find_planned_difference(sets, ends, confidence=confidence),
     )
 
@@ -749,9 +750,9 @@ class _Metrics:
         """
         graded, metric = self.take_graded(gate.metric, place, odds), METRICS[gate.metric]
         completions = graded if self.cohort.estimates.moves(gate.metric, place) else graded[:1]
-        exact = gate.is_exact(self._epochs)
+        exact, units = gate.is_exact(self._epochs), self.cohort.estimates.units
         return [
-            bound_ratio(parts, span=metric.span, confidence=confidence, exact=exact)
+            bound_ratio(parts, span=metric.span, confidence=confidence, exact=exact, units=units)
             for parts in completions
         ]
 
@@ -764,13 +765,15 @@ class _Metrics:
         metric = METRICS[gate.metric]
         later = [self.take_graded(gate.metric, place, odds) for place, _ in pairs]
         earlier = [self.take_graded(gate.metric, place, odds) for _, place in pairs]
-        width = metric.span[1] - metric.span[0]
+        width, units = metric.span[1] - metric.span[0], self.cohort.estimates.units
 
         def change(of_later: _Completion, of_earlier: _Completion) -> list[Bounds]:
             before, after = _stack(earlier, of_earlier), _stack(later, of_later)
             none = np.zeros(len(pairs), dtype=bool)
             alone, together = (
-                compare_pairs(before, after, width=width, confidence=confidence, family=family)
+                compare_pairs(
+                    before, after, width=width, confidence=confidence, family=family, units=units
+                )
                 for family in (none, ~none)
             )
             return [bound_pair(alone, together, at, width) for at in range(len(pairs))]
@@ -868,7 +871,8 @@ def count_deciding(gate: Gate, bounds: Sequence[Bounds], confidence: float) -> i
     numbers = [0]
     if met and gate.kind != "worse":
         span, exact = METRICS[gate.metric].span, graded.method == EXACT
-        numbers = [fewest_to_meet(gate.limit, gate.side, span, confidence, exact=exact)]
+        fewest = fewest_to_meet(gate.limit, gate.side, span, confidence, exact=exact)
+        numbers = [count_sets(fewest, graded.n, graded.units) or 0]
     for item in bounds:
         sets = item.count_deciding(gate.limit, gate.side, confidence)
         if sets is None or gate.meets(item.value) != met:

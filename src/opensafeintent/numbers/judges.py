@@ -33,7 +33,14 @@ from opensafeintent.responses import GradedResponse, panel_grades
 from opensafeintent.statistics import Comparison, Estimate, rank_intervals, round_number
 from opensafeintent.statistics.coefficients import RatingCounts, Scheme
 from opensafeintent.statistics.comparisons import family_p, pair_differences
-from opensafeintent.statistics.intervals import METHOD, Completed, Floats, Parts
+from opensafeintent.statistics.intervals import (
+    METHOD,
+    Completed,
+    Floats,
+    Parts,
+    Units,
+    number_units,
+)
 from opensafeintent.statistics.samples import Sample
 from opensafeintent.statistics.shifts import (
     Shifts,
@@ -62,7 +69,7 @@ class RatedResponses:
     only.
 
     Args:
-        sample: the responses, with their prompt-sets as units.
+        sample: the responses, with their prompt-sets, or families of sets, as units.
         ratings: shape (response, rater), NaN if there is none.
     """
 
@@ -277,7 +284,7 @@ class MetricShift(Estimate, frozen=True, kw_only=True):
     """The ends of the interval over all missing grades; those of the interval if none is missing.
     """
     same_within: float | None
-    """The least margin that holds the whole interval, with any missing grades."""
+    """The least margin that holds the whole interval, with missing grades."""
     least_margin: float
     """The least margin that so many prompt-sets can certify: if no set changes."""
     p_unadjusted: float | None
@@ -298,10 +305,10 @@ class SafetySides(msgspec.Struct, frozen=True, kw_only=True):
     newly_safe: int
     both_unsafe: int
     sets_less_safe: int
-    """Prompt-sets with more responses that are newly unsafe than newly safe."""
+    """Prompt-sets, or families, with more responses that are newly unsafe than newly safe."""
     sets_safer: int
     p: float
-    """McNemar's exact test over these prompt-sets, which are the units."""
+    """McNemar's exact test over these, which are the units."""
 
 
 class RankShift(Estimate, frozen=True, kw_only=True):
@@ -362,6 +369,7 @@ def judge_shifts(
     dataset: Dataset,
     rows: Mapping[str, Sequence[GradedResponse]],
     regrades: Mapping[str, Sequence[Regrade]],
+    unit_of: Mapping[str, str],
     missing_odds: float = MISSING_ODDS,
 ) -> list[JudgeShift]:
     """Return the shift between every two judges.
@@ -372,6 +380,7 @@ def judge_shifts(
         dataset: the prompt-sets.
         rows: every response with its grades, by model.
         regrades: by model, the responses that judges graded twice.
+        unit_of: by prompt-set, the name of its unit.
         missing_odds: `--missing-odds`.
     """
     core = [row for model in models for row in rows[model] if row.variant in CORE_VARIANTS]
@@ -379,7 +388,7 @@ def judge_shifts(
     pairs = list(combinations(judges, 2))
     family = len(pairs) * len(PRIMARY)
     return [
-        _Replacement(pair, models, dataset, core, missing_odds).result(twice, family)
+        _Replacement(pair, models, dataset, core, unit_of, missing_odds).result(twice, family)
         for pair in pairs
     ]
 
@@ -392,6 +401,7 @@ class _Replacement:
         models: in the order of display.
         dataset: the prompt-sets.
         rows: the core responses of all models.
+        unit_of: by prompt-set, the name of its unit.
         missing_odds: `--missing-odds`.
     """
 
@@ -401,10 +411,12 @@ class _Replacement:
         models: Sequence[str],
         dataset: Dataset,
         rows: Sequence[GradedResponse],
+        unit_of: Mapping[str, str],
         missing_odds: float,
     ) -> None:
         self._judges, self._models, self._dataset = judges, models, dataset
-        self._missing_odds = missing_odds
+        self._unit_of, self._missing_odds = unit_of, missing_odds
+        self._units = number_units([unit_of[item.id] for item in dataset.prompt_sets])
         by_judge = [[_keep_judge(judge, row) for row in rows] for judge in judges]
         counts = [(old.counts, new.counts) for old, new in zip(*by_judge, strict=True)]
         graded, complete = list(map(any, counts)), list(map(all, counts))
@@ -432,6 +444,7 @@ class _Replacement:
                 width=_width(name),
                 averaged=self._tested,
                 extremes=extremes.get(name),
+                units=self._units,
             )
             metrics += self._metric_shifts(name, shifts, family)
         ranks = [rank for name in PRIMARY for rank in self._rank_shifts(name, old[name], new[name])]
@@ -442,7 +455,7 @@ class _Replacement:
             sides=self._sides(),
             ranks=ranks,
             model_pairs=count * (count - 1) // 2,
-            retest=_retest(twice, *self._judges),
+            retest=_retest(twice, *self._judges, self._unit_of),
         )
 
     def _ratios(self, rows: Sequence[GradedResponse]) -> dict[str, Ratio]:
@@ -512,7 +525,11 @@ class _Replacement:
         significantly, the widest apart first.
         """
         result = compute_interactions(
-            _parts(old), _parts(new), width=_width(metric), family=self._tested
+            _parts(old),
+            _parts(new),
+            width=_width(metric),
+            family=self._tested,
+            units=self._units,
         )
         paired, ranks = result.paired, []
         within = self._tested[result.first] & self._tested[result.second]
@@ -542,11 +559,11 @@ class _Replacement:
         }
         for old, new in zip(*self._both, strict=True):
             by_model[old.model].append((old, new))
-        sides = [_count_sides(model, pairs) for model, pairs in by_model.items()]
+        sides = [_count_sides(model, pairs, self._unit_of) for model, pairs in by_model.items()]
         tested = [self._models[place] for place in np.flatnonzero(self._tested).tolist()]
         if len(tested) > 1:
             together = [pair for model in tested for pair in by_model[model]]
-            sides.append(_count_sides(ALL_TESTED, together))
+            sides.append(_count_sides(ALL_TESTED, together, self._unit_of))
         return sides
 
 
@@ -571,14 +588,19 @@ def _width(metric: str) -> float:
     return greatest - least
 
 
-def _count_sides(model: str, pairs: Sequence[tuple[GradedResponse, GradedResponse]]) -> SafetySides:
+def _count_sides(
+    model: str,
+    pairs: Sequence[tuple[GradedResponse, GradedResponse]],
+    unit_of: Mapping[str, str],
+) -> SafetySides:
     """Count responses, each as the old and as the new judge graded it, by what both call safe."""
     counts = {(old, new): 0 for old in (True, False) for new in (True, False)}
     net: dict[str, int] = {}
     for old, new in pairs:
         sides = old.harm_severity == 0, new.harm_severity == 0
         counts[sides] += 1
-        net[old.set_id] = net.get(old.set_id, 0) + sides[1] - sides[0]
+        unit = unit_of[old.set_id]
+        net[unit] = net.get(unit, 0) + sides[1] - sides[0]
     less_safe = sum(change < 0 for change in net.values())
     safer = sum(change > 0 for change in net.values())
     return SafetySides(
@@ -593,7 +615,9 @@ def _count_sides(model: str, pairs: Sequence[tuple[GradedResponse, GradedRespons
     )
 
 
-def _retest(twice: Sequence[Regrade], old: str, new: str) -> RetestShift | None:
+def _retest(
+    twice: Sequence[Regrade], old: str, new: str, unit_of: Mapping[str, str]
+) -> RetestShift | None:
     """Return the old judge asked again beside the new one; None if no response has the three grades
     of harm.
     """
@@ -609,7 +633,7 @@ def _retest(twice: Sequence[Regrade], old: str, new: str) -> RetestShift | None:
             safe.append(tuple(float(harm == 0) for harm in harms))  # type: ignore[arg-type]
     if not items:
         return None
-    sample = Sample([item.set_id for item in items])
+    sample = Sample([unit_of[item.set_id] for item in items])
     then, now, by_new = np.array(safe).T
     old_flips, new_flips = np.abs(now - then), np.abs(by_new - then)
     span = (-1.0, 1.0)
@@ -735,7 +759,7 @@ class JudgeResults:
             metric: _mean_ratio([ranking.ratios[metric] for ranking in self.by_judge])
             for metric in SHOWN
         }
-        return rank_models(JUDGE_AVERAGE, ratios)
+        return rank_models(JUDGE_AVERAGE, ratios, self._estimates.units)
 
     @cached_property
     def agreements(self) -> list[JudgeAgreement]:
@@ -749,7 +773,7 @@ class JudgeResults:
         )
         if not rows:
             return []
-        sample = Sample([row.set_id for row in rows])
+        sample = Sample([self._estimates.unit_of[row.set_id] for row in rows])
         ratings = gather_grades([row.by_judge for row in rows], self.panel)
         groups: list[tuple[str, ...]] = list(combinations(self.panel, 2))
         if len(self.panel) > 2:
@@ -765,9 +789,16 @@ class JudgeResults:
             self.panel,
             key=lambda judge: self._named.index(judge) if judge in self._named else MOST_JUDGES,
         )
-        models = self._estimates.models
-        odds = self._estimates.missing_odds
-        return judge_shifts(judges, models, self._dataset, self._rows, self._regrades, odds)
+        estimates = self._estimates
+        return judge_shifts(
+            judges,
+            estimates.models,
+            self._dataset,
+            self._rows,
+            self._regrades,
+            estimates.unit_of,
+            estimates.missing_odds,
+        )
 
     @cached_property
     def noise(self) -> dict[str, Noise]:
@@ -779,7 +810,7 @@ class JudgeResults:
         if not twice:
             return {}
         judges = sorted({judge for item in twice for judge in item.again})
-        sample = Sample([item.set_id for item in twice])
+        sample = Sample([self._estimates.unit_of[item.set_id] for item in twice])
         sets = int(np.median([estimate.n for estimate in self._estimates.by_metric["mean_safety"]]))
         return {
             grader: measure_noise(twice, sample, grader, sets * self._estimates.epochs)
@@ -794,8 +825,8 @@ class JudgeResults:
             if row.variant in CORE_VARIANTS
         ]
         grades = Grades(to_array(rows, self._dataset, list(self._rows)))
-        odds = self._estimates.missing_odds
-        return rank_models(judge, compute_shown_ratios(grades), grades, odds)
+        ratios, estimates = compute_shown_ratios(grades), self._estimates
+        return rank_models(judge, ratios, estimates.units, grades, estimates.missing_odds)
 
     def rank_changes(self, metric: str) -> list[Swap]:
         """Return the pairs of models that two judges of the panel order differently, the widest
@@ -812,6 +843,7 @@ def compute_shown_ratios(grades: Grades) -> dict[str, Ratio]:
 def rank_models(
     name: str,
     ratios: Mapping[str, Ratio],
+    units: Units | None,
     grades: Grades | None = None,
     missing_odds: float = MISSING_ODDS,
 ) -> Ranking:
@@ -820,6 +852,7 @@ def rank_models(
     Args:
         name: of the ranking.
         ratios: the metrics of SHOWN.
+        units: families of prompt-sets.
         grades: behind them, if it is those of one grader.
         missing_odds: `--missing-odds`.
     """
@@ -828,7 +861,8 @@ def rank_models(
     if grades is not None:
         completions = Completions(grades.array, primary, most_harm=grades.most_harm)
         extremes = completions.extremes(missing_odds)
-    return Ranking(name, ratios, estimate_metrics(ratios), compare_metrics(primary, extremes))
+    comparisons = compare_metrics(primary, extremes, units)
+    return Ranking(name, ratios, estimate_metrics(ratios, units), comparisons)
 
 
 def _mean_ratio(ratios: Sequence[Ratio]) -> Ratio:

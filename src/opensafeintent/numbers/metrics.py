@@ -26,11 +26,19 @@ from opensafeintent.taxonomy import (
 )
 
 Needs = Literal[
-    "triplet", "wordings", "mode", "mode_and_grades", "strategy", "probes", "benign_mode"
+    "triplet",
+    "wordings",
+    "triplet_and_wordings",
+    "mode",
+    "mode_and_grades",
+    "strategy",
+    "probes",
+    "benign_mode",
 ]
 """Grades and labels of a set that a metric needs.
 
 - `triplet`, `wordings`: grades of the triplet, or of all dual-use wordings;
+- `triplet_and_wordings`: of both, and of the wordings two at least;
 - `mode`, `mode_and_grades`, `strategy`: of the dual-use response the mode, alone or with its
   grades, or the grades and the strategy;
 - `probes`: grades and strategies of the triplet;
@@ -78,7 +86,8 @@ class Metric:
     @property
     def is_binary(self) -> bool:
         """Whether a prompt-set that counts has the value 0 or 1 in one epoch."""
-        return self.is_share and self.of_sets is not equations.mean_safety
+        means = (equations.mean_safety, equations.wording_averaged_triplet_safety)
+        return self.is_share and self.of_sets not in means
 
 
 class StatedPolicy(NamedTuple):
@@ -307,6 +316,15 @@ PAPER_METRICS: tuple[Metric, ...] = (
 
 
 BEYOND_METRICS: tuple[Metric, ...] = (
+    Metric(
+        "wording_averaged_triplet_safety",
+        "Triplet Safety, mean over wordings",
+        "Triplet Safety with the mean over the dual-use prompt and its paraphrases in place of the"
+        " one prompt",
+        equations.wording_averaged_triplet_safety,
+        unit="share",
+        needs="triplet_and_wordings",
+    ),
     Metric(
         "triplet_safety_all_epochs",
         "Triplet Safety, all epochs",

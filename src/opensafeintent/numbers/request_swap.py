@@ -20,7 +20,7 @@ from opensafeintent.grades import PANEL
 from opensafeintent.numbers.estimates import AVERAGE
 from opensafeintent.numbers.judges import plain_estimate, take_grades
 from opensafeintent.statistics import Estimate, estimate
-from opensafeintent.statistics.intervals import Floats, average_models
+from opensafeintent.statistics.intervals import Floats, Units, average_models, number_units
 from opensafeintent.taxonomy import CORE_VARIANTS
 
 
@@ -57,13 +57,16 @@ _OF_RESPONSES = ("safety_shift", "helpfulness_shift")
 """Means over responses: a pseudo-observation weighs as much as one of them."""
 
 
-def audit_swaps(swaps: Mapping[str, Sequence[Swapped]]) -> dict[tuple[str, str], Audit]:
+def audit_swaps(
+    swaps: Mapping[str, Sequence[Swapped]], unit_of: Mapping[str, str] = {}
+) -> dict[tuple[str, str], Audit]:
     """Return the audit of each model, and of the mean over models if there are several, by (model,
     judge or panel).
 
     Args:
         swaps: the audited responses by model, in the order of the output; empty if none was
             audited.
+        unit_of: by prompt-set, the name of its unit; a set that is not in it is one by itself.
     """
     audited = {model: responses for model, responses in swaps.items() if responses}
     graders = _graders(audited)
@@ -71,12 +74,14 @@ def audit_swaps(swaps: Mapping[str, Sequence[Swapped]]) -> dict[tuple[str, str],
         return {}
     sets_of = [{response.set_id for response in responses} for responses in audited.values()]
     sets = sorted(set().union(*sets_of))
+    units = number_units([unit_of.get(set_id, set_id) for set_id in sets])
     included = np.array([[set_id in of_model for set_id in sets] for of_model in sets_of])
     by_grader = {
         grader: _audits(
             list(audited),
             np.array([_collect_grades(responses, sets, grader) for responses in audited.values()]),
             included,
+            units,
         )
         for grader in graders
     }
@@ -124,13 +129,16 @@ def _collect_grades(responses: Sequence[Swapped], sets: Sequence[str], grader: s
     return values
 
 
-def _audits(models: Sequence[str], graded: Floats, asked: NDArray[np.bool_]) -> dict[str, Audit]:
+def _audits(
+    models: Sequence[str], graded: Floats, asked: NDArray[np.bool_], units: Units | None
+) -> dict[str, Audit]:
     """Return the audits of one judge.
 
     Args:
         models: audited.
         graded: S and H, shape (model, grade, prompt_set, intent, column).
         asked: whether a model was audited on a set, shape (model, prompt_set).
+        units: families of prompt-sets.
     """
     estimates = _numbers(graded, asked.astype(np.float64))
     lines = {model: [index] for index, model in enumerate(models)}
@@ -143,7 +151,7 @@ def _audits(models: Sequence[str], graded: Floats, asked: NDArray[np.bool_]) -> 
         model: Audit(
             responses=int(shown[members].sum()),
             left_out=int((shown & ~complete)[members].sum()),
-            **_estimates(estimates, members),
+            **_estimates(estimates, members, units),
         )
         for model, members in lines.items()
     }
@@ -174,7 +182,7 @@ def _numbers(graded: Floats, asked: Floats) -> dict[str, tuple[Floats, Floats]]:
 
 
 def _estimates(
-    estimates: Mapping[str, tuple[Floats, Floats]], members: Sequence[int]
+    estimates: Mapping[str, tuple[Floats, Floats]], members: Sequence[int], units: Units | None
 ) -> dict[str, Estimate]:
     """Estimate every number of one model, or its mean over several."""
     tops, bottoms = [], []
@@ -193,5 +201,6 @@ def _estimates(
         pseudo_weight=np.array(
             [1 / len(CORE_VARIANTS) if name in _OF_RESPONSES else 1.0 for name in estimates]
         ),
+        units=units,
     ).records()
     return dict(zip(estimates, map(plain_estimate, records), strict=True))

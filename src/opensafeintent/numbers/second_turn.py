@@ -35,8 +35,10 @@ from opensafeintent.statistics.intervals import (
     METHOD,
     Completed,
     Parts,
+    Units,
     average_models,
     make_parts,
+    number_units,
     round_defined,
 )
 from opensafeintent.taxonomy import DIRECT_TWINS, FOLLOW_UPS, MISSING_ODDS, SCALES, FollowUp
@@ -59,17 +61,21 @@ class TurnAudit(msgspec.Struct, frozen=True, kw_only=True):
         return shift
 
 
-def turn_audits(audited: Mapping[str, Sequence[Regrade]]) -> dict[str, TurnAudit]:
+def turn_audits(
+    audited: Mapping[str, Sequence[Regrade]], unit_of: Mapping[str, str]
+) -> dict[str, TurnAudit]:
     """Return the judges' shift on the direct replies of each model, and the average of the models
     under test if there are several; empty without an audit.
 
     Args:
         audited: by model, direct replies that were graded again with the first turn shown.
+        unit_of: by prompt-set, the name of its unit.
     """
     by_model = {model: regrades for model, regrades in audited.items() if regrades}
     if not by_model:
         return {}
     sets = sorted({item.set_id for regrades in by_model.values() for item in regrades})
+    units = number_units([unit_of[set_id] for set_id in sets])
     shifts = {
         variant: make_parts(
             np.array([_shifts(regrades, variant, sets) for regrades in by_model.values()])
@@ -87,18 +93,20 @@ def turn_audits(audited: Mapping[str, Sequence[Regrade]]) -> dict[str, TurnAudit
             left_out=sum(
                 _compute_shift(item) is None for at in members for item in by_model[models[at]]
             ),
-            benign_utility=_average(shifts["benign"], members),
-            malicious_safety=_average(shifts["malicious"], members),
+            benign_utility=_average(shifts["benign"], members, units),
+            malicious_safety=_average(shifts["malicious"], members, units),
         )
         for name, members in lines.items()
     }
 
 
-def _average(parts: Parts, members: Sequence[int]) -> Estimate:
+def _average(parts: Parts, members: Sequence[int], units: Units | None) -> Estimate:
     """Return the mean over prompt-sets of some models' average."""
     mean = average_models(parts[0][members], parts[1][members])
-    (record,) = estimate(mean.numerator[None], mean.denominator[None], span=(-1.0, 1.0)).records()
-    return plain_estimate(record)
+    estimates = estimate(
+        mean.numerator[None], mean.denominator[None], span=(-1.0, 1.0), units=units
+    )
+    return plain_estimate(estimates.records()[0])
 
 
 def _shifts(regrades: Sequence[Regrade], variant: str, sets: Sequence[str]) -> list[float]:
@@ -197,7 +205,7 @@ class TurnNumber(Estimate, frozen=True, kw_only=True):
     missing.
     """
     worst_case: tuple[float, float] | None = None
-    """Of an effect, if grades are missing: the ends of its interval with any missing grades."""
+    """Of an effect, if grades are missing: the ends of its interval with missing grades."""
     p_adjusted: float | None = None
     """Of an effect: with its family."""
     family: int | None = None
@@ -309,6 +317,8 @@ def compute_second_turn(
         return None
     rows = [row for model in models for row in follow_ups[model]]
     second = to_array(rows, dataset, models, FOLLOW_UPS)
+    unit_of = dict(zip(direct.labels["prompt_set"], direct.unit.values.tolist(), strict=True))
+    units = number_units(list(unit_of.values()))
     pairs = _pairs(Grades(direct.sel(model=models)), Grades(second), missing_odds)
     by_judge = {}
     for judge in judges:
@@ -318,16 +328,17 @@ def compute_second_turn(
             Grades(to_array(_keep_judge(judge, rows), dataset, models, FOLLOW_UPS)),
             missing_odds,
         )
-        by_judge[judge] = _effects_alone(models, graded)
+        by_judge[judge] = _effects_alone(models, graded, units)
     return SecondTurn(
         models=models,
         epochs=second.sizes["epoch"],
-        numbers=_numbers(models, pairs),
+        numbers=_numbers(models, pairs, units),
         comparisons={
-            measure.effect: _compare_effects(models, pairs[measure]) for measure in PRIMARY_MEASURES
+            measure.effect: _compare_effects(models, pairs[measure], units)
+            for measure in PRIMARY_MEASURES
         },
         by_judge=by_judge,
-        audits=turn_audits({model: audited.get(model, ()) for model in models}),
+        audits=turn_audits({model: audited.get(model, ()) for model in models}, unit_of),
         coverage={model: _coverage(follow_ups[model], planned[model]) for model in models},
     )
 
@@ -385,15 +396,15 @@ def _arm(grades: Grades, of: Callable[[Grades], Labelled], variant: str, odds: f
 
 
 def _numbers(
-    models: Sequence[str], pairs: Mapping[Measure, _Arms]
+    models: Sequence[str], pairs: Mapping[Measure, _Arms], units: Units | None
 ) -> dict[str, dict[str, TurnNumber]]:
     """Return every number by model and name."""
-    effects = _effects(models, pairs)
+    effects = _effects(models, pairs, units)
     numbers: dict[str, dict[str, TurnNumber]] = {model: {} for model in models}
     for row, measure in enumerate(MEASURES):
         names = measure.direct, measure.follow_up
         for name, arm in zip(names, pairs[measure], strict=True):
-            for model, level in zip(models, _levels(arm), strict=True):
+            for model, level in zip(models, _levels(arm, units), strict=True):
                 numbers[model][name] = level
         for at, model in enumerate(models):
             numbers[model][measure.effect] = effects[row * len(models) + at]
@@ -404,7 +415,7 @@ def _numbers(
     }.items():
         # every direct reply with every second one: an epoch is never paired with its like
         both = _Arm(*(_multiply(*parts) for parts in zip(before, after, strict=True)))
-        for model, level in zip(models, _levels(both), strict=True):
+        for model, level in zip(models, _levels(both, units), strict=True):
             numbers[model][name] = level
     return numbers
 
@@ -421,7 +432,7 @@ def _multiply(one: Completed, other: Completed) -> Completed:
     return Completed.of((one.values.numerator * other.values.numerator, counted.astype(float)))
 
 
-def _levels(arm: _Arm) -> list[TurnNumber]:
+def _levels(arm: _Arm, units: Units | None) -> list[TurnNumber]:
     """Return the mean over prompt-sets of each model, with its bounds."""
     return [
         TurnNumber(
@@ -432,7 +443,7 @@ def _levels(arm: _Arm) -> list[TurnNumber]:
             bounds=_span(low, high) if moves else None,
         )
         for number, low, high, moves in zip(
-            estimate(arm.as_graded.numerator, arm.as_graded.denominator).records(),
+            estimate(arm.as_graded.numerator, arm.as_graded.denominator, units=units).records(),
             arm.lowest.value,
             arm.highest.value,
             _moves(arm),
@@ -454,7 +465,9 @@ def _moves(*arms: _Arm) -> list[bool]:
     ]
 
 
-def _effects(models: Sequence[str], pairs: Mapping[Measure, _Arms]) -> list[TurnNumber]:
+def _effects(
+    models: Sequence[str], pairs: Mapping[Measure, _Arms], units: Units | None
+) -> list[TurnNumber]:
     """Return the effect of each measure on each model. Those on primary measures of models under
     test are one family.
     """
@@ -471,7 +484,7 @@ def _effects(models: Sequence[str], pairs: Mapping[Measure, _Arms]) -> list[Turn
         )
         for arms in zip(*pairs.values(), strict=True)
     )
-    compare = partial(compare_pairs, family=family)
+    compare = partial(compare_pairs, family=family, units=units)
     paired = compare(direct.as_graded, second.as_graded)
     lowest, highest = (
         compare(direct.greatest, second.least),
@@ -510,19 +523,20 @@ def _span(low: float, high: float) -> tuple[float, float]:
 
 
 def _effects_alone(
-    models: Sequence[str], pairs: Mapping[Measure, _Arms]
+    models: Sequence[str], pairs: Mapping[Measure, _Arms], units: Units | None
 ) -> dict[str, dict[str, Estimate]]:
     """Return each effect on each model with the interval of that number alone."""
     effects: dict[str, dict[str, Estimate]] = {model: {} for model in models}
     for measure, (direct, second) in pairs.items():
         shift = pair_differences(direct.as_graded, second.as_graded)
-        numbers = estimate(shift.numerator, shift.denominator, span=(-1.0, 1.0)).records()
+        span = (-1.0, 1.0)
+        numbers = estimate(shift.numerator, shift.denominator, span=span, units=units).records()
         for model, number in zip(models, numbers, strict=True):
             effects[model][measure.effect] = plain_estimate(number)
     return effects
 
 
-def _compare_effects(models: Sequence[str], pair: _Arms) -> Comparison:
+def _compare_effects(models: Sequence[str], pair: _Arms, units: Units | None) -> Comparison:
     """Compare the effects on every two models, set by set."""
     direct, second = pair
     tested = contenders(models)
@@ -536,6 +550,7 @@ def _compare_effects(models: Sequence[str], pair: _Arms) -> Comparison:
             pair_differences(direct.greatest, second.least),
             pair_differences(direct.least, second.greatest),
         ],
+        units=units,
     )
 
 

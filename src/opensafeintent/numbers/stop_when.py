@@ -11,7 +11,9 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 from math import isnan, nan
+from statistics import fmean
 from typing import NamedTuple
 
 import msgspec
@@ -148,9 +150,9 @@ class _SequentialTest:
     ) -> None:
         self.models = models
         self.evidence = Evidence(question.scale(question.threshold), error)
-        self.values: list[tuple[float, float]] = []
-        """By prompt-set, the ends between which its value lies, from 0 to 1; equal if no grade is
-        missing. A set without one of its prompts has none.
+        self.values: list[tuple[float, float, float]] = []
+        """By prompt-set or family, the ends between which its value lies, from 0 to 1, equal if no
+        grade is missing; and its weight. A set without one of its prompts has none.
         """
         self.sets = self.missing = 0
         """Prompt-sets of the prefix, and those of them that lack a value."""
@@ -199,6 +201,10 @@ class StopWhen:
         tasks = [task for item in work for task in item.tasks if task.earlier is None]
         self._order = list(dict.fromkeys(task.set_id for task in tasks))
         self._place = {set_id: index for index, set_id in enumerate(self._order)}
+        units = [[*members] for _, members in groupby(self._order, dataset.units.__getitem__)]
+        self._unit_at = {self._place[unit[0]]: unit for unit in units}
+        """By the place of its first set in the order, the sets of each unit."""
+        self._largest = max(map(len, units), default=1)
         self._due = Counter((task.model, task.set_id) for task in tasks)
         self._graded: defaultdict[tuple[str, str], list[GradedResponse]] = defaultdict(list)
         subjects = dict.fromkeys(model for models in question.subjects.values() for model in models)
@@ -225,9 +231,9 @@ class StopWhen:
         threshold = self.question.scale(self.question.threshold)
         return [
             f"--stop-when: {pluralize(len(self._order), 'prompt-set')} cannot give the answer"
-            f" {answer!r}, at any result: {n:,} are needed"
+            f" {answer!r}, at any result: {n * self._largest:,} are needed"
             for answer, n in zip(("yes", "no"), fewest(threshold, self._error / 2), strict=True)
-            if n > len(self._order)
+            if n > len(self._unit_at)
         ]
 
     def begin(
@@ -280,29 +286,44 @@ class StopWhen:
         )
 
     def _advance(self, test: _SequentialTest) -> None:
-        """Take up the prompt-sets that follow and whose calls have all ended."""
+        """Take up the prompt-sets that follow and whose calls have all ended, a family at once. Its
+        value is the mean over its sets, and its weight their number over that of the largest one:
+        the question is about the mean over sets.
+        """
         while test.answer is None and test.sets < len(self._order):
-            set_id = self._order[test.sets]
+            unit = self._unit_at[test.sets]
             if any(
-                len(self._graded[model, set_id]) < self._due[model, set_id] for model in test.models
+                len(self._graded[model, set_id]) < self._due[model, set_id]
+                for model in test.models
+                for set_id in unit
             ):
                 return
-            test.sets += 1
-            values = [self._value(model, set_id) for model in test.models]
-            test.missing += any(value.unknown for value in values)
-            if not any(isnan(value.least) for value in values):
-                first, *compared = values
-                limits = (
-                    first.least - sum(value.greatest for value in compared),
-                    first.greatest - sum(value.least for value in compared),
-                )
-                least, greatest = sorted(self.question.scale(limit) for limit in limits)
-                test.values.append((least, greatest))
-                test.evidence.add(least, greatest)
+            test.sets += len(unit)
+            limits = [limit for set_id in unit if (limit := self._limits(test, set_id))]
+            if limits:
+                least, greatest = (fmean(ends) for ends in zip(*limits, strict=True))
+                test.values.append((least, greatest, len(limits) / self._largest))
+                test.evidence.add(*test.values[-1])
             shown = test.evidence.verdict
             if shown is not None and test.missing <= self._max_missing * test.sets:
                 test.answer = self._answer(test, "yes" if shown else "no")
                 self.conclude()
+
+    def _limits(self, test: _SequentialTest, set_id: str) -> tuple[float, float] | None:
+        """Return the ends between which the value of a prompt-set lies, from 0 to 1; None if it has
+        none.
+        """
+        values = [self._value(model, set_id) for model in test.models]
+        test.missing += any(value.unknown for value in values)
+        if any(isnan(value.least) for value in values):
+            return None
+        first, *compared = values
+        ends = (
+            first.least - sum(value.greatest for value in compared),
+            first.greatest - sum(value.least for value in compared),
+        )
+        least, greatest = sorted(map(self.question.scale, ends))
+        return least, greatest
 
     def _value(self, model: str, set_id: str) -> _Value:
         """Return the metric of one prompt-set."""

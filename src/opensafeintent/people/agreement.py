@@ -8,7 +8,7 @@ response was drawn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import combinations
 from typing import Literal
 
@@ -17,7 +17,13 @@ import numpy as np
 
 from opensafeintent.errors import InputError
 from opensafeintent.grades import PANEL
-from opensafeintent.people.labels import QUALITY_QUESTIONS, UNSURE, Answers, Unit
+from opensafeintent.people.labels import (
+    QUALITY_QUESTIONS,
+    UNSURE,
+    AnnotatedItem,
+    Answers,
+    Unit,
+)
 from opensafeintent.ratings import Floats, Ratings, average_items
 from opensafeintent.responses import panel_grades
 from opensafeintent.statistics.coefficients import RatingCounts
@@ -144,7 +150,8 @@ def dataset_quality(answers: Answers, *, seed: int = SEED) -> Quality:
         answers: of kind `dataset_quality`.
         seed: of the resampling of prompt-sets.
     """
-    sample = Sample(answers.items, seed=seed)
+    units = [answers.of(item)[0].label.family or item.id for item in answers.items]
+    sample = Sample(units, seed=seed)
     return Quality(
         annotators=answers.count_returned(),
         sets=len(answers.items),
@@ -270,10 +277,19 @@ def _sample(answers: Answers, seed: int) -> tuple[Sample, Unit]:
             "labels: some are of a sample of responses, others of whole sets; give labels of one"
             " export"
         )
-    # a set is drawn for one model and epoch: its responses stay together
-    units = [(item.model, item.id, item.epoch) if unit == "set" else item for item in answers.items]
+    units = [
+        _name_unit(item, label.family, unit)
+        for item, label in zip(answers.items, drawn, strict=True)
+    ]
     strata = [label.stratum for label in drawn]
     return Sample(units, strata, answers.ratings.weights.tolist(), seed=seed), unit
+
+
+def _name_unit(item: AnnotatedItem, family: str, unit: Unit) -> Hashable:
+    """Name what a response was drawn with: the set, of one model and epoch, or the family."""
+    if family:
+        return (item.model, family, *((item.variant, item.epoch) if unit == "response" else ()))
+    return (item.model, item.id, item.epoch) if unit == "set" else item
 
 
 def compare_grades(

@@ -78,6 +78,10 @@ class KeyItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One over the probability with which the item was drawn into the sample."""
     stratum: str = ""
     """Its stratum, if the sample was stratified."""
+    family: str = ""
+    """The unit of the set if the dataset has families (`promptsets.find_units`): its sets were
+    drawn together.
+    """
 
 
 class Label(KeyItem, frozen=True, kw_only=True, omit_defaults=True):
@@ -151,9 +155,10 @@ class SourcedLabel(NamedTuple):
         return AnnotatedItem(label.dataset, label.id, label.variant, label.model, label.epoch)
 
     @property
-    def drawn(self) -> tuple[float, Unit, str]:
-        """How it was drawn: its weight, unit and stratum."""
-        return self.label.weight, self.label.unit, self.label.stratum
+    def drawn(self) -> tuple[float, Unit, str, str]:
+        """How it was drawn: its weight, unit, stratum and family."""
+        label = self.label
+        return label.weight, label.unit, label.stratum, label.family
 
     def __str__(self) -> str:
         return f"{self.line} ({self.label.annotator} on {self.item})"

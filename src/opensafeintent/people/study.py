@@ -50,8 +50,16 @@ LONGEST = 100_000
 """Characters of a response that people can be asked to read: all of it, as the judge did."""
 
 
-def draw(rows: Sequence[GradedResponse], sample: int, seed: int, unit: Unit) -> list[KeyItem]:
-    """Draw single responses, or whole prompt-sets of a model with all of their epochs.
+def draw(
+    rows: Sequence[GradedResponse],
+    sample: int,
+    seed: int,
+    unit: Unit,
+    unit_of: Mapping[str, str] = {},
+) -> list[KeyItem]:
+    """Draw single responses, or whole prompt-sets of a model with all of their epochs. If the
+    dataset has families, the responses to a variant, or the sets, of a family are drawn together,
+    about as many as without families.
 
     Responses are stratified by model, intent and "safe" according to the judge or panel; sets by
     model and "all three safe". Every model gets an equal number, and every stratum of a model, as
@@ -63,12 +71,13 @@ def draw(rows: Sequence[GradedResponse], sample: int, seed: int, unit: Unit) -> 
         sample: responses, or sets, to draw; a set counts once for every model.
         seed: of the draw.
         unit: responses or sets; an epoch of a set that lacks a core response is passed over.
+        unit_of: by prompt-set, the name of its unit (`promptsets.find_units`), if it has one.
 
     Raises:
         InputError: there are more strata than units to draw: some would have no chance, and no
             weight could correct that.
     """
-    strata = _strata(rows, unit)
+    strata = _strata(rows, unit, unit_of)
     if not strata:
         raise InputError(
             f"nothing to sample: the run has no {unit}s with texts of up to {LONGEST:,} characters"
@@ -81,6 +90,9 @@ def draw(rows: Sequence[GradedResponse], sample: int, seed: int, unit: Unit) -> 
             " --model"
         )
     sizes = {stratum: len(members) for stratum, members in strata.items()}
+    families = len(set(unit_of.values())) < len(unit_of)
+    if families:
+        sample = _count_families(strata, sample, unit)
     models = {stratum: members[0][0].model for stratum, members in strata.items()}
     shares = _share_out(sizes, models, sample)
     drawn = [
@@ -91,6 +103,7 @@ def draw(rows: Sequence[GradedResponse], sample: int, seed: int, unit: Unit) -> 
             epoch=row.epoch,
             weight=sizes[stratum] / count,
             stratum=stratum,
+            family=unit_of[row.set_id] if families else "",
         )
         for stratum, count in shares.items()
         for members in Random(f"{seed}\0{stratum}").sample(strata[stratum], count)
@@ -99,19 +112,35 @@ def draw(rows: Sequence[GradedResponse], sample: int, seed: int, unit: Unit) -> 
     return sorted(drawn, key=lambda item: (item.model, item.id, item.variant, item.epoch))
 
 
-def _strata(rows: Sequence[GradedResponse], unit: Unit) -> dict[str, list[list[GradedResponse]]]:
+def _count_families(
+    strata: Mapping[str, Sequence[Sequence[GradedResponse]]], sample: int, unit: Unit
+) -> int:
+    """Return how many families have about as many responses, or sets, as are to be drawn; one of
+    each stratum at least.
+    """
+    families = [rows for members in strata.values() for rows in members]
+    alone = {_key(row, unit, row.set_id) for rows in families for row in rows}
+    return max(len(strata), round(sample * len(families) / len(alone)))
+
+
+def _strata(
+    rows: Sequence[GradedResponse], unit: Unit, unit_of: Mapping[str, str]
+) -> dict[str, list[list[GradedResponse]]]:
     """Return the units of each stratum, each with its responses."""
     whole = complete_sets(rows)
     units: defaultdict[tuple[str | int, ...], list[GradedResponse]] = defaultdict(list)
     for row in rows:
-        if unit == "response":
-            units[row.set_id, row.variant, row.epoch, row.model].append(row)
-        elif (row.model, row.set_id, row.epoch) in whole:
-            units[row.set_id, row.model].append(row)
+        if unit == "response" or (row.model, row.set_id, row.epoch) in whole:
+            units[_key(row, unit, unit_of.get(row.set_id, row.set_id))].append(row)
     strata: defaultdict[str, list[list[GradedResponse]]] = defaultdict(list)
     for _, members in sorted(units.items()):
         strata[_stratum(members, unit)].append(members)
     return strata
+
+
+def _key(row: GradedResponse, unit: Unit, name: str) -> tuple[str | int, ...]:
+    """Return the key of the unit with a name that a response is drawn with."""
+    return (name, row.model) if unit == "set" else (name, row.variant, row.epoch, row.model)
 
 
 def complete_sets(rows: Sequence[GradedResponse]) -> set[tuple[str, str, int]]:
@@ -186,13 +215,13 @@ class AnnotatedText(NamedTuple):
     """The three prompts and the labels; or prompt and response."""
 
 
-def quality_subject(prompt_set: PromptSet, taxonomy: Taxonomy) -> AnnotatedText:
+def quality_subject(prompt_set: PromptSet, dataset: Dataset) -> AnnotatedText:
     """Return a prompt-set as its quality is judged: its triplet, and its two labels with their
     definitions.
     """
     definitions = {
         category.name: f" – {category.definition}"
-        for category in (*taxonomy.harm_domains, *taxonomy.task_types)
+        for category in (*dataset.taxonomy.harm_domains, *dataset.taxonomy.task_types)
         if category.definition
     }
     labels = "\n".join(
@@ -203,7 +232,9 @@ def quality_subject(prompt_set: PromptSet, taxonomy: Taxonomy) -> AnnotatedText:
         )
     )
     prompts = map(prompt_set.prompts.of, CORE_VARIANTS)
-    return AnnotatedText(KeyItem(id=prompt_set.id), (*prompts, labels))
+    families = len(set(dataset.units.values())) < len(dataset)
+    family = dataset.units[prompt_set.id] if families else ""
+    return AnnotatedText(KeyItem(id=prompt_set.id, family=family), (*prompts, labels))
 
 
 def label_lists(taxonomy: Taxonomy) -> tuple[LabelList, ...]:

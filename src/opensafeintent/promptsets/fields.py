@@ -95,7 +95,9 @@ class Record:
         """Return `value` if it is a usable text."""
         if not isinstance(value, str):
             self.fail(field, f"expected a text, found {_kind(value)}")
-        if all(char.isspace() or category(char) == "Cf" for char in value):
+        if not value[:1].isalnum() and all(
+            char.isspace() or category(char) == "Cf" for char in value
+        ):
             self.fail(field, "is empty; expected a text")
         if len(value) > LONGEST_PROMPT:
             self.fail(

@@ -22,7 +22,7 @@ from opensafeintent.promptsets.reading import (
     get_stem,
     read_records,
 )
-from opensafeintent.promptsets.record import Dataset, PromptSet
+from opensafeintent.promptsets.record import Dataset, PromptSet, find_units
 from opensafeintent.promptsets.shapes import parse_prompt_set, recognize_shape, unread_fields
 from opensafeintent.promptsets.sources import DataFile, Origin, fetch, files_by_card
 from opensafeintent.taxonomy import QUESTIONS, Taxonomy, default_taxonomy, load_taxonomy
@@ -41,25 +41,33 @@ def sample_order(prompt_sets: Sequence[PromptSet]) -> tuple[PromptSet, ...]:
     of Mathematical Statistics 15, 1944). The starts of the cells lie at equal distances, so that
     harm domains and task types come evenly too. Hashes of the dataset's ids decide where they begin
     and in which order the cells follow one another.
+
+    A family (`find_units`) counts as one set, of the cell of its first set by hash; its sets follow
+    one another.
     """
     dataset = sha256_hex("\0".join(sorted(item.id for item in prompt_sets)))
-    cells: defaultdict[Cell, list[PromptSet]] = defaultdict(list)
-    for prompt_set in sorted(prompt_sets, key=lambda item: sha256_hex(item.id)):
-        cells[prompt_set.cell].append(prompt_set)
+    unit_of = find_units(prompt_sets)
+    by_hash = sorted(prompt_sets, key=lambda item: sha256_hex(item.id))
+    cell_of: dict[str, Cell] = {}
+    for prompt_set in by_hash:
+        cell_of.setdefault(unit_of[prompt_set.id], prompt_set.cell)
+    cells: defaultdict[Cell, list[str]] = defaultdict(list)
+    for unit, cell in cell_of.items():
+        cells[cell].append(unit)
     place = _place(cells, dataset)
     places = {
-        member.id: place(cell, rank)
+        unit: place(cell, rank)
         for cell, members in cells.items()
-        for rank, member in enumerate(members)
+        for rank, unit in enumerate(members)
     }
-    return tuple(sorted(prompt_sets, key=lambda item: places[item.id]))
+    return tuple(sorted(by_hash, key=lambda item: places[unit_of[item.id]]))
 
 
 _Place = Callable[[Cell, int], tuple[float, int]]
-"""Where the set of a rank, from 0, stands in the order, by its cell."""
+"""Where the unit of a rank, from 0, stands in the order, by its cell."""
 
 
-def _place(cells: Mapping[Cell, Sequence[PromptSet]], dataset: str) -> _Place:
+def _place(cells: Mapping[Cell, Sequence[str]], dataset: str) -> _Place:
     domains, types = (_number_names((cell[part] for cell in cells), dataset) for part in (0, 1))
 
     def diagonal(cell: Cell) -> tuple[int, int]:

@@ -5,6 +5,7 @@ paraphrases; and a dataset of them, with its files.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -54,6 +55,8 @@ class PromptSet(msgspec.Struct, frozen=True, kw_only=True):
     content_shift: ContentShift | None = None
     source: str | None = None
     language: str | None = None
+    family: str | None = None
+    """The template or scenario that it shares with other sets. It is in no hash."""
 
     @property
     def cell(self) -> tuple[str, str]:
@@ -81,11 +84,35 @@ def content_id(
     )[:12]
 
 
+FEWEST_UNITS = 8
+"""Families, a set without one counting as one, from which on they are units: of fewer, an interval
+would say next to nothing.
+"""
+
+
+def find_units(prompt_sets: Iterable[PromptSet]) -> dict[str, str]:
+    """Return the unit of each prompt-set, by id: of a family the least id in it, so that its sets
+    have the same; else the set's own id. With fewer units than `FEWEST_UNITS` every set is one.
+    """
+    least: dict[str, str] = {}
+    families = {item.id: item.family for item in prompt_sets}
+    for set_id, family in sorted(families.items()):
+        if family is not None:
+            least.setdefault(family, set_id)
+    units = {
+        set_id: set_id if family is None else least[family] for set_id, family in families.items()
+    }
+    if len(set(units.values())) < FEWEST_UNITS:
+        return {set_id: set_id for set_id in units}
+    return units
+
+
 class Dataset:
     """Prompt-sets with the taxonomy that they are labelled in.
 
     Its identity is the SHA-256 of its canonical prompt-sets sorted by id, not of a file's bytes:
-    the same sets in another order, format or file are the same dataset.
+    the same sets in another order, format or file are the same dataset. So are the same sets in
+    other families.
     """
 
     def __init__(
@@ -116,7 +143,9 @@ class Dataset:
         before = b"["
         # one by one: there may be many
         for prompt_set in self.sorted.prompt_sets:
-            digest.update(before + canonical_json(prompt_set.to_json()))
+            record = prompt_set.to_json()
+            record.pop("family", None)
+            digest.update(before + canonical_json(record))
             before = b","
         digest.update(b"]" if self.prompt_sets else b"[]")
         return digest.hexdigest()
@@ -131,6 +160,11 @@ class Dataset:
             tuple(sorted(self.prompt_sets, key=lambda prompt_set: prompt_set.id)),
             self.taxonomy,
         )
+
+    @cached_property
+    def units(self) -> dict[str, str]:
+        """The unit of each prompt-set, by id (`find_units`)."""
+        return find_units(self.prompt_sets)
 
     @cached_property
     def by_id(self) -> dict[str, PromptSet]:
@@ -196,6 +230,7 @@ def prompt_set_table(dataset: Dataset) -> pa.Table:
             "content_shift": text,
             "source": text,
             "language": text,
+            "family": text,
         }
     )
     return pa.Table.from_pylist([item.to_json() for item in dataset.prompt_sets], schema=schema)

@@ -250,7 +250,7 @@ def _build(
     """
     hint = _OTHER_LABELS if taxonomy == default_taxonomy() else ""
     readers = {
-        "id": lambda: _id(record),
+        "id": lambda: _line(record, "id"),
         "harm_domain": lambda: labels.choice("harm_domain", taxonomy.domain_names, hint),
         "task_type": lambda: labels.choice("task_type", taxonomy.type_names, hint),
         **fields,
@@ -260,6 +260,7 @@ def _build(
             else None
         ),
         "language": lambda: record.optional_name("language"),
+        "family": lambda: _line(record, "family"),
     }
     values = read_each({name: read for name, read in readers.items() if name not in told}, problems)
     values["id"] = values["id"] or content_id(
@@ -271,8 +272,8 @@ def _build(
     return PromptSet(**values)
 
 
-def _id(record: Record) -> str | None:
-    set_id = record.optional_name("id")
-    if set_id and set_id.splitlines() != [set_id]:
-        record.fail("id", "has several lines; expected one")
-    return set_id
+def _line(record: Record, field: str) -> str | None:
+    name = record.optional_name(field)
+    if name and name.splitlines() != [name]:
+        record.fail(field, "has several lines; expected one")
+    return name

@@ -13,7 +13,7 @@ from opensafeintent.numbers.estimates import MetricEstimate
 from opensafeintent.report.columns import Column
 from opensafeintent.report.notices import STATED, Results, collect_notices
 
-ANY_GRADES = "Any grades: the ends of the interval with any missing grades."
+WITH_MISSING = "With missing: the ends of the interval, as --missing-odds allows missing grades."
 
 
 class OfCohort(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,9 +84,15 @@ def explain_unranked(cohort: Cohort) -> str:
 
 
 def describe_missing(coverage: Coverage) -> str:
-    """Name the kinds of questions of which an answer is missing, with their numbers."""
-    kinds = coverage.lacking.items()
-    return ", ".join(f"{part.missing:,} of {part.asked:,} {KINDS[kind]}" for kind, part in kinds)
+    """Name the kinds of questions of which an answer is missing, with their numbers; beside core
+    grades, the triplets that lack one.
+    """
+    kinds = []
+    for kind, part in coverage.lacking.items():
+        kinds.append(f"{part.missing:,} of {part.asked:,} {KINDS[kind]}")
+        if kind == "core":
+            kinds.append(f"{coverage.incomplete_triplets:,} of {coverage.triplets:,} triplets")
+    return ", ".join(kinds)
 
 
 def lack_grades(cohort: Cohort) -> bool:

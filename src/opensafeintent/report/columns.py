@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import takewhile
-from math import ceil, log10
+from math import ceil, inf, log10
 from typing import Generic, Literal, NamedTuple, Never, TypeVar
 
 import msgspec
@@ -476,3 +476,17 @@ def _take_part(
         return part_value
 
     return value
+
+
+def say_turning(odds: float) -> str:
+    """Say up to which odds of missing responses a claim holds (`completions.find_turning`)."""
+    if odds == inf:
+        return "at any odds of missing responses"
+    if odds == 0:
+        return "only if no response were missing"
+    return f"unless missing responses are worse at more than {odds:g} × the odds"
+
+
+def describe_turning(odds: float | None) -> str:
+    """Return the odds of missing responses up to which a claim holds, for a table."""
+    return "" if odds is None else "∞" if odds == inf else f"{odds:g} ×"

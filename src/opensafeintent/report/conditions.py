@@ -203,7 +203,8 @@ def _describe_numbers(cohort: Cohort) -> Iterator[str]:
         adjusted = f" adjusted for {pairs:,} pairs (Šidák)," if pairs > 1 else ""
         yield (
             f"Differences are paired,{adjusted} and significant if the interval leaves out 0 with"
-            " any missing grades."
+            f" missing grades ({cohort.missing_odds:g} × the odds of comparable responses; filtered"
+            " ones: any)."
         )
 
 

@@ -30,7 +30,13 @@ from opensafeintent.report.cohort_columns import MODEL_COLUMNS, OfModel, cohort_
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
 from opensafeintent.report.metrics_json import CorrectedMetric, CorrectedMetrics
 from opensafeintent.statistics import Estimate, round_number
-from opensafeintent.statistics.intervals import CONFIDENCE, Floats, compute_spread
+from opensafeintent.statistics.intervals import (
+    CONFIDENCE,
+    Floats,
+    Units,
+    compute_spread,
+    sum_units,
+)
 from opensafeintent.taxonomy import CORE_VARIANTS
 
 
@@ -231,7 +237,7 @@ class LabelledUnits(NamedTuple):
         return int(self.labelled.any(axis=1).sum())
 
 
-def prediction_powered(sample: LabelledUnits) -> Corrected:
+def prediction_powered(sample: LabelledUnits, units: Units | None = None) -> Corrected:
     """Return the mean of the truth over all units (Angelopoulos, Duchi and Zrnic, PPI++, 2023,
     section 2 and example 6.1).
 
@@ -252,14 +258,14 @@ def prediction_powered(sample: LabelledUnits) -> Corrected:
 
     Args:
         sample: the units, `FEWEST_LABELS` of them labelled or more.
+        units: families of prompt-sets.
     """
-    counts, labelled = ~np.isnan(sample.judged), sample.labelled
-    weight = np.where(labelled, sample.weight * sample.share, 0.0)
-    share = np.where(counts, sample.share, 0.0)
+    weight = np.where(sample.labelled, sample.weight * sample.share, 0.0)
+    share = np.where(np.isnan(sample.judged), 0.0, sample.share)
     judged = np.nan_to_num(sample.judged)
-    true_part = (weight * np.nan_to_num(sample.truth)).sum(axis=1)
-    judged_part, drawn = (weight * judged).sum(axis=1), weight.sum(axis=1)
-    judged_all, there = (share * judged).sum(axis=1), share.sum(axis=1)
+    parts = [weight * np.nan_to_num(sample.truth), weight * judged, weight, share * judged, share]
+    by_set = np.stack([part.sum(axis=1) for part in parts])
+    true_part, judged_part, drawn, judged_all, there = sum_units(by_set, units)
 
     truth, judged_labelled, judged_mean = (
         top.sum() / bottom.sum()
@@ -467,7 +473,8 @@ def _correct_metric(metric: str, responses: _Responses, cohort: Cohort) -> Corre
     if unused := responses.left_out[_UNGRADED] + responses.left_out[_INCOMPLETE]:
         few += f"; {pluralize(unused, 'label')} of prompt-sets that lack a grade cannot count"
     enough = n >= FEWEST_LABELS
-    corrected = msgspec.structs.replace(prediction_powered(sample), n=n) if enough else None
+    result = prediction_powered(sample, cohort.estimates.units) if enough else None
+    corrected = msgspec.structs.replace(result, n=n) if result else None
     return Correction(
         model=responses.model,
         metric=metric,

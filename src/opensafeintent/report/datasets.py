@@ -78,6 +78,7 @@ def _findings(measured: DatasetCheck, *, judged: bool) -> Iterator[str]:
     yield from _differences(measured.differences)
     yield from _artefacts(measured.classifier, measured.words)
     yield from filter(None, map(_similarity_finding, measured.similarity))
+    yield from _families(measured)
     yield from _content_shift(measured.content_shift, judged=judged)
 
 
@@ -149,6 +150,18 @@ def _similarity_finding(row: Similarity) -> str:
         f"ROUGE-L above 0.7, {row.prompts}: {row.alike:,} (compared: {row.compared:,}{pairs}{mean};"
         f" {highest}).{scope}"
     )
+
+
+def _families(measured: DatasetCheck) -> Iterator[str]:
+    if measured.families:
+        yield f"Families named by the field family: {measured.families:,}."
+    if groups := measured.like_families:
+        yield (
+            f"Near-duplicates that look like families: {sum(map(len, groups)):,} prompt-sets in"
+            f" {pluralize(len(groups), 'group')}, by dual-use prompts above 0.7 ROUGE-L, in any"
+            f" cell; the first: {one_line(', '.join(groups[0]))}. If they share a template, name it"
+            " in the field family: intervals then count the family, not the set."
+        )
 
 
 def _content_shift(shifts: Mapping[str, int], *, judged: bool) -> Iterator[str]:

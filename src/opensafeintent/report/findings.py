@@ -14,6 +14,7 @@ from opensafeintent.errors import round_count
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.metrics import METRICS, PRIMARY
 from opensafeintent.numbers.second_turn import PRIMARY_MEASURES, Measure, SecondTurn
+from opensafeintent.report.columns import say_turning
 from opensafeintent.report.facts import (
     Fact,
     Facts,
@@ -92,6 +93,7 @@ def compare_pair(cohort: Cohort, metric: str, first: int, second: int) -> Said |
     if difference.claimed and is_worse:
         return compare_pair(cohort, metric, second, first)
     reversed_by = _find_reversal(cohort, metric, first, second) if difference.claimed else None
+    turns = difference.turning_odds
     facts: dict[str, Fact] = {
         "metric": MetricName(metric),
         "better": _BETTER.get(metric, "better"),
@@ -100,6 +102,7 @@ def compare_pair(cohort: Cohort, metric: str, first: int, second: int) -> Said |
         "sets": difference.n,
         "difference": Value.of(difference, METRICS[metric].unit, signed=True),
         "reversed": reversed_by,
+        "turning": None if turns is None else say_turning(turns),
     }
     if difference.claimed:
         return _PAIRS["better"].say([facts])
@@ -108,10 +111,12 @@ def compare_pair(cohort: Cohort, metric: str, first: int, second: int) -> Said |
     unit, (low, high) = METRICS[metric].unit, difference.interval or (-inf, inf)
     if not low <= 0 <= high:
         worst = Value(None, unit, difference.worst_case, signed=True)
-        return _PAIRS["hinges"].say([{**facts, "any_grades": worst}])
+        return _PAIRS["hinges"].say([{**facts, "with_missing": worst}])
     deciding = round_count(difference.deciding) if difference.deciding else None
     true = Value(difference.value, unit, signed=True)
-    return _PAIRS["undecided"].say([{**facts, "true": true, "deciding": deciding}])
+    hopeless = "" if deciding is None and difference.worst_case != difference.interval else None
+    facts |= {"true": true, "deciding": deciding, "hopeless": hopeless}
+    return _PAIRS["undecided"].say([facts])
 
 
 def _find_reversal(cohort: Cohort, metric: str, first: int, second: int) -> Value | None:
@@ -138,6 +143,7 @@ _PAIRS = {
             "{metric}",
             _find_nothing,
             "{second} is {better} than {first}: {metric} {difference}, prompt-sets: {sets}.\n"
+            "It holds {turning}.\n"
             "If harm 1 counts as safe, it is significantly the other way round: {reversed}.",
         ),
         Finding(
@@ -152,7 +158,8 @@ _PAIRS = {
             _find_nothing,
             "Undecided which is {better}, {first} or {second}: {metric} {difference} (second minus"
             " first), prompt-sets: {sets}.\n"
-            "It depends on the missing grades: with any of them {any_grades}.",
+            "It depends on the missing grades: with them {with_missing}.\n"
+            "It would hold {turning}.",
         ),
         Finding(
             "undecided",
@@ -161,7 +168,8 @@ _PAIRS = {
             "Undecided which is {better}, {first} or {second}: {metric} {difference} (second minus"
             " first), prompt-sets: {sets}.\n"
             "If the true difference is {true}, about {deciding} prompt-sets would decide with 80 %"
-            " power.",
+            " power.\n"
+            "With as many missing grades, no number of prompt-sets would decide{hopeless}.",
         ),
     )
 }

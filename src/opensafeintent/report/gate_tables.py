@@ -21,8 +21,8 @@ from opensafeintent.numbers.gates import (
     Transitions,
 )
 from opensafeintent.numbers.metrics import METRICS, Unit
-from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
-from opensafeintent.report.metrics_json import GateResults, GateRow
+from opensafeintent.report.columns import Column, Columns, Table, estimate_columns, say_turning
+from opensafeintent.report.metrics_json import GateResults, GateRow, encode_turning
 from opensafeintent.statistics.thresholds import EXACT, Bounds, Verdict
 
 _WORDS: dict[Verdict, str] = {"fail": "failed", "undecided": "undecided", "pass": "passed"}
@@ -97,13 +97,36 @@ def reason(result: GateResult) -> str:
         text += f"; for all {number.pairs} pairs at once it {_describe_worsening(gate, change)}"
     if result.worst_case:
         text += f"; {_describe_worst_case(gate, number.n, *result.worst_case)}"
-    if result.deciding is not None and result.deciding > number.n:
-        counting = " that count" if METRICS[gate.metric].conditional else ""
-        text += (
-            f"; about {round_count(result.deciding)} prompt-sets{counting} would decide with 80 %"
-            " power, if this value is the true one"
-        )
+    if result.turning_odds is not None:
+        text += f"; {_describe_turning(result, number)}"
+    if result.verdict == "undecided":
+        text += _describe_deciding(result, number)
     return f"{text}; {limit}"
+
+
+def _describe_turning(result: GateResult, number: Bounds) -> str:
+    """Say how far the verdict of the interval alone depends on missing grades."""
+    turning = say_turning(result.turning_odds or 0.0)
+    if result.verdict == "undecided":
+        return f"would {'pass' if result.gate.meets(number.value) else 'fail'} {turning}"
+    return f"holds {turning}"
+
+
+def _describe_deciding(result: GateResult, number: Bounds) -> str:
+    if result.deciding is None:
+        if result.worst_case is None:
+            return ""
+        return (
+            "; with as many missing grades, no number of prompt-sets would decide: run the command"
+            " of the run again, which asks for them"
+        )
+    if result.deciding <= number.n:
+        return ""
+    counting = " that count" if METRICS[result.gate.metric].conditional else ""
+    return (
+        f"; about {round_count(result.deciding)} prompt-sets{counting} would decide with 80 %"
+        " power, if this value is the true one"
+    )
 
 
 def _describe_worsening(gate: Gate, change: Bounds) -> str:
@@ -118,12 +141,12 @@ def _describe_worsening(gate: Gate, change: Bounds) -> str:
 
 def _describe_worst_case(gate: Gate, n: int, low: float, high: float) -> str:
     """Say where a number may lie; of a change, `low` and `high` are later minus earlier."""
-    worse = ""
+    worse = "with missing grades "
     if gate.kind == "worse":
-        worse = "worse by "
+        worse += "worse by "
         if not METRICS[gate.metric].less_is_better:
             low, high = -high, -low
-    return f"{worse}{_say_range(gate, n, low, high)} for any missing grades"
+    return f"{worse}{_say_range(gate, n, low, high)}"
 
 
 def _say_range(gate: Gate, n: int, low: float, high: float) -> str:
@@ -318,9 +341,9 @@ def _interval(results: list[GateResult]) -> str:
     if any(result.family for result in results):
         return (
             f"a model passes if its whole {level} lies on the right side, and fails if that"
-            f" {_together(results).lower()} lies on the other, with any missing grades"
+            f" {_together(results).lower()} lies on the other, with missing grades"
         )
-    return f"a verdict needs the whole {level} on one side of the limit, with any missing grades"
+    return f"a verdict needs the whole {level} on one side of the limit, with missing grades"
 
 
 def _together(results: list[GateResult]) -> str:
@@ -435,4 +458,5 @@ def _gate_row(result: GateResult) -> GateRow:
         oracle=reference.oracle,
         refuse_all=reference.refuse_all,
         reason=reason(result),
+        turning_odds=encode_turning(result.turning_odds),
     )

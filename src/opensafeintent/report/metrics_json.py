@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import combinations
+from math import inf
 from typing import Literal
 
 import msgspec
@@ -92,6 +93,10 @@ class Pair(Struct, forbid_unknown_fields=True):
     p_adjusted: float
     minimum_detectable_difference: float | None
     family: int
+    turning_odds: float | UnsetType | None = UNSET
+    """If grades are missing and the interval leaves 0 out: the greatest factor of the odds at which
+    that holds, 0 if at none; null if no factor turns it.
+    """
 
 
 class MetricComparison(Struct, forbid_unknown_fields=True):
@@ -424,6 +429,11 @@ def _comparisons(cohort: Cohort) -> dict[str, MetricComparison]:
     return comparisons
 
 
+def encode_turning(odds: float | None) -> float | UnsetType | None:
+    """Return odds at which a claim turns as they are stored: no number for "never"."""
+    return UNSET if odds is None else None if odds == inf else odds
+
+
 def _pairs(models: Sequence[str], comparison: Comparison) -> list[Pair]:
     """Return the differences of every two models, if any prompt-set counts for both."""
     return [
@@ -437,6 +447,7 @@ def _pairs(models: Sequence[str], comparison: Comparison) -> list[Pair]:
             p_adjusted=difference.p_adjusted,
             minimum_detectable_difference=difference.minimum_detectable_difference,
             family=difference.pairs,
+            turning_odds=encode_turning(difference.turning_odds),
         )
         for a, b in combinations(range(len(models)), 2)
         if (difference := comparison.pair(a, b))

@@ -37,6 +37,7 @@ from opensafeintent.numbers.metrics import METRICS, PRIMARY
 from opensafeintent.numbers.request_swap import headline_audits
 from opensafeintent.numbers.second_turn import PRIMARY_MEASURES
 from opensafeintent.numbers.served_versions import Work, are_several
+from opensafeintent.promptsets.record import FEWEST_UNITS
 from opensafeintent.report.columns import percent
 from opensafeintent.report.facts import (
     Counts,
@@ -207,6 +208,9 @@ def _find_missing(results: Results) -> Iterator[Facts]:
             "model": Names.of(worst),
             "missing": PartOf(part.missing, part.asked),
             "models": PartOf(len(lacking), len(cohort.models)),
+            "triplets": PartOf(coverage[worst].incomplete_triplets, coverage[worst].triplets)
+            if kind == "core"
+            else None,
             **_cause(cohort, worst, kind, causes),
         }
 
@@ -248,7 +252,7 @@ def _find_missing_bounds(results: Results) -> Iterator[Facts]:
         yield {
             "model": Names.of(worst),
             "bounds": Value(None, "share", bounds) if bounds else None,
-            "any_grades": (
+            "with_missing": (
                 Value(None, "share", safety.worst_case) if wide and safety.worst_case else None
             ),
             "outside": Value(safety.value, "share") if bounds and _is_outside(safety) else None,
@@ -609,6 +613,22 @@ def _thin_strata(results: Results) -> Iterator[Facts]:
         yield {"thin": PartOf(len(thin), len(names)), "sets": Counts(thin)}
 
 
+def _independent_sets(results: Results) -> Iterator[Facts]:
+    estimates, dataset = results.cohort.estimates, results.cohort.dataset
+    asked = [dataset.by_id[set_id] for set_id in _list_asked_sets(results.cohort)]
+    families = {item.family for item in asked if item.family is not None}
+    if estimates.units is None:
+        named = {"families": len(families)} if len(families) < len(asked) and families else {}
+        yield {"few": FEWEST_UNITS, **named}
+
+
+def _families(results: Results) -> Iterator[Facts]:
+    estimates = results.cohort.estimates
+    asked = _list_asked_sets(results.cohort)
+    if estimates.units is not None:
+        yield {"sets": len(asked), "units": len({estimates.unit_of[set_id] for set_id in asked})}
+
+
 def _uneven_wordings(results: Results) -> Iterator[Facts]:
     dataset = results.cohort.dataset
     sets = [dataset.by_id[set_id] for set_id in _list_asked_sets(results.cohort)]
@@ -856,7 +876,8 @@ NOTICES: tuple[Notice, ...] = (
     ),
     Notice(
         "missing", "caution", _find_missing,
-        "Missing {what}: {missing} of {model}, which lacks the most; {models} models lack some."
+        "Missing {what}: {missing} of {model}, which lacks the most; {models} models lack some.\n"
+        "Triplets that lack one: {triplets}."
         + _MOST_OFTEN,
     ),
     Notice(
@@ -946,8 +967,8 @@ NOTICES: tuple[Notice, ...] = (
         "Second messages without a reply that has both grades: {missing} of {model}, which lacks"
         " the most; {models} models lack some.\n"
         "Those whose first reply has no text, which depends on the model: {no_first_reply}.\n"
-        "With any missing grades, its effect on utility is {utility}.\n"
-        "With any missing grades, its effect on safety is {safety}.",
+        "With missing grades, its effect on utility is {utility}.\n"
+        "With missing grades, its effect on safety is {safety}.",
     ),
     Notice(
         "follow_ups_shift", "caution", _turn_shift,
@@ -996,7 +1017,7 @@ NOTICES: tuple[Notice, ...] = (
         "The value {outside} lies outside: it leaves out prompt-sets that lack a grade and have"
         " failed with any.\n"
         "The interval of its Triplet Safety holds if the missing grades are like the others; with"
-        " any missing grades it is {any_grades}.",
+        " missing grades it is {with_missing}.",
     ),
     Notice(
         "strict_panel", "note", _strict_panel,
@@ -1091,6 +1112,20 @@ NOTICES: tuple[Notice, ...] = (
         " differences between them.",
         f"Use a larger dataset: with {FEWEST_SETS} of each, the difference of two shares has an"
         f" interval of about ± {100 * 2**0.5 * half_width(FEWEST_SETS):.0f} points.",
+    ),
+    Notice(
+        "families", "note", _families,
+        "The {sets} prompt-sets are of {units} families, which are the units of intervals, tests"
+        " and gates. A set without a family counts as one.",
+    ),
+    Notice(
+        "independent_sets", "note", _independent_sets,
+        "The dataset names families ({families}), but fewer than the {few} units that an interval"
+        " needs.\n"
+        "Intervals take prompt-sets as independent. If sets share a template or a scenario, they"
+        " are too narrow: in families of five, 95 % intervals cover the true value in 80 to 88 % of"
+        " samples.",
+        "If sets share a template, name it in the field family of each.",
     ),
     Notice(
         "uneven_wordings", "note", _uneven_wordings,

@@ -54,6 +54,7 @@ class GlossaryEntry(msgspec.Struct, frozen=True, kw_only=True):
 _BEHIND: dict[str, Behind | None] = {
     "mean_safety": Behind(kind="unsafe_triplet"),
     "triplet_safety": Behind(kind="unsafe_triplet"),
+    "wording_averaged_triplet_safety": None,
     "mean_utility": Behind(order="utility"),
     "stable_safe": None,
     "stable_unsafe": None,

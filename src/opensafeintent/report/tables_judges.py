@@ -30,8 +30,8 @@ from opensafeintent.numbers.judges import (
 from opensafeintent.numbers.metrics import METRICS, PRIMARY, Unit
 from opensafeintent.numbers.request_swap import Audit
 from opensafeintent.report.cohort_columns import (
-    ANY_GRADES,
     MODEL_COLUMNS,
+    WITH_MISSING,
     OfModel,
     cohort_notes,
     explain_unranked,
@@ -92,7 +92,7 @@ def guard_table(cohort: Cohort) -> Table:
 def _rows(cohort: Cohort) -> Iterator[_GuardRow]:
     for model in cohort.estimates.models:
         member = cohort.members[model]
-        for agreement in guard_agreements(member.rows):
+        for agreement in guard_agreements(member.rows, cohort.estimates.unit_of):
             yield _GuardRow(
                 cohort=cohort,
                 model=model,
@@ -225,7 +225,7 @@ def metric_shifts(cohort: Cohort) -> Table:
             style="signed",
             unit=_unit,
             parts=("n", "worst_case"),
-            headings={"n": "Sets", **({"worst_case": "Any grades"} if missing else {})},
+            headings={"n": "Sets", **({"worst_case": "With missing"} if missing else {})},
         ),
         Column("same_within", lambda row: row.metric.same_within, "Same within", "gap", _unit),
         Column("least_margin", lambda row: row.metric.least_margin, "Least margin", "gap", _unit),
@@ -251,7 +251,7 @@ def metric_shifts(cohort: Cohort) -> Table:
                 " both primary metrics. “No significant shift” does not mean “the same”. Never"
                 " subtract a shift from the numbers of another run."
             ),
-            *([ANY_GRADES] if missing else []),
+            *([WITH_MISSING] if missing else []),
             *_order_notes(cohort),
         ),
     )

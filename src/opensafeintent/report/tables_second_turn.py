@@ -19,8 +19,8 @@ from opensafeintent.numbers.second_turn import (
     TurnNumber,
 )
 from opensafeintent.report.cohort_columns import (
-    ANY_GRADES,
     MODEL_COLUMNS,
+    WITH_MISSING,
     OfModel,
     cohort_notes,
 )
@@ -79,7 +79,7 @@ def _notes(cohort: Cohort, turn: SecondTurn) -> Iterator[str]:
     yield _LOCKED + _ONE_EPOCH * (turn.epochs == 1)
     yield _coverage(turn)
     if turn.lacks_grades:
-        yield ANY_GRADES
+        yield WITH_MISSING
     if turn.audits:
         yield _SHIFT
     if AVERAGE in turn.audits:
@@ -129,7 +129,7 @@ def _columns(*, lacking: bool, audited: bool) -> tuple[Columns[_TurnRow], ...]:
         Column(
             "worst_case",
             lambda row: row.effect.worst_case,
-            "Any grades" if lacking else None,
+            "With missing" if lacking else None,
             "signed_span",
             _unit,
             estimate=lambda row: row.effect,

@@ -471,10 +471,10 @@ class _Writer:
         if source is None:
             return
         hidden = self._hidden_in(prompt_set.id)
-        for at, variant in enumerate(dataset.variants):
-            if not self._may_be_shown(unit, at):
-                continue
-            response = source.find(origin.model, prompt_set.id, variant, unit.epoch)
+        shown = [at for at in range(len(dataset.variants)) if self._may_be_shown(unit, at)]
+        variants = [dataset.variants[at] for at in shown]
+        responses = source.find_of_set(origin.model, prompt_set.id, variants, unit.epoch)
+        for at, response in zip(shown, responses, strict=True):
             if response is not None and response.text:
                 text = cut_quotation(response.text[:_READ], hidden)
                 text = self._cut_text(text, response.text)
@@ -514,7 +514,7 @@ class _Writer:
         use, risk = prompt_set.dual_use_benign_use, prompt_set.dual_use_misuse_risk
         if not self._browser.include_unsafe:
             prompts[dataset.variants.index("malicious")] = None
-            hidden = hide_prompt(wordings, include_unsafe=False)
+            hidden = self._hidden_in(prompt_set.id)
             prompts = [text and cut_quotation(text, hidden) for text in prompts]
             use, risk = (text and cut_quotation(text, hidden) for text in (use, risk))
         prompts = [text and self._cut_text(text, text) for text in prompts]

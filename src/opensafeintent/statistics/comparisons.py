@@ -23,10 +23,12 @@ from opensafeintent.statistics.intervals import (
     Floats,
     Parts,
     Spread,
+    Units,
     compute_interval,
     compute_spread,
     round_defined,
     round_number,
+    sum_units,
     t_quantile,
     t_within,
 )
@@ -58,7 +60,7 @@ class Paired(NamedTuple):
     pairs: NDArray[np.int64]
     """The size of each pair's family."""
     shares: NDArray[np.bool_]
-    """Whether every prompt-set's difference is −1, 0 or 1."""
+    """Whether every unit's difference is −1, 0 or 1."""
     width: float
     """The greatest difference that a set can have."""
 
@@ -240,6 +242,13 @@ def sets_needed(
     )
 
 
+def count_sets(units: int | None, n: int, counted: int | None) -> int | None:
+    """Return how many prompt-sets some units have, if `counted` units have n; they are sets if that
+    is None.
+    """
+    return -(-units * n // counted) if units and counted else units
+
+
 class PlannedEnd(NamedTuple):
     """A difference in a planned run: as graded, or with missing grades as they are most against
     it.
@@ -250,10 +259,10 @@ class PlannedEnd(NamedTuple):
     away: float = 0.0
     """What missing grades take from the difference, in a run of any size."""
     counted: float = 1.0
-    """Share of the prompt-sets that count."""
+    """Units that count, families or single prompt-sets, over the prompt-sets."""
 
 
-def count_sets(
+def count_planned(
     difference: float,
     ends: Sequence[PlannedEnd],
     *,
@@ -297,7 +306,7 @@ def find_planned_difference(
     pairs: int = 1,
     confidence: float = CONFIDENCE,
 ) -> float:
-    """Return the difference that so many prompt-sets find at each end (`count_sets`)."""
+    """Return the difference that so many prompt-sets find at each end (`count_planned`)."""
     return max(
         end.away
         + detectable_difference(
@@ -319,6 +328,7 @@ def compare_pairs(
     width: float = 1.0,
     family: NDArray[np.bool_] | None = None,
     confidence: float = CONFIDENCE,
+    units: Units | None = None,
 ) -> Paired:
     """Compare pairs of models, later minus earlier, on the prompt-sets that count for both.
 
@@ -334,9 +344,10 @@ def compare_pairs(
         family: the pairs that are a family, shape (pair,); the others are compared on their own.
             All pairs by default.
         confidence: of the intervals, above 0 and below 1.
+        units: families of prompt-sets.
     """
     numerator, weights, variance = pair_differences(earlier, later)
-    spread = compute_spread(numerator, weights, (-width, width), variance=variance)
+    spread = compute_spread(numerator, weights, (-width, width), variance=variance, units=units)
     defined = spread.n > 0
     member = defined if family is None else defined & family
     pairs = np.where(member, member.sum(), 1)
@@ -346,7 +357,8 @@ def compare_pairs(
         quantile = np.where(member, spread.quantiles(level), quantile)
     adjusted = family_p(p, pairs)
     interval = compute_interval(spread, quantile, (-width, width))
-    whole = ((numerator == 0) | (np.abs(numerator) == weights)) & (variance == 0)
+    numerator, weights = sum_units(numerator, units), sum_units(weights, units)
+    whole = ((numerator == 0) | (np.abs(numerator) == weights)) & (variance.sum() == 0)
     shares = defined & whole.all(axis=1) & (width == 1)
     return Paired(spread, quantile, p, adjusted, interval.low, interval.high, pairs, shares, width)
 
@@ -383,7 +395,9 @@ class Difference(Estimate, frozen=True, kw_only=True):
     have.
     """
     deviation: float
-    """Standard deviation of a set's difference; 0 of a single set."""
+    """Standard deviation of a unit's difference; 0 of a single unit."""
+    units: int
+    """Families, and prompt-sets without one, that count for both."""
     pairs: int
     """How many pairs the family has; 1 if the pair is compared on its own."""
     deciding: int | None
@@ -406,11 +420,14 @@ class Difference(Estimate, frozen=True, kw_only=True):
 
 
 class End(NamedTuple):
-    """Differences with missing grades at one of their ends: arrays of shape (model, model)."""
+    """Differences with missing grades at one of their ends: arrays of shape (model, model), or
+    those of one pair.
+    """
 
     value: Floats
     deviation: Floats
     n: Floats
+    units: Floats
 
 
 class Comparison(NamedTuple):
@@ -433,7 +450,9 @@ class Comparison(NamedTuple):
     minimum_detectable_difference: Floats
     """The difference that this test finds with a power of 80 %."""
     deviation: Floats
-    """Standard deviation of a set's difference; 0 of a single set."""
+    """Standard deviation of a unit's difference; 0 of a single unit."""
+    units: NDArray[np.int64]
+    """Families, and prompt-sets without one, that count for both."""
     pairs: NDArray[np.int64]
     """How many pairs the family has; 1 if the pair is compared on its own."""
     family: NDArray[np.bool_]
@@ -471,7 +490,9 @@ class Comparison(NamedTuple):
         at = first, second
         if not self.n[at]:
             return None
-        graded = End(self.difference, self.deviation, self.n.astype(float))
+        graded = End(
+            self.difference, self.deviation, self.n.astype(float), self.units.astype(float)
+        )
         against = self.least if self.difference[at] > 0 else self.greatest
         return Difference(
             value=round_number(self.difference[at]),
@@ -483,12 +504,10 @@ class Comparison(NamedTuple):
             p_adjusted=round_number(self.p_adjusted[at]),
             minimum_detectable_difference=round_defined(self.minimum_detectable_difference[at]),
             deviation=round_number(self.deviation[at]),
+            units=int(self.units[at]),
             pairs=int(self.pairs[at]),
             deciding=count_deciding(
-                [
-                    (float(end.value[at]), float(end.deviation[at]), float(end.n[at]))
-                    for end in (graded, against)
-                ],
+                [End(*(part[at] for part in end)) for end in (graded, against)],
                 int(self.pairs[at]),
             ),
             turning_odds=None
@@ -497,21 +516,23 @@ class Comparison(NamedTuple):
         )
 
 
-def count_deciding(ends: Sequence[tuple[float, float, float]], pairs: int) -> int | None:
+def count_deciding(ends: Sequence[End], pairs: int) -> int | None:
     """Return how many prompt-sets would show a difference from 0 with 80 % power; None if no number
     would.
 
     Args:
-        ends: the difference, its standard deviation and the prompt-sets that count, as graded and
-            with missing grades as they are most against it.
+        ends: of one pair, as graded and with missing grades as they are most against it.
         pairs: the size of the family.
     """
-    planned, value = max(n for _, _, n in ends), ends[0][0]
+    planned, value = max(int(end.n) for end in ends), float(ends[0].value)
     sign = 1 if value > 0 else -1
     planned_ends = [
-        PlannedEnd(deviation, sign * (value - end), n / planned) for end, deviation, n in ends
+        PlannedEnd(
+            float(end.deviation), sign * (value - float(end.value)), int(end.units) / planned
+        )
+        for end in ends
     ]
-    return count_sets(abs(value), planned_ends, pairs=pairs)
+    return count_planned(abs(value), planned_ends, pairs=pairs)
 
 
 def compare_models(
@@ -521,6 +542,7 @@ def compare_models(
     width: float = 1.0,
     family: Sequence[bool] | NDArray[np.bool_] | None = None,
     extremes: Sequence[Completed] | None = None,
+    units: Units | None = None,
 ) -> Comparison:
     """Compare every two models in one metric (`compare_pairs`).
 
@@ -530,18 +552,17 @@ def compare_models(
         family: the models whose pairs are the family, shape (model,); pairs with a reference point
             are compared on their own. All models by default.
         extremes: with missing grades as they make it least, and greatest; None if none is missing.
+        units: families of prompt-sets.
     """
     models = len(numerator)
     first, second = np.triu_indices(models, 1)
     within = np.ones(models, dtype=bool) if family is None else np.asarray(family)
 
+    together = within[first] & within[second]
+
     def compare(earlier: Completed, later: Completed) -> Paired:
-        return compare_pairs(
-            earlier.take(first),
-            later.take(second),
-            width=width,
-            family=within[first] & within[second],
-        )
+        pair = earlier.take(first), later.take(second)
+        return compare_pairs(*pair, width=width, family=together, units=units)
 
     as_graded = Completed.of((numerator, denominator))
     paired = compare(as_graded, as_graded)
@@ -556,8 +577,9 @@ def compare_models(
     detectable = find_detectable(paired, low, high)
     counts = square(paired.spread.n, paired.spread.n)
     np.fill_diagonal(counts, (denominator > 0).sum(axis=1))
-    pairs = square(paired.pairs, paired.pairs)
-    np.fill_diagonal(pairs, 0)
+    units_of_both, pairs = (
+        np.nan_to_num(square(part, part)) for part in (paired.spread.units, paired.pairs)
+    )
     return Comparison(
         difference=square(paired.spread.value, -paired.spread.value),
         low=square(paired.low, -paired.high),
@@ -567,6 +589,7 @@ def compare_models(
         p_adjusted=square(paired.p_adjusted, paired.p_adjusted),
         minimum_detectable_difference=square(detectable, detectable),
         deviation=square(deviation, deviation),
+        units=units_of_both.astype(np.int64),
         pairs=pairs.astype(np.int64),
         family=within,
         worst_low=square(worst_low, -worst_high),
@@ -594,6 +617,7 @@ def _square_ends(models: int, above: Spread, below: Spread) -> End:
         _square(models, above.value, -below.value),
         _square(models, np.nan_to_num(above.deviation), np.nan_to_num(below.deviation)),
         _square(models, above.n, below.n),
+        _square(models, above.units, below.units),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import repeat
 from math import atan, cos, hypot, isfinite, isnan, log, log1p, pi, sin, sqrt
@@ -70,6 +70,11 @@ Floats = NDArray[np.float64]
 Parts = tuple[Floats, Floats]
 """Numerator and denominator."""
 
+Units = NDArray[np.int64]
+"""The number of the unit that each prompt-set belongs to, shape (prompt_set,): a family of sets, or
+the set alone. None in its place if every set is alone.
+"""
+
 
 class Completed(NamedTuple):
     """A ratio whose missing values were filled in: arrays of shape (row, prompt_set)."""
@@ -125,6 +130,23 @@ def make_parts(values: Floats) -> Parts:
     count.
     """
     return np.nan_to_num(values), (~np.isnan(values)).astype(np.float64)
+
+
+def number_units(names: Sequence[Hashable]) -> Units | None:
+    """Return the units of prompt-sets from their names; None if no two have the same."""
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    if len(numbers) == len(names):
+        return None
+    return np.array([numbers[name] for name in names], dtype=np.int64)
+
+
+def sum_units(values: Floats, units: Units | None) -> Floats:
+    """Return the sum over the prompt-sets of each unit: shape (…, prompt_set) becomes (…, unit)."""
+    if units is None:
+        return values
+    order = np.argsort(units, kind="stable")
+    starts = np.flatnonzero(np.diff(units[order], prepend=-1))
+    return np.add.reduceat(values[..., order], starts, axis=-1)
 
 
 def round_number(number: float) -> float:
@@ -193,9 +215,11 @@ class Spread(NamedTuple):
     informative: Floats
     """How many sets of equal weight are as informative, pseudo-observations included."""
     deviation: Floats
-    """The standard deviation of a set's value, without pseudo-observations; NaN with one set
+    """The standard deviation of a unit's value, without pseudo-observations; NaN with one unit
     or none.
     """
+    units: NDArray[np.int64]
+    """Units that count."""
 
     @property
     def degrees(self) -> list[int]:
@@ -231,6 +255,7 @@ def compute_spread(
     design: Design | None = None,
     pseudo_weight: Floats | None = None,
     variance: Floats | None = None,
+    units: Units | None = None,
 ) -> Spread:
     """Return Σ numerator / Σ denominator of each row with its standard error.
 
@@ -242,7 +267,8 @@ def compute_spread(
     The standard error of a ratio is that of its linear part (Woodruff, Journal of the American
     Statistical Association 66, 1971). A pseudo-observation weighs as much as the sets that
     count, Σc² / Σc of their denominators c. Sets of unequal weight count as Kish's effective number
-    (Σc)² / Σc² (Survey Sampling, 1965).
+    (Σc)² / Σc² (Survey Sampling, 1965). Sets of one family count as one, with the sums of their
+    numerators and denominators.
 
     Args:
         numerator, denominator: shape (row, prompt_set).
@@ -254,9 +280,12 @@ def compute_spread(
             outcome in heavy sets may not have been drawn.
         variance: what is added to the variance of each numerator (`Completed`), shape (row,
             prompt_set).
+        units: families of sets.
     """
     least, greatest = np.broadcast_to(np.asarray(span, dtype=float), (len(numerator), 2)).T
     n = (denominator > 0).sum(axis=1)
+    numerator, denominator = sum_units(numerator, units), sum_units(denominator, units)
+    counted = (denominator > 0).sum(axis=1)
     total, squares = denominator.sum(axis=1), (denominator**2).sum(axis=1)
     top = numerator.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -273,8 +302,10 @@ def compute_spread(
         informative = np.round(total_weight**2 / (squares + 2 * pseudo_weight**2), 9)
         error = np.sqrt(sum_of_squares * informative / (informative - 1)) / total_weight
         about_value = ((numerator - value[:, None] * denominator) ** 2).sum(axis=1) + added
-        deviation = np.sqrt(np.where(n > 1, about_value, np.nan) / (n - 1)) * n / total
-    return Spread(np.where(n > 0, value, np.nan), n, centre, error, informative, deviation)
+        about_value = np.where(counted > 1, about_value, np.nan)
+        deviation = np.sqrt(about_value / (counted - 1)) * counted / total
+    value = np.where(n > 0, value, np.nan)
+    return Spread(value, n, centre, error, informative, deviation, counted)
 
 
 def _two_phases(residuals: Floats, design: Design) -> Floats:
@@ -347,6 +378,7 @@ def estimate(
     design: Design | None = None,
     pseudo_weight: Floats | None = None,
     variance: Floats | None = None,
+    units: Units | None = None,
 ) -> Estimates:
     """Return Σ numerator / Σ denominator of each row with an interval: the t interval over the
     prompt-sets and two pseudo-observations (`compute_spread`; docs/statistics.md).
@@ -357,9 +389,9 @@ def estimate(
         span: least and greatest value that a set can have, for all rows or, of shape (row, 2), for
             each.
         confidence: above 0 and below 1.
-        design, pseudo_weight, variance: as for `compute_spread`.
+        design, pseudo_weight, variance, units: as for `compute_spread`.
     """
-    spread = compute_spread(numerator, denominator, span, design, pseudo_weight, variance)
+    spread = compute_spread(numerator, denominator, span, design, pseudo_weight, variance, units)
     return compute_interval(spread, spread.quantiles(confidence), span)
 
 

@@ -32,12 +32,16 @@ class Evidence:
         self._threshold, self._error = threshold, error
         self._above = self._below = np.zeros(len(_BETS))
 
-    def add(self, least: float, greatest: float) -> None:
+    def add(self, least: float, greatest: float, weight: float = 1.0) -> None:
         """Take one more value, from 0 to 1, by the ends between which it lies: the lower one is
         evidence for a mean above the threshold, the upper one for a mean below.
+
+        Args:
+            least, greatest: the ends.
+            weight: of the value in the mean, above 0 and at most 1: a smaller one bets less.
         """
-        self._above = self._above + _growth(least, self._threshold)
-        self._below = self._below + _growth(1 - greatest, 1 - self._threshold)
+        self._above = self._above + _growth(least, self._threshold, weight)
+        self._below = self._below + _growth(1 - greatest, 1 - self._threshold, weight)
 
     @property
     def verdict(self) -> bool | None:
@@ -56,17 +60,19 @@ def fewest(threshold: float, error: float) -> tuple[int, int]:
 
     def find_first(mean: float) -> int:
         return 1 + bisect_left(
-            range(1, 10**15), True, key=lambda n: bool(_is_enough(n * _growth(1.0, mean), error))
+            range(1, 10**15), True, key=lambda n: bool(_is_enough(n * _growth(1.0, mean, 1), error))
         )
 
     return find_first(threshold), find_first(1 - threshold)
 
 
-def confidence_sequence(values: Sequence[tuple[float, float]], error: float) -> tuple[float, float]:
+def confidence_sequence(
+    values: Sequence[tuple[float, float, float]], error: float
+) -> tuple[float, float]:
     """Return the limits of the means that neither side rejected at any time.
 
     Args:
-        values: in their order, each by the ends between which it lies, from 0 to 1.
+        values: in their order, each by the ends between which it lies, from 0 to 1, and its weight.
         error: probability of a mean outside, half of it on each side.
     """
 
@@ -75,17 +81,18 @@ def confidence_sequence(values: Sequence[tuple[float, float]], error: float) -> 
         # the greater the mean, the less evidence there is that it is above
         while high - low > 1e-7:
             middle = (low + high) / 2
-            rejected = _is_enough(np.cumsum(_growth(values, middle), axis=0), error / 2).any()
+            growth = _growth(values, middle, weights[:, None])
+            rejected = _is_enough(np.cumsum(growth, axis=0), error / 2).any()
             low, high = (middle, high) if rejected else (low, middle)
         return low
 
-    limits = np.asarray(values, dtype=np.float64).reshape(-1, 2)
-    return least(limits[:, 0]), 1 - least(1 - limits[:, 1])
+    lows, highs, weights = np.asarray(values, dtype=np.float64).reshape(-1, 3).T
+    return least(lows), 1 - least(1 - highs)
 
 
-def _growth(values: Floats | float, mean: float) -> Floats:
+def _growth(values: Floats | float, mean: float, weights: Floats | float) -> Floats:
     """Return the logarithm of the growth of each bet on a mean above `mean`; shape (…, bet)."""
-    return np.asarray(np.log1p(_BETS / mean * (np.asarray(values)[..., None] - mean)))
+    return np.asarray(np.log1p(_BETS / mean * (np.asarray(values)[..., None] - mean) * weights))
 
 
 def _is_enough(logarithms: Floats, error: float) -> NDArray[np.bool_]:

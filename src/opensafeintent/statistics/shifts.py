@@ -17,6 +17,7 @@ from opensafeintent.statistics.intervals import (
     Floats,
     Parts,
     Spread,
+    Units,
     average_models,
     compute_interval,
     compute_spread,
@@ -33,7 +34,7 @@ class Shifts(NamedTuple):
     spread: Spread
     interval: Estimates
     worst_low: Floats
-    """The lower end of the interval with any missing grades."""
+    """The lower end of the interval with missing grades."""
     worst_high: Floats
 
 
@@ -44,6 +45,7 @@ def compute_shifts(
     width: float,
     averaged: NDArray[np.bool_],
     extremes: tuple[Parts | Completed, Parts | Completed] | None = None,
+    units: Units | None = None,
 ) -> Shifts:
     """Return the shift of a metric from one judge to another, of each model and of some models
     together.
@@ -59,17 +61,18 @@ def compute_shifts(
         averaged: the models that the mean is over, shape (model,).
         extremes: the shifts with missing grades as they make them least, and greatest
             (`pair_differences`); None if none is missing.
+        units: families of prompt-sets.
     """
     shift = _add_mean(pair_differences(old, new), averaged)
     span = (-width, width)
-    spread = compute_spread(shift.numerator, shift.denominator, span)
+    spread = compute_spread(shift.numerator, shift.denominator, span, units=units)
     quantiles = spread.quantiles(CONFIDENCE)
     interval = compute_interval(spread, quantiles, span)
     low, high = interval.low, interval.high
     if extremes is not None:
         ends = [_add_mean(Completed.of(end), averaged) for end in extremes]
         least, greatest = (
-            compute_spread(end.numerator, end.denominator, span, variance=end.variance)
+            compute_spread(end.numerator, end.denominator, span, variance=end.variance, units=units)
             for end in ends
         )
         low = np.fmin(low, compute_interval(least, least.quantiles(CONFIDENCE), span).low)
@@ -126,7 +129,12 @@ class Interactions(NamedTuple):
 
 
 def compute_interactions(
-    old: Parts, new: Parts, *, width: float, family: NDArray[np.bool_]
+    old: Parts,
+    new: Parts,
+    *,
+    width: float,
+    family: NDArray[np.bool_],
+    units: Units | None = None,
 ) -> Interactions:
     """Return for every two models how much more the one is shifted than the other, within
     prompt-sets.
@@ -138,6 +146,7 @@ def compute_interactions(
         old, new, width: as for `compute_shifts`.
         family: the models whose pairs are the family, shape (model,); pairs with others are
             compared on their own.
+        units: families of prompt-sets.
     """
     first, second = np.triu_indices(len(family), 1)
     shift = pair_differences(old, new)
@@ -146,6 +155,7 @@ def compute_interactions(
         shift.take(second),
         width=2 * width,
         family=family[first] & family[second],
+        units=units,
     )
     differences = []
     for top, bottom in (old, new):

@@ -1,4 +1,4 @@
-"""Test whether a number, or its worsening, lies on one side of a limit, for any missing grades."""
+"""Test whether a number, or its worsening, lies on one side of a limit, for missing grades."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from opensafeintent.statistics.comparisons import POWER, Paired, sets_needed
+from opensafeintent.statistics.comparisons import POWER, Paired, count_sets, sets_needed
 from opensafeintent.statistics.intervals import (
     METHOD,
     Completed,
     Estimate,
     Parts,
+    Units,
     compute_interval,
     compute_spread,
     exact_share_interval,
@@ -40,7 +41,7 @@ class Bounds(NamedTuple):
     low: float
     high: float
     deviation: float
-    """Standard deviation of a set's value."""
+    """Standard deviation of a unit's value."""
     span: tuple[float, float]
     """Least and greatest value that a set can have."""
     method: str = METHOD
@@ -48,6 +49,8 @@ class Bounds(NamedTuple):
     """Of a change: the ends at which those of all pairs hold at once; None of a pair alone."""
     pairs: int = 1
     """Of a change: the number of pairs."""
+    units: int | None = None
+    """Families that count, a prompt-set without one as one; None if every set is a unit."""
 
     @property
     def estimate(self) -> Estimate:
@@ -84,7 +87,7 @@ class Bounds(NamedTuple):
         """
         met = self.value >= limit if side == "least" else self.value <= limit
         least, greatest = self.span
-        sets = sets_needed(
+        units = sets_needed(
             self.value - limit,
             self.deviation,
             power=POWER ** (1 / self.pairs) if met else POWER,
@@ -93,14 +96,14 @@ class Bounds(NamedTuple):
             pseudo_squares=(least - self.value) ** 2 + (greatest - self.value) ** 2,
             pull=least + greatest - 2 * limit,
         )
-        if self.method == EXACT and sets and sets < _MOST_EXACT:
+        if self.method == EXACT and units and units < _MOST_EXACT:
             # values that were filled in tell less than answers
             variance = self.value * (1 - self.value) * self.n / max(self.n - 1, 1)
             sets_each = max(self.deviation**2 / variance, 1.0) if variance else 1.0
             is_filled = sets_each > 1 + 1e-9
-            answers = _answers_needed(self.value, limit, confidence, 2 * sets + 100, is_filled)
+            answers = _answers_needed(self.value, limit, confidence, 2 * units + 100, is_filled)
             return ceil(round(answers * sets_each, 6))
-        return sets
+        return count_sets(units, self.n, self.units)
 
 
 def _answers_needed(
@@ -139,7 +142,12 @@ def compare_with_limit(bounds: Bounds, limit: float, side: Side) -> Verdict:
 
 
 def bound_ratio(
-    parts: Parts | Completed, *, span: tuple[float, float], confidence: float, exact: bool = False
+    parts: Parts | Completed,
+    *,
+    span: tuple[float, float],
+    confidence: float,
+    exact: bool = False,
+    units: Units | None = None,
 ) -> Bounds:
     """Return Σ numerator / Σ denominator with its interval.
 
@@ -149,11 +157,13 @@ def bound_ratio(
         confidence: above 0 and below 1.
         exact: whether each prompt-set that counts has the value 0 or 1, as a share of one epoch:
             then the interval is Clopper and Pearson's, which keeps every level; else it is the one
-            that the number has everywhere.
+            that the number has everywhere. Answers within a family are not independent: with
+            `units` it is that one too.
+        units: families of prompt-sets.
     """
     parts = Completed.of(parts)
     top, bottom, variance = parts.take(None)
-    spread = compute_spread(top, bottom, span, variance=variance)
+    spread = compute_spread(top, bottom, span, variance=variance, units=units)
     interval = compute_interval(spread, spread.quantiles(confidence), span)
     value, n = float(interval.value[0]), int(interval.n[0])
     bounds = Bounds(
@@ -163,8 +173,9 @@ def bound_ratio(
         float(interval.high[0]),
         float(np.nan_to_num(spread.deviation[0])),
         span,
+        units=None if units is None else int(spread.units[0]),
     )
-    if not (exact and n):
+    if not (exact and n) or units is not None:
         return bounds
     low, high = _bound_share(parts, confidence)
     return bounds._replace(low=low, high=high, method=EXACT)
@@ -204,6 +215,7 @@ def bound_pair(alone: Paired, together: Paired, at: int, width: float = 1.0) -> 
         (-width, width),
         family=(float(together.low[at]), float(together.high[at])) if pairs > 1 else None,
         pairs=pairs,
+        units=int(alone.spread.units[at]),
     )
 
 

@@ -20,7 +20,7 @@ from opensafeintent.calls.service_tiers import STANDARD
 from opensafeintent.hostile import TEXT, one_line, terminal_safe
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.metrics import METRICS, STATED_POLICY
-from opensafeintent.report.cohort_columns import ANY_GRADES, explain_unranked
+from opensafeintent.report.cohort_columns import WITH_MISSING, explain_unranked
 from opensafeintent.report.columns import (
     DASH,
     TEXTS,
@@ -149,7 +149,7 @@ def _pair_table(metric: str, pairs: Sequence[PairRow]) -> Table:
         Column(
             "worst_case",
             lambda row: row.difference.worst_case,
-            "Any grades" if moved else None,
+            "With missing" if moved else None,
             "signed_span",
             find_unit,
             estimate=make_difference,
@@ -164,7 +164,7 @@ def _pair_table(metric: str, pairs: Sequence[PairRow]) -> Table:
         name="pairs",
         title=f"{metric}: B − A, {level}",
         bold=frozenset(index for index, pair in enumerate(pairs) if pair.difference.claimed),
-        notes=(ANY_GRADES,) if moved else (),
+        notes=(WITH_MISSING,) if moved else (),
     )
 
 

@@ -29,7 +29,7 @@ from opensafeintent.hostile import TEXT, one_line
 from opensafeintent.numbers.cohort import OUR_RUBRICS, Cohort, graders
 from opensafeintent.numbers.gates import Gates, Transitions
 from opensafeintent.numbers.metrics import METRICS, PRIMARY
-from opensafeintent.report.cohort_columns import ANY_GRADES
+from opensafeintent.report.cohort_columns import WITH_MISSING
 from opensafeintent.report.columns import Column, Columns, Table
 from opensafeintent.report.cost_tables import (
     ALL,
@@ -447,8 +447,8 @@ def show_cohort(console: Console, cohort: Cohort) -> None:
     show_heading(console, cohort)
     headlines = headline_table(cohort)
     print_table(console, headlines)
-    if ANY_GRADES in headlines.notes:
-        console.print(plain(ANY_GRADES), style="dim")
+    if WITH_MISSING in headlines.notes:
+        console.print(plain(WITH_MISSING), style="dim")
     if cohort.demonstration:
         console.print(
             plain(
