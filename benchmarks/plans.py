@@ -51,9 +51,11 @@ PLANS = (
     Plan("triplet_safety", 0.697, 0.50),
     Plan("triplet_safety", 0.697, 0.60),
 )
+SHARES = (0.01, 0.025, 0.05)
+"""Of responses without a grade."""
 MOST_SETS = 6000
 """Prompt-sets, beyond which a number is not simulated."""
-_POOLED = 240_000
+_POOLED = 60_000
 """Prompt-sets from which a number is taken, so that it is the one of the true value."""
 
 
@@ -107,9 +109,9 @@ class Runs:
 
 @cache
 def true_value(metric: str, lift: float) -> float:
-    """Return a metric of a model in a million prompt-sets."""
+    """Return a metric of a model in many prompt-sets."""
     values = []
-    for seed in range(10):
+    for seed in range(4):
         g = np.random.default_rng(seed)
         world = draw(g, 1, 100_000, lift, g.standard_normal((1, 100_000)))
         safe = world.harm == 0
@@ -122,7 +124,7 @@ def true_value(metric: str, lift: float) -> float:
 def find_lift(metric: str, value: float) -> float:
     """Return what has to be added to the logits."""
     low, high = -4.0, 4.0
-    for _ in range(14):
+    for _ in range(12):
         middle = (low + high) / 2
         low, high = (low, middle) if true_value(metric, middle) > value else (middle, high)
     return (low + high) / 2
@@ -191,7 +193,7 @@ def part_plans(simulations: int) -> None:
         lifts = [find_lift(plan.metric, plan.value)]
         if plan.limit is None:
             lifts = [0.0, find_lift(plan.metric, true_value(plan.metric, 0.0) + plan.value)]
-        for missing in (0.01, 0.025, 0.05, -0.01):
+        for missing in (*SHARES, *([-0.01] if plan.limit == 0.6 else [])):
             number: int | None = 300
             for _ in range(2):
                 number = number and print_number(plan, lifts, missing, min(number, MOST_SETS))
@@ -205,7 +207,7 @@ def part_detectable(simulations: int) -> None:
     print("\nPrinted Detectable, found")
     for metric in PRIMARY:
         for sets in (42, 115, 700):
-            for missing in (0.01, 0.025, 0.05):
+            for missing in SHARES:
                 runs = Runs(5, 60_000 // sets, sets, metric, [0.0, 0.0], missing)
                 difference = float(np.nanmean(find_detectable(*runs.compare())))
                 plan = Plan(metric, difference)

@@ -5,7 +5,7 @@ prompt-sets.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from math import hypot, sqrt
 from typing import NamedTuple
@@ -27,7 +27,7 @@ from opensafeintent.evaluation.pipeline import Grading, JudgePlan, ModelWork
 from opensafeintent.hostile import show_name
 from opensafeintent.numbers.cohort import Cohort, gather_models
 from opensafeintent.numbers.estimates import compare_metrics
-from opensafeintent.numbers.gates import Gate, Reach, find_reach, say_needed
+from opensafeintent.numbers.gates import Gate, Reach, find_reach
 from opensafeintent.numbers.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.promptsets.loading import MOST_PUBLISHED, PUBLISHED, dataset_name
@@ -155,7 +155,7 @@ class GatePlan(Printed, msgspec.Struct, frozen=True, kw_only=True):
         columns: tuple[Columns[Reach], ...] = (
             Column("gate", lambda row: _gate_text(row.gate), "Gate", "name"),
             Column("decides", _what_is_decided, "Decides"),
-            Column("needed", lambda row: row.needed, "Prompt-sets\nneeded", "count"),
+            Column("needed", lambda row: row.needed or "none", "Prompt-sets\nneeded", "count"),
             Column("least_margin", _least_margin, "Least\nmargin"),
         )
         sets = pluralize(self.sets, "prompt-set")
@@ -172,20 +172,22 @@ class GatePlan(Printed, msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _notes_on_margins(self) -> list[str]:
-        most = max((row.needed or 0 for row in self.gates), default=0)
+        beyond = _say_beyond(row.needed for row in self.gates)
         if self.pilot is None:
-            return [_PASSING, _ASSUMED_SD, *_say_beyond(most)]
+            return [_PASSING, _ASSUMED_SD, *beyond]
         lacking = [row.gate.metric for row in self.gates if row.needed is None]
         basis = f"SD of the difference within a prompt-set: {self.pilot.basis}."
-        return [_PASSING, basis, *self.pilot.say_missing(lacking), *_say_beyond(most)]
+        return [_PASSING, basis, *self.pilot.say_missing(lacking), *beyond]
 
 
-def _say_beyond(sets: int) -> list[str]:
-    """Say that a number is beyond the largest published dataset, if it is."""
-    if sets <= MOST_PUBLISHED:
+def _say_beyond(needed: Iterable[int | None]) -> list[str]:
+    """Say of numbers beyond the largest published dataset that more prompt-sets do not help."""
+    if not any(sets and sets > MOST_PUBLISHED for sets in needed):
         return []
-    text = say_needed(sets)
-    return [f"{text[0].upper()}{text[1:]}."]
+    return [
+        f"More prompt-sets do not help where more than {MOST_PUBLISHED} are needed: no published"
+        " dataset has them."
+    ]
 
 
 _NOTES_ON_LIMITS = (
@@ -250,12 +252,11 @@ class SampleSize(Printed, msgspec.Struct, frozen=True, kw_only=True):
         """The numbers as people read them."""
         calls = ", ".join(f"{count} {what}" for what, count in self.calls_per_set.items())
         lacking = [row.metric for row in self.needed if row.sets is None]
-        most = max((row.sets or 0 for row in self.needed), default=0)
         needed: tuple[Columns[SetsNeeded], ...] = (
             Column("metric", lambda row: METRICS[row.metric].label, "Metric", "name"),
             Column("deviation", lambda row: row.deviation, "SD", "number"),
             Column("power", lambda row: f"{100 * row.power:.0f} %", "Power"),
-            Column("sets", lambda row: row.sets, "Prompt-sets", "count"),
+            Column("sets", lambda row: row.sets or "none", "Prompt-sets", "count"),
             Column("calls", lambda row: row.calls, "Calls", "count"),
         )
         precision: tuple[Columns[SetsPrecision], ...] = (
@@ -279,7 +280,7 @@ class SampleSize(Printed, msgspec.Struct, frozen=True, kw_only=True):
                     f"SD of the difference within a prompt-set: {self.basis}.",
                     self._power_note,
                     *(self.pilot.say_missing(lacking) if self.pilot else []),
-                    *_say_beyond(most),
+                    *_say_beyond(row.sets for row in self.needed),
                     *([self._dataset_note] if self.pilot else []),
                     f"Calls: {sum(self.calls_per_set.values())} a prompt-set and model at most"
                     f" ({calls}), re-asks aside.",
@@ -558,25 +559,25 @@ def _measure_pairs(
     ratios = {metric: estimates.ratios[metric]}
     compared = compare_metrics(ratios, extremes, estimates.units)[metric]
     earlier, later = np.array(list(combinations(places, 2))).T
-    as_graded = End(
-        compared.difference,
-        compared.deviation,
-        compared.n.astype(float),
-        compared.units.astype(float),
+    graded, n = compared.deviation[earlier, later], compared.n[earlier, later]
+    least, greatest = (
+        End(*(part[earlier, later] for part in end)) for end in (compared.least, compared.greatest)
     )
-    ends = [
-        End(*(part[earlier, later] for part in end))
-        for end in (as_graded, compared.least, compared.greatest)
-    ]
-    planned = np.max([end.n for end in ends], axis=0)
+    planned = np.maximum(n, np.maximum(least.n, greatest.n))
+    away = np.abs(greatest.value - least.value) / 2
+    sides = (
+        (graded, 0 * away, compared.units[earlier, later]),
+        (least.deviation, away, least.units),
+        (greatest.deviation, away, greatest.units),
+    )
     return [
         PlannedEnd(
-            sqrt(float(np.mean(end.deviation**2))),
-            float(np.mean(np.abs(end.value - ends[0].value))),
-            float(np.mean(end.units / planned)),
+            sqrt(float(np.mean(deviation**2))),
+            float(np.mean(taken)),
+            float(np.mean(units / planned)),
         )
-        for end in ends
-    ], int(ends[0].n.min())
+        for deviation, taken, units in sides
+    ], int(n.min())
 
 
 def _measure_alone(cohort: Cohort, metric: str, place: int) -> tuple[list[PlannedEnd], int]:

@@ -257,7 +257,9 @@ class PlannedEnd(NamedTuple):
     deviation: float
     """Standard deviation of a set's difference."""
     away: float = 0.0
-    """What missing grades take from the difference, in a run of any size."""
+    """What missing grades take from the difference, in a run of any size: half the range that they
+    allow.
+    """
     counted: float = 1.0
     """Units that count, families or single prompt-sets, over the prompt-sets."""
 
@@ -599,17 +601,21 @@ def compare_models(
     )
 
 
-def find_detectable(paired: Paired, *ends: Paired) -> Floats:
+def find_detectable(graded: Paired, low: Paired, high: Paired) -> Floats:
     """Return the difference of each pair that is found with 80 % power if as many grades are
-    missing: what these can take away is added.
+    missing: half the range of what these allow is added.
+
+    Args:
+        graded: the pairs as graded.
+        low, high: with missing grades as they make the difference least, and greatest; `graded`
+            itself if none is missing.
     """
-    values = [paired.minimum_detectable_difference]
-    for end in ends:
-        if end is not paired:
-            away = np.abs(end.spread.value - paired.spread.value)
-            values.append(end.minimum_detectable_difference + away)
-    detectable = np.max(values, axis=0)
-    return np.where(detectable < paired.width - _LEAST, detectable, np.nan)
+    detectable = graded.minimum_detectable_difference
+    if low is not graded:
+        away = np.abs(high.spread.value - low.spread.value) / 2
+        ends = [end.minimum_detectable_difference for end in (low, high)]
+        detectable = np.maximum(detectable, np.mean(ends, axis=0) + away)
+    return np.where(detectable < graded.width - _LEAST, detectable, np.nan)
 
 
 def _square_ends(models: int, above: Spread, below: Spread) -> End:
