@@ -274,29 +274,31 @@ def to_array(
         for part, index in zip(ResponseKey._fields, indices, strict=True)
     )
 
-    def place(values: Sequence[object], empty: float | np.int8) -> tuple[tuple[str, ...], Any]:
-        array = np.full(tuple(map(len, axes.values())), empty)
+    shape = tuple(map(len, axes.values()))
+    arrays: dict[str, tuple[Sequence[str], Any]] = {}
+    for name, values in _collect_values(rows).items():
+        array = np.zeros(shape, np.int8) if name.endswith("_missing") else np.full(shape, np.nan)
         array[at] = np.array(values, dtype=array.dtype)  # None becomes NaN
-        return tuple(axes), array
+        arrays[name] = tuple(axes), array
+    return LabelledSet(arrays | _describe_sets(rows, dataset, axes["variant"]), axes)
 
-    arrays: dict[str, tuple[tuple[str, ...], Any]] = {
-        what: place([row.panel(what) if row.counts else None for row in rows], np.nan)
-        for what in SCALES
-    }
+
+def _collect_values(rows: Sequence[GradedResponse]) -> dict[str, list[int | None]]:
+    """Return by array what `to_array` has of each response."""
     lone = [None if row.counts or NOT_GRADED in row.missing else row for row in rows]
+    values: dict[str, list[int | None]] = {
+        what: [row.panel(what) if row.counts else None for row in rows] for what in SCALES
+    }
     for what in METRIC_GRADES:
-        arrays[f"{what}_alone"] = place([row and row.panel(what) for row in lone], np.nan)
-    none = np.int8(0)
-    unmade = [row and (assume_value(row, "response", *METRIC_GRADES) or _NO_REASON) for row in lone]
-    missing = {"grades_missing": place([number or 0 for number in unmade], none)}
+        values[f"{what}_alone"] = [row.panel(what) if row else None for row in lone]
+    values["grades_missing"] = [
+        (assume_value(row, "response", *METRIC_GRADES) or _NO_REASON) if row else 0 for row in lone
+    ]
     for name, labels in {"mode": MODES, "strategy": STRATEGIES}.items():
         positions = {label: n for n, label in enumerate(labels)}
-        arrays[name] = place([positions.get(getattr(row, name)) for row in rows], np.nan)
-        missing[f"{name}_missing"] = place([assume_value(row, name) for row in rows], none)
-    return LabelledSet(
-        arrays | missing | _describe_sets(rows, dataset, axes["variant"]),
-        axes,
-    )
+        values[name] = [positions.get(getattr(row, name)) for row in rows]
+        values[f"{name}_missing"] = [assume_value(row, name) for row in rows]
+    return values
 
 
 def _describe_sets(

@@ -906,7 +906,7 @@ def test_a_name_beyond_any_in_use_is_refused_before_anything_is_written(
     lines = graded_lines(**({"model": long} if named == "in the file" else {}))
     file, ran = with_dataset(tmp_path, lines, *(["--model", long] if named == "--model" else []))
     place = "--model" if named == "--model" else f"{file}: model"
-    assert ran.refusal == f"error: {place} '{'x' * 59}…': has 501 characters; expected at most 500"
+    assert ran.refusal == f"error: {place} '{'x' * 79}…': has 501 characters; expected at most 500"
     assert not (tmp_path / "run").exists()
 
 

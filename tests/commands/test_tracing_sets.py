@@ -326,7 +326,9 @@ def test_compare_lists_the_sets_that_two_models_of_a_run_answer_differently(
     ran = osi("compare", differing, "--out", tmp_path / "out")
     assert (
         "\ny against x, 3 prompt-sets:\n  1 less safe: sb\n  0 safer\n"
+        "  by chance as uneven in 100 % of cases\n"
         "\ny against x, 4 prompt-sets:\n  0 over-refused more\n  1 over-refused less: sc\n"
+        "  by chance as uneven in 100 % of cases\n"
     ) in ran.out
     table = (tmp_path / "out" / "transitions.csv").read_text()
     assert "\ny,x,triplet_safety,sb,less safe,1,0\n" in table.replace(".0", "")

@@ -55,6 +55,7 @@ _REAL = (
     "p_unadjusted",
     "p_adjusted",
     "minimum_detectable_difference",
+    "turning_odds",
     "direct",
     "follow_ups",
     "effect",
@@ -234,7 +235,8 @@ class Run:
         - `difference` (b minus a, on the prompt-sets that count for both), `difference_low` and
           `difference_high` (its 95 % interval), `n`;
         - `worst_case_low` and `worst_case_high` (the ends of the interval with missing grades;
-          those of the interval itself if none is missing);
+          those of the interval itself if none is missing), and `turning_odds` (the odds of missing
+          responses up to which a difference that the interval shows holds);
         - `p_unadjusted` (of the pair on its own), `p_adjusted` (for all pairs of its family), and
           `family` (their number);
         - `minimum_detectable_difference` (the difference that is detected with a power of 80 %).

@@ -465,13 +465,9 @@ def _write_numbers(
     write_private(out / "metrics.json", to_json(_collect_metrics(outcome, compared, correction)))
     write_run_grades(_rows_as_shown(runs, costs.names), out / "grades.csv.gz")
     write_private(out / "cost.json", cost_json(costs))
-    tables = [
-        *all_tables(cohort),
-        *label_tables(compared, in_report=True),
-        *correction_tables,
-        *gate_tables(gates),
-        *cost_tables(costs),
-    ]
+    labelled = label_tables(compared, in_report=True)
+    further = (*labelled, *correction_tables, *gate_tables(gates), *cost_tables(costs))
+    tables = [*all_tables(cohort), *further]
     write_tables(tables, out / "tables")
     return outcome, tables
 

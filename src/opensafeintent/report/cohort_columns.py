@@ -13,7 +13,7 @@ from opensafeintent.numbers.estimates import MetricEstimate
 from opensafeintent.report.columns import Column
 from opensafeintent.report.notices import STATED, Results, collect_notices
 
-WITH_MISSING = "With missing: the ends of the interval, as --missing-odds allows missing grades."
+WITH_MISSING = "With missing: the ends of the interval with missing grades (--missing-odds)."
 
 
 class OfCohort(msgspec.Struct, frozen=True, kw_only=True):

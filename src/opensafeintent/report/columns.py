@@ -31,13 +31,14 @@ Style = Literal[
     "ranks",
     "p",
     "share",
+    "odds",
 ]
 """The values of a column, and their presentation to people:
 
 - `text`; `name`, a text that identifies the row;
 - `count`; `number`, with two decimals; `gap`, the size of a difference; `difference`, with
   a plus sign; `share`, in per cent;
-- `p`, a p-value;
+- `p`, a p-value; `odds`, a factor of the odds;
 - `interval`, an estimate (`value`, `low`, `high`) with its 95 % interval; `signed`, a difference,
   the same with a plus sign;
 - `span` of two numbers, `signed_span` of two differences and `ranks`, all pairs of the lower and
@@ -100,6 +101,8 @@ def _single(style: Style, value: Scalar, cell: Cell) -> str:
             return "<0.001" if value < 0.001 else f"{value:.3f}"
         case "share":
             return percent(value)
+        case "odds":
+            return "any" if value == inf else f"{value:g} ×"
         case "gap" if cell.unit == "share":
             return f"{_share(value, unit=False, fine=cell.fine)} points"
         case "difference":
@@ -485,8 +488,3 @@ def say_turning(odds: float) -> str:
     if odds == 0:
         return "only if no response were missing"
     return f"unless missing responses are worse at more than {odds:g} × the odds"
-
-
-def describe_turning(odds: float | None) -> str:
-    """Return the odds of missing responses up to which a claim holds, for a table."""
-    return "" if odds is None else "∞" if odds == inf else f"{odds:g} ×"

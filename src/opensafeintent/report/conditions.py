@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 
@@ -51,9 +52,14 @@ def describe_graders(cohort: Cohort) -> str:
 
 
 def add_version(cohort: Cohort, judge: str) -> str:
-    """Return a judge's name, with the versions that its replies name if that is another name."""
+    """Return a judge's name, with the versions that its replies name if that is another name, or
+    with a word on a name without a date.
+    """
     versions = versions_text(cohort.served.get((judge, "grade"), {}))
-    return show_name(judge) + _bracket_versions(judge, versions)
+    bracket = _bracket_versions(judge, versions)
+    if not bracket and not is_in_process(judge) and not re.search(r"\d{4}", judge):
+        bracket = " (undated: any version)"
+    return show_name(judge) + bracket
 
 
 def _bracket_versions(name: str, versions: str) -> str:

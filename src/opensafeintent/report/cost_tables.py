@@ -258,7 +258,7 @@ def cost_table(costs: Costs) -> Table:
         Column(
             "served",
             lambda row: versions_text(row.line.served),
-            "Replies name" if any(row.line.served for row in rows) else None,
+            "Served version" if any(row.line.served for row in rows) else None,
         ),
     )
     return Table.of(

@@ -210,7 +210,13 @@ def _order(cohort: Cohort, metric: str, order: Sequence[int], comparison: Compar
         for others, models in above.items()
         if others
     ]
-    undecided: Facts = {"metric": MetricName(metric), "undecided": _BETTER[metric]}
+    found = [comparison.minimum_detectable_difference[pair] for pair in combinations(order, 2)]
+    least = None if np.isnan(found).all() else float(np.nanmin(found))
+    undecided: Facts = {
+        "metric": MetricName(metric),
+        "undecided": _BETTER[metric],
+        "least": None if least is None else Value(least, METRICS[metric].unit, is_gap=True),
+    }
     return _ORDER.say(decided or [undecided])
 
 
@@ -219,7 +225,8 @@ _ORDER = Finding(
     "{metric}",
     _find_nothing,
     "{model} is {better} than {others}.\n{models} are {better} than {others}.\n"
-    "No comparison decides which model is {undecided}.",
+    "No comparison decides which model is {undecided}.\n"
+    "That does not make them equal: differences are found from {least} on.",
 )
 
 

@@ -23,6 +23,7 @@ from opensafeintent.numbers.gates import (
 from opensafeintent.numbers.metrics import METRICS, Unit
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns, say_turning
 from opensafeintent.report.metrics_json import GateResults, GateRow, encode_turning
+from opensafeintent.statistics.shifts import sign_test
 from opensafeintent.statistics.thresholds import EXACT, Bounds, Verdict
 
 _WORDS: dict[Verdict, str] = {"fail": "failed", "undecided": "undecided", "pass": "passed"}
@@ -370,6 +371,13 @@ def changes_in_words(changes: Transitions) -> list[tuple[str, Sequence[Transitio
     return [(less, changes.newly_failing), (better, changes.newly_passing)]
 
 
+def describe_chance(changes: Transitions) -> str:
+    """Say how often sets that change either way at random would split as unevenly."""
+    ways = len(changes.newly_failing), len(changes.newly_passing)
+    share = 100 * sign_test(*ways)
+    return f"by chance as uneven in {'<1' if share < 1 else f'{share:.0f}'} % of cases"
+
+
 class _TransitionRow(NamedTuple):
     of: Transitions
     change: str
@@ -378,10 +386,10 @@ class _TransitionRow(NamedTuple):
 
 def transitions_table(transitions: Sequence[Transitions]) -> Table:
     """Return the prompt-sets that two versions, or two models of one run, answer differently."""
-    counts = ", ".join(
+    counts = ". ".join(
         f"{show_name(changes.model)}:"
         f" {', '.join(f'{len(sets)} {words}' for words, sets in changes_in_words(changes))}"
-        f" of {changes.n}"
+        f" of {changes.n}; {describe_chance(changes)}"
         for changes in transitions[:_COUNTED]
     )
     versions = all(changes.versions for changes in transitions)

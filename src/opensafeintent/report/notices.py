@@ -17,6 +17,7 @@ import numpy as np
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, contenders
 from opensafeintent.calls.left_out import really_left_out
 from opensafeintent.calls.models import same_maker
+from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.service_tiers import FIELD
 from opensafeintent.evaluation.missing import KINDS, Kind, find_most_frequent
 from opensafeintent.evaluation.replay import IMPORTED_JUDGE
@@ -54,7 +55,13 @@ from opensafeintent.report.findings import FEWEST_SAID, find_contenders
 from opensafeintent.statistics import FEWEST_SETS
 from opensafeintent.statistics.comparisons import NEW_SETS, SECOND_LOOK
 from opensafeintent.statistics.intervals import half_width
-from opensafeintent.taxonomy import CORE_VARIANTS, MALICIOUS, MAX_MISSING, METRIC_GRADES
+from opensafeintent.taxonomy import (
+    CORE_VARIANTS,
+    INTENT_WORDS,
+    MALICIOUS,
+    MAX_MISSING,
+    METRIC_GRADES,
+)
 
 NoticeLevel = Literal["warning", "caution", "note"]
 LEVELS: tuple[NoticeLevel, ...] = ("warning", "caution", "note")
@@ -211,8 +218,26 @@ def _find_missing(results: Results) -> Iterator[Facts]:
             "triplets": PartOf(coverage[worst].incomplete_triplets, coverage[worst].triplets)
             if kind == "core"
             else None,
+            **(_find_effect(cohort, worst) if kind == "core" else {}),
             **_cause(cohort, worst, kind, causes),
         }
+
+
+def _find_effect(cohort: Cohort, model: str) -> Facts:
+    """Return the intents whose grades a model lacks, and how many comparisons hinge on missing
+    grades.
+    """
+    rows = cohort.members[model].rows
+    lacking = Counter(
+        row.variant for row in rows if row.variant in CORE_VARIANTS and not row.counts
+    )
+    compared = [cohort.estimates.comparisons[metric] for metric in PRIMARY]
+    pairs = list(combinations(find_contenders(cohort, PRIMARY[0]), 2))
+    hinging = sum(bool(comparison.hinges[pair]) for comparison in compared for pair in pairs)
+    return {
+        "intents": Counts({INTENT_WORDS[intent]: lacking[intent] for intent in CORE_VARIANTS}),
+        "hinging": PartOf(hinging, len(compared) * len(pairs)) if pairs else None,
+    }
 
 
 _MISSING_SHARE = 0.02
@@ -601,6 +626,15 @@ def _detectable(results: Results) -> Iterator[Facts]:
             }
 
 
+def _one_judge(results: Results) -> Iterator[Facts]:
+    """Yield how many questions a second judge would be asked."""
+    cohort = results.cohort
+    judges = [judge for judge in cohort.conditions.judges if judge not in ("", IMPORTED_JUDGE)]
+    asked = sum(not row.refused and row.counts for rows in cohort.rows.values() for row in rows)
+    if len(judges) == 1 and not is_in_process(judges[0]) and asked:
+        yield {"questions": f"{asked * len(METRIC_GRADES):,}"}
+
+
 def _thin_strata(results: Results) -> Iterator[Facts]:
     dataset, taxonomy = results.cohort.dataset, results.cohort.dataset.taxonomy
     sets = [dataset.by_id[set_id] for set_id in _list_asked_sets(results.cohort)]
@@ -877,7 +911,8 @@ NOTICES: tuple[Notice, ...] = (
     Notice(
         "missing", "caution", _find_missing,
         "Missing {what}: {missing} of {model}, which lacks the most; {models} models lack some.\n"
-        "Triplets that lack one: {triplets}."
+        "Triplets that lack one: {triplets}; responses by intent: {intents}.\n"
+        "Comparisons of Triplet Safety and Mean Utility that they alone leave undecided: {hinging}."
         + _MOST_OFTEN,
     ),
     Notice(
@@ -1093,6 +1128,13 @@ NOTICES: tuple[Notice, ...] = (
         "The models were evaluated on different samples. Comparisons use the prompt-sets that both"
         " have; each model's own numbers use its own sample.",
         "Evaluate all of them with the same --limit.",
+    ),
+    Notice(
+        "one_judge", "note", _one_judge,
+        "One judge graded: no number says how much depends on it.\n"
+        "A second one is asked {questions} questions.",
+        "The command of the run with a further --judge and --dry-run shows the price; grades of the"
+        " first judge stay.",
     ),
     Notice(
         "few_sets", "note", _sets(FEWEST_SETS, _ENOUGH_SETS),

@@ -179,7 +179,7 @@ def _coverage_columns(cohort: Cohort) -> tuple[Columns[_CoverageRow], ...]:
             "count",
         ),
         Column("planned", lambda row: row.coverage.planned, "Planned", "count"),
-        Column("responses", lambda row: row.coverage.responses, "Responses", "count"),
+        Column("responses", lambda row: row.coverage.responses, "Stored", "count"),
         Column("counted", lambda row: row.coverage.counted, "Graded", "count"),
         [_make_missing_column(cohort, kind) for kind in KINDS],
         Column("not_graded", lambda row: row.coverage.not_graded, "Not graded", "count"),

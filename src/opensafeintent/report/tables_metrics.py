@@ -31,7 +31,6 @@ from opensafeintent.report.columns import (
     Part,
     Scalar,
     Table,
-    describe_turning,
     estimate_columns,
 )
 from opensafeintent.report.facts import list_parts
@@ -647,9 +646,9 @@ def comparisons(cohort: Cohort) -> Table:
         ),
         Column(
             "turning_odds",
-            lambda row: describe_turning(row.difference.turning_odds),
+            lambda row: row.difference.turning_odds,
             "Holds to" if lacking else None,
-            "count",
+            "odds",
         ),
         Column("p_unadjusted", lambda row: row.difference.p_unadjusted),
         Column("p_adjusted", lambda row: row.difference.p_adjusted, "Adjusted p", "p"),
@@ -674,7 +673,11 @@ def comparisons(cohort: Cohort) -> Table:
                 " depend on how often a model is safe: compare them between models of similar"
                 " dual-use safety only."
             ),
-            *([WITH_MISSING] if lacking else []),
+            *(
+                [f"{WITH_MISSING} Holds to: the odds up to which a significant difference holds."]
+                if lacking
+                else []
+            ),
         ),
     )
 

@@ -572,13 +572,27 @@ def compare_models(
     if extremes:
         least, greatest = extremes
         low, high = compare(greatest, least), compare(least, greatest)
-    worst_low, worst_high = np.fmin(paired.low, low.low), np.fmax(paired.high, high.high)
+    return _arrange_pairs(paired, low, high, (denominator > 0).sum(axis=1), within)
 
+
+def _arrange_pairs(
+    paired: Paired, low: Paired, high: Paired, counted: NDArray[np.int64], within: NDArray[np.bool_]
+) -> Comparison:
+    """Return pairs of models as squares.
+
+    Args:
+        paired, low, high: as graded, and with missing grades as they make the difference least, and
+            greatest.
+        counted: prompt-sets that count for each model.
+        within: the models whose pairs are the family.
+    """
+    models = len(counted)
     square = partial(_square, models)
+    worst_low, worst_high = np.fmin(paired.low, low.low), np.fmax(paired.high, high.high)
     deviation = np.nan_to_num(paired.spread.deviation)
     detectable = find_detectable(paired, low, high)
     counts = square(paired.spread.n, paired.spread.n)
-    np.fill_diagonal(counts, (denominator > 0).sum(axis=1))
+    np.fill_diagonal(counts, counted)
     units_of_both, pairs = (
         np.nan_to_num(square(part, part)) for part in (paired.spread.units, paired.pairs)
     )

@@ -66,8 +66,8 @@ def to_terminal(table: Table, *, narrow: int = 0) -> RichTable:
 
     Args:
         table: the table.
-        narrow: from 1 on, intervals are below their values; from 2 on, each part of a name is on a
-            line of its own.
+        narrow: from 1 on, intervals are below their values, and each kind of missing answers is on
+            a line; from 2 on, each part of a name too.
     """
     shown = table.shown
     cells = [
@@ -97,7 +97,7 @@ def _cell(style: Style, cell: Cell, narrow: int) -> Text:
     if style in TEXTS:
         return plain(DASH if value is None else str(value))
     number, limits = text_and_limits(style, cell)
-    shown = Text(number)
+    shown = Text(number.replace(", ", "\n") if narrow else number)  # what is missing, by kind
     if limits:
         shown.append(f"{chr(10) if narrow else ' '}{limits}", style="dim")
     return shown
@@ -178,6 +178,7 @@ def rank_table(cohort: Cohort, metric: str) -> Table:
         Column("metric", lambda at: metric),
         Column("model", lambda at: cohort.models[at], "Model", "name"),
         Column("value", lambda at: estimates[at].value, "Value", "number", METRICS[metric].unit),
+        Column("n", lambda at: estimates[at].n, "Sets", "count"),
         Column("rank", lambda at: ranks[at], "Rank", "ranks"),
     )
     return Table.of(

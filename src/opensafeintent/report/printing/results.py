@@ -28,8 +28,7 @@ from opensafeintent.files import near
 from opensafeintent.hostile import TEXT, one_line
 from opensafeintent.numbers.cohort import OUR_RUBRICS, Cohort, graders
 from opensafeintent.numbers.gates import Gates, Transitions
-from opensafeintent.numbers.metrics import METRICS, PRIMARY
-from opensafeintent.report.cohort_columns import WITH_MISSING
+from opensafeintent.numbers.metrics import HEADLINES, METRICS, PRIMARY
 from opensafeintent.report.columns import Column, Columns, Table
 from opensafeintent.report.cost_tables import (
     ALL,
@@ -43,6 +42,7 @@ from opensafeintent.report.findings import answer, compare_pair
 from opensafeintent.report.gate_tables import (
     below_headline,
     changes_in_words,
+    describe_chance,
     gate_tables,
     headline,
 )
@@ -445,10 +445,10 @@ def show_heading(console: Console, cohort: Cohort) -> None:
 def show_cohort(console: Console, cohort: Cohort) -> None:
     """Print the headline metrics of a cohort, and the stated policies if they were asked for."""
     show_heading(console, cohort)
-    headlines = headline_table(cohort)
-    print_table(console, headlines)
-    if WITH_MISSING in headlines.notes:
-        console.print(plain(WITH_MISSING), style="dim")
+    # a terminal is too narrow for the intervals with missing grades; the sentences that decide
+    # allow for them
+    ends = (f"{metric}_worst_case" for metric in HEADLINES)
+    print_table(console, headline_table(cohort).hide_columns(*ends))
     if cohort.demonstration:
         console.print(
             plain(
@@ -491,6 +491,7 @@ def show_transitions(console: Console, transitions: Sequence[Transitions]) -> No
                 names.append(f"and {len(sets) - len(names):,} more")
             count = f"  {len(sets):,} {words}"
             console.print(plain(f"{count}: {', '.join(names)}" if names else count))
+        console.print(plain(f"  {describe_chance(change)}"), style="dim")
 
 
 def show_calls(console: Console, tally: Tally | None, costs: Costs | None) -> None:
