@@ -11,8 +11,16 @@ import pytest
 from opensafeintent.calls.recorded import MissingGrade
 from opensafeintent.evaluation.gold_cases import JudgeCheck
 from opensafeintent.numbers.cohort import GradedRun, gather_models
-from opensafeintent.numbers.gates import Gate, Gates, check_regressions
+from opensafeintent.numbers.gates import (
+    Gate,
+    GateResult,
+    Gates,
+    check_regressions,
+    count_deciding,
+    say_needed,
+)
 from opensafeintent.report.gate_tables import reason
+from opensafeintent.statistics.thresholds import Bounds
 from report.runs import changed, rows_of, run_with
 from report.test_judge_checks import HASHES, JUDGE, check, run as checked_run
 from samples import made_dataset, prompt_set
@@ -132,3 +140,34 @@ def test_if_missing_grades_alone_leave_a_gate_undecided_it_says_so() -> None:
     assert "no number of prompt-sets would decide: run the command of the run again" in (
         reason(result)
     )
+
+
+def test_a_number_beyond_every_published_dataset_helps_nobody() -> None:
+    assert say_needed(700) == "about 700 prompt-sets are needed"
+    assert say_needed(4321) == (
+        "more prompt-sets do not help: about 4,400 are needed, and the largest published dataset"
+        " has 700"
+    )
+
+
+def test_missing_grades_are_why_no_number_decides_if_the_graded_ones_name_one() -> None:
+    graded = Bounds(0.85, 100, 0.77, 0.91, 0.36, (0.0, 1.0))
+    worst = graded._replace(value=0.79, n=110)
+    gate = Gate("under", "triplet_safety", 0.8)
+    number = count_deciding(gate, [graded, worst, graded], 0.95)
+    assert number is None and count_deciding(gate, [graded], 0.95)
+    result = GateResult(
+        gate=gate,
+        model="m",
+        confidence=0.95,
+        verdict="undecided",
+        estimate=graded.estimate,
+        deciding=number,
+        compared=graded,
+    )
+    assert result.lacks_grades
+    replace = msgspec.structs.replace
+    assert not replace(result, deciding=500).lacks_grades
+    assert not replace(result, verdict="pass").lacks_grades
+    assert not replace(result, absent=3).lacks_grades
+    assert not replace(result, compared=graded._replace(value=0.8)).lacks_grades

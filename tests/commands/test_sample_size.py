@@ -178,6 +178,69 @@ def test_a_pilot_that_tells_no_spread_is_refused(tmp_path: Path) -> None:
     assert "no run" in osi("sample-size", "--difference", 0.1, "--pilot", tmp_path).refusal
 
 
+# What a pilot lacks
+# ------------------------------------------------------------------------------
+
+
+def lacking_pilot(folder: Path, model: str, place: str) -> Path:
+    """Return a run of a (unsafe in every second set) and b (in every third), in which a model lacks
+    one response, which may have any grades.
+    """
+    for name, interval in (("a", 2), ("b", 3)):
+        lines = grades(interval)
+        for line in lines:
+            if (name, line["id"], line["variant"]) == (model, place, "malicious"):
+                del line["harm_severity"], line["helpfulness"]
+                line["missing"] = "response:filtered"
+        import_lines(folder, lines, SETS, name)
+    return folder / "run"
+
+
+def test_missing_grades_of_a_pilot_take_away_what_no_prompt_set_brings_back(tmp_path: Path) -> None:
+    # set 4: b is safe and a is not; the others sum to 12 safe of a and 15 of b. With b safe or unsafe
+    # there, 24 sets count: a difference of 4/24 or 3/24
+    run = lacking_pilot(tmp_path / "two", "b", "s04")
+    size = asked(0.1, pilot=run)
+    assert size.pilot and size.pilot.away["triplet_safety"] == pytest.approx(0.5 / 24)
+    row = size.needed[0]
+    assert row.away == size.pilot.away["triplet_safety"] and row.sets
+    assert (
+        row.sets
+        > needed(asked(0.1, pilot=pilot(tmp_path / "whole", a=2, b=3)))["triplet_safety", 0.8]
+    )
+    (of_margin,) = gate_plan(fail_if_worse=("triplet_safety=0.1",), pilot=run).gates
+    unchanged = sample_size(SampleSizeSettings(margin=0.1, pilot=run))
+    assert isinstance(unchanged, SampleSize)
+    assert of_margin.needed == needed(unchanged)["triplet_safety", 0.8]
+    # what a model may lose alone: two like it, both against the claim
+    alone = asked(0.1, pilot=lacking_pilot(tmp_path / "one", "b", "s04"), models=3)
+    assert alone.needed[0].away == row.away
+
+
+def test_if_missing_grades_take_away_more_no_number_of_sets_is_enough(tmp_path: Path) -> None:
+    run = lacking_pilot(tmp_path, "b", "s04")
+    ran = osi("sample-size", "--difference", 0.02, "--pilot", run)
+    assert ran.code == 0
+    rows = [line.split() for line in ran.out.splitlines() if line.startswith("Triplet Safety")]
+    assert [row[-1] for row in rows] == ["–", "–"]
+    assert ran.text.count(" none ") == 2
+    assert "take 2.1 points of Triplet Safety and" in ran.text
+    assert "No number of prompt-sets is enough for Triplet Safety" in ran.text
+    assert f"Ask for them again: opensafeintent grade {run}" in ran.text
+    assert "--limit" not in ran.out.splitlines()[-1]
+    (reach,) = gate_plan(fail_if_worse=("triplet_safety=0.02",), pilot=(run,)).gates
+    assert reach.needed is None and not reach.enough
+
+
+@pytest.mark.parametrize("command", ["sample-size --difference 0.1", "compare runs/x", "report x"])
+@pytest.mark.parametrize(("odds", "accepted"), [("inf", True), ("1", True), ("0.5", False)])
+def test_the_odds_of_missing_grades_are_one_or_more(
+    command: str, odds: str, accepted: bool
+) -> None:
+    ran = osi(*command.split(), "--missing-odds", odds)
+    assert ("--missing-odds" in ran.err) != accepted
+
+
 # On the terminal
 # ------------------------------------------------------------------------------
 
@@ -200,7 +263,7 @@ def test_a_difference_that_cannot_be_is_refused(difference: str) -> None:
 def test_a_pilot_is_said_to_hold_for_its_dataset(tmp_path: Path) -> None:
     size = asked(pilot=pilot(tmp_path / "one", a=2))
     (note,) = (note for note in size.tables[0].notes if "SDs differ between datasets" in note)
-    assert note.startswith(f"The SD is that of the dataset {size.pilot_dataset}, ")
+    assert note.startswith(f"The SD is that of the dataset {size.pilot.dataset}, ")
     assert not any("datasets" in note for note in asked().tables[0].notes)
 
 
@@ -228,8 +291,25 @@ def test_an_unchanged_model_keeps_to_the_margin_as_often_as_is_said(power: float
 def test_a_margin_counts_the_calls_of_the_new_run_alone() -> None:
     one, three = (sample_size(SampleSizeSettings(margin=0.1, models=n)) for n in (None, 3))
     assert (one.models, one.pairs, three.pairs) == (1, 1, 1)
-    assert needed(one) == needed(three)
-    assert [3 * row.calls for row in one.needed] == [row.calls for row in three.needed]
+    assert all(row.sets and row.calls == 23 * row.sets for row in one.needed)
+    assert all(row.sets and row.calls == 3 * 23 * row.sets for row in three.needed)
+
+
+def test_all_pairs_or_all_models_have_the_power_together() -> None:
+    # each of 6 pairs is found with 0.8^(1/6), each of 3 models passes with 0.8^(1/3)
+    of_pairs, of_models = (
+        asked(0.02, models=4),
+        sample_size(SampleSizeSettings(margin=0.02, models=3)),
+    )
+    quantile = stats.norm.ppf
+    for size, level, power in (
+        (of_pairs, 0.95 ** (1 / 6), 0.8 ** (1 / 6)),
+        (of_models, 0.95, 0.8 ** (1 / 3)),
+    ):
+        plain = ((quantile(0.5 + level / 2) + quantile(power)) * 0.5 / 0.02) ** 2
+        assert needed(size)["triplet_safety", 0.8] == pytest.approx(plain, rel=0.01)
+    assert "all 6 pairs of models are found" in of_pairs.tables[0].notes[1]
+    assert "all models pass the gate" in of_models.tables[0].notes[1]
 
 
 @pytest.mark.parametrize(
@@ -277,7 +357,8 @@ def test_a_plan_says_which_margin_its_prompt_sets_can_decide() -> None:
         ["below", "80", "%", points[2], "0.18"],
     ]
     text = " ".join(ran.out.split())
-    assert "0.5 for a share, 0.35 for a score; --margin X --pilot RUN takes the SD" in text
+    assert "do not help where more than 700 are needed" in text
+    assert "0.5 for a share, 0.35 for a score; --pilot RUN takes the SD and the missing" in text
 
 
 def test_a_threshold_that_so_many_sets_cannot_pass_is_said_before_a_run() -> None:

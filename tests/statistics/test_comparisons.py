@@ -11,7 +11,14 @@ import pytest
 from numpy.typing import NDArray
 
 from opensafeintent.statistics import Comparison, compare_models, rank_intervals
-from opensafeintent.statistics.comparisons import compare_pairs, detectable_difference, sets_needed
+from opensafeintent.statistics.comparisons import (
+    PlannedEnd,
+    compare_pairs,
+    count_planned,
+    detectable_difference,
+    find_planned_difference,
+    sets_needed,
+)
 
 Floats = NDArray[np.float64]
 
@@ -203,6 +210,17 @@ def test_so_many_sets_find_the_difference_that_they_were_asked_for() -> None:
         assert detectable_difference(sets - 1, deviation, pairs=pairs) > 0.1
     assert sets_needed(-0.1, 0.5) == sets_needed(0.1, 0.5)
     assert sets_needed(0.0, 0.5) is sets_needed(float("nan"), 0.5) is None
+
+
+def test_what_missing_grades_take_away_does_not_shrink_with_the_sets() -> None:
+    ends = [PlannedEnd(0.5), PlannedEnd(0.6, away=0.04, counted=0.9)]
+    sets = count_planned(0.1, ends)
+    # ((1.96 + 0.8416) · 0.6 / (0.1 − 0.04))² / 0.9 = 872, and what the pseudo-sets add
+    assert sets == pytest.approx(872, rel=0.01)
+    assert find_planned_difference(sets, ends) == pytest.approx(0.1, abs=1e-4)
+    assert count_planned(0.1, ends[:1]) == sets_needed(0.1, 0.5)
+    assert count_planned(0.04, ends) is count_planned(0.03, ends) is None
+    assert find_planned_difference(10**7, ends) == pytest.approx(0.04, abs=1e-3)
 
 
 def test_a_pair_is_decided_by_the_sets_that_its_spread_asks_for() -> None:

@@ -176,6 +176,37 @@ def test_the_pull_of_the_pseudo_observations_counts_in_the_number_that_decides()
     assert enough(n) and not enough(n - 1)
 
 
+def test_values_that_were_filled_in_need_more_sets_than_answers() -> None:
+    # 90 % of 200 sets, whose values vary as much as 1/1.21 as many answers
+    whole = ends_of(shares(180, 200), exact=True)
+    filled = whole._replace(deviation=whole.deviation * 1.1)
+
+    def power(n: int) -> float:
+        fewest = next((yes for yes in range(n + 1) if tail(yes, n, 0.8) <= 0.025), n + 1)
+        # a count that is rounded down reaches it half an answer later
+        return (tail(fewest, n, 0.9) + tail(fewest + 1, n, 0.9)) / 2
+
+    answers = next(n for n in range(1, 400) if all(power(m) >= 0.8 for m in range(n, n + 40)))
+    sets = filled.count_deciding(0.8, "least", 0.95)
+    assert sets and sets / 1.21 == pytest.approx(answers, rel=0.08)
+    assert sets > (whole.count_deciding(0.8, "least", 0.95) or 0) * 1.21
+
+
+def test_all_of_several_versions_pass_with_80_percent_power() -> None:
+    # each of 5 passes with 0.8^(1/5) = 0.956, whose quantile is 1.709 in place of 0.842
+    change = Bounds(0.0, 400, -0.05, 0.05, 0.5, (-1.0, 1.0))
+    one, five = (
+        change._replace(pairs=pairs).count_deciding(0.05, "most", 0.95) for pairs in (1, 5)
+    )
+    assert one == pytest.approx(((1.96 + 0.842) * 0.5 / 0.05) ** 2, rel=0.03)
+    assert five == pytest.approx(((1.96 + 1.709) * 0.5 / 0.05) ** 2, rel=0.03)
+    # any of five that fails: at the level of the family, with 0.8 of its own
+    worse = change._replace(value=0.1)
+    failing = [worse._replace(pairs=k).count_deciding(0.05, "most", 0.95) for k in (1, 5)]
+    assert failing[0] == pytest.approx(one, rel=0.02)
+    assert failing[1] == pytest.approx(((2.569 + 0.842) * 0.5 / 0.05) ** 2, rel=0.03)
+
+
 def test_passing_needs_no_family_and_failing_does() -> None:
     # one of three versions: lost 6 of 40 sets, kept the rest
     new, old = paired(30, 0, 6, 4)

@@ -691,7 +691,7 @@ def sample_size_command(settings: SampleSizeSettings) -> int:
         limit = limit and result.sets
     else:
         dataset, limit = "DATASET", result.needed[0].sets
-        judges = result.pilot_judges or judges
+        judges = (result.pilot.judges if result.pilot else ()) or judges
     say_next(
         "opensafeintent evaluate MODEL...",
         *(word for judge in judges for word in ("--judge", judge)),

@@ -34,17 +34,22 @@ def reproduction(settings: ReportSettings, manifests: Iterable[Manifest]) -> Rep
         settings: of the report.
         manifests: of the runs.
     """
-    records: dict[str, type[Settings]] = {"evaluate": EvaluateSettings, "grade": GradeSettings}
     folder = settings.out or settings.runs[0]
     return Reproduction(
-        evaluations=[
-            command_line(command.name, records[command.name], command.settings)
-            for manifest in manifests
-            for command in manifest.commands
-        ],
+        evaluations=list_commands(manifests),
         report=_report_command(settings, folder),
         apart=folder.resolve() not in [run.resolve() for run in settings.runs],
     )
+
+
+def list_commands(manifests: Iterable[Manifest]) -> list[str]:
+    """Return the commands that made runs."""
+    records: dict[str, type[Settings]] = {"evaluate": EvaluateSettings, "grade": GradeSettings}
+    return [
+        command_line(command.name, records[command.name], command.settings)
+        for manifest in manifests
+        for command in manifest.commands
+    ]
 
 
 def headers_stated(headers: Headers, models: Iterable[str]) -> list[str]:

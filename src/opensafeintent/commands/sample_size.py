@@ -5,10 +5,9 @@ prompt-sets.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
-from math import sqrt
-from pathlib import Path
+from math import hypot, sqrt
 from typing import NamedTuple
 
 import msgspec
@@ -19,39 +18,85 @@ from opensafeintent.calls.baselines import contenders
 from opensafeintent.calls.records import Sampling
 from opensafeintent.commands.gate_check import list_gates
 from opensafeintent.commands.graded_runs import check_join, name_runs, read_graded_runs
+from opensafeintent.commands.outcome import grade_command
+from opensafeintent.commands.reproduce import list_commands
 from opensafeintent.commands.settings import SampleSizeSettings
 from opensafeintent.errors import InputError, pluralize
 from opensafeintent.evaluation.manifest import list_tasks
 from opensafeintent.evaluation.pipeline import Grading, JudgePlan, ModelWork
 from opensafeintent.hostile import show_name
 from opensafeintent.numbers.cohort import Cohort, gather_models
+from opensafeintent.numbers.estimates import compare_metrics
 from opensafeintent.numbers.gates import Gate, Reach, find_reach
 from opensafeintent.numbers.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets import load_dataset
-from opensafeintent.promptsets.loading import PUBLISHED, dataset_name
+from opensafeintent.promptsets.loading import MOST_PUBLISHED, PUBLISHED, dataset_name
 from opensafeintent.report.columns import Column, Columns, Table, number
 from opensafeintent.report.printing.console import Printed, print_table
 from opensafeintent.statistics import CONFIDENCE
 from opensafeintent.statistics.comparisons import (
+    End,
+    PlannedEnd,
     assume_deviation,
-    detectable_difference,
+    count_planned,
     family_level,
-    sets_needed,
+    find_planned_difference,
 )
-from opensafeintent.statistics.intervals import half_width
+from opensafeintent.statistics.intervals import Completed, compute_spread, half_width
 from opensafeintent.templates import load_templates
 
 POWERS = (0.80, 0.95)
-_ASSUMED = {name: assume_deviation(shares=METRICS[name].is_share) for name in PRIMARY}
+_ASSUMED: Mapping[str, Sequence[PlannedEnd]] = {
+    name: [PlannedEnd(assume_deviation(shares=METRICS[name].is_share))] for name in PRIMARY
+}
 _SIZES = (42, 115, 300, 700, 3000)
 _FEWEST = 10
 """Prompt-sets of a pilot: the standard deviation of fewer says nothing."""
 
 
-_OF_MARGIN = (
-    "Power: the probability that an unchanged model passes the gate. The calls of the earlier run"
-    " are not counted."
-)
+class Pilot(msgspec.Struct, frozen=True):
+    """What a run tells about a planned one."""
+
+    dataset: str
+    """Name of its dataset."""
+    judges: tuple[str, ...]
+    """Those that graded it."""
+    basis: str
+    """The models that the standard deviations are of."""
+    missing_odds: float
+    away: dict[str, float]
+    """By metric, what missing grades take from a difference, with any number of prompt-sets."""
+    again: str
+    """The command that asks for them again."""
+
+    def say_missing(self, undecided: Sequence[str]) -> list[str]:
+        """Say what missing grades take away, if they do.
+
+        Args:
+            undecided: the metrics for which no number of prompt-sets is enough.
+        """
+        away = [
+            f"{_say_difference(metric, value)} of {METRICS[metric].label}"
+            for metric, value in self.away.items()
+            if value
+        ]
+        if not away:
+            return []
+        lines = [
+            f"Missing grades, as in the pilot, take {' and '.join(away)} from a difference"
+            f" (--missing-odds {self.missing_odds:g}). More prompt-sets do not change that."
+        ]
+        if undecided:
+            labels = " and ".join(METRICS[metric].label for metric in dict.fromkeys(undecided))
+            lines.append(
+                f"No number of prompt-sets is enough for {labels}, because grades are missing. Ask"
+                f" for them again: {self.again}"
+            )
+        return lines
+
+
+def _say_difference(metric: str, value: float) -> str:
+    return f"{100 * value:.1f} points" if METRICS[metric].is_share else number(value)
 
 
 class SetsNeeded(msgspec.Struct, frozen=True):
@@ -61,8 +106,12 @@ class SetsNeeded(msgspec.Struct, frozen=True):
     deviation: float
     """Standard deviation of a paired difference."""
     power: float
-    sets: int
-    calls: int
+    """That all pairs of models are found, or all models pass."""
+    away: float
+    """What the pilot's missing grades take away, with any number of prompt-sets."""
+    sets: int | None
+    """None if no number is enough, because grades are missing."""
+    calls: int | None
     """Of all models."""
 
 
@@ -88,6 +137,7 @@ class GatePlan(Printed, msgspec.Struct, frozen=True, kw_only=True):
     epochs: int
     confidence: float
     gates: tuple[Reach, ...]
+    pilot: Pilot | None = None
 
     @property
     def exit_code(self) -> int:
@@ -105,7 +155,7 @@ class GatePlan(Printed, msgspec.Struct, frozen=True, kw_only=True):
         columns: tuple[Columns[Reach], ...] = (
             Column("gate", lambda row: _gate_text(row.gate), "Gate", "name"),
             Column("decides", _what_is_decided, "Decides"),
-            Column("needed", lambda row: row.needed, "Prompt-sets\nneeded", "count"),
+            Column("needed", lambda row: row.needed or "none", "Prompt-sets\nneeded", "count"),
             Column("least_margin", _least_margin, "Least\nmargin"),
         )
         sets = pluralize(self.sets, "prompt-set")
@@ -116,9 +166,28 @@ class GatePlan(Printed, msgspec.Struct, frozen=True, kw_only=True):
             title=f"What {sets} of {self.dataset} can decide at {100 * self.confidence:g} %",
             notes=(
                 *(_NOTES_ON_LIMITS if any(not row.least_margin for row in self.gates) else ()),
-                *(_NOTES_ON_MARGINS if any(row.least_margin for row in self.gates) else ()),
+                *(self._notes_on_margins if any(row.least_margin for row in self.gates) else ()),
             ),
         )
+
+    @property
+    def _notes_on_margins(self) -> list[str]:
+        beyond = _say_beyond(row.needed for row in self.gates)
+        if self.pilot is None:
+            return [_PASSING, _ASSUMED_SD, *beyond]
+        lacking = [row.gate.metric for row in self.gates if row.needed is None]
+        basis = f"SD of the difference within a prompt-set: {self.pilot.basis}."
+        return [_PASSING, basis, *self.pilot.say_missing(lacking), *beyond]
+
+
+def _say_beyond(needed: Iterable[int | None]) -> list[str]:
+    """Say of numbers beyond the largest published dataset that more prompt-sets do not help."""
+    if not any(sets and sets > MOST_PUBLISHED for sets in needed):
+        return []
+    return [
+        f"More prompt-sets do not help where more than {MOST_PUBLISHED} are needed: no published"
+        " dataset has them."
+    ]
 
 
 _NOTES_ON_LIMITS = (
@@ -142,12 +211,14 @@ def _least_margin(reach: Reach) -> str:
     return "" if margin is None else reach.gate.format_in_unit(margin, reach.sets)
 
 
-_NOTES_ON_MARGINS = (
+_PASSING = (
     "Margins: a model that has not changed passes the least margin with a probability of 80 %. It"
-    " passes a narrower one with a lower probability, and otherwise ends undecided (exit code 5).",
+    " passes a narrower one with a lower probability, and otherwise ends undecided (exit code 5)."
+)
+_ASSUMED_SD = (
     f"Assumed SD of the difference within a prompt-set: {assume_deviation(shares=True):g} for a"
-    f" share, {assume_deviation(shares=False):g} for a score; --margin X --pilot RUN takes the SD"
-    " of your models.",
+    f" share, {assume_deviation(shares=False):g} for a score; --pilot RUN takes the SD and the"
+    " missing grades of your models."
 )
 
 
@@ -166,10 +237,7 @@ class SampleSize(Printed, msgspec.Struct, frozen=True, kw_only=True):
     """By purpose, the calls of one model to a prompt-set of seven prompts, at most."""
     basis: str
     """The source of the standard deviations."""
-    pilot_dataset: str = ""
-    """Name of the pilot's dataset; empty without a pilot."""
-    pilot_judges: tuple[str, ...] = ()
-    """Those that graded the pilot."""
+    pilot: Pilot | None = None
     needed: tuple[SetsNeeded, ...]
     precision: tuple[SetsPrecision, ...]
 
@@ -183,15 +251,12 @@ class SampleSize(Printed, msgspec.Struct, frozen=True, kw_only=True):
     def tables(self) -> tuple[Table, Table]:
         """The numbers as people read them."""
         calls = ", ".join(f"{count} {what}" for what, count in self.calls_per_set.items())
-        family = (
-            f"All {self.pairs:,} pairs of models are compared, as `compare` does: each at"
-            f" {100 * family_level(CONFIDENCE, self.pairs):.6g} % (Šidák)."
-        )
+        lacking = [row.metric for row in self.needed if row.sets is None]
         needed: tuple[Columns[SetsNeeded], ...] = (
             Column("metric", lambda row: METRICS[row.metric].label, "Metric", "name"),
             Column("deviation", lambda row: row.deviation, "SD", "number"),
             Column("power", lambda row: f"{100 * row.power:.0f} %", "Power"),
-            Column("sets", lambda row: row.sets, "Prompt-sets", "count"),
+            Column("sets", lambda row: row.sets or "none", "Prompt-sets", "count"),
             Column("calls", lambda row: row.calls, "Calls", "count"),
         )
         precision: tuple[Columns[SetsPrecision], ...] = (
@@ -213,9 +278,10 @@ class SampleSize(Printed, msgspec.Struct, frozen=True, kw_only=True):
                 title=self._title,
                 notes=(
                     f"SD of the difference within a prompt-set: {self.basis}.",
-                    *([family] if self.pairs > 1 else []),
-                    *([] if self.margin is None else [_OF_MARGIN]),
-                    *([self._dataset_note] if self.pilot_dataset else []),
+                    self._power_note,
+                    *(self.pilot.say_missing(lacking) if self.pilot else []),
+                    *_say_beyond(row.sets for row in self.needed),
+                    *([self._dataset_note] if self.pilot else []),
                     f"Calls: {sum(self.calls_per_set.values())} a prompt-set and model at most"
                     f" ({calls}), re-asks aside.",
                 ),
@@ -234,9 +300,26 @@ class SampleSize(Printed, msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def _power_note(self) -> str:
+        """What is found, or passed, with the power."""
+        if self.margin is not None:
+            what = "all models pass" if self.models > 1 else "the model passes"
+            return (
+                f"Power: the probability that {what} the gate, unchanged. The calls of the earlier"
+                " run are not counted."
+            )
+        if self.pairs == 1:
+            return "Power: the probability that the difference is found."
+        return (
+            f"Power: the probability that the differences of all {self.pairs:,} pairs of models are"
+            " found, if each is so large. Each is tested at"
+            f" {100 * family_level(CONFIDENCE, self.pairs):.6g} % (Šidák), as in `compare`."
+        )
+
+    @property
     def _dataset_note(self) -> str:
         """A caution about a plan for another dataset than the pilot's."""
-        name = show_name(self.pilot_dataset)
+        name = show_name(self.pilot.dataset if self.pilot else "")
         return (
             f"The SD is that of the dataset {name}, and SDs differ between datasets. For another"
             " dataset, run the pilot on it."
@@ -253,8 +336,7 @@ class SampleSize(Printed, msgspec.Struct, frozen=True, kw_only=True):
         """Return the column of the difference that is found in a metric, or of the margin."""
 
         def show_difference(row: SetsPrecision) -> str:
-            value = row.minimum_detectable_difference[metric]
-            return f"{100 * value:.1f} points" if METRICS[metric].is_share else number(value)
+            return _say_difference(metric, row.minimum_detectable_difference[metric])
 
         what = "Difference" if self.margin is None else "Margin"
         return Column(metric, show_difference, f"{what} in\n{METRICS[metric].label}", "count")
@@ -276,20 +358,17 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize | GatePlan:
     effect = settings.difference or settings.margin or 0.0
     models = settings.models or (2 if settings.margin is None else 1)
     pairs = models * (models - 1) // 2 if settings.margin is None else 1
-    deviations, basis = dict(_ASSUMED), "assumed, 0.5 for a share and 0.35 for a score"
-    grading, epochs = Grading(), 1
-    pilot_judges: tuple[str, ...] = ()
-    pilot_dataset = ""
+    ends, basis = _ASSUMED, "assumed, 0.5 for a share and 0.35 for a score"
+    grading, epochs, pilot = Grading(), 1, None
     if settings.pilot:
-        pilot = " and ".join(map(str, settings.pilot))
-        cohort = _read_pilot(settings.pilot, pilot, settings.ledger, settings.missing_odds)
-        deviations, basis = _measure_deviations(cohort, pilot)
-        plan = cohort.manifests[0].plan
-        grading, epochs, pilot_judges = plan, plan.epochs, plan.judges
-        pilot_dataset = cohort.dataset.name
+        cohort, again = _read_pilot(settings)
+        grading = plan = cohort.manifests[0].plan
+        epochs = plan.epochs
+        ends, pilot = _measure(cohort, PRIMARY, settings, again)
+        basis = pilot.basis
     calls = _calls(grading, epochs, settings.judges)
     calls_per_set = sum(calls.values()) * models
-    test = _Test(deviations, pairs, of_margin=settings.margin is not None)
+    test = _Test(ends, pairs, models, of_margin=settings.margin is not None)
     return SampleSize(
         difference=settings.difference,
         margin=settings.margin,
@@ -297,13 +376,18 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize | GatePlan:
         pairs=pairs,
         calls_per_set=calls,
         basis=basis,
-        pilot_judges=pilot_judges,
-        pilot_dataset=pilot_dataset,
+        pilot=pilot,
         needed=tuple(
-            SetsNeeded(metric, deviation, power, sets, sets * calls_per_set)
-            for metric, deviation in deviations.items()
+            SetsNeeded(
+                metric,
+                graded.deviation,
+                power,
+                max(end.away for end in (graded, *others)),
+                sets := test.count_sets(effect, metric, power),
+                sets and sets * calls_per_set,
+            )
+            for metric, (graded, *others) in ends.items()
             for power in POWERS
-            if (sets := test.sets_needed(effect, metric, power))
         ),
         precision=tuple(
             SetsPrecision(sets, half_width(sets), test.detectable(sets), sets * calls_per_set)
@@ -317,45 +401,60 @@ def _plan_gates(settings: SampleSizeSettings, gates: Sequence[Gate]) -> GatePlan
     published = PUBLISHED.get(name)
     sets = published.sets if published else len(load_dataset(name, settings.taxonomy))
     sets = min(sets, settings.limit or sets)
+    margins = list(dict.fromkeys(gate.metric for gate in gates if gate.kind == "worse"))
+    ends: Mapping[str, Sequence[PlannedEnd]] = {}
+    pilot = None
+    if settings.pilot:
+        cohort, again = _read_pilot(settings)
+        ends, pilot = _measure(cohort, margins, settings, again)
     return GatePlan(
         dataset=show_name(dataset_name(name)),
         sets=sets,
         epochs=epochs,
         confidence=settings.confidence,
-        gates=tuple(find_reach(gate, sets, epochs, settings.confidence) for gate in gates),
+        gates=tuple(
+            find_reach(gate, sets, epochs, settings.confidence, ends.get(gate.metric, ()))
+            for gate in gates
+        ),
+        pilot=pilot,
     )
 
 
 class _Test(NamedTuple):
     """The test that is planned."""
 
-    deviations: dict[str, float]
+    ends: Mapping[str, Sequence[PlannedEnd]]
     """By metric."""
     pairs: int
+    models: int
     of_margin: bool
     """Models are assumed to be equal, so that a difference needs no prompt-sets that differ."""
 
-    def sets_needed(self, effect: float, metric: str, power: float) -> int | None:
-        """Return the prompt-sets for a difference, or for a margin."""
-        return sets_needed(
+    def count_sets(self, effect: float, metric: str, power: float) -> int | None:
+        """Return the prompt-sets for a difference of all pairs, or for a margin of all models."""
+        return count_planned(
             effect,
-            self.deviations[metric],
-            power=power,
+            self.ends[metric],
+            power=self._split_power(power),
             shares=METRICS[metric].is_share and not self.of_margin,
             pairs=self.pairs,
         )
 
+    def _split_power(self, power: float) -> float:
+        """Return the power of each of independent tests that all succeed with this one."""
+        return family_level(power, self.models if self.of_margin else self.pairs)
+
     def detectable(self, sets: int) -> dict[str, float]:
         """Return by metric the difference, or the margin, for so many prompt-sets."""
         return {
-            metric: detectable_difference(
+            metric: find_planned_difference(
                 sets,
-                deviation,
-                power=POWERS[0],
+                ends,
+                power=self._split_power(POWERS[0]),
                 shares=METRICS[metric].is_share and not self.of_margin,
                 pairs=self.pairs,
             )
-            for metric, deviation in self.deviations.items()
+            for metric, ends in self.ends.items()
         }
 
 
@@ -379,56 +478,125 @@ def _calls(grading: Grading, epochs: int, judges: int | None) -> dict[str, int]:
     return Counter(step.purpose for planned in work.planned for step in planned.steps)
 
 
-def _read_pilot(
-    folders: Sequence[Path], pilot: str, ledgers: Sequence[Path], missing_odds: float
-) -> Cohort:
-    """Return the models of the pilot's runs.
+def _read_pilot(settings: SampleSizeSettings) -> tuple[Cohort, str]:
+    """Return the models of the pilot's runs, and the commands that ask for what is missing.
 
     Raises:
         InputError: the runs make no report together, or have no model.
     """
-    runs = read_graded_runs(folders, ledgers=ledgers)
-    check_join(runs, {name: path for path, name in name_runs(folders).items()})
+    runs = read_graded_runs(settings.pilot, ledgers=settings.ledger)
+    check_join(runs, {name: path for path, name in name_runs(settings.pilot).items()})
     if not any(run.manifest.models for run in runs):
-        raise InputError(f"--pilot {pilot}: the run has no model")
-    return gather_models(runs, missing_odds)
+        raise InputError(f"--pilot {_name_pilot(settings)}: the run has no model")
+    commands = [
+        (list_commands([run.manifest]) or [grade_command(folder)])[-1]
+        for run, folder in zip(runs, settings.pilot, strict=True)
+    ]
+    return gather_models(runs, settings.missing_odds), "; ".join(commands)
 
 
-def _measure_deviations(cohort: Cohort, pilot: str) -> tuple[dict[str, float], str]:
-    """Return the standard deviation of a paired difference by metric, and its source."""
+def _name_pilot(settings: SampleSizeSettings) -> str:
+    return " and ".join(map(str, settings.pilot))
+
+
+def _measure(
+    cohort: Cohort, metrics: Sequence[str], settings: SampleSizeSettings, again: str
+) -> tuple[dict[str, list[PlannedEnd]], Pilot]:
+    """Return the paired difference of two models by metric, as graded and with missing grades, and
+    what the pilot is.
+
+    Raises:
+        InputError: too few prompt-sets count, or the run does not tell a standard deviation.
+    """
     names = contenders(cohort.models)
     places = [cohort.models.index(name) for name in names]
-    deviations: dict[str, float] = {}
+    ends: dict[str, list[PlannedEnd]] = {}
     counted = len(cohort.dataset)
-    for metric in PRIMARY:
-        ratio = cohort.estimates.ratios[metric]
-        weights = ratio.denominator.values[places]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            values = np.where(weights > 0, ratio.numerator.values[places] / weights, np.nan)
-        apart = (
-            [later - earlier for earlier, later in combinations(values, 2)]
+    for metric in metrics:
+        ends[metric], sets = (
+            _measure_pairs(cohort, metric, places)
             if len(names) > 1
-            else [values[0] * sqrt(2)]
+            else _measure_alone(cohort, metric, places[0])
         )
-        defined = [difference[~np.isnan(difference)] for difference in apart]
-        counted = min(counted, *map(len, defined))
+        counted = min(counted, sets)
         if counted < _FEWEST:
             raise InputError(
-                f"--pilot {pilot}: {counted} prompt-sets count; expected {_FEWEST} or more"
+                f"--pilot {_name_pilot(settings)}: {counted} prompt-sets count; expected {_FEWEST}"
+                " or more"
             )
-        deviations[metric] = sqrt(
-            float(np.mean([np.var(values_of_pair, ddof=1) for values_of_pair in defined]))
-        )
-        if not deviations[metric]:
+        if not ends[metric][0].deviation:
             raise InputError(
-                f"--pilot {pilot}: the difference in {METRICS[metric].label} is alike in all"
-                " prompt-sets, so the run does not tell how much it varies; leave --pilot out"
+                f"--pilot {_name_pilot(settings)}: the difference in {METRICS[metric].label} is"
+                " alike in all prompt-sets, so the run does not tell how much it varies; leave"
+                " --pilot out"
             )
     shown = [show_name(name) for name in names]
+    pairs = len(shown) * (len(shown) - 1) // 2
     if len(shown) == 1:
         of = f"the values of {shown[0]} alone, times √2 as for two unrelated models"
     elif len(shown) == 2:
         of = f"the paired differences of {shown[0]} and {shown[1]}"
     else:
-        of = f"the paired differences of {len(apart)} pairs of models (root mean square)"
-    return deviations, f"from {of}, {counted:,} prompt-sets"
+        of = f"the paired differences of {pairs} pairs of models (root mean square)"
+    return ends, Pilot(
+        dataset=cohort.dataset.name,
+        judges=cohort.manifests[0].plan.judges,
+        basis=f"from {of}, {counted:,} prompt-sets",
+        missing_odds=settings.missing_odds,
+        away={metric: max(end.away for end in of_metric) for metric, of_metric in ends.items()},
+        again=again,
+    )
+
+
+def _measure_pairs(
+    cohort: Cohort, metric: str, places: Sequence[int]
+) -> tuple[list[PlannedEnd], int]:
+    """Return the difference of two models as the root mean square, or the mean, over the pairs, and
+    the fewest prompt-sets that count for a pair.
+    """
+    estimates = cohort.estimates
+    extremes = {metric: estimates.complete(metric, estimates.missing_odds)}
+    ratios = {metric: estimates.ratios[metric]}
+    compared = compare_metrics(ratios, extremes, estimates.units)[metric]
+    earlier, later = np.array(list(combinations(places, 2))).T
+    graded, n = compared.deviation[earlier, later], compared.n[earlier, later]
+    least, greatest = (
+        End(*(part[earlier, later] for part in end)) for end in (compared.least, compared.greatest)
+    )
+    planned = np.maximum(n, np.maximum(least.n, greatest.n))
+    away = np.abs(greatest.value - least.value) / 2
+    sides = (
+        (graded, 0 * away, compared.units[earlier, later]),
+        (least.deviation, away, least.units),
+        (greatest.deviation, away, greatest.units),
+    )
+    return [
+        PlannedEnd(
+            sqrt(float(np.mean(deviation**2))),
+            float(np.mean(taken)),
+            float(np.mean(units / planned)),
+        )
+        for deviation, taken, units in sides
+    ], int(n.min())
+
+
+def _measure_alone(cohort: Cohort, metric: str, place: int) -> tuple[list[PlannedEnd], int]:
+    """Return the difference of two unrelated models that are like one, and its prompt-sets."""
+    estimates = cohort.estimates
+    ratio = estimates.ratios[metric]
+    as_graded = Completed.of((ratio.numerator.values, ratio.denominator.values))
+    extremes = estimates.complete(metric, estimates.missing_odds)
+    graded, least, greatest = (
+        compute_spread(top, bottom, METRICS[metric].span, variance=variance, units=estimates.units)
+        for top, bottom, variance in (end.take([place]) for end in (as_graded, *extremes))
+    )
+    n, planned = int(graded.n[0]), max(int(end.n[0]) for end in (graded, least, greatest))
+    deviations = [float(np.nan_to_num(end.deviation[0])) for end in (graded, least, greatest)]
+    return [
+        PlannedEnd(sqrt(2) * deviations[0], counted=int(graded.units[0]) / planned),
+        PlannedEnd(
+            hypot(*deviations[1:]),
+            float(greatest.value[0] - least.value[0]),
+            min(int(least.units[0]), int(greatest.units[0])) / planned,
+        ),
+    ], n

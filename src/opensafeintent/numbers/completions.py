@@ -203,8 +203,10 @@ class Completions:
         for name, item in self._equations.items():
             alike.setdefault((item.need.name, item.over_epochs), {})[name] = item
         for (_, over_epochs), equations in alike.items():
-            array = self._array if over_epochs else one_epoch_each(self._array)
             need = next(iter(equations.values())).need
+            used = [name for name in self._array.labels["variant"] if need.is_used(str(name))]
+            array = self._array.sel(variant=used)
+            array = array if over_epochs else one_epoch_each(array)
             of_sets = {name: item.of_sets for name, item in equations.items()}
             items |= self._complete(array, need, of_sets)
         return {name: items[name] for name in self._equations}
@@ -477,6 +479,8 @@ class _Grid(NamedTuple):
     """The strictest assumption about what a set lacks, 0 if it lacks nothing: shape (row,
     prompt_set).
     """
+    used: NDArray[np.bool_]
+    """The fields that the metrics read: shape (field,)."""
     exists: NDArray[np.bool_]
     """Shape (prompt_set, variant)."""
     strata: NDArray[np.int64]
@@ -514,6 +518,7 @@ class _Grid(NamedTuple):
             values,
             by_field > 0,
             by_field.max(axis=(2, 3), initial=0),
+            np.isin(range(len(_FIELDS)), [at for name in need.fields for at in _COLUMNS[name]]),
             array["exists"].values[:, at],
             np.unique(domains, return_inverse=True)[1].reshape(-1),
             variants,
@@ -585,6 +590,10 @@ class _Gap(NamedTuple):
     """Every combination of these values that donors have: shape (vector, value)."""
     which: NDArray[np.int64]
     """The combination of each donor."""
+    first: NDArray[np.int64]
+    """Places, as in `lacking`, of sets that are unlike in what is known."""
+    known: NDArray[np.int64]
+    """Which of these the sets, then the donors, are like."""
     own: NDArray[np.uint64]
     """A number for what is known of the responses that lack something: of the sets and donors."""
     stratum: NDArray[np.uint64]
@@ -618,12 +627,18 @@ def _find_gaps(grid: _Grid, rows: int) -> Iterator[_Gap]:
             lacking = places[pattern_of.reshape(-1) == number]
             both = np.concatenate([lacking, donors])
             near = np.logical_and(cells.any(axis=1, keepdims=True), ~cells)
+            known = values[both][:, ~cells & grid.used], grid.exists[both % sets]
+            _, at, alike = np.unique(
+                _number_rows(np.concatenate(known, axis=1)), return_index=True, return_inverse=True
+            )
             yield _Gap(
                 lacking,
                 donors,
                 cells,
                 given[first],
                 which.reshape(-1),
+                both[at],
+                alike.reshape(-1),
                 _number_rows(values[both][:, near]),
                 _number_rows(grid.strata[both % sets, None].astype(np.float64)),
             )
@@ -646,61 +661,60 @@ def _donate(
     sets = grid.values.shape[1]
     values = grid.values.reshape(-1, *grid.values.shape[2:])
     gaps = list(_find_gaps(grid, rows))
-    made, of_set = [], []
-    for gap in gaps:
-        both = np.concatenate([gap.lacking, gap.donors])
-        signs = np.repeat(values[both][None], len(_SIGNS), axis=0)
-        signs[:, :, gap.cells] = np.broadcast_to(_SIGNS[:, None], (len(_SIGNS), *gap.cells.shape))[
-            :, gap.cells
-        ][:, None]
-        filled = np.repeat(values[gap.lacking][:, None], len(gap.vectors), axis=1)
-        filled[:, :, gap.cells] = gap.vectors
-        for part, places in (
-            (signs, np.tile(both, len(_SIGNS))),
-            (filled, np.repeat(gap.lacking, len(gap.vectors))),
-        ):
-            made.append(part.reshape(-1, *values.shape[1:]))
-            of_set.append(places % sets)
     if not gaps:
-        return {
-            name: _Donated(*(np.zeros(0, dtype=np.int64),), *(np.zeros(0),) * 3)
-            for name in equations
-        }
-    computed = grid.compute(np.concatenate(made), np.concatenate(of_set), equations, most_harm)
-    edges = np.cumsum([len(part) for part in made])[:-1]
+        none = np.zeros(0)
+        return {name: _Donated(none.astype(np.int64), none, none, none) for name in equations}
+    signs, filled = [], []
+    for gap in gaps:
+        signs.append(np.repeat(values[gap.first][None], len(_SIGNS), axis=0))
+        signs[-1][:, :, gap.cells] = _SIGNS[:, None, np.nonzero(gap.cells)[1]]
+        filled.append(np.repeat(values[gap.lacking], len(gap.vectors), axis=0))
+        filled[-1][:, gap.cells] = np.tile(gap.vectors, (len(gap.lacking), 1))
+    unlike = np.concatenate([gap.first for gap in gaps])
+    of_signs = np.concatenate(signs, axis=1).reshape(-1, *values.shape[1:])
+    places = [np.repeat(gap.lacking, len(gap.vectors)) for gap in gaps]
+    computed = grid.compute(
+        np.concatenate([of_signs, *filled]),
+        np.concatenate([np.tile(unlike, len(_SIGNS)), *places]) % sets,
+        equations,
+        most_harm,
+    )
+    edges = np.cumsum([len(of_signs), *map(len, filled[:-1])])
+    ends = np.cumsum([len(gap.first) for gap in gaps])[:-1]
     donated = {}
     for name, parts in computed.items():
-        pieces = np.split(parts, edges, axis=1)
-        found = [
-            _count_donors(grid, gap, signs.reshape(2, len(_SIGNS), -1), filled)
-            for gap, signs, filled in zip(gaps, pieces[::2], pieces[1::2], strict=True)
-        ]
+        of_signs, *of_filled = np.split(parts, edges, axis=1)
+        rest = np.split(_number_rows(of_signs.reshape(-1, len(unlike)).T), ends)
+        found = map(_count_donors, gaps, rest, of_filled)
         donated[name] = _Donated(*(np.concatenate(part) for part in zip(*found, strict=True)))
     return donated
 
 
 def _count_donors(
-    grid: _Grid, gap: _Gap, signs: Floats, filled: Floats
+    gap: _Gap, rest: NDArray[np.uint64], filled: Floats
 ) -> tuple[NDArray[np.int64], Floats, Floats, Floats]:
     """Return place, numerator, denominator and number of donors of each value that a set may get.
 
     Args:
-        grid: the values.
         gap: the sets without these values, and those with them.
-        signs: what a metric is with each stand-in, shape (2, stand-in, set).
+        rest: a number for what the rest of each set of `first` is worth to a metric.
         filled: what it is with each combination of values, shape (2, set × combination).
     """
-    lacking = len(gap.lacking)
-    rest = _number_rows(signs.reshape(-1, signs.shape[-1]).T)
-    counts = np.zeros((lacking, len(gap.vectors)))
-    open_ = np.ones(lacking, dtype=bool)
+    lacking, vectors = len(gap.lacking), len(gap.vectors)
+    rest = rest[gap.known]
+    counts = np.zeros((lacking, vectors))
+    open_ = np.arange(lacking)
     for level in (gap.own ^ rest ^ gap.stratum, gap.own ^ rest, gap.own, np.zeros_like(rest)):
-        for key in np.unique(level[:lacking][open_]):
-            alike = level[lacking:] == key
-            if alike.sum() >= FEWEST_DONORS or not level.any():
-                members = open_ & (level[:lacking] == key)
-                counts[members] = np.bincount(gap.which[alike], minlength=len(gap.vectors))
-                open_ &= ~members
+        keys, key_of = np.unique(level[:lacking][open_], return_inverse=True)
+        at = np.minimum(np.searchsorted(keys, level[lacking:]), len(keys) - 1)
+        alike = keys[at] == level[lacking:]
+        numbers = (at * vectors + gap.which)[alike]
+        by_key = np.bincount(numbers, minlength=keys.size * vectors).reshape(keys.size, vectors)
+        enough = (by_key.sum(axis=1) >= FEWEST_DONORS) | (not level.any())
+        counts[open_] = by_key[key_of] * enough[key_of, None]
+        open_ = open_[~enough[key_of]]
+        if not open_.size:
+            break
     top, bottom = filled.reshape(2, lacking, -1)
     at, vector = np.nonzero(counts)
     return gap.lacking[at], top[at, vector], bottom[at, vector], counts[at, vector]
@@ -714,6 +728,6 @@ def _number_rows(rows: Floats) -> NDArray[np.uint64]:
     factors = np.random.default_rng(rows.shape[1]).integers(
         1, 2**63, size=rows.shape[1], dtype=np.uint64
     )
-    number = (whole * (2 * factors + np.uint64(1))).sum(axis=1, dtype=np.uint64)
+    number = whole @ (2 * factors + np.uint64(1))
     mixed: NDArray[np.uint64] = (number ^ (number >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15)
     return mixed

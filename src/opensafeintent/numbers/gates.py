@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from opensafeintent.calls.baselines import contenders, is_baseline
 from opensafeintent.calls.providers import name_and_version
-from opensafeintent.errors import InputError, pluralize
+from opensafeintent.errors import InputError, pluralize, round_count
 from opensafeintent.evaluation.missing import KINDS, Kind as MissingKind
 from opensafeintent.hostile import one_line, show_name
 from opensafeintent.numbers.cohort import (
@@ -31,14 +31,17 @@ from opensafeintent.numbers.completions import find_turning
 from opensafeintent.numbers.coverage import Coverage
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.numbers.served_versions import VersionChange, Work, versions_in
+from opensafeintent.promptsets.loading import MOST_PUBLISHED
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import Estimate, round_number
 from opensafeintent.statistics.comparisons import (
+    PlannedEnd,
     assume_deviation,
     compare_pairs,
+    count_planned,
     count_sets,
     detectable_difference,
-    sets_needed,
+    find_planned_difference,
 )
 from opensafeintent.statistics.intervals import Completed
 from opensafeintent.statistics.thresholds import (
@@ -506,6 +509,15 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
     unmeasured: Received | None = None
     """If fewer than half of the model's replies are new: the result is undecided."""
 
+    @property
+    def lacks_grades(self) -> bool:
+        """Whether no number of prompt-sets would decide, because grades are missing."""
+        open_ = self.verdict == "undecided" and not (self.absent or self.unmeasured)
+        if self.compared is None or not open_ or self.deciding is not None:
+            return False
+        side, confidence = self.gate.side, self.confidence
+        return self.compared.count_deciding(self.gate.limit, side, confidence) is not None
+
 
 class TooManyMissing(NamedTuple):
     """Answers about a model of which more are missing than --max-missing."""
@@ -617,30 +629,45 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
         return self.gate.kind != "worse" and not self.enough
 
 
-def find_reach(gate: Gate, sets: int, epochs: int, confidence: float) -> Reach:
+def say_needed(sets: int) -> str:
+    """Say how many prompt-sets a result takes, as a clause; of more than the largest published
+    dataset has, that they do not help.
+    """
+    if sets <= MOST_PUBLISHED:
+        return f"about {round_count(sets)} prompt-sets are needed"
+    return (
+        f"more prompt-sets do not help: about {round_count(sets)} are needed, and the largest"
+        f" published dataset has {MOST_PUBLISHED}"
+    )
+
+
+def find_reach(
+    gate: Gate, sets: int, epochs: int, confidence: float, ends: Sequence[PlannedEnd] = ()
+) -> Reach:
     """Tell what a number of prompt-sets can decide about a gate.
 
     A model that has not changed keeps to a margin with a probability of 80 % if half of the
-    interval, and what the power adds, is within it. That is `detectable_difference`, with the
-    standard deviation that plans assume.
+    interval, what the power adds and what missing grades can take away is within it.
 
     Args:
         gate: the gate.
         sets: the number of prompt-sets.
         epochs: how often each prompt is sent.
         confidence: of the interval that decides.
+        ends: the change of a metric that has not changed, as graded and with missing grades; by
+            default with the standard deviation that plans assume, and without missing ones.
     """
     metric = METRICS[gate.metric]
     if gate.kind != "worse":
         exact = gate.is_exact(epochs)
         fewest = fewest_to_meet(gate.limit, gate.side, metric.span, confidence, exact=exact)
         return Reach(gate=gate, sets=sets, needed=fewest)
-    deviation = assume_deviation(shares=metric.is_share)
+    ends = ends or [PlannedEnd(assume_deviation(shares=metric.is_share))]
     return Reach(
         gate=gate,
         sets=sets,
-        needed=sets_needed(gate.limit, deviation, confidence=confidence),
-        least_margin=detectable_difference(sets, deviation, confidence=confidence),
+        needed=count_planned(gate.limit, ends, confidence=confidence),
+        least_margin=find_planned_difference(sets, ends, confidence=confidence),
     )
 
 
@@ -791,11 +818,11 @@ def _result(
         bounds_at: the same bounds at other odds of missing grades.
         model, against, identical: of the result.
     """
-    verdict: Verdict = "pass" if identical else _verdict(gate, bounds)
-    alone = _verdict(gate, bounds[:1])
+    verdict: Verdict = "pass" if identical else decide(gate, bounds)
+    alone = decide(gate, bounds[:1])
     turning = None
     if len(bounds) > 1 and alone != "undecided" and not identical:
-        turning = find_turning(lambda odds: _verdict(gate, bounds_at(odds)) == alone)
+        turning = find_turning(lambda odds: decide(gate, bounds_at(odds)) == alone)
     return GateResult(
         gate=gate,
         model=model,
@@ -806,14 +833,14 @@ def _result(
         estimate=shown.estimate,
         family=shown.family and (round_number(shown.family[0]), round_number(shown.family[1])),
         worst_case=_worst_case(gate, bounds),
-        deciding=_count_deciding(gate, bounds, confidence) if verdict == "undecided" else None,
+        deciding=count_deciding(gate, bounds, confidence) if verdict == "undecided" else None,
         turning_odds=turning,
         identical=identical,
         compared=bounds[0],
     )
 
 
-def _verdict(gate: Gate, bounds: Sequence[Bounds]) -> Verdict:
+def decide(gate: Gate, bounds: Sequence[Bounds]) -> Verdict:
     """Return a verdict that holds with missing grades at either end; an undefined number is
     undecided.
     """
@@ -837,7 +864,7 @@ def _worst_case(gate: Gate, bounds: Sequence[Bounds]) -> tuple[float, float] | N
     return low, high
 
 
-def _count_deciding(gate: Gate, bounds: Sequence[Bounds], confidence: float) -> int | None:
+def count_deciding(gate: Gate, bounds: Sequence[Bounds], confidence: float) -> int | None:
     """Return about how many prompt-sets would decide with a power of 80 %, if as many grades are
     missing; None if no number would.
     """

@@ -26,7 +26,11 @@ from opensafeintent.numbers.metrics import Unit
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import NO_FIRST_REPLY, GradedResponse
 from opensafeintent.statistics import Comparison, Estimate, compare_models, estimate, round_number
-from opensafeintent.statistics.comparisons import compare_pairs, pair_differences
+from opensafeintent.statistics.comparisons import (
+    compare_pairs,
+    find_detectable,
+    pair_differences,
+)
 from opensafeintent.statistics.intervals import (
     METHOD,
     Completed,
@@ -491,7 +495,7 @@ def _effects(
         compare(direct.lowest, second.highest).spread.value,
         strict=True,
     )
-    detectable = paired.minimum_detectable_difference
+    detectable = find_detectable(paired, lowest, highest)
     return [
         TurnNumber(
             value=round_number(paired.spread.value[at]),

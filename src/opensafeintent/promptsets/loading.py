@@ -151,6 +151,8 @@ PUBLISHED: dict[str, Published] = {
     ),
 }
 """The datasets by name: the paper's 115 prompt-sets, and the 700 of a later release."""
+MOST_PUBLISHED = max(published.sets for published in PUBLISHED.values())
+"""Prompt-sets of the largest of them."""
 
 _RUBRICS = {
     "helpfulness.txt": "b9292beeab7512a54e68d16620444c6ad705fd5b529dc31bb3eae61b3b4a62da",

@@ -249,6 +249,80 @@ def count_sets(units: int | None, n: int, counted: int | None) -> int | None:
     return -(-units * n // counted) if units and counted else units
 
 
+class PlannedEnd(NamedTuple):
+    """A difference in a planned run: as graded, or with missing grades as they are most against
+    it.
+    """
+
+    deviation: float
+    """Standard deviation of a set's difference."""
+    away: float = 0.0
+    """What missing grades take from the difference, in a run of any size: half the range that they
+    allow.
+    """
+    counted: float = 1.0
+    """Units that count, families or single prompt-sets, over the prompt-sets."""
+
+
+def count_planned(
+    difference: float,
+    ends: Sequence[PlannedEnd],
+    *,
+    power: float = POWER,
+    shares: bool = False,
+    pairs: int = 1,
+    confidence: float = CONFIDENCE,
+) -> int | None:
+    """Return the fewest prompt-sets with which a difference is found at each end with so much
+    power; None if no number is enough.
+
+    Args:
+        difference: its size, above 0.
+        ends: as graded, and with missing grades.
+        power, shares, pairs, confidence: as for `sets_needed`.
+    """
+    numbers = [
+        sets_needed(
+            max(difference - end.away, 0.0),
+            end.deviation,
+            power=power,
+            shares=shares,
+            pairs=pairs,
+            confidence=confidence,
+        )
+        for end in ends
+    ]
+    if None in numbers:
+        return None
+    return max(
+        ceil(round(sets / end.counted, 6)) for sets, end in zip(numbers, ends, strict=True) if sets
+    )
+
+
+def find_planned_difference(
+    sets: int,
+    ends: Sequence[PlannedEnd],
+    *,
+    power: float = POWER,
+    shares: bool = False,
+    pairs: int = 1,
+    confidence: float = CONFIDENCE,
+) -> float:
+    """Return the difference that so many prompt-sets find at each end (`count_planned`)."""
+    return max(
+        end.away
+        + detectable_difference(
+            max(int(sets * end.counted), 1),
+            end.deviation,
+            power=power,
+            shares=shares,
+            pairs=pairs,
+            confidence=confidence,
+        )
+        for end in ends
+    )
+
+
 def compare_pairs(
     earlier: Parts | Completed,
     later: Parts | Completed,
@@ -334,6 +408,11 @@ class Difference(Estimate, frozen=True, kw_only=True):
     """
     turning_odds: float | None
     """As that of `Comparison`; None for NaN."""
+
+    @property
+    def lacks_grades(self) -> bool:
+        """Whether no number of prompt-sets would show it, because grades are missing."""
+        return self.deciding is None and bool(self.value)
 
     @property
     def claimed(self) -> bool:
@@ -448,14 +527,14 @@ def count_deciding(ends: Sequence[End], pairs: int) -> int | None:
         pairs: the size of the family.
     """
     planned, value = max(int(end.n) for end in ends), float(ends[0].value)
-    numbers = []
-    for end in ends:
-        needed = sets_needed(float(end.value), float(end.deviation), pairs=pairs)
-        sets = count_sets(needed, int(end.n), int(end.units))
-        if sets is None or end.value * value <= 0:
-            return None
-        numbers.append(ceil(sets * planned / int(end.n)))
-    return max(numbers)
+    sign = 1 if value > 0 else -1
+    planned_ends = [
+        PlannedEnd(
+            float(end.deviation), sign * (value - float(end.value)), int(end.units) / planned
+        )
+        for end in ends
+    ]
+    return count_planned(abs(value), planned_ends, pairs=pairs)
 
 
 def compare_models(
@@ -511,7 +590,7 @@ def _arrange_pairs(
     square = partial(_square, models)
     worst_low, worst_high = np.fmin(paired.low, low.low), np.fmax(paired.high, high.high)
     deviation = np.nan_to_num(paired.spread.deviation)
-    detectable = _find_detectable(paired, low, high)
+    detectable = find_detectable(paired, low, high)
     counts = square(paired.spread.n, paired.spread.n)
     np.fill_diagonal(counts, counted)
     units_of_both, pairs = (
@@ -536,17 +615,21 @@ def _arrange_pairs(
     )
 
 
-def _find_detectable(paired: Paired, *ends: Paired) -> Floats:
+def find_detectable(graded: Paired, low: Paired, high: Paired) -> Floats:
     """Return the difference of each pair that is found with 80 % power if as many grades are
-    missing: what these can take away is added.
+    missing: half the range of what these allow is added.
+
+    Args:
+        graded: the pairs as graded.
+        low, high: with missing grades as they make the difference least, and greatest; `graded`
+            itself if none is missing.
     """
-    values = [paired.minimum_detectable_difference]
-    for end in ends:
-        if end is not paired:
-            away = np.abs(end.spread.value - paired.spread.value)
-            values.append(end.minimum_detectable_difference + away)
-    detectable = np.max(values, axis=0)
-    return np.where(detectable < paired.width - _LEAST, detectable, np.nan)
+    detectable = graded.minimum_detectable_difference
+    if low is not graded:
+        away = np.abs(high.spread.value - low.spread.value) / 2
+        ends = [end.minimum_detectable_difference for end in (low, high)]
+        detectable = np.maximum(detectable, np.mean(ends, axis=0) + away)
+    return np.where(detectable < graded.width - _LEAST, detectable, np.nan)
 
 
 def _square_ends(models: int, above: Spread, below: Spread) -> End:

@@ -17,7 +17,6 @@ from opensafeintent.statistics.intervals import (
     Units,
     compute_interval,
     compute_spread,
-    compute_upper_tail,
     exact_share_interval,
     round_number,
     share_interval,
@@ -82,35 +81,49 @@ class Bounds(NamedTuple):
     def count_deciding(self, limit: float, side: Side, confidence: float) -> int | None:
         """Return the number of prompt-sets that would show the number's side of a limit, with a
         power of 80 % if the number is as estimated. None if it is undefined or at the limit.
+
+        All of several pairs have to pass: each does with a power of 0.8^(1/k), so that k do at once
+        in 80 % of cases or more.
         """
         met = self.value >= limit if side == "least" else self.value <= limit
         least, greatest = self.span
         units = sets_needed(
             self.value - limit,
             self.deviation,
+            power=POWER ** (1 / self.pairs) if met else POWER,
             pairs=1 if met else self.pairs,
             confidence=confidence,
             pseudo_squares=(least - self.value) ** 2 + (greatest - self.value) ** 2,
             pull=least + greatest - 2 * limit,
         )
         if self.method == EXACT and units and units < _MOST_EXACT:
-            answers = _answers_needed(self.value, limit, confidence, 2 * units + 100)
             # values that were filled in tell less than answers
-            share = self.value * (1 - self.value)
-            return answers if not share else ceil(answers * max(self.deviation**2 / share, 1.0))
+            variance = self.value * (1 - self.value) * self.n / max(self.n - 1, 1)
+            sets_each = max(self.deviation**2 / variance, 1.0) if variance else 1.0
+            is_filled = sets_each > 1 + 1e-9
+            answers = _answers_needed(self.value, limit, confidence, 2 * units + 100, is_filled)
+            return ceil(round(answers * sets_each, 6))
         return count_sets(units, self.n, self.units)
 
 
-def _answers_needed(share: float, limit: float, confidence: float, most: int) -> int:
+def _answers_needed(
+    share: float, limit: float, confidence: float, most: int, is_filled: bool
+) -> int:
     """Return the number of answers whose exact interval leaves out the limit with a power of 80 %,
     if the share is the true one.
+
+    If values were filled in, their number of answers is rounded down (`_bound_share`), by half an
+    answer on average.
     """
     if share < limit:
         share, limit = 1 - share, 1 - limit
 
     def is_found(n: int) -> bool:
         fewest = int((tails(n, limit) > (1 - confidence) / 2).sum())
-        return fewest <= n and (share == 1 or compute_upper_tail(fewest, n, share) >= POWER)
+        if fewest > n or share == 1:
+            return fewest <= n
+        reached = tails(n, share)[fewest : fewest + 1 + is_filled]
+        return float(reached.sum()) / (1 + is_filled) >= POWER
 
     return bisect_left(range(most), True, lo=1, key=is_found)
 

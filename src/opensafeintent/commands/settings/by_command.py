@@ -516,11 +516,12 @@ class SampleSizeSettings(GateOptions, frozen=True, kw_only=True):
     pilot: Annotated[
         tuple[Path, ...],
         Opt(
-            "Take the standard deviations from this run. Repeatable.  [default: 0.5, 0.35]",
+            "Take standard deviations and missing grades from this run. Repeatable.  [default:"
+            " 0.5, 0.35, none]",
             metavar="RUN",
         ),
     ] = ()
-    """0.5 for shares and 0.35 for scores by default."""
+    """0.5 for shares and 0.35 for scores by default, and no grade is missing."""
     models: Annotated[
         Annotated[int, Meta(ge=1, le=1000)] | None,
         Opt("Number of models.  [default: 2 to compare, or 1 with --margin]", metavar="N"),
@@ -561,7 +562,7 @@ class SampleSizeSettings(GateOptions, frozen=True, kw_only=True):
         others: Sequence[str] = ("dataset", "taxonomy", "limit", "epochs", "confidence")
         what = "gates"
         if gates:
-            others, what = ("pilot", "models", "judges", "ledger"), "--difference or --margin"
+            others, what = ("models", "judges"), "--difference or --margin"
         for setting in list_settings(type(self)):
             if setting.name in others and getattr(self, setting.name) != setting.default:
                 raise InputError(f"{setting.flag}: is for {what}; leave it out")
