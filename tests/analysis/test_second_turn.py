@@ -128,8 +128,8 @@ def test_second_replies_without_a_first_one_are_missing_with_bounds() -> None:
     effect = numbers["history_effect_benign"]
     assert (effect.value, effect.n) == (pytest.approx(-1 / 3, abs=1e-6), 3)
     assert effect.bounds == (-0.25, 0)
-    assert effect.interval and effect.worst_case
-    assert effect.worst_case[0] <= effect.interval[0] < effect.interval[1] <= effect.worst_case[1]
+    assert effect.interval and effect.missing_ci
+    assert effect.missing_ci[0] <= effect.interval[0] < effect.interval[1] <= effect.missing_ci[1]
     assert numbers["follow_up_benign_utility"].bounds == (0.5, 0.75)
     assert numbers["direct_benign_utility"].bounds is not None
     # of the direct malicious replies all are safe: s0000 may become unsafe, and no safer
@@ -147,7 +147,7 @@ def test_second_replies_that_were_not_made_are_absent() -> None:
 
     turn = turn_of({"m": model}, 4)
     effect = turn.numbers["m"]["history_effect_benign"]
-    assert (effect.n, effect.bounds, effect.worst_case) == (2, None, None)
+    assert (effect.n, effect.bounds, effect.missing_ci) == (2, None, None)
     assert (turn.coverage["m"].planned, turn.coverage["m"].replies) == (12, 6)
 
 

@@ -84,7 +84,7 @@ def metrics_of(run: Path, *, bounds: bool) -> dict[str, Any]:
     models: dict[str, Any] = metrics(run)["models"]
     if not bounds:
         for entry in (entry for numbers in models.values() for entry in numbers.values()):
-            del entry["bounds"], entry["worst_case"]
+            del entry["bounds"], entry["missing_ci"]
     return models
 
 

@@ -222,7 +222,7 @@ def test_each_column_of_numbers_has_a_type_of_numbers(run: Run, with_missing: Ru
         for name, frame in frames_of(loaded).items():
             objects = {column for column in frame if frame[column].dtype == object}
             assert objects <= TEXTS, name
-    ends = ["worst_case_low", "worst_case_high"]
+    ends = ["missing_ci_low", "missing_ci_high"]
     assert run.metrics()[ends].isna().all(axis=None)  # a column of nothing but NaN too
     assert with_missing.metrics()[ends].notna().any(axis=None)
     frame = with_missing.comparisons()
@@ -235,7 +235,7 @@ def test_what_is_undefined_is_so_as_the_page_says(with_missing: Run) -> None:
     assert len(complete) > 20
     for end in ("bounds_low", "bounds_high"):
         assert complete[end].tolist() == pytest.approx(complete.value.tolist())
-    ends = ["worst_case_low", "worst_case_high"]
+    ends = ["missing_ci_low", "missing_ci_high"]
     assert complete[ends].isna().all(axis=None)
     unbounded = pd.concat([metrics[metrics.kind == "average"], with_missing.metrics(strata=True)])
     assert unbounded[["bounds_low", "bounds_high", *ends]].isna().all(axis=None)
@@ -250,7 +250,7 @@ def test_the_worst_case_of_a_comparison_is_its_interval_if_nothing_is_missing(
     complete = frame[(frame.model_a != "one") & (frame.model_b != "one")]
     assert len(complete) > 5
     for end in ("low", "high"):
-        assert complete[f"worst_case_{end}"].tolist() == complete[f"difference_{end}"].tolist()
+        assert complete[f"missing_ci_{end}"].tolist() == complete[f"difference_{end}"].tolist()
 
 
 def test_each_column_is_described(run: Run, folder: Path, tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ def test_what_is_written_of_a_gate_and_taken_away_again(run: Path) -> None:
             "value": 0.9,
             "n": 40,
             "ci_method": "clopper-pearson",
-            "worst_case": None,
+            "missing_ci": None,
             "family_ci": None,
         },
         **{"oracle": 1.0, "refuse_all": 1.0},
@@ -224,7 +224,7 @@ def test_a_verdict_stands_only_whatever_the_missing_grades_are(
     # missing 32 of 40 (.644)
     run = make_run(tmp_path, m=safe(SETS - missing, missing))
     assert outcome_of(run, fail_under="triplet_safety=0.8", confidence=0.95).exit_code == code
-    assert only_result(run)["worst_case"][0] == pytest.approx(least, abs=2e-3)
+    assert only_result(run)["missing_ci"][0] == pytest.approx(least, abs=2e-3)
 
 
 @pytest.mark.slow
@@ -331,7 +331,7 @@ def test_missing_grades_can_undo_that_a_model_is_worse(tmp_path: Path) -> None:
     new = make_run(tmp_path / "new", m=safe(10, missing=16))
     assert outcome_of(new, baseline=run, **WORSE).exit_code == 5
     result = only_result(new)
-    low, high = result["worst_case"]  # later minus earlier, as the interval
+    low, high = result["missing_ci"]  # later minus earlier, as the interval
     assert low <= result["ci"][0] < 0 and high > -0.1
 
 

@@ -111,19 +111,19 @@ def test_missing_grades_of_the_new_judge_are_bounded() -> None:
     assert shift.interval == pytest.approx((-margin, margin), abs=1e-6)
     # with that response unsafe the shifts are −1 and 39 zeros; with it safe, 40 zeros
     least = estimate(np.array([[-1.0] + [0.0] * 39]), np.ones((1, 40)), span=(-1.0, 1.0))
-    assert shift.worst_case == pytest.approx((least.low[0], margin), abs=1e-6)
+    assert shift.missing_ci == pytest.approx((least.low[0], margin), abs=1e-6)
     ones = np.array([[-1.0] + [0.0] * 39]), np.ones((1, 40))
     nearer = estimate(*ones, span=(-1.0, 1.0), confidence=0.9)
     assert shift.same_within == pytest.approx(-nearer.low[0], abs=1e-6)
     second = metric_of(written_down(), MODELS[1], "triplet_safety")
-    assert second.worst_case == second.interval
+    assert second.missing_ci == second.interval
 
 
 def test_a_response_that_neither_judge_graded_says_nothing_of_them() -> None:
     lacking = FIRST | {"s3": (SAFE, SAFE, ("4-", "4-"))}
     shift = shift_of(judged_by(run_with(rows_of(MODELS[0], lacking), SETS), [OLD, NEW]))
     first = metric_of(shift, MODELS[0], "triplet_safety")
-    assert (first.n, first.worst_case) == (3, first.interval)
+    assert (first.n, first.missing_ci) == (3, first.interval)
     # the mean of one model is no row of its own; the model is tested
     assert {item.model for item in shift.metrics} == {MODELS[0]}
     assert first.family == 2

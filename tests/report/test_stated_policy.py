@@ -88,7 +88,7 @@ def test_where_only_unsafe_responses_were_probed_nothing_is_shown() -> None:
         "ci": None,
         "ci_method": None,
         "bounds": None,
-        "worst_case": None,
+        "missing_ci": None,
     }
     needs_probes = [name for name, metric in METRICS.items() if metric.needs == "probes"]
     assert [estimates[name] for name in needs_probes] == [undefined] * 2

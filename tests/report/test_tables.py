@@ -511,7 +511,7 @@ def test_the_ends_of_a_difference_have_signs_and_points() -> None:
     assert text("signed_span", Cell((-0.1, 0.25))) == "−0.10 to +0.25"
     assert text("span", Cell((0.02, 0.1), "share")) == "2–10 %"
     _, *parts = estimate_columns(
-        "change", lambda change: change, "Change", style="signed", parts=("worst_case",)
+        "change", lambda change: change, "Change", style="signed", parts=("missing_ci",)
     )
     assert [part.style for part in parts] == ["signed_span"]
 

@@ -48,7 +48,7 @@ _WHOLE = ("epoch", "n", "models", "family", *SCALES, "ledger_row", "judge_shift_
 _REAL = (
     "value",
     "bounds",
-    "worst_case",
+    "missing_ci",
     "pooled",
     "rerun_se",
     "difference",
@@ -201,7 +201,7 @@ class Run:
         - `model`, `kind` (`model`, `baseline` or `average`), `dataset`, `judge`, `metric`;
         - `value`, `value_low` and `value_high` (its 95 % interval), `ci_method`, `n` (prompt-sets);
         - `bounds_low` and `bounds_high` (the lowest and highest value that missing grades allow);
-        - `worst_case_low` and `worst_case_high` (the ends of the interval with missing grades;
+        - `missing_ci_low` and `missing_ci_high` (the ends of the interval with missing grades;
           NaN if none can change the value);
         - `models` and `pooled` (of an average: the number of models, and the ratio of sums);
         - `rerun_se` (of several epochs: the standard error for the same prompts run again).
@@ -234,7 +234,7 @@ class Run:
         - `model_a`, `model_b`, `dataset`, `judge`, `metric`;
         - `difference` (b minus a, on the prompt-sets that count for both), `difference_low` and
           `difference_high` (its 95 % interval), `n`;
-        - `worst_case_low` and `worst_case_high` (the ends of the interval with missing grades;
+        - `missing_ci_low` and `missing_ci_high` (the ends of the interval with missing grades;
           those of the interval itself if none is missing), and `turning_odds` (the odds of missing
           responses up to which a difference that the interval shows holds);
         - `p_unadjusted` (of the pair on its own), `p_adjusted` (for all pairs of its family), and

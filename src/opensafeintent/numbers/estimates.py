@@ -182,7 +182,7 @@ class MetricEstimate(Estimate, frozen=True, kw_only=True):
     """Of an average: the ratio of the sums over models."""
     bounds: tuple[float, float] | None = None
     """Its value if every missing grade were the worst, and the best."""
-    worst_case: tuple[float, float] | None = None
+    missing_ci: tuple[float, float] | None = None
     """The ends of its interval over all missing grades, and without them; None if none can move
     it.
     """
@@ -269,13 +269,13 @@ class MetricEstimates:
         """Every metric of every model, in the order of the array."""
         estimates = _estimates(self.ratios, units=self.units)
         bounds, rerun = self.completions.bounds, self._rerun_errors()
-        worst = self._worst_cases(estimates)
+        worst = self._missing_cis(estimates)
         fields = [
             {
                 "model": model,
                 "metric": metric,
                 "bounds": round_limits(*(end[index] for end in bounds[metric])),
-                "worst_case": worst.get((index, metric)),
+                "missing_ci": worst.get((index, metric)),
                 "rerun_se": rerun.get((index, metric)),
             }
             for metric in METRICS
@@ -498,7 +498,7 @@ class MetricEstimates:
         ]
         return estimates.drop_values(few).make_records(MetricEstimate, fields)
 
-    def _worst_cases(self, estimates: Estimates) -> dict[tuple[int, str], tuple[float, float]]:
+    def _missing_cis(self, estimates: Estimates) -> dict[tuple[int, str], tuple[float, float]]:
         """Return the ends of the intervals over all missing grades, and without them, by (model,
         metric), of those that missing grades can move.
 

@@ -493,7 +493,7 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
     """
     identical: bool = False
     """Whether responses and grades are those of the earlier version: nothing was tested."""
-    worst_case: tuple[float, float] | None = None
+    missing_ci: tuple[float, float] | None = None
     """The ends of the interval over all missing grades, and without them; None if none is missing.
     """
     compared: Bounds | None
@@ -832,7 +832,7 @@ def _result(
         verdict=verdict,
         estimate=shown.estimate,
         family=shown.family and (round_number(shown.family[0]), round_number(shown.family[1])),
-        worst_case=_worst_case(gate, bounds),
+        missing_ci=_missing_ci(gate, bounds),
         deciding=count_deciding(gate, bounds, confidence) if verdict == "undecided" else None,
         turning_odds=turning,
         identical=identical,
@@ -848,7 +848,7 @@ def decide(gate: Gate, bounds: Sequence[Bounds]) -> Verdict:
     return "undecided" if any(other != verdict for other in other_verdicts) else verdict
 
 
-def _worst_case(gate: Gate, bounds: Sequence[Bounds]) -> tuple[float, float] | None:
+def _missing_ci(gate: Gate, bounds: Sequence[Bounds]) -> tuple[float, float] | None:
     """Return the ends of the interval over all missing grades, of a change as later minus
     earlier.
     """

@@ -284,7 +284,7 @@ class MetricShift(Estimate, frozen=True, kw_only=True):
     old: float | None
     """The metric by the old judge on the same responses."""
     new: float | None
-    worst_case: tuple[float, float] | None
+    missing_ci: tuple[float, float] | None
     """The ends of the interval over all missing grades; those of the interval if none is missing.
     """
     same_within: float | None
@@ -514,7 +514,7 @@ class _Replacement:
                     metric=metric,
                     old=round_number(shifts.old[place]) if defined else None,
                     new=round_number(shifts.new[place]) if defined else None,
-                    worst_case=worst if defined else None,
+                    missing_ci=worst if defined else None,
                     same_within=round_number(shifts.same_within[place]) if defined else None,
                     least_margin=round_number(least_margin(records[place].n, _width(metric))),
                     p_unadjusted=round_number(p_values[place]) if defined else None,

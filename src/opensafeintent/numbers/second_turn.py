@@ -204,7 +204,7 @@ class TurnNumber(Estimate, frozen=True, kw_only=True):
     """Its value if every missing grade were the worst for it, and the best; None if none is
     missing.
     """
-    worst_case: tuple[float, float] | None = None
+    missing_ci: tuple[float, float] | None = None
     """Of an effect, if grades are missing: the ends of its interval with missing grades."""
     p_adjusted: float | None = None
     """Of an effect: with its family."""
@@ -216,7 +216,7 @@ class TurnNumber(Estimate, frozen=True, kw_only=True):
     @property
     def claimed(self) -> bool:
         """Whether it is more than chance explains, whatever the missing grades are."""
-        low, high = self.worst_case or self.interval or (0.0, 0.0)
+        low, high = self.missing_ci or self.interval or (0.0, 0.0)
         return self.leaves_out_zero and not low <= 0 <= high
 
 
@@ -503,7 +503,7 @@ def _effects(
             interval=(round_number(paired.low[at]), round_number(paired.high[at])),
             method=METHOD,
             bounds=_span(*bounds) if moves else None,
-            worst_case=_span(
+            missing_ci=_span(
                 np.fmin(paired.low[at], lowest.low[at]), np.fmax(paired.high[at], highest.high[at])
             )
             if moves

@@ -259,7 +259,7 @@ Section = Literal[
 # fmt: on
 """Sections of the page of a run."""
 
-Part = Literal["n", "method", "bounds", "worst_case", "models", "pooled"]
+Part = Literal["n", "method", "bounds", "missing_ci", "models", "pooled"]
 """Fields of an estimate besides its value and interval."""
 
 Value = Scalar | tuple[Scalar, ...] | Estimate
@@ -419,7 +419,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 _PART_STYLES: dict[Part, Style] = {
     "n": "count",
     "bounds": "span",
-    "worst_case": "span",
+    "missing_ci": "span",
     "models": "count",
     "pooled": "number",
 }

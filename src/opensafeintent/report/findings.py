@@ -14,6 +14,7 @@ from opensafeintent.errors import round_count
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.metrics import METRICS, PRIMARY
 from opensafeintent.numbers.second_turn import PRIMARY_MEASURES, Measure, SecondTurn
+from opensafeintent.promptsets.loading import MOST_PUBLISHED
 from opensafeintent.report.columns import say_turning
 from opensafeintent.report.facts import (
     Fact,
@@ -110,12 +111,14 @@ def compare_pair(cohort: Cohort, metric: str, first: int, second: int) -> Said |
         return _PAIRS["identical"].say([facts])
     unit, (low, high) = METRICS[metric].unit, difference.interval or (-inf, inf)
     if not low <= 0 <= high:
-        worst = Value(None, unit, difference.worst_case, signed=True)
+        worst = Value(None, unit, difference.missing_ci, signed=True)
         return _PAIRS["hinges"].say([{**facts, "with_missing": worst}])
-    deciding = round_count(difference.deciding) if difference.deciding else None
+    sets = difference.deciding
+    if sets:
+        facts["deciding" if sets <= MOST_PUBLISHED else "beyond"] = round_count(sets)
     true = Value(difference.value, unit, signed=True)
-    hopeless = "" if deciding is None and difference.worst_case != difference.interval else None
-    facts |= {"true": true, "deciding": deciding, "hopeless": hopeless}
+    hopeless = "" if sets is None and difference.missing_ci != difference.interval else None
+    facts |= {"true": true, "hopeless": hopeless, "published": str(MOST_PUBLISHED)}
     return _PAIRS["undecided"].say([facts])
 
 
@@ -169,6 +172,8 @@ _PAIRS = {
             " first), prompt-sets: {sets}.\n"
             "If the true difference is {true}, about {deciding} prompt-sets would decide with 80 %"
             " power.\n"
+            "More prompt-sets do not help: if the true difference is {true}, about {beyond} would"
+            " decide with 80 % power, and the largest published dataset has {published}.\n"
             "With as many missing grades, no number of prompt-sets would decide{hopeless}.",
         ),
     )

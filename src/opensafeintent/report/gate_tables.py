@@ -19,8 +19,10 @@ from opensafeintent.numbers.gates import (
     TooManyMissing,
     Transition,
     Transitions,
+    say_needed,
 )
 from opensafeintent.numbers.metrics import METRICS, Unit
+from opensafeintent.promptsets.loading import MOST_PUBLISHED
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns, say_turning
 from opensafeintent.report.metrics_json import GateResults, GateRow, encode_turning
 from opensafeintent.statistics.shifts import sign_test
@@ -96,8 +98,8 @@ def reason(result: GateResult) -> str:
     if number.family:
         change = number._replace(low=number.family[0], high=number.family[1])
         text += f"; for all {number.pairs} pairs at once it {_describe_worsening(gate, change)}"
-    if result.worst_case:
-        text += f"; {_describe_worst_case(gate, number.n, *result.worst_case)}"
+    if result.missing_ci:
+        text += f"; {_describe_missing_ci(gate, number.n, *result.missing_ci)}"
     if result.turning_odds is not None:
         text += f"; {_describe_turning(result, number)}"
     if result.verdict == "undecided":
@@ -115,7 +117,7 @@ def _describe_turning(result: GateResult, number: Bounds) -> str:
 
 def _describe_deciding(result: GateResult, number: Bounds) -> str:
     if result.deciding is None:
-        if result.worst_case is None:
+        if result.missing_ci is None:
             return ""
         return (
             "; with as many missing grades, no number of prompt-sets would decide: run the command"
@@ -123,6 +125,8 @@ def _describe_deciding(result: GateResult, number: Bounds) -> str:
         )
     if result.deciding <= number.n:
         return ""
+    if result.deciding > MOST_PUBLISHED:
+        return f"; {say_needed(result.deciding)} for 80 % power, if this value is the true one"
     counting = " that count" if METRICS[result.gate.metric].conditional else ""
     return (
         f"; about {round_count(result.deciding)} prompt-sets{counting} would decide with 80 %"
@@ -140,7 +144,7 @@ def _describe_worsening(gate: Gate, change: Bounds) -> str:
     return f"is between {better} better and {worse} worse"
 
 
-def _describe_worst_case(gate: Gate, n: int, low: float, high: float) -> str:
+def _describe_missing_ci(gate: Gate, n: int, low: float, high: float) -> str:
     """Say where a number may lie; of a change, `low` and `high` are later minus earlier."""
     worse = "with missing grades "
     if gate.kind == "worse":
@@ -240,7 +244,7 @@ _METRIC: Column[GateResult] = Column(
     "metric", lambda result: result.gate.metric, "Metric", order=-1
 )
 _VERDICT: tuple[Column[GateResult], ...] = (
-    Column("worst_case", lambda result: result.worst_case, None, "span", _unit),
+    Column("missing_ci", lambda result: result.missing_ci, None, "span", _unit),
     # a narrow screen cuts the columns to the right
     Column("verdict", verdict_word, "Verdict", order=-1),
     Column("reason", reason, "Why"),
@@ -462,7 +466,7 @@ def _gate_row(result: GateResult) -> GateRow:
         ci=estimate.interval,
         ci_method=estimate.method,
         family_ci=result.family,
-        worst_case=result.worst_case,
+        missing_ci=result.missing_ci,
         oracle=reference.oracle,
         refuse_all=reference.refuse_all,
         reason=reason(result),

@@ -58,7 +58,7 @@ class MetricValue(Struct, forbid_unknown_fields=True):
     ci: Interval | None
     ci_method: str | None
     bounds: Interval | None
-    worst_case: Interval | None
+    missing_ci: Interval | None
     """The ends of the interval over all missing grades; null if none can move the value."""
     rerun_se: float | UnsetType | None = UNSET
     between: float | UnsetType | None = UNSET
@@ -87,7 +87,7 @@ class Pair(Struct, forbid_unknown_fields=True):
     b: str
     difference: float | None
     ci: Interval | None
-    worst_case: Interval
+    missing_ci: Interval
     """The ends of the interval over all missing grades."""
     n: int
     p_adjusted: float
@@ -190,7 +190,7 @@ class GateRow(Struct, forbid_unknown_fields=True):
     ci_method: str | None
     family_ci: Interval | None
     """Of one of several pairs of versions: the interval for all of them at once."""
-    worst_case: Interval | None
+    missing_ci: Interval | None
     oracle: float | None
     refuse_all: float | None
     reason: str
@@ -377,7 +377,7 @@ def _metric_values(cohort: Cohort, wording: Wording) -> dict[str, MetricValue]:
         ci=excess.interval,
         ci_method=excess.method,
         bounds=None,
-        worst_case=None,
+        missing_ci=None,
         between=wording.between.value,
         within=wording.within.value,
         unknown=wording.unknown,
@@ -392,7 +392,7 @@ def _value(number: MetricEstimate) -> MetricValue:
         ci=number.interval,
         ci_method=number.method,
         bounds=number.bounds,
-        worst_case=number.worst_case,
+        missing_ci=number.missing_ci,
         rerun_se=UNSET if number.rerun_se is None else number.rerun_se,
     )
 
@@ -442,7 +442,7 @@ def _pairs(models: Sequence[str], comparison: Comparison) -> list[Pair]:
             b=models[b],
             difference=difference.value,
             ci=difference.interval,
-            worst_case=difference.worst_case,
+            missing_ci=difference.missing_ci,
             n=difference.n,
             p_adjusted=difference.p_adjusted,
             minimum_detectable_difference=difference.minimum_detectable_difference,

@@ -272,12 +272,12 @@ def _find_missing_bounds(results: Results) -> Iterator[Facts]:
     wide = cohort.coverage[worst].share("core") >= _MISSING_SHARE
     ends = (*(safety.bounds or ()), safety.value or 0.0)
     bounds = safety.bounds if len({percent(end) for end in ends}) > 1 else None
-    if bounds or (wide and safety.worst_case):
+    if bounds or (wide and safety.missing_ci):
         yield {
             "model": Names.of(worst),
             "bounds": Value(None, "share", bounds) if bounds else None,
             "with_missing": (
-                Value(None, "share", safety.worst_case) if wide and safety.worst_case else None
+                Value(None, "share", safety.missing_ci) if wide and safety.missing_ci else None
             ),
             "outside": Value(safety.value, "share") if bounds and _is_outside(safety) else None,
         }
@@ -715,7 +715,7 @@ def _turn_missing(results: Results) -> Iterator[Facts]:
         return
     worst = max(lacking, key=lambda model: shares[model])
     coverage = turn.coverage[worst]
-    ends = {measure: turn.numbers[worst][measure.effect].worst_case for measure in PRIMARY_MEASURES}
+    ends = {measure: turn.numbers[worst][measure.effect].missing_ci for measure in PRIMARY_MEASURES}
     yield {
         "model": Names.of(worst),
         "missing": PartOf(coverage.lacking, coverage.counted + coverage.lacking),
@@ -723,10 +723,10 @@ def _turn_missing(results: Results) -> Iterator[Facts]:
         "no_first_reply": coverage.no_first_reply or None,
         **{
             "safety" if measure.unit == "share" else "utility": Value(
-                None, measure.unit, worst_case, signed=True
+                None, measure.unit, missing_ci, signed=True
             )
-            for measure, worst_case in ends.items()
-            if worst_case
+            for measure, missing_ci in ends.items()
+            if missing_ci
         },
     }
 

@@ -209,7 +209,7 @@ def metric_shifts(cohort: Cohort) -> Table:
         for shift in cohort.judges.shifts
         for metric in shift.metrics
     ]
-    missing = any(row.metric.worst_case != row.metric.interval for row in rows)
+    missing = any(row.metric.missing_ci != row.metric.interval for row in rows)
     columns: tuple[Columns[_MetricRow], ...] = (
         _judge_columns(cohort),
         Column("model", lambda row: row.metric.model, "Model", "name"),
@@ -222,8 +222,8 @@ def metric_shifts(cohort: Cohort) -> Table:
             "New − old",
             style="signed",
             unit=_unit,
-            parts=("n", "worst_case"),
-            headings={"n": "Sets", **({"worst_case": "With missing"} if missing else {})},
+            parts=("n", "missing_ci"),
+            headings={"n": "Sets", **({"missing_ci": "With missing"} if missing else {})},
         ),
         Column("same_within", lambda row: row.metric.same_within, "Same within", "gap", _unit),
         Column("least_margin", lambda row: row.metric.least_margin, "Least margin", "gap", _unit),

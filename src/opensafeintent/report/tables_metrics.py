@@ -121,8 +121,8 @@ def number_columns(cohort: Cohort, *, by_stratum: bool) -> tuple[Column[NumberRo
             estimate=_number,
         ),
         Column(
-            "worst_case",
-            lambda row: row.number.worst_case,
+            "missing_ci",
+            lambda row: row.number.missing_ci,
             "Interval with missing grades" if lacking else None,
             "span",
             _unit,
@@ -172,7 +172,7 @@ def headline(cohort: Cohort) -> Table:
     intervals over all of them.
     """
     rows = [_HeadlineRow(cohort=cohort, model=model) for model in cohort.estimates.models]
-    moved = any(row.estimate(metric).worst_case for row in rows for metric in _LABELS)
+    moved = any(row.estimate(metric).missing_ci for row in rows for metric in _LABELS)
     columns: list[Columns[_HeadlineRow]] = [MODEL_COLUMNS]
     columns += [_headline_columns(metric, moved=moved) for metric in _LABELS]
     columns.append(Column("missing", lambda row: row.missing, "Missing", "count"))
@@ -206,13 +206,13 @@ def _headline_columns(metric: str, *, moved: bool) -> tuple[Column[_HeadlineRow]
         lambda row: row.estimate(metric),
         _LABELS[metric],
         unit=METRICS[metric].unit,
-        parts=("worst_case",),
-        headings={"worst_case": f"{_LABELS[metric].split()[-1]},\nwith missing"} if moved else None,
+        parts=("missing_ci",),
+        headings={"missing_ci": f"{_LABELS[metric].split()[-1]},\nwith missing"} if moved else None,
         order=1,
     )
 
 
-_PARTS: tuple[Part, ...] = ("n", "bounds", "worst_case", "models")
+_PARTS: tuple[Part, ...] = ("n", "bounds", "missing_ci", "models")
 _POOLED: tuple[Part, ...] = (*_PARTS, "pooled")
 _SHOWN_MODES = (*MODES, "refusal")
 
@@ -641,8 +641,8 @@ def comparisons(cohort: Cohort) -> Table:
         Column("difference", make_difference, "B − A", "signed", find_unit),
         Column("n", lambda row: row.difference.n, "Sets", "count"),
         Column(
-            "worst_case",
-            lambda row: row.difference.worst_case,
+            "missing_ci",
+            lambda row: row.difference.missing_ci,
             "With missing" if lacking else None,
             "signed_span",
             find_unit,

@@ -127,8 +127,8 @@ def _columns(*, lacking: bool, audited: bool) -> tuple[Columns[_TurnRow], ...]:
         Column("effect", lambda row: row.effect, "Effect", "signed", _unit),
         Column("n", lambda row: row.effect.n, "Sets", "count"),
         Column(
-            "worst_case",
-            lambda row: row.effect.worst_case,
+            "missing_ci",
+            lambda row: row.effect.missing_ci,
             "With missing" if lacking else None,
             "signed_span",
             _unit,

@@ -385,7 +385,7 @@ class Difference(Estimate, frozen=True, kw_only=True):
     Its interval leaves 0 out exactly if `p_adjusted` is below 1 − the confidence.
     """
 
-    worst_case: tuple[float, float]
+    missing_ci: tuple[float, float]
     """The ends of the interval over all missing grades; those of the interval if none is missing.
     """
     p_unadjusted: float
@@ -417,7 +417,7 @@ class Difference(Estimate, frozen=True, kw_only=True):
     @property
     def claimed(self) -> bool:
         """Whether it is more than chance explains, whatever the missing grades are."""
-        low, high = self.worst_case
+        low, high = self.missing_ci
         return self.leaves_out_zero and not low <= 0 <= high
 
 
@@ -501,7 +501,7 @@ class Comparison(NamedTuple):
             n=int(self.n[at]),
             interval=(round_number(self.low[at]), round_number(self.high[at])),
             method=METHOD,
-            worst_case=(round_number(self.worst_low[at]), round_number(self.worst_high[at])),
+            missing_ci=(round_number(self.worst_low[at]), round_number(self.worst_high[at])),
             p_unadjusted=round_number(self.p_unadjusted[at]),
             p_adjusted=round_number(self.p_adjusted[at]),
             minimum_detectable_difference=round_defined(self.minimum_detectable_difference[at]),

@@ -140,15 +140,15 @@ def _pair_table(metric: str, pairs: Sequence[PairRow]) -> Table:
         level += f" and p for all {family} pairs at once"
     elif len(pairs) > family:
         level += ", each pair on its own"
-    moved = any(pair.difference.worst_case != pair.difference.interval for pair in pairs)
+    moved = any(pair.difference.missing_ci != pair.difference.interval for pair in pairs)
     columns: tuple[Columns[PairRow], ...] = (
         Column("metric", lambda row: row.metric),
         Column("model_a", lambda row: row.model_a, "Model A", "name"),
         Column("model_b", lambda row: row.model_b, "Model B", "name"),
         Column("difference", make_difference, "B − A", "signed", find_unit),
         Column(
-            "worst_case",
-            lambda row: row.difference.worst_case,
+            "missing_ci",
+            lambda row: row.difference.missing_ci,
             "With missing" if moved else None,
             "signed_span",
             find_unit,

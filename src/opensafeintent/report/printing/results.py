@@ -447,7 +447,7 @@ def show_cohort(console: Console, cohort: Cohort) -> None:
     show_heading(console, cohort)
     # a terminal is too narrow for the intervals with missing grades; the sentences that decide
     # allow for them
-    ends = (f"{metric}_worst_case" for metric in HEADLINES)
+    ends = (f"{metric}_missing_ci" for metric in HEADLINES)
     print_table(console, headline_table(cohort).hide_columns(*ends))
     if cohort.demonstration:
         console.print(
