@@ -269,7 +269,7 @@ class MetricEstimates:
         """Every metric of every model, in the order of the array."""
         estimates = _estimates(self.ratios, units=self.units)
         bounds, rerun = self.completions.bounds, self._rerun_errors()
-        worst = self._missing_cis(estimates)
+        worst = self._find_missing_intervals(estimates)
         fields = [
             {
                 "model": model,
@@ -498,7 +498,9 @@ class MetricEstimates:
         ]
         return estimates.drop_values(few).make_records(MetricEstimate, fields)
 
-    def _missing_cis(self, estimates: Estimates) -> dict[tuple[int, str], tuple[float, float]]:
+    def _find_missing_intervals(
+        self, estimates: Estimates
+    ) -> dict[tuple[int, str], tuple[float, float]]:
         """Return the ends of the intervals over all missing grades, and without them, by (model,
         metric), of those that missing grades can move.
 

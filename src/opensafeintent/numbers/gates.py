@@ -832,7 +832,7 @@ def _result(
         verdict=verdict,
         estimate=shown.estimate,
         family=shown.family and (round_number(shown.family[0]), round_number(shown.family[1])),
-        missing_ci=_missing_ci(gate, bounds),
+        missing_ci=_find_missing_interval(gate, bounds),
         deciding=count_deciding(gate, bounds, confidence) if verdict == "undecided" else None,
         turning_odds=turning,
         identical=identical,
@@ -848,7 +848,7 @@ def decide(gate: Gate, bounds: Sequence[Bounds]) -> Verdict:
     return "undecided" if any(other != verdict for other in other_verdicts) else verdict
 
 
-def _missing_ci(gate: Gate, bounds: Sequence[Bounds]) -> tuple[float, float] | None:
+def _find_missing_interval(gate: Gate, bounds: Sequence[Bounds]) -> tuple[float, float] | None:
     """Return the ends of the interval over all missing grades, of a change as later minus
     earlier.
     """

@@ -99,7 +99,7 @@ def reason(result: GateResult) -> str:
         change = number._replace(low=number.family[0], high=number.family[1])
         text += f"; for all {number.pairs} pairs at once it {_describe_worsening(gate, change)}"
     if result.missing_ci:
-        text += f"; {_describe_missing_ci(gate, number.n, *result.missing_ci)}"
+        text += f"; {_describe_with_missing(gate, number.n, *result.missing_ci)}"
     if result.turning_odds is not None:
         text += f"; {_describe_turning(result, number)}"
     if result.verdict == "undecided":
@@ -144,7 +144,7 @@ def _describe_worsening(gate: Gate, change: Bounds) -> str:
     return f"is between {better} better and {worse} worse"
 
 
-def _describe_missing_ci(gate: Gate, n: int, low: float, high: float) -> str:
+def _describe_with_missing(gate: Gate, n: int, low: float, high: float) -> str:
     """Say where a number may lie; of a change, `low` and `high` are later minus earlier."""
     worse = "with missing grades "
     if gate.kind == "worse":
