@@ -12,11 +12,7 @@ from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.equations import Grades
 from opensafeintent.numbers.estimates import FEWEST_AVERAGED
 from opensafeintent.numbers.metrics import METRICS, PRIMARY, Metric, one_epoch_each, split_by_epoch
-from opensafeintent.statistics.components import (
-    Components,
-    average_components,
-    find_components,
-)
+from opensafeintent.statistics.components import Components, average_components, find_components
 from opensafeintent.statistics.intervals import Floats
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE
 
@@ -30,7 +26,7 @@ class Spending(NamedTuple):
 
 def find_spending(cohort: Cohort) -> list[Spending]:
     """Return the components of each primary metric; none with fewer than ten prompt-sets that count
-    for them, or if nothing but the variance between prompt-sets is known.
+    for them, if nothing but the variance between prompt-sets is known, or if nothing varies.
 
     With several judges they are those of the mean over judges.
     """
@@ -47,13 +43,7 @@ def find_spending(cohort: Cohort) -> list[Spending]:
         ]
         if models:
             found.append(Spending(name, average_components(models)))
-    return [
-        item
-        for item in found
-        if not np.isnan(
-            [item.components.wording, item.components.repeat, item.components.judge]
-        ).all()
-    ]
+    return [item for item in found if item.components.tell_more_than_sets]
 
 
 def _split(metric: Metric, array: LabelledSet) -> Floats:

@@ -1040,7 +1040,7 @@ NOTICES: tuple[Notice, ...] = (
     Notice(
         "few_judges", "note", _few_judges,
         "Every interval is for the grades of {judges}: other judges can have other numbers.",
-        f"From {FEWEST_JUDGES} --judge on, judges_like_these has intervals for other judges too.",
+        f"With {FEWEST_JUDGES} judges or more, judges_like_these is for other judges too.",
     ),
     Notice(
         "own_rubric", "note", _if(lambda results: results.cohort.by_our_line and _judges(results)),
