@@ -17,14 +17,14 @@ from opensafeintent.statistics.intervals import Floats
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE
 
 
-class Spending(NamedTuple):
+class MetricComponents(NamedTuple):
     """The components of one primary metric, the mean over the models under test."""
 
     metric: str
     components: Components
 
 
-def find_spending(cohort: Cohort) -> list[Spending]:
+def find_spending(cohort: Cohort) -> list[MetricComponents]:
     """Return the components of each primary metric; none with fewer than ten prompt-sets that count
     for them, if nothing but the variance between prompt-sets is known, or if nothing varies.
 
@@ -42,7 +42,7 @@ def find_spending(cohort: Cohort) -> list[Spending]:
             if (components := find_components(values[:, at])) and components.sets >= FEWEST_AVERAGED
         ]
         if models:
-            found.append(Spending(name, average_components(models)))
+            found.append(MetricComponents(name, average_components(models)))
     return [item for item in found if item.components.tell_more_than_sets]
 
 

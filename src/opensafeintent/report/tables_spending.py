@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.metrics import METRICS, Unit
-from opensafeintent.numbers.spending import Spending, find_spending
+from opensafeintent.numbers.spending import MetricComponents, find_spending
 from opensafeintent.report.cohort_columns import cohort_notes
 from opensafeintent.report.columns import Column, Columns, Table
 from opensafeintent.statistics import round_number
@@ -79,7 +79,7 @@ def _unit(row: _ComponentRow) -> Unit:
     return METRICS[row.metric].unit
 
 
-def _component_rows(item: Spending) -> Iterator[_ComponentRow]:
+def _component_rows(item: MetricComponents) -> Iterator[_ComponentRow]:
     found, metric = item.components, item.metric
     sets, judges = found.sets, found.judges
     averaged = "the mean over the wordings" if metric == "triplet_safety" else ""
