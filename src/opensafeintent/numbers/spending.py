@@ -12,25 +12,21 @@ from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.equations import Grades
 from opensafeintent.numbers.estimates import FEWEST_AVERAGED
 from opensafeintent.numbers.metrics import METRICS, PRIMARY, Metric, one_epoch_each, split_by_epoch
-from opensafeintent.statistics.components import (
-    Components,
-    average_components,
-    find_components,
-)
+from opensafeintent.statistics.components import Components, average_components, find_components
 from opensafeintent.statistics.intervals import Floats
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE
 
 
-class Spending(NamedTuple):
+class MetricComponents(NamedTuple):
     """The components of one primary metric, the mean over the models under test."""
 
     metric: str
     components: Components
 
 
-def find_spending(cohort: Cohort) -> list[Spending]:
+def find_spending(cohort: Cohort) -> list[MetricComponents]:
     """Return the components of each primary metric; none with fewer than ten prompt-sets that count
-    for them, or if nothing but the variance between prompt-sets is known.
+    for them, if nothing but the variance between prompt-sets is known, or if nothing varies.
 
     With several judges they are those of the mean over judges.
     """
@@ -46,14 +42,8 @@ def find_spending(cohort: Cohort) -> list[Spending]:
             if (components := find_components(values[:, at])) and components.sets >= FEWEST_AVERAGED
         ]
         if models:
-            found.append(Spending(name, average_components(models)))
-    return [
-        item
-        for item in found
-        if not np.isnan(
-            [item.components.wording, item.components.repeat, item.components.judge]
-        ).all()
-    ]
+            found.append(MetricComponents(name, average_components(models)))
+    return [item for item in found if item.components.tell_more_than_sets]
 
 
 def _split(metric: Metric, array: LabelledSet) -> Floats:

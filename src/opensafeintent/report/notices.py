@@ -1090,8 +1090,7 @@ NOTICES: tuple[Notice, ...] = (
         "Every interval is for the grades of {judges}: other judges can have other numbers.\n"
         "A further judge is asked {questions} questions.",
         "The command of the run with a further --judge and --dry-run shows the price; given grades"
-        f" stay. From {FEWEST_JUDGES} --judge on, judges_like_these has intervals for other judges"
-        " too.",
+        f" stay. With {FEWEST_JUDGES} judges or more, judges_like_these is for other judges too.",
     ),
     Notice(
         "own_rubric", "note", _if(lambda results: results.cohort.by_our_line and _judges(results)),

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.metrics import METRICS, Unit
-from opensafeintent.numbers.spending import Spending, find_spending
+from opensafeintent.numbers.spending import MetricComponents, find_spending
 from opensafeintent.report.cohort_columns import cohort_notes
 from opensafeintent.report.columns import Column, Columns, Table
+from opensafeintent.statistics import round_number
 
 
 class _ComponentRow(NamedTuple):
@@ -38,11 +39,11 @@ def variance_components(cohort: Cohort) -> Table:
     columns: tuple[Columns[_ComponentRow], ...] = (
         Column("metric", lambda row: METRICS[row.metric].label, "Metric", "name"),
         Column("component", lambda row: row.component, "Between", "name"),
-        Column("sd", lambda row: sqrt(row.variance), "SD of one", "gap", _unit),
+        Column("sd", lambda row: round_number(sqrt(row.variance)), "SD of one", "gap", _unit),
         Column("draws", lambda row: row.draws, "Number", "count"),
         Column(
             "share",
-            lambda row: row.variance / row.draws / row.total if row.total else None,
+            lambda row: round_number(row.variance / row.draws / row.total),
             "Share of the variance",
             "share",
         ),
@@ -78,7 +79,7 @@ def _unit(row: _ComponentRow) -> Unit:
     return METRICS[row.metric].unit
 
 
-def _component_rows(item: Spending) -> Iterator[_ComponentRow]:
+def _component_rows(item: MetricComponents) -> Iterator[_ComponentRow]:
     found, metric = item.components, item.metric
     sets, judges = found.sets, found.judges
     averaged = "the mean over the wordings" if metric == "triplet_safety" else ""
@@ -102,12 +103,12 @@ def _component_rows(item: Spending) -> Iterator[_ComponentRow]:
 
 def _say_best(rows: list[_ComponentRow]) -> Iterator[str]:
     """Yield a sentence for each metric on what would narrow its interval most, apart from
-    prompt-sets.
+    prompt-sets, if that is worth one or more.
     """
     for metric in dict.fromkeys(row.metric for row in rows):
-        known = [(row.worth, row.option) for row in rows if row.metric == metric and row.option]
-        if known:
-            worth, option = max((worth or 0.0, option) for worth, option in known)
+        known = [(row.worth or 0.0, row.option) for row in rows if row.metric == metric]
+        worth, option = max(known)
+        if worth >= 1:
             amount = _count(worth) if isinf(worth) else f"as much as {_count(worth)}"
             yield (
                 f"{option[0].upper()}{option[1:]} would narrow the interval of"

@@ -53,6 +53,12 @@ class Components(NamedTuple):
         """The variance of the mean over sets and judges."""
         return self.of_set / self.sets + _or_0(self.judge) / self.judges
 
+    @property
+    def tell_more_than_sets(self) -> bool:
+        """Whether anything varies, and a component besides that between sets is known."""
+        known = not all(map(isnan, (self.wording, self.repeat, self.judge)))
+        return known and self.variance > 0
+
     def count_sets(self, variance: float) -> float:
         """Return how many further sets give the mean this variance; infinity if no number does."""
         left = variance - _or_0(self.judge) / self.judges
