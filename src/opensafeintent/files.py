@@ -14,7 +14,7 @@ import stat
 import sys
 import tomllib
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from math import isfinite
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar
@@ -302,6 +302,7 @@ def _finite(text: str) -> float:
     return number
 
 
+@lru_cache(maxsize=1024)
 def _parse_64_bits(text: str) -> int:
     if len(text) > 20 or not -(2**63) <= (number := int(text)) < 2**64:
         raise ValueError(f"the number {show_name(text)} is out of range")

@@ -10,6 +10,7 @@ import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import prod
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +104,7 @@ def sort_rows(
 
 
 GradeCell = str | int | None
+_GRADES = attrgetter(*SCALES)
 
 COLUMNS = (
     "run",
@@ -164,7 +166,7 @@ def grade_table(
             row.epoch,
             prompt_set.harm_domain,
             prompt_set.task_type,
-            *(row.panel(what) for what in SCALES),
+            *_GRADES(row),
             row.mode,
             row.strategy,
             row.stop_reason,

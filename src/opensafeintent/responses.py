@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -22,6 +23,9 @@ from opensafeintent.taxonomy import (
 
 T = TypeVar("T")
 
+_METRIC_GRADES: Callable[[object], tuple[int | None, ...]] = attrgetter(*METRIC_GRADES)
+"""Returns the grades of a response that metrics need."""
+
 
 class ResponseKey(NamedTuple):
     """Identity of a response within a run."""
@@ -32,8 +36,10 @@ class ResponseKey(NamedTuple):
     epoch: int
 
 
-class AboutResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """A record about one response of a run."""
+class AboutResponse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A record about one response of a run. Collections of garbage leave it out: it holds no record
+    that could hold it in turn.
+    """
 
     model: str
     set_id: str
@@ -149,7 +155,7 @@ class GradedResponse(AboutResponse, frozen=True, kw_only=True):
     @property
     def counts(self) -> bool:
         """Whether all grades exist that metrics are computed from."""
-        return all(self.panel(what) is not None for what in METRIC_GRADES)
+        return None not in _METRIC_GRADES(self)
 
 
 def make_graded_response(

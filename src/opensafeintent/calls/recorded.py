@@ -87,8 +87,11 @@ WITHHELD = MissingGrade("response", "withheld")
 """An export left the text out because it is unsafe, and the grades were taken away."""
 
 
-class RecordedResponse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A target's response to one prompt, and the grades that came with it."""
+class RecordedResponse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A target's response to one prompt, and the grades that came with it.
+
+    It holds no record that could hold it in turn, so no collection of garbage has to walk it.
+    """
 
     model: str = ""
     """The target; empty in a file, whose name or caller tells it."""
@@ -113,16 +116,17 @@ class RecordedResponse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """
 
 
-def check_recorded(source: Path, responses: Iterable[RecordedResponse]) -> None:
-    """Refuse responses with a value off its scale, whichever reader they come from: what a ledger
-    takes, it has to be able to read.
+def check_recorded(
+    source: Path, responses: Iterable[RecordedResponse]
+) -> Iterator[RecordedResponse]:
+    """Yield responses as a ledger returns them, whichever reader they come from.
 
     Raises:
-        InputError: one has such a value.
+        InputError: one has a value off its scale: what a ledger takes, it has to be able to read.
     """
     for response in responses:
         try:
-            msgspec.convert(msgspec.to_builtins(response), RecordedResponse)
+            yield msgspec.convert(msgspec.to_builtins(response), RecordedResponse)
         except (msgspec.ValidationError, OverflowError) as error:
             raise InputError(
                 f"{source}: set {show_name(response.set_id)}, {show_name(response.variant)}:"
@@ -173,6 +177,7 @@ def merge_responses(first: RecordedResponse, second: RecordedResponse) -> Record
     return RecordedResponse(**(fields | {"missing": tuple(sorted(reasons, key=str))}))
 
 
+_VARIANTS = {*CORE_VARIANTS, *FOLLOW_UPS}
 _PARAPHRASE = re.compile(r"dual_use_paraphrase_[1-9]\d*")
 
 
@@ -197,12 +202,10 @@ def is_marked(data: Mapping[str, Any], field: str) -> bool:
 
 def _only_reasoned(data: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
     """Tell whether a line has an empty response without grades, and beside it reasoning."""
+    if fields.get("response", "x").strip() or SCALES.keys() & fields.keys():
+        return False
     usage = data.get("usage")
-    return (
-        fields.get("response", "x").strip() == ""
-        and not SCALES.keys() & fields.keys()
-        and has_reasoning_beside(data, usage if isinstance(usage, dict) else {})
-    )
+    return has_reasoning_beside(data, usage if isinstance(usage, dict) else {})
 
 
 def _list_missing(record: Record, fields: Collection[str]) -> tuple[MissingGrade, ...]:
@@ -265,44 +268,45 @@ def parse_recorded(record: Record, *, of_table: bool = False) -> RecordedRespons
             row for each prompt.
     """
     record.check_names(FIELDS)
+    data = record.data
     fields: dict[str, Any] = {
-        field: check_score(record, field, record.data[field], scale[0], scale[-1])
+        field: check_score(record, field, grade, scale[0], scale[-1])
         for field, scale in SCALES.items()
-        if field in record
+        if (grade := data.get(field)) is not None
     }
     for field, valid in (("mode", MODES), ("strategy", STRATEGIES)):
-        if record.optional_name(field):
+        if data.get(field) is not None and record.optional_name(field):
             fields[field] = record.choice(field, valid)
-    texts = [record.data[field] for field in _TEXT_FIELDS if field in record.data]
+    texts = [data[field] for field in _TEXT_FIELDS if field in data]
     if (text := next((text for text in texts if text is not None), None)) is not None:
         fields["response"] = check_response(record, "response", text)
     variant = record.name("variant")
-    if variant not in (*CORE_VARIANTS, *FOLLOW_UPS) and not _PARAPHRASE.fullmatch(variant):
+    if variant not in _VARIANTS and not _PARAPHRASE.fullmatch(variant):
         names = [*CORE_VARIANTS, *(paraphrase_variant(n) for n in range(1, 5)), *FOLLOW_UPS]
         record.fail("variant", f"unknown variant {variant!r}; {nearest(variant, names)}")
     if "reply_to" in record:
-        fields["reply_to"] = check_response(record, "reply_to", record.data["reply_to"])
+        fields["reply_to"] = check_response(record, "reply_to", data["reply_to"])
         if variant not in FOLLOW_UPS:
             record.fail("reply_to", f"is for {', '.join(FOLLOW_UPS)}, and the line is {variant}")
     missing = _list_missing(record, fields)
-    if _only_reasoned(record.data, fields):
+    if _only_reasoned(data, fields):
         del fields["response"]
         missing = (MissingGrade("response", REASONING_ONLY),)
     if not missing and not {"response", *SCALES} & fields.keys():
-        if is_marked(record.data, "response_hidden"):
+        if is_marked(data, "response_hidden"):
             missing = (WITHHELD,)
         elif of_table:
             missing = (_NOT_RECORDED,)
     without_response = any(entry.what == "response" for entry in missing)
-    graded = [field in fields for field in SCALES]
-    accounted_for = [
-        field in fields or any(entry.what == field for entry in missing) for field in METRIC_GRADES
-    ]
-    if "response" not in fields and not without_response and not all(accounted_for):
+    if not (
+        without_response
+        or "response" in fields
+        or {*fields, *(entry.what for entry in missing)}.issuperset(METRIC_GRADES)
+    ):
         fault = "is empty" if texts else "missing"
         expected = "a response, or both grades, or all, or a field 'missing' with the reason"
         record.fail("response", f"{fault}; expected {expected}")
-    if without_response and any(graded):
+    if without_response and SCALES.keys() & fields.keys():
         record.fail(
             "missing",
             "says that there is no response, and the line has grades; expected one of the two",
@@ -310,7 +314,7 @@ def parse_recorded(record: Record, *, of_table: bool = False) -> RecordedRespons
     return RecordedResponse(
         set_id=record.name("id"),
         variant=variant,
-        epoch=check_score(record, "epoch", record.data.get("epoch", 1), 1, MOST_EPOCHS),
+        epoch=check_score(record, "epoch", data.get("epoch", 1), 1, MOST_EPOCHS),
         stop_reason=clean_name(record.optional_name("stop_reason") or "stop"),
         missing=missing,
         **fields,
@@ -381,6 +385,10 @@ _SELECT_TEXTS = (
 _WITH_SOURCE = f"SELECT source, {_COLUMNS}"
 _SEVERAL_RUNS = "import its models into several runs, and name them all for one report"
 _PLACES = "SELECT model, set_id, variant, epoch FROM imported WHERE dataset = ?"
+_INSERT = (
+    "INSERT INTO imported (source, dataset, model, set_id, variant, epoch, response, record)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+)
 _OF_ONE = "dataset = ? AND model = ? AND set_id = ? AND variant = ? AND epoch = ?"
 
 
@@ -410,15 +418,7 @@ class Imports:
         try:
             with contextlib.closing(connect(self._path)) as connection, connection:
                 connection.execute("BEGIN IMMEDIATE")
-                sources: dict[str, int] = {}
-                there = set(connection.execute(_PLACES, (dataset,)))
-                for file, response in responses:
-                    if file.sha256 not in sources:
-                        sources[file.sha256] = _source(connection, file)
-                    place = response.model, response.set_id, response.variant, response.epoch
-                    if place not in there or self._adds(connection, dataset, place, response, file):
-                        self._insert(connection, dataset, place, response, sources[file.sha256])
-                    there.add(place)
+                connection.executemany(_INSERT, self._pack_rows(connection, dataset, responses))
         except sqlite3.Error as error:
             raise InputError(f"{self._path}: cannot write the ledger: {reason(error)}") from error
         finally:
@@ -539,23 +539,32 @@ class Imports:
                 " already; import into a new --out, or name the model apart with --model"
             ) from error
 
-    def _insert(
+    def _pack_rows(
         self,
         connection: sqlite3.Connection,
         dataset: str,
-        place: ResponsePlace,
-        recorded: RecordedResponse,
-        source: int,
-    ) -> None:
-        text = recorded.response
-        response = None if text is None else self._texts.find_text_id(connection, text)
-        record = msgspec.structs.replace(recorded, model="", response=None, rows=())
-        packed = pack(msgspec.json.encode((recorded.model, record)))
-        connection.execute(
-            "INSERT INTO imported (source, dataset, model, set_id, variant, epoch, response,"
-            " record) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (source, dataset, *place, response, packed),
-        )
+        responses: Iterable[tuple[SourceFile, RecordedResponse]],
+    ) -> Iterator[tuple[object, ...]]:
+        """Yield the row of each response that adds something to what is stored by then, as
+        `_INSERT` takes it; files and texts are added on the way.
+
+        Raises:
+            InputError: a response is there already with another content.
+        """
+        sources: dict[str, int] = {}
+        there = set(connection.execute(_PLACES, (dataset,)))
+        for file, recorded in responses:
+            if file.sha256 not in sources:
+                sources[file.sha256] = _source(connection, file)
+            place = recorded.model, recorded.set_id, recorded.variant, recorded.epoch
+            if place in there and not self._adds(connection, dataset, place, recorded, file):
+                continue
+            there.add(place)
+            text = recorded.response
+            response = None if text is None else self._texts.find_text_id(connection, text)
+            record = msgspec.structs.replace(recorded, model="", response=None, rows=())
+            packed = pack(msgspec.json.encode((recorded.model, record)))
+            yield sources[file.sha256], dataset, *place, response, packed
 
 
 def _source(connection: sqlite3.Connection, file: SourceFile) -> int:

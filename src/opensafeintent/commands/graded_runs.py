@@ -15,6 +15,7 @@ from opensafeintent.calls.ledger_folder import check_not_held
 from opensafeintent.calls.prices import PriceList
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.providers import PREFIX, is_native, split_name
+from opensafeintent.calls.recorded import RecordedResponse
 from opensafeintent.commands.settings.calling import judge_arguments
 from opensafeintent.errors import InputError, pluralize
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
@@ -198,14 +199,24 @@ def name_runs(runs: Sequence[Path]) -> dict[Path, str]:
     return {path: path.name if names.count(path.name) == 1 else str(path) for path in paths}
 
 
-def read_graded_run(folder: RunFolder, name: str, display: Display | None = None) -> GradedRun:
-    """Rebuild one run from its manifest and ledger."""
-    with open_run(folder, name, display or Display()) as (run, _):
+def read_graded_run(
+    folder: RunFolder,
+    name: str,
+    display: Display | None = None,
+    imported: Mapping[str, Sequence[RecordedResponse]] | None = None,
+) -> GradedRun:
+    """Rebuild one run from its manifest and ledger; see `derive` for its imported responses."""
+    with open_run(folder, name, display or Display(), imported) as (run, _):
         return run
 
 
 @contextmanager
-def open_run(folder: RunFolder, name: str, display: Display) -> Iterator[tuple[GradedRun, Ledger]]:
+def open_run(
+    folder: RunFolder,
+    name: str,
+    display: Display,
+    imported: Mapping[str, Sequence[RecordedResponse]] | None = None,
+) -> Iterator[tuple[GradedRun, Ledger]]:
     """Rebuild one run; the ledger stays as it was read, for the texts."""
     stage = f"reading {show_name(name)}"
     display.stage(stage)
@@ -220,7 +231,7 @@ def open_run(folder: RunFolder, name: str, display: Display) -> Iterator[tuple[G
         display.stage(f"{stage}: {done:,} of {of:,} responses of {models}")
 
     with Ledger(path, readonly=True) as ledger, ledger.snapshot():
-        graded = derive(manifest, dataset, ledger, read=read)
+        graded = derive(manifest, dataset, ledger, imported=imported, read=read)
         second = derive_regrades(manifest, dataset, ledger, graded)
         run = make_graded_run(name, manifest, dataset, graded, *second)
         yield run, ledger

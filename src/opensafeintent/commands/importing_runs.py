@@ -117,7 +117,7 @@ def _import(settings: ImportSettings, screen: Display) -> RunOutcome:
         for item in read:
             item.responses = _add_first_replies(item)
             _check_prompts(item, dataset, prompts)
-            check_recorded(item.path, item.responses)
+            item.responses = list(check_recorded(item.path, item.responses))
         known = manifest.models.keys()
         manifest = _add_models(manifest, by_model)
         folder.check_size(manifest)
@@ -132,21 +132,26 @@ def _import(settings: ImportSettings, screen: Display) -> RunOutcome:
             rows = list(_rows(by_model))
             stored = show_progress(rows, screen, "storing", "responses")
             ledger.imports.add(dataset.hash, stored)
-            new = (response for _, response in rows)
-            halves = _halves((*chain.from_iterable(there.values()), *new))
+            for _, response in rows:
+                there.setdefault(response.model, []).append(response)
+            given = _list_given(chain.from_iterable(there.values()))
+            merged = len(given) < sum(map(len, there.values()))
         folder.save(manifest)
-    run = read_graded_run(folder, settings.out.name, screen)
+    run = read_graded_run(folder, settings.out.name, screen, None if merged else there)
     screen.stage("estimating")
     outcome = write_results(run, folder, settings.max_missing)
     if failed:
         outcome.exit_code = first_exit_code(outcome.exit_code, 1)
         outcome.stopped += failed
-    outcome.notes += _notes(read, halves, settings.out)
+    outcome.notes += _notes(read, given, settings.out)
     return outcome
 
 
-def _notes(read: Sequence[FileContent], halves: Mapping[str, int], run: Path) -> list[str]:
+def _notes(
+    read: Sequence[FileContent], given: Mapping[ResponsePlace, tuple[bool, bool]], run: Path
+) -> list[str]:
     """Return what the files' readers noted, and what they read otherwise than it was written."""
+    halves = Counter(model for (model, *_), (helpful, harm) in given.items() if helpful != harm)
     notes = [note for item in read for note in item.notes]
     notes += [
         f"{model}: {pluralize(number, 'response')} with one of the two grades, which counts for"
@@ -158,9 +163,9 @@ def _notes(read: Sequence[FileContent], halves: Mapping[str, int], run: Path) ->
     return notes
 
 
-def _halves(rows: Iterable[RecordedResponse]) -> Counter[str]:
-    """Return how many responses came with one of the two grades alone, by model; the two may have
-    come from two files.
+def _list_given(rows: Iterable[RecordedResponse]) -> dict[ResponsePlace, tuple[bool, bool]]:
+    """Return of each response whether it came with helpfulness, and whether with harm severity; the
+    two may have come from two files.
     """
     graded: dict[ResponsePlace, tuple[bool, bool]] = {}
     for recorded in rows:
@@ -170,7 +175,7 @@ def _halves(rows: Iterable[RecordedResponse]) -> Counter[str]:
             helpful or recorded.helpfulness is not None,
             harm or recorded.harm_severity is not None,
         )
-    return Counter(model for (model, *_), (helpful, harm) in graded.items() if helpful != harm)
+    return graded
 
 
 def _check_extent(
@@ -256,7 +261,7 @@ def _add_models(manifest: Manifest, by_model: dict[str, list[FileContent]]) -> M
         for item in files:
             if item.log is not None and item.log.graded and not plan.judges:
                 plan = _add_grading(plan, item.path, item.log)
-            if any(is_follow_up(response.variant) for response in item.responses):
+            if not {response.variant for response in item.responses}.isdisjoint(FOLLOW_UPS):
                 texts = plan.follow_ups or second_turn()
                 plan = msgspec.structs.replace(plan, follow_ups=texts)
     return msgspec.structs.replace(manifest, models=models, plan=plan)

@@ -218,6 +218,8 @@ def derive_regrades(
     manifest: Manifest, dataset: Dataset, ledger: Ledger, graded: Collection[GradedResponse]
 ) -> Regrades:
     """Return the result of `regrade`, as far as the ledger has it."""
+    if not (manifest.plan.retest or manifest.plan.swap or manifest.plan.turn):
+        return Regrades([], [], [])
     audit = list_audited(manifest, dataset, ledger)
     results = [
         {

@@ -8,7 +8,9 @@ from __future__ import annotations
 import types
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice, zip_longest
+from operator import attrgetter
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -17,7 +19,7 @@ from opensafeintent.calls.client import Asked, explain_unrecorded
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_rows import MOST_TEXT, Room, TooLong
 from opensafeintent.calls.reasoning import Parted, cut_reasoning, unknown_mark
-from opensafeintent.calls.recorded import RecordedResponse
+from opensafeintent.calls.recorded import MissingGrade, RecordedResponse
 from opensafeintent.calls.records import (
     Answered,
     Call,
@@ -40,7 +42,15 @@ from opensafeintent.responses import (
     ResponseKey,
     make_graded_response,
 )
-from opensafeintent.taxonomy import FOLLOW_UPS, METRIC_GRADES, SCALES, Graded, KnownGrades
+from opensafeintent.taxonomy import (
+    FOLLOW_UPS,
+    METRIC_GRADES,
+    SCALES,
+    Graded,
+    KnownGrades,
+    Mode,
+    Strategy,
+)
 
 T = TypeVar("T")
 
@@ -200,6 +210,8 @@ async def _one_by_one(
             question.close()
 
 
+_METRIC_GRADES: Callable[[object], tuple[int | None, ...]] = attrgetter(*METRIC_GRADES)
+
 IMPORTED_JUDGE = "imported"
 """The name of the judge of grades that came with imported responses."""
 
@@ -281,6 +293,7 @@ def derive(
     ledger: Ledger,
     already_graded: Mapping[ResponseKey, GradedResponse] | None = None,
     *,
+    imported: Mapping[str, Sequence[RecordedResponse]] | None = None,
     read: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> list[GradedResponse]:
     """Return every response of a run with its grades, as far as the ledger has them.
@@ -290,9 +303,11 @@ def derive(
         dataset: its prompt-sets.
         ledger: its ledger.
         already_graded: responses that need not be looked up again.
+        imported: the imported responses by model; None to read them from the ledger.
         read: called with the number of responses read, and their total.
     """
-    imported = read_imported(ledger, dataset)
+    if imported is None:
+        imported = read_imported(ledger, dataset)
     judged = dict(already_graded or {})
     tasks = {
         model: list_judged_tasks(manifest, dataset, model, imported.get(model, ()))
@@ -397,15 +412,44 @@ def _add_labels(
 
 def has_both_grades(recorded: RecordedResponse) -> bool:
     """Tell whether a response was imported with the grades that metrics need."""
-    return None not in [getattr(recorded, what) for what in METRIC_GRADES]
+    return None not in _METRIC_GRADES(recorded)
 
 
 def _from_import(recorded: RecordedResponse, key: ResponseKey, mode_judge: str) -> GradedResponse:
-    reasons = {(missing.what, missing.judge): missing.reason for missing in recorded.missing}
-    graded = has_both_grades(recorded) or any((what, "") in reasons for what in SCALES)
-    by_judge = recorded.by_judge
+    parted = cut_reasoning(recorded.response or "")
+    graded = _grade_as_given(
+        *_GIVEN(recorded), tuple(recorded.by_judge.items()), mode_judge, *_GRADES(recorded)
+    )
+    return msgspec.structs.replace(
+        graded,
+        **key._asdict(),
+        stop_reason=recorded.stop_reason,
+        truncated=is_cut(recorded.stop_reason) and not graded.reason("response"),
+        refused=_refusal(recorded, parted),
+        mark=unknown_mark(parted.text),
+    )
+
+
+_GIVEN = attrgetter("missing", "mode", "strategy")
+_GRADES = attrgetter(*SCALES)
+
+
+@lru_cache(maxsize=4096)
+def _grade_as_given(
+    missing: tuple[MissingGrade, ...],
+    mode: Mode | None,
+    strategy: Strategy | None,
+    known: tuple[tuple[str, KnownGrades], ...],
+    mode_judge: str,
+    *grades: int | None,
+) -> GradedResponse:
+    """Return what all imported responses with some grades have in common."""
+    reasons = {(item.what, item.judge): item.reason for item in missing}
+    own = KnownGrades(*grades)
+    graded = None not in _METRIC_GRADES(own) or any((what, "") in reasons for what in SCALES)
+    by_judge = dict(known)
     if not by_judge and graded:
-        by_judge = {IMPORTED_JUDGE: KnownGrades(*[getattr(recorded, what) for what in SCALES])}
+        by_judge = {IMPORTED_JUDGE: own}
 
     def make_grades(judge: str, grades: KnownGrades) -> JudgeGrades:
         by_scale: dict[Graded, int | NotObtained] = {}
@@ -418,22 +462,16 @@ def _from_import(recorded: RecordedResponse, key: ResponseKey, mode_judge: str) 
                 by_scale[what] = NotObtained("not_recorded")
         return by_scale
 
-    def label(what: Literal["mode", "strategy"]) -> Any:
-        missing = NotObtained(reasons[what, ""]) if (what, "") in reasons else None
-        return getattr(recorded, what) or missing
+    def explain(what: Literal["mode", "strategy"]) -> NotObtained | None:
+        return NotObtained(reasons[what, ""]) if (what, "") in reasons else None
 
-    parted = cut_reasoning(recorded.response or "")
     return make_graded_response(
-        key,
-        stop_reason=recorded.stop_reason,
-        truncated=is_cut(recorded.stop_reason) and ("response", "") not in reasons,
-        refused=_refusal(recorded, parted),
-        mark=unknown_mark(parted.text),
+        ResponseKey("", "", "", 1),
         missing_response=reasons.get(("response", ""), ""),
         grades={judge: make_grades(judge, grades) for judge, grades in by_judge.items()},
-        mode=label("mode"),
+        mode=mode or explain("mode"),
         mode_judge=mode_judge,
-        strategy=label("strategy"),
+        strategy=strategy or explain("strategy"),
     )
 
 

@@ -44,13 +44,12 @@ _SCORES: dict[Graded, str] = {
     question.grade: question.authors_scores for question in QUESTIONS if question.authors_scores
 }
 """The field with each grade, as far as their files have it."""
+_SCORED = {"model_responses", *_SCORES.values()}
 
 
 def is_scored(data: Any) -> bool:
     """Tell whether a record holds responses or grades."""
-    return isinstance(data, dict) and any(
-        field in data for field in ("model_responses", *_SCORES.values())
-    )
+    return isinstance(data, dict) and not _SCORED.isdisjoint(data)
 
 
 def recognises(records: Sequence[Located]) -> bool:

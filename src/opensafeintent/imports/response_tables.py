@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,8 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
     """
     of_table = is_table(path)
     _check_names(records, of_table=of_table)
-    fields = {field: None for _, data in records if isinstance(data, dict) for field in data}
+    objects = (data for _, data in records if isinstance(data, dict))
+    fields = dict.fromkeys(chain.from_iterable(objects))
     if fields and not fields.keys() & set(ANSWERS):
         raise InputError(
             f"{path}: no response in it; expected a field 'response', or both grades (fields"
@@ -89,17 +91,24 @@ def _check_names(records: Iterable[Located], *, of_table: bool) -> None:
         InputError: a name is nearly that of a field which the record lacks.
     """
     problems: list[Problem] = []
+    sound: set[tuple[object, ...]] = set()
+    """Whether the variant is lacking, and the fields, of records without a fault."""
     for location, data in records:
         if not isinstance(data, dict):
             continue
+        lacks_variant = _lacks_variant(data, of_table=of_table)
+        if (form := (lacks_variant, *data)) in sound:
+            continue
         names = _NAMES_WITH_VARIANT
-        if _lacks_variant(data, of_table=of_table):
+        if lacks_variant:
             by_prompt = "prompt" in Record(data, location).rename({"prompt"}).data
             names = _NAMES_WITH_PROMPT if by_prompt else _NAMES
         try:
             Record(data, location).check_names(names)
         except Problem as problem:
             problems.append(problem)
+        else:
+            sound.add(form)
     if problems:
         raise InputError(*distinct_problems(problems, MOST_LISTED))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
@@ -19,6 +20,7 @@ from opensafeintent.taxonomy import (
     CORE_VARIANTS,
     FOLLOW_UPS,
     METRIC_GRADES,
+    SCALES,
     KnownGrades,
     find_intent,
 )
@@ -253,17 +255,23 @@ def count_planned_follow_ups(
     return len(manifest.list_sets(model, dataset)) * manifest.plan.epochs * follow_ups
 
 
-def _count_unanswered(rows: Iterable[GradedResponse]) -> dict[str, Unanswered]:
+_ASKED = attrgetter("variant", "missing", "mode", "mode_judge", "strategy", "guard", *SCALES)
+"""Returns what tells which questions about a response were asked, and which were not answered."""
+
+
+def _count_unanswered(rows: Sequence[GradedResponse]) -> dict[str, Unanswered]:
     asked: Counter[Kind] = Counter()
     reasons: dict[Kind, Counter[str]] = {kind: Counter() for kind in KINDS}
-    for row in rows:
+    shapes = [(*_ASKED(row), len(row.by_judge) > 1) for row in rows]
+    alike, numbers = dict(zip(shapes, rows, strict=True)), Counter(shapes)
+    for shape, row in alike.items():
         for kind in kinds_asked(row):
-            asked[kind] += 1
+            asked[kind] += numbers[shape]
         first: dict[Kind, str] = {}
         for part in yield_missing(row):
             first.setdefault(part.kind, f"{part.what}:{part.reason}")
         for kind, reason in first.items():
-            reasons[kind][reason] += 1
+            reasons[kind][reason] += numbers[shape]
     return {
         kind: Unanswered(
             asked=asked[kind],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import io
 import re
 import shlex
 import subprocess
@@ -115,12 +116,19 @@ class Page:
         self._common = common  # the common beginning of models' names
         self._of_csv: dict[str, Table] = {}
         self._further: dict[str, str] = {}
+        self._data: dict[str, bytes] = {}
 
     def finish(self, data: bytes | str) -> Markup:
-        """Return markup that a template takes as it is."""
+        """Return markup that a template takes as it is: of bytes a mark, whose place they take when
+        the page is rendered, for as text they would need several times the memory.
+        """
         raw = data if isinstance(data, bytes) else data.encode(errors="replace")
         self.size += len(raw)
-        return Markup(raw.decode())
+        if isinstance(data, str):
+            return Markup(raw.decode())
+        mark = Markup(f"\0{len(self._data)}\0")
+        self._data[mark] = data
+        return mark
 
     def put(
         self,
@@ -177,6 +185,7 @@ class Page:
         script = page_script(map(asset, scripts))
         csv_files = {anchor: to_csv(table) for anchor, table in self._of_csv.items()}
         # piece by piece: the page as one text would be in memory beside its bytes
+        content = io.BytesIO()
         pieces = (
             _environment()
             .get_template(template)
@@ -194,7 +203,10 @@ class Page:
                 data_glossary=self.finish(json_for_html(glossary())),
             )
         )
-        return b"".join(piece.encode(errors="replace") for piece in pieces)
+        content.writelines(
+            self._data.get(piece) or piece.encode(errors="replace") for piece in pieces
+        )
+        return content.getvalue()
 
 
 PAGE_BYTES = 14_000_000
@@ -293,19 +305,22 @@ def render_page(
     data_figures = page.finish(json_for_html(drawn))
     bundling.join()
     browser = _browser(page, cohort, texts, options)
+    unsafe, sampled = browser.unsafe_texts(), _describe_sampling(browser)
+    data_sets = page.finish(json_for_html(browser))
+    del browser  # all texts are in the data
     html = page.render(
         "report.html",
         styles=("page.css",),
         scripts=_SCRIPTS,
         library=vega_script(),
         data_figures=data_figures,
-        data_sets=page.finish(json_for_html(browser)),
+        data_sets=data_sets,
         content=content,
         **_values(cohort, runs, tables, options),
-        sampled=_describe_sampling(browser),
+        sampled=sampled,
         folded=frozenset(content) - set(_OPEN),
     )
-    return RenderedPage(html, browser.unsafe_texts())
+    return RenderedPage(html, unsafe)
 
 
 def _yield_tables(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from math import ceil, isnan, sqrt
 from statistics import NormalDist
 from typing import NamedTuple
@@ -202,6 +202,7 @@ def assume_deviation(*, shares: bool) -> float:
     return 0.5 if shares else 0.35
 
 
+@lru_cache(maxsize=4096)
 def sets_needed(
     difference: float,
     deviation: float,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -55,6 +56,7 @@ _LANGUAGE = re.compile(r"\A\s*(?:json|text|txt|plaintext|markdown|md)\b(?=\s*\S)
 """The name of a language on one line with what is in the fence."""
 
 
+@lru_cache(maxsize=256)  # most replies are one of few digits
 def parse_reply(contract: Contract, reply: str, rule: ParseRule = "strict") -> int | str | None:
     """Return the grade that a reply gives, or None when it does not keep to the contract.
 

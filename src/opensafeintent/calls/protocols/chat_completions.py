@@ -199,8 +199,11 @@ def _first_count(fields: Mapping[str, Any], names: Iterable[str]) -> int:
 
 def _first_choice(choices: list[Any]) -> dict[str, Any]:
     """Return the choice with index 0, or the first one if none has it."""
-    objects = [take_fields(choice) for choice in choices]
-    return next((choice for choice in objects if choice.get("index") == 0), objects[0])
+    first = take_fields(choices[0])
+    if len(choices) == 1 or first.get("index") == 0:  # as nearly all
+        return first
+    objects = map(take_fields, choices)
+    return next((choice for choice in objects if choice.get("index") == 0), first)
 
 
 def _read_filter_refusal(reply: Mapping[str, Any], body: bytes) -> Refused:
