@@ -112,7 +112,7 @@ class ScriptedAPI(ModelAPI):
 modelapi(name="opensafeintent")(ScriptedAPI)
 
 
-pass  # DROPPED-IMPORT  # its models are registered
+pass
 
 VERSION = "1-A"
 """Before the dash the version of the results, after it that of the interface, as in the register of
