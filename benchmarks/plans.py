@@ -20,7 +20,7 @@ from missing_grades import compare_two, draw, lose, to_array
 from opensafeintent.numbers.completions import Completions
 from opensafeintent.numbers.equations import Grades
 from opensafeintent.numbers.gates import Gate, count_deciding as count_gate, decide
-from opensafeintent.numbers.metrics import METRICS, PRIMARY
+from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.statistics.comparisons import (
     End,
     Paired,
@@ -204,19 +204,15 @@ def part_plans(simulations: int) -> None:
 
 
 def part_detectable(simulations: int) -> None:
+    metric = "triplet_safety"  # Mean Utility cannot differ by so much in these worlds
     print("\nPrinted Detectable, found")
-    for metric in PRIMARY:
-        for sets in (42, 115, 700):
-            for missing in SHARES:
-                runs = Runs(5, 60_000 // sets, sets, metric, [0.0, 0.0], missing)
-                difference = float(np.nanmean(find_detectable(*runs.compare())))
-                plan = Plan(metric, difference)
-                lift = find_lift(metric, true_value(metric, 0.0) + difference)
-                power = simulate(plan, [0.0, lift], missing, sets, simulations)
-                print(
-                    f"  {metric} {sets} sets {100 * missing:g} %: {difference:.3f}, {power}",
-                    flush=True,
-                )
+    for sets in (42, 115, 700):
+        for missing in SHARES:
+            runs = Runs(5, 60_000 // sets, sets, metric, [0.0, 0.0], missing)
+            difference = float(np.nanmean(find_detectable(*runs.compare())))
+            lift = find_lift(metric, true_value(metric, 0.0) + difference)
+            power = simulate(Plan(metric, difference), [0.0, lift], missing, sets, simulations)
+            print(f"  {sets} sets {100 * missing:g} %: {difference:.3f}, {power}", flush=True)
 
 
 PARTS: dict[str, Callable[[int], None]] = {"numbers": part_plans, "detectable": part_detectable}
