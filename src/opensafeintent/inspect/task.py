@@ -112,8 +112,6 @@ class ScriptedAPI(ModelAPI):
 modelapi(name="opensafeintent")(ScriptedAPI)
 
 
-pass
-
 VERSION = "1-A"
 """Before the dash the version of the results, after it that of the interface, as in the register of
 Inspect evals.
