@@ -57,7 +57,7 @@ def test_judges_as_draws_add_their_variance() -> None:
     # √V = .0763763 reaches .196332.
     row = np.array([0.6, 0.95, 0.6])
     error, informative = np.full(3, 0.05), np.full(3, 41.0)
-    spread = Spread(row, np.full(3, 39), row, error, informative, error)
+    spread = Spread(row, np.full(3, 39), row, error, informative, error, np.full(3, 39))
     by_judge = np.array([[0.5, 0.85, 0.5], [0.6, 0.95, np.nan], [0.7, 1.05, 0.7]])
     inner, cut, few = estimate_for_judges(spread, by_judge, (0.0, 1.0))
     assert inner.interval == pytest.approx((0.403668, 0.796332), abs=2e-6)
