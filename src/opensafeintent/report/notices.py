@@ -192,6 +192,7 @@ def _find_missing_beyond(results: Results) -> Iterator[Facts]:
             "what": item.what,
             "limit": Value(results.max_missing, "share"),
             "reasons": Counts(item.reasons),
+            **(_find_effect(cohort, item.model) if item.kind == "core" else {}),
             **(_cause(cohort, item.model, item.kind, causes) if item.kind else {}),
         }
 
@@ -214,17 +215,14 @@ def _find_missing(results: Results) -> Iterator[Facts]:
             "model": Names.of(worst),
             "missing": PartOf(part.missing, part.asked),
             "models": PartOf(len(lacking), len(cohort.models)),
-            "triplets": PartOf(coverage[worst].incomplete_triplets, coverage[worst].triplets)
-            if kind == "core"
-            else None,
             **(_find_effect(cohort, worst) if kind == "core" else {}),
             **_cause(cohort, worst, kind, causes),
         }
 
 
 def _find_effect(cohort: Cohort, model: str) -> Facts:
-    """Return the intents whose grades a model lacks, and how many comparisons hinge on missing
-    grades.
+    """Return how many triplets of a model lack a grade, of which intents, and how many comparisons
+    hinge on missing grades.
     """
     rows = cohort.members[model].rows
     lacking = Counter(
@@ -233,8 +231,12 @@ def _find_effect(cohort: Cohort, model: str) -> Facts:
     compared = [cohort.estimates.comparisons[metric] for metric in PRIMARY]
     pairs = list(combinations(find_contenders(cohort, PRIMARY[0]), 2))
     hinging = sum(bool(comparison.hinges[pair]) for comparison in compared for pair in pairs)
+    coverage = cohort.coverage[model]
     return {
-        "intents": Counts({INTENT_WORDS[intent]: lacking[intent] for intent in CORE_VARIANTS}),
+        "triplets": PartOf(coverage.incomplete_triplets, coverage.triplets),
+        "intents": Counts(
+            {INTENT_WORDS[intent]: lacking[intent] for intent in CORE_VARIANTS if lacking[intent]}
+        ),
         "hinging": PartOf(hinging, len(compared) * len(pairs)) if pairs else None,
     }
 
@@ -818,6 +820,11 @@ _PARTIAL = (
     "Partial: {stored} planned responses of {models} are stored, and every number is of those"
     " alone."
 )
+_EFFECT = (
+    "Triplets that lack one: {triplets}; responses by intent: {intents}.\n"
+    "Comparisons of Triplet Safety and Mean Utility that missing grades alone leave undecided:"
+    " {hinging}."
+)
 _MOST_OFTEN = (
     "\nMost often {cause}: {advice}.\nopensafeintent trace RUN --set {set} shows an example."
 )
@@ -855,7 +862,7 @@ NOTICES: tuple[Notice, ...] = (
     Notice(
         "missing_beyond", "warning", _find_missing_beyond,
         "{model} lacks {missing} {what}, more than the {limit} of --max-missing.\n"
-        "Reasons: {reasons}." + _MOST_OFTEN,
+        "Reasons: {reasons}.\n" + _EFFECT + _MOST_OFTEN,
     ),
     Notice(
         "not_graded", "warning", _make_counter(lambda coverage: coverage.not_graded),
@@ -909,8 +916,7 @@ NOTICES: tuple[Notice, ...] = (
     Notice(
         "missing", "caution", _find_missing,
         "Missing {what}: {missing} of {model}, which lacks the most; {models} models lack some.\n"
-        "Triplets that lack one: {triplets}; responses by intent: {intents}.\n"
-        "Comparisons of Triplet Safety and Mean Utility that they alone leave undecided: {hinging}."
+        + _EFFECT
         + _MOST_OFTEN,
     ),
     Notice(
