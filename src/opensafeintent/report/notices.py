@@ -1095,8 +1095,8 @@ NOTICES: tuple[Notice, ...] = (
         "few_judges", "note", _few_judges,
         "Every interval is for the grades of {judges}: other judges can have other numbers.\n"
         "A further judge is asked {questions} questions.",
-        "The command of the run with a further --judge and --dry-run shows the price; given grades"
-        f" stay. With {FEWEST_JUDGES} judges or more, judges_like_these is for other judges too.",
+        "opensafeintent evaluate --out RUN with all judges, a further --judge and --dry-run shows"
+        f" the price; given grades stay. With {FEWEST_JUDGES} judges or more, judges_like_these is for other judges too.",
     ),
     Notice(
         "own_rubric", "note", _if(lambda results: results.cohort.by_our_line and _judges(results)),

@@ -633,6 +633,8 @@ def comparisons(cohort: Cohort) -> Table:
     they were named.
     """
     lacking = lack_grades(cohort)
+    rows = [pair for metric in cohort.estimates.comparisons for pair in pairs(cohort, metric)]
+    turns = any(row.difference.turning_odds is not None for row in rows)
     columns: tuple[Columns[PairRow], ...] = (
         Column("model_a", lambda row: row.model_a, "Model A", "name"),
         Column("model_b", lambda row: row.model_b, "Model B", "name"),
@@ -651,7 +653,7 @@ def comparisons(cohort: Cohort) -> Table:
         Column(
             "turning_odds",
             lambda row: row.difference.turning_odds,
-            "Holds to" if lacking else None,
+            "Holds to" if turns else None,
             "odds",
         ),
         Column("p_unadjusted", lambda row: row.difference.p_unadjusted),
@@ -661,7 +663,7 @@ def comparisons(cohort: Cohort) -> Table:
     )
     return Table.of(
         columns,
-        [pair for metric in cohort.estimates.comparisons for pair in pairs(cohort, metric)],
+        rows,
         name="comparisons",
         title="Differences between every two models",
         section="comparisons",
@@ -677,11 +679,8 @@ def comparisons(cohort: Cohort) -> Table:
                 " depend on how often a model is safe: compare them between models of similar"
                 " dual-use safety only."
             ),
-            *(
-                [f"{WITH_MISSING} Holds to: the odds up to which a significant difference holds."]
-                if lacking
-                else []
-            ),
+            *([WITH_MISSING] if lacking else []),
+            *(["Holds to: the odds up to which a significant difference holds."] if turns else []),
         ),
     )
 
