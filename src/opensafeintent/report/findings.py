@@ -216,7 +216,7 @@ def _order(cohort: Cohort, metric: str, order: Sequence[int], comparison: Compar
         if others
     ]
     found = [comparison.minimum_detectable_difference[pair] for pair in combinations(order, 2)]
-    least = None if np.isnan(found).all() else float(np.nanmin(found))
+    least = None if np.isnan(found).any() else max(found, default=None)
     undecided: Facts = {
         "metric": MetricName(metric),
         "undecided": _BETTER[metric],
@@ -231,7 +231,7 @@ _ORDER = Finding(
     _find_nothing,
     "{model} is {better} than {others}.\n{models} are {better} than {others}.\n"
     "No comparison decides which model is {undecided}.\n"
-    "That does not make them equal: differences are found from {least} on.",
+    "That does not make them equal: only differences from {least} on are found in each pair.",
 )
 
 

@@ -6,6 +6,7 @@ A row says one fact. Terminal and summary have the warnings and cautions, the pa
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
@@ -264,19 +265,25 @@ def _cause(cohort: Cohort, model: str, kind: Kind, said: set[str]) -> Facts:
 
 
 def _find_missing_bounds(results: Results) -> Iterator[Facts]:
-    """Yield what missing core grades leave open of the model that lacks the most."""
+    """Yield what missing core grades leave open of the model that lacks the most, and of those whose
+    value lies outside its bounds.
+    """
     cohort = results.cohort
     lacking = [model for model in cohort.models if cohort.coverage[model].share("core")]
     if not lacking:
         return
-    worst = max(lacking, key=lambda model: cohort.coverage[model].share("core"))
-    safety = cohort.estimates.overall[worst, "triplet_safety"]
-    wide = cohort.coverage[worst].share("core") >= _MISSING_SHARE
-    ends = (*(safety.bounds or ()), safety.value or 0.0)
-    bounds = safety.bounds if len({percent(end) for end in ends}) > 1 else None
-    if bounds or (wide and safety.missing_ci):
+    most = max(lacking, key=lambda model: cohort.coverage[model].share("core"))
+    for model in lacking:
+        safety = cohort.estimates.overall[model, "triplet_safety"]
+        if model != most and not _is_outside(safety):
+            continue
+        wide = cohort.coverage[model].share("core") >= _MISSING_SHARE
+        ends = (*(safety.bounds or ()), safety.value or 0.0)
+        bounds = safety.bounds if len({percent(end) for end in ends}) > 1 else None
+        if not bounds and not (wide and safety.missing_ci):
+            continue
         yield {
-            "model": Names.of(worst),
+            "model": Names.of(model),
             "bounds": Value(None, "share", bounds) if bounds else None,
             "with_missing": (
                 Value(None, "share", safety.missing_ci) if wide and safety.missing_ci else None
@@ -489,6 +496,21 @@ def _few_judges(results: Results) -> Iterator[Facts]:
     if 0 < len(judges) < FEWEST_JUDGES:
         asked = sum(not row.refused and row.counts for rows in cohort.rows.values() for row in rows)
         yield {"judges": Names(judges), "questions": f"{asked * len(METRIC_GRADES):,}"}
+
+
+def _undated(results: Results) -> Iterator[Facts]:
+    """Yield the judges whose version neither their name nor their replies tell."""
+    served = results.cohort.served
+    undated = [
+        judge
+        for judge in _judges(results)
+        if not is_in_process(judge)
+        and not any(
+            re.search(r"\d{4}", name) for name in (judge, *served.get((judge, "grade"), ()))
+        )
+    ]
+    if undated:
+        yield {"judges": Names(undated)}
 
 
 def _request_swap(results: Results) -> Iterator[Facts]:
@@ -1097,6 +1119,11 @@ NOTICES: tuple[Notice, ...] = (
         "A further judge is asked {questions} questions.",
         "opensafeintent evaluate --out RUN with all judges, a further --judge and --dry-run shows"
         f" the price; given grades stay. With {FEWEST_JUDGES} judges or more, judges_like_these is for other judges too.",
+    ),
+    Notice(
+        "undated_judges", "note", _undated,
+        "Neither the name nor the replies of {judges} tell a dated version: it can be any.",
+        "Name a judge with a date.",
     ),
     Notice(
         "own_rubric", "note", _if(lambda results: results.cohort.by_our_line and _judges(results)),
