@@ -18,6 +18,7 @@ import numpy as np
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, contenders
 from opensafeintent.calls.left_out import really_left_out
 from opensafeintent.calls.models import same_maker
+from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.service_tiers import FIELD
 from opensafeintent.evaluation.missing import KINDS, Kind, find_most_frequent
 from opensafeintent.evaluation.replay import IMPORTED_JUDGE
@@ -265,8 +266,8 @@ def _cause(cohort: Cohort, model: str, kind: Kind, said: set[str]) -> Facts:
 
 
 def _find_missing_bounds(results: Results) -> Iterator[Facts]:
-    """Yield what missing core grades leave open of the model that lacks the most, and of those whose
-    value lies outside its bounds.
+    """Yield what missing core grades leave open of the model that lacks the most, and of those
+    whose value lies outside its bounds.
     """
     cohort = results.cohort
     lacking = [model for model in cohort.models if cohort.coverage[model].share("core")]
@@ -505,9 +506,7 @@ def _undated(results: Results) -> Iterator[Facts]:
         judge
         for judge in _judges(results)
         if not is_in_process(judge)
-        and not any(
-            re.search(r"\d{4}", name) for name in (judge, *served.get((judge, "grade"), ()))
-        )
+        and not re.search(r"\d{4}", " ".join((judge, *served.get((judge, "grade"), ()))))
     ]
     if undated:
         yield {"judges": Names(undated)}
@@ -1118,7 +1117,8 @@ NOTICES: tuple[Notice, ...] = (
         "Every interval is for the grades of {judges}: other judges can have other numbers.\n"
         "A further judge is asked {questions} questions.",
         "opensafeintent evaluate --out RUN with all judges, a further --judge and --dry-run shows"
-        f" the price; given grades stay. With {FEWEST_JUDGES} judges or more, judges_like_these is for other judges too.",
+        f" the price; given grades stay. With {FEWEST_JUDGES} judges or more, judges_like_these is"
+        " for other judges too.",
     ),
     Notice(
         "undated_judges", "note", _undated,
