@@ -362,7 +362,7 @@ class _Completion:
         tops = np.where(filled, top.reshape(shape), self.tops)
         bottoms = np.where(filled, bottom.reshape(shape), self.bottoms)
         spread = np.where(filled, np.maximum(square - mean**2, 0.0).reshape(shape), 0.0)
-        moved = (filled & ((high - low) > 1e-12).reshape(shape)).sum(axis=(1, 2))
+        moved = ((assumed > 0) & (high - low > 1e-12)).reshape(shape).sum(axis=(1, 2))
         parts_in_all = (self.bottoms > 0).any(axis=0).sum(axis=(1, 2))
         share = parts_in_all / np.maximum(parts_in_all - moved, 1)
         return _optimise(tops, bottoms, spread * (1 + share)[:, None, None], sign)
@@ -509,7 +509,7 @@ class _Grid(NamedTuple):
             mark = take(f"{field}_missing")
             for column in _COLUMNS[field]:
                 by_field[..., column] = np.where(np.isnan(values[..., column]), mark, 0)
-        if "strategy" in need.fields:
+        if need.name == "strategy":  # an unsafe response is probed
             by_field[..., 3] = np.maximum(
                 by_field[..., 3], take("grades_missing") * np.isnan(values[..., 3])
             )
@@ -626,7 +626,10 @@ def _find_gaps(grid: _Grid, rows: int) -> Iterator[_Gap]:
             _, first, which = np.unique(_number_rows(given), return_index=True, return_inverse=True)
             lacking = places[pattern_of.reshape(-1) == number]
             both = np.concatenate([lacking, donors])
-            near = np.logical_and(cells.any(axis=1, keepdims=True), ~cells)
+            # what is known of the incomplete responses of each of these sets: a response that is
+            # missing has no mode and was not probed
+            near = ~np.isnan(values[lacking]).any(axis=0) & ~cells
+            near &= np.asarray(cells.any(axis=1, keepdims=True))
             known = values[both][:, ~cells & grid.used], grid.exists[both % sets]
             _, at, alike = np.unique(
                 _number_rows(np.concatenate(known, axis=1)), return_index=True, return_inverse=True

@@ -216,7 +216,7 @@ def _order(cohort: Cohort, metric: str, order: Sequence[int], comparison: Compar
         if others
     ]
     found = [comparison.minimum_detectable_difference[pair] for pair in combinations(order, 2)]
-    least = None if np.isnan(found).any() else max(found, default=None)
+    least = None if np.isnan(found).any() else float(max(found))
     undecided: Facts = {
         "metric": MetricName(metric),
         "undecided": _BETTER[metric],
