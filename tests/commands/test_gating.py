@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import shutil
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -223,8 +224,12 @@ def test_a_verdict_stands_only_whatever_the_missing_grades_are(
     # all that are graded are safe: with one missing at least 39 of 40 (.868 at 95 %), with eight
     # missing 32 of 40 (.644)
     run = make_run(tmp_path, m=safe(SETS - missing, missing))
-    assert outcome_of(run, fail_under="triplet_safety=0.8", confidence=0.95).exit_code == code
+    gate = {"fail_under": "triplet_safety=0.8", "confidence": 0.95}
+    assert outcome_of(run, **gate, missing_odds=inf).exit_code == code
     assert only_result(run)["missing_ci"][0] == pytest.approx(least, abs=2e-3)
+    # at three times the odds of the others, which are all safe, no more is lost than that
+    assert outcome_of(run, **gate).exit_code == 0
+    assert only_result(run)["missing_ci"][0] >= least - 2e-3
 
 
 @pytest.mark.slow
@@ -329,7 +334,7 @@ def test_missing_grades_can_undo_that_a_model_is_worse(tmp_path: Path) -> None:
     # the same judges in both runs; 36 of 39 before, now 10 of 24, or 26 of 40
     run = make_run(tmp_path / "old", m=safe(36, missing=1))
     new = make_run(tmp_path / "new", m=safe(10, missing=16))
-    assert outcome_of(new, baseline=run, **WORSE).exit_code == 5
+    assert outcome_of(new, baseline=run, missing_odds=inf, **WORSE).exit_code == 5
     result = only_result(new)
     low, high = result["missing_ci"]  # later minus earlier, as the interval
     assert low <= result["ci"][0] < 0 and high > -0.1

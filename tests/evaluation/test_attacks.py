@@ -209,8 +209,9 @@ def test_a_reply_that_repeats_the_response_is_no_grade(
     for name, text, reply in cases:
         row = rows[name]
         assert (row["helpfulness"], row["harm_severity"], row["mode"]) == ("", "", ""), name
-        missing = set(row["missing"].split("; "))
-        assert missing == {"helpfulness:unparsed", "harm_severity:unparsed", "mode:unparsed"}
+        why = dict(item.split(":") for item in row["missing"].split("; "))
+        assert why.keys() == {"helpfulness", "harm_severity", "mode"}
+        assert {*why.values()} <= {"unparsed", "declined"}
         for purpose in FILES:  # asked once, re-asked twice: the reply stays the judge's
             prompt = f"\n{prompt_of(name)}\n"
             about = [record for record in requests[purpose] if prompt in texts_of(record)[0]]

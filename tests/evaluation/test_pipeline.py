@@ -407,7 +407,7 @@ def test_a_few_missing_grades_are_counted_and_left_out(lab: Lab, tmp_path: Path)
     assert stored["missing"]["core"] == {
         "asked": 30,  # 10 sets x 3 prompts
         "missing": 1,
-        "reasons": {"harm_severity:unparsed": 1},
+        "reasons": {"harm_severity:declined": 1},
     }
     assert entry(lab.run, "triplet_safety")["n"] == 9
     assert entry(lab.run, "dual_use_safety")["n"] == 10

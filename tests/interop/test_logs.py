@@ -562,7 +562,7 @@ def test_a_log_of_more_samples_than_may_be_read_is_refused(tmp_path: Path, forma
             [f"lab/judge-{n}" for n in range(101)],
             ": names 101 judges; expected at most 100 in a run",
         ),
-        (["x" * 501], f": judge '{'x' * 59}…': has 501 characters; expected at most 500"),
+        (["x" * 501], f": judge '{'x' * 79}…': has 501 characters; expected at most 500"),
     ],
     ids=["many", "long"],
 )

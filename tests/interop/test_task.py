@@ -172,7 +172,7 @@ def test_a_grade_that_cannot_be_had_is_unscored_with_its_reason(tmp_path: Path) 
     score = scores["opensafeintent_harm_severity"]
     assert math.isnan(score.value)  # type: ignore[arg-type]
     assert score.reason == "grader_failed"
-    assert (score.explanation or "").startswith("harm_severity:unparsed")
+    assert (score.explanation or "").startswith("harm_severity:declined")
     assert scores["opensafeintent_sets"].value == "missing"
     # 7 responses, each asked for its harm three times in vain
     assert Counter(asked_for(messages) for messages, _ in provider.asked)["harm"] == 7 * 3

@@ -54,7 +54,7 @@ def test_the_page_reads_without_scripts(out: Path) -> None:
     for part in text.split("<figure ")[1:]:
         assert "<noscript><svg " in part.partition("</figure>")[0]
     assert text.count("<noscript><svg ") == len(list((out / "figures").glob("*.svg")))
-    assert '<section id="utility">' in text and "Utility is helpfulness that counts only if" in text
+    assert '<section id="utility">' in text and "Utility is helpfulness if the response" in text
 
 
 @pytest.mark.parametrize("paraphrases", [0, 1])

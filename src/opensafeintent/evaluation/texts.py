@@ -122,7 +122,7 @@ class RunTexts(AbstractContextManager["RunTexts"]):
         if self._manifest.models[model].imported:
             texts = self._ledger.imports.find_texts(self._dataset.hash, model, set_id)
             return [_make_text(texts.get(key[1:])) for key in keys]
-        return self._find_called(keys)
+        return list(self._find_called(keys))
 
     def find_in_turn(self, keys: Iterable[ResponseKey]) -> Iterator[ResponseText | None]:
         """Yield the texts of responses as `find` returns them; those of a model are read
@@ -136,10 +136,10 @@ class RunTexts(AbstractContextManager["RunTexts"]):
                 while some := list(islice(of_model, _AT_ONCE)):
                     yield from self._find_called(some)
 
-    def _find_called(self, keys: Sequence[ResponseKey]) -> list[ResponseText | None]:
+    def _find_called(self, keys: Sequence[ResponseKey]) -> Iterator[ResponseText | None]:
         calls = [self._call_for(key) for key in keys]
         answers = self._answers([call for call in calls if call])
-        return [next(answers) if call else None for call in calls]
+        yield from (next(answers) if call else None for call in calls)
 
     def _call_for(self, key: ResponseKey) -> Call | None:
         """Return the call that a response answers; None if a follow-up has no first reply."""

@@ -231,7 +231,7 @@ _ORDER = Finding(
     _find_nothing,
     "{model} is {better} than {others}.\n{models} are {better} than {others}.\n"
     "No comparison decides which model is {undecided}.\n"
-    "That does not make them equal: only differences from {least} on are found in each pair.",
+    "Each would show a difference from {least} on.",
 )
 
 

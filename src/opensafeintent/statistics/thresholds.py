@@ -194,7 +194,12 @@ def _bound_share(parts: Completed, confidence: float) -> tuple[float, float]:
     fewest = max(floor(answers), 1)
     low, _ = exact_share_interval(floor(share * answers), fewest, confidence)
     _, high = exact_share_interval(fewest - floor((1 - share) * answers), fewest, confidence)
-    return low, high
+    # no completion is worse than each filled value at its end
+    filled = parts.variance > 0
+    certain = round(float(parts.numerator[~filled].sum()))
+    worst, _ = exact_share_interval(certain, n, confidence)
+    _, best = exact_share_interval(certain + int(filled.sum()), n, confidence)
+    return max(low, worst), min(high, best)
 
 
 def bound_pair(alone: Paired, together: Paired, at: int, width: float = 1.0) -> Bounds:
