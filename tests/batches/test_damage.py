@@ -4,6 +4,8 @@ and every run ends with the results of plain calls.
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -218,6 +220,21 @@ def test_lines_that_expired_and_are_in_no_file_are_asked_for_again(
     with batch_server(form, expires=0.5, silent=True) as server:
         ran = _ran(server, small, tmp_path / "run")
     assert "without a result" in ran.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["openai", "anthropic"])
+@pytest.mark.parametrize(
+    ("faults", "kind"), [({"all_expire": True}, "expired"), ({"expires": 0.5}, "timeout")]
+)
+def test_a_batch_that_expired_as_a_whole_knows_nothing_of_its_calls(
+    form: str, faults: dict[str, Any], kind: str, small: Path, tmp_path: Path
+) -> None:
+    with batch_server(form, **faults) as server:
+        _ran(server, small, tmp_path / "run")
+    with closing(sqlite3.connect(tmp_path / "run" / "ledger.sqlite")) as ledger:
+        rows = ledger.execute("SELECT DISTINCT error FROM calls WHERE status = 'failed'")
+        assert {error.partition(":")[0] for (error,) in rows} == {kind}
 
 
 @pytest.mark.slow

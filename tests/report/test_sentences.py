@@ -90,8 +90,7 @@ def test_a_difference_whose_interval_holds_0_has_no_direction() -> None:
         (
             {"a": 36, "b": 35, "c": 34},
             "0 of 3 pairs",
-            "No comparison decides which model is safer. Each would show a difference from 25 points"
-            " on.",
+            "Undecided which is safer (detectable: 25 points).",
         ),
     ],
     ids=["one first", "two first", "none"],
@@ -219,7 +218,7 @@ REFUSES, COMPLIES = "baseline_refuse-all", "baseline_comply-all"
     ("models", "parts"),
     [
         ({"a": 36, "b": 36, "c": 10}, ["a and b are safer than c."]),
-        ({"a": 36, "b": 36, "c": 36}, ["No comparison decides which model is safer."]),
+        ({"a": 36, "b": 36, "c": 36}, ["Undecided which is safer"]),
         (
             {REFUSES: 40, "good": 30, "bad": 20, COMPLIES: 1},
             ["good is safer than bad: Triplet Safety +25 points"],

@@ -111,6 +111,7 @@ def _batch(reply: Any) -> RemoteBatch:
         status=status,
         created=created,
         total=sum(map(token_count, counts.values())) or None,
+        answered=token_count(counts.get("succeeded")) if counts else None,
         # its address is ours to make: a reply's may be elsewhere, and requests have the key
         files={"results": f"{_ROUTE}/{quote_id(batch_id)}/results"} if status == "ended" else {},
     )

@@ -73,6 +73,8 @@ class RemoteBatch(msgspec.Struct, frozen=True, kw_only=True):
     done: int | None = None
     """Lines with a result; None if the provider does not say."""
     total: int | None = None
+    answered: int | None = None
+    """Lines with an answer; None if the provider does not say."""
     files: dict[str, str] = {}
     """Paths of the files with results, by name: `answers` and `errors`, or `results`."""
     mark: str = ""

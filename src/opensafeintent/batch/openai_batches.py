@@ -184,6 +184,7 @@ class OpenAIBatches:
             created=_moment(fields.get("created_at")),
             done=done if total else None,
             total=total,
+            answered=succeeded if total else None,
             files=_files(fields),
             mark=str(take_fields(fields.get("metadata")).get("opensafeintent") or ""),
             error=_error(fields),

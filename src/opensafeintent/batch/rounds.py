@@ -61,6 +61,8 @@ class Findings(msgspec.Struct):
     """What is known of the results of one batch."""
 
     answered: int = 0
+    none_answered: bool = False
+    """Whether the provider says that no call of the batch was answered."""
     names_field: bool = False
     """Whether an error names a field that the model does not take."""
     awaited: str = ""
@@ -84,7 +86,7 @@ class Findings(msgspec.Struct):
         """What is odd about them, and how many have no answer; "" if there is nothing."""
         odd = self.odd.values()
         # expired, cancelled, or without a line
-        unanswered = sum(kind == _UNANSWERED for kind in self.unmet.values())
+        unanswered = sum(kind in (_UNANSWERED, _EXPIRED) for kind in self.unmet.values())
         first = next((each.first_malformed for each in odd if each.malformed), "")
         counts = {
             "failed": len(self.unmet) - unanswered,
@@ -145,7 +147,7 @@ class Collector:
             InputError: the ledger or a file cannot be written.
         """
         findings = self._findings.setdefault(batch.id, Findings())
-        findings.nearer = False
+        findings.nearer, findings.none_answered = False, remote.answered == 0
         # one that names no file is read as one whose file is empty
         files = remote.files or {"": ""}
         for name, path in files.items():
@@ -298,7 +300,9 @@ class Collector:
                     attempt = msgspec.structs.replace(attempt, kind=UNSUPPORTED_FIELD, retry=True)
                 return attempt
             case "expired":
-                return _make_unanswered("the batch expired before this call was made")
+                return _make_unanswered(
+                    "the batch expired before this call was made", whole=findings.none_answered
+                )
             case "cancelled":
                 return _make_unanswered("the batch was cancelled before this call was made")
             case "unreadable":
@@ -343,7 +347,8 @@ class Collector:
         findings: Findings,
     ) -> None:
         ended = f"the batch ended ({remote.status}) without a result of this call"
-        attempt = _make_unanswered("; ".join([ended, *findings.reasons]))
+        whole = findings.none_answered and "expired" in remote.status.lower()
+        attempt = _make_unanswered("; ".join([ended, *findings.reasons]), whole=whole)
         for start in range(0, len(lacking), _AT_ONCE):
             calls = self._store.find(batch, lacking[start : start + _AT_ONCE])
             for key, call in calls.items():
@@ -360,11 +365,13 @@ class Collector:
 
 
 _UNANSWERED = "timeout"
-"""The kind of failure that another run tries again."""
+"""The kind of failure of a call that its batch did not answer: long answers meet it more often."""
+_EXPIRED = "expired"
+"""That of a batch in which no call was answered, which knows nothing of the calls."""
 
 
-def _make_unanswered(line: str) -> Failure:
-    return Failure(kind=_UNANSWERED, error=line, retry=True)
+def _make_unanswered(line: str, *, whole: bool = False) -> Failure:
+    return Failure(kind=_EXPIRED if whole else _UNANSWERED, error=line, retry=True)
 
 
 async def download(model: BatchModel, path: str, file: Path, submitted: int) -> str:

@@ -168,6 +168,10 @@ def _write_report(
             add_known_checks(run._replace(manifest=manifest), files)
             for (run, ledger), manifest in zip(opened, manifests, strict=True)
         ]
+        # beside a baseline of the same name, a run has another one than alone
+        folders_of_runs = dict(
+            zip([run.name for run in runs], name_runs(settings.runs), strict=True)
+        )
         display.stage("estimating")
         prices, unlike_prices = choose_prices(settings.prices, manifests)
         outcome, tables = _write_numbers(
@@ -177,33 +181,53 @@ def _write_report(
             Costs(spent, prices),
             corrector,
             labels=list_label_checks(files),
-            folders={name: path for path, name in name_runs(settings.runs).items()},
+            folders=folders_of_runs,
             gate=lambda cohort: find_gates(settings, gates, cohort, runs, earlier, texts),
             missing_odds=settings.missing_odds,
         )
-        for run, path in zip(runs, name_runs(settings.runs), strict=True):
+        for run in runs:
+            path = folders_of_runs[run.name]
             unparsed = describe_unparsed(run, texts[run.name], path, settings.max_missing)
             outcome.notes += unparsed
         outcome.notes += unlike_prices
         display.stage("drawing")
         _write_page(settings, runs, outcome, tables, texts, new, earlier=out)
         if settings.annex:
-            from opensafeintent.report.annex import render_annex
-
-            annex = render_annex(
-                outcome.results,
-                runs,
-                tables,
-                texts,
-                {run.name: ledger.latest() for run, ledger in opened},
-                gates=outcome.gates,
-                include_unsafe=settings.include_unsafe,
-                notices=outcome.notices,
-            )
-            write_private(new / ANNEX, annex)
+            days = {run.name: ledger.latest() for run, ledger in opened}
+            _write_annex(settings, runs, outcome, tables, texts, days, new)
             outcome.notes.append(f"the annex is {out / ANNEX}")
     outcome.out = out
     return outcome
+
+
+def _write_annex(
+    settings: ReportSettings,
+    runs: Sequence[GradedRun],
+    outcome: RunOutcome,
+    tables: Sequence[Table],
+    texts: Mapping[str, RunTexts],
+    latest: Mapping[str, str],
+    out: Path,
+) -> None:
+    """Write the annex of a safety report.
+
+    Args:
+        settings, runs, outcome, tables, texts, out: as for `_write_page`.
+        latest: when a call was last made, by run.
+    """
+    from opensafeintent.report.annex import render_annex
+
+    annex = render_annex(
+        outcome.results,
+        runs,
+        tables,
+        texts,
+        latest,
+        gates=outcome.gates,
+        include_unsafe=settings.include_unsafe,
+        notices=outcome.notices,
+    )
+    write_private(out / ANNEX, annex)
 
 
 Corrector = Callable[[Cohort], "tuple[list[Correction], list[str]]"]
@@ -243,7 +267,7 @@ def _write_page(
     from opensafeintent.report.figures.drawing import PRINT
     from opensafeintent.report.page import PageOptions, render_page
 
-    figures, places = all_figures(outcome.results), _places(settings.runs, earlier)
+    figures, places = all_figures(outcome.results), _places(settings.runs, runs, earlier)
     write_figures(figures, out / "figures", earlier=earlier / "figures")
     if settings.figures_for == "print":
         write_for_print(all_figures(outcome.results, for_print=True), out / "figures" / PRINT)
@@ -265,12 +289,14 @@ def _write_page(
         outcome.notes.append(unsafe_note(page.unsafe))
 
 
-def _places(runs: Sequence[Path], page_folder: Path) -> dict[str, str]:
+def _places(
+    folders: Sequence[Path], runs: Sequence[GradedRun], page_folder: Path
+) -> dict[str, str]:
     """Return the path of each run from the folder of the page; a run on another drive has none."""
     places: dict[str, str] = {}
-    for path, name in name_runs(runs).items():
+    for path, run in zip(name_runs(folders), runs, strict=True):
         with suppress(ValueError):
-            places[name] = Path(os.path.relpath(path, page_folder.resolve())).as_posix()
+            places[run.name] = Path(os.path.relpath(path, page_folder.resolve())).as_posix()
     return places
 
 

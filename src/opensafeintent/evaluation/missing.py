@@ -142,6 +142,13 @@ MISSING_REASONS = (
     ),
     MissingReason(
         "response",
+        ("expired",),
+        "its batch expired with no answer to any call",
+        assumed="random",
+        again=True,
+    ),
+    MissingReason(
+        "response",
         ("raised", "provider"),
         "the call failed with an error that no table has",
         assumed="any",

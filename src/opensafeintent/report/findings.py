@@ -117,7 +117,8 @@ def compare_pair(cohort: Cohort, metric: str, first: int, second: int) -> Said |
     if sets:
         facts["deciding" if sets <= MOST_PUBLISHED else "beyond"] = round_count(sets)
     true = Value(difference.value, unit, signed=True)
-    hopeless = "" if sets is None and difference.missing_ci != difference.interval else None
+    lacking = sets is None and difference.missing_ci != difference.interval
+    hopeless = "as many" if lacking else None
     facts |= {"true": true, "hopeless": hopeless, "published": str(MOST_PUBLISHED)}
     return _PAIRS["undecided"].say([facts])
 
@@ -174,7 +175,7 @@ _PAIRS = {
             " power.\n"
             "More prompt-sets do not help: if the true difference is {true}, about {beyond} would"
             " decide with 80 % power, and the largest published dataset has {published}.\n"
-            "With as many missing grades, no number of prompt-sets would decide{hopeless}.",
+            "With {hopeless} missing grades, no number of prompt-sets would decide.",
         ),
     )
 }
@@ -219,7 +220,7 @@ def _order(cohort: Cohort, metric: str, order: Sequence[int], comparison: Compar
     least = None if np.isnan(found).any() else float(max(found))
     undecided: Facts = {
         "metric": MetricName(metric),
-        "undecided": _BETTER[metric],
+        "undecided" if least is not None else "undetected": _BETTER[metric],
         "least": None if least is None else Value(least, METRICS[metric].unit, is_gap=True),
     }
     return _ORDER.say(decided or [undecided])
@@ -230,8 +231,8 @@ _ORDER = Finding(
     "{metric}",
     _find_nothing,
     "{model} is {better} than {others}.\n{models} are {better} than {others}.\n"
-    "No comparison decides which model is {undecided}.\n"
-    "Each would show a difference from {least} on.",
+    "Undecided which is {undecided} (detectable: {least}).\n"
+    "Undecided which is {undetected}.",
 )
 
 
@@ -283,7 +284,7 @@ def _help_ordering(cohort: Cohort) -> Iterator[Facts]:
     """
     estimates = cohort.estimates.by_metric["help_ordering"]
     limits = {
-        index: estimates[index].interval or (0.0, 1.0)
+        index: estimates[index].missing_ci or estimates[index].interval or (0.0, 1.0)
         for index in find_contenders(cohort, "help_ordering")
     }
     tied = [index for index, (low, high) in limits.items() if low <= 0.5 <= high]
@@ -349,7 +350,7 @@ def _history_effect(measure: Measure) -> Callable[[Cohort], Sequence[Facts]]:
                 None if detectable is None else Value(detectable, measure.unit, is_gap=True)
             )
         hinges = sum(effect.leaves_out_zero and not effect.claimed for effect in effects.values())
-        shown[-1]["hinges"] = hinges or None
+        shown[0]["hinges"] = hinges or None
         return shown
 
     return facts

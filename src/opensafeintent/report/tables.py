@@ -372,7 +372,7 @@ _IF_ANY = (
 _NOT_ALWAYS = (
     *("paper", "wording", "judge_*", "guard_agreement", "swap"),
     *("probe", "stated_policy", "follow_ups", "variance_components"),
-    *("corrected*", "gates*", "cost"),
+    *("corrected*", "gates*", "transitions", "cost"),
 )
 """Their names, as patterns; and those of the tables that settings ask for."""
 

@@ -313,7 +313,7 @@ def find_planned_difference(
     return max(
         end.away
         + detectable_difference(
-            max(int(sets * end.counted), 1),
+            max(int(round(sets * end.counted, 6)), 1),
             end.deviation,
             power=power,
             shares=shares,
@@ -361,7 +361,9 @@ def compare_pairs(
     adjusted = family_p(p, pairs)
     interval = compute_interval(spread, quantile, (-width, width))
     numerator, weights = sum_units(numerator, units), sum_units(weights, units)
-    whole = ((numerator == 0) | (np.abs(numerator) == weights)) & (variance.sum() == 0)
+    whole = ((numerator == 0) | (np.abs(numerator) == weights)) & (
+        variance.sum(axis=1, keepdims=True) == 0
+    )
     shares = defined & whole.all(axis=1) & (width == 1)
     return Paired(spread, quantile, p, adjusted, interval.low, interval.high, pairs, shares, width)
 
@@ -417,7 +419,7 @@ class Difference(Estimate, frozen=True, kw_only=True):
 
     @property
     def claimed(self) -> bool:
-        """Whether it is more than chance explains, whatever the missing grades are."""
+        """Whether it is more than chance explains, with missing grades too."""
         low, high = self.missing_ci
         return self.leaves_out_zero and not low <= 0 <= high
 
@@ -589,7 +591,8 @@ def _arrange_pairs(
     """
     models = len(counted)
     square = partial(_square, models)
-    worst_low, worst_high = np.fmin(paired.low, low.low), np.fmax(paired.high, high.high)
+    worst_low = np.fmin(paired.low, np.fmin(low.low, high.low))
+    worst_high = np.fmax(paired.high, np.fmax(low.high, high.high))
     deviation = np.nan_to_num(paired.spread.deviation)
     detectable = find_detectable(paired, low, high)
     counts = square(paired.spread.n, paired.spread.n)
