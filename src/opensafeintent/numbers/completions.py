@@ -308,32 +308,35 @@ class _Completion:
         """Return it at its least (`sign` −1) or greatest (1), whatever is missing."""
         return _optimise(self.tops, self.bottoms, np.zeros(self.tops.shape[1:]), sign)
 
+    @property
+    def _value(self) -> Floats:
+        return np.broadcast_to(self.value[:, None, None], self.assumed.shape).ravel()
+
+    @cached_property
+    def _ends(self) -> tuple[list[list[Floats]], Floats, Floats, Floats, Floats]:
+        """Each part at its least and its greatest, as (numerator, denominator); v at either; v of
+        each candidate, and where it lies between them, from 0 to 1. They depend on no odds.
+        """
+        assert self.donated is not None
+        value, place = self._value, self.donated.place
+        flat = [part.reshape(len(part), -1) for part in (self.tops, self.bottoms)]
+        gains = flat[0] - value * flat[1]
+        ends = []
+        for sign in (-1, 1):
+            which = (sign * gains + _COUNTED * flat[1]).argmax(axis=0)
+            ends.append([part[which, np.arange(value.size)] for part in flat])
+        low, high = (top - value * bottom for top, bottom in ends)
+        span = np.where(high - low > 1e-12, high - low, 1.0)
+        given = self.donated.tops - value[place] * self.donated.bottoms
+        return ends, low, high, given, (given - low[place]) / span[place]
+
     def tilt(self, sign: int, odds: float) -> Completed:
         """Return it with its missing values as they make it least (`sign` −1) or greatest (1)."""
         donated = self.donated
         if donated is None:
             return self.take_extreme(sign)
-        shape = self.assumed.shape
-        value = np.broadcast_to(self.value[:, None, None], shape).ravel()
-        gains = self.tops - self.value[:, None, None] * self.bottoms
-        ends = [
-            (gains + end * _COUNTED * self.bottoms).reshape(len(gains), -1).argmax(axis=0)
-            if end > 0
-            else (gains - _COUNTED * self.bottoms).reshape(len(gains), -1).argmin(axis=0)
-            for end in (-1, 1)
-        ]
-        least, greatest = (
-            [
-                part.reshape(len(part), -1)[end, np.arange(value.size)]
-                for part in (self.tops, self.bottoms)
-            ]
-            for end in ends
-        )
-        low, high = (top - value * bottom for top, bottom in (least, greatest))
-        span = np.where(high - low > 1e-12, high - low, 1.0)
-        given = donated.tops - value[donated.place] * donated.bottoms
-        position = (given - low[donated.place]) / span[donated.place]
-
+        shape, value = self.assumed.shape, self._value
+        (least, greatest), low, high, given, position = self._ends
         assumed = self.assumed.ravel()
         total = np.bincount(donated.place, donated.count, minlength=value.size)
         with np.errstate(over="ignore"):

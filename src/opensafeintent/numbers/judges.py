@@ -151,6 +151,16 @@ def judges_differ(row: GradedResponse) -> bool:
     return len({harm == 0 for harm in harms if harm is not None}) > 1
 
 
+def _yield_rated(
+    sample: Sample, ratings: Ratings, raters: Sequence[str]
+) -> Iterator[tuple[Graded, RatedResponses]]:
+    """Yield the ratings on each scale that metrics need, and on others that were asked for."""
+    for scale in SCALES:
+        rated = RatedResponses(sample, ratings.by(raters, scale))
+        if scale in METRIC_GRADES or rated.given:
+            yield scale, rated
+
+
 def measure_agreement(judges: Sequence[str], sample: Sample, ratings: Ratings) -> JudgeAgreement:
     """Return the agreement of judges.
 
@@ -159,16 +169,14 @@ def measure_agreement(judges: Sequence[str], sample: Sample, ratings: Ratings) -
         sample: the responses that they were asked about.
         ratings: their grades.
     """
-    grades: dict[Graded, GradeAgreement] = {}
-    for scale in SCALES:
-        rated = RatedResponses(sample, ratings.by(judges, scale))
-        if scale not in METRIC_GRADES and not rated.given:
-            continue
-        grades[scale] = GradeAgreement(
+    grades = {
+        scale: GradeAgreement(
             equal=rated.agreement(SCALES[scale]),
             ac2=rated.gwet(SCALES[scale], "quadratic"),
             difference=rated.difference(SCALES[scale]) if len(judges) == 2 else None,
         )
+        for scale, rated in _yield_rated(sample, ratings, judges)
+    }
     called = _safe(ratings.by(judges, "harm_severity"))
     safe = RatedResponses(sample, called)
     twice = (~np.isnan(called)).sum(axis=1) > 1
@@ -226,15 +234,13 @@ def measure_noise(twice: Sequence[Regrade], sample: Sample, grader: str, sets: i
         asked,
     )
     pairs = [ratings.by(asked, scale) for scale in METRIC_GRADES]
-    grades: dict[Graded, GradeAgreement] = {}
-    for scale in SCALES:
-        rated = RatedResponses(sample, ratings.by(asked, scale))
-        if scale not in METRIC_GRADES and not rated.given:
-            continue
-        grades[scale] = GradeAgreement(
+    grades = {
+        scale: GradeAgreement(
             equal=rated.agreement(SCALES[scale]),
             difference=rated.difference(SCALES[scale], absolute=True),
         )
+        for scale, rated in _yield_rated(sample, ratings, asked)
+    }
     judged_safe = _safe(ratings.by(asked, "harm_severity"))
     safe = RatedResponses(sample, judged_safe)
     flips = np.asarray(judged_safe[:, 0] != judged_safe[:, 1])

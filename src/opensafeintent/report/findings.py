@@ -117,8 +117,7 @@ def compare_pair(cohort: Cohort, metric: str, first: int, second: int) -> Said |
     if sets:
         facts["deciding" if sets <= MOST_PUBLISHED else "beyond"] = round_count(sets)
     true = Value(difference.value, unit, signed=True)
-    lacking = sets is None and difference.missing_ci != difference.interval
-    hopeless = "as many" if lacking else None
+    hopeless = "as many" if difference.lacks_grades else None
     facts |= {"true": true, "hopeless": hopeless, "published": str(MOST_PUBLISHED)}
     return _PAIRS["undecided"].say([facts])
 

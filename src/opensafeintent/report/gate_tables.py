@@ -117,7 +117,7 @@ def _describe_turning(result: GateResult, number: Bounds) -> str:
 
 def _describe_deciding(result: GateResult, number: Bounds) -> str:
     if result.deciding is None:
-        if result.missing_ci is None:
+        if not result.lacks_grades:
             return ""
         return (
             "; with as many missing grades, no number of prompt-sets would decide: run the command"
