@@ -183,8 +183,8 @@ def test_answers_are_there_after_a_reload(ana: Annotator) -> None:
     ana.press("1", "ArrowRight", "ArrowRight", "ArrowRight", "4", "2", "c")
     ana.page.keyboard.type("z is a letter here, and so is 1")
     ana.press("Escape", "Enter", "1")
-    ana.page.close()
-    ana.open()
+    ana.page.reload()
+    ana.page.wait_for_selector("html[data-ready]")
     assert ana.visible_text("#begin") == "Go on"
     ana.press("Enter")
     assert ana.title().startswith("Item 2 of 8")  # the first that is not complete
