@@ -173,7 +173,7 @@ async def _prove(batching: Batching, work: ModelWork) -> None:
     if batching.are_proven({work.model, *judges}):
         return
     for task in work.tasks:
-        told = client.note_form
+        told = client.note_reply_form
         asking = Asking(batching.ask_plainly, task, plan, work.templates, told=told)
         graded = None
         # a stopped model is named below, if it is a judge
@@ -182,7 +182,7 @@ async def _prove(batching: Batching, work: ModelWork) -> None:
             batching.note_proven(work.model)
         if stopped := sorted(judges & client.stopped_models.keys()):
             raise Stopped("; ".join(client.stopped_models[judge] for judge in stopped))
-        if graded is None or not any(map(client.doubts, judges)):
+        if graded is None or not any(map(client.only_broke_form, judges)):
             break
     if graded is not None and was_judged(graded):
         batching.note_proven(*plan.judges)
@@ -269,12 +269,12 @@ class Gathering:
         """
         try:
             await self.batching.begin()
-            self._client.elsewhere = self._outcome
+            self._client.take_over = self._outcome
             rounds = asyncio.ensure_future(self._make_rounds())
             try:
                 yield
             finally:
-                self._client.elsewhere = None
+                self._client.take_over = None
                 rounds.cancel()
                 with contextlib.suppress(BaseException):
                     await rounds

@@ -43,7 +43,7 @@ _LONGEST_WAIT = 30.0
 _CALL_SECONDS = 1800.0
 _FAILURES_IN_A_ROW = 20
 """So many calls that failed one after the other, with no answer between them, stop a model."""
-_UNREAD = 30
+_FORMLESS_QUESTIONS = 30
 """So many questions without a reply of the form asked for, if there was none before, stop a model:
 one that keeps to it half of the time has such a series once in a thousand million.
 """
@@ -102,20 +102,22 @@ class Client:
         self._requested: set[bytes] = set()
         self._answered: set[str] = set()
         self._failures_in_a_row: dict[str, int] = dict.fromkeys(models, 0)
-        self._unread: Counter[str] = Counter()
-        """By model, the questions without a reply of the form asked for, as long as there are no
-        others.
+        self._formless: Counter[str] = Counter()
+        """By model, its questions without a reply of the form asked for, while it has given no
+        other reply.
         """
-        self._read: set[str] = set()
+        self._keep_form: set[str] = set()
         """Models that have kept to the form of a reply."""
         self._unreadable: dict[str, str] = {}
         """By model, why no further call to it is to begin."""
         self.final_failures: set[bytes] = set()
         """Keys of calls whose failure is final: this client does not make them again."""
-        self.elsewhere: Callable[[Call, bytes], Awaitable[Outcome | None]] | None = None
-        """Returns the outcome of a call that is made in another way; None if it is not."""
-        self.left_out_elsewhere: dict[str, set[str]] = {}
-        """By model, fields that others found out that it does not take."""
+        self.take_over: Callable[[Call, bytes], Awaitable[Outcome | None]] | None = None
+        """Makes a call in another way, such as in a batch, and returns its outcome; returns None
+        for a call that it does not take.
+        """
+        self.left_out_by_others: dict[str, set[str]] = {}
+        """By model, the fields of a request that the model rejected in other processes."""
         self._replied_at: dict[str, float] = {}
         """When a model last replied, by `time.monotonic`."""
         self._trials = {name: Trial() for name in models if not is_in_process(name)}
@@ -195,7 +197,7 @@ class Client:
         everything.
         """
         left_out = {
-            name: {*model.left_out, *self.left_out_elsewhere.get(name, ())}
+            name: {*model.left_out, *self.left_out_by_others.get(name, ())}
             for name, model in self._models.items()
             if not isinstance(model, str)
         }
@@ -272,8 +274,8 @@ class Client:
         """Try until it is answered, hopeless, or out of attempts or time; waiting holds no
         connection.
         """
-        if self.elsewhere is not None:
-            outcome = await self.elsewhere(call, key)
+        if self.take_over is not None:
+            outcome = await self.take_over(call, key)
             if outcome is not None:
                 return outcome
         seconds = self._budget.retry_seconds or _CALL_SECONDS
@@ -414,11 +416,11 @@ class Client:
             self.halt(Stopped(reached))
         self.raise_if_halted()
 
-    def doubts(self, model: str) -> bool:
+    def only_broke_form(self, model: str) -> bool:
         """Tell whether no reply of a model has had the form asked for, and some should have."""
-        return self._unread[model] > 0
+        return self._formless[model] > 0
 
-    def note_form(self, call: Call, unread: Callable[[], str] | None) -> None:
+    def note_reply_form(self, call: Call, unread: Callable[[], str] | None) -> None:
         """Note whether a question got a reply of the form asked for, re-asks included. A model that
         never gives one is stopped before the next call.
 
@@ -429,14 +431,14 @@ class Client:
         """
         model = call.model
         if unread is None:
-            self._read.add(model)
-            self._unread.pop(model, None)
-        elif model not in self._read:
-            self._unread[model] += 1
+            self._keep_form.add(model)
+            self._formless.pop(model, None)
+        elif model not in self._keep_form:
+            self._formless[model] += 1
             made = sum(n for (name, _), n in self.tally.new_calls.items() if name == model)
-            if min(self._unread[model], made) >= _UNREAD:
+            if min(self._formless[model], made) >= _FORMLESS_QUESTIONS:
                 self._unreadable[model] = (
-                    f"none of its first {self._unread[model]:,} questions got a reply of the form"
+                    f"none of its first {self._formless[model]:,} questions got a reply of the form"
                     f" asked for; {unread()}; the same command goes on"
                 )
 

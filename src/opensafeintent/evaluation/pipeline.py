@@ -367,7 +367,7 @@ class Asking:
     purpose: Purpose | None = None
     """Of the calls to judges, if it differs from the grade's."""
     told: Callable[[Call, Callable[[], str] | None], None] = lambda _call, _unread: None
-    """Hears of each reply of a judge or guard whether it has its form: `Client.note_form`."""
+    """Hears of each reply of a judge or guard whether it has its form: `Client.note_reply_form`."""
     served: dict[tuple[str, Purpose], str] = field(default_factory=dict)
     """By model and purpose, the version that the last reply names; "" if it names none."""
 

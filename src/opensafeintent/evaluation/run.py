@@ -93,7 +93,9 @@ async def _run_model(
         if work.wanted is not None and not work.wanted(task):
             return
         try:
-            asking = Asking(client.ask, task, work.plan, work.templates, told=client.note_form)
+            asking = Asking(
+                client.ask, task, work.plan, work.templates, told=client.note_reply_form
+            )
             graded = await asking.run()
         except ModelStopped as stopped:
             if stopped.model != work.model:

@@ -366,7 +366,7 @@ class Shards:
         client.last_errors |= report.last_errors
         self.notices |= dict.fromkeys(report.notices)
         for model, fields in report.left_out.items():
-            client.left_out_elsewhere.setdefault(model, set()).update(fields)
+            client.left_out_by_others.setdefault(model, set()).update(fields)
         for model, line in report.stopped.items():
             client.stopped_models.setdefault(model, line)
             if model != target:  # a judge, without which nothing goes on
