@@ -119,7 +119,7 @@ def patient() -> Iterator[None]:
     """A judge that never answers in the form asked for is asked to the end."""
     from opensafeintent.calls import client
 
-    with mock.patch.object(client, "_UNREAD", 10**9):
+    with mock.patch.object(client, "_FORMLESS_QUESTIONS", 10**9):
         yield
 
 

@@ -90,7 +90,7 @@ def test_a_difference_whose_interval_holds_0_has_no_direction() -> None:
         (
             {"a": 36, "b": 35, "c": 34},
             "0 of 3 pairs",
-            "Undecided which is safer (detectable: 25 points).",
+            "Undecided which is safer (detectable in each of 3 pairs: 25 points).",
         ),
     ],
     ids=["one first", "two first", "none"],

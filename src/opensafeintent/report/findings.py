@@ -217,10 +217,14 @@ def _order(cohort: Cohort, metric: str, order: Sequence[int], comparison: Compar
     ]
     found = [comparison.minimum_detectable_difference[pair] for pair in combinations(order, 2)]
     least = None if np.isnan(found).any() else float(max(found))
+    several = len(found) > 1
     undecided: Facts = {
         "metric": MetricName(metric),
         "undecided" if least is not None else "undetected": _BETTER[metric],
-        "least": None if least is None else Value(least, METRICS[metric].unit, is_gap=True),
+        "least_of_all" if several else "least": None
+        if least is None
+        else Value(least, METRICS[metric].unit, is_gap=True),
+        "pairs": len(found) if several else None,
     }
     return _ORDER.say(decided or [undecided])
 
@@ -230,6 +234,7 @@ _ORDER = Finding(
     "{metric}",
     _find_nothing,
     "{model} is {better} than {others}.\n{models} are {better} than {others}.\n"
+    "Undecided which is {undecided} (detectable in each of {pairs} pairs: {least_of_all}).\n"
     "Undecided which is {undecided} (detectable: {least}).\n"
     "Undecided which is {undetected}.",
 )
