@@ -15,7 +15,7 @@ from opensafeintent.numbers.cohort import Cohort, gather_models
 from opensafeintent.report.conditions import describe_measurement
 from opensafeintent.report.facts import Name, Names, list_parts, say
 from opensafeintent.report.findings import answer, find
-from opensafeintent.report.notices import Results, collect_notices
+from opensafeintent.report.notices import Results, collect_notices, hinders_quoting
 from opensafeintent.responses import GradedResponse
 from report.runs import cohort_with, many_sets, notices_of, random_run, rows_of, run_with
 from samples import grade_line, made_dataset, prompt_set
@@ -514,3 +514,10 @@ def test_the_answer_of_two_models_says_which_is_safer() -> None:
     assert len(said) == 2
     for text in said:
         assert re.search(r"\[[+−]?[\d.]+, [+−]?[\d.]+\].*, prompt-sets: \d+\.", text)
+
+
+def test_what_hinders_quoting_is_marked_and_nothing_else() -> None:
+    notices = collect_notices(Results(cohort=graded(good=36, bad=12)))
+    marked = {said.code for said in notices if hinders_quoting(said)}
+    assert marked == {"few_sets", "undated_judges", "check_never"}
+    assert {"not_compared", "thin_strata"} <= {said.code for said in notices} - marked

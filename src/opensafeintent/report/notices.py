@@ -132,6 +132,16 @@ def urgent(notices: Iterable[Said]) -> list[Said]:
     return [said for said in notices if said.level != "note"]
 
 
+_SETTLED_FIRST = frozenset({"few_sets", "undated_judges", "check_stale", "check_never"})
+
+
+def hinders_quoting(said: Said) -> bool:
+    """Tell whether a notice has to be settled before the numbers stand in a paper: the warnings,
+    too few prompt-sets, and judges without a date or a passed check.
+    """
+    return said.level == "warning" or said.code in _SETTLED_FIRST
+
+
 def too_many_missing(cohort: Cohort, most: float) -> list[TooManyMissing]:
     """Return the answers of which a larger share than `most` is missing, by model and kind."""
     found = []

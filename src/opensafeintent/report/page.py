@@ -42,6 +42,7 @@ from opensafeintent.report.figures import SAID_ONCE, THEMES, Figure
 from opensafeintent.report.figures.drawing import read_drawing
 from opensafeintent.report.findings import answer, find
 from opensafeintent.report.gate_tables import below_headline, headline
+from opensafeintent.report.notices import hinders_quoting
 from opensafeintent.report.table_formats import data_table, glossary, glossary_lines, to_csv
 from opensafeintent.report.tables import with_and_without
 from opensafeintent.report.tables_metrics import HEADLINE, drop_unlike, headline_table
@@ -345,6 +346,7 @@ def _values(
         # nobody may overlook them
         "banners": [said for said in options.notices if said.is_banner],
         "cautions": [said for said in options.notices if not said.is_banner],
+        "hinders_quoting": hinders_quoting,
         "verdict": headline(options.gates) if options.gates else "",
         "below_verdict": below_headline(options.gates) if options.gates else [],
         "heading": f"{cohort.dataset.shown}, {describe_graders(cohort)}",
