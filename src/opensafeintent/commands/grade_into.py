@@ -28,10 +28,11 @@ from opensafeintent.evaluation.plan import Plan, PlanChange
 from opensafeintent.evaluation.regrade import yield_audit_keys
 from opensafeintent.evaluation.replay import list_judged_tasks, read_imported, replay
 from opensafeintent.hostile import show_name
+from opensafeintent.numbers.completions import Turning, read_turning
 from opensafeintent.numbers.judges import JudgeShift
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.promptsets import Dataset
-from opensafeintent.report.columns import interval
+from opensafeintent.report.columns import interval, say_turning
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics.shifts import least_margin
 from opensafeintent.taxonomy import ProbeScope
@@ -87,14 +88,15 @@ def shift_line(shift: JudgeShift) -> str:
     moves = ", ".join(
         f"{METRICS[item.metric].label}"
         f" {interval(item.value, item.low, item.high, METRICS[item.metric].unit, signed=True)}"
+        f"{_say_turning(item.turning_odds)}"
         for item in shift.metrics
         if item.family is not None
     )
     places = [
         f"; beyond chance, {show_name(first)} and {show_name(second)} change places in"
-        f" {METRICS[rank.metric].label}"
+        f" {METRICS[rank.metric].label}{_say_turning(rank.turning_odds)}"
         for rank in shift.ranks
-        if rank.changes_order and rank.leaves_out_zero
+        if rank.changes_order and rank.claimed
         for first, second in (rank.models,)
     ]
     more = (
@@ -104,6 +106,11 @@ def shift_line(shift: JudgeShift) -> str:
         f"{new} in place of {old}: {moves or 'no response has grades by both'}"
         f"{''.join(places[:_MOST_PLACES])}{more if len(places) > _MOST_PLACES else ''}"
     )
+
+
+def _say_turning(stored: Turning) -> str:
+    turning = read_turning(stored)
+    return "" if turning is None else f" (holds {say_turning(turning)})"
 
 
 _MOST_PLACES = 3

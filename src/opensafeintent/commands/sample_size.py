@@ -555,9 +555,10 @@ def _measure_pairs(
     the fewest prompt-sets that count for a pair.
     """
     estimates = cohort.estimates
-    extremes = {metric: estimates.complete(metric, estimates.missing_odds)}
     ratios = {metric: estimates.ratios[metric]}
-    compared = compare_metrics(ratios, extremes, estimates.units)[metric]
+    compared = compare_metrics(ratios, estimates.units, estimates.complete, estimates.missing_odds)[
+        metric
+    ]
     earlier, later = np.array(list(combinations(places, 2))).T
     graded, n = compared.deviation[earlier, later], compared.n[earlier, later]
     least, greatest = (

@@ -531,6 +531,14 @@ class TooManyMissing(NamedTuple):
     """Of those that are missing, if they are recorded."""
     most: float
     """The share of --max-missing."""
+    triplets: tuple[int, int] | None = None
+    """Of core grades: the triplets that lack one, and all."""
+
+    @property
+    def count(self) -> str:
+        """How many are missing: `7 of 126, 6 of 42 triplets`."""
+        of_triplets = ", {:,} of {:,} triplets".format(*self.triplets) if self.triplets else ""
+        return f"{self.missing:,} of {self.asked:,}{of_triplets}"
 
     @property
     def what(self) -> str:
@@ -543,7 +551,7 @@ class TooManyMissing(NamedTuple):
         reasons = ", ".join(f"{reason}: {count:,}" for reason, count in self.reasons.items())
         because = f" ({one_line(reasons)})" if reasons else ""
         state = "missing" if self.kind else "not stored"
-        count = f"{self.missing:,} of {self.asked:,} {state}{because}"
+        count = f"{self.count} {state}{because}"
         return f"{self.what}: {count}, more than the {100 * self.most:g} % of --max-missing"
 
 
@@ -822,7 +830,11 @@ def _result(
     alone = decide(gate, bounds[:1])
     turning = None
     if len(bounds) > 1 and alone != "undecided" and not identical:
-        turning = find_turning(lambda odds: decide(gate, bounds_at(odds)) == alone)
+        turning = float(
+            find_turning(
+                np.array(True), lambda odds: np.array(decide(gate, bounds_at(odds)) == alone)
+            )
+        )
     return GateResult(
         gate=gate,
         model=model,

@@ -32,6 +32,7 @@ from opensafeintent.numbers.cohort import (
     list_checked_judges,
     unsafe_counts,
 )
+from opensafeintent.numbers.completions import read_turning
 from opensafeintent.numbers.coverage import Coverage
 from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate, reference_values
 from opensafeintent.numbers.gates import Gate, Gates, TooManyMissing, find_most_sets, out_of_reach
@@ -40,7 +41,7 @@ from opensafeintent.numbers.request_swap import headline_audits
 from opensafeintent.numbers.second_turn import PRIMARY_MEASURES
 from opensafeintent.numbers.served_versions import Work, are_several
 from opensafeintent.promptsets.record import FEWEST_UNITS
-from opensafeintent.report.columns import percent
+from opensafeintent.report.columns import percent, say_turning
 from opensafeintent.report.facts import (
     Counts,
     Fact,
@@ -141,7 +142,10 @@ def too_many_missing(cohort: Cohort, most: float) -> list[TooManyMissing]:
             found.append(TooManyMissing(model, None, absent, coverage.planned, {}, most))
         for kind in coverage.list_beyond(most):
             part = coverage.missing[kind]
-            found.append(TooManyMissing(model, kind, part.missing, part.asked, part.reasons, most))
+            triplets = (coverage.incomplete_triplets, coverage.triplets) if kind == "core" else None
+            found.append(
+                TooManyMissing(model, kind, part.missing, part.asked, part.reasons, most, triplets)
+            )
     return found
 
 
@@ -582,6 +586,7 @@ def _rank_changes(results: Results) -> Iterator[Facts]:
         ]
         if real:
             first = real[0]
+            turning = read_turning(first.turning_odds)
             yield {
                 "metric": MetricName(metric),
                 "judge": Names.of(first.judges[0]),
@@ -589,6 +594,7 @@ def _rank_changes(results: Results) -> Iterator[Facts]:
                 "above": Names.of(first.models[0]),
                 "below": Names.of(first.models[1]),
                 "pairs": len({frozenset(change.models) for change in real}),
+                "turning": None if turning is None else say_turning(turning),
             }
 
 
@@ -979,7 +985,8 @@ NOTICES: tuple[Notice, ...] = (
     Notice(
         "rank_changes", "caution", _rank_changes,
         "The order of models depends on the judge: in {metric} {judge} puts {above} significantly"
-        " above {below}, and {other} significantly below. Such pairs of models: {pairs}.",
+        " above {below}, and {other} significantly below.\n"
+        "That holds {turning}.\nSuch pairs of models: {pairs}.",
         "Quote these models by each judge: see “Judges”.",
     ),
     Notice(

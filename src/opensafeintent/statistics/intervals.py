@@ -559,6 +559,21 @@ def average_models(numerator: Floats, denominator: Floats) -> Averaged:
     )
 
 
+def average_completed(models: Completed) -> Completed:
+    """Return the mean over models of a ratio with filled-in values (`average_models`), and the
+    variance that filling in adds to it: arrays of shape (prompt_set,).
+    """
+    top, bottom, variance = models
+    mean = average_models(top, bottom)
+    total = bottom.sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scale = np.where(
+            total > 0, (bottom > 0).any(axis=0).sum() / max(mean.parts, 1) / total, 0.0
+        )
+    added: Floats = (variance * scale[:, None] ** 2).sum(axis=0)
+    return Completed(mean.numerator, mean.denominator, added)
+
+
 def mean_over(parts: Sequence[Estimate], fewest: int = 0) -> Estimate:
     """Return the mean of independent estimates, each weighing the same; `n` is their number.
 
