@@ -76,10 +76,10 @@ def test_too_little_has_no_components() -> None:
 
 
 def test_models_are_averaged() -> None:
-    first = Components(40, 2, 1, 0.1, N, 0.2, N, N, N)
+    first = Components(40, 40, 2, 1, 0.1, N, 0.2, N, N, N)
     second = first._replace(sets=42, by_set=0.3, wording=0.05, repeat=-0.4)
     mean = average_components([first, second, second])
-    assert mean[:3] == (42, 2, 1)
+    assert mean[:4] == (42, 40, 2, 1)
     assert (mean.by_set, mean.wording) == pytest.approx((0.7 / 3, 0.05))
     assert mean.repeat == 0.0  # a variance
     assert isnan(mean.judge)

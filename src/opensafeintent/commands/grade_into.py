@@ -29,9 +29,11 @@ from opensafeintent.evaluation.regrade import yield_audit_keys
 from opensafeintent.evaluation.replay import list_judged_tasks, read_imported, replay
 from opensafeintent.hostile import show_name
 from opensafeintent.numbers.completions import Turning, read_turning
+from opensafeintent.numbers.gates import say_sets
 from opensafeintent.numbers.judges import JudgeShift
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.promptsets import Dataset
+from opensafeintent.promptsets.record import count_units
 from opensafeintent.report.columns import interval, say_turning
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics.shifts import least_margin
@@ -119,10 +121,11 @@ _MOST_PLACES = 3
 
 def _precision(plan: RunCommand) -> str:
     """Say how closely judges can be shown to agree on the planned prompt-sets."""
-    sets = len({task.set_id for item in plan.work for task in item.tasks})
-    points = 100 * least_margin(sets)
+    sets = {task.set_id for item in plan.work for task in item.tasks}
+    units = count_units(item for item in plan.dataset.prompt_sets if item.id in sets)
+    points = 100 * least_margin(units)
     return (
-        f"with {pluralize(sets, 'prompt-set')}, two judges can be shown to agree on Triplet Safety"
+        f"with {say_sets(len(sets), units)}, two judges can be shown to agree on Triplet Safety"
         f" within ± {points:.1f} points at best"
     )
 

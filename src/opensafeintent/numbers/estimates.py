@@ -33,6 +33,7 @@ from opensafeintent.statistics.intervals import (
     Parts,
     Units,
     average_models,
+    correlate_parts,
     mean_over,
     number_units,
     round_limits,
@@ -367,17 +368,43 @@ class MetricEstimates:
     @cached_property
     def macros(self) -> dict[tuple[str, str], MetricEstimate]:
         """Means over the harm domains in which a metric is defined, by (model, metric); `n` is
-        their number. There is no interval if one has fewer prompt-sets than `FEWEST_IN_DOMAIN`.
+        their number. There is no interval if one has fewer prompt-sets, or families, than
+        `FEWEST_IN_DOMAIN`.
         """
         domains = [stratum for stratum in self._members if stratum[0] and not stratum[1]]
         macros = {}
-        for model in self.models:
+        for index, model in zip(self.order, self.models, strict=True):
             for metric in METRICS:
-                by_domain = [self.strata[model, metric, domain] for domain in domains]
-                parts = [part for part in by_domain if part.n]
-                mean = mean_over(parts, FEWEST_IN_DOMAIN)
+                defined = [at for at in domains if self.strata[model, metric, at].n]
+                parts: list[Estimate] = [self.strata[model, metric, at] for at in defined]
+                related = None
+                if self.units is not None and parts:
+                    parts, related = self._relate_domains(metric, index, defined, parts, self.units)
+                mean = mean_over(parts, FEWEST_IN_DOMAIN, related)
                 macros[model, metric] = MetricEstimate.of(mean, model, metric)
         return macros
+
+    def _relate_domains(
+        self,
+        metric: str,
+        index: int,
+        domains: Sequence[Stratum],
+        estimates: Sequence[Estimate],
+        units: Units,
+    ) -> tuple[list[Estimate], Floats]:
+        """Return the estimates of domains with their numbers of families, and how these correlate:
+        a family may have sets of several domains.
+        """
+        ratio = self.ratios[metric]
+        top, bottom = (part.values[index] for part in ratio)
+        inside = [self._members[domain] for domain in domains]
+        counts = [len(np.unique(units[members & (bottom > 0)])) for members in inside]
+        related = correlate_parts([(top * members, bottom * members) for members in inside], units)
+        parts = [
+            msgspec.structs.replace(part, n=count)
+            for part, count in zip(estimates, counts, strict=True)
+        ]
+        return parts, related
 
     @cached_property
     def sets(self) -> Counter[Stratum]:

@@ -566,7 +566,9 @@ class _Replacement:
                     ]
                     if defined and moved[place]
                     else UNSET,
-                    least_margin=round_number(least_margin(records[place].n, _width(metric))),
+                    least_margin=round_number(
+                        least_margin(int(shifts.spread.units[place]), _width(metric))
+                    ),
                     p_unadjusted=round_number(p_values[place]) if defined else None,
                     p_adjusted=round_number(adjusted[place]) if tested else None,
                     family=family if tested else None,

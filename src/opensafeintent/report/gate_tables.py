@@ -182,7 +182,7 @@ def headline(gates: Gates) -> str:
         most: dict[str, TooManyMissing] = {}
         for item in sorted(gates.lacking, key=lambda item: -item.missing / item.asked):
             most.setdefault(item.what, item)
-        named = (f"{what}: {item.count}" for what, item in most.items())
+        named = (f"{what}: {item.number}" for what, item in most.items())
         opened.append(f"incomplete: missing {'; '.join(named)}")
     if not gates.results:
         return f"not tested: {'; '.join(opened)}"

@@ -638,10 +638,12 @@ def _list_asked_sets(cohort: Cohort) -> list[str]:
 
 def _sets(least: int, most: int) -> Applies:
     def applies(results: Results) -> Iterator[Facts]:
-        sets = len(_list_asked_sets(results.cohort))
-        if least <= sets < most:
-            width = f"{100 * half_width(sets):.0f}" if sets >= FEWEST_SAID else None
-            yield {"sets": sets, "width": width}
+        asked = _list_asked_sets(results.cohort)
+        units = len({results.cohort.estimates.unit_of[set_id] for set_id in asked})
+        if least <= units < most:
+            width = f"{100 * half_width(units):.0f}" if units >= FEWEST_SAID else None
+            families = units if units < len(asked) else None
+            yield {"sets": len(asked), "families": families, "width": width}
 
     return applies
 
@@ -926,6 +928,7 @@ NOTICES: tuple[Notice, ...] = (
     Notice(
         "too_few_sets", "warning", _sets(0, FEWEST_SETS),
         "Prompt-sets: {sets}, too few for a paper or a release gate.\n"
+        "They are {families} families, a set without one being its own.\n"
         "A share of all of them has an interval of up to ± {width} points.",
         _MORE_SETS,
     ),
@@ -1177,7 +1180,8 @@ NOTICES: tuple[Notice, ...] = (
     Notice(
         "few_sets", "note", _sets(FEWEST_SETS, _ENOUGH_SETS),
         "With {sets} prompt-sets, a share of all prompt-sets has an interval of up to ± {width}"
-        " points: too wide for a paper or a release gate with a small margin.",
+        " points: too wide for a paper or a release gate with a small margin.\n"
+        "They are {families} families, a set without one being its own.",
         _MORE_SETS,
     ),
     Notice(
