@@ -121,7 +121,6 @@ def test_a_shift_of_judges_says_at_which_odds_it_turns(judged: dict[float, Cohor
     }
     turning = []
     for key, item in by_odds[3.0].items():
-        low, high = item.missing_ci or (0.0, 0.0)
         if item.leaves_out_zero and item.missing_ci != item.interval:
             found = read_turning(item.turning_odds)
             ends = {odds: items[key].missing_ci or (0.0, 0.0) for odds, items in by_odds.items()}
