@@ -1038,7 +1038,5 @@ def _swap(
         models=(models[above], models[below]),
         size=min(abs(difference) for difference in differences),
         beyond_chance=beyond_chance,
-        turning_odds=store_turning(float(np.fmin(turning[0], turning[1])))
-        if beyond_chance
-        else UNSET,
+        turning_odds=store_turning(float(turning)) if beyond_chance else UNSET,
     )
