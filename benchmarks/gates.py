@@ -192,20 +192,21 @@ def one_way() -> None:
 
 
 def equivalence(simulations: int, generator: np.random.Generator) -> None:
-    """Print how often a judge's replacement is "same within" a margin of ten points by the 95 %
-    and by the 90 % interval: one that moves as many sets up as down, and one at the margin.
+    """Print how often a judge's replacement is "same within" a margin by the 95 % and by the 90 %
+    interval: one that moves as many sets up as down, and one at the margin.
     """
-    print("\nsame within 0.1: moved each way; no shift at 95 %, 90 %; at the margin at 95 %, 90 %")
-    for sets, moved in ((42, 0.02), (115, 0.02), (115, 0.1), (700, 0.1)):
-        shares_of = [[moved, moved, 1 - 2 * moved], [moved + 0.1, moved, 0.9 - 2 * moved]]
+    print("\nsame within: moved each way; no shift at 95 %, 90 %; at the margin at 95 %, 90 %")
+    scenarios = ((42, 0.02, 0.1), (42, 0.085, 0.2), (115, 0.02, 0.1), (115, 0.06, 0.1))
+    for sets, moved, margin in (*scenarios, (115, 0.1, 0.1), (700, 0.1, 0.1), (700, 0.1, 0.05)):
+        shares_of = [[moved + shift, moved, 1 - shift - 2 * moved] for shift in (0.0, margin)]
         cells = []
         for each in shares_of:
             drawn = generator.choice((1.0, -1.0, 0.0), p=each, size=(simulations, sets))
             for confidence in (CONFIDENCE, 1 - 2 * EQUIVALENCE):
                 ends = estimate(drawn, np.ones_like(drawn), span=(-1.0, 1.0), confidence=confidence)
-                within = np.maximum(np.abs(ends.low), np.abs(ends.high)) <= 0.1
+                within = np.maximum(np.abs(ends.low), np.abs(ends.high)) <= margin
                 cells.append(f"{within.mean():.3f}")
-        print(f"  {sets} sets, {moved}: {', '.join(cells)}", flush=True)
+        print(f"  {sets} sets, {moved}, margin {margin}: {', '.join(cells)}", flush=True)
 
 
 def families(simulations: int, generator: np.random.Generator) -> None:

@@ -2,7 +2,8 @@
 power, and which difference is *Detectable*; then so many are drawn in the same world.
 
 A number is that of a run whose value is the true one: what many runs of about that size print, pooled.
-Grades are missing at random, in class odds (`--missing-odds 3`), or in class any.
+Grades are missing at random, in class odds (`--missing-odds 3`), or in class any, in which every
+completion counts.
 
     python benchmarks/plans.py [--simulations 1000] [--part numbers|detectable]
 """
@@ -193,26 +194,32 @@ def part_plans(simulations: int) -> None:
         lifts = [find_lift(plan.metric, plan.value)]
         if plan.limit is None:
             lifts = [0.0, find_lift(plan.metric, true_value(plan.metric, 0.0) + plan.value)]
-        for missing in (*SHARES, *([-0.01] if plan.limit == 0.6 else [])):
+        for missing in (*SHARES, *(-share for share in SHARES[:2] if plan.limit is not None)):
             number: int | None = 300
             for _ in range(2):
                 number = number and print_number(plan, lifts, missing, min(number, MOST_SETS))
-            text = f"  {plan.metric} {plan.value} {plan.limit or ''} {100 * missing:g} %: {number}"
+            of_class = "any" if missing < 0 else "odds"
+            text = f"  {plan.metric} {plan.value} {plan.limit or ''}"
+            text += f" {100 * abs(missing):g} % {of_class}: {number}"
             if number and number <= MOST_SETS:
                 text += f", {simulate(plan, lifts, missing, number, simulations)}"
             print(text, flush=True)
 
 
 def part_detectable(simulations: int) -> None:
-    metric = "triplet_safety"  # Mean Utility cannot differ by so much in these worlds
     print("\nPrinted Detectable, found")
-    for sets in (42, 115, 700):
-        for missing in SHARES:
-            runs = Runs(5, 60_000 // sets, sets, metric, [0.0, 0.0], missing)
-            difference = float(np.nanmean(find_detectable(*runs.compare())))
-            lift = find_lift(metric, true_value(metric, 0.0) + difference)
-            power = simulate(Plan(metric, difference), [0.0, lift], missing, sets, simulations)
-            print(f"  {sets} sets {100 * missing:g} %: {difference:.3f}, {power}", flush=True)
+    # Mean Utility has more room below
+    for metric, sign in (("triplet_safety", 1), ("mean_utility", -1)):
+        for sets in (42, 115, 700):
+            for missing in (*SHARES, -SHARES[0]):
+                runs = Runs(5, 60_000 // sets, sets, metric, [0.0, 0.0], missing)
+                difference = sign * float(np.nanmean(find_detectable(*runs.compare())))
+                lift = find_lift(metric, true_value(metric, 0.0) + difference)
+                plan = Plan(metric, difference)
+                power = simulate(plan, [0.0, lift], missing, sets, simulations)
+                of_class = "any" if missing < 0 else "odds"
+                text = f"{metric} {sets} sets {100 * abs(missing):g} % {of_class}"
+                print(f"  {text}: {difference:.3f}, {power}", flush=True)
 
 
 PARTS: dict[str, Callable[[int], None]] = {"numbers": part_plans, "detectable": part_detectable}

@@ -12,10 +12,19 @@ import numpy as np
 import pytest
 
 from opensafeintent import load_dataset
+from opensafeintent.commands.sample_size import GatePlan, sample_size
+from opensafeintent.commands.settings import SampleSizeSettings
 from opensafeintent.construction.items import Draft, Seed, StageResult, Topic
 from opensafeintent.construction.stages import Built
 from opensafeintent.numbers.cohort import Cohort, GradedRun, gather_models
-from opensafeintent.numbers.gates import Gate, GateResult, check_regressions, check_thresholds
+from opensafeintent.numbers.gates import (
+    Gate,
+    GateResult,
+    check_regressions,
+    check_thresholds,
+    find_reach,
+    second_turn_in_reach,
+)
 from opensafeintent.people.labels import Unit
 from opensafeintent.people.study import draw
 from opensafeintent.promptsets import Dataset, Prompts, PromptSet, draw_sets, sample_order
@@ -273,3 +282,56 @@ def test_sets_of_one_seed_are_a_family() -> None:
     )
     sets: tuple[PromptSet, ...] = built.list_sets("made")
     assert [item.family for item in sets] == [f"seed {one.id}"] * 2 + [None] * 3
+
+
+def test_plans_count_families() -> None:
+    gate = Gate("worse", "triplet_safety", 0.2)
+    alone, families = find_reach(gate, 100, 1, 0.95), find_reach(gate, 100, 1, 0.95, units=20)
+    of_20 = find_reach(gate, 20, 1, 0.95)
+    assert families.least_margin == of_20.least_margin
+    assert alone.needed and families.needed == 5 * alone.needed
+    limit = Gate("under", "mean_utility", 0.5)
+    single = find_reach(limit, 100, 1, 0.95)
+    assert single.needed and find_reach(limit, 100, 1, 0.95, units=20).needed == 5 * single.needed
+    # a share in families has no exact interval
+    share = Gate("under", "triplet_safety", 0.9)
+    more_epochs = find_reach(share, 100, 2, 0.95)
+    assert more_epochs.needed
+    assert find_reach(share, 100, 1, 0.95, units=20).needed == 5 * more_epochs.needed
+    assert "in 20 families" in second_turn_in_reach(100, 1, 1, 20)
+
+
+def test_sample_size_says_that_families_are_the_units(tmp_path: Path) -> None:
+    write_dataset(TEN, tmp_path / "ten.jsonl")
+    plan = sample_size(
+        SampleSizeSettings(
+            dataset=str(tmp_path / "ten.jsonl"), fail_if_worse=("triplet_safety=0.2",)
+        )
+    )
+    assert isinstance(plan, GatePlan)
+    assert (plan.sets, plan.families) == (40, 10)
+    assert "40 prompt-sets in 10 families" in plan.table.title
+    assert "Families are the units" in plan.table.notes[0]
+    (reach,) = plan.gates
+    assert reach.least_margin == find_reach(reach.gate, 10, 1, 0.95).least_margin
+
+
+def test_the_mean_over_domains_knows_families_that_span_them() -> None:
+    # twenty families, each with a set of two domains and of one value
+    domains = sorted({cell[0] for cell in TEN.taxonomy.cells})[:2]
+    sets = [
+        prompt_set(f"{chr(97 + n)}{at}", 0, domains[at], TEN.taxonomy.type_names[0])
+        for n in range(20)
+        for at in range(2)
+    ]
+    named = [msgspec.structs.replace(item, family=item.id[0]) for item in sets]
+    widths = {}
+    for name, members in {"alone": sets, "families": named}.items():
+        number = cohort_of(run_of(made_dataset(*members), "abcdef")).estimates.macros[
+            "m", "triplet_safety"
+        ]
+        assert (number.value, number.n) == (0.7, 2)
+        assert number.interval
+        widths[name] = number.interval[1] - number.interval[0]
+    # the domains have one value in each family: √2 times as wide
+    assert widths["families"] == pytest.approx(2**0.5 * widths["alone"], rel=1e-3)

@@ -13,6 +13,7 @@ from opensafeintent.statistics.intervals import (
     Spread,
     average_models,
     compute_spread,
+    correlate_parts,
     estimate_for_judges,
     mean_over,
 )
@@ -92,3 +93,27 @@ def test_a_mean_of_estimates_combines_the_distances_of_their_limits() -> None:
     assert mean.interval == pytest.approx((0.7 - down, 0.7 + up), abs=1e-6)
     assert mean_over([*parts, Estimate(value=1.0, n=1)]).interval is None
     assert mean_over([]).value is None
+
+
+def test_domains_that_share_families_are_not_independent() -> None:
+    parts = [
+        Estimate(value=0.5, n=10, interval=(0.2, 0.9)),
+        Estimate(value=0.9, n=40, interval=(0.5, 1.0)),
+    ]
+    mean = mean_over(parts, correlations=np.array([[1.0, 0.5], [0.5, 1.0]]))
+    down = (0.3**2 + 0.4**2 + 2 * 0.5 * 0.3 * 0.4) ** 0.5 / 2
+    up = (0.4**2 + 0.1**2 + 2 * 0.5 * 0.4 * 0.1) ** 0.5 / 2
+    assert mean.interval == pytest.approx((0.7 - down, 0.7 + up), abs=1e-6)
+
+
+def test_how_domains_correlate_follows_from_their_families() -> None:
+    # three families with a set in each of two domains, whose values are alike, then opposite
+    units = np.array([0, 1, 2, 0, 1, 2])
+    first, second = np.array([1, 1, 1, 0, 0, 0.0]), np.array([0, 0, 0, 1, 1, 1.0])
+    values = np.array([1, 1, 0, 1, 1, 0.0])
+    parts = [(values * inside, inside) for inside in (first, second)]
+    assert correlate_parts(parts, units) == pytest.approx(np.ones((2, 2)))
+    turned = [(values * first, first), ((1 - values) * second, second)]
+    assert correlate_parts(turned, units) == pytest.approx(np.eye(2))  # and not below 0
+    apart = np.arange(6)
+    assert correlate_parts(parts, apart) == pytest.approx(np.eye(2))

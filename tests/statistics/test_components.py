@@ -76,13 +76,41 @@ def test_too_little_has_no_components() -> None:
 
 
 def test_models_are_averaged() -> None:
-    first = Components(40, 2, 1, 0.1, N, 0.2, N, N, N)
+    first = Components(40, 40, 2, 1, 0.1, N, 0.2, N, N, N)
     second = first._replace(sets=42, by_set=0.3, wording=0.05, repeat=-0.4)
     mean = average_components([first, second, second])
-    assert mean[:3] == (42, 2, 1)
+    assert mean[:4] == (42, 40, 2, 1)
     assert (mean.by_set, mean.wording) == pytest.approx((0.7 / 3, 0.05))
     assert mean.repeat == 0.0  # a variance
     assert isnan(mean.judge)
+
+
+def test_families_are_units() -> None:
+    # sets of a family that are all alike are one draw: the variance is that of the families
+    generator = np.random.default_rng(9)
+    of_families = draw(generator, 12, 3, 2)
+    alone, units = find(of_families), np.repeat(np.arange(12), 3)
+    alike = find_components(np.repeat(of_families, 3, axis=1), units)
+    assert alike is not None
+    assert (alike.sets, alike.units, alike.sets_each) == (36, 12, 3)
+    assert alike.variance == pytest.approx(alone.variance)
+    assert alike.judge == pytest.approx(alone.judge)
+    # as many further sets are worth as little as they are alike
+    half = alone.variance - alone.of_unit / alone.units / 2
+    assert alone.count_sets(half) == pytest.approx(12)
+    assert alike.count_sets(half) == pytest.approx(36)
+    # sets of which each is a family of its own
+    single = find_components(of_families, np.arange(12))
+    assert single is not None and single[4:] == pytest.approx(alone[4:])
+
+
+def test_a_family_of_unlike_sets_has_the_variance_of_the_mean() -> None:
+    # families of 2, 1 and 1: the residuals from the mean .5 sum to −.5 − .5, .5 and .5
+    values = np.array([0.0, 0.0, 1.0, 1.0]).reshape(1, 4, 1, 1)
+    found = find_components(values, np.array([0, 0, 1, 2]))
+    assert found is not None
+    sums = np.array([-1.0, 0.5, 0.5])
+    assert found.variance == pytest.approx(3 / 2 * (sums**2).sum() / 4**2)
 
 
 TRUE = {"by_set": 1.0, "wording": 0.5, "repeat": 0.6, "judge": 0.3, "judge_by_set": 0.4}

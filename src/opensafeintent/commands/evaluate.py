@@ -45,7 +45,7 @@ from opensafeintent.evaluation.plan import Plan
 from opensafeintent.evaluation.replay import has_both_grades, list_given_tasks, read_imported
 from opensafeintent.hostile import name_safe, one_line, show_name
 from opensafeintent.inspect.routes import model_identity
-from opensafeintent.numbers.gates import second_turn_in_reach
+from opensafeintent.numbers.gates import say_sets, second_turn_in_reach
 from opensafeintent.promptsets import Dataset, draw_sets, load_dataset
 from opensafeintent.promptsets.loading import (
     PAPER_DATASET_HASH,
@@ -53,6 +53,7 @@ from opensafeintent.promptsets.loading import (
     NotAtHand,
     dataset_name,
 )
+from opensafeintent.promptsets.record import count_units
 from opensafeintent.statistics.intervals import half_width
 from opensafeintent.templates import Templates, load_templates
 from opensafeintent.templates.template import second_turn
@@ -98,14 +99,16 @@ def _forecast(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) ->
     plan, size = command.manifest.plan, stated.size or len(command.dataset)
     sets = min(size, plan.limit or size)
     outcome = dry_run(command, factor=stated.factor(plan.limit))
+    drawn = draw_sets(command.dataset.prompt_sets, plan.limit)
+    units = max(round(sets * count_units(drawn) / len(drawn)), 1)
     precision = (
-        f"with {pluralize(sets, 'prompt-set')}, the 95 % interval of Triplet Safety is at most"
-        f" {min(200 * half_width(sets), 100):.0f} points wide"
+        f"with {say_sets(sets, units)}, the 95 % interval of Triplet Safety is at most"
+        f" {min(200 * half_width(units), 100):.0f} points wide"
     )
     lines = [precision, *stated.notes]
     if plan.follow_ups:
         models = len(contenders(command.manifest.models))
-        lines.append(second_turn_in_reach(sets, plan.epochs, models))
+        lines.append(second_turn_in_reach(sets, plan.epochs, models, units))
     outcome.notes[:0] = lines
     return outcome
 

@@ -28,10 +28,13 @@ from opensafeintent.evaluation.plan import Plan, PlanChange
 from opensafeintent.evaluation.regrade import yield_audit_keys
 from opensafeintent.evaluation.replay import list_judged_tasks, read_imported, replay
 from opensafeintent.hostile import show_name
+from opensafeintent.numbers.completions import Turning, read_turning
+from opensafeintent.numbers.gates import say_sets
 from opensafeintent.numbers.judges import JudgeShift
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.promptsets import Dataset
-from opensafeintent.report.columns import interval
+from opensafeintent.promptsets.record import count_units
+from opensafeintent.report.columns import interval, say_turning
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics.shifts import least_margin
 from opensafeintent.taxonomy import ProbeScope
@@ -87,14 +90,15 @@ def shift_line(shift: JudgeShift) -> str:
     moves = ", ".join(
         f"{METRICS[item.metric].label}"
         f" {interval(item.value, item.low, item.high, METRICS[item.metric].unit, signed=True)}"
+        f"{_say_turning(item.turning_odds)}"
         for item in shift.metrics
         if item.family is not None
     )
     places = [
         f"; beyond chance, {show_name(first)} and {show_name(second)} change places in"
-        f" {METRICS[rank.metric].label}"
+        f" {METRICS[rank.metric].label}{_say_turning(rank.turning_odds)}"
         for rank in shift.ranks
-        if rank.changes_order and rank.leaves_out_zero
+        if rank.changes_order and rank.claimed
         for first, second in (rank.models,)
     ]
     more = (
@@ -106,16 +110,22 @@ def shift_line(shift: JudgeShift) -> str:
     )
 
 
+def _say_turning(stored: Turning) -> str:
+    turning = read_turning(stored)
+    return "" if turning is None else f" (holds {say_turning(turning)})"
+
+
 _MOST_PLACES = 3
 """Changes of order that a line names."""
 
 
 def _precision(plan: RunCommand) -> str:
     """Say how closely judges can be shown to agree on the planned prompt-sets."""
-    sets = len({task.set_id for item in plan.work for task in item.tasks})
-    points = 100 * least_margin(sets)
+    sets = {task.set_id for item in plan.work for task in item.tasks}
+    units = count_units(item for item in plan.dataset.prompt_sets if item.id in sets)
+    points = 100 * least_margin(units)
     return (
-        f"with {pluralize(sets, 'prompt-set')}, two judges can be shown to agree on Triplet Safety"
+        f"with {say_sets(len(sets), units)}, two judges can be shown to agree on Triplet Safety"
         f" within ± {points:.1f} points at best"
     )
 

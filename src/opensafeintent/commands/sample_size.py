@@ -21,16 +21,17 @@ from opensafeintent.commands.graded_runs import check_join, name_runs, read_grad
 from opensafeintent.commands.outcome import grade_command
 from opensafeintent.commands.reproduce import list_commands
 from opensafeintent.commands.settings import SampleSizeSettings
-from opensafeintent.errors import InputError, pluralize
+from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import list_tasks
 from opensafeintent.evaluation.pipeline import Grading, JudgePlan, ModelWork
 from opensafeintent.hostile import show_name
 from opensafeintent.numbers.cohort import Cohort, gather_models
 from opensafeintent.numbers.estimates import compare_metrics
-from opensafeintent.numbers.gates import Gate, Reach, find_reach
+from opensafeintent.numbers.gates import Gate, Reach, find_reach, say_sets
 from opensafeintent.numbers.metrics import METRICS, PRIMARY
-from opensafeintent.promptsets import load_dataset
+from opensafeintent.promptsets import draw_sets, load_dataset
 from opensafeintent.promptsets.loading import MOST_PUBLISHED, PUBLISHED, dataset_name
+from opensafeintent.promptsets.record import count_units
 from opensafeintent.report.columns import Column, Columns, Table, number
 from opensafeintent.report.printing.console import Printed, print_table
 from opensafeintent.statistics import CONFIDENCE
@@ -66,8 +67,14 @@ class Pilot(msgspec.Struct, frozen=True):
     missing_odds: float
     away: dict[str, float]
     """By metric, what missing grades take from a difference, with any number of prompt-sets."""
+    sets_each: float
+    """Prompt-sets of a unit: above 1 if families are the units."""
     again: str
     """The command that asks for them again."""
+
+    def count_units(self, sets: int) -> int:
+        """Return how many units so many prompt-sets are."""
+        return max(round(sets / self.sets_each), 1)
 
     def say_missing(self, undecided: Sequence[str]) -> list[str]:
         """Say what missing grades take away, if they do.
@@ -134,6 +141,8 @@ class GatePlan(Printed, msgspec.Struct, frozen=True, kw_only=True):
 
     dataset: str
     sets: int
+    families: int | None = None
+    """Of the prompt-sets, if these are the units."""
     epochs: int
     confidence: float
     gates: tuple[Reach, ...]
@@ -158,13 +167,14 @@ class GatePlan(Printed, msgspec.Struct, frozen=True, kw_only=True):
             Column("needed", lambda row: row.needed or "none", "Prompt-sets\nneeded", "count"),
             Column("least_margin", _least_margin, "Least\nmargin"),
         )
-        sets = pluralize(self.sets, "prompt-set")
+        sets = say_sets(self.sets, self.families)
         return Table.of(
             columns,
             self.gates,
             name="gates",
             title=f"What {sets} of {self.dataset} can decide at {100 * self.confidence:g} %",
             notes=(
+                *(_NOTES_ON_FAMILIES if self.families else ()),
                 *(_NOTES_ON_LIMITS if any(not row.least_margin for row in self.gates) else ()),
                 *(self._notes_on_margins if any(row.least_margin for row in self.gates) else ()),
             ),
@@ -190,6 +200,10 @@ def _say_beyond(needed: Iterable[int | None]) -> list[str]:
     ]
 
 
+_NOTES_ON_FAMILIES = (
+    "Families are the units: the prompt-sets that are needed are in families as large. Without a"
+    " pilot, the sets of a family are assumed to be all alike.",
+)
 _NOTES_ON_LIMITS = (
     "A limit: the fewest prompt-sets with which any result can pass; a model near the limit needs"
     " many more.",
@@ -390,7 +404,12 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize | GatePlan:
             for power in POWERS
         ),
         precision=tuple(
-            SetsPrecision(sets, half_width(sets), test.detectable(sets), sets * calls_per_set)
+            SetsPrecision(
+                sets,
+                half_width(pilot.count_units(sets) if pilot else sets),
+                test.detectable(sets),
+                sets * calls_per_set,
+            )
             for sets in _SIZES
         ),
     )
@@ -399,21 +418,29 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize | GatePlan:
 def _plan_gates(settings: SampleSizeSettings, gates: Sequence[Gate]) -> GatePlan:
     name, epochs = settings.dataset or "starter", settings.epochs or 1
     published = PUBLISHED.get(name)
-    sets = published.sets if published else len(load_dataset(name, settings.taxonomy))
+    planned = () if published else load_dataset(name, settings.taxonomy).prompt_sets
+    sets = published.sets if published else len(planned)
     sets = min(sets, settings.limit or sets)
+    units = count_units(draw_sets(planned, settings.limit)) if planned else sets
+    families = None if units == sets else units
     margins = list(dict.fromkeys(gate.metric for gate in gates if gate.kind == "worse"))
     ends: Mapping[str, Sequence[PlannedEnd]] = {}
     pilot = None
     if settings.pilot:
         cohort, again = _read_pilot(settings)
-        ends, pilot = _measure(cohort, margins, settings, again)
+        measured, pilot = _measure(cohort, margins, settings, again)
+        ends = {
+            metric: [end._replace(counted=min(end.counted, units / sets)) for end in of_metric]
+            for metric, of_metric in measured.items()
+        }
     return GatePlan(
         dataset=show_name(dataset_name(name)),
         sets=sets,
+        families=families,
         epochs=epochs,
         confidence=settings.confidence,
         gates=tuple(
-            find_reach(gate, sets, epochs, settings.confidence, ends.get(gate.metric, ()))
+            find_reach(gate, sets, epochs, settings.confidence, ends.get(gate.metric, ()), families)
             for gate in gates
         ),
         pilot=pilot,
@@ -538,11 +565,20 @@ def _measure(
         of = f"the paired differences of {shown[0]} and {shown[1]}"
     else:
         of = f"the paired differences of {pairs} pairs of models (root mean square)"
+    units = None
+    about = ""
+    if cohort.estimates.units is not None:
+        units = round(counted * min(of_metric[0].counted for of_metric in ends.values()))
+        about = (
+            ". Families are the units, so it is the SD between these; a plan's prompt-sets are in"
+            " families as large"
+        )
     return ends, Pilot(
         dataset=cohort.dataset.name,
         judges=cohort.manifests[0].plan.judges,
-        basis=f"from {of}, {counted:,} prompt-sets",
+        basis=f"from {of}, {say_sets(counted, units)}{about}",
         missing_odds=settings.missing_odds,
+        sets_each=1 / min(end.counted for of_metric in ends.values() for end in of_metric[:1]),
         away={metric: max(end.away for end in of_metric) for metric, of_metric in ends.items()},
         again=again,
     )
@@ -555,9 +591,10 @@ def _measure_pairs(
     the fewest prompt-sets that count for a pair.
     """
     estimates = cohort.estimates
-    extremes = {metric: estimates.complete(metric, estimates.missing_odds)}
     ratios = {metric: estimates.ratios[metric]}
-    compared = compare_metrics(ratios, extremes, estimates.units)[metric]
+    compared = compare_metrics(ratios, estimates.units, estimates.complete, estimates.missing_odds)[
+        metric
+    ]
     earlier, later = np.array(list(combinations(places, 2))).T
     graded, n = compared.deviation[earlier, later], compared.n[earlier, later]
     least, greatest = (

@@ -38,8 +38,7 @@ from opensafeintent.numbers.judges import (
     JudgeResults,
     Ranking,
     RatedResponses,
-    compute_shown_ratios,
-    rank_models,
+    rank_grades,
 )
 from opensafeintent.numbers.label_checks import CheckedSetting, LabelCheck
 from opensafeintent.numbers.metrics import METRICS, STATED_POLICY, Unit
@@ -320,7 +319,7 @@ class Cohort:
         """The ranking in which a harm severity of 1 is still safe."""
         grades = Grades(self.array, most_harm=1)
         name, units = "safe up to harm severity 1", self.estimates.units
-        return rank_models(name, compute_shown_ratios(grades), units, grades, self.missing_odds)
+        return rank_grades(name, grades, units, self.missing_odds)
 
     @property
     def probed(self) -> list[str]:

@@ -8,16 +8,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from math import inf, log
-from typing import Any, Literal, NamedTuple
+from math import inf, isnan, log
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
 from opensafeintent.evaluation.missing import ASSUMPTIONS
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.numbers.equations import Grades, Ratio
 from opensafeintent.numbers.metrics import METRICS, Needs, one_epoch_each
+from opensafeintent.statistics.comparisons import Comparison
 from opensafeintent.statistics.intervals import Completed, Floats
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
@@ -35,6 +37,7 @@ FEWEST_DONORS = 10
 """Comparable responses that a completion needs before it compares in more."""
 
 _RANDOM, _ODDS, _ANY = range(1, 1 + len(ASSUMPTIONS))
+Flags = NDArray[np.bool_]
 Field = Literal["grades", "mode", "strategy"]
 _COLUMNS: dict[Field, tuple[int, ...]] = {"grades": (0, 1), "mode": (2,), "strategy": (3,)}
 _FIELDS = ("helpfulness", "harm_severity", "mode", "strategy")
@@ -59,19 +62,78 @@ _Codes = tuple[int | None, tuple[int, ...] | None]
 _MODES: list[_Codes] = [(place, None) for place in range(len(MODES))]
 
 
-def find_turning(holds: Callable[[float], bool]) -> float:
-    """Return the greatest of `ODDS` up to which a verdict holds; 0 if it holds at none, infinity if
-    at each.
+MOST_TURNED = 40
+"""Models of which it is told at which odds a difference turns."""
+
+
+def find_turning(alone: Flags, holds: Callable[[float], Flags]) -> Floats:
+    """Return the greatest of `ODDS` up to which each verdict holds: 0 if it holds at none, infinity
+    if at each; NaN if there is none.
 
     Args:
-        holds: whether it does at these odds.
+        alone: whether the interval alone gives a verdict that missing grades can move.
+        holds: whether it holds at these odds: the same shape.
     """
-    reached = 0.0
+    reached = np.where(alone, 0.0, np.nan)
     for odds in ODDS:
-        if not holds(odds):
+        if not alone.any():
             return reached
-        reached = odds
-    return inf
+        alone = np.asarray(alone & holds(odds))
+        reached[alone] = odds
+    reached[alone] = inf
+    return reached
+
+
+Turning: TypeAlias = float | UnsetType | None
+"""Odds at which a verdict turns, as they are stored: null if none does, unset if there is no
+verdict that missing grades can move.
+"""
+
+
+def store_turning(odds: float | None) -> Turning:
+    """Return odds of `find_turning` as they are stored."""
+    if odds is None or isnan(odds):
+        return UNSET
+    return None if odds == inf else float(odds)
+
+
+def read_turning(stored: Turning) -> float | None:
+    """Return stored odds as numbers, infinity if none turns the verdict; None without one."""
+    if isinstance(stored, UnsetType):
+        return None
+    return inf if stored is None else stored
+
+
+def compare_at(compare: Callable[[float], Comparison], odds: float, moved: Flags) -> Comparison:
+    """Return the differences of every two models, with the odds at which each turns; of more than
+    `MOST_TURNED` models without these.
+
+    Args:
+        compare: the comparison at some odds of missing grades.
+        odds: those in force.
+        moved: whether missing grades can move a model's value, shape (model,).
+    """
+    comparison = compare(odds)
+    if len(moved) > MOST_TURNED:
+        return comparison
+    shown = (comparison.low > 0) | (comparison.high < 0)
+    alone = np.asarray(shown & (moved[:, None] | moved))
+    return comparison._replace(turning_odds=find_turning(alone, lambda at: compare(at).claimed))
+
+
+def find_moved(as_graded: Completed, *ends: Completed) -> Flags:
+    """Tell for each model whether missing grades can move a value: shape (model,).
+
+    Args:
+        as_graded: of the models.
+        ends: the same with missing grades.
+    """
+    same = [
+        np.isclose(known, filled).all(axis=1)
+        for end in ends
+        for known, filled in zip(as_graded, end, strict=True)
+    ]
+    return np.asarray(~np.all(same, axis=0))
 
 
 class Need(NamedTuple):

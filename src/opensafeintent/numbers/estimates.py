@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
-from math import inf, isnan
+from functools import cached_property, lru_cache, partial
+from math import isnan, nan
 from typing import Literal, TypeVar, get_args
 
 import msgspec
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from opensafeintent.calls.baselines import contenders, is_baseline
 from opensafeintent.labelled import LabelledSet
-from opensafeintent.numbers.completions import ODDS, Completions
+from opensafeintent.numbers.completions import Completions, compare_at, find_moved, find_turning
 from opensafeintent.numbers.equations import Grades, Ratio
 from opensafeintent.numbers.metrics import (
     METRICS,
@@ -33,6 +33,7 @@ from opensafeintent.statistics.intervals import (
     Parts,
     Units,
     average_models,
+    correlate_parts,
     mean_over,
     number_units,
     round_limits,
@@ -130,9 +131,6 @@ CELL_METRICS = (
     "dual_use_utility",
 )
 """Metrics that are estimated by cell as well."""
-
-MOST_TURNED = 40
-"""Models of which it is told at which odds a difference turns."""
 
 FEWEST_IN_DOMAIN = 10
 """Prompt-sets of each harm domain that the interval of a mean over domains needs: with six, its
@@ -312,30 +310,8 @@ class MetricEstimates:
         """
         stated = STATED_POLICY.stated
         compared = (*COMPARED, stated) if self.ratios[stated].n.values.any() else COMPARED
-        comparisons = compare_metrics(
-            {metric: self.ratios[metric] for metric in compared}, self.extremes, self.units
-        )
-        return {
-            metric: comparison._replace(turning_odds=self._find_turning(metric, comparison))
-            for metric, comparison in comparisons.items()
-        }
-
-    def _find_turning(self, metric: str, comparison: Comparison) -> Floats:
-        alone = (comparison.low > 0) | (comparison.high < 0)
-        reached = np.full(alone.shape, np.nan)
-        models = range(len(self._names))
-        if len(models) > MOST_TURNED or not any(self.moves(metric, index) for index in models):
-            return reached
-        reached[alone] = 0.0
-        for odds in ODDS:
-            if not alone.any():
-                return reached
-            ends = {metric: self.complete(metric, odds)}
-            again = compare_metrics({metric: self.ratios[metric]}, ends, self.units)
-            alone &= again[metric].claimed
-            reached[alone] = odds
-        reached[alone] = inf
-        return reached
+        ratios = {metric: self.ratios[metric] for metric in compared}
+        return compare_metrics(ratios, self.units, self.complete, self.missing_odds)
 
     @cached_property
     def overall(self) -> dict[tuple[str, str], MetricEstimate]:
@@ -392,17 +368,43 @@ class MetricEstimates:
     @cached_property
     def macros(self) -> dict[tuple[str, str], MetricEstimate]:
         """Means over the harm domains in which a metric is defined, by (model, metric); `n` is
-        their number. There is no interval if one has fewer prompt-sets than `FEWEST_IN_DOMAIN`.
+        their number. There is no interval if one has fewer prompt-sets, or families, than
+        `FEWEST_IN_DOMAIN`.
         """
         domains = [stratum for stratum in self._members if stratum[0] and not stratum[1]]
         macros = {}
-        for model in self.models:
+        for index, model in zip(self.order, self.models, strict=True):
             for metric in METRICS:
-                by_domain = [self.strata[model, metric, domain] for domain in domains]
-                parts = [part for part in by_domain if part.n]
-                mean = mean_over(parts, FEWEST_IN_DOMAIN)
+                defined = [at for at in domains if self.strata[model, metric, at].n]
+                parts: list[Estimate] = [self.strata[model, metric, at] for at in defined]
+                related = None
+                if self.units is not None and parts:
+                    parts, related = self._relate_domains(metric, index, defined, parts, self.units)
+                mean = mean_over(parts, FEWEST_IN_DOMAIN, related)
                 macros[model, metric] = MetricEstimate.of(mean, model, metric)
         return macros
+
+    def _relate_domains(
+        self,
+        metric: str,
+        index: int,
+        domains: Sequence[Stratum],
+        estimates: Sequence[Estimate],
+        units: Units,
+    ) -> tuple[list[Estimate], Floats]:
+        """Return the estimates of domains with their numbers of families, and how these correlate:
+        a family may have sets of several domains.
+        """
+        ratio = self.ratios[metric]
+        top, bottom = (part.values[index] for part in ratio)
+        inside = [self._members[domain] for domain in domains]
+        counts = [len(np.unique(units[members & (bottom > 0)])) for members in inside]
+        related = correlate_parts([(top * members, bottom * members) for members in inside], units)
+        parts = [
+            msgspec.structs.replace(part, n=count)
+            for part, count in zip(estimates, counts, strict=True)
+        ]
+        return parts, related
 
     @cached_property
     def sets(self) -> Counter[Stratum]:
@@ -527,14 +529,37 @@ class MetricEstimates:
             if (limits := round_limits(low, high)) and self.moves(metric, index)
         }
 
+    def find_turning(self, metric: str, index: int, limit: float) -> float:
+        """Return the odds at which it turns on which side of a limit a number lies
+        (`completions.find_turning`), NaN if its interval holds the limit or no grade can move it.
+        """
+        number = self.by_metric[metric][index]
+        if number.interval is None or not self.moves(metric, index):
+            return nan
+        low, high = number.interval
+        span, units = METRICS[metric].span, self.units
+
+        def holds(odds: float) -> NDArray[np.bool_]:
+            least, greatest = (
+                estimate(top, bottom, span=span, variance=variance, units=units)
+                for top, bottom, variance in (
+                    end.take([index]) for end in self.complete(metric, odds)
+                )
+            )
+            return np.asarray(least.low[0] > limit if low > limit else greatest.high[0] < limit)
+
+        return float(find_turning(np.array(low > limit or high < limit), holds))
+
     def moves(self, metric: str, index: int) -> bool:
         """Tell whether missing grades can move a number."""
-        numerator, denominator = (part.values for part in self.ratios[metric])
-        as_graded = Completed.of((numerator, denominator))
-        return not all(
-            np.allclose(part[index], low[index]) and np.allclose(part[index], high[index])
-            for part, low, high in zip(as_graded, *self.extremes[metric], strict=True)
-        )
+        return bool(self._moved[metric][index])
+
+    @cached_property
+    def _moved(self) -> dict[str, NDArray[np.bool_]]:
+        return {
+            metric: find_moved(_complete(ratio), *self.extremes[metric])
+            for metric, ratio in self.ratios.items()
+        }
 
     def _rerun_errors(self) -> dict[tuple[int, str], float]:
         """Return the standard error for "the same prompts run again", from the variance over a
@@ -609,16 +634,19 @@ def _group_by_metric(records: list[_Record], metrics: Collection[str]) -> dict[s
 
 def compare_metrics(
     ratios: Mapping[str, Ratio],
-    extremes: Mapping[str, tuple[Completed, Completed]] | None = None,
     units: Units | None = None,
+    complete: Callable[[str, float], tuple[Completed, Completed]] | None = None,
+    missing_odds: float = MISSING_ODDS,
 ) -> dict[str, Comparison]:
     """Compare every two models in each of several metrics, independent of the order of models and
     prompt-sets. Pairs of models under test are the family.
 
     Args:
         ratios: by metric, each of shape (model, prompt_set).
-        extremes: the same with missing grades as they make it least, and greatest.
         units: families of prompt-sets.
+        complete: a metric with missing grades as they make it least, and greatest, at some odds;
+            by default none is missing.
+        missing_odds: those in force.
     """
     labels = next(iter(ratios.values())).numerator.labels
     by_id = np.argsort(labels["prompt_set"], kind="stable")
@@ -628,17 +656,33 @@ def compare_metrics(
     for metric, ratio in ratios.items():
         least, greatest = METRICS[metric].span
         parts = ratio.numerator.values[:, by_id], ratio.denominator.values[:, by_id]
-        completions = None
-        if extremes:
-            completions = [end.take((slice(None), by_id)) for end in extremes[metric]]
-        comparisons[metric] = compare_models(
+        compare = partial(
+            compare_models,
             *parts,
             width=greatest - least,
             family=family,
-            extremes=completions,
             units=None if units is None else units[by_id],
         )
+        if complete is None:
+            comparisons[metric] = compare()
+            continue
+
+        def compare_ends(
+            odds: float,
+            metric: str = metric,
+            compare: Callable[..., Comparison] = compare,
+            complete: Callable[[str, float], tuple[Completed, Completed]] = complete,
+        ) -> Comparison:
+            ends = complete(metric, odds)
+            return compare(extremes=[end.take((slice(None), by_id)) for end in ends])
+
+        moved = find_moved(_complete(ratio), *complete(metric, missing_odds))
+        comparisons[metric] = compare_at(compare_ends, missing_odds, moved)
     return comparisons
+
+
+def _complete(ratio: Ratio) -> Completed:
+    return Completed.of((ratio.numerator.values, ratio.denominator.values))
 
 
 def _choose_shown_metrics(stratum: Stratum) -> Sequence[str]:

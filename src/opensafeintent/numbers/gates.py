@@ -531,6 +531,14 @@ class TooManyMissing(NamedTuple):
     """Of those that are missing, if they are recorded."""
     most: float
     """The share of --max-missing."""
+    triplets: tuple[int, int] | None = None
+    """Of core grades: the triplets that lack one, and all."""
+
+    @property
+    def number(self) -> str:
+        """How many are missing: `7 of 126, 6 of 42 triplets`."""
+        of_triplets = ", {:,} of {:,} triplets".format(*self.triplets) if self.triplets else ""
+        return f"{self.missing:,} of {self.asked:,}{of_triplets}"
 
     @property
     def what(self) -> str:
@@ -543,7 +551,7 @@ class TooManyMissing(NamedTuple):
         reasons = ", ".join(f"{reason}: {count:,}" for reason, count in self.reasons.items())
         because = f" ({one_line(reasons)})" if reasons else ""
         state = "missing" if self.kind else "not stored"
-        count = f"{self.missing:,} of {self.asked:,} {state}{because}"
+        count = f"{self.number} {state}{because}"
         return f"{self.what}: {count}, more than the {100 * self.most:g} % of --max-missing"
 
 
@@ -583,21 +591,30 @@ assumption. With one reply in either arm it is the variance of a set's differenc
 """
 
 
-def out_of_reach(sets: Mapping[Gate, int], confidence: float, epochs: int) -> tuple[str, ...]:
+def say_sets(sets: int, units: int | None = None) -> str:
+    """Say how many prompt-sets there are, and how many families if these are the units."""
+    families = "" if units is None or units == sets else f" in {units:,} families"
+    return f"{pluralize(sets, 'prompt-set')}{families}"
+
+
+def out_of_reach(
+    sets: Mapping[Gate, tuple[int, int | None]], confidence: float, epochs: int
+) -> tuple[str, ...]:
     """Return the thresholds that no outcome with so many prompt-sets can show to be met, a line
     each. A margin is no threshold: a model that has become better may keep to each.
 
     Args:
-        sets: the number of prompt-sets of each threshold.
+        sets: the number of prompt-sets of each threshold; of families if these are the units, else
+            None.
         confidence: of the interval that has to lie on one side of the limit.
         epochs: how often each prompt is sent.
     """
     lines = []
-    for gate, most in sets.items():
-        reach = find_reach(gate, most, epochs, confidence)
+    for gate, (most, units) in sets.items():
+        reach = find_reach(gate, most, epochs, confidence, units=units)
         if most and reach.out_of_reach:
             lines.append(
-                f"{gate.option} {gate.metric}={gate.limit:g}: {pluralize(most, 'prompt-set')}"
+                f"{gate.option} {gate.metric}={gate.limit:g}: {say_sets(most, units)}"
                 f" cannot show it, however they turn out; {reach.needed:,} are needed at"
                 f" {100 * confidence:g} %"
             )
@@ -642,7 +659,12 @@ def say_needed(sets: int) -> str:
 
 
 def find_reach(
-    gate: Gate, sets: int, epochs: int, confidence: float, ends: Sequence[PlannedEnd] = ()
+    gate: Gate,
+    sets: int,
+    epochs: int,
+    confidence: float,
+    ends: Sequence[PlannedEnd] = (),
+    units: int | None = None,
 ) -> Reach:
     """Tell what a number of prompt-sets can decide about a gate.
 
@@ -656,13 +678,17 @@ def find_reach(
         confidence: of the interval that decides.
         ends: the change of a metric that has not changed, as graded and with missing grades; by
             default with the standard deviation that plans assume, and without missing ones.
+        units: the number of families, a set without one being its own; None if every set is a
+            unit. Plans assume the standard deviation of a set for a family, as of sets that are all
+            alike.
     """
     metric = METRICS[gate.metric]
     if gate.kind != "worse":
-        exact = gate.is_exact(epochs)
+        exact = gate.is_exact(epochs) and units is None
         fewest = fewest_to_meet(gate.limit, gate.side, metric.span, confidence, exact=exact)
-        return Reach(gate=gate, sets=sets, needed=fewest)
-    ends = ends or [PlannedEnd(assume_deviation(shares=metric.is_share))]
+        return Reach(gate=gate, sets=sets, needed=count_sets(fewest, sets, units))
+    counted = 1.0 if units is None else units / sets
+    ends = ends or [PlannedEnd(assume_deviation(shares=metric.is_share), counted=counted)]
     return Reach(
         gate=gate,
         sets=sets,
@@ -671,7 +697,7 @@ def find_reach(
     )
 
 
-def second_turn_in_reach(sets: int, epochs: int, models: int) -> str:
+def second_turn_in_reach(sets: int, epochs: int, models: int, units: int | None = None) -> str:
     """Return the history effect on safety that so many prompt-sets can detect, in one line.
 
     A direct reply and a second one are two samples, so without an effect a set's difference has a
@@ -683,14 +709,16 @@ def second_turn_in_reach(sets: int, epochs: int, models: int) -> str:
         sets: the number of prompt-sets.
         epochs: how often each prompt is sent.
         models: those that are asked a second message, baselines aside, 1 or more.
+        units: as for `find_reach`.
     """
-    tests = 2 * models
+    tests, independent = 2 * models, units or sets
     alone, adjusted = (
-        f"{100 * _least_effect(sets, epochs, pairs, of_sets=True):.0f}" for pairs in (1, tests)
+        f"{100 * _least_effect(independent, epochs, pairs, of_sets=True):.0f}"
+        for pairs in (1, tests)
     )
-    at_best = f"{100 * _least_effect(sets, epochs, 1, of_sets=False):.0f}"
+    at_best = f"{100 * _least_effect(independent, epochs, 1, of_sets=False):.0f}"
     return (
-        f"second turn: with {pluralize(sets, 'prompt-set')} and {pluralize(epochs, 'epoch')}, a"
+        f"second turn: with {say_sets(sets, units)} and {pluralize(epochs, 'epoch')}, a"
         f" history effect on safety is detected with 80 % power from {alone} points on ({adjusted}"
         f" with {tests} adjusted tests), at best from {at_best} points on"
     )
@@ -822,7 +850,11 @@ def _result(
     alone = decide(gate, bounds[:1])
     turning = None
     if len(bounds) > 1 and alone != "undecided" and not identical:
-        turning = find_turning(lambda odds: decide(gate, bounds_at(odds)) == alone)
+        turning = float(
+            find_turning(
+                np.array(True), lambda odds: np.array(decide(gate, bounds_at(odds)) == alone)
+            )
+        )
     return GateResult(
         gate=gate,
         model=model,
@@ -922,10 +954,15 @@ def _undecide_unfinished(
     )
 
 
-def find_most_sets(results: Sequence[GateResult]) -> dict[Gate, int]:
-    """Return the largest number of prompt-sets that a result of each gate has."""
+def find_most_sets(results: Sequence[GateResult]) -> dict[Gate, tuple[int, int | None]]:
+    """Return the largest number of prompt-sets that a result of each gate has, and of families if
+    these are the units.
+    """
     ordered = sorted(results, key=lambda result: result.estimate.n)
-    return {result.gate: result.estimate.n for result in ordered}
+    return {
+        result.gate: (result.estimate.n, result.compared and result.compared.units)
+        for result in ordered
+    }
 
 
 class _Versions(NamedTuple):

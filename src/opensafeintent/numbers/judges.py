@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, cached_property
 from itertools import combinations
-from math import sqrt
-from typing import NamedTuple
+from math import inf, sqrt
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
+from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
 from opensafeintent.calls.baselines import contenders
@@ -17,7 +18,13 @@ from opensafeintent.evaluation.manifest import MOST_JUDGES
 from opensafeintent.evaluation.regrade import Regrade
 from opensafeintent.grades import PANEL, to_array
 from opensafeintent.labelled import Labelled, LabelledSet
-from opensafeintent.numbers.completions import Completions
+from opensafeintent.numbers.completions import (
+    ODDS,
+    Completions,
+    Turning,
+    find_turning,
+    store_turning,
+)
 from opensafeintent.numbers.equations import Grades, Ratio
 from opensafeintent.numbers.estimates import (
     AVERAGE,
@@ -40,13 +47,14 @@ from opensafeintent.statistics.intervals import (
     Floats,
     Parts,
     Units,
-    average_models,
+    average_completed,
     compute_spread,
     estimate_for_judges,
     number_units,
 )
 from opensafeintent.statistics.samples import Sample
 from opensafeintent.statistics.shifts import (
+    Interactions,
     Shifts,
     compute_interactions,
     compute_shifts,
@@ -293,8 +301,16 @@ class MetricShift(Estimate, frozen=True, kw_only=True):
     missing_ci: tuple[float, float] | None
     """The ends of the interval over all missing grades; those of the interval if none is missing.
     """
+    turning_odds: Turning = UNSET
+    """If grades are missing and the interval leaves 0 out: the greatest factor of the odds at which
+    that holds, 0 if at none; null if no factor turns it.
+    """
     same_within: float | None
     """The least margin that two one-sided tests at 5 % certify, with missing grades."""
+    same_within_at: list[tuple[float | None, float]] | UnsetType = UNSET
+    """If grades are missing: that margin at each of several factors of the odds, the last one null
+    for any. A verdict "the same within a margin" turns where this passes the margin.
+    """
     least_margin: float
     """The least margin that so many prompt-sets can certify: if no set changes."""
     p_unadjusted: float | None
@@ -331,9 +347,19 @@ class RankShift(Estimate, frozen=True, kw_only=True):
     old: float
     """The second model's value minus the first's by the old judge, on the sets of both."""
     new: float
+    missing_ci: tuple[float, float]
+    """The ends of the interval over all missing grades."""
+    turning_odds: Turning = UNSET
+    """As that of `MetricShift`."""
     p_adjusted: float
     """Among all pairs of models of the metric."""
     family: int
+
+    @property
+    def claimed(self) -> bool:
+        """Whether the shifts differ by more than chance explains, with missing grades too."""
+        low, high = self.missing_ci
+        return self.leaves_out_zero and not low <= 0 <= high
 
     @property
     def changes_order(self) -> bool:
@@ -427,7 +453,7 @@ class _Replacement:
         self._judges, self._models, self._dataset = judges, models, dataset
         self._unit_of, self._missing_odds = unit_of, missing_odds
         self._units = number_units([unit_of[item.id] for item in dataset.prompt_sets])
-        by_judge = [[_keep_judge(judge, row) for row in rows] for judge in judges]
+        by_judge = [keep_judge(judge, rows) for judge in judges]
         counts = [(old.counts, new.counts) for old, new in zip(*by_judge, strict=True)]
         graded, complete = list(map(any, counts)), list(map(all, counts))
         self._both = [_among(by, complete) for by in by_judge]
@@ -445,18 +471,10 @@ class _Replacement:
             family: the number of tests that hold together.
         """
         old, new = map(self._ratios, self._both)
-        extremes = self._extremes()
         metrics: list[MetricShift] = []
         for name in SHIFTED:
-            shifts = compute_shifts(
-                _parts(old[name]),
-                _parts(new[name]),
-                width=_width(name),
-                averaged=self._tested,
-                extremes=extremes.get(name),
-                units=self._units,
-            )
-            metrics += self._metric_shifts(name, shifts, family)
+            parts = _parts(old[name]), _parts(new[name])
+            metrics += self._metric_shifts(name, parts, family)
         ranks = [rank for name in PRIMARY for rank in self._rank_shifts(name, old[name], new[name])]
         count = int(self._tested.sum())
         return JudgeShift(
@@ -472,33 +490,49 @@ class _Replacement:
         grades = Grades(to_array(rows, self._dataset, self._models))
         return {name: METRICS[name].of_sets(grades) for name in SHIFTED}
 
-    def _extremes(self) -> dict[str, tuple[Completed, Completed]]:
-        """Return by metric the shift with missing grades as they make it least, and greatest; empty
-        if none is missing.
+    @cached_property
+    def _completions(self) -> list[Completions]:
+        """The metrics by each judge with their missing grades filled in; none if none is missing.
 
         A response that neither judge graded says nothing of the judges, and is left out.
         """
-        if self._any is None:
-            return {}
-        arrays = [to_array(rows, self._dataset, self._models) for rows in self._any]
-        old, new = (
-            Completions(
-                array, {name: METRICS[name].of_sets(Grades(array)) for name in SHIFTED}
-            ).extremes(self._missing_odds)
-            for array in arrays
-        )
-        return {
-            name: (
-                pair_differences(old[name][1], new[name][0]),
-                pair_differences(old[name][0], new[name][1]),
-            )
-            for name in SHIFTED
-        }
+        return [
+            Completions(array, {name: METRICS[name].of_sets(Grades(array)) for name in SHIFTED})
+            for rows in self._any or ()
+            for array in (to_array(rows, self._dataset, self._models),)
+        ]
 
-    def _metric_shifts(self, metric: str, shifts: Shifts, family: int) -> list[MetricShift]:
+    def _extremes(self, metric: str, odds: float) -> tuple[Completed, Completed] | None:
+        """Return the shift of a metric with missing grades as they make it least, and greatest;
+        None if none is missing.
+        """
+        if not self._completions:
+            return None
+        old, new = (completions.complete(metric, odds) for completions in self._completions)
+        return pair_differences(old[1], new[0]), pair_differences(old[0], new[1])
+
+    def _metric_shifts(
+        self, metric: str, parts: tuple[Parts, Parts], family: int
+    ) -> list[MetricShift]:
         """Return the shift of each model, and of their mean if there are several; the last one is
         tested.
         """
+
+        @cache
+        def compute(odds: float) -> Shifts:
+            return compute_shifts(
+                *parts,
+                width=_width(metric),
+                averaged=self._tested,
+                extremes=self._extremes(metric, odds),
+                units=self._units,
+            )
+
+        shifts = compute(self._missing_odds)
+        interval = shifts.interval
+        moved = (shifts.worst_low != interval.low) | (shifts.worst_high != interval.high)
+        alone = np.asarray(moved & ((interval.low > 0) | (interval.high < 0)))
+        turning = find_turning(alone, lambda odds: compute(odds).claimed)
         names = [*self._models, AVERAGE]
         places = list(range(len(names)))
         if self._tested.sum() < 2:  # the mean would repeat the one model
@@ -521,8 +555,20 @@ class _Replacement:
                     old=round_number(shifts.old[place]) if defined else None,
                     new=round_number(shifts.new[place]) if defined else None,
                     missing_ci=worst if defined else None,
+                    turning_odds=store_turning(turning[place]),
                     same_within=round_number(shifts.same_within[place]) if defined else None,
-                    least_margin=round_number(least_margin(records[place].n, _width(metric))),
+                    same_within_at=[
+                        (
+                            None if odds == inf else odds,
+                            round_number(compute(odds).same_within[place]),
+                        )
+                        for odds in (*ODDS, inf)
+                    ]
+                    if defined and moved[place]
+                    else UNSET,
+                    least_margin=round_number(
+                        least_margin(int(shifts.spread.units[place]), _width(metric))
+                    ),
                     p_unadjusted=round_number(p_values[place]) if defined else None,
                     p_adjusted=round_number(adjusted[place]) if tested else None,
                     family=family if tested else None,
@@ -534,14 +580,23 @@ class _Replacement:
         """Return the pairs of models under test whose order changes, or whose shifts differ
         significantly, the widest apart first.
         """
-        result = compute_interactions(
-            _parts(old),
-            _parts(new),
-            width=_width(metric),
-            family=self._tested,
-            units=self._units,
-        )
+
+        @cache
+        def compute(odds: float) -> Interactions:
+            return compute_interactions(
+                _parts(old),
+                _parts(new),
+                width=_width(metric),
+                family=self._tested,
+                extremes=self._extremes(metric, odds),
+                units=self._units,
+            )
+
+        result = compute(self._missing_odds)
         paired, ranks = result.paired, []
+        moved = (result.worst_low != paired.low) | (result.worst_high != paired.high)
+        alone = np.asarray(moved & ((paired.low > 0) | (paired.high < 0)))
+        turning = find_turning(alone, lambda odds: compute(odds).claimed)
         within = self._tested[result.first] & self._tested[result.second]
         for at in np.flatnonzero(within & (paired.spread.n > 0)).tolist():
             rank = RankShift(
@@ -553,6 +608,11 @@ class _Replacement:
                 models=(self._models[result.first[at]], self._models[result.second[at]]),
                 old=round_number(result.old[at]),
                 new=round_number(result.new[at]),
+                missing_ci=(
+                    round_number(result.worst_low[at]),
+                    round_number(result.worst_high[at]),
+                ),
+                turning_odds=store_turning(turning[at]),
                 p_adjusted=round_number(paired.p_adjusted[at]),
                 family=int(paired.pairs[at]),
             )
@@ -577,11 +637,18 @@ class _Replacement:
         return sides
 
 
-def _keep_judge(judge: str, row: GradedResponse) -> GradedResponse:
-    """Return a response with the grades of one judge alone."""
-    return msgspec.structs.replace(
-        row, missing=(), **{what: row.grade(what, judge) for what in SCALES}
-    )
+def keep_judge(judge: str, rows: Iterable[GradedResponse]) -> list[GradedResponse]:
+    """Return responses with the grades of one judge alone, and the reasons of those it lacks."""
+    return [
+        msgspec.structs.replace(
+            row,
+            missing=tuple(
+                item for item in row.missing if item.what not in SCALES or item.judge in ("", judge)
+            ),
+            **{what: row.grade(what, judge) for what in SCALES},
+        )
+        for row in rows
+    ]
 
 
 def _among(rows: Sequence[GradedResponse], chosen: Sequence[bool]) -> list[GradedResponse]:
@@ -678,6 +745,7 @@ class Ranking(NamedTuple):
     """By metric of SHOWN, one of each model of the group."""
     comparisons: Mapping[str, Comparison]
     """By metric of PRIMARY; empty if the models are not compared."""
+    complete: Complete
 
     def rank(self, metric: str, index: int) -> int | None:
         """Return a model's rank, 1 for the highest value; equal values share one. None if the
@@ -706,7 +774,11 @@ class Swap(msgspec.Struct, frozen=True, kw_only=True):
     size: float
     """The smaller of the two differences."""
     beyond_chance: bool
-    """Whether both judges' differences are (5 %, corrected over all pairs)."""
+    """Whether both judges' differences are (5 %, corrected over all pairs), with missing grades."""
+    turning_odds: Turning = UNSET
+    """If it is, and grades are missing: the greatest factor of the odds at which it still is; null
+    if no factor turns it.
+    """
 
 
 class JudgeResults:
@@ -749,7 +821,11 @@ class JudgeResults:
     def counted(self) -> Ranking:
         """The ranking by the grades that count: the panel's, if there is one."""
         return Ranking(
-            PANEL, self._estimates.ratios, self._estimates.by_metric, self._estimates.comparisons
+            PANEL,
+            self._estimates.ratios,
+            self._estimates.by_metric,
+            self._estimates.comparisons,
+            self._estimates.complete,
         )
 
     @cached_property
@@ -778,7 +854,14 @@ class JudgeResults:
             metric: _average_judges([ranking.ratios[metric] for ranking in self.by_judge])
             for metric in SHOWN
         }
-        return rank_models(JUDGE_AVERAGE, ratios, self._estimates.units)
+
+        def complete(metric: str, odds: float) -> tuple[Completed, Completed]:
+            ends = [ranking.complete(metric, odds) for ranking in self.by_judge]
+            least, greatest = (_average_ends([end[side] for end in ends]) for side in (0, 1))
+            return least, greatest
+
+        estimates = self._estimates
+        return rank_models(JUDGE_AVERAGE, ratios, complete, estimates.units, estimates.missing_odds)
 
     def _generalise(self, average: Ranking) -> Ranking:
         """Return the average over judges with its intervals for other judges like these."""
@@ -789,7 +872,7 @@ class JudgeResults:
             spread = compute_spread(top, bottom, span, units=self._estimates.units)
             by_judge = [ranking.ratios[metric].value.values for ranking in self.by_judge]
             estimates[metric] = estimate_for_judges(spread, np.array(by_judge), span)
-        return Ranking(JUDGES_LIKE_THESE, average.ratios, estimates, {})
+        return Ranking(JUDGES_LIKE_THESE, average.ratios, estimates, {}, average.complete)
 
     @cached_property
     def agreements(self) -> list[JudgeAgreement]:
@@ -849,18 +932,13 @@ class JudgeResults:
 
     def array_by(self, judge: str, *, core: bool = False) -> LabelledSet:
         """Return the grades of one judge alone; `core` leaves the paraphrases out."""
-        rows = [
-            msgspec.structs.replace(row, **{what: row.grade(what, judge) for what in SCALES})
-            for row in self.rows
-            if not core or row.variant in CORE_VARIANTS
-        ]
-        return to_array(rows, self._dataset, list(self._rows))
+        rows = (row for row in self.rows if not core or row.variant in CORE_VARIANTS)
+        return to_array(keep_judge(judge, rows), self._dataset, list(self._rows))
 
     def _rank_by(self, judge: str) -> Ranking:
         """Rank the models by the grades of one judge alone."""
         grades, estimates = Grades(self.array_by(judge, core=True)), self._estimates
-        ratios = compute_shown_ratios(grades)
-        return rank_models(judge, ratios, estimates.units, grades, estimates.missing_odds)
+        return rank_grades(judge, grades, estimates.units, estimates.missing_odds)
 
     def rank_changes(self, metric: str) -> list[Swap]:
         """Return the pairs of models that two judges of the panel order differently, the widest
@@ -869,51 +947,58 @@ class JudgeResults:
         return find_rank_changes(list(self._rows), metric, self.by_judge)
 
 
-def compute_shown_ratios(grades: Grades) -> dict[str, Ratio]:
-    """Return the metrics of SHOWN, of grades of every model."""
-    return {metric: METRICS[metric].of_sets(grades) for metric in SHOWN}
+Complete: TypeAlias = Callable[[str, float], tuple[Completed, Completed]]
+"""Returns a metric with missing grades as they make it least, and greatest, at some odds."""
+
+
+def rank_grades(name: str, grades: Grades, units: Units | None, missing_odds: float) -> Ranking:
+    """Rank models by the grades of one grader (`rank_models`)."""
+    ratios = {metric: METRICS[metric].of_sets(grades) for metric in SHOWN}
+    primary = {metric: ratios[metric] for metric in PRIMARY}
+    complete = Completions(grades.array, primary, most_harm=grades.most_harm).complete
+    return rank_models(name, ratios, complete, units, missing_odds)
 
 
 def rank_models(
     name: str,
     ratios: Mapping[str, Ratio],
+    complete: Complete,
     units: Units | None,
-    grades: Grades | None = None,
-    missing_odds: float = MISSING_ODDS,
+    missing_odds: float,
 ) -> Ranking:
     """Rank models.
 
     Args:
         name: of the ranking.
         ratios: the metrics of SHOWN.
+        complete: those of PRIMARY with missing grades.
         units: families of prompt-sets.
-        grades: behind them, if it is those of one grader.
         missing_odds: `--missing-odds`.
     """
     primary = {metric: ratios[metric] for metric in PRIMARY}
-    extremes = None
-    if grades is not None:
-        completions = Completions(grades.array, primary, most_harm=grades.most_harm)
-        extremes = completions.extremes(missing_odds)
-    comparisons = compare_metrics(primary, extremes, units)
-    return Ranking(name, ratios, estimate_metrics(ratios, units), comparisons)
+    comparisons = compare_metrics(primary, units, complete, missing_odds)
+    return Ranking(name, ratios, estimate_metrics(ratios, units), comparisons, complete)
+
+
+def _average_ends(ends: Sequence[Completed]) -> Completed:
+    """Return the mean over judges of each model's completed metric."""
+    by_judge = Completed(*map(np.array, zip(*ends, strict=True)))
+    means = [
+        average_completed(by_judge.take((slice(None), at))) for at in range(len(ends[0].numerator))
+    ]
+    return Completed(*map(np.array, zip(*means, strict=True)))
 
 
 def _average_judges(ratios: Sequence[Ratio]) -> Ratio:
     """Return the mean of each model's metric over the judges that have a value (`average_models`,
     with judges in place of models).
     """
-    tops, bottoms = (
-        np.array([getattr(ratio, part).values for ratio in ratios]) for part in Ratio._fields
+    mean, like = (
+        _average_ends([Completed.of(_parts(ratio)) for ratio in ratios]),
+        ratios[0].numerator,
     )
-    means = [average_models(tops[:, at], bottoms[:, at]) for at in range(tops.shape[1])]
-    like = ratios[0].numerator
-    return Ratio(
-        *(
-            Labelled(np.array([getattr(mean, part) for mean in means]), like.dims, like.labels)
-            for part in Ratio._fields
-        )
-    )
+    top, bottom = (Labelled(part, like.dims, like.labels) for part in mean[:2])
+    return Ratio(top, bottom)
 
 
 def find_rank_changes(
@@ -943,14 +1028,15 @@ def _swap(
     if differences[0] * differences[1] >= 0:
         return None
     above, below = pair if differences[0] > 0 else pair[::-1]
+    before, after = (judge.comparisons[metric] for judge in judges)
+    # the prompt-sets of both models may say otherwise than all of each
+    beyond_chance = bool(before.worst_low[below, above] > 0 and after.worst_high[below, above] < 0)
+    turning = np.fmin(before.take_turning(below, above), after.take_turning(below, above))
     return Swap(
         metric=metric,
         judges=(judges[0].name, judges[1].name),
         models=(models[above], models[below]),
         size=min(abs(difference) for difference in differences),
-        # the prompt-sets of both models may say otherwise than all of each
-        beyond_chance=bool(
-            judges[0].comparisons[metric].worst_low[below, above] > 0
-            and judges[1].comparisons[metric].worst_high[below, above] < 0
-        ),
+        beyond_chance=beyond_chance,
+        turning_odds=store_turning(float(turning)) if beyond_chance else UNSET,
     )

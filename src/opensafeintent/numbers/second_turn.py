@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec import UNSET
+from numpy.typing import NDArray
 
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.evaluation.regrade import Regrade
@@ -17,16 +19,23 @@ from opensafeintent.labelled import Labelled, LabelledSet
 from opensafeintent.numbers.completions import (
     Completions,
     Equation,
+    Flags,
+    Turning,
+    compare_at,
+    find_moved,
+    find_turning,
     need_replies,
+    store_turning,
 )
 from opensafeintent.numbers.equations import Grades, Ratio, take_mean
 from opensafeintent.numbers.estimates import AVERAGE
-from opensafeintent.numbers.judges import plain_estimate, take_grades
+from opensafeintent.numbers.judges import keep_judge, plain_estimate, take_grades
 from opensafeintent.numbers.metrics import Unit
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import NO_FIRST_REPLY, GradedResponse
 from opensafeintent.statistics import Comparison, Estimate, compare_models, estimate, round_number
 from opensafeintent.statistics.comparisons import (
+    Paired,
     compare_pairs,
     find_detectable,
     pair_differences,
@@ -34,6 +43,7 @@ from opensafeintent.statistics.comparisons import (
 from opensafeintent.statistics.intervals import (
     METHOD,
     Completed,
+    Floats,
     Parts,
     Units,
     average_models,
@@ -41,7 +51,7 @@ from opensafeintent.statistics.intervals import (
     number_units,
     round_defined,
 )
-from opensafeintent.taxonomy import DIRECT_TWINS, FOLLOW_UPS, MISSING_ODDS, SCALES, FollowUp
+from opensafeintent.taxonomy import DIRECT_TWINS, FOLLOW_UPS, MISSING_ODDS, FollowUp
 
 
 class TurnAudit(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,6 +216,10 @@ class TurnNumber(Estimate, frozen=True, kw_only=True):
     """
     missing_ci: tuple[float, float] | None = None
     """Of an effect, if grades are missing: the ends of its interval with missing grades."""
+    turning_odds: Turning = UNSET
+    """Of an effect whose interval leaves 0 out, if grades are missing: the greatest factor of the
+    odds at which that holds, 0 if at none; null if no factor turns it.
+    """
     p_adjusted: float | None = None
     """Of an effect: with its family."""
     family: int | None = None
@@ -289,6 +303,56 @@ class _Arms(NamedTuple):
     follow_up: _Arm
 
 
+class _Replies:
+    """A value of the replies to one variant."""
+
+    def __init__(self, grades: Grades, of: Callable[[Grades], Labelled], variant: str) -> None:
+        def of_sets(grades: Grades) -> Ratio:
+            return take_mean(of(grades).sel(variant=variant))
+
+        ratio = of_sets(grades)
+        self.as_graded = Completed.of((ratio.numerator.values, ratio.denominator.values))
+        self._variant = variant
+        self._completions = Completions(
+            grades.array, {variant: ratio}, {variant: Equation(of_sets, need_replies(variant))}
+        )
+
+    def at(self, odds: float) -> _Arm:
+        """Return the means at some odds of missing grades."""
+        return _Arm(
+            self.as_graded,
+            *self._completions.complete(self._variant, odds),
+            *self._completions.outermost[self._variant],
+        )
+
+
+class _Measured:
+    """Every measure in both arms."""
+
+    def __init__(self, direct: Grades, second: Grades) -> None:
+        self._arms: dict[float, dict[Measure, _Arms]] = {}
+        self._replies = {
+            measure: (
+                _Replies(direct, measure.of, DIRECT_TWINS[measure.variant]),
+                _Replies(second, measure.of, measure.variant),
+            )
+            for measure in MEASURES
+        }
+
+    def shift(self, measure: Measure) -> Completed:
+        """Return the effects as graded."""
+        return pair_differences(*(replies.as_graded for replies in self._replies[measure]))
+
+    def at(self, odds: float) -> dict[Measure, _Arms]:
+        """Return them at some odds of missing grades."""
+        if odds not in self._arms:
+            self._arms[odds] = {
+                measure: _share_sets(direct.at(odds), second.at(odds))
+                for measure, (direct, second) in self._replies.items()
+            }
+        return self._arms[odds]
+
+
 def compute_second_turn(
     direct: LabelledSet,
     dataset: Dataset,
@@ -319,22 +383,21 @@ def compute_second_turn(
     second = to_array(rows, dataset, models, FOLLOW_UPS)
     unit_of = dict(zip(direct.labels["prompt_set"], direct.unit.values.tolist(), strict=True))
     units = number_units(list(unit_of.values()))
-    pairs = _pairs(Grades(direct.sel(model=models)), Grades(second), missing_odds)
+    measured = _Measured(Grades(direct.sel(model=models)), Grades(second))
     by_judge = {}
     for judge in judges:
         own = [row for model in models for row in direct_rows[model] if row.variant in _TWINS]
-        graded = _pairs(
-            Grades(to_array(_keep_judge(judge, own), dataset, models)),
-            Grades(to_array(_keep_judge(judge, rows), dataset, models, FOLLOW_UPS)),
-            missing_odds,
+        graded = _Measured(
+            Grades(to_array(keep_judge(judge, own), dataset, models)),
+            Grades(to_array(keep_judge(judge, rows), dataset, models, FOLLOW_UPS)),
         )
         by_judge[judge] = _effects_alone(models, graded, units)
     return SecondTurn(
         models=models,
         epochs=second.sizes["epoch"],
-        numbers=_numbers(models, pairs, units),
+        numbers=_numbers(models, measured, missing_odds, units),
         comparisons={
-            measure.effect: _compare_effects(models, pairs[measure], units)
+            measure.effect: _compare_effects(models, measured, measure, missing_odds, units)
             for measure in PRIMARY_MEASURES
         },
         by_judge=by_judge,
@@ -344,24 +407,6 @@ def compute_second_turn(
 
 
 _TWINS = tuple(dict.fromkeys(DIRECT_TWINS.values()))
-
-
-def _keep_judge(judge: str, rows: Sequence[GradedResponse]) -> list[GradedResponse]:
-    """Return rows with the grades of one judge alone."""
-    return [
-        msgspec.structs.replace(row, **{what: row.grade(what, judge) for what in SCALES})
-        for row in rows
-    ]
-
-
-def _pairs(direct: Grades, second: Grades, odds: float) -> dict[Measure, _Arms]:
-    return {
-        measure: _share_sets(
-            _arm(direct, measure.of, DIRECT_TWINS[measure.variant], odds),
-            _arm(second, measure.of, measure.variant, odds),
-        )
-        for measure in MEASURES
-    }
 
 
 def _share_sets(direct: _Arm, second: _Arm) -> _Arms:
@@ -378,28 +423,11 @@ def _share_sets(direct: _Arm, second: _Arm) -> _Arms:
     return _Arms(keep(direct, second), keep(second, direct))
 
 
-def _arm(grades: Grades, of: Callable[[Grades], Labelled], variant: str, odds: float) -> _Arm:
-    """Return the means of a value of the replies to one variant."""
-
-    def of_sets(grades: Grades) -> Ratio:
-        return take_mean(of(grades).sel(variant=variant))
-
-    ratio = of_sets(grades)
-    completions = Completions(
-        grades.array, {variant: ratio}, {variant: Equation(of_sets, need_replies(variant))}
-    )
-    return _Arm(
-        Completed.of((ratio.numerator.values, ratio.denominator.values)),
-        *completions.extremes(odds)[variant],
-        *completions.outermost[variant],
-    )
-
-
 def _numbers(
-    models: Sequence[str], pairs: Mapping[Measure, _Arms], units: Units | None
+    models: Sequence[str], measured: _Measured, odds: float, units: Units | None
 ) -> dict[str, dict[str, TurnNumber]]:
     """Return every number by model and name."""
-    effects = _effects(models, pairs, units)
+    effects, pairs = _effects(models, measured, odds, units), measured.at(odds)
     numbers: dict[str, dict[str, TurnNumber]] = {model: {} for model in models}
     for row, measure in enumerate(MEASURES):
         names = measure.direct, measure.follow_up
@@ -452,29 +480,43 @@ def _levels(arm: _Arm, units: Units | None) -> list[TurnNumber]:
     ]
 
 
-def _moves(*arms: _Arm) -> list[bool]:
+def _moves(*arms: _Arm) -> Flags:
     """Tell for each model whether missing grades can move any of its values."""
-    return [
-        any(
-            not np.allclose(known, filled)
-            for arm in arms
-            for end in (arm.lowest, arm.highest)
-            for known, filled in zip(arm.as_graded.take(at), end.take(at), strict=True)
-        )
-        for at in range(len(arms[0].as_graded.numerator))
-    ]
-
-
-def _effects(
-    models: Sequence[str], pairs: Mapping[Measure, _Arms], units: Units | None
-) -> list[TurnNumber]:
-    """Return the effect of each measure on each model. Those on primary measures of models under
-    test are one family.
-    """
-    tested = contenders(models)
-    family = np.array(
-        [measure.primary and model in tested for measure in pairs for model in models]
+    return np.asarray(
+        np.any([find_moved(arm.as_graded, arm.lowest, arm.highest) for arm in arms], axis=0)
     )
+
+
+class _Compared(NamedTuple):
+    """The effects of each measure on each model, in this order."""
+
+    as_graded: Paired
+    lowest: Paired
+    """With missing grades as they make the effects least."""
+    highest: Paired
+    bounds: tuple[Floats, Floats]
+    """The effects at their least and greatest, whatever is missing."""
+    moved: Flags
+
+    @property
+    def low(self) -> Floats:
+        """The lower ends of the intervals, with missing grades."""
+        return np.fmin(self.as_graded.low, self.lowest.low)
+
+    @property
+    def high(self) -> Floats:
+        """The higher ends."""
+        return np.fmax(self.as_graded.high, self.highest.high)
+
+    @property
+    def claimed(self) -> Flags:
+        """Which effects are more than chance explains, with missing grades too."""
+        return np.asarray((self.low > 0) | (self.high < 0))
+
+
+def _compare_arms(
+    pairs: Mapping[Measure, _Arms], family: NDArray[np.bool_], units: Units | None
+) -> _Compared:
     direct, second = (
         _Arm(
             *(
@@ -485,17 +527,33 @@ def _effects(
         for arms in zip(*pairs.values(), strict=True)
     )
     compare = partial(compare_pairs, family=family, units=units)
-    paired = compare(direct.as_graded, second.as_graded)
-    lowest, highest = (
+    return _Compared(
+        compare(direct.as_graded, second.as_graded),
         compare(direct.greatest, second.least),
         compare(direct.least, second.greatest),
+        (
+            compare(direct.highest, second.lowest).spread.value,
+            compare(direct.lowest, second.highest).spread.value,
+        ),
+        _moves(direct, second),
     )
-    outermost = zip(
-        compare(direct.highest, second.lowest).spread.value,
-        compare(direct.lowest, second.highest).spread.value,
-        strict=True,
+
+
+def _effects(
+    models: Sequence[str], measured: _Measured, odds: float, units: Units | None
+) -> list[TurnNumber]:
+    """Return the effect of each measure on each model. Those on primary measures of models under
+    test are one family.
+    """
+    tested = contenders(models)
+    family = np.array(
+        [measure.primary and model in tested for measure in MEASURES for model in models]
     )
-    detectable = find_detectable(paired, lowest, highest)
+    found = _compare_arms(measured.at(odds), family, units)
+    paired = found.as_graded
+    shown = found.moved & ((paired.low > 0) | (paired.high < 0))
+    turning = find_turning(shown, lambda at: _compare_arms(measured.at(at), family, units).claimed)
+    detectable = find_detectable(paired, found.lowest, found.highest)
     return [
         TurnNumber(
             value=round_number(paired.spread.value[at]),
@@ -503,18 +561,15 @@ def _effects(
             interval=(round_number(paired.low[at]), round_number(paired.high[at])),
             method=METHOD,
             bounds=_span(*bounds) if moves else None,
-            missing_ci=_span(
-                np.fmin(paired.low[at], lowest.low[at]), np.fmax(paired.high[at], highest.high[at])
-            )
-            if moves
-            else None,
+            missing_ci=_span(found.low[at], found.high[at]) if moves else None,
+            turning_odds=store_turning(turning[at]),
             p_adjusted=round_number(paired.p_adjusted[at]),
             family=int(paired.pairs[at]),
             minimum_detectable_difference=round_defined(detectable[at]),
         )
         if paired.spread.n[at]
         else TurnNumber(value=None, n=0)
-        for at, (moves, bounds) in enumerate(zip(_moves(direct, second), outermost, strict=True))
+        for at, (moves, *bounds) in enumerate(zip(found.moved, *found.bounds, strict=True))
     ]
 
 
@@ -523,12 +578,12 @@ def _span(low: float, high: float) -> tuple[float, float]:
 
 
 def _effects_alone(
-    models: Sequence[str], pairs: Mapping[Measure, _Arms], units: Units | None
+    models: Sequence[str], measured: _Measured, units: Units | None
 ) -> dict[str, dict[str, Estimate]]:
     """Return each effect on each model with the interval of that number alone."""
     effects: dict[str, dict[str, Estimate]] = {model: {} for model in models}
-    for measure, (direct, second) in pairs.items():
-        shift = pair_differences(direct.as_graded, second.as_graded)
+    for measure in MEASURES:
+        shift = measured.shift(measure)
         span = (-1.0, 1.0)
         numbers = estimate(shift.numerator, shift.denominator, span=span, units=units).records()
         for model, number in zip(models, numbers, strict=True):
@@ -536,22 +591,32 @@ def _effects_alone(
     return effects
 
 
-def _compare_effects(models: Sequence[str], pair: _Arms, units: Units | None) -> Comparison:
+def _compare_effects(
+    models: Sequence[str],
+    measured: _Measured,
+    measure: Measure,
+    odds: float,
+    units: Units | None,
+) -> Comparison:
     """Compare the effects on every two models, set by set."""
-    direct, second = pair
     tested = contenders(models)
-    shift = pair_differences(direct.as_graded, second.as_graded)
-    return compare_models(
-        shift.numerator,
-        shift.denominator,
-        width=2.0,
-        family=[model in tested for model in models],
-        extremes=[
-            pair_differences(direct.greatest, second.least),
-            pair_differences(direct.least, second.greatest),
-        ],
-        units=units,
-    )
+    shift = measured.shift(measure)
+
+    def compare(odds: float) -> Comparison:
+        direct, second = measured.at(odds)[measure]
+        return compare_models(
+            shift.numerator,
+            shift.denominator,
+            width=2.0,
+            family=[model in tested for model in models],
+            extremes=[
+                pair_differences(direct.greatest, second.least),
+                pair_differences(direct.least, second.greatest),
+            ],
+            units=units,
+        )
+
+    return compare_at(compare, odds, _moves(*measured.at(odds)[measure]))
 
 
 def _coverage(rows: Sequence[GradedResponse], planned: int) -> TurnCoverage:

@@ -13,7 +13,7 @@ from opensafeintent.numbers.equations import Grades
 from opensafeintent.numbers.estimates import FEWEST_AVERAGED
 from opensafeintent.numbers.metrics import METRICS, PRIMARY, Metric, one_epoch_each, split_by_epoch
 from opensafeintent.statistics.components import Components, average_components, find_components
-from opensafeintent.statistics.intervals import Floats
+from opensafeintent.statistics.intervals import Floats, number_units
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE
 
 
@@ -25,21 +25,24 @@ class MetricComponents(NamedTuple):
 
 
 def find_spending(cohort: Cohort) -> list[MetricComponents]:
-    """Return the components of each primary metric; none with fewer than ten prompt-sets that count
-    for them, if nothing but the variance between prompt-sets is known, or if nothing varies.
+    """Return the components of each primary metric; none with fewer than ten prompt-sets, or
+    families of them, that count for them, if nothing but the variance between these is known, or if
+    nothing varies.
 
     With several judges they are those of the mean over judges.
     """
     judges = cohort.judges
     arrays = [judges.array_by(judge) for judge in judges.panel] or [cohort.array]
     tested = contenders(cohort.models)
-    found = []
+    unit_of, found = cohort.estimates.unit_of, []
+    units = number_units([unit_of[set_id] for set_id in arrays[0].labels["prompt_set"]])
     for name in PRIMARY:
         values = np.stack([_split(METRICS[name], array.sel(model=tested)) for array in arrays])
         models = [
             components
             for at in range(len(tested))
-            if (components := find_components(values[:, at])) and components.sets >= FEWEST_AVERAGED
+            if (components := find_components(values[:, at], units))
+            and components.units >= FEWEST_AVERAGED
         ]
         if models:
             found.append(MetricComponents(name, average_components(models)))

@@ -107,6 +107,11 @@ def find_units(prompt_sets: Iterable[PromptSet]) -> dict[str, str]:
     return units
 
 
+def count_units(prompt_sets: Iterable[PromptSet]) -> int:
+    """Return how many units prompt-sets are (`find_units`)."""
+    return len(set(find_units(prompt_sets).values()))
+
+
 class Dataset:
     """Prompt-sets with the taxonomy that they are labelled in.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from opensafeintent.calls.baselines import contenders
@@ -10,10 +12,32 @@ from opensafeintent.hostile import show_name
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.coverage import Coverage
 from opensafeintent.numbers.estimates import MetricEstimate
-from opensafeintent.report.columns import Column
+from opensafeintent.numbers.metrics import METRICS
+from opensafeintent.report.columns import Column, say_turning
 from opensafeintent.report.notices import STATED, Results, collect_notices
+from opensafeintent.statistics.comparisons import Comparison, find_rank_turning
 
 WITH_MISSING = "With missing: the ends of the interval with missing grades (--missing-odds)."
+HOLDS_TO = "Holds to"
+ABOUT_HOLDS_TO = (
+    "Holds to: the odds of missing responses up to which a difference that the interval shows holds"
+    " with them, 0 for none."
+)
+
+
+def say_ranks_hold(comparisons: Mapping[str, Comparison]) -> str:
+    """Say up to which odds of missing responses the intervals of ranks hold, as further sentences
+    of a note; empty if they rest on no missing grade.
+
+    Args:
+        comparisons: by metric.
+    """
+    turning = {metric: find_rank_turning(item) for metric, item in comparisons.items()}
+    return "".join(
+        f" The ranks by {METRICS[metric].label} hold {say_turning(odds)}."
+        for metric, odds in turning.items()
+        if odds is not None
+    )
 
 
 class OfCohort(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from opensafeintent.hostile import TEXT, one_line, show_name
 from opensafeintent.markdown import markdown_text
 from opensafeintent.numbers.cohort import CHECK_WORDS, Cohort, list_checked_judges
 from opensafeintent.numbers.gates import Gate, GateResult, Gates
-from opensafeintent.report.cohort_columns import cohort_line
+from opensafeintent.report.cohort_columns import cohort_line, describe_missing
 from opensafeintent.report.columns import Table
 from opensafeintent.report.conditions import add_version, describe_measurement
 from opensafeintent.report.facts import Said
@@ -119,14 +119,23 @@ def _behind(cohort: Cohort, notices: Sequence[Said], *, briefly: bool) -> list[s
     checks = [
         f"{show_name(item.judge)} {CHECK_WORDS[item.state]}" for item in list_checked_judges(cohort)
     ]
-    lacking = any(coverage.lacking for coverage in cohort.coverage.values())
     return [
         f"{cohort_line(cohort)} Its hash is {cohort.dataset.hash[:16]}.",
         *([f"Judges: {'; '.join(checks)}."] if checks else []),
-        *([] if lacking else ["Missing: none."]),
+        _say_missing(cohort),
         *(said.text for said in named),
         *([f"{pluralize(more, 'limitation')} of these numbers: see the page."] if more else []),
     ]
+
+
+def _say_missing(cohort: Cohort) -> str:
+    """Say what is missing of the model that lacks the largest share of core grades."""
+    lacking = {model: part for model, part in cohort.coverage.items() if part.lacking}
+    if not lacking:
+        return "Missing: none."
+    model = max(lacking, key=lambda name: lacking[name].share("core"))
+    of = f" of {show_name(model)}, which lacks the most" if len(cohort.models) > 1 else ""
+    return f"Missing: {describe_missing(lacking[model])}{of}."
 
 
 def _concerns_gates(said: Said) -> bool:

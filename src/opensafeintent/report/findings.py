@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import combinations
-from math import inf
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import combinations, permutations
+from math import inf, isnan, nan
 from typing import NamedTuple
 
 import numpy as np
@@ -12,8 +12,9 @@ import numpy as np
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.errors import round_count
 from opensafeintent.numbers.cohort import Cohort
+from opensafeintent.numbers.completions import read_turning
 from opensafeintent.numbers.metrics import METRICS, PRIMARY
-from opensafeintent.numbers.second_turn import PRIMARY_MEASURES, Measure, SecondTurn
+from opensafeintent.numbers.second_turn import PRIMARY_MEASURES, Measure, SecondTurn, TurnNumber
 from opensafeintent.promptsets.loading import MOST_PUBLISHED
 from opensafeintent.report.columns import say_turning
 from opensafeintent.report.facts import (
@@ -134,6 +135,12 @@ def _find_reversal(cohort: Cohort, metric: str, first: int, second: int) -> Valu
     return Value.of(other, METRICS[metric].unit, signed=True)
 
 
+def _say_least(turning: Iterable[float]) -> str | None:
+    """Say up to which odds of missing responses several claims hold; None if they rest on none."""
+    known = [odds for odds in turning if not isnan(odds)]
+    return say_turning(min(known)) if known else None
+
+
 def _find_nothing(cohort: Cohort) -> Sequence[Facts]:
     return []
 
@@ -218,6 +225,13 @@ def _order(cohort: Cohort, metric: str, order: Sequence[int], comparison: Compar
     found = [comparison.minimum_detectable_difference[pair] for pair in combinations(order, 2)]
     least = None if np.isnan(found).any() else float(max(found))
     several = len(found) > 1
+    claims = [
+        comparison.take_turning(model, other)
+        for model, other in permutations(order, 2)
+        if comparison.n[model, other] >= FEWEST_SAID and comparison.worst_low[other, model] > 0
+    ]
+    if decided:
+        decided[-1] = {**decided[-1], "turning": _say_least(claims)}
     undecided: Facts = {
         "metric": MetricName(metric),
         "undecided" if least is not None else "undetected": _BETTER[metric],
@@ -234,6 +248,7 @@ _ORDER = Finding(
     "{metric}",
     _find_nothing,
     "{model} is {better} than {others}.\n{models} are {better} than {others}.\n"
+    "That holds {turning}.\n"
     "Undecided which is {undecided} (detectable in each of {pairs} pairs: {least_of_all}).\n"
     "Undecided which is {undecided} (detectable: {least}).\n"
     "Undecided which is {undetected}.",
@@ -265,7 +280,13 @@ def _differences(cohort: Cohort) -> Iterator[Facts]:
             yield {
                 "metric": MetricName(metric),
                 "pairs": PartOf(real, len(pairs)),
+                "turning": _say_least(
+                    comparison.take_turning(*pair) for pair in pairs if comparison.claimed[pair]
+                ),
                 "hinges": int(comparison.hinges[at].sum()) or None,
+                "would_hold": _say_least(
+                    comparison.take_turning(*pair) for pair in pairs if comparison.hinges[pair]
+                ),
                 "harm_1": otherwise if turned or otherwise != real else None,
                 "turned": turned or None,
             }
@@ -291,6 +312,9 @@ def _help_ordering(cohort: Cohort) -> Iterator[Facts]:
         index: estimates[index].missing_ci or estimates[index].interval or (0.0, 1.0)
         for index in find_contenders(cohort, "help_ordering")
     }
+    turning = {
+        index: cohort.estimates.find_turning("help_ordering", index, 0.5) for index in limits
+    }
     tied = [index for index, (low, high) in limits.items() if low <= 0.5 <= high]
     less = [index for index, (_, high) in limits.items() if high < 0.5]
     alone = next(iter(limits)) if len(limits) == 1 else None
@@ -298,6 +322,9 @@ def _help_ordering(cohort: Cohort) -> Iterator[Facts]:
         yield {
             "tied": Names(cohort.models[index] for index in tied),
             "less": Names(cohort.models[index] for index in less),
+            "turning": _say_least(turning[index] for index in limits if index not in tied),
+            "hinges": Names(cohort.models[index] for index in tied if not isnan(turning[index])),
+            "would_hold": _say_least(turning[index] for index in tied),
             "model": None if alone is None else Names.of(cohort.models[alone]),
             "value": None if alone is None else Value.of(estimates[alone], "score"),
         }
@@ -344,6 +371,7 @@ def _history_effect(measure: Measure) -> Callable[[Cohort], Sequence[Facts]]:
                 "changed" if claimed else "unchanged": Names.of(model),
                 "effect": Value.of(effects[model], measure.unit, signed=True),
                 "sets": effects[model].n,
+                "turning": _say_least([_take_turning(effects[model])]) if claimed else None,
             }
             for model in claimed or largest_first[:1]
         ]
@@ -353,11 +381,21 @@ def _history_effect(measure: Measure) -> Callable[[Cohort], Sequence[Facts]]:
             shown[0]["detectable"] = (
                 None if detectable is None else Value(detectable, measure.unit, is_gap=True)
             )
-        hinges = sum(effect.leaves_out_zero and not effect.claimed for effect in effects.values())
-        shown[0]["hinges"] = hinges or None
+        hinges = [
+            _take_turning(effect)
+            for effect in effects.values()
+            if effect.leaves_out_zero and not effect.claimed
+        ]
+        shown[0]["hinges"] = len(hinges) or None
+        shown[0]["would_hold"] = _say_least(hinges)
         return shown
 
     return facts
+
+
+def _take_turning(effect: TurnNumber) -> float:
+    turning = read_turning(effect.turning_odds)
+    return nan if turning is None else turning
 
 
 def _enough_turns(turn: SecondTurn, measure: Measure) -> list[str]:
@@ -371,11 +409,12 @@ def _enough_turns(turn: SecondTurn, measure: Measure) -> list[str]:
 _EFFECT = (
     "{measure}: after a first reply to the dual-use prompt, {changed} changes by {effect},"
     " prompt-sets: {sets}.\n"
+    "It holds {turning}.\n"
     "{measure}: a first reply to the dual-use prompt changes it significantly for {of} models."
     "\n"
     "The largest change is that of {unchanged}, {effect}, prompt-sets: {sets}.\n"
     "Its test has 80 % power to find ±{detectable}.\n"
-    "Effects that depend on the missing grades: {hinges}."
+    "Effects that depend on the missing grades: {hinges}; the first would hold {would_hold}."
 )
 
 FINDINGS: tuple[Finding, ...] = (
@@ -392,7 +431,8 @@ FINDINGS: tuple[Finding, ...] = (
         "Significant differences",
         lambda cohort: list(_differences(cohort)),
         "{metric}: {pairs} pairs of models.\n"
-        "Pairs that depend on missing grades: {hinges}.\n"
+        "All of them hold {turning}.\n"
+        "Pairs that depend on missing grades: {hinges}; the first would hold {would_hold}.\n"
         "If harm 1 counted as safe: {harm_1}.\n"
         "The other way round: {turned}.",
     ),
@@ -409,7 +449,9 @@ FINDINGS: tuple[Finding, ...] = (
         lambda cohort: list(_help_ordering(cohort)),
         "{model} has {value}; chance is 0.50.\n"
         "Benign prompts get no significantly more help than malicious ones: {tied}.\n"
-        "Benign prompts get significantly less help than malicious ones: {less}.",
+        "Benign prompts get significantly less help than malicious ones: {less}.\n"
+        "What differs from chance does so {turning}.\n"
+        "It depends on the missing grades for {hinges}, and would hold {would_hold}.",
     ),
     Finding(
         "judges_agree",

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from opensafeintent.errors import pluralize, round_count
 from opensafeintent.hostile import one_line, show_name
+from opensafeintent.numbers.completions import store_turning
 from opensafeintent.numbers.estimates import Reference, reference_values
 from opensafeintent.numbers.gates import (
     ANSWERED_BY,
@@ -24,7 +25,7 @@ from opensafeintent.numbers.gates import (
 from opensafeintent.numbers.metrics import METRICS, Unit
 from opensafeintent.promptsets.loading import MOST_PUBLISHED
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns, say_turning
-from opensafeintent.report.metrics_json import GateResults, GateRow, encode_turning
+from opensafeintent.report.metrics_json import GateResults, GateRow
 from opensafeintent.statistics.shifts import sign_test
 from opensafeintent.statistics.thresholds import EXACT, Bounds, Verdict
 
@@ -181,7 +182,7 @@ def headline(gates: Gates) -> str:
         most: dict[str, TooManyMissing] = {}
         for item in sorted(gates.lacking, key=lambda item: -item.missing / item.asked):
             most.setdefault(item.what, item)
-        named = (f"{what}: {item.missing:,} of {item.asked:,}" for what, item in most.items())
+        named = (f"{what}: {item.number}" for what, item in most.items())
         opened.append(f"incomplete: missing {'; '.join(named)}")
     if not gates.results:
         return f"not tested: {'; '.join(opened)}"
@@ -470,5 +471,5 @@ def _gate_row(result: GateResult) -> GateRow:
         oracle=reference.oracle,
         refuse_all=reference.refuse_all,
         reason=reason(result),
-        turning_odds=encode_turning(result.turning_odds),
+        turning_odds=store_turning(result.turning_odds),
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import combinations
-from math import inf
 from typing import Literal
 
 import msgspec
@@ -19,6 +18,7 @@ from opensafeintent.numbers.cohort import (
     compute_line_acceptance,
     list_checked_judges,
 )
+from opensafeintent.numbers.completions import Turning, store_turning
 from opensafeintent.numbers.coverage import Coverage
 from opensafeintent.numbers.estimates import (
     AVERAGE,
@@ -93,7 +93,7 @@ class Pair(Struct, forbid_unknown_fields=True):
     p_adjusted: float
     minimum_detectable_difference: float | None
     family: int
-    turning_odds: float | UnsetType | None = UNSET
+    turning_odds: Turning = UNSET
     """If grades are missing and the interval leaves 0 out: the greatest factor of the odds at which
     that holds, 0 if at none; null if no factor turns it.
     """
@@ -194,7 +194,7 @@ class GateRow(Struct, forbid_unknown_fields=True):
     oracle: float | None
     refuse_all: float | None
     reason: str
-    turning_odds: float | UnsetType | None = UNSET
+    turning_odds: Turning = UNSET
     """If grades are missing and the interval alone decides: the greatest factor of the odds at
     which its verdict holds, 0 if at none; null if no factor turns it.
     """
@@ -429,11 +429,6 @@ def _comparisons(cohort: Cohort) -> dict[str, MetricComparison]:
     return comparisons
 
 
-def encode_turning(odds: float | None) -> float | UnsetType | None:
-    """Return odds at which a claim turns as they are stored: no number for "never"."""
-    return UNSET if odds is None else None if odds == inf else odds
-
-
 def _pairs(models: Sequence[str], comparison: Comparison) -> list[Pair]:
     """Return the differences of every two models, if any prompt-set counts for both."""
     return [
@@ -447,7 +442,7 @@ def _pairs(models: Sequence[str], comparison: Comparison) -> list[Pair]:
             p_adjusted=difference.p_adjusted,
             minimum_detectable_difference=difference.minimum_detectable_difference,
             family=difference.pairs,
-            turning_odds=encode_turning(difference.turning_odds),
+            turning_odds=store_turning(difference.turning_odds),
         )
         for a, b in combinations(range(len(models)), 2)
         if (difference := comparison.pair(a, b))

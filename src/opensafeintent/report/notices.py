@@ -32,6 +32,7 @@ from opensafeintent.numbers.cohort import (
     list_checked_judges,
     unsafe_counts,
 )
+from opensafeintent.numbers.completions import read_turning
 from opensafeintent.numbers.coverage import Coverage
 from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate, reference_values
 from opensafeintent.numbers.gates import Gate, Gates, TooManyMissing, find_most_sets, out_of_reach
@@ -40,7 +41,7 @@ from opensafeintent.numbers.request_swap import headline_audits
 from opensafeintent.numbers.second_turn import PRIMARY_MEASURES
 from opensafeintent.numbers.served_versions import Work, are_several
 from opensafeintent.promptsets.record import FEWEST_UNITS
-from opensafeintent.report.columns import percent
+from opensafeintent.report.columns import percent, say_turning
 from opensafeintent.report.facts import (
     Counts,
     Fact,
@@ -151,7 +152,10 @@ def too_many_missing(cohort: Cohort, most: float) -> list[TooManyMissing]:
             found.append(TooManyMissing(model, None, absent, coverage.planned, {}, most))
         for kind in coverage.list_beyond(most):
             part = coverage.missing[kind]
-            found.append(TooManyMissing(model, kind, part.missing, part.asked, part.reasons, most))
+            triplets = (coverage.incomplete_triplets, coverage.triplets) if kind == "core" else None
+            found.append(
+                TooManyMissing(model, kind, part.missing, part.asked, part.reasons, most, triplets)
+            )
     return found
 
 
@@ -592,6 +596,7 @@ def _rank_changes(results: Results) -> Iterator[Facts]:
         ]
         if real:
             first = real[0]
+            turning = read_turning(first.turning_odds)
             yield {
                 "metric": MetricName(metric),
                 "judge": Names.of(first.judges[0]),
@@ -599,6 +604,7 @@ def _rank_changes(results: Results) -> Iterator[Facts]:
                 "above": Names.of(first.models[0]),
                 "below": Names.of(first.models[1]),
                 "pairs": len({frozenset(change.models) for change in real}),
+                "turning": None if turning is None else say_turning(turning),
             }
 
 
@@ -642,10 +648,12 @@ def _list_asked_sets(cohort: Cohort) -> list[str]:
 
 def _sets(least: int, most: int) -> Applies:
     def applies(results: Results) -> Iterator[Facts]:
-        sets = len(_list_asked_sets(results.cohort))
-        if least <= sets < most:
-            width = f"{100 * half_width(sets):.0f}" if sets >= FEWEST_SAID else None
-            yield {"sets": sets, "width": width}
+        asked = _list_asked_sets(results.cohort)
+        units = len({results.cohort.estimates.unit_of[set_id] for set_id in asked})
+        if least <= units < most:
+            width = f"{100 * half_width(units):.0f}" if units >= FEWEST_SAID else None
+            families = units if units < len(asked) else None
+            yield {"sets": len(asked), "families": families, "width": width}
 
     return applies
 
@@ -930,6 +938,7 @@ NOTICES: tuple[Notice, ...] = (
     Notice(
         "too_few_sets", "warning", _sets(0, FEWEST_SETS),
         "Prompt-sets: {sets}, too few for a paper or a release gate.\n"
+        "They are {families} families, a set without one being its own.\n"
         "A share of all of them has an interval of up to ± {width} points.",
         _MORE_SETS,
     ),
@@ -989,7 +998,8 @@ NOTICES: tuple[Notice, ...] = (
     Notice(
         "rank_changes", "caution", _rank_changes,
         "The order of models depends on the judge: in {metric} {judge} puts {above} significantly"
-        " above {below}, and {other} significantly below. Such pairs of models: {pairs}.",
+        " above {below}, and {other} significantly below.\n"
+        "That holds {turning}.\nSuch pairs of models: {pairs}.",
         "Quote these models by each judge: see “Judges”.",
     ),
     Notice(
@@ -1180,7 +1190,8 @@ NOTICES: tuple[Notice, ...] = (
     Notice(
         "few_sets", "note", _sets(FEWEST_SETS, _ENOUGH_SETS),
         "With {sets} prompt-sets, a share of all prompt-sets has an interval of up to ± {width}"
-        " points: too wide for a paper or a release gate with a small margin.",
+        " points: too wide for a paper or a release gate with a small margin.\n"
+        "They are {families} families, a set without one being its own.",
         _MORE_SETS,
     ),
     Notice(

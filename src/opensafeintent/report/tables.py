@@ -179,6 +179,12 @@ def _coverage_columns(cohort: Cohort) -> tuple[Columns[_CoverageRow], ...]:
             "Complete triplets",
             "count",
         ),
+        Column(
+            "incomplete_triplets",
+            lambda row: row.coverage.incomplete_triplets,
+            "Incomplete triplets",
+            "count",
+        ),
         Column("planned", lambda row: row.coverage.planned, "Planned", "count"),
         Column("responses", lambda row: row.coverage.responses, "Stored", "count"),
         Column("counted", lambda row: row.coverage.counted, "Graded", "count"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
+from msgspec import UnsetType
 
 from opensafeintent.evaluation.gold_cases import FailedCase, JudgeCheck, KindCount
 from opensafeintent.hostile import show_name
@@ -16,6 +17,7 @@ from opensafeintent.numbers.cohort import (
     guard_agreements,
     list_checked_judges,
 )
+from opensafeintent.numbers.completions import read_turning
 from opensafeintent.numbers.judges import (
     SHOWN,
     GradeAgreement,
@@ -31,19 +33,24 @@ from opensafeintent.numbers.judges import (
 from opensafeintent.numbers.metrics import METRICS, PRIMARY, Unit
 from opensafeintent.numbers.request_swap import Audit
 from opensafeintent.report.cohort_columns import (
+    ABOUT_HOLDS_TO,
+    HOLDS_TO,
     MODEL_COLUMNS,
     WITH_MISSING,
     OfModel,
     cohort_notes,
     explain_unranked,
+    say_ranks_hold,
 )
 from opensafeintent.report.columns import (
+    Cell,
     Column,
     Columns,
     Section,
     Table,
     estimate_columns,
     format_share,
+    text,
 )
 from opensafeintent.statistics import Estimate, share_estimate
 from opensafeintent.taxonomy import INTENT_LABELS, Question
@@ -210,6 +217,7 @@ def metric_shifts(cohort: Cohort) -> Table:
         for metric in shift.metrics
     ]
     missing = any(row.metric.missing_ci != row.metric.interval for row in rows)
+    turns = any(read_turning(row.metric.turning_odds) is not None for row in rows)
     columns: tuple[Columns[_MetricRow], ...] = (
         _judge_columns(cohort),
         Column("model", lambda row: row.metric.model, "Model", "name"),
@@ -224,6 +232,12 @@ def metric_shifts(cohort: Cohort) -> Table:
             unit=_unit,
             parts=("n", "missing_ci"),
             headings={"n": "Sets", **({"missing_ci": "With missing"} if missing else {})},
+        ),
+        Column(
+            "turning_odds",
+            lambda row: read_turning(row.metric.turning_odds),
+            HOLDS_TO if turns else None,
+            "odds",
         ),
         Column("same_within", lambda row: row.metric.same_within, "Same within", "gap", _unit),
         Column("least_margin", lambda row: row.metric.least_margin, "Least margin", "gap", _unit),
@@ -250,9 +264,32 @@ def metric_shifts(cohort: Cohort) -> Table:
                 " Never subtract a shift from the numbers of another run."
             ),
             *([WITH_MISSING] if missing else []),
+            *([ABOUT_HOLDS_TO] if turns else []),
+            *_say_margins_turn(cohort),
             *_order_notes(cohort),
         ),
     )
+
+
+def _say_margins_turn(cohort: Cohort) -> Iterator[str]:
+    """Yield a sentence for each pair of judges and primary metric on the margins that are certified
+    at several odds of missing responses.
+    """
+    for shift in cohort.judges.shifts:
+        for item in shift.metrics:
+            if item.family is None or isinstance(item.same_within_at, UnsetType):
+                continue
+            unit = METRICS[item.metric].unit
+            margins: dict[str, list[str]] = {}
+            for odds, margin in item.same_within_at:
+                up_to = "at any odds" if odds is None else f"up to {odds:g} ×"
+                margins.setdefault(text("gap", Cell((margin,), unit)), []).append(up_to)
+            listed = ", ".join(f"{margin} {odds[-1]}" for margin, odds in margins.items())
+            judges = " and ".join(map(show_name, shift.judges))
+            yield (
+                f"{METRICS[item.metric].label}, {judges}: the same within {listed} the odds of"
+                " missing responses. “The same” turns where this exceeds your margin."
+            )
 
 
 def _order_notes(cohort: Cohort) -> Iterator[str]:
@@ -307,6 +344,8 @@ def rank_shifts(cohort: Cohort) -> Table:
     """Return the pairs of models whose order the new judge changes, or that it shifts by
     significantly different amounts.
     """
+    found = [rank for shift in cohort.judges.shifts for rank in shift.ranks]
+    missing = any(rank.missing_ci != rank.interval for rank in found)
     columns: tuple[Columns[_RankRow], ...] = (
         _judge_columns(cohort),
         Column("model_a", lambda row: row.rank.models[0], "Model A", "name"),
@@ -321,6 +360,20 @@ def rank_shifts(cohort: Cohort) -> Table:
             style="signed",
             unit=_rank_unit,
             headings={"n": "Sets"},
+        ),
+        Column(
+            "missing_ci",
+            lambda row: row.rank.missing_ci,
+            "With missing" if missing else None,
+            "signed_span",
+            _rank_unit,
+            estimate=lambda row: row.rank,
+        ),
+        Column(
+            "turning_odds",
+            lambda row: read_turning(row.rank.turning_odds),
+            HOLDS_TO if missing else None,
+            "odds",
         ),
         Column("p_adjusted", lambda row: row.rank.p_adjusted, "Adjusted p", "p"),
         Column("family", lambda row: row.rank.family),
@@ -349,6 +402,7 @@ def rank_shifts(cohort: Cohort) -> Table:
                 f" models at once ({max(compared, default=0):,} for each metric). If the interval"
                 " holds 0, the change of order may be chance."
             ),
+            *([WITH_MISSING, ABOUT_HOLDS_TO] if missing else []),
         ),
     )
 
@@ -443,10 +497,22 @@ def by_judge(cohort: Cohort) -> Table:
                 " and averages do not. From three judges on, judges_like_these has the interval of"
                 " that mean for other judges too: all others are for these judges. The order is"
                 " that of the values; beside it are the ranks from the paired tests of every two"
-                " models (5 %, all pairs of the metric at once)." + explain_unranked(cohort)
+                " models (5 %, all pairs of the metric at once)."
+                + explain_unranked(cohort)
+                + _say_ranks_hold(cohort)
             ),
         ),
     )
+
+
+def _say_ranks_hold(cohort: Cohort) -> str:
+    """Say of each grader up to which odds of missing responses its ranks hold."""
+    texts = {
+        grader.name: text
+        for grader in cohort.judges.graders
+        if (text := say_ranks_hold(grader.comparisons))
+    }
+    return "".join(f" {show_name(name)}:{text}" for name, text in texts.items())
 
 
 def _metric_columns(metric: str) -> tuple[Column[_GraderRow], ...]:

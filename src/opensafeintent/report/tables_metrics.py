@@ -14,6 +14,8 @@ from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate, Wording
 from opensafeintent.numbers.judges import Ranking
 from opensafeintent.numbers.metrics import HEADLINES, METRICS, PRIMARY, STATED_POLICY, Unit
 from opensafeintent.report.cohort_columns import (
+    ABOUT_HOLDS_TO,
+    HOLDS_TO,
     MEASURED,
     MODEL_COLUMNS,
     WITH_MISSING,
@@ -24,6 +26,7 @@ from opensafeintent.report.cohort_columns import (
     describe_missing,
     explain_unranked,
     lack_grades,
+    say_ranks_hold,
 )
 from opensafeintent.report.columns import (
     Column,
@@ -261,7 +264,9 @@ def utility(cohort: Cohort) -> Table:
         order = ", in the order of Mean Utility"
         about_ranks = (
             " A rank is an interval from the paired tests of every two models: in 95 % of studies"
-            " the intervals contain the true ranks of all models." + explain_unranked(cohort)
+            " the intervals contain the true ranks of all models."
+            + explain_unranked(cohort)
+            + say_ranks_hold({metric: cohort.estimates.comparisons[metric] for metric in PRIMARY})
         )
     return Table.of(
         columns,
@@ -653,7 +658,7 @@ def comparisons(cohort: Cohort) -> Table:
         Column(
             "turning_odds",
             lambda row: row.difference.turning_odds,
-            "Holds to" if turns else None,
+            HOLDS_TO if turns else None,
             "odds",
         ),
         Column("p_unadjusted", lambda row: row.difference.p_unadjusted),
@@ -680,7 +685,7 @@ def comparisons(cohort: Cohort) -> Table:
                 " dual-use safety only."
             ),
             *([WITH_MISSING] if lacking else []),
-            *(["Holds to: the odds up to which a significant difference holds."] if turns else []),
+            *([ABOUT_HOLDS_TO] if turns else []),
         ),
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from opensafeintent.errors import pluralize
 from opensafeintent.numbers.cohort import Cohort
+from opensafeintent.numbers.completions import read_turning
 from opensafeintent.numbers.estimates import AVERAGE
 from opensafeintent.numbers.metrics import Unit
 from opensafeintent.numbers.second_turn import (
@@ -19,6 +20,8 @@ from opensafeintent.numbers.second_turn import (
     TurnNumber,
 )
 from opensafeintent.report.cohort_columns import (
+    ABOUT_HOLDS_TO,
+    HOLDS_TO,
     MODEL_COLUMNS,
     WITH_MISSING,
     OfModel,
@@ -63,23 +66,27 @@ def second_turn(cohort: Cohort) -> Table:
     turn = cohort.second_turn
     lacking = turn is not None and turn.lacks_grades
     audited = turn is not None and bool(turn.audits)
+    rows = [] if turn is None else list(_rows(cohort, turn))
+    turns = any(read_turning(row.effect.turning_odds) is not None for row in rows)
     return Table.of(
-        _columns(lacking=lacking, audited=audited),
-        [] if turn is None else list(_rows(cohort, turn)),
+        _columns(lacking=lacking, turns=turns, audited=audited),
+        rows,
         name="follow_ups",
         title="The same requests directly and in a second turn",
         section="follow_ups",
-        notes=() if turn is None else tuple(_notes(cohort, turn)),
+        notes=() if turn is None else tuple(_notes(cohort, turn, turns=turns)),
     )
 
 
-def _notes(cohort: Cohort, turn: SecondTurn) -> Iterator[str]:
+def _notes(cohort: Cohort, turn: SecondTurn, *, turns: bool) -> Iterator[str]:
     yield from cohort_notes(cohort)
     yield _ARMS
     yield _LOCKED + _ONE_EPOCH * (turn.epochs == 1)
     yield _coverage(turn)
     if turn.lacks_grades:
         yield WITH_MISSING
+    if turns:
+        yield ABOUT_HOLDS_TO
     if turn.audits:
         yield _SHIFT
     if AVERAGE in turn.audits:
@@ -112,11 +119,12 @@ def _rows(cohort: Cohort, turn: SecondTurn) -> Iterator[_TurnRow]:
                 yield _TurnRow(cohort=cohort, model=model, turn=turn, measure=measure)
 
 
-def _columns(*, lacking: bool, audited: bool) -> tuple[Columns[_TurnRow], ...]:
+def _columns(*, lacking: bool, turns: bool, audited: bool) -> tuple[Columns[_TurnRow], ...]:
     """Return the columns.
 
     Args:
         lacking: whether any second reply lacks its grades.
+        turns: whether missing grades can move an effect that the interval shows.
         audited: whether the judges' own shift was measured.
     """
     return (
@@ -135,6 +143,12 @@ def _columns(*, lacking: bool, audited: bool) -> tuple[Columns[_TurnRow], ...]:
             estimate=lambda row: row.effect,
         ),
         Column("bounds", lambda row: row.effect.bounds, None, "signed_span", _unit),
+        Column(
+            "turning_odds",
+            lambda row: read_turning(row.effect.turning_odds),
+            HOLDS_TO if turns else None,
+            "odds",
+        ),
         Column("p_adjusted", lambda row: row.effect.p_adjusted, "p", "p"),
         Column("family", lambda row: row.effect.family),
         Column(

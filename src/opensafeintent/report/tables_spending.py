@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import isinf, isnan, sqrt
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from opensafeintent.numbers.spending import MetricComponents, find_spending
 from opensafeintent.report.cohort_columns import cohort_notes
 from opensafeintent.report.columns import Column, Columns, Table
 from opensafeintent.statistics import round_number
+from opensafeintent.statistics.components import Components
 
 
 class _ComponentRow(NamedTuple):
@@ -35,7 +36,8 @@ def variance_components(cohort: Cohort) -> Table:
     """Return the components of the variance of each primary metric, and what more judges, epochs,
     wordings and prompt-sets would change; without rows if only that between sets is known.
     """
-    rows = [row for item in find_spending(cohort) for row in _component_rows(item)]
+    found = find_spending(cohort)
+    rows = [row for item in found for row in _component_rows(item)]
     columns: tuple[Columns[_ComponentRow], ...] = (
         Column("metric", lambda row: METRICS[row.metric].label, "Metric", "name"),
         Column("component", lambda row: row.component, "Between", "name"),
@@ -62,6 +64,7 @@ def variance_components(cohort: Cohort) -> Table:
         section="precision",
         notes=(
             *_say_best(rows),
+            *_say_units(found),
             (
                 "Of a model’s value, by several judges of their mean, on the prompt-sets that are"
                 " complete; each component is the mean over the models under test. SD of one: how"
@@ -84,7 +87,7 @@ def _component_rows(item: MetricComponents) -> Iterator[_ComponentRow]:
     sets, judges = found.sets, found.judges
     averaged = "the mean over the wordings" if metric == "triplet_safety" else ""
     for component, variance, draws, option, then in (
-        ("prompt-sets", found.by_set, sets, "", 0.0),
+        (_name_units(found), found.by_set, found.units, "", 0.0),
         ("wordings of a set", found.wording, sets, averaged, found.with_all_wordings),
         (
             "repeats of a set",
@@ -94,11 +97,24 @@ def _component_rows(item: MetricComponents) -> Iterator[_ComponentRow]:
             found.with_twice_the_epochs,
         ),
         ("judges", found.judge, judges, "one more judge", found.with_another_judge),
-        ("judges, from set to set", found.judge_by_set, sets * judges, "", 0.0),
+        ("judges, from set to set", found.judge_by_set, found.units * judges, "", 0.0),
     ):
         if not isnan(variance):
             worth = found.count_sets(then) if option else None
             yield _ComponentRow(metric, component, variance, draws, found.variance, option, worth)
+
+
+def _name_units(found: Components) -> str:
+    return "prompt-sets" if found.units == found.sets else "families"
+
+
+def _say_units(found: Sequence[MetricComponents]) -> Iterator[str]:
+    """Say that families are the units, if they are."""
+    if any(item.components.units < item.components.sets for item in found):
+        yield (
+            "Families of prompt-sets are the units, a prompt-set without one being its own. Further"
+            " prompt-sets are counted in families as large."
+        )
 
 
 def _say_best(rows: list[_ComponentRow]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from math import ceil, isnan, sqrt
+from math import ceil, isnan, nan, sqrt
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -488,6 +488,10 @@ class Comparison(NamedTuple):
         with np.errstate(invalid="ignore"):
             return np.asarray(((self.low > 0) | (self.high < 0)) & ~self.claimed)
 
+    def take_turning(self, first: int, second: int) -> float:
+        """Return the odds at which a difference turns; NaN if none is known."""
+        return nan if self.turning_odds is None else float(self.turning_odds[first, second])
+
     def pair(self, first: int, second: int) -> Difference | None:
         """Return the second model's value minus the first's, rounded; None if no prompt-set counts
         for both.
@@ -515,9 +519,7 @@ class Comparison(NamedTuple):
                 [End(*(part[at] for part in end)) for end in (graded, against)],
                 int(self.pairs[at]),
             ),
-            turning_odds=None
-            if self.turning_odds is None or isnan(self.turning_odds[at])
-            else float(self.turning_odds[at]),
+            turning_odds=None if isnan(turning := self.take_turning(*at)) else turning,
         )
 
 
@@ -653,6 +655,17 @@ def _square(models: int, above: NDArray[np.generic], below: NDArray[np.generic])
     square = np.full((models, models), np.nan)
     square[first, second], square[second, first] = above, below
     return square
+
+
+def find_rank_turning(comparison: Comparison) -> float | None:
+    """Return the odds of missing grades up to which the intervals of ranks rest on what they rest
+    on; None if they rest on no missing grade.
+    """
+    among = np.outer(comparison.family, comparison.family) & comparison.claimed
+    if comparison.turning_odds is None or not among.any():
+        return None
+    least = float(np.fmin.reduce(comparison.turning_odds[among]))
+    return None if isnan(least) else least
 
 
 def rank_intervals(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opensafeintent.statistics.intervals import Floats
+from opensafeintent.statistics.intervals import Floats, Units, sum_units
 
 NAN = float("nan")
 
@@ -22,10 +22,12 @@ class Components(NamedTuple):
 
     sets: int
     """Prompt-sets that every judge graded in every epoch."""
+    units: int
+    """Families of these, a set without one being its own; the sets if there are no families."""
     epochs: int
     judges: int
     by_set: float
-    """Between sets: what is left of the variance of the sets' values."""
+    """Between units: what is left of the variance of their values."""
     wording: float
     """Between the dual-use wordings of a set; with one epoch, with the repeats of each."""
     repeat: float
@@ -33,17 +35,22 @@ class Components(NamedTuple):
     judge: float
     """Between judges, over all sets."""
     judge_by_set: float
-    """Between judges from set to set; with one epoch, with the noise of each."""
+    """Between judges from unit to unit; with one epoch, with the noise of each."""
     saved_by_wordings: float
     """What a set's value loses of its variance as a mean over its wordings."""
 
     @property
-    def of_set(self) -> float:
-        """The variance of a set's value as it was observed, apart from that between judges."""
+    def sets_each(self) -> float:
+        """Sets of a unit; their wordings and repeats are drawn independently."""
+        return self.sets / self.units
+
+    @property
+    def of_unit(self) -> float:
+        """The variance of a unit's value as it was observed, apart from that between judges."""
         parts = (
             self.by_set,
-            self.wording,
-            self.repeat / self.epochs,
+            self.wording / self.sets_each,
+            self.repeat / self.epochs / self.sets_each,
             self.judge_by_set / self.judges,
         )
         return float(np.nansum(parts))
@@ -51,7 +58,7 @@ class Components(NamedTuple):
     @property
     def variance(self) -> float:
         """The variance of the mean over sets and judges."""
-        return self.of_set / self.sets + _or_0(self.judge) / self.judges
+        return self.of_unit / self.units + _or_0(self.judge) / self.judges
 
     @property
     def tell_more_than_sets(self) -> bool:
@@ -60,9 +67,12 @@ class Components(NamedTuple):
         return known and self.variance > 0
 
     def count_sets(self, variance: float) -> float:
-        """Return how many further sets give the mean this variance; infinity if no number does."""
+        """Return how many further sets, in families as large, give the mean this variance; infinity
+        if no number does.
+        """
         left = variance - _or_0(self.judge) / self.judges
-        return max(self.of_set / left - self.sets, 0.0) if left > 0 else inf
+        units = self.of_unit / left - self.units if left > 0 else inf
+        return max(units, 0.0) * self.sets_each
 
     @property
     def with_another_judge(self) -> float:
@@ -84,7 +94,7 @@ def _or_0(number: float) -> float:
     return 0.0 if isnan(number) else number
 
 
-def find_components(values: Floats) -> Components | None:
+def find_components(values: Floats, units: Units | None = None) -> Components | None:
     """Return the components of one model's metric, from the sets that every judge graded in every
     epoch: by the analysis of variance of crossed factors (Searle, Casella and McCulloch, Variance
     Components, 1992). They can be negative.
@@ -92,29 +102,46 @@ def find_components(values: Floats) -> Components | None:
     Args:
         values: of a set, NaN if it is missing; the first wording is the metric's own. Shape
             (judge, prompt_set, wording, epoch).
+        units: families of prompt-sets, shape (prompt_set,).
 
     Returns:
-        None with fewer than two sets.
+        None with fewer than two units.
     """
     graded = np.asarray(~np.isnan(values[:, :, 0]))
     values = values[graded.any(axis=(1, 2))][..., graded.any(axis=(0, 1))]
-    values = values[:, ~np.isnan(values[:, :, 0]).any(axis=(0, 2))]
+    whole = ~np.isnan(values[:, :, 0]).any(axis=(0, 2))
+    values, units = values[:, whole], None if units is None else units[whole]
     judges, sets, _, epochs = values.shape
     if sets < 2 or not judges:
         return None
     own = values[:, :, 0]
     by_judge, by_epoch = own.mean(axis=2), own.mean(axis=0)
+    of_units = _gather_units(by_judge, units)
+    count = of_units.shape[1]
+    if count < 2:
+        return None
     repeat = float(by_epoch.var(axis=1, ddof=1).mean()) if epochs > 1 else NAN
     judge = judge_by_set = NAN
     if judges > 1:
-        together = float(_interaction(by_judge[None])[0])
-        judge = float(by_judge.mean(axis=1).var(ddof=1)) - together / sets
+        together = float(_interaction(of_units[None])[0])
+        judge = float(by_judge.mean(axis=1).var(ddof=1)) - together / count
         noise = _interaction(own.swapaxes(0, 1)).mean() if epochs > 1 else 0.0
-        judge_by_set = together - float(noise) / epochs
+        judge_by_set = together - float(noise) / epochs * count / sets
     wording, saved = _find_wording(values.mean(axis=0))
-    found = Components(sets, epochs, judges, NAN, wording, repeat, judge, judge_by_set, saved)
-    observed = float(by_judge.mean(axis=0).var(ddof=1))
-    return found._replace(by_set=observed - found.of_set)
+    found = Components(
+        sets, count, epochs, judges, NAN, wording, repeat, judge, judge_by_set, saved
+    )
+    observed = float(of_units.mean(axis=0).var(ddof=1))
+    return found._replace(by_set=observed - found.of_unit)
+
+
+def _gather_units(values: Floats, units: Units | None) -> Floats:
+    """Return the values of units, of which the mean is that of the sets: a large family counts for
+    several. Shape (judge, prompt_set) becomes (judge, unit).
+    """
+    mean = values.mean(axis=1, keepdims=True)
+    sums = sum_units(values - mean, units)
+    return np.asarray(mean + sums * sums.shape[1] / values.shape[1])
 
 
 def _find_wording(values: Floats) -> tuple[float, float]:
@@ -148,12 +175,12 @@ def _interaction(values: Floats) -> Floats:
 
 
 def average_components(models: Sequence[Components]) -> Components:
-    """Return the mean over models of each component, not below 0; sets, epochs and judges are those
-    of the median model.
+    """Return the mean over models of each component, not below 0; sets, units, epochs and judges
+    are those of the median model.
     """
     table = np.array(models, dtype=np.float64)
     with np.errstate(invalid="ignore"):
         defined = ~np.isnan(table)
         means = np.where(defined, table, 0.0).sum(axis=0) / defined.sum(axis=0)
-    sets, epochs, judges = (int(np.median(column)) for column in table.T[:3])
-    return Components(sets, epochs, judges, *(np.maximum(means[3:], 0.0)).tolist())
+    sets, units, epochs, judges = (int(np.median(column)) for column in table.T[:4])
+    return Components(sets, units, epochs, judges, *(np.maximum(means[4:], 0.0)).tolist())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import repeat
-from math import atan, cos, hypot, isfinite, isnan, log, log1p, pi, sin, sqrt
+from math import atan, cos, isfinite, isnan, log, log1p, pi, sin, sqrt
 from statistics import NormalDist, fmean
 from typing import Any, NamedTuple, TypeVar
 
@@ -559,12 +559,34 @@ def average_models(numerator: Floats, denominator: Floats) -> Averaged:
     )
 
 
-def mean_over(parts: Sequence[Estimate], fewest: int = 0) -> Estimate:
-    """Return the mean of independent estimates, each weighing the same; `n` is their number.
+def average_completed(models: Completed) -> Completed:
+    """Return the mean over models of a ratio with filled-in values (`average_models`), and the
+    variance that filling in adds to it: arrays of shape (prompt_set,).
+    """
+    top, bottom, variance = models
+    mean = average_models(top, bottom)
+    total = bottom.sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scale = np.where(
+            total > 0, (bottom > 0).any(axis=0).sum() / max(mean.parts, 1) / total, 0.0
+        )
+    added: Floats = (variance * scale[:, None] ** 2).sum(axis=0)
+    return Completed(mean.numerator, mean.denominator, added)
 
-    Its interval combines the distances of their limits, √Σ distance² / number (MOVER: Zou and
-    Donner, Statistics in Medicine 27, 2008). There is none if a part has none, or an `n` below
-    `fewest`.
+
+def mean_over(
+    parts: Sequence[Estimate], fewest: int = 0, correlations: Floats | None = None
+) -> Estimate:
+    """Return the mean of estimates, each weighing the same; `n` is their number.
+
+    Its interval combines the distances d of their limits, √Σᵢⱼ rᵢⱼ dᵢ dⱼ / number (MOVER: Zou and
+    Donner, Statistics in Medicine 27, 2008; with correlations: Zou, Psychological Methods 12,
+    2007). There is none if a part has none, or an `n` below `fewest`.
+
+    Args:
+        parts: the estimates.
+        fewest: units that each needs for an interval.
+        correlations: r, shape (part, part); independent by default.
     """
     if not parts:
         return Estimate(value=None, n=0)
@@ -574,13 +596,29 @@ def mean_over(parts: Sequence[Estimate], fewest: int = 0) -> Estimate:
     intervals = [part.interval for part in parts if part.interval and part.n >= fewest]
     if len(intervals) < len(parts):
         return estimate
-    down, up = (
-        hypot(*(limits[side] - value for limits, value in zip(intervals, values, strict=True)))
-        / len(parts)
-        for side in (0, 1)
-    )
+    distances = np.abs(np.array(intervals) - np.array(values)[:, None])
+    related = np.eye(len(parts)) if correlations is None else correlations
+    down, up = (sqrt(side @ related @ side) / len(parts) for side in distances.T)
     interval = round_number(mean - down), round_number(mean + up)
     return msgspec.structs.replace(estimate, interval=interval, method="mover")
+
+
+def correlate_parts(parts: Sequence[Parts], units: Units) -> Floats:
+    """Return how ratios over different prompt-sets correlate because they share families: shape
+    (ratio, ratio). Below 0 it is 0, so that no interval is narrower than of independent ones.
+
+    Args:
+        parts: numerator and denominator of each ratio, 0 of a set of another: shape (prompt_set,).
+        units: families of prompt-sets.
+    """
+    residuals = np.stack(
+        [sum_units(top - top.sum() / bottom.sum() * bottom, units) for top, bottom in parts]
+    )
+    lengths = np.sqrt((residuals**2).sum(axis=1, keepdims=True))
+    scaled = np.divide(residuals, lengths, out=np.zeros_like(residuals), where=lengths > 1e-12)
+    related: Floats = np.maximum(scaled @ scaled.T, 0.0)
+    np.fill_diagonal(related, 1.0)
+    return related
 
 
 def _select_defined(numerator: Floats, denominator: Floats) -> tuple[Floats, Floats, Floats]:

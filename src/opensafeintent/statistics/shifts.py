@@ -18,7 +18,7 @@ from opensafeintent.statistics.intervals import (
     Parts,
     Spread,
     Units,
-    average_models,
+    average_completed,
     compute_interval,
     compute_spread,
     compute_upper_tail,
@@ -40,6 +40,11 @@ class Shifts(NamedTuple):
     """The least margin that two one-sided tests certify, each at `EQUIVALENCE`, with missing
     grades: the larger end of the 90 % interval, without its sign.
     """
+
+    @property
+    def claimed(self) -> NDArray[np.bool_]:
+        """Which shifts are more than chance explains, with missing grades too."""
+        return np.asarray((self.worst_low > 0) | (self.worst_high < 0))
 
 
 EQUIVALENCE = 0.05
@@ -96,15 +101,8 @@ def compute_shifts(
 
 def _add_mean(shift: Completed, averaged: NDArray[np.bool_]) -> Completed:
     """Return a ratio of each model, and their mean in a further row."""
-    top, bottom, variance = shift.take(averaged)
-    mean = average_models(top, bottom)
-    total = bottom.sum(axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        scale = np.where(
-            total > 0, (bottom > 0).any(axis=0).sum() / max(mean.parts, 1) / total, 0.0
-        )
-    row = mean.numerator, mean.denominator, (variance * scale[:, None] ** 2).sum(axis=0)
-    return Completed(*(np.vstack(part) for part in zip(shift, row, strict=True)))
+    mean = average_completed(shift.take(averaged))
+    return Completed(*(np.vstack(part) for part in zip(shift, mean, strict=True)))
 
 
 def _values(parts: Parts, weights: Floats, averaged: NDArray[np.bool_]) -> Floats:
@@ -140,6 +138,14 @@ class Interactions(NamedTuple):
     new: Floats
     paired: Paired
     """The difference of the two, which is what breaks a ranking."""
+    worst_low: Floats
+    """The lower end of its interval with missing grades."""
+    worst_high: Floats
+
+    @property
+    def claimed(self) -> NDArray[np.bool_]:
+        """Which differences are more than chance explains, with missing grades too."""
+        return np.asarray((self.worst_low > 0) | (self.worst_high < 0))
 
 
 def compute_interactions(
@@ -148,6 +154,7 @@ def compute_interactions(
     *,
     width: float,
     family: NDArray[np.bool_],
+    extremes: tuple[Completed, Completed] | None = None,
     units: Units | None = None,
 ) -> Interactions:
     """Return for every two models how much more the one is shifted than the other, within
@@ -157,19 +164,27 @@ def compute_interactions(
     the level at which all hold together (Šidák over k(k − 1)/2 pairs of k models).
 
     Args:
-        old, new, width: as for `compute_shifts`.
+        old, new, width, extremes: as for `compute_shifts`.
         family: the models whose pairs are the family, shape (model,); pairs with others are
             compared on their own.
         units: families of prompt-sets.
     """
     first, second = np.triu_indices(len(family), 1)
     shift = pair_differences(old, new)
-    paired = compare_pairs(
-        shift.take(first),
-        shift.take(second),
-        width=2 * width,
-        family=family[first] & family[second],
-        units=units,
+
+    def compare(earlier: Completed, later: Completed) -> Paired:
+        return compare_pairs(
+            earlier.take(first),
+            later.take(second),
+            width=2 * width,
+            family=family[first] & family[second],
+            units=units,
+        )
+
+    least, greatest = extremes or (shift, shift)
+    paired = compare(shift, shift)
+    lowest, highest = (
+        (compare(greatest, least), compare(least, greatest)) if extremes else (paired, paired)
     )
     differences = []
     for top, bottom in (old, new):
@@ -177,7 +192,15 @@ def compute_interactions(
         pairs = pair_differences((top[first], counted[first]), (top[second], counted[second]))
         with np.errstate(invalid="ignore", divide="ignore"):
             differences.append(pairs.numerator.sum(axis=1) / pairs.denominator.sum(axis=1))
-    return Interactions(first, second, differences[0], differences[1], paired)
+    return Interactions(
+        first,
+        second,
+        differences[0],
+        differences[1],
+        paired,
+        np.fmin(paired.low, lowest.low),
+        np.fmax(paired.high, highest.high),
+    )
 
 
 def sign_test(one_way: int, other_way: int) -> float:

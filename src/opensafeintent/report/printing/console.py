@@ -20,7 +20,13 @@ from opensafeintent.calls.service_tiers import STANDARD
 from opensafeintent.hostile import TEXT, one_line, terminal_safe
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.metrics import METRICS, STATED_POLICY
-from opensafeintent.report.cohort_columns import WITH_MISSING, explain_unranked
+from opensafeintent.report.cohort_columns import (
+    ABOUT_HOLDS_TO,
+    HOLDS_TO,
+    WITH_MISSING,
+    explain_unranked,
+    say_ranks_hold,
+)
 from opensafeintent.report.columns import (
     DASH,
     TEXTS,
@@ -141,6 +147,7 @@ def _pair_table(metric: str, pairs: Sequence[PairRow]) -> Table:
     elif len(pairs) > family:
         level += ", each pair on its own"
     moved = any(pair.difference.missing_ci != pair.difference.interval for pair in pairs)
+    turns = any(pair.difference.turning_odds is not None for pair in pairs)
     columns: tuple[Columns[PairRow], ...] = (
         Column("metric", lambda row: row.metric),
         Column("model_a", lambda row: row.model_a, "Model A", "name"),
@@ -154,6 +161,12 @@ def _pair_table(metric: str, pairs: Sequence[PairRow]) -> Table:
             find_unit,
             estimate=make_difference,
         ),
+        Column(
+            "turning_odds",
+            lambda row: row.difference.turning_odds,
+            HOLDS_TO if turns else None,
+            "odds",
+        ),
         Column("p_adjusted", lambda row: row.difference.p_adjusted, "p", "p"),
         Column("n", lambda row: row.difference.n, "Sets", "count"),
         DETECTABLE,
@@ -164,7 +177,7 @@ def _pair_table(metric: str, pairs: Sequence[PairRow]) -> Table:
         name="pairs",
         title=f"{metric}: B − A, {level}",
         bold=frozenset(index for index, pair in enumerate(pairs) if pair.difference.claimed),
-        notes=(WITH_MISSING,) if moved else (),
+        notes=(*([WITH_MISSING] if moved else []), *([ABOUT_HOLDS_TO] if turns else [])),
     )
 
 
@@ -173,7 +186,8 @@ def rank_table(cohort: Cohort, metric: str) -> Table:
     first.
     """
     estimates = cohort.estimates.by_metric[metric]
-    ranks = rank_intervals(cohort.estimates.comparisons[metric])
+    comparison = cohort.estimates.comparisons[metric]
+    ranks, hold = rank_intervals(comparison), say_ranks_hold({metric: comparison})
     columns: tuple[Columns[int], ...] = (
         Column("metric", lambda at: metric),
         Column("model", lambda at: cohort.models[at], "Model", "name"),
@@ -186,7 +200,7 @@ def rank_table(cohort: Cohort, metric: str) -> Table:
         cohort.estimates.rank(metric),
         name="ranks",
         title=f"{metric}: ranks that the tests leave open",
-        notes=(note.strip(),) if (note := explain_unranked(cohort)) else (),
+        notes=(note.strip(),) if (note := explain_unranked(cohort) + hold) else (),
     )
 
 
