@@ -29,6 +29,8 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from opensafeintent import FunctionModel, JudgeCheckSettings, check_judges
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.evaluation.labelled_responses import REFUSED, label_work
@@ -39,6 +41,7 @@ from opensafeintent.numbers.label_checks import GroupRates, LabelCheck
 from opensafeintent.people.study import allocate
 from opensafeintent.report.columns import estimate_text
 from opensafeintent.report.tables_people import rate_text
+from opensafeintent.statistics.samples import Sample
 
 READINGS = Path(__file__).with_suffix(".csv")
 SEED = 20261129
@@ -201,6 +204,40 @@ def print_grades(drawn: Sequence[Response], grades: Mapping[str, Sequence[int | 
     )
 
 
+def yield_over_refusal(
+    responses: Sequence[Response],
+    drawn: Sequence[Response],
+    grades: Mapping[str, Sequence[int | None]],
+) -> Iterator[tuple[str, ...]]:
+    """Yield, for all models and each, the share of all responses that people call refused, fully
+    and also in part, and that each judge grades 1 or 2: the over-refusal rate. The judge's is
+    weighted by cell, with an interval over prompts.
+    """
+
+    def cell(item: Response) -> tuple[str, str, str]:
+        return item.half, item.row["final_label"], item.model
+
+    halves = {item.half for item in drawn}
+    responses = [item for item in responses if item.half in halves]
+    sizes, counts = Counter(map(cell, responses)), Counter(map(cell, drawn))
+    models = sorted({item.model for item in responses})
+    for model in ("all", *models):
+        labels = [
+            LABELS[item.row["final_label"]] for item in responses if model in ("all", item.model)
+        ]
+        indices = [index for index, item in enumerate(drawn) if model in ("all", item.model)]
+        sample = Sample(
+            [drawn[index].row["prompt"] for index in indices],
+            weights=[sizes[cell(drawn[index])] / counts[cell(drawn[index])] for index in indices],
+        )
+        rates = []
+        for of_judge in grades.values():
+            given = np.array([of_judge[index] or np.nan for index in indices], dtype=np.float64)
+            rates.append(estimate_text(sample.mean(REFUSED.flag(given)), "share"))
+        people = (sum(label >= least for label in labels) / len(labels) for least in (1, 0.5))
+        yield model, str(len(labels)), *(f"{100 * share:.0f} %" for share in people), *rates
+
+
 def list_disagreements(
     drawn: Sequence[Response], grades: Mapping[str, Sequence[int | None]]
 ) -> list[dict[str, Any]]:
@@ -274,7 +311,8 @@ def write_readings(
 
 def run(arguments: argparse.Namespace, out: Path) -> None:
     """Ask, compare and print."""
-    drawn = draw(read_responses(arguments.folder), arguments.responses)
+    responses = read_responses(arguments.folder)
+    drawn = draw(responses, arguments.responses)
     drawn = [item for item in drawn if arguments.half in ("both", item.half)]
     readings: list[dict[str, str]] = []
     if READINGS.exists():
@@ -296,6 +334,11 @@ def run(arguments: argparse.Namespace, out: Path) -> None:
     print_table(heading, yield_rates(checks))
     print()
     print_grades(drawn, grades)
+    print()
+    print_table(
+        ("model", "responses", "full refusals", "full or partial", *grades),
+        yield_over_refusal(responses, drawn, grades),
+    )
     disagreements = list_disagreements(drawn, grades)
     (out / "disagreements.json").write_text(json.dumps(disagreements, indent=1), "utf-8")
     write_readings(out / "readings.csv", drawn, grades)
