@@ -56,6 +56,7 @@ def test_the_draw_is_even_over_labels_and_models_and_halves_share_no_prompt(fold
     assert premises == {"privacy_fictional"}
 
 
+@pytest.mark.slow
 def test_a_judge_is_compared_and_its_readings_give_the_same_table(
     folder: Path,
     tmp_path: Path,
