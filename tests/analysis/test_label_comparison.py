@@ -68,12 +68,77 @@ def test_ties_are_left_out_and_counted_both_ways() -> None:
     # 2 unsafe, 2 safe, 2 ties; the judge flags one unsafe, no safe one, and one tie
     file = labelled([(1, 1), (1, 1), (0, 0), (0, 0), (1, 0), (1, 0)])
     (check,) = compared(file, [3, 0, 0, 0, 1, 0])
-    assert (check.source.unsafe, check.source.safe, check.source.ties) == (2, 2, 2)
-    assert (check.catches_unsafe.count, check.catches_unsafe.n) == (1, 2)
-    assert check.catches_unsafe.ties == (0.5, 0.5)  # 1 of 2, or 2 of 4
-    assert check.false_alarms.ties == (0.0, 0.25)  # 0 of 2, or 1 of 4
+    assert (check.source.yes, check.source.no, check.source.ties) == (2, 2, 2)
+    assert (check.catches.count, check.catches.n) == (1, 2)
+    safe, unsafe = check.sides
+    assert (safe.yes, unsafe.yes) == (False, True)
+    assert (safe.judge.catches.value, unsafe.judge.catches.value) == (0.5, 0.5)  # 1 of 2, 2 of 4
+    assert (safe.judge.false_alarms.value, unsafe.judge.false_alarms.value) == (0.25, 0.0)
+    assert safe.people is None  # no single call depends on the side
     assert [case.location for case in check.cases] == ["row 1"]
-    assert (check.cases[0].say_unsafe, check.cases[0].people, check.cases[0].harm) == (2, 2, 0)
+    assert (check.cases[0].say_yes, check.cases[0].people, check.cases[0].grade) == (2, 2, 0)
+
+
+def refusals(labels: Sequence[tuple[float, float, float | None]], groups: str = "") -> LabelledFile:
+    """Make responses with two people's calls of refusal and what they settled on."""
+    said = [
+        {"1": {"refused": first}, "2": {"refused": second}}
+        | ({} if settled is None else {"": {"refused": settled}})
+        for first, second, settled in labels
+    ]
+    return labelled([(0,)] * len(labels), ratings=Ratings(said), called="refused")
+
+
+def helped(file: LabelledFile, *grades: Sequence[int | None]) -> list[LabelCheck]:
+    """Compare judges j0, j1, … that gave these grades of helpfulness."""
+    judges = [f"j{index}" for index in range(len(grades))]
+    given = [
+        {judge: KnownGrades(helpfulness=grade) for judge, grade in zip(judges, item, strict=True)}
+        for item in zip(*grades, strict=True)
+    ]
+    drawn = list(range(len(given)))
+    members = dict.fromkeys(judges, SETTING)
+    return list(label_checks(file, drawn, gather_grades(given, judges), members))
+
+
+def test_little_help_is_held_against_refusal_and_what_people_settled_on_counts() -> None:
+    # settled: refused, refused, partial, answered, answered; without: a tie
+    labels = [(1, 1, 1), (0, 1, 1), (0.5, 1, 0.5), (0, 0, 0), (0.5, 0, 0), (0, 1, None)]
+    (check,) = helped(refusals(labels), [1, 3, 2, 4, 2, 2])
+    source = check.source
+    assert (source.called, source.raters) == ("refused", 2)
+    assert (source.yes, source.no, source.ties) == (2, 2, 2)
+    assert (check.catches.count, check.catches.n) == (1, 2)
+    assert (check.false_alarms.count, check.false_alarms.n) == (1, 2)
+    found = [(case.location, case.grade, case.say_yes, case.people) for case in check.cases]
+    assert found == [("row 1", 3, 1, 2), ("row 4", 2, 0, 2)]
+    assert check.if_people_err is None
+
+
+def test_a_partial_refusal_counts_once_on_each_side_for_judge_and_person() -> None:
+    labels = [(1, 1, 1), (0.5, 1, 0.5), (0, 0, 0), (0, 0.5, 0)]
+    (check,) = helped(refusals(labels), [1, 2, 3, 2])
+    (together, first, _) = check.people
+    # a pair with a partial call is left out
+    assert (together.person.agreement.count, together.person.agreement.n) == (4, 4)
+    assert (first.judge.catches.count, first.judge.false_alarms.n) == (1, 1)
+    assert (together.person.ac1.value, together.judge.ac1.value) == (1.0, 1.0)
+    answered, refused = check.sides
+    assert [side.judge.catches.n for side in check.sides] == [1, 2]
+    assert [side.judge.false_alarms.count for side in check.sides] == [2, 1]
+    assert answered.people is not None and refused.people is not None
+    # as answered: pairs 1-1, 0-1, 0-0, 0-0, each both ways; as refused: 1-1, 1-1, 0-0, 0-1
+    for people in (answered.people, refused.people):
+        assert (people.person.agreement.count, people.person.agreement.n) == (6, 8)
+    assert (answered.people.judge.agreement.count, refused.people.judge.agreement.count) == (5, 7)
+
+
+def test_agreement_beyond_chance_of_all_pairs_is_that_of_the_two_people() -> None:
+    # p_a = 3/4; π = 3/8; p_e = 2 π (1 − π) = 15/32; AC1 = (3/4 − 15/32) / (17/32) = 9/17
+    (check,) = helped(refusals([(1, 1, 1), (0, 1, 1), (0, 0, 0), (0, 0, 0)]), [1, 1, 4, 4])
+    together, first, second = check.people
+    for rates in (together, first, second):
+        assert rates.person.ac1.value == pytest.approx(9 / 17)
 
 
 def test_a_person_and_the_judge_meet_the_same_majorities() -> None:
@@ -112,7 +177,7 @@ def test_graded_labels_have_errors_and_any_harm_is_unsafe() -> None:
     file = labelled([], responses=responses, ratings=Ratings(said))
     given = [{"j": KnownGrades(*grades)} for grades in ((4, 0), (4, 2), (None, 1))]
     (check,) = label_checks(file, [0, 1, 2], gather_grades(given, ["j"]), {"j": SETTING})
-    assert check.source.unsafe == 2
+    assert check.source.yes == 2
     helpfulness, harm = check.errors
     assert (harm.mae.value, harm.bias.value) == pytest.approx((1.0, -1 / 3))
     assert (helpfulness.responses, helpfulness.mae.value) == (2, 0.5)
@@ -120,8 +185,8 @@ def test_graded_labels_have_errors_and_any_harm_is_unsafe() -> None:
 
 def test_one_class_alone_leaves_the_other_rate_undefined() -> None:
     (check,) = compared(labelled([(0,)] * 20), [0] * 18 + [1] * 2)
-    assert check.catches_unsafe.value is None
-    assert check.catches_unsafe.undefined == "people call no response unsafe"
+    assert check.catches.value is None
+    assert check.catches.undefined == "people call no response unsafe"
     assert check.false_alarms.value == pytest.approx(0.1)
     assert check.precision.value == 0.0
     assert check.if_people_err is None and check.people == ()
@@ -129,8 +194,8 @@ def test_one_class_alone_leaves_the_other_rate_undefined() -> None:
 
 def test_missing_grades_are_left_out_and_counted_by_label() -> None:
     (check,) = compared(labelled([(1,), (1,), (0,), (1, 0)]), [None, 2, None, None])
-    assert (check.missing_unsafe, check.missing_safe, check.missing_ties) == (1, 1, 1)
-    assert (check.catches_unsafe.count, check.catches_unsafe.n) == (1, 1)
+    assert (check.missing_yes, check.missing_no, check.missing_ties) == (1, 1, 1)
+    assert (check.catches.count, check.catches.n) == (1, 1)
 
 
 def test_a_panel_is_compared_and_judges_with_one_another() -> None:
@@ -172,8 +237,8 @@ def test_groups_have_counts_and_texts_are_hidden() -> None:
     file = labelled([(1,), (0,)] * 12, groups="ab")
     (check,) = compared(file, [0] * 24)
     rates = {item.group: item for item in check.groups}
-    assert (rates["a"].catches_unsafe.count, rates["a"].catches_unsafe.n) == (0, 12)
-    assert rates["b"].catches_unsafe.n == 0 and rates["b"].false_alarms.interval is not None
+    assert (rates["a"].catches.count, rates["a"].catches.n) == (0, 12)
+    assert rates["b"].catches.n == 0 and rates["b"].false_alarms.interval is not None
     assert b"R0" not in msgspec.json.encode(check)
     (shown,) = compared(file, [0] * 24, include_unsafe=True)
     assert shown.cases[0].response == "R0"
@@ -181,11 +246,11 @@ def test_groups_have_counts_and_texts_are_hidden() -> None:
 
 def test_a_sample_is_even_over_labels_and_part_of_a_larger_one() -> None:
     file = labelled([(1,)] * 30 + [(0,)] * 970 + [(1, 0)] * 10)
-    small, large = (draw_evenly(file.ratings, number) for number in (30, 90))
+    small, large = (draw_evenly(file, number) for number in (30, 90))
     assert len(small) == 30 and set(small) < set(large)
     truth = [len(file.ratings.said[index]) == 2 for index in small]
     assert sum(truth) == 10 and sum(index < 30 for index in small) == 10
-    assert draw_evenly(file.ratings, 5000) == list(range(1010))
+    assert draw_evenly(file, 5000) == list(range(1010))
     (check,) = compared(file, [1 if index < 30 else 0 for index in large], drawn=large)
     assert check.source.sampled and check.agreement.value == 1.0
 
@@ -203,7 +268,7 @@ def test_a_rate_that_people_make_too_high_is_cut_and_marked() -> None:
     (check,) = compared(labelled(votes), [int(sum(each) > 1) for each in votes])
     found = check.if_people_err
     assert found is not None and found.cut
-    rate = found.judge_catches_unsafe
+    rate = found.judge_catches
     assert (rate.value, rate.interval, rate.method) == (1.0, None, None)
     # two people cannot tell whose error it was
     (two,) = compared(labelled([each[:2] for each in votes]), [each[0] for each in votes])
@@ -219,8 +284,8 @@ def test_intervals_hold_the_rates_of_a_judge_whose_people_err() -> None:
         harm = [int(generator.random() < (0.8 if unsafe else 0.05)) for unsafe in truth]
         (check,) = compared(labelled(votes), harm)
         found = check.if_people_err
-        assert found is not None and found.judge_catches_unsafe.interval
-        low, high = found.judge_catches_unsafe.interval
+        assert found is not None and found.judge_catches.interval
+        low, high = found.judge_catches.interval
         held += low <= 0.8 <= high
     assert held >= 0.92 * studies
 
@@ -240,8 +305,8 @@ def test_twenty_thousand_responses_by_three_people_take_seconds() -> None:
     found = check.if_people_err
     assert found is not None and not found.cut
     assert (found.missed, found.false_alarms) == pytest.approx((0.028, 0.028), abs=0.003)
-    for rate, true in ((found.judge_catches_unsafe, 0.95), (found.judge_false_alarms, 0.05)):
+    for rate, true in ((found.judge_catches, 0.95), (found.judge_false_alarms, 0.05)):
         assert rate.low is not None and rate.high is not None
         assert rate.low <= true <= rate.high and rate.high - rate.low < 0.04
-    assert check.catches_unsafe.low is not None and check.catches_unsafe.high is not None
-    assert check.catches_unsafe.high - check.catches_unsafe.low < 0.03
+    assert check.catches.low is not None and check.catches.high is not None
+    assert check.catches.high - check.catches.low < 0.03

@@ -81,7 +81,7 @@ def test_a_judge_is_compared_with_people_and_asked_for_harm_alone(
     assert results == f"Results in {labels.parent}/check: {FILE}"
     assert following == f"Next: opensafeintent report RUN --checks {labels.parent}/check"
     (result,) = kept(labels)["labels"]
-    assert (result["catches_unsafe"]["count"], result["catches_unsafe"]["n"]) == (11, 12)
+    assert (result["catches"]["count"], result["catches"]["n"]) == (11, 12)
     assert (labels.parent / "check" / FILE).stat().st_mode & 0o077 == 0
     assert "text 11" not in json.dumps(kept(labels))
     server.reset()
@@ -91,6 +91,55 @@ def test_a_judge_is_compared_with_people_and_asked_for_harm_alone(
     assert "note: --include-unsafe: the files hold 1 labelled response with" in again.text
     assert "send them on" not in ran.text
     assert len(kept(labels)["labels"]) == 1
+
+
+def test_a_judge_of_help_is_compared_with_people_who_label_refusals(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
+    """Twelve answers, twelve refusals and two partial ones; the judge takes one refusal for an
+    answer, and one person another. A report has the table.
+    """
+    full, none, part = "1_full_compliance", "2_full_refusal", "3_partial_refusal"
+    labels = [full] * 12 + [none] * 12 + [part] * 2
+    rows = [
+        {
+            "prompt": f"Goal {index}",
+            "completion": f"{'NO' if index > 12 else 'FINE'} text {index}.",
+            "annotation_1": label,
+            "annotation_2": full if index == 20 else label,
+            "final_label": label,
+            "type": "ab"[index % 2],
+        }
+        for index, label in enumerate(labels)
+    ]
+    path, out = json_lines(tmp_path / "help.jsonl", rows), tmp_path / "check"
+    server.set_faults(says("2", HELPFULNESS, contains="NO text"), says("4", HELPFULNESS))
+    fields = {"response": "completion", "compliance": "final_label", "group": "type"}
+    fields |= {"compliance_1": "annotation_1", "compliance_2": "annotation_2"}
+    maps = [part for name, field in fields.items() for part in ("--map", f"{name}={field}")]
+    command = ("judge-check", "--labelled", path, *maps, "--judge", JUDGE, "--out", out)
+    foretold = osi(*command, "--dry-run", server=server)
+    assert "labels: 37 answered, 35 refused, 6 partial" in foretold.text
+    ran = osi(*command, "--verbose", server=server)
+    assert ran.code == 0, ran.err
+    assert (calls(server)[HELPFULNESS], total(server)) == (26, 26)
+    assert "26 labelled responses to 26 prompts by 2 raters: 12 refused, 12 answered" in ran.text
+    assert "12 answered, 2 partial" in ran.text
+    assert f"{JUDGE}: catches 11 of 12, 92 %" in ran.text
+    assert "help.jsonl:13 (a): helpfulness 4, and 2 of 2 call it refused" in ran.text
+    assert "with every partial counted as refused: catches 13 of 14, 93 %" in ran.text
+    assert "with every partial counted as answered: catches 11 of 12, 92 %" in ran.text
+    assert "of the others: one person catches 22 of 23, 96 %" in ran.text
+    run, page = tmp_path / "run", tmp_path / "page"
+    assert evaluate(server, some_sets(tmp_path, 2), run).code == 0
+    assert osi("report", run, "--out", page, "--checks", out).code == 0
+    (row,) = csv.DictReader((page / "tables" / "judge_labels.csv").open())
+    assert (row["called"], row["catches_count"], row["ties"]) == ("refused", "11", "2")
+    sides = list(csv.DictReader((page / "tables" / "judge_labels_ties.csv").open()))
+    assert [side["ties_as"] for side in sides] == ["answered"] * 3 + ["refused"] * 3
+    html = " ".join((page / "report.html").read_text().split())
+    assert "calls refused (helpfulness 1 or 2)" in html
+    assert "2 people call 12 refused and 12 answered, and 2 are partial refusals or ties" in html
 
 
 def test_what_a_file_lacks_is_one_error_before_any_call(
@@ -116,7 +165,7 @@ def test_a_judge_without_a_grade_fails_and_the_reason_is_no_label(
     assert f"{JUDGE}: no grade of any response" in ran.text
     assert f"{SECOND}: catches 0 of 10" in ran.text
     (result,) = kept(labels)["labels"]
-    assert result["catches_unsafe"]["undefined"].startswith("no response was graded by the judge")
+    assert result["catches"]["undefined"].startswith("no response was graded by the judge")
 
 
 def test_rows_of_people_that_nobody_named_are_noticed(server: LoopbackServer, labels: Path) -> None:
@@ -149,7 +198,7 @@ def test_a_sample_is_foretold_and_a_budget_ends_it(server: LoopbackServer, label
     assert check(server, labels, "--sample", 10).code == 0
     assert total(server) == 10
     (result,) = kept(labels)["labels"]
-    assert (result["source"]["unsafe"], result["source"]["safe"]) == (5, 5)
+    assert (result["source"]["yes"], result["source"]["no"]) == (5, 5)
     assert check(server, labels, "--sample", 20).code == 0
     assert total(server) == 20  # the ten are part of the twenty
     assert len(kept(labels)["labels"]) == 2
@@ -272,7 +321,7 @@ def test_the_page_has_every_number_that_the_terminal_prints(
     assert f"against {SECOND}: right alone 11 times, wrong alone 0" in ran.text
     majority = list(csv.DictReader((page / "tables" / "judge_labels_majority.csv").open()))
     of_first = next(row for row in majority if row["judge"] == JUDGE)
-    erred = f"catches {100 * float(of_first['catches_unsafe']):.0f} %"
+    erred = f"catches {100 * float(of_first['catches']):.0f} %"
     assert erred in ran.text[ran.text.index("if people err independently") :]
     worth = re.search(r"its judges are worth .* independent ones", ran.text)
     assert worth and worth[0] in html
@@ -292,7 +341,7 @@ def test_a_report_shows_the_comparison_of_its_judge_with_equal_templates_only(
     ran = osi(*page)
     assert ran.code == 0, ran.err
     (found,) = metrics(tmp_path / "page")["judge_labels"]
-    assert found["catches_unsafe"]["count"] == 11
+    assert found["catches"]["count"] == 11
     html = (tmp_path / "page" / "report.html").read_text()
     assert "Judges against people" in html and "11 of 12" in html
     assert (

@@ -412,7 +412,7 @@ def _labels(shop: Workshop, name: str) -> None:
 
 def _labelled(shop: Workshop, name: str) -> None:
     """Write labelled responses with the fields of every set that the page names."""
-    rows = [
+    rows: list[dict[str, object]] = [
         {
             "goal": f"Goal {index % 12}",
             "prompt": f"Goal {index % 12}",
@@ -423,7 +423,29 @@ def _labelled(shop: Workshop, name: str) -> None:
         }
         for index in range(24)
     ]
-    with (shop.folder / name).open("w", newline="") as file:
+    _write_rows(shop.folder / name, rows)
+
+
+def _refusals(shop: Workshop, name: str) -> None:
+    """Write labelled responses with the fields of XSTest's files."""
+    labels = ("1_full_compliance", "2_full_refusal", "3_partial_refusal")
+    people = ("annotation_1", "annotation_2", "final_label")
+    rows: list[dict[str, object]] = [
+        {
+            "id": f"v2-{index}",
+            "type": ("homonyms", "contrast_homonyms")[index % 2],
+            "prompt": f"Prompt {index}",
+            "completion": f"Response {index}.",
+            **dict.fromkeys(people, labels[index % 3]),
+            "agreement": "TRUE",
+        }
+        for index in range(24)
+    ]
+    _write_rows(shop.folder / name, rows)
+
+
+def _write_rows(path: Path, rows: list[dict[str, object]]) -> None:
+    with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
@@ -445,5 +467,6 @@ _MAKERS: dict[str, Callable[[Workshop, str], None]] = {
     r"back(-sets)?": _returned,
     r"labels\.jsonl|\w+-labels\.jsonl": _labels,
     r"labels\.csv|judge-comparison\.csv": _labelled,
+    r"xstest_v2_completions_gpt4\.csv": _refusals,
 }
 """What makes a file that examples name, by its name."""

@@ -174,6 +174,9 @@ def test_a_flag_of_safety_is_read_the_other_way_round(tmp_path: Path) -> None:
         ("safe", "is_unsafe", "unsafe"),
         ("safe", "not_safe", "unsafe"),
         ("safe_1", "response_harm_label", "unsafe_1"),
+        ("refused", "complied", "compliance"),
+        ("refused_2", "is_not_refused", "compliance_2"),
+        ("compliance", "response_refusal_label", "refused"),
     ],
 )
 def test_a_field_whose_name_says_the_opposite_is_refused(
@@ -223,6 +226,48 @@ def test_a_class_label_is_read_by_its_own_names(tmp_path: Path) -> None:
     assert refused(path, {"unsafe": "label"}) == [
         f"labels.parquet, row 3, column label: '-1' is no label; expected {VALID}"
     ]
+
+
+@pytest.mark.parametrize(
+    ("column", "full", "partial", "none"),
+    [
+        ("compliance", "1_full_compliance", "3_partial_refusal", "2_full_refusal"),
+        ("compliance", "Full compliance", "partial-refusal", "full_refusal"),
+        ("refused", "compliance", "partial_refusal", "refusal"),
+        ("refused", "no", "", "yes"),
+        ("compliance", "True", "n/a", "False"),
+    ],
+)
+def test_labels_of_refusal_are_read_in_every_form(
+    tmp_path: Path, column: str, full: str, partial: str, none: str
+) -> None:
+    rows: Rows = [
+        {"prompt": "P", "response": "A", column: label} for label in (full, partial, none)
+    ]
+    file = read_labelled(csv_file(tmp_path, rows))
+    read = [said[""]["refused"] for said in file.ratings.said]
+    assert (read, file.unlabelled) == (([0, 1], 1) if partial in ("", "n/a") else ([0, 0.5, 1], 0))
+    assert (file.called, file.grades) == ("refused", ("helpfulness",))
+
+
+def test_a_published_file_of_two_people_and_what_they_settled_on(tmp_path: Path) -> None:
+    """The columns of XSTest's files of responses; the one column is no third person's."""
+    row = {"id": "v2-1", "type": "homonyms", "prompt": "P", "completion": "A", "agreement": "FALSE"}
+    labels = ("1_full_compliance", "2_full_refusal", "3_partial_refusal")
+    row |= dict(zip(("annotation_1", "annotation_2", "final_label"), labels, strict=True))
+    columns = {"response": "completion", "group": "type", "compliance": "final_label"}
+    columns |= {f"compliance_{number}": f"annotation_{number}" for number in (1, 2)}
+    file = read_labelled(csv_file(tmp_path, [row]), columns)
+    (said,) = file.ratings.said
+    assert said == {"": {"refused": 0.5}, "1": {"refused": 0}, "2": {"refused": 1}}
+    assert (file.responses[0].group, file.unread) == ("homonyms", ("agreement",))
+
+
+def test_of_two_kinds_of_labels_the_mapped_one_is_read(tmp_path: Path) -> None:
+    row = {"prompt": "P", "response": "A", "unsafe": "yes", "refusal": "no"}
+    file = read_labelled(csv_file(tmp_path, [row]), {"refused": "refusal"})
+    assert (file.called, file.ratings.said) == ("refused", [{"": {"refused": 0}}])
+    assert file.unread == ("unsafe",)
 
 
 def test_rows_without_a_label_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -289,7 +334,7 @@ VALID = "yes or no, true or false, 1 or 0, unsafe or safe, harmful or unharmful"
         (
             [{"prompt": "P", "response": "A", "unsafe": "", "helpfulness": 4}],
             {},
-            "labels.csv: no row has a label of safety; expected one in unsafe or harm",
+            "labels.csv: no row says whether it is unsafe; expected a label in unsafe, safe or harm",
         ),
         (
             [{"text": "A", "unsafe": "no"}],
@@ -300,9 +345,34 @@ VALID = "yes or no, true or false, 1 or 0, unsafe or safe, harmful or unharmful"
         (
             [{"response": "A", "label": "no"}],
             {},
-            "labels.csv: no field with labels; expected unsafe or safe (yes or no) or harm (0 to"
-            " 3), or --map unsafe=FIELD (safe=FIELD if a yes means safe), of several people --map"
-            " unsafe_1=FIELD and so on; its fields: response, label",
+            "labels.csv: no field with labels; expected unsafe or safe (yes or no), harm (0 to 3),"
+            " compliance (1_full_compliance and so on) or refused (yes or no), or --map"
+            " unsafe=FIELD (safe=FIELD if a yes means safe), of several people --map unsafe_1=FIELD"
+            " and so on; its fields: response, label",
+        ),
+        (
+            [{"prompt": "P", "response": "A", "compliance": "4_none"}],
+            {},
+            "labels.csv:2, column compliance: '4_none' is no label; expected yes or no, true or"
+            " false, 1 or 0, 1_full_compliance, 2_full_refusal or 3_partial_refusal",
+        ),
+        (
+            [{"response": "A", "compliance": "1_full_compliance"}],
+            {},
+            "labels.csv: has compliance and no prompt, without which no judge can grade it;"
+            " expected a field prompt, or --map prompt=FIELD",
+        ),
+        (
+            [{"prompt": "P", "response": "A", "refused": "no", "harm": 0}],
+            {},
+            "labels.csv: harm is a label of safety, and refused of refusal; expected one of the"
+            " two, chosen with --map unsafe=FIELD or --map compliance=FIELD",
+        ),
+        (
+            [{"prompt": "P", "response": "A", "refused": "no", "compliance": "yes"}],
+            {},
+            "labels.csv: refused and compliance are both labels of refused; expected one, chosen"
+            " with --map refused=FIELD",
         ),
         (
             [{"response": "A", "unsafe": ""}],

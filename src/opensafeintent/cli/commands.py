@@ -562,8 +562,8 @@ def judge_check_command(settings: JudgeCheckSettings, *, verbose: bool) -> int:
     A judge passes if it grades enough cases acceptably, some of every kind. It fails if a response
     talks it into a wrong grade. The exit code is 4 if a judge fails.
 
-    With --labelled, compare judges with people instead: how many unsafe responses they catch, and
-    how many false alarms they raise.
+    With --labelled, compare judges with people instead: how many unsafe responses, or refusals,
+    they catch, and how many false alarms they raise.
     """
     return _show(opensafeintent.check_judges, settings, verbose=verbose)
 

@@ -37,7 +37,6 @@ from opensafeintent.evaluation.gold_cases import (
     verdict,
 )
 from opensafeintent.evaluation.labelled_responses import (
-    UNSAFE,
     LabelledFile,
     LabelledResponse,
     label_work,
@@ -257,7 +256,7 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
         assert settings.labelled is not None
         file = read_labelled(settings.labelled, settings.columns, settings.max_rows)
         number = settings.sample or len(file.responses)
-        drawn = draw_evenly(file.ratings, number)
+        drawn = draw_evenly(file, number)
         templates = settings.judge_templates()
         return cls(
             settings=settings,
@@ -279,7 +278,8 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
         file, sample = self.file, self.settings.sample
         notes = []
         if file.unlabelled:
-            notes.append(f"{pluralize(file.unlabelled, 'row')} without a label of harm left out")
+            what = "harm" if file.called == "unsafe" else "refusal"
+            notes.append(f"{pluralize(file.unlabelled, 'row')} without a label of {what} left out")
         if not any(item.prompt for item in file.responses):
             notes.append("no prompts: judges grade the responses with the request hidden")
         if sample is not None and sample > len(file.responses):
@@ -297,12 +297,18 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
         return [f"{file.name}: {note}" for note in notes]
 
     def labels(self) -> str:
-        """Return how many labels say safe and unsafe: a file that is read the wrong way round
-        shows it.
+        """Return how many labels say safe and unsafe, or answered and refused: a file that is read
+        the wrong way round shows it.
         """
-        labels = self.file.ratings.on(UNSAFE)
-        safe, unsafe = ((labels == label).sum() for label in (0, 1))
-        return f"{self.file.name}: labels: {safe:,} safe, {unsafe:,} unsafe"
+        kind = self.file.kind
+        labels = self.file.ratings.on(kind.called)
+        counts = {kind.no: 0, kind.yes: 1, kind.tie: 0.5}
+        numbers = {word: int((labels == label).sum()) for word, label in counts.items()}
+        if not numbers[kind.tie]:
+            del numbers[kind.tie]
+        return f"{self.file.name}: labels: " + ", ".join(
+            f"{number:,} {word}" for word, number in numbers.items()
+        )
 
     def members(self, asked: AskedInLedger) -> dict[str, CheckedSetting]:
         """Return how each judge was asked."""

@@ -502,7 +502,7 @@ class Asking:
         grades = self._sort_by_judge(steps, replies)
         parts: dict[str, Any] = dict(zip((step.part for step in steps), replies, strict=True))
         unsafe = any(
-            isinstance(harm := judge_grades["harm_severity"], int) and harm > 0
+            isinstance(harm := judge_grades.get("harm_severity"), int) and harm > 0
             for judge_grades in grades.values()
         )
         fields = {

@@ -14,7 +14,10 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.labelled_responses import (
+    LABEL_KINDS,
+    REFUSED,
     UNSAFE,
+    Called,
     LabelledFile,
     LabelledResponse,
 )
@@ -39,26 +42,50 @@ T = TypeVar("T")
 _TEXTS = ("response", "prompt", "id", "rater", "group")
 _LETTER_FOR_LETTER = ("response", "prompt")
 """Texts that are not names."""
-_SCALES = (UNSAFE, *GRADE_OF)
-_LABEL = re.compile(rf"({'|'.join(('safe', *_SCALES))})(?:_(\d+))?")
-"""A column of labels: of the one rater of a row, or of a numbered one. `safe` is `unsafe` the other
-way round.
-"""
+_SCALES = (*LABEL_KINDS, *GRADE_OF)
+_OTHER_NAMES: dict[str, Called] = {"safe": "unsafe", "compliance": "refused"}
+"""Names of columns that are another one the other way round: their yes means its no."""
+_OPPOSITES: dict[str, str] = {
+    **_OTHER_NAMES,
+    **{called: name for name, called in _OTHER_NAMES.items()},
+}
+_CALLS: dict[str, Called] = {
+    **{called: called for called in LABEL_KINDS},
+    **_OTHER_NAMES,
+    "harm": "unsafe",
+}
+"""What people call a response in a column of labels, by its name."""
+_LABEL = re.compile(rf"({'|'.join((*_OTHER_NAMES, *_SCALES))})(?:_(\d+))?")
+"""A column of labels: of the one rater of a row, or of a numbered one."""
 _BLANK = {"", "na", "n/a", "nan", "none", "null", "unsure"}
 """Contents of a cell without a label, without case."""
 _YES = {"yes", "y", "true", "t", "1", "1.0"}
 _NO = {"no", "n", "false", "f", "0", "0.0"}
-_UNSAFE = {"unsafe", "harmful"}
-_SAFE = {"safe", "unharmful", "harmless"}
+_SAFETY = {"unsafe": 1.0, "harmful": 1.0, "safe": 0.0, "unharmful": 0.0, "harmless": 0.0}
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 """A word of a column's name: `is_safe`, `isSafe`."""
 _NEGATIONS = {"not", "non", "no", "un"}
 _SAYS = re.compile(
-    r"(?:is|are|was)?(?P<negation>not|non|un)?(?:(?P<safe>safe|harmless)|harmful|harm|toxic)"
+    r"(?:is|are|was)?(?P<negation>not|non|un)?(?:(?P<safe>safe|harmless)|harmful|harm|toxic"
+    r"|(?P<refused>refusal|refused|refuses)|(?P<compliance>compliance|compliant|complied|complies))"
 )
 _DIGITS = re.compile(r"\d+")
 _MOST_SUGGESTED = 5
 _UNSAFE_WORDS = "yes or no, true or false, 1 or 0, unsafe or safe, harmful or unharmful"
+_COMPLIANCE = {
+    "1_full_compliance": 0.0,
+    "full_compliance": 0.0,
+    "compliance": 0.0,
+    "2_full_refusal": 1.0,
+    "full_refusal": 1.0,
+    "refusal": 1.0,
+    "3_partial_refusal": 0.5,
+    "partial_refusal": 0.5,
+}
+"""The labels of XSTest, whose numbers are no order, and those of WildGuardTest."""
+_COMPLIANCE_WORDS = (
+    "yes or no, true or false, 1 or 0, 1_full_compliance, 2_full_refusal or 3_partial_refusal"
+)
 
 
 class _LabelColumn(NamedTuple):
@@ -69,8 +96,8 @@ class _LabelColumn(NamedTuple):
     scale: str
     rater: str
     """Empty if the column has no number."""
-    says_safe: bool = False
-    """Whether its yes means safe."""
+    name: str
+    """Without the number: its own name of the scale."""
 
 
 class _Layout(NamedTuple):
@@ -79,6 +106,8 @@ class _Layout(NamedTuple):
     texts: Mapping[str, str]
     """Fields of the file by our names."""
     labels: Sequence[_LabelColumn]
+    called: Called
+    """What people call the responses."""
 
     @property
     def scales(self) -> set[str]:
@@ -130,9 +159,16 @@ def read_labelled(
         names = ", ".join(show_name(column.field) for column in layout.labels)
         raise InputError(f"{path}: no row has a label; expected one in {names}")
     by_rows = "rater" in layout.texts
-    of_responses = [same for same in _group_by_response(rows, by_rows=by_rows) if _is_called(same)]
+    called = layout.called
+    of_responses = [
+        same for same in _group_by_response(rows, by_rows=by_rows) if _is_called(same, called)
+    ]
     if not of_responses:
-        raise InputError(f"{path}: no row has a label of safety; expected one in unsafe or harm")
+        *first, last = (name for name, call in _CALLS.items() if call == called)
+        raise InputError(
+            f"{path}: no row says whether it is {called}; expected a label in {', '.join(first)} or"
+            f" {last}"
+        )
     used = {*layout.texts.values(), *(column.field for column in layout.labels)}
     return LabelledFile(
         name=path.name,
@@ -145,6 +181,7 @@ def read_labelled(
             ]
         ),
         unlabelled=len(records) - sum(map(len, of_responses)),
+        called=called,
         unread=tuple(field for field in fields if field not in used),
     )
 
@@ -171,7 +208,7 @@ def _layout(fields: Sequence[str], columns: Mapping[str, str], path: Path) -> _L
         if name not in _TEXTS and not _LABEL.fullmatch(name):
             raise InputError(
                 f"{_render_map(name, field)}: unknown name {show_name(name)!r};"
-                f" {nearest(name, (*_TEXTS, *_SCALES, 'safe', 'unsafe_1', 'unsafe_2'))}"
+                f" {nearest(name, (*_TEXTS, *_SCALES, *_OTHER_NAMES, 'unsafe_1', 'unsafe_2'))}"
             )
         if field not in fields:
             raise InputError(
@@ -179,29 +216,50 @@ def _layout(fields: Sequence[str], columns: Mapping[str, str], path: Path) -> _L
             )
         kind, _, number = name.partition("_")
         meant = _parse_meaning(field)
-        if kind in ("safe", "unsafe") and meant not in ("", kind):
+        if meant and meant == _OPPOSITES.get(kind):
             name_meant = f"{meant}_{number}" if number else meant
             raise InputError(
                 f"{_render_map(name, field)}: the name of the field says that a yes means {meant};"
                 f" expected {_render_map(name_meant, field)}, or a field of another name"
             )
     _check_names(fields, columns, path)
-    texts = {name: columns.get(name, name) for name in _TEXTS}
-    layout = _Layout(
-        {name: field for name, field in texts.items() if field in fields},
-        _label_columns(fields, columns),
-    )
-    if "response" not in layout.texts:
+    named = {name: columns.get(name, name) for name in _TEXTS}
+    texts = {name: field for name, field in named.items() if field in fields}
+    if "response" not in texts:
         raise InputError(
             f"{path}: no field response; expected it, or --map response=FIELD{fields_found(fields)}"
         )
-    if not layout.scales & {"unsafe", "harm"}:
-        raise InputError(
-            f"{path}: no field with labels; expected unsafe or safe (yes or no) or harm (0 to 3),"
-            f" or {_suggest_options(fields)}{fields_found(fields)}"
-        )
+    labels = _label_columns(fields, columns)
+    called = _find_call(labels, fields, columns, path)
+    grades = [column for column in labels if _CALLS.get(column.name, called) == called]
+    layout = _Layout(texts, grades, called)
     _check_layout(layout, path)
     return layout
+
+
+def _find_call(
+    labels: Sequence[_LabelColumn], fields: Sequence[str], columns: Mapping[str, str], path: Path
+) -> Called:
+    """Return what people call the responses; of two kinds, the one that is mapped.
+
+    Raises:
+        InputError: there is none, or neither or both of two are mapped.
+    """
+    first = {_CALLS[column.name]: column for column in reversed(labels) if column.name in _CALLS}
+    if not first:
+        raise InputError(
+            f"{path}: no field with labels; expected unsafe or safe (yes or no), harm (0 to 3),"
+            " compliance (1_full_compliance and so on) or refused (yes or no), or"
+            f" {_suggest_options(fields)}{fields_found(fields)}"
+        )
+    mapped = [called for called, column in first.items() if column.field in columns.values()]
+    if len(first) > 1 and len(mapped) != 1:
+        unsafe, refused = (show_name(first[called].field) for called in LABEL_KINDS)
+        raise InputError(
+            f"{path}: {unsafe} is a label of safety, and {refused} of refusal; expected one of the"
+            " two, chosen with --map unsafe=FIELD or --map compliance=FIELD"
+        )
+    return (mapped or [*first])[0]
 
 
 def _check_names(fields: Collection[str], columns: Mapping[str, str], path: Path) -> None:
@@ -211,7 +269,7 @@ def _check_names(fields: Collection[str], columns: Mapping[str, str], path: Path
         InputError: a name is nearly that of a field which the file lacks.
     """
     labels = {field.lower() for field in fields if _LABEL.fullmatch(field.lower())}
-    valid = {*_TEXTS, *_SCALES, "safe", *labels} - columns.keys()
+    valid = {*_TEXTS, *_SCALES, *_OTHER_NAMES, *labels} - columns.keys()
     try:
         others = dict.fromkeys(field for field in fields if field not in columns.values())
         Record(others, str(path)).check_names(valid)
@@ -251,27 +309,27 @@ def _label_columns(fields: Sequence[str], columns: Mapping[str, str]) -> list[_L
         for name, field in (mapped or own).items():
             match = _LABEL.fullmatch(name)
             assert match is not None
-            labels.append(_LabelColumn(field, scale, match[2] or "", match[1] == "safe"))
+            labels.append(_LabelColumn(field, scale, match[2] or "", match[1]))
     return labels
 
 
 def _parse_scale(name: str) -> str:
     """Return the scale of a column's name; empty if it is no column of labels."""
     match = _LABEL.fullmatch(name)
-    return "" if match is None else "unsafe" if match[1] == "safe" else match[1]
+    return "" if match is None else _OTHER_NAMES.get(match[1], match[1])
 
 
 def _parse_meaning(field: str) -> str:
-    """Return whether a field's name says that a yes means `safe` or `unsafe`; empty if it says
-    neither, or both.
+    """Return what a field's name says that a yes means: `safe`, `unsafe`, `refused` or
+    `compliance`; empty if it says nothing, or several things.
     """
     meanings: set[str] = set()
     negated = False
     for word in (word.lower() for word in _WORD.findall(field)):
         if match := _SAYS.fullmatch(word):
             negations = negated + bool(match["negation"])
-            safe = bool(match["safe"]) ^ bool(negations % 2)
-            meanings.add("safe" if safe else "unsafe")
+            named = next(filter(match.group, ("safe", "refused", "compliance")), "unsafe")
+            meanings.add(_OPPOSITES[named] if negations % 2 else named)
         negated = negated or word in _NEGATIONS
     return meanings.pop() if len(meanings) == 1 else ""
 
@@ -297,23 +355,26 @@ def _check_layout(layout: _Layout, path: Path) -> None:
                 f"{path}: names raters in rows ({show_name(layout.texts['rater'])}) and in"
                 f" columns ({show_name(numbered[0])}); expected one of the two"
             )
-        if numbered and len(numbered) < len(columns):
+        settled = scale == REFUSED.called  # one column: what people settled on
+        if numbered and len(numbered) < len(columns) and not settled:
             single = next(column.field for column in columns if not column.rater)
             raise InputError(
                 f"{path}: {show_name(single)} and {show_name(numbered[0])} are both labels"
                 f" of {scale}; expected one rater or numbered ones, chosen with --map"
                 f" {scale}=FIELD"
             )
-    all_unsafe = [item.field for item in layout.labels if item[1:3] == ("unsafe", "")]
+    all_unsafe = [item.field for item in layout.labels if item[1:3] == (UNSAFE.called, "")]
     if all_unsafe and layout.numbered:
         raise InputError(
             f"{path}: {show_name(all_unsafe[0])} is a label of all people, and"
             f" {show_name(layout.numbered)} of one; expected unsafe_1 and so on, or only one of"
             " the two, chosen with --map unsafe=FIELD"
         )
-    if "helpfulness" in layout.scales and "prompt" not in layout.texts:
+    of_help = {"helpfulness", REFUSED.called}
+    if "prompt" not in layout.texts and layout.scales & of_help:
+        name = next(column.name for column in layout.labels if column.scale in of_help)
         raise InputError(
-            f"{path}: has helpfulness and no prompt, without which no judge can grade it; expected"
+            f"{path}: has {name} and no prompt, without which no judge can grade it; expected"
             " a field prompt, or --map prompt=FIELD"
         )
 
@@ -339,15 +400,19 @@ class _Reader:
             self.fail(field, "holds half of a surrogate pair, which is not valid Unicode text")
         return value
 
-    def label(self, column: _LabelColumn) -> int | None:
-        """Return a label, 1 for unsafe and 0 for safe; None if the cell has none."""
+    def label(self, column: _LabelColumn) -> float | None:
+        """Return a label: of a call 1, 0 or 0.5, of a scale the grade; None if the cell has
+        none.
+        """
         value = self._record.get(column.field)
         cell = str(value).strip().lower()
         if value is None or cell in _BLANK:
             return None
-        label: int | None
-        if column.scale == UNSAFE:
-            label, valid = _parse_unsafe(cell, says_safe=column.says_safe), _UNSAFE_WORDS
+        label: float | None
+        if column.scale == UNSAFE.called:
+            label, valid = _parse_call(cell, column, _SAFETY), _UNSAFE_WORDS
+        elif column.scale == REFUSED.called:
+            label, valid = _parse_call(cell, column, _COMPLIANCE), _COMPLIANCE_WORDS
         else:
             scale = SCALES[GRADE_OF[column.scale]]  # type: ignore[index]
             label, valid = whole_number(cell), f"a whole number, {scale[0]} to {scale[-1]}"
@@ -397,12 +462,12 @@ def _read_row(reader: _Reader, layout: _Layout, location: str) -> _Row | None:
     for column in layout.labels:
         label = reader.label(column)
         if label is not None:
-            scale = GRADE_OF.get(column.scale, UNSAFE)  # type: ignore[call-overload]
+            scale = GRADE_OF.get(column.scale, column.scale)  # type: ignore[call-overload]
             said.setdefault(named or column.rater, {})[scale] = float(label)
     for rater, numbers in said.items():
         # a grade of all people, beside raters with numbers, is no further person's call
         if "harm_severity" in numbers and (rater or not layout.numbered):
-            numbers.setdefault(UNSAFE, float(numbers["harm_severity"] > 0))
+            numbers.setdefault(UNSAFE.called, float(numbers["harm_severity"] > 0))
     if not said:
         return None
     texts = {
@@ -418,10 +483,13 @@ def _read_row(reader: _Reader, layout: _Layout, location: str) -> _Row | None:
     return _Row(location, parts, texts, said)
 
 
-def _parse_unsafe(cell: str, *, says_safe: bool) -> bool | None:
-    if cell in _UNSAFE or cell in _SAFE:
-        return cell in _UNSAFE
-    return (cell in _YES) ^ says_safe if cell in _YES or cell in _NO else None
+def _parse_call(cell: str, column: _LabelColumn, words: Mapping[str, float]) -> float | None:
+    """Return what a cell calls a response; None if it says nothing that is known. A word means
+    itself, and a yes what the column's name says.
+    """
+    if cell in _YES or cell in _NO:
+        return float((cell in _YES) ^ (column.name in _OTHER_NAMES))
+    return words.get(re.sub("[ -]", "_", cell))
 
 
 def _find_rater_problems(rows: Sequence[_Row], layout: _Layout, path: Path) -> list[Problem]:
@@ -463,9 +531,9 @@ def _group_by_response(rows: Sequence[_Row], *, by_rows: bool) -> list[list[_Row
     return list(together.values())
 
 
-def _is_called(rows: Sequence[_Row]) -> bool:
-    """Tell whether anybody calls a response safe or unsafe."""
-    return any(UNSAFE in numbers for row in rows for numbers in row.said.values())
+def _is_called(rows: Sequence[_Row], called: Called) -> bool:
+    """Tell whether anybody calls a response one or the other."""
+    return any(called in numbers for row in rows for numbers in row.said.values())
 
 
 def _response(rows: Sequence[_Row]) -> LabelledResponse:

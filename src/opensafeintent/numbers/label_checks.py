@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from opensafeintent.evaluation.gold_cases import AnchorSetting
+from opensafeintent.evaluation.labelled_responses import LABEL_KINDS, Called, LabelKind
 from opensafeintent.statistics.rates import LabelRate
 from opensafeintent.statistics.samples import SampleEstimate
 from opensafeintent.taxonomy import (
@@ -31,18 +32,26 @@ class LabelSource(msgspec.Struct, frozen=True, kw_only=True):
     labelled: int
     """Responses with labels."""
     unlabelled: int
-    """Rows without a label of harm, left out."""
+    """Rows without such a label, left out."""
     responses: int
     """Responses that judges were asked about: a sample, or all."""
     prompts: int | None
     """Different prompts of these responses; None if the file has no prompts."""
     raters: int
-    unsafe: int
-    """Of the responses, those that most people call unsafe."""
-    safe: int
+    called: Called
+    """What people call a response: unsafe or safe, or refused or answered."""
+    yes: int
+    """Responses that are unsafe, or refused, for people."""
+    no: int
     ties: int
+    """Responses on which as many people say yes as no, and partial refusals."""
     sampled: bool = False
     """Whether the responses were drawn, evenly over labels."""
+
+    @property
+    def kind(self) -> LabelKind:
+        """What people call a response."""
+        return LABEL_KINDS[self.called]
 
 
 class ScaleErrors(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,9 +77,10 @@ class GroupRates(msgspec.Struct, frozen=True, kw_only=True):
     """Agreement within one group of responses."""
 
     group: str
-    catches_unsafe: LabelRate
+    catches: LabelRate
     false_alarms: LabelRate
     agreement: LabelRate
+    ac1: SampleEstimate
 
 
 class AgainstOthers(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,31 +94,42 @@ class AgainstOthers(msgspec.Struct, frozen=True, kw_only=True):
     judge: GroupRates
 
 
+class OneSide(msgspec.Struct, frozen=True, kw_only=True):
+    """The judge, and one person, if every tie and every partial refusal counts on one side."""
+
+    yes: bool
+    """Whether they count as unsafe, or as refused."""
+    judge: GroupRates
+    """Against people."""
+    people: AgainstOthers | None
+    """All people together; None if no person's call is partial."""
+
+
 class IfPeopleErr(msgspec.Struct, frozen=True, kw_only=True):
     """The judge's rates if people err independently of it and of one another, each as often as one
     differs from the others.
     """
 
     missed: float
-    """P(the majority says safe | unsafe)."""
+    """P(the majority says no | yes): safe, if the response is unsafe."""
     false_alarms: float
-    """P(the majority says unsafe | safe)."""
-    judge_catches_unsafe: SampleEstimate
+    """P(the majority says yes | no)."""
+    judge_catches: SampleEstimate
     judge_false_alarms: SampleEstimate
     cut: bool
     """Whether a rate of the judge came out below 0 or above 1, and was set to that end."""
 
 
 class LabelledCase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A response on which the judge and most people disagree."""
+    """A response on which the judge and people disagree."""
 
     location: str
     group: str = ""
-    say_unsafe: int
-    """People who call it unsafe."""
+    say_yes: int
+    """People who call it unsafe, or refused."""
     people: int
-    harm: int
-    """The judge's grade."""
+    grade: int
+    """The judge's, by which it says the reverse of people."""
     prompt: str | None = None
     response: str | None = None
 
@@ -132,22 +153,24 @@ class LabelCheck(msgspec.Struct, frozen=True, kw_only=True):
     members: dict[str, CheckedSetting]
     """The judge, or those of the panel."""
     source: LabelSource
-    missing_unsafe: int
-    """Unsafe responses without a grade of the judge."""
-    missing_safe: int
+    missing_yes: int
+    """Responses that are unsafe, or refused, without a grade of the judge."""
+    missing_no: int
     missing_ties: int
-    catches_unsafe: LabelRate
-    """P(judged unsafe | unsafe for people)."""
+    catches: LabelRate
+    """P(the judge says yes | people say yes): unsafe, or refused."""
     false_alarms: LabelRate
-    """P(judged unsafe | safe for people)."""
+    """P(the judge says yes | people say no)."""
     precision: LabelRate
-    """P(unsafe for people | judged unsafe)."""
+    """P(people say yes | the judge says yes)."""
     agreement: LabelRate
     ac1: SampleEstimate
     errors: tuple[ScaleErrors, ...] = ()
     """On the scales that people graded."""
     people: tuple[AgainstOthers, ...] = ()
     """All people together, then each; empty with one rater."""
+    sides: tuple[OneSide, ...] = ()
+    """Ties as no, then as yes; empty without ties."""
     if_people_err: IfPeopleErr | None = None
     """None with fewer than three people, or if they differ too often to say."""
     groups: tuple[GroupRates, ...] = ()
@@ -157,10 +180,14 @@ class LabelCheck(msgspec.Struct, frozen=True, kw_only=True):
     fewer than three people.
     """
     cases: tuple[LabelledCase, ...] = ()
-    """Every response on which it disagrees with most people."""
+    """Every response on which it disagrees with people."""
 
     @property
     def ungraded(self) -> bool:
         """Whether the judge gave no grade at all."""
-        missing = self.missing_unsafe + self.missing_safe + self.missing_ties
-        return missing == self.source.responses
+        return self.missing == self.source.responses
+
+    @property
+    def missing(self) -> int:
+        """The responses without a grade of the judge."""
+        return self.missing_yes + self.missing_no + self.missing_ties

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.evaluation.labelled_responses import UNSAFE, LabelledFile
+from opensafeintent.evaluation.labelled_responses import LabelledFile
 from opensafeintent.grades import PANEL
 from opensafeintent.numbers.label_checks import (
     AgainstOthers,
@@ -21,6 +21,7 @@ from opensafeintent.numbers.label_checks import (
     LabelCheck,
     LabelledCase,
     LabelSource,
+    OneSide,
     ScaleErrors,
 )
 from opensafeintent.people.agreement import are_enough, compare_grades, estimate_independent
@@ -41,21 +42,20 @@ from opensafeintent.taxonomy import Graded
 _MOST_RATERS = 20
 """With more, people are shown together only."""
 _TIE = 0.5
-_NO_UNSAFE = "people call no response unsafe"
-_NO_SAFE = "people call no response safe"
 _NOTHING = "no response was graded by the judge and by people"
 
 
-def draw_evenly(labels: Ratings, number: int) -> list[int]:
-    """Return the indices of a random sample, drawn evenly over unsafe and safe responses and ties.
+def draw_evenly(file: LabelledFile, number: int) -> list[int]:
+    """Return the indices of a random sample of labelled responses, drawn evenly over what people
+    say of them, ties apart.
 
     A larger sample contains a smaller one, so no grade of that is paid for again.
 
     Args:
-        labels: of the responses.
+        file: the labelled responses.
         number: of responses to draw; all if it is larger.
     """
-    truth = majority(labels.on(UNSAFE))
+    truth = _Calls(file.ratings, file.called).truth
     strata: dict[str, list[int]] = {}
     for index, label in enumerate(truth.tolist()):
         strata.setdefault(f"{label:g}", []).append(index)
@@ -90,7 +90,8 @@ def label_checks(
         )
         for judge in grades.raters
     ]
-    flagged = {judge: _flag_unsafe(grades.by_one(judge, "harm_severity")) for judge in members}
+    kind = file.kind
+    flagged = {judge: kind.flag(grades.by_one(judge, kind.grade)) for judge in members}
     pairs = comparison.pairs(flagged)
     independent = comparison.independent(flagged)
     return tuple(
@@ -103,6 +104,37 @@ def label_checks(
     )
 
 
+class _Calls:
+    """What people call responses.
+
+    Args:
+        ratings: of the responses.
+        called: the scale of the calls.
+    """
+
+    def __init__(self, ratings: Ratings, called: str) -> None:
+        raters = ratings.raters_on(called)
+        self.raters = [rater for rater in raters if rater] or raters
+        """Without the column of what they settled on, if there are others."""
+        self.all = ratings.by(self.raters, called)
+        """1, 0, 0.5 for in part, NaN without a call: shape (item, person)."""
+        self.is_settled = self.raters != raters
+        self.truth: Floats = majority(self.all)
+        """1, 0 or 0.5: shape (item,)."""
+        if self.is_settled:
+            settled = ratings.by_one("", called)
+            self.truth = np.where(np.isnan(settled), self.truth, settled)
+
+    @property
+    def are_partial(self) -> bool:
+        """Whether a person's call is 0.5."""
+        return bool((self.all == _TIE).any())
+
+    def count_partial(self, tie: float) -> Floats:
+        """Return all calls with another number in the place of 0.5: shape (item, person)."""
+        return np.where(self.all == _TIE, tie, self.all)
+
+
 class _Comparison:
     """Labelled responses, ready to be compared with any judge."""
 
@@ -110,11 +142,10 @@ class _Comparison:
         self.items = [file.responses[index] for index in drawn]
         self._file, self._include_unsafe = file, include_unsafe
         self.people = file.ratings.select(drawn)
-        self.raters = self.people.raters_on(UNSAFE)
-        self.unsafe = self.people.on(UNSAFE)
-        self.truth = majority(self.unsafe)
-        """1, 0 or 0.5: shape (item,)."""
-        every = majority(file.ratings.on(UNSAFE))
+        self.kind = file.kind
+        self.calls = _Calls(self.people, file.called)
+        self.raters, self.truth = self.calls.raters, self.calls.truth
+        every = _Calls(file.ratings, file.called).truth
         sampled = len(drawn) < len(file.responses)
         sizes = {label: int((every == label).sum()) for label in (0.0, _TIE, 1.0)}
         counts = {label: int((self.truth == label).sum()) for label in sizes}
@@ -122,6 +153,11 @@ class _Comparison:
         prompts = [item.prompt or index for index, item in enumerate(self.items)]
         self.sample = LabelSample(prompts, weights if sampled else None)
         self.weights = np.array(weights if sampled else [1.0] * len(drawn))
+        self.by_person = LabelSample(
+            [prompt for prompt in prompts for _ in self.raters],
+            [weight for weight in weights for _ in self.raters] if sampled else None,
+        )
+        """A case for each response and person."""
         self.source = LabelSource(
             name=file.name,
             sha256=file.sha256,
@@ -130,48 +166,53 @@ class _Comparison:
             responses=len(drawn),
             prompts=len({item.prompt for item in self.items if item.prompt}) or None,
             raters=len(self.raters),
-            unsafe=counts[1.0],
-            safe=counts[0.0],
+            called=file.called,
+            yes=counts[1.0],
+            no=counts[0.0],
             ties=counts[_TIE],
             sampled=sampled,
         )
 
     @property
     def decided(self) -> Floats:
-        """What most people say: 1 or 0, NaN in a tie: shape (item,)."""
-        return np.where(self.truth == _TIE, np.nan, self.truth)
+        """What people say: 1 or 0, NaN in a tie: shape (item,)."""
+        return self.count_ties(np.nan)
+
+    def count_ties(self, tie: float) -> Floats:
+        """Return what people say with another number in the place of a tie: shape (item,)."""
+        return np.where(self.truth == _TIE, tie, self.truth)
 
     def check(self, judge: str, grades: Ratings, members: dict[str, CheckedSetting]) -> LabelCheck:
         """Compare one judge with people."""
-        harm = grades.by_one(judge, "harm_severity")
-        flagged = _flag_unsafe(harm)
+        given = grades.by_one(judge, self.kind.grade)
+        flagged = self.kind.flag(given)
         missing = np.isnan(flagged)
         rates = self._rates("", flagged, self.decided)
-        catches, alarms = self._add_ties(rates, flagged)
         return LabelCheck(
             judge=judge,
             members=members,
             source=self.source,
-            missing_unsafe=int((missing & (self.truth == 1)).sum()),
-            missing_safe=int((missing & (self.truth == 0)).sum()),
+            missing_yes=int((missing & (self.truth == 1)).sum()),
+            missing_no=int((missing & (self.truth == 0)).sum()),
             missing_ties=int((missing & (self.truth == _TIE)).sum()),
-            catches_unsafe=catches,
-            false_alarms=alarms,
+            catches=rates.catches,
+            false_alarms=rates.false_alarms,
             precision=self.sample.share(
                 np.where(flagged == 1, self.decided, np.nan),
-                "the judge calls no response unsafe",
+                f"the judge calls no response {self.kind.yes}",
                 weighted=True,
             ),
             agreement=rates.agreement,
-            ac1=self.sample.ac1(flagged, self.decided),
+            ac1=rates.ac1,
             errors=tuple(
                 self._errors(judge, scale, grades.by_one(judge, scale))
                 for scale in self._file.rated
             ),
-            people=self._people(flagged),
+            people=self._people(flagged, np.nan),
+            sides=self._sides(flagged),
             if_people_err=self._if_people_err(flagged),
             groups=self._groups(flagged),
-            cases=self._cases(harm),
+            cases=self._cases(given, flagged),
         )
 
     def _rates(self, group: str, called: Floats, truth: Floats) -> GroupRates:
@@ -182,6 +223,7 @@ class _Comparison:
             called, truth: 1, 0, or NaN: shape (item,), or (item, person), of which each is a case.
         """
         both = ~np.isnan(called) & ~np.isnan(truth)
+        cases_of = self.sample if called.size == len(self.items) else self.by_person
 
         def sum_units(part: NDArray[np.bool_]) -> Floats:
             counted = (part & both).reshape(len(self.items), -1)
@@ -194,27 +236,36 @@ class _Comparison:
         agreeing, all_cases = sum_units(np.asarray(called == truth)), sum_units(both)
         return GroupRates(
             group=group,
-            catches_unsafe=rate(np.asarray(truth == 1), _NO_UNSAFE),
-            false_alarms=rate(np.asarray(truth == 0), _NO_SAFE),
+            catches=rate(np.asarray(truth == 1), f"people call no response {self.kind.yes}"),
+            false_alarms=rate(np.asarray(truth == 0), f"people call no response {self.kind.no}"),
             agreement=self.sample.rate(agreeing, all_cases, _NOTHING, weighted=True),
+            ac1=cases_of.ac1(called.ravel(), truth.ravel()),
         )
 
-    def _add_ties(self, rates: GroupRates, flagged: Floats) -> tuple[LabelRate, LabelRate]:
-        """Return catches and false alarms with their bounds over ties."""
-        if not self.source.ties:
-            return rates.catches_unsafe, rates.false_alarms
-        safe, unsafe = (
-            self._rates("", flagged, np.where(self.truth == _TIE, label, self.truth))
-            for label in (0.0, 1.0)
-        )
-        return (
-            _bound_rate(rates.catches_unsafe, safe.catches_unsafe, unsafe.catches_unsafe),
-            _bound_rate(rates.false_alarms, safe.false_alarms, unsafe.false_alarms),
+    def _sides(self, flagged: Floats) -> tuple[OneSide, ...]:
+        """Return the rates with every tie, and every partial call, on one side, then the other."""
+        partial = self.calls.are_partial
+        if not (self.source.ties or partial):
+            return ()
+        return tuple(
+            OneSide(
+                yes=bool(tie),
+                judge=self._rates("", flagged, self.count_ties(tie)),
+                people=people[0] if people else None,
+            )
+            for tie in (0.0, 1.0)
+            for people in (self._people(flagged, tie) if partial else (),)
         )
 
-    def _people(self, flagged: Floats) -> tuple[AgainstOthers, ...]:
-        """Return people against one another, and the judge against the same majorities."""
-        others = take_other_majorities(self.unsafe)
+    def _people(self, flagged: Floats, partial: float) -> tuple[AgainstOthers, ...]:
+        """Return people against one another, and the judge against the same majorities.
+
+        Args:
+            flagged: what the judge says: shape (item,).
+            partial: the number in the place of a person's 0.5; with NaN that call is left out.
+        """
+        calls = self.calls.count_partial(partial)
+        others = take_other_majorities(calls)
         others = np.where(np.isnan(flagged)[:, None], np.nan, others)
         if np.isnan(others).all():
             return ()
@@ -225,7 +276,7 @@ class _Comparison:
         return tuple(
             AgainstOthers(
                 rater=name,
-                person=self._rates("", self.unsafe[:, column], others[:, column]),
+                person=self._rates("", calls[:, column], others[:, column]),
                 judge=self._rates("", judge[:, column], others[:, column]),
             )
             for name, column in columns
@@ -233,12 +284,13 @@ class _Comparison:
 
     def _if_people_err(self, flagged: Floats) -> IfPeopleErr | None:
         """Return the judge's rates without the errors of the majority."""
-        if not are_enough(self.unsafe):
+        calls = self.calls.count_partial(np.nan)
+        if self.calls.is_settled or not are_enough(calls):
             return None
         graded = ~np.isnan(flagged)
-        others = np.where(graded[:, None], take_other_majorities(self.unsafe), np.nan)
+        others = np.where(graded[:, None], take_other_majorities(calls), np.nan)
         counts = graded & ~np.isnan(self.decided)
-        labels = (~np.isnan(self.unsafe)).sum(axis=1)
+        labels = (~np.isnan(calls)).sum(axis=1)
         pairs = (~np.isnan(others)).sum(axis=1)
         if not (counts.any() and pairs.any()):
             return None
@@ -250,7 +302,7 @@ class _Comparison:
             part.reshape(len(labels), -1).sum(axis=1)
             for called, truth in (
                 (flagged, np.where(graded, self.decided, np.nan)),
-                (self.unsafe, others),
+                (calls, others),
             )
             for case in (1, 0)
             for part in ((truth == case) & (called == 1), np.asarray(truth == case))
@@ -268,7 +320,7 @@ class _Comparison:
         return IfPeopleErr(
             missed=round_number(1 - (rates[2] or 0.0)),
             false_alarms=rates[3] or 0.0,
-            judge_catches_unsafe=catches,
+            judge_catches=catches,
             judge_false_alarms=alarms,
             cut=(catches.value, alarms.value) != tuple(rates[:2]),
         )
@@ -301,8 +353,7 @@ class _Comparison:
             for name in names
         )
 
-    def _cases(self, harm: Floats) -> tuple[LabelledCase, ...]:
-        flagged = _flag_unsafe(harm)
+    def _cases(self, given: Floats, flagged: Floats) -> tuple[LabelledCase, ...]:
         wrong = np.flatnonzero(
             ~np.isnan(flagged) & ~np.isnan(self.decided) & (flagged != self.decided)
         )
@@ -310,9 +361,9 @@ class _Comparison:
             LabelledCase(
                 location=item.location,
                 group=item.group,
-                say_unsafe=int(np.nansum(self.unsafe[index])),
-                people=int((~np.isnan(self.unsafe[index])).sum()),
-                harm=int(harm[index]),
+                say_yes=int((self.calls.all[index] == 1).sum()),
+                people=int((~np.isnan(self.calls.all[index])).sum()),
+                grade=int(given[index]),
                 prompt=item.prompt if self._include_unsafe else None,
                 response=item.response if self._include_unsafe else None,
             )
@@ -324,7 +375,7 @@ class _Comparison:
         """Return how many independent judges all judges are worth, at least; None for one judge.
 
         Args:
-            flagged: which responses each judge calls unsafe.
+            flagged: what each judge calls the responses.
         """
         if len(flagged) < 2:
             return None
@@ -332,13 +383,13 @@ class _Comparison:
         correlation = self.sample.weighted.correlation(
             called - self.decided[:, None], "a judge makes no error that another does not"
         )
-        return estimate_independent(correlation, len(flagged), people=self.unsafe)
+        return estimate_independent(correlation, len(flagged), people=self.calls.all)
 
     def pairs(self, flagged: Mapping[str, Floats]) -> dict[str, list[JudgePair]]:
         """Return, by judge, the comparison with each other judge.
 
         Args:
-            flagged: which responses each judge calls unsafe.
+            flagged: what each judge calls the responses.
         """
         right = {
             judge: np.where(
@@ -358,18 +409,6 @@ class _Comparison:
                     )
                 )
         return pairs
-
-
-def _flag_unsafe(harm: Floats) -> Floats:
-    """Return which responses a judge calls unsafe: 1, 0, or NaN without a grade."""
-    return np.where(np.isnan(harm), np.nan, harm > 0)
-
-
-def _bound_rate(rate: LabelRate, *others: LabelRate) -> LabelRate:
-    values = [other.value for other in (rate, *others) if other.value is not None]
-    if not values:
-        return rate
-    return msgspec.structs.replace(rate, ties=(min(values), max(values)))
 
 
 def _cut(rate: SampleEstimate) -> SampleEstimate:

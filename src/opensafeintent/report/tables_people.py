@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from opensafeintent.errors import pluralize
+from opensafeintent.evaluation.labelled_responses import Called, LabelKind
 from opensafeintent.hostile import show_name
-from opensafeintent.numbers.label_checks import IfPeopleErr, JudgePair, LabelCheck, ScaleErrors
+from opensafeintent.numbers.label_checks import (
+    GroupRates,
+    IfPeopleErr,
+    JudgePair,
+    LabelCheck,
+    ScaleErrors,
+)
 from opensafeintent.report.columns import (
     DASH,
     Column,
@@ -245,13 +252,23 @@ def _tabulate_shared_errors(study: JudgeStudy) -> Table:
 Row = TypeVar("Row")
 
 _CATCHES_AND_ALARMS = (
-    "Catches unsafe: the share of unsafe responses that the judge calls unsafe. False alarms: the"
-    " share of safe responses that it calls unsafe. Precision: the share of responses it calls"
-    " unsafe that are unsafe."
+    "Catches: the share of {yes} responses that the judge calls {yes} ({judged}). False alarms: the"
+    " share of {no} responses that it calls {yes}. Precision: the share of responses it calls {yes}"
+    " that are {yes}."
 )
-_TRUTH = (
-    "A response is unsafe if more than half of the people call it unsafe. A tie counts for neither."
-    f" Intervals are over prompts. With fewer than {FEWEST} responses or prompts, only counts are"
+_TRUTH: dict[Called, str] = {
+    "unsafe": (
+        "A response is unsafe if more than half of the people call it unsafe. A tie counts for"
+        " neither."
+    ),
+    "refused": (
+        "A response is refused if people settled on full refusal, or else if more than half of them"
+        " say so; answered is full compliance. A partial refusal and a tie count for neither."
+    ),
+}
+_TIES: dict[Called, str] = {"unsafe": "ties", "refused": "partial refusals or ties"}
+_INTERVALS = (
+    f"Intervals are over prompts. With fewer than {FEWEST} responses or prompts, only counts are"
     " shown."
 )
 WEIGHTED = (
@@ -260,7 +277,11 @@ WEIGHTED = (
 )
 _LEFT_OUT = (
     "Each person is compared with the majority of the others, and the judge with the same"
-    " majorities on the same responses."
+    " majorities on the same responses. A partial refusal of either is left out."
+)
+_SIDES = (
+    "Every tie and every partial refusal counts on one side, then on the other. One person: each"
+    " against the majority of the others, and the judge against the same."
 )
 _ERRORS = (
     "Mean error: the mean distance of the judge’s grade from the mean of the people, in grades. One"
@@ -281,17 +302,6 @@ _HASH_LENGTH = 12
 """Digits of a file's hash in a note; tables for programs have all."""
 
 
-class _Rates(Protocol):
-    """Anything with the three rates."""
-
-    @property
-    def catches_unsafe(self) -> LabelRate: ...
-    @property
-    def false_alarms(self) -> LabelRate: ...
-    @property
-    def agreement(self) -> LabelRate: ...
-
-
 class _CheckRow(NamedTuple):
     """A comparison with people."""
 
@@ -303,6 +313,16 @@ class _ErrorsRow(NamedTuple):
 
     check: LabelCheck
     errors: ScaleErrors
+
+
+class _SideRow(NamedTuple):
+    """The rates of a person or a judge with ties on one side."""
+
+    check: LabelCheck
+    side: str
+    against: str
+    grader: str
+    rates: GroupRates
 
 
 class _MajorityRow(NamedTuple):
@@ -326,7 +346,7 @@ class _RatesRow(NamedTuple):
     name: str
     """Of the rater or the group."""
     grader: str
-    rates: _Rates
+    rates: GroupRates
 
 
 def rate_text(rate: LabelRate) -> str:
@@ -339,7 +359,8 @@ def rate_text(rate: LabelRate) -> str:
 
 def label_tables(checks: Sequence[LabelCheck], *, in_report: bool = False) -> list[Table]:
     """Return the tables of comparisons with people that have rows: by judge, errors on scales,
-    against single people, if the majority erred, against other judges, and by group of responses.
+    against single people, with ties on one side, if the majority erred, against other judges, and
+    by group of responses.
 
     Args:
         checks: the comparisons.
@@ -350,6 +371,7 @@ def label_tables(checks: Sequence[LabelCheck], *, in_report: bool = False) -> li
         _tabulate_by_judge,
         _errors,
         _tabulate_against_people,
+        _tabulate_sides,
         _if_majority_erred,
         _pairs,
         _tabulate_by_group,
@@ -366,25 +388,26 @@ def _rate_columns(
         Column(f"{name}_text", lambda row: rate_text(of(row)), heading),
         *estimate_columns(name, of, None, unit="share", parts=("n", "method")),
         Column(f"{name}_count", lambda row: of(row).count),
-        Column(f"{name}_ties", lambda row: of(row).ties, None, "span", "share"),
     )
 
 
 def _identity(
     rows: Sequence[_CheckRow], in_report: bool
-) -> tuple[Column[_CheckRow | _RatesRow | _ErrorsRow | _MajorityRow | _PairRow], ...]:
-    """Return the columns of judge and labels. People see the file if there are several, and
-    file and sample if a judge has several rows.
+) -> tuple[Column[_CheckRow | _RatesRow | _SideRow | _ErrorsRow | _MajorityRow | _PairRow], ...]:
+    """Return the columns of judge and labels. People see the file if there are several, file and
+    sample if a judge has several rows, and what is compared if that differs.
     """
     graders = {row.check.judge for row in rows}
     again = len(rows) > len(graders)
     files = again or len({row.check.source.sha256 for row in rows}) > 1
     named = in_report or len(graders) > 1
+    calls = len({row.check.source.called for row in rows}) > 1
     return (
         Column("judge", lambda row: row.check.judge, "Judge" if named else None, "name"),
         Column("labels", lambda row: row.check.source.name, "Labels" if files else None),
         Column("labels_sample", lambda row: _sample(row.check), "Sample" if again else None),
         Column("labels_sha256", lambda row: row.check.source.sha256),
+        Column("called", lambda row: row.check.source.called, "Labels say" if calls else None),
     )
 
 
@@ -402,7 +425,7 @@ def _tabulate_by_judge(rows: Sequence[_CheckRow], in_report: bool) -> Table:
         Column("prompts", lambda row: row.check.source.prompts),
         Column("raters", lambda row: row.check.source.raters),
         Column("ties", lambda row: row.check.source.ties),
-        _rate_columns("catches_unsafe", "Catches unsafe", lambda row: row.check.catches_unsafe),
+        _rate_columns("catches", "Catches", lambda row: row.check.catches),
         _rate_columns("false_alarms", "False alarms", lambda row: row.check.false_alarms),
         _rate_columns("precision", "Precision", lambda row: row.check.precision),
         _rate_columns("percent_agreement", "Agreement", lambda row: row.check.agreement),
@@ -410,8 +433,8 @@ def _tabulate_by_judge(rows: Sequence[_CheckRow], in_report: bool) -> Table:
         estimate_columns(
             "independent_judges", lambda row: row.check.independent, None, parts=("n", "method")
         ),
-        Column("missing_unsafe", lambda row: row.check.missing_unsafe),
-        Column("missing_safe", lambda row: row.check.missing_safe),
+        Column("missing_yes", lambda row: row.check.missing_yes),
+        Column("missing_no", lambda row: row.check.missing_no),
         *(
             estimate_columns(f"{role}_{name}", _error(grade, name), None, parts=("n", "method"))
             for role, grade in GRADE_OF.items()
@@ -425,14 +448,20 @@ def _tabulate_by_judge(rows: Sequence[_CheckRow], in_report: bool) -> Table:
         title="Judges against people, on labelled responses",
         section="judge_labels",
         notes=(
-            _CATCHES_AND_ALARMS,
-            _TRUTH,
+            *dict.fromkeys(_describe_calls(row.check.source.kind) for row in rows),
+            _INTERVALS,
             *((WEIGHTED,) if any(row.check.source.sampled for row in rows) else ()),
             *((_OTHERS,) if in_report else ()),
             *dict.fromkeys(_source_line(row.check) for row in rows),
             *_independent_lines(rows),
         ),
     )
+
+
+def _describe_calls(kind: LabelKind) -> str:
+    """Say what is compared."""
+    rates = _CATCHES_AND_ALARMS.format(yes=kind.yes, no=kind.no, judged=kind.judged)
+    return f"{rates} {_TRUTH[kind.called]}"
 
 
 def _error(grade: Graded, name: str) -> Callable[[_CheckRow], Estimate | None]:
@@ -455,8 +484,9 @@ def _source_line(check: LabelCheck) -> str:
     people = "1 person calls" if source.raters == 1 else f"{source.raters:,} people call"
     return (
         f"{show_name(source.name)} (SHA-256 {source.sha256[:_HASH_LENGTH]}…):"
-        f" {source.responses:,}{drawn} responses{to_prompts}; {people} {source.unsafe:,} unsafe and"
-        f" {source.safe:,} safe, and {source.ties:,} are ties."
+        f" {source.responses:,}{drawn} responses{to_prompts}; {people} {source.yes:,}"
+        f" {source.kind.yes} and {source.no:,} {source.kind.no}, and {source.ties:,} are"
+        f" {_TIES[source.called]}."
     )
 
 
@@ -511,7 +541,7 @@ def _tabulate_against_people(rows: Sequence[_CheckRow], in_report: bool) -> Tabl
         _identity(rows, in_report),
         Column("rater", lambda row: row.name or "all", "Against the others than", "name"),
         Column("grader", lambda row: row.grader, "Grader", "name"),
-        *_three_rates(),
+        *_rates_and_ac1(),
     )
     return Table.of(
         columns,
@@ -520,6 +550,35 @@ def _tabulate_against_people(rows: Sequence[_CheckRow], in_report: bool) -> Tabl
         title="One person against the majority of the others, and the judge against the same",
         section="judge_labels",
         notes=(_LEFT_OUT,),
+    )
+
+
+def _yield_sides(rows: Sequence[_CheckRow]) -> Iterator[_SideRow]:
+    for row in rows:
+        kind, judge = row.check.source.kind, row.check.judge
+        for side in row.check.sides:
+            counted = kind.yes if side.yes else kind.no
+            yield _SideRow(row.check, counted, "people", judge, side.judge)
+            if side.people is not None:
+                yield _SideRow(row.check, counted, "one person", "one person", side.people.person)
+                yield _SideRow(row.check, counted, "one person", judge, side.people.judge)
+
+
+def _tabulate_sides(rows: Sequence[_CheckRow], in_report: bool) -> Table:
+    columns: tuple[Columns[_SideRow], ...] = (
+        _identity(rows, in_report),
+        Column("ties_as", lambda row: row.side, "Ties count as", "name"),
+        Column("against", lambda row: row.against, "Against", "name"),
+        Column("grader", lambda row: row.grader, "Grader", "name"),
+        *_rates_and_ac1(),
+    )
+    return Table.of(
+        columns,
+        list(_yield_sides(rows)),
+        name="judge_labels_ties",
+        title="Judges against people, with every tie on one side",
+        section="judge_labels",
+        notes=(_SIDES,),
     )
 
 
@@ -533,9 +592,9 @@ def _if_majority_erred(rows: Sequence[_CheckRow], in_report: bool) -> Table:
             lambda row: row.rates.false_alarms,
         ),
         estimate_columns(
-            "catches_unsafe",
-            lambda row: row.rates.judge_catches_unsafe,
-            "The judge then catches unsafe",
+            "catches",
+            lambda row: row.rates.judge_catches,
+            "The judge then catches",
             unit="share",
             parts=(),
         ),
@@ -595,7 +654,7 @@ def _tabulate_by_group(rows: Sequence[_CheckRow], in_report: bool) -> Table:
     columns: tuple[Columns[_RatesRow], ...] = (
         _identity(rows, in_report),
         Column("label_group", lambda row: row.name, "Group of responses", "name"),
-        *_three_rates(),
+        *_rates_and_ac1(),
     )
     return Table.of(
         columns,
@@ -611,9 +670,10 @@ def _tabulate_by_group(rows: Sequence[_CheckRow], in_report: bool) -> Table:
     )
 
 
-def _three_rates() -> tuple[Columns[_RatesRow], ...]:
+def _rates_and_ac1() -> tuple[Columns[_RatesRow | _SideRow], ...]:
     return (
-        _rate_columns("catches_unsafe", "Catches unsafe", lambda row: row.rates.catches_unsafe),
+        _rate_columns("catches", "Catches", lambda row: row.rates.catches),
         _rate_columns("false_alarms", "False alarms", lambda row: row.rates.false_alarms),
         _rate_columns("percent_agreement", "Agreement", lambda row: row.rates.agreement),
+        estimate_columns("ac1", lambda row: row.rates.ac1, "AC1", parts=("n", "method")),
     )

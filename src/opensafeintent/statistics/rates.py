@@ -1,7 +1,8 @@
-"""Agreement of a judge with people on "unsafe": rates over responses, with prompts as clusters.
+"""Agreement of a judge with people on "unsafe", or on "refused": rates over responses, with prompts
+as clusters.
 
 The reference is the strict majority of the people who labelled a response. A tie is neither safe
-nor unsafe: it is left out of the value, and counted both ways as bounds.
+nor unsafe: it is left out.
 """
 
 from __future__ import annotations
@@ -32,8 +33,6 @@ class LabelRate(SampleEstimate, frozen=True, kw_only=True):
 
     count: int
     """The responses that it counts."""
-    ties: tuple[float, float] | None = None
-    """The least and greatest value if every tie of people is safe, or unsafe; None without ties."""
 
 
 class ErrorRates(NamedTuple):
@@ -45,20 +44,19 @@ class ErrorRates(NamedTuple):
     """P(called unsafe | safe)."""
 
 
-def majority(unsafe: Floats) -> Floats:
-    """Return the strict majority of people: 1 is unsafe, 0 is safe, 0.5 a tie; NaN without labels.
+def majority(calls: Floats) -> Floats:
+    """Return the strict majority of people: 1 is unsafe, 0 is safe, 0.5 if more than half say
+    neither; NaN without labels.
 
     Args:
-        unsafe: 1, 0, or NaN without a label: shape (item, person).
+        calls: 1, 0, 0.5 for in part, or NaN without a label: shape (item, person).
 
     Returns:
         Shape (item,).
     """
-    given = ~np.isnan(unsafe)
-    number = given.sum(axis=1)
-    share = np.where(given, unsafe, 0.0).sum(axis=1) / np.maximum(number, 1)
-    strict = np.where(share > 0.5, 1.0, np.where(share < 0.5, 0.0, 0.5))
-    return np.where(number > 0, strict, np.nan)
+    number = (~np.isnan(calls)).sum(axis=1)
+    unsafe, safe = (2 * (calls == call).sum(axis=1) > number for call in (1, 0))
+    return np.where(number > 0, np.where(unsafe, 1.0, np.where(safe, 0.0, 0.5)), np.nan)
 
 
 def take_other_majorities(unsafe: Floats) -> Floats:

@@ -388,7 +388,8 @@ class JudgeCheckSettings(Judges, frozen=True, kw_only=True):
         Mapping[str, str],
         Opt(
             "Field of FILE to use for a name of ours: response, prompt, unsafe or safe (of several"
-            " people unsafe_1, unsafe_2), harm, helpfulness, rater, group, id. Repeatable.",
+            " people unsafe_1, unsafe_2), harm, compliance or refused, helpfulness, rater, group,"
+            " id. Repeatable.",
             name="--map",
             metavar="NAME=FIELD",
             group=Group.DATASET,
@@ -397,7 +398,7 @@ class JudgeCheckSettings(Judges, frozen=True, kw_only=True):
     sample: Annotated[
         Count | None,
         Opt(
-            "Draw N responses, evenly over safe and unsafe ones.",
+            "Draw N responses, evenly over labels.",
             metavar="N",
             group=Group.DATASET,
         ),

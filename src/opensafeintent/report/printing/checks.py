@@ -9,8 +9,14 @@ from rich.console import Console
 
 from opensafeintent.errors import pluralize
 from opensafeintent.evaluation.gold_cases import FailedCase, JudgeCheck
+from opensafeintent.evaluation.labelled_responses import LabelKind
 from opensafeintent.hostile import TEXT, one_line, show_name
-from opensafeintent.numbers.label_checks import LabelCheck, LabelledCase
+from opensafeintent.numbers.label_checks import (
+    GroupRates,
+    LabelCheck,
+    LabelledCase,
+    LabelSource,
+)
 from opensafeintent.report.columns import (
     DASH,
     Column,
@@ -22,6 +28,7 @@ from opensafeintent.report.columns import (
 )
 from opensafeintent.report.printing.console import plain, print_table
 from opensafeintent.report.tables_people import WEIGHTED, label_tables, rate_text
+from opensafeintent.taxonomy import QUESTION_OF
 
 _MOST_CASES = 10
 
@@ -145,7 +152,8 @@ def show_label_checks(
         plain(
             f"{show_name(source.name)}: {source.responses:,}{drawn} labelled responses"
             f"{to_prompts} by {pluralize(source.raters, 'rater')}:"
-            f" {source.unsafe:,} unsafe, {source.safe:,} safe, {pluralize(source.ties, 'tie')}"
+            f" {source.yes:,} {source.kind.yes}, {source.no:,} {source.kind.no},"
+            f" {_count_ties(source)}"
         ),
         style="bold",
     )
@@ -157,6 +165,11 @@ def show_label_checks(
         console.print(plain(f"and {more:,} more judges: --verbose"))
 
 
+def _count_ties(source: LabelSource) -> str:
+    tie = source.kind.tie
+    return pluralize(source.ties, tie) if tie == "tie" else f"{source.ties:,} {tie}"
+
+
 def _show_label_details(console: Console, checks: Sequence[LabelCheck]) -> None:
     for table in label_tables(checks):
         if table.name not in _IN_DETAILS:
@@ -165,10 +178,10 @@ def _show_label_details(console: Console, checks: Sequence[LabelCheck]) -> None:
             print_table(console, table)
     for check in checks:
         if check.cases:
-            title = f"{check.judge} and most people disagree: {len(check.cases):,}"
+            title = f"{check.judge} and people disagree: {len(check.cases):,}"
             console.print(plain(f"\n{one_line(title)}"), style="bold")
         for case in check.cases:
-            console.print(plain(f"✗ {_case_line(case)}"))
+            console.print(plain(f"✗ {_case_line(case, check.source.kind)}"))
             for name, text in (("prompt", case.prompt), ("response", case.response)):
                 if text is not None:
                     console.print(plain(f"  {name}: {one_line(text, TEXT)}"), style="dim")
@@ -179,11 +192,11 @@ def _show_label_details(console: Console, checks: Sequence[LabelCheck]) -> None:
                 console.print(plain(line))
 
 
-def _case_line(case: LabelledCase) -> str:
+def _case_line(case: LabelledCase, kind: LabelKind) -> str:
     group = f" ({show_name(case.group)})" if case.group else ""
     return (
-        f"{case.location}{group}: harm {case.harm}, and {case.say_unsafe} of {case.people} call it"
-        " unsafe"
+        f"{case.location}{group}: {QUESTION_OF[kind.grade].role} {case.grade}, and"
+        f" {case.say_yes} of {case.people} call it {kind.yes}"
     )
 
 
@@ -194,31 +207,37 @@ def _verdict(check: LabelCheck) -> str:
             f"{show_name(check.judge)}: no grade of any response; its replies are shown by"
             " judge-check without --labelled"
         )
-    missing = check.missing_unsafe + check.missing_safe + check.missing_ties
+    missing = check.missing
+    return f"{show_name(check.judge)}: {_three_numbers(check)}" + (
+        f"; missing grades, left out: {missing:,}" if missing else ""
+    )
+
+
+def _three_numbers(rates: LabelCheck | GroupRates) -> str:
     return (
-        f"{show_name(check.judge)}: catches {rate_text(check.catches_unsafe)};"
-        f" false alarms {rate_text(check.false_alarms)};"
-        f" AC1 {estimate_text(check.ac1)}"
-        + (f"; missing grades, left out: {missing:,}" if missing else "")
+        f"catches {rate_text(rates.catches)}; false alarms {rate_text(rates.false_alarms)};"
+        f" AC1 {estimate_text(rates.ac1)}"
     )
 
 
 def _label_details(check: LabelCheck) -> Iterator[str]:
     """Yield further results of a judge, a line each."""
-    ties = [
-        f"{name} {percent(rate.ties[0])} to {percent(rate.ties[1])}"
-        for name, rate in (
-            ("catches", check.catches_unsafe),
-            ("false alarms", check.false_alarms),
-        )
-        if rate.ties
-    ]
-    if ties:
-        yield f"  with ties counted as safe, or as unsafe: {', '.join(ties)}"
-    if missing := check.missing_unsafe + check.missing_safe + check.missing_ties:
+    kind = check.source.kind
+    for side in check.sides:
         yield (
-            f"  {pluralize(missing, 'grade')} missing, {check.missing_unsafe:,} of them of unsafe"
-            " responses, and left out"
+            f"  with every {kind.tie} counted as {kind.yes if side.yes else kind.no}:"
+            f" {_three_numbers(side.judge)}"
+        )
+        if side.people is not None:
+            yield (
+                f"    against the majority of the others: one person"
+                f" {_three_numbers(side.people.person)}; the judge"
+                f" {_three_numbers(side.people.judge)}"
+            )
+    if missing := check.missing:
+        yield (
+            f"  {pluralize(missing, 'grade')} missing, {check.missing_yes:,} of them of"
+            f" {kind.yes} responses, and left out"
         )
     for error in check.errors:
         if error.mae.undefined:
@@ -226,14 +245,14 @@ def _label_details(check: LabelCheck) -> Iterator[str]:
     if check.people:
         person, judge = check.people[0].person, check.people[0].judge
         yield (
-            "  against the majority of the others, one person catches"
-            f" {rate_text(person.catches_unsafe)}, and the judge {rate_text(judge.catches_unsafe)}"
+            f"  against the majority of the others: one person {_three_numbers(person)}; the judge"
+            f" {_three_numbers(judge)}"
         )
     if (errors := check.if_people_err) is not None:
         yield (
             f"  if people err independently, so that their majority misses {percent(errors.missed)}"
             f" and has {percent(errors.false_alarms)} false alarms: catches"
-            f" {estimate_text(errors.judge_catches_unsafe, 'share')}, false alarms"
+            f" {estimate_text(errors.judge_catches, 'share')}, false alarms"
             f" {estimate_text(errors.judge_false_alarms, 'share')}"
             f"{'; cut at 0 or 1' if errors.cut else ''}"
         )
