@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from opensafeintent.errors import InputError
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.numbers import equations
 from opensafeintent.numbers.equations import Grades, Ratio
@@ -477,6 +478,21 @@ TRIPLETS = MetricScope(pairs=False, triplets=True)
 def find_scope(dataset: Dataset) -> MetricScope:
     """Return which metrics there are of a dataset."""
     return MetricScope(pairs=dataset.pairs > 0, triplets=not dataset.has_pairs_alone)
+
+
+def refuse_undefined(metric: str, dataset: Dataset, option: str) -> None:
+    """Refuse a metric that no prompt-set of a dataset has.
+
+    Raises:
+        InputError: see above; the text begins with the option that names the metric.
+    """
+    scope = find_scope(dataset)
+    if not scope.has(metric):
+        others = ", ".join(name for name in scope.metrics if not METRICS[name].neutral)
+        raise InputError(
+            f"{option}: {metric} needs a dual-use prompt, and no prompt-set of {dataset.shown} has"
+            f" one; valid: {others}"
+        )
 
 
 def one_epoch_each(array: LabelledSet) -> LabelledSet:
