@@ -125,7 +125,7 @@ def _precision(plan: RunCommand) -> str:
     units = count_units(item for item in plan.dataset.prompt_sets if item.id in sets)
     points = 100 * least_margin(units)
     return (
-        f"with {say_sets(len(sets), units)}, two judges can be shown to agree on Triplet Safety"
+        f"with {say_sets(len(sets), units)}, two judges can be shown to agree on safety"
         f" within ± {points:.1f} points at best"
     )
 

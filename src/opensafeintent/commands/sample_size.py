@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from math import hypot, sqrt
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -28,8 +29,14 @@ from opensafeintent.hostile import show_name
 from opensafeintent.numbers.cohort import Cohort, gather_models
 from opensafeintent.numbers.estimates import compare_metrics
 from opensafeintent.numbers.gates import Gate, Reach, find_reach, say_sets
-from opensafeintent.numbers.metrics import METRICS, PRIMARY
-from opensafeintent.promptsets import draw_sets, load_dataset
+from opensafeintent.numbers.metrics import (
+    METRICS,
+    TRIPLETS,
+    MetricScope,
+    find_scope,
+    refuse_undefined,
+)
+from opensafeintent.promptsets import PromptSet, draw_sets, load_dataset
 from opensafeintent.promptsets.loading import MOST_PUBLISHED, PUBLISHED, dataset_name
 from opensafeintent.promptsets.record import count_units
 from opensafeintent.report.columns import Column, Columns, Table, number
@@ -47,9 +54,6 @@ from opensafeintent.statistics.intervals import Completed, compute_spread, half_
 from opensafeintent.templates import load_templates
 
 POWERS = (0.80, 0.95)
-_ASSUMED: Mapping[str, Sequence[PlannedEnd]] = {
-    name: [PlannedEnd(assume_deviation(shares=METRICS[name].is_share))] for name in PRIMARY
-}
 _SIZES = (42, 115, 300, 700, 3000)
 _FEWEST = 10
 """Prompt-sets of a pilot: the standard deviation of fewer says nothing."""
@@ -255,6 +259,11 @@ class SampleSize(Printed, msgspec.Struct, frozen=True, kw_only=True):
     needed: tuple[SetsNeeded, ...]
     precision: tuple[SetsPrecision, ...]
 
+    @property
+    def metrics(self) -> list[str]:
+        """The metrics of the difference."""
+        return [*dict.fromkeys(row.metric for row in self.needed)]
+
     def show(self, console: Console) -> None:
         """Print the tables."""
         for table in self.tables:
@@ -281,7 +290,7 @@ class SampleSize(Printed, msgspec.Struct, frozen=True, kw_only=True):
                 "± of a share,\none model",
                 "count",
             ),
-            [self._detectable_column(metric) for metric in _ASSUMED],
+            [self._detectable_column(metric) for metric in self.metrics],
             Column("calls", lambda row: row.calls, "Calls", "count"),
         )
         return (
@@ -372,15 +381,21 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize | GatePlan:
     effect = settings.difference or settings.margin or 0.0
     models = settings.models or (2 if settings.margin is None else 1)
     pairs = models * (models - 1) // 2 if settings.margin is None else 1
-    ends, basis = _ASSUMED, "assumed, 0.5 for a share and 0.35 for a score"
+    scope, prompt_set = _find_scope(settings.dataset, settings.taxonomy)
+    ends: Mapping[str, Sequence[PlannedEnd]] = {
+        name: [PlannedEnd(assume_deviation(shares=METRICS[name].is_share))]
+        for name in scope.primary
+    }
+    basis = "assumed, 0.5 for a share and 0.35 for a score"
     grading, epochs, pilot = Grading(), 1, None
     if settings.pilot:
         cohort, again = _read_pilot(settings)
         grading = plan = cohort.manifests[0].plan
         epochs = plan.epochs
-        ends, pilot = _measure(cohort, PRIMARY, settings, again)
+        prompt_set = max(cohort.dataset.prompt_sets, key=lambda item: len(item.wordings()))
+        ends, pilot = _measure(cohort, cohort.scope.primary, settings, again)
         basis = pilot.basis
-    calls = _calls(grading, epochs, settings.judges)
+    calls = _calls(prompt_set, grading, epochs, settings.judges)
     calls_per_set = sum(calls.values()) * models
     test = _Test(ends, pairs, models, of_margin=settings.margin is not None)
     return SampleSize(
@@ -418,11 +433,17 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize | GatePlan:
 def _plan_gates(settings: SampleSizeSettings, gates: Sequence[Gate]) -> GatePlan:
     name, epochs = settings.dataset or "starter", settings.epochs or 1
     published = PUBLISHED.get(name)
-    planned = () if published else load_dataset(name, settings.taxonomy).prompt_sets
-    sets = published.sets if published else len(planned)
+    dataset = None if published else load_dataset(name, settings.taxonomy)
+    sets = published.sets if published else len(dataset or ())
     sets = min(sets, settings.limit or sets)
-    units = count_units(draw_sets(planned, settings.limit)) if planned else sets
-    families = None if units == sets else units
+    pairs, families = 0, None
+    if dataset is not None:
+        for gate in gates:
+            refuse_undefined(gate.metric, dataset, gate.option)
+        drawn = draw_sets(dataset.prompt_sets, settings.limit)
+        pairs = sum(item.is_pair for item in drawn)
+        units = count_units(drawn)
+        families = None if units == sets else units
     margins = list(dict.fromkeys(gate.metric for gate in gates if gate.kind == "worse"))
     ends: Mapping[str, Sequence[PlannedEnd]] = {}
     pilot = None
@@ -440,7 +461,14 @@ def _plan_gates(settings: SampleSizeSettings, gates: Sequence[Gate]) -> GatePlan
         epochs=epochs,
         confidence=settings.confidence,
         gates=tuple(
-            find_reach(gate, sets, epochs, settings.confidence, ends.get(gate.metric, ()), families)
+            find_reach(
+                gate,
+                sets if METRICS[gate.metric].of_pairs else sets - pairs,
+                epochs,
+                settings.confidence,
+                ends.get(gate.metric, ()),
+                families,
+            )
             for gate in gates
         ),
         pilot=pilot,
@@ -485,8 +513,20 @@ class _Test(NamedTuple):
         }
 
 
-def _calls(grading: Grading, epochs: int, judges: int | None) -> dict[str, int]:
-    """Count by purpose the calls of one model to a shipped prompt-set, probes at most."""
+def _find_scope(name: str | None, taxonomy: Path | None) -> tuple[MetricScope, PromptSet]:
+    """Return the metrics that there are of a dataset, and its set with most prompts; by default
+    those of the shipped one.
+    """
+    if name is None or name in PUBLISHED:
+        return TRIPLETS, load_dataset("starter").prompt_sets[0]
+    dataset = load_dataset(name, taxonomy)
+    return find_scope(dataset), max(dataset.prompt_sets, key=lambda item: len(item.wordings()))
+
+
+def _calls(
+    prompt_set: PromptSet, grading: Grading, epochs: int, judges: int | None
+) -> dict[str, int]:
+    """Count by purpose the calls of one model to a prompt-set, probes at most."""
     names = tuple(f"judge {n + 1}" for n in range(judges or len(grading.judges) or 1))
     plan = JudgePlan(
         judges=names,
@@ -500,7 +540,7 @@ def _calls(grading: Grading, epochs: int, judges: int | None) -> dict[str, int]:
         model="model",
         plan=plan,
         templates=load_templates(),
-        tasks=list_tasks("model", load_dataset("starter").prompt_sets[:1], epochs),
+        tasks=list_tasks("model", [prompt_set], epochs),
     )
     return Counter(step.purpose for planned in work.planned for step in planned.steps)
 

@@ -41,7 +41,7 @@ from opensafeintent.numbers.judges import (
     rank_grades,
 )
 from opensafeintent.numbers.label_checks import CheckedSetting, LabelCheck
-from opensafeintent.numbers.metrics import METRICS, STATED_POLICY, Unit
+from opensafeintent.numbers.metrics import METRICS, STATED_POLICY, MetricScope, Unit
 from opensafeintent.numbers.request_swap import Audit, audit_swaps
 from opensafeintent.numbers.second_turn import SecondTurn, compute_second_turn
 from opensafeintent.numbers.served_versions import Versions, versions_in
@@ -235,6 +235,11 @@ class Cohort:
         self.judges = JudgeResults(self.estimates, by_id, self.rows, regrades, list(named))
 
     @property
+    def scope(self) -> MetricScope:
+        """Which metrics there are of its prompt-sets, and which of them lead."""
+        return self.estimates.scope
+
+    @property
     def origins(self) -> list[ModelOrigin]:
         """Of each model, in the order of `models`."""
         return [member.origin for member in self.members.values()]
@@ -292,7 +297,8 @@ class Cohort:
         request was swapped.
         """
         swaps = {model: self.members[model].swaps for model in self.estimates.models}
-        return audit_swaps(swaps, self.estimates.unit_of)
+        pairs = {item.id for item in self.dataset.prompt_sets if item.is_pair}
+        return audit_swaps(swaps, self.estimates.unit_of, pairs)
 
     @cached_property
     def second_turn(self) -> SecondTurn | None:
@@ -319,7 +325,7 @@ class Cohort:
         """The ranking in which a harm severity of 1 is still safe."""
         grades = Grades(self.array, most_harm=1)
         name, units = "safe up to harm severity 1", self.estimates.units
-        return rank_grades(name, grades, units, self.missing_odds)
+        return rank_grades(name, grades, self.scope, units, self.missing_odds)
 
     @property
     def probed(self) -> list[str]:
@@ -365,7 +371,9 @@ class Cohort:
         if lacking:
             of = "" if lacking == len(self.coverage) else f" of {pluralize(lacking, 'model')}"
             paraphrases = f", without paraphrases{of}"
-        return f"{part}{pluralize(whole, 'prompt-set')}{uneven}{paraphrases}"
+        pairs = self.dataset.pairs
+        kinds = f", {'all' if pairs == whole else f'{pairs:,}'} of them pairs" if pairs else ""
+        return f"{part}{pluralize(whole, 'prompt-set')}{kinds}{uneven}{paraphrases}"
 
     @property
     def rubrics(self) -> dict[str, list[str]]:

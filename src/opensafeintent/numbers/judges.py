@@ -32,7 +32,7 @@ from opensafeintent.numbers.estimates import (
     compare_metrics,
     estimate_metrics,
 )
-from opensafeintent.numbers.metrics import HEADLINES, METRICS, PRIMARY
+from opensafeintent.numbers.metrics import METRICS, MetricScope, find_scope
 from opensafeintent.people.agreement import gather_grades
 from opensafeintent.promptsets import Dataset
 from opensafeintent.ratings import Ratings
@@ -286,8 +286,8 @@ def _standard_error(
 ALL_TESTED = "all models under test"
 """Name of the row with the responses of all models."""
 
-SHIFTED = (*HEADLINES, "mean_safety", "worst_case_utility")
-"""Metrics whose shift is computed; all of them need core responses only."""
+SHIFTED = ("low_help_rate_benign", "mean_safety", "worst_case_utility")
+"""Metrics whose shift is computed beside the primary ones; all need core responses only."""
 
 
 class MetricShift(Estimate, frozen=True, kw_only=True):
@@ -422,7 +422,7 @@ def judge_shifts(
     core = [row for model in models for row in rows[model] if row.variant in CORE_VARIANTS]
     twice = [item for model in models for item in regrades.get(model, ())]
     pairs = list(combinations(judges, 2))
-    family = len(pairs) * len(PRIMARY)
+    family = len(pairs) * len(find_scope(dataset).primary)
     return [
         _Replacement(pair, models, dataset, core, unit_of, missing_odds).result(twice, family)
         for pair in pairs
@@ -451,6 +451,8 @@ class _Replacement:
         missing_odds: float,
     ) -> None:
         self._judges, self._models, self._dataset = judges, models, dataset
+        self._primary = find_scope(dataset).primary
+        self._shifted = find_scope(dataset).select(SHIFTED)
         self._unit_of, self._missing_odds = unit_of, missing_odds
         self._units = number_units([unit_of[item.id] for item in dataset.prompt_sets])
         by_judge = [keep_judge(judge, rows) for judge in judges]
@@ -472,10 +474,12 @@ class _Replacement:
         """
         old, new = map(self._ratios, self._both)
         metrics: list[MetricShift] = []
-        for name in SHIFTED:
+        for name in self._shifted:
             parts = _parts(old[name]), _parts(new[name])
             metrics += self._metric_shifts(name, parts, family)
-        ranks = [rank for name in PRIMARY for rank in self._rank_shifts(name, old[name], new[name])]
+        ranks = [
+            rank for name in self._primary for rank in self._rank_shifts(name, old[name], new[name])
+        ]
         count = int(self._tested.sum())
         return JudgeShift(
             judges=self._judges,
@@ -488,7 +492,7 @@ class _Replacement:
 
     def _ratios(self, rows: Sequence[GradedResponse]) -> dict[str, Ratio]:
         grades = Grades(to_array(rows, self._dataset, self._models))
-        return {name: METRICS[name].of_sets(grades) for name in SHIFTED}
+        return {name: METRICS[name].of_sets(grades) for name in self._shifted}
 
     @cached_property
     def _completions(self) -> list[Completions]:
@@ -497,7 +501,9 @@ class _Replacement:
         A response that neither judge graded says nothing of the judges, and is left out.
         """
         return [
-            Completions(array, {name: METRICS[name].of_sets(Grades(array)) for name in SHIFTED})
+            Completions(
+                array, {name: METRICS[name].of_sets(Grades(array)) for name in self._shifted}
+            )
             for rows in self._any or ()
             for array in (to_array(rows, self._dataset, self._models),)
         ]
@@ -542,7 +548,7 @@ class _Replacement:
         results = []
         for place in places:
             defined = bool(shifts.spread.n[place])
-            tested = defined and place == places[-1] and metric in PRIMARY
+            tested = defined and place == places[-1] and metric in self._primary
             worst = round_number(shifts.worst_low[place]), round_number(shifts.worst_high[place])
             results.append(
                 MetricShift(
@@ -731,8 +737,8 @@ JUDGE_AVERAGE = "judge_average"
 JUDGES_LIKE_THESE = "judges_like_these"
 """The name of the mean over judges with its interval for other judges too."""
 
-SHOWN = ("mean_safety", "triplet_safety", "mean_utility", "worst_case_utility")
-"""Metrics that are shown by judge; all of them need core responses only."""
+SHOWN = ("mean_safety", "worst_case_utility")
+"""Metrics that are shown by judge beside the primary ones; all need core responses only."""
 
 
 class Ranking(NamedTuple):
@@ -740,11 +746,11 @@ class Ranking(NamedTuple):
 
     name: str
     ratios: Mapping[str, Ratio]
-    """By metric of SHOWN."""
+    """By metric that is shown by judge."""
     estimates: Mapping[str, Sequence[Estimate]]
-    """By metric of SHOWN, one of each model of the group."""
+    """By the same, one of each model of the group."""
     comparisons: Mapping[str, Comparison]
-    """By metric of PRIMARY; empty if the models are not compared."""
+    """By primary metric; empty if the models are not compared."""
     complete: Complete
 
     def rank(self, metric: str, index: int) -> int | None:
@@ -852,7 +858,7 @@ class JudgeResults:
         """
         ratios = {
             metric: _average_judges([ranking.ratios[metric] for ranking in self.by_judge])
-            for metric in SHOWN
+            for metric in self._estimates.scope.select(SHOWN)
         }
 
         def complete(metric: str, odds: float) -> tuple[Completed, Completed]:
@@ -860,8 +866,8 @@ class JudgeResults:
             least, greatest = (_average_ends([end[side] for end in ends]) for side in (0, 1))
             return least, greatest
 
-        estimates = self._estimates
-        return rank_models(JUDGE_AVERAGE, ratios, complete, estimates.units, estimates.missing_odds)
+        of = self._estimates
+        return rank_models(JUDGE_AVERAGE, ratios, complete, of.scope, of.units, of.missing_odds)
 
     def _generalise(self, average: Ranking) -> Ranking:
         """Return the average over judges with its intervals for other judges like these."""
@@ -938,7 +944,7 @@ class JudgeResults:
     def _rank_by(self, judge: str) -> Ranking:
         """Rank the models by the grades of one judge alone."""
         grades, estimates = Grades(self.array_by(judge, core=True)), self._estimates
-        return rank_grades(judge, grades, estimates.units, estimates.missing_odds)
+        return rank_grades(judge, grades, estimates.scope, estimates.units, estimates.missing_odds)
 
     def rank_changes(self, metric: str) -> list[Swap]:
         """Return the pairs of models that two judges of the panel order differently, the widest
@@ -951,18 +957,21 @@ Complete: TypeAlias = Callable[[str, float], tuple[Completed, Completed]]
 """Returns a metric with missing grades as they make it least, and greatest, at some odds."""
 
 
-def rank_grades(name: str, grades: Grades, units: Units | None, missing_odds: float) -> Ranking:
+def rank_grades(
+    name: str, grades: Grades, scope: MetricScope, units: Units | None, missing_odds: float
+) -> Ranking:
     """Rank models by the grades of one grader (`rank_models`)."""
-    ratios = {metric: METRICS[metric].of_sets(grades) for metric in SHOWN}
-    primary = {metric: ratios[metric] for metric in PRIMARY}
+    ratios = {metric: METRICS[metric].of_sets(grades) for metric in scope.select(SHOWN)}
+    primary = {metric: ratios[metric] for metric in scope.primary}
     complete = Completions(grades.array, primary, most_harm=grades.most_harm).complete
-    return rank_models(name, ratios, complete, units, missing_odds)
+    return rank_models(name, ratios, complete, scope, units, missing_odds)
 
 
 def rank_models(
     name: str,
     ratios: Mapping[str, Ratio],
     complete: Complete,
+    scope: MetricScope,
     units: Units | None,
     missing_odds: float,
 ) -> Ranking:
@@ -970,12 +979,13 @@ def rank_models(
 
     Args:
         name: of the ranking.
-        ratios: the metrics of SHOWN.
-        complete: those of PRIMARY with missing grades.
+        ratios: the metrics that are shown by judge.
+        complete: the primary ones with missing grades.
+        scope: which of them are primary.
         units: families of prompt-sets.
         missing_odds: `--missing-odds`.
     """
-    primary = {metric: ratios[metric] for metric in PRIMARY}
+    primary = {metric: ratios[metric] for metric in scope.primary}
     comparisons = compare_metrics(primary, units, complete, missing_odds)
     return Ranking(name, ratios, estimate_metrics(ratios, units), comparisons, complete)
 
