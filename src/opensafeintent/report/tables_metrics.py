@@ -266,7 +266,7 @@ def utility(cohort: Cohort) -> Table:
             " A rank is an interval from the paired tests of every two models: in 95 % of studies"
             " the intervals contain the true ranks of all models."
             + explain_unranked(cohort)
-            + say_ranks_hold({metric: cohort.estimates.comparisons[metric] for metric in PRIMARY})
+            + say_ranks_hold([{metric: cohort.estimates.comparisons[metric] for metric in PRIMARY}])
         )
     return Table.of(
         columns,
