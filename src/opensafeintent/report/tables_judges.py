@@ -340,13 +340,8 @@ def sides(cohort: Cohort) -> Table:
     )
 
 
-def rank_shifts(cohort: Cohort) -> Table:
-    """Return the pairs of models whose order the new judge changes, or that it shifts by
-    significantly different amounts.
-    """
-    found = [rank for shift in cohort.judges.shifts for rank in shift.ranks]
-    missing = any(rank.missing_ci != rank.interval for rank in found)
-    columns: tuple[Columns[_RankRow], ...] = (
+def _make_rank_columns(cohort: Cohort, *, missing: bool) -> tuple[Columns[_RankRow], ...]:
+    return (
         _judge_columns(cohort),
         Column("model_a", lambda row: row.rank.models[0], "Model A", "name"),
         Column("model_b", lambda row: row.rank.models[1], "Model B", "name"),
@@ -383,9 +378,17 @@ def rank_shifts(cohort: Cohort) -> Table:
             "Order changes",
         ),
     )
+
+
+def rank_shifts(cohort: Cohort) -> Table:
+    """Return the pairs of models whose order the new judge changes, or that it shifts by
+    significantly different amounts.
+    """
+    found = [rank for shift in cohort.judges.shifts for rank in shift.ranks]
+    missing = any(rank.missing_ci != rank.interval for rank in found)
     compared = [shift.model_pairs for shift in cohort.judges.shifts]
     return Table.of(
-        columns,
+        _make_rank_columns(cohort, missing=missing),
         [
             _RankRow(shift=shift, rank=rank)
             for shift in cohort.judges.shifts
