@@ -523,22 +523,7 @@ class _Replacement:
         """Return the shift of each model, and of their mean if there are several; the last one is
         tested.
         """
-
-        @cache
-        def compute(odds: float) -> Shifts:
-            return compute_shifts(
-                *parts,
-                width=_width(metric),
-                averaged=self._tested,
-                extremes=self._extremes(metric, odds),
-                units=self._units,
-            )
-
-        shifts = compute(self._missing_odds)
-        interval = shifts.interval
-        moved = (shifts.worst_low != interval.low) | (shifts.worst_high != interval.high)
-        alone = np.asarray(moved & ((interval.low > 0) | (interval.high < 0)))
-        turning = find_turning(alone, lambda odds: compute(odds).claimed)
+        shifts, turning, margins = self._compute_shifts(metric, parts)
         names = [*self._models, AVERAGE]
         places = list(range(len(names)))
         if self._tested.sum() < 2:  # the mean would repeat the one model
@@ -563,15 +548,7 @@ class _Replacement:
                     missing_ci=worst if defined else None,
                     turning_odds=store_turning(turning[place]),
                     same_within=round_number(shifts.same_within[place]) if defined else None,
-                    same_within_at=[
-                        (
-                            None if odds == inf else odds,
-                            round_number(compute(odds).same_within[place]),
-                        )
-                        for odds in (*ODDS, inf)
-                    ]
-                    if defined and moved[place]
-                    else UNSET,
+                    same_within_at=margins.get(place, UNSET),
                     least_margin=round_number(
                         least_margin(int(shifts.spread.units[place]), _width(metric))
                     ),
@@ -581,6 +558,37 @@ class _Replacement:
                 )
             )
         return results
+
+    def _compute_shifts(
+        self, metric: str, parts: tuple[Parts, Parts]
+    ) -> tuple[Shifts, Floats, dict[int, list[tuple[float | None, float]]]]:
+        """Return the shifts of a metric, the odds at which they turn, and by row that missing
+        grades can move the margin at each.
+        """
+
+        @cache
+        def compute(odds: float) -> Shifts:
+            return compute_shifts(
+                *parts,
+                width=_width(metric),
+                averaged=self._tested,
+                extremes=self._extremes(metric, odds),
+                units=self._units,
+            )
+
+        shifts = compute(self._missing_odds)
+        interval = shifts.interval
+        moved = (shifts.worst_low != interval.low) | (shifts.worst_high != interval.high)
+        alone = np.asarray(moved & ((interval.low > 0) | (interval.high < 0)))
+        turning = find_turning(alone, lambda odds: compute(odds).claimed)
+        margins = {
+            int(place): [
+                (None if odds == inf else odds, round_number(compute(odds).same_within[place]))
+                for odds in (*ODDS, inf)
+            ]
+            for place in np.flatnonzero(moved & (shifts.spread.n > 0))
+        }
+        return shifts, turning, margins
 
     def _rank_shifts(self, metric: str, old: Ratio, new: Ratio) -> list[RankShift]:
         """Return the pairs of models under test whose order changes, or whose shifts differ

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -25,18 +25,22 @@ ABOUT_HOLDS_TO = (
 )
 
 
-def say_ranks_hold(comparisons: Mapping[str, Comparison]) -> str:
-    """Say up to which odds of missing responses the intervals of ranks hold, as further sentences
-    of a note; empty if they rest on no missing grade.
+def say_ranks_hold(comparisons: Iterable[Mapping[str, Comparison]]) -> str:
+    """Say up to which odds of missing responses intervals of ranks hold, as further sentences of a
+    note; nothing of those that rest on no missing grade.
 
     Args:
-        comparisons: by metric.
+        comparisons: by metric, of each grader.
     """
-    turning = {metric: find_rank_turning(item) for metric, item in comparisons.items()}
+    least: dict[str, float] = {}
+    for of_grader in comparisons:
+        for metric, comparison in of_grader.items():
+            turning = find_rank_turning(comparison)
+            if turning is not None:
+                least[metric] = min(turning, least.get(metric, turning))
     return "".join(
         f" The ranks by {METRICS[metric].label} hold {say_turning(odds)}."
-        for metric, odds in turning.items()
-        if odds is not None
+        for metric, odds in least.items()
     )
 
 

@@ -456,7 +456,7 @@ FINDINGS: tuple[Finding, ...] = (
         "Benign prompts get no significantly more help than malicious ones: {tied}.\n"
         "Benign prompts get significantly less help than malicious ones: {less}.\n"
         "What differs from chance does so {turning}.\n"
-        "It depends on the missing grades for {hinges}, and would hold {would_hold}.",
+        "That depends on the missing grades for {hinges}; a difference would hold {would_hold}.",
     ),
     Finding(
         "judges_agree",

@@ -282,13 +282,13 @@ def _say_margins_turn(cohort: Cohort) -> Iterator[str]:
             unit = METRICS[item.metric].unit
             margins: dict[str, list[str]] = {}
             for odds, margin in item.same_within_at:
-                up_to = "at any odds" if odds is None else f"up to {odds:g} ×"
+                up_to = "at any odds" if odds is None else f"to {odds:g} ×"
                 margins.setdefault(text("gap", Cell((margin,), unit)), []).append(up_to)
             listed = ", ".join(f"{margin} {odds[-1]}" for margin, odds in margins.items())
             judges = " and ".join(map(show_name, shift.judges))
             yield (
-                f"{METRICS[item.metric].label}, {judges}: the same within {listed} the odds of"
-                " missing responses. “The same” turns where this exceeds your margin."
+                f"{METRICS[item.metric].label}, {judges}, by the odds of missing responses:"
+                f" the same within {listed}. “The same” turns where this exceeds your margin."
             )
 
 
@@ -340,13 +340,8 @@ def sides(cohort: Cohort) -> Table:
     )
 
 
-def rank_shifts(cohort: Cohort) -> Table:
-    """Return the pairs of models whose order the new judge changes, or that it shifts by
-    significantly different amounts.
-    """
-    found = [rank for shift in cohort.judges.shifts for rank in shift.ranks]
-    missing = any(rank.missing_ci != rank.interval for rank in found)
-    columns: tuple[Columns[_RankRow], ...] = (
+def _make_rank_columns(cohort: Cohort, *, missing: bool) -> tuple[Columns[_RankRow], ...]:
+    return (
         _judge_columns(cohort),
         Column("model_a", lambda row: row.rank.models[0], "Model A", "name"),
         Column("model_b", lambda row: row.rank.models[1], "Model B", "name"),
@@ -383,9 +378,17 @@ def rank_shifts(cohort: Cohort) -> Table:
             "Order changes",
         ),
     )
+
+
+def rank_shifts(cohort: Cohort) -> Table:
+    """Return the pairs of models whose order the new judge changes, or that it shifts by
+    significantly different amounts.
+    """
+    found = [rank for shift in cohort.judges.shifts for rank in shift.ranks]
+    missing = any(rank.missing_ci != rank.interval for rank in found)
     compared = [shift.model_pairs for shift in cohort.judges.shifts]
     return Table.of(
-        columns,
+        _make_rank_columns(cohort, missing=missing),
         [
             _RankRow(shift=shift, rank=rank)
             for shift in cohort.judges.shifts
@@ -499,20 +502,10 @@ def by_judge(cohort: Cohort) -> Table:
                 " that of the values; beside it are the ranks from the paired tests of every two"
                 " models (5 %, all pairs of the metric at once)."
                 + explain_unranked(cohort)
-                + _say_ranks_hold(cohort)
+                + say_ranks_hold(grader.comparisons for grader in cohort.judges.graders)
             ),
         ),
     )
-
-
-def _say_ranks_hold(cohort: Cohort) -> str:
-    """Say of each grader up to which odds of missing responses its ranks hold."""
-    texts = {
-        grader.name: text
-        for grader in cohort.judges.graders
-        if (text := say_ranks_hold(grader.comparisons))
-    }
-    return "".join(f" {show_name(name)}:{text}" for name, text in texts.items())
 
 
 def _metric_columns(metric: str) -> tuple[Column[_GraderRow], ...]:

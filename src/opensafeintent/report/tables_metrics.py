@@ -285,7 +285,7 @@ def utility(cohort: Cohort) -> Table:
             " the intervals contain the true ranks of all models."
             + explain_unranked(cohort)
             + say_ranks_hold(
-                {metric: cohort.estimates.comparisons[metric] for metric in cohort.scope.primary}
+                [{metric: cohort.estimates.comparisons[metric] for metric in cohort.scope.primary}]
             )
         )
     return Table.of(

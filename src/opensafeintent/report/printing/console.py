@@ -187,7 +187,7 @@ def rank_table(cohort: Cohort, metric: str) -> Table:
     """
     estimates = cohort.estimates.by_metric[metric]
     comparison = cohort.estimates.comparisons[metric]
-    ranks, hold = rank_intervals(comparison), say_ranks_hold({metric: comparison})
+    ranks, hold = rank_intervals(comparison), say_ranks_hold([{metric: comparison}])
     columns: tuple[Columns[int], ...] = (
         Column("metric", lambda at: metric),
         Column("model", lambda at: cohort.models[at], "Model", "name"),
