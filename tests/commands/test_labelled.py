@@ -139,6 +139,7 @@ def test_a_judge_of_help_is_compared_with_people_who_label_refusals(
     assert [side["ties_as"] for side in sides] == ["answered"] * 3 + ["refused"] * 3
     html = " ".join((page / "report.html").read_text().split())
     assert "calls refused (helpfulness 1 or 2)" in html
+    assert "Not checked against people on harm:" in html
     assert "2 people call 12 refused and 12 answered, and 2 are partial refusals or ties" in html
 
 

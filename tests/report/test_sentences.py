@@ -425,7 +425,7 @@ def test_a_demonstration_judge_is_told_first_and_loud_and_another_was_not_checke
     first = collect_notices(Results(cohort=cohort))[0]
     assert first.is_banner and "rule-based judge for demonstrations" in first.text
     assert not any("Not checked against people" in text for text in distrusted(cohort))
-    assert any("against people: some/judge." in text for text in distrusted(graded(m=36)))
+    assert any("against people on harm: some/judge." in text for text in distrusted(graded(m=36)))
 
 
 def test_responses_and_grades_that_are_still_to_come() -> None:

@@ -52,6 +52,7 @@ from opensafeintent.errors import (
     first_exit_code,
 )
 from opensafeintent.evaluation.forecast import sum_spent_on_run
+from opensafeintent.evaluation.labelled_responses import UNSAFE
 from opensafeintent.evaluation.manifest import RunFolder, label_models
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import to_json, write_private
@@ -475,7 +476,7 @@ def _write_numbers(
         runs=runs,
         max_missing=max_missing,
         corrected=any(item.corrected for item in corrected),
-        compared={item.judge for item in compared},
+        compared={item.judge for item in compared if item.source.called == UNSAFE.called},
         gates=gates,
     )
     outcome = RunOutcome(

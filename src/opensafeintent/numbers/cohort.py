@@ -778,7 +778,7 @@ def _is_served_alike(checked: Collection[str], in_run: Collection[str]) -> bool:
 
 def labels_for(labels: Sequence[LabelCheck], cohort: Cohort) -> list[LabelCheck]:
     """Return the comparisons with people that hold for the judges of a cohort, or for its whole
-    panel: of the harm grades, and of helpfulness if that was compared.
+    panel: of harm grades, of helpfulness, or of both.
     """
     judges = set(cohort.conditions.judges)
     return [

@@ -172,7 +172,9 @@ class LabelCheck(msgspec.Struct, frozen=True, kw_only=True):
     sides: tuple[OneSide, ...] = ()
     """Ties as no, then as yes; empty without ties."""
     if_people_err: IfPeopleErr | None = None
-    """None with fewer than three people, or if they differ too often to say."""
+    """None with fewer than three people, if a call is partial or they settled on one, or if they
+    differ too often to say.
+    """
     groups: tuple[GroupRates, ...] = ()
     pairs: tuple[JudgePair, ...] = ()
     independent: SampleEstimate | None = None

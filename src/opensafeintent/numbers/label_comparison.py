@@ -284,8 +284,8 @@ class _Comparison:
 
     def _if_people_err(self, flagged: Floats) -> IfPeopleErr | None:
         """Return the judge's rates without the errors of the majority."""
-        calls = self.calls.count_partial(np.nan)
-        if self.calls.is_settled or not are_enough(calls):
+        calls = self.calls.all
+        if self.calls.is_settled or self.calls.are_partial or not are_enough(calls):
             return None
         graded = ~np.isnan(flagged)
         others = np.where(graded[:, None], take_other_majorities(calls), np.nan)

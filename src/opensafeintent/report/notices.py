@@ -79,7 +79,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     corrected: bool = False
     """Whether human labels corrected any of the numbers."""
     compared: Collection[str] = ()
-    """Judges that were compared with people on labelled responses."""
+    """Judges that were compared with people on responses with labels of harm."""
     gates: Gates | None = None
     undecided: bool = False
     """Whether the output tells which sample would decide a comparison."""
@@ -1122,7 +1122,8 @@ NOTICES: tuple[Notice, ...] = (
     Notice(
         "not_compared", "note",
         _if_named("judges", lambda results: _name_uncorrected(results, compared=False)),
-        "Not checked against people: {judges}. No interval includes a judge’s consistent errors.",
+        "Not checked against people on harm: {judges}. No interval includes a judge’s consistent"
+        " errors.",
         "Compare with labels that exist (opensafeintent judge-check --labelled), or " + _PEOPLE,
     ),
     Notice(
