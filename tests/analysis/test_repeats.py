@@ -11,6 +11,7 @@ import pytest
 
 from opensafeintent.grades import to_array
 from opensafeintent.labelled import LabelledSet
+from opensafeintent.numbers.estimates import EVERYWHERE, MetricEstimates
 from opensafeintent.numbers.metrics import AT_LEAST_K, METRICS, compute, take_at_least
 from opensafeintent.numbers.repeats import FragileSet, Repeats, expect_fragile
 from opensafeintent.responses import GradedResponse
@@ -190,6 +191,16 @@ def test_all_epochs_are_the_metric_without_a_k(seed: int) -> None:
             for of_curve, alone in ends:
                 for one, other in zip(of_curve, alone, strict=True):
                     np.testing.assert_allclose(one, other, atol=1e-12)
+
+
+def test_models_with_unlike_epochs_have_no_average() -> None:
+    two = {f"s{at:02}": epochs_of("++") for at in range(12)}
+    three = {name: epochs_of("++-") for name in two}
+    dataset = made_dataset(*map(prompt_set, two))
+    for other, value in ((three, None), (two, 1.0)):
+        averages = MetricEstimates(array_of(m=two, n=other), dataset).averages
+        assert averages["safe_at_least_k", EVERYWHERE].value == value
+        assert averages["triplet_safety", EVERYWHERE].value is not None
 
 
 # Fragile sets

@@ -561,6 +561,9 @@ class MetricEstimates(Numbers):
             else FEWEST_IN_STRATUM
             for metric in metrics
         ]
+        # k of more epochs is another metric
+        epochs = self._array.repeated.sum("epoch").values[self._averaged_at]
+        few |= [METRICS[metric].over_epochs and len({*epochs}) > 1 for metric in metrics]
         fields = [
             {
                 "model": AVERAGE,

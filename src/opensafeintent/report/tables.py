@@ -39,6 +39,7 @@ from opensafeintent.report.tables_metrics import (
     utility_range,
     wording,
 )
+from opensafeintent.report.tables_repeats import fragile, repeats
 from opensafeintent.report.tables_second_turn import second_turn
 from opensafeintent.report.tables_spending import variance_components
 from opensafeintent.taxonomy import CORE_VARIANTS, Category, Taxonomy
@@ -359,6 +360,8 @@ _IF_ANY = (
     *(
         wording,
         variance_components,
+        repeats,
+        fragile,
         *JUDGE_TABLES,
         *SHIFT_TABLES,
         guard_table,
@@ -371,7 +374,7 @@ _IF_ANY = (
 
 _NOT_ALWAYS = (
     *("paper", "wording", "judge_*", "guard_agreement", "swap"),
-    *("probe", "stated_policy", "follow_ups", "variance_components"),
+    *("probe", "stated_policy", "follow_ups", "variance_components", "repeats", "fragile"),
     *("corrected*", "gates*", "transitions", "cost"),
 )
 """Their names, as patterns; and those of the tables that settings ask for."""
