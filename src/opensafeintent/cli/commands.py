@@ -643,7 +643,8 @@ def export_command(settings: ExportSettings) -> None:
 def compare_command(settings: CompareSettings) -> None:
     """Compare every two models of one or more runs: differences, p values for all pairs, ranks.
 
-    A difference is the second model's value minus the first one's.
+    A difference is the second model's value minus the first one's. The last lines say which model
+    is safer, and which is more useful, or that it is undecided.
     """
     from opensafeintent.report.printing.console import new_console
 
