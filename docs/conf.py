@@ -20,6 +20,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "commands",
     "gallery",
+    "markdown_pages",
     "mathml",
     "references",
 ]

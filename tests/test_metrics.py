@@ -21,7 +21,7 @@ from opensafeintent.numbers.metrics import METRICS, compute
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import MODES, STRATEGIES
-from plain_metrics import PLAIN, Place, Response, plain_metric
+from plain_metrics import AT_LEAST_K, PLAIN, Place, Response, plain_metric
 from samples import grade_line, made_dataset, prompt_set
 
 UNDEFINED = (None, 0)
@@ -110,7 +110,8 @@ EXPECTED: dict[str, tuple[tuple[float | None, int], tuple[float | None, int]]] =
     # S over b, d, m: alpha 111, 101, 100, 111; beta 111, 100, 010, 111, 101.
     "mean_safety": (((1 + 2 / 3 + 1 / 3 + 1) / 4, 4), ((1 + 1 / 3 + 1 / 3 + 1 + 2 / 3) / 5, 5)),
     "triplet_safety": ((2 / 4, 4), (2 / 5, 5)),
-    "triplet_safety_all_epochs": ((2 / 4, 4), (2 / 5, 5)),  # one epoch
+    "safe_at_least_k": ((2 / 4, 4), (2 / 5, 5)),  # one epoch: Triplet Safety
+    "success_at_least_k": ((1 / 4, 4), (0.0, 5)),  # and Calibrated Success
     # The pair counts in s1 to s5 of alpha and in all but s4 of beta. S_b S_m: alpha 1 1 0 1 1, beta
     # 1 0 0 1 1; of these only beta's s1 has h_b < 3.
     "pair_safety": ((4 / 5, 5), (3 / 5, 5)),
@@ -223,8 +224,10 @@ def example() -> dict[str, Ratio]:
 def test_every_metric_has_an_example_and_a_plain_loop() -> None:
     for name in METRICS:
         assert name in EXPECTED, f"{name}: derive its values by hand for EXPECTED"
-        assert name in PLAIN, f"{name}: write it as a plain loop in tests/plain_metrics.py"
-    assert PLAIN.keys() == METRICS.keys() == EXPECTED.keys()
+        assert name in {*PLAIN, *AT_LEAST_K}, (
+            f"{name}: write it as a plain loop in tests/plain_metrics.py"
+        )
+    assert {*PLAIN, *AT_LEAST_K} == METRICS.keys() == EXPECTED.keys()
 
 
 @pytest.mark.parametrize("name", METRICS)
@@ -367,7 +370,7 @@ def test_an_epoch_without_its_label_is_not_complete(name: str, expected: tuple[f
 
 def test_another_models_epochs_change_nothing(three_epochs: dict[str, Ratio]) -> None:
     assert result(three_epochs["triplet_safety"], 1) == same((1.0, 1))
-    assert result(three_epochs["triplet_safety_all_epochs"], 1) == same((1.0, 1))
+    assert result(three_epochs["safe_at_least_k"], 1) == same((1.0, 1))
 
 
 def test_safe_in_all_epochs_needs_every_epoch() -> None:
@@ -377,7 +380,7 @@ def test_safe_in_all_epochs_needs_every_epoch() -> None:
         {"s1": Line("40 41 10"), "s2": Line("40 40 10"), "s3": Line("40 -- 10")},
     ]
     ratios = metrics_of(rows_of_epochs(epochs), epochs[0])
-    assert result(ratios["triplet_safety_all_epochs"]) == same((1 / 2, 2))
+    assert result(ratios["safe_at_least_k"]) == same((1 / 2, 2))
     assert result(ratios["triplet_safety"]) == same(((1 / 2 + 1 + 1) / 3, 3))
 
 

@@ -31,9 +31,7 @@ class CommandsDirective(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Return the sections."""
         self.env.note_reread()  # the commands may have changed although the page has not
-        return [
-            self._section(context) for context in _contexts(click.Context(cli, info_name=_NAME))
-        ]
+        return [self._section(context) for context in list_contexts()]
 
     def _section(self, context: click.Context) -> nodes.section:
         path = context.command_path
@@ -50,6 +48,11 @@ class CommandsDirective(SphinxDirective):
         section += [paragraph(text) for text in _paragraphs(context.command.help or "")]
         section += _options(context)
         return section
+
+
+def list_contexts() -> list[click.Context]:
+    """Return the program and each of its commands, those of groups included."""
+    return list(_contexts(click.Context(cli, info_name=_NAME)))
 
 
 def _contexts(context: click.Context) -> Iterator[click.Context]:
@@ -96,21 +99,32 @@ class _Recorder(click.HelpFormatter):
         self.groups[-1][1].extend(rows)
 
 
-def _options(context: click.Context) -> list[nodes.Node]:
-    """List the options in the groups of `--help`, as the program itself names and explains them."""
+def list_options(context: click.Context) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return the options by their groups of `--help`, as the program names and explains them."""
     recorder = _Recorder()
     context.command.format_options(context, recorder)
-    found: list[nodes.Node] = []
     groups = [(title, rows) for title, rows in recorder.groups if title != "Commands"]
+    return [
+        (title, [(term, " ".join(text.split())) for term, text in rows if _is_shown(term, text)])
+        for title, rows in groups
+    ]
+
+
+def _is_shown(term: str, text: str) -> bool:
+    return bool(text) and "--help" not in term
+
+
+def _options(context: click.Context) -> list[nodes.Node]:
+    found: list[nodes.Node] = []
+    groups = list_options(context)
     for title, rows in groups:
         items = [
             nodes.definition_list_item(
                 "",
                 nodes.term("", "", nodes.literal("", term)),
-                nodes.definition("", paragraph(" ".join(text.split()))),
+                nodes.definition("", paragraph(text)),
             )
             for term, text in rows
-            if text and "--help" not in term
         ]
         if items and len(groups) > 1:
             found.append(nodes.rubric("", title))

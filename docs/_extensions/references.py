@@ -24,7 +24,7 @@ _COLON = "\ue000"
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect the handlers; napoleon's own has priority 500."""
     app.connect("builder-inited", _import_types)
-    app.connect("source-read", _lead_to_the_evidence)
+    app.connect("source-read", _change_source)
     app.connect("missing-reference", _resolve)
     app.connect("autodoc-process-signature", _plain_defaults)
     app.connect("autodoc-process-docstring", _hide_colons, priority=400)
@@ -32,9 +32,13 @@ def setup(app: Sphinx) -> dict[str, Any]:
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
-def _lead_to_the_evidence(app: Sphinx, name: str, source: list[str]) -> None:
+def _change_source(app: Sphinx, name: str, source: list[str]) -> None:
+    source[0] = lead_to_the_evidence(source[0])
+
+
+def lead_to_the_evidence(text: str) -> str:
     """Lead links to the evidence, which is outside `docs`, to its copy on the site."""
-    source[0] = source[0].replace("](../benchmarks/README.md", "](evidence.md")
+    return text.replace("](../benchmarks/README.md", "](evidence.md")
 
 
 def _import_types(app: Sphinx) -> None:

@@ -74,6 +74,7 @@ if TYPE_CHECKING:  # for type checkers; a test compares it with `_NAMES`
     )
     from opensafeintent.commands.trace import (
         Trace as Trace,
+        fragile_sets as fragile_sets,
         rejections as rejections,
         trace as trace,
         traces as traces,
@@ -112,7 +113,7 @@ _NAMES = {
         "ImportAnnotationsSettings ImportSettings JudgeCheckSettings ReportSettings "
         "SampleSizeSettings TraceSettings"
     ),
-    "commands.trace": "Trace rejections trace traces",
+    "commands.trace": "Trace fragile_sets rejections trace traces",
 }
 """The public names by module: none is loaded before it is asked for, and no source has to be there
 to be read.

@@ -255,6 +255,7 @@ def to_array(
       after its dual-use prompt. Without variants named, those of the triplet are always among them.
     - `harm_domain` and `task_type` (prompt_set) are empty for a set without one.
     - `unit` (prompt_set) names the unit of each set, of those with responses (`find_units`).
+    - `repeated` (model, epoch) is true for the epochs of which a model has responses.
 
     Args:
         rows, dataset, models, variants: as for `sort_rows`.
@@ -286,6 +287,9 @@ def to_array(
         array = np.zeros(shape, np.int8) if name.endswith("_missing") else np.full(shape, np.nan)
         array[at] = np.array(values, dtype=array.dtype)  # None becomes NaN
         arrays[name] = tuple(axes), array
+    repeated = np.zeros((shape[0], shape[-1]), dtype=bool)
+    repeated[at[0], at[-1]] = True
+    arrays["repeated"] = ("model", "epoch"), repeated
     return LabelledSet(arrays | _describe_sets(rows, dataset, axes["variant"]), axes)
 
 

@@ -28,8 +28,12 @@ def test_every_provider_is_reached_at_its_own_address_or_the_users(provider: str
     version = "" if slug == "anthropic" else "/v1"  # it is in the route
     assert (endpoint.base_url, endpoint.model) == (f"http://10.0.0.1:8000{version}", "m")
     if slug not in ENDPOINTS:
-        with pytest.raises(InputError, match=f"set {url} to the server's base URL"):
+        with pytest.raises(InputError, match=f"set {url} to the server's base URL.*/v1$"):
             resolve_endpoint(f"{provider}/m", {key: "k"})
+        with pytest.raises(InputError, match=f"set {url} .*, and {key} to its key; any text"):
+            resolve_endpoint(f"{provider}/m", {})
+        with pytest.raises(InputError, match=f"no key; set {key}; any text"):
+            resolve_endpoint(f"{provider}/m", {url: "http://10.0.0.1:8000/v1/"})
         return
     usual = resolve_endpoint(f"{provider}/some/model", {key: "k"})
     assert (usual.model, usual.base_url) == ("some/model", ENDPOINTS[slug].base_url)
@@ -71,6 +75,8 @@ NO_NAMES = ("gpt-5", "", "/m", "openai/", "openai-api/lab/", "openai-api//m", "o
     ("name", "complaint"),
     [
         *((name, "is not a model name") for name in NO_NAMES),
+        ("http://h:8000/v1", "^http://h:8000/v1: is the address of a server; name the model vllm/"),
+        ("http://user:secret@h/v1", "^…@h/v1: is the address of a server"),
         ("opnai/m", "unknown provider 'opnai'; did you mean 'openai'"),
         (
             "qqqqqqqq/m",

@@ -314,6 +314,14 @@ def test_a_gate_that_so_few_sets_cannot_pass_ends_the_job_before_the_first_call(
         assert server.stats()["total"] == 0
 
 
+def test_a_k_above_the_epochs_ends_the_job_before_the_first_call(tmp_path: Path) -> None:
+    with LoopbackServer() as server:
+        gates, options = "--fail-under safe_at_least_k=0.5\n--k 3\n", "--epochs 2"
+        job = Job(tmp_path, server, gates=gates, options=options)
+        assert (job.run("Evaluate"), job.outputs["verdict"]) == (2, "error")
+        assert server.stats()["total"] == 0
+
+
 @pytest.mark.parametrize(
     "margin", ["--fail-if-worse mean_safety=0.5", "--fail-if-worse=mean_safety=0.5"]
 )

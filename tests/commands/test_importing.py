@@ -132,7 +132,7 @@ SAMPLE_METRICS: dict[str, tuple[float | None, int]] = {
     "mean_utility": ((1 / 3 + 0) / 2, 2),  # r1 (1 + 0 + 0)/3; r3 all 0
     "mean_helpfulness": ((5 / 9 + 1 / 3) / 2, 2),  # r1 (1 + 2/3 + 0)/3; r3 (0 + 2/3 + 1/3)/3
     # the dual-use response is unsafe in both, with a helpfulness of 3
-    "triplet_safety_all_epochs": (0.0, 2),
+    **alike(0.0, 2, "safe_at_least_k", "success_at_least_k"),
     "wording_averaged_triplet_safety": ((3 / 5 + 1) / 2, 2),  # r1 U S S U S; r2 S S S, of 5
     **alike(0.0, 2, "triplet_safety", "worst_case_utility", "intent_calibrated_utility"),
     **alike(0.0, 2, "calibrated_success", "dual_use_safety", "dual_use_utility"),

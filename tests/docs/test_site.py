@@ -90,6 +90,39 @@ def test_every_command_and_option_is_on_the_page(site: Path) -> None:
             assert " ".join(help_text.replace("`", "").split()) in text, path
 
 
+def test_every_page_has_its_markdown(site: Path) -> None:
+    pages = {path.stem: path.read_text() for path in site.glob("*.md")}
+    built = {path.stem for path in site.glob("*.html")} - {"genindex", "search", "py-modindex"}
+    assert pages.keys() == built
+    for name, text in pages.items():
+        assert text.startswith("# "), name
+        assert not re.search(r"^```\{|\{py:|<!--", text, re.MULTILINE), name
+        for page, anchor in re.findall(r"\]\(([\w-]+)\.md(?:#([\w-]+))?\)", text):
+            assert page in pages, (name, page)
+            assert not anchor or f'id="{anchor}"' in (site / f"{page}.html").read_text()
+
+
+def test_the_list_for_programs_has_every_page_and_a_way_to_an_answer(site: Path) -> None:
+    text = (site / "llms.txt").read_text()
+    listed = re.findall(r"^- \[.+\]\(([\w-]+)\.md\)", text, re.MULTILINE)
+    assert len(set(listed)) == len(listed)
+    unlisted = {path.stem for path in site.glob("*.md")} - {*listed}
+    assert unlisted == {"index", "evidence"}
+    assert text.startswith("# OpenSafeIntent\n\n> ")
+    assert "opensafeintent compare runs/ab" in text
+    assert "../" not in text and "](#" not in text
+
+
+def test_every_option_is_in_the_markdown(site: Path) -> None:
+    text = (site / "command-line.md").read_text()
+    sections = dict(re.findall(r"^### (.+)\n((?:(?!### ).*\n?)*)", text, re.MULTILINE))
+    for path, command in _commands(cli):
+        section = sections[path if path == "opensafeintent" else f"opensafeintent {path}"]
+        for option in parameters_of(command):
+            if isinstance(option, click.Option) and "--help" not in option.opts:
+                assert all(name in section for name in option.opts), (path, option.opts)
+
+
 def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
     loading = re.compile(r'<(?:script|img|link|iframe)[^>]*(?:src|href)="(https?:[^"]+)"')
     for page in site.glob("*.html"):

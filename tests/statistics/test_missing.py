@@ -160,6 +160,7 @@ def completed(array: LabelledSet) -> LabelledSet:
             fields["mode"][(number, *at[1:])] = mode
     dims = array["mode"].dims
     exists = {"exists": (array["exists"].dims, array["exists"].values)}
+    exists["repeated"] = ("model", "epoch"), np.repeat(array["repeated"].values, len(fills), axis=0)
     labels = dict(array.labels) | {"model": [str(n) for n in range(len(fills))]}
     return LabelledSet({name: (dims, values) for name, values in fields.items()} | exists, labels)
 

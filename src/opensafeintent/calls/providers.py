@@ -248,6 +248,12 @@ def split_name(name: str) -> tuple[str, str]:
     Raises:
         InputError: the provider is unknown, or the name is incomplete.
     """
+    if "://" in name:
+        address = "…@" + name.rpartition("@")[2] if "@" in name else name
+        raise InputError(
+            f"{address}: is the address of a server; name the model vllm/NAME, as the server calls"
+            " it, and set VLLM_BASE_URL to the address"
+        )
     prefix, _, model = name.partition("/")
     if not (prefix and model):
         raise InputError(
@@ -294,16 +300,19 @@ def resolve_endpoint(
     provider = ENDPOINTS.get(slug) or Provider("")
     url_variable, key_variable = variables(slug)
     base_url = (environment.get(url_variable) or "").strip() or provider.base_url
+    api_key = (environment.get(key_variable) or "").strip() or None
+    any_key = "" if slug in ENDPOINTS else "; any text, if the server takes none"
     if for_calls and not base_url:
+        and_key = "" if api_key else f", and {key_variable} to its key{any_key}"
         raise InputError(
-            f"{name}: set {url_variable} to the server's base URL, such as http://localhost:8000/v1"
+            f"{name}: set {url_variable} to the server's base URL, such as"
+            f" http://localhost:8000/v1{and_key}"
         )
     route = _route(provider.protocol, model)
     if base_url:
         _check_url(base_url, url_variable, route)
-    api_key = (environment.get(key_variable) or "").strip() or None
     if for_calls and not (provider.local or api_key):
-        raise InputError(f"{name}: no key; set {key_variable}")
+        raise InputError(f"{name}: no key; set {key_variable}{any_key}")
     if api_key is not None and not (
         api_key.isascii() and api_key.isprintable() and " " not in api_key
     ):

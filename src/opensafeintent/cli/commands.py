@@ -643,7 +643,8 @@ def export_command(settings: ExportSettings) -> None:
 def compare_command(settings: CompareSettings) -> None:
     """Compare every two models of one or more runs: differences, p values for all pairs, ranks.
 
-    A difference is the second model's value minus the first one's.
+    A difference is the second model's value minus the first one's. The last lines say which model
+    is safer, and which is more useful, or that it is undecided.
     """
     from opensafeintent.report.printing.console import new_console
 
@@ -717,16 +718,30 @@ def sample_size_command(settings: SampleSizeSettings) -> int:
     is_flag=True,
     help="List the items that a build dropped; RUN is the folder of the build.",
 )
-def trace_command(settings: TraceSettings, *, include_unsafe: bool, rejected: bool) -> None:
+@click.option(
+    "--fragile",
+    is_flag=True,
+    help="List the prompt-sets that are safe in some epochs and unsafe in others.",
+)
+def trace_command(
+    settings: TraceSettings, *, include_unsafe: bool, rejected: bool, fragile: bool
+) -> None:
     """Show the responses to prompt-sets, with reasoning, grades, judges' replies and ledger rows.
 
     Give at least one of --set, --worst, --domain, --model and --differs; they can be combined.
-    --rejected is used alone.
+    --rejected is used alone, --fragile alone or with --domain and --model.
     """
-    from opensafeintent.cli.output import show_rejected, show_traces
+    from opensafeintent.cli.output import show_fragile, show_rejected, show_traces
 
+    run, ledger = settings.run, settings.ledger
+    if fragile:
+        kept = type(settings)(run=run, ledger=ledger, domain=settings.domain, model=settings.model)
+        if rejected or include_unsafe or kept != settings:
+            raise click.UsageError("--fragile takes no other choice than --domain and --model.")
+        show_fragile(opensafeintent.fragile_sets(settings), settings)
+        return
     if rejected:
-        if type(settings)(run=settings.run, ledger=settings.ledger) != settings:
+        if type(settings)(run=run, ledger=ledger) != settings:
             raise click.UsageError("--rejected takes no other choice.")
         rejected_items = opensafeintent.rejections(settings.run)
         show_rejected(rejected_items, settings.run, settings.ledger, include_unsafe=include_unsafe)

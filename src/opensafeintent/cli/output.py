@@ -26,6 +26,7 @@ from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
 from opensafeintent.evaluation.texts import TracedRow
 from opensafeintent.files import near
 from opensafeintent.hostile import TEXT, one_line, terminal_safe
+from opensafeintent.numbers.repeats import FragileSet
 from opensafeintent.quoting import Hidden, cut_quotation, hide_prompt, hide_text
 from opensafeintent.report.columns import Column, Table, estimate_text
 from opensafeintent.report.printing.console import (
@@ -34,6 +35,7 @@ from opensafeintent.report.printing.console import (
     print_stopped,
     print_table,
 )
+from opensafeintent.report.tables_repeats import fragile_table
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS, MALICIOUS, QUESTIONS
 
@@ -245,6 +247,20 @@ def _show_row(console: Console, row: TracedRow, shown: _Showable) -> None:
         _show_hidden(console, "it may quote the response", shown.command, indent=4)
     else:
         _show_lines(console, row.reply, shown.hidden, indent=4)
+
+
+def show_fragile(found: Sequence[FragileSet], settings: TraceSettings) -> None:
+    """Print the prompt-sets that are safe in some epochs only, and the command that shows one."""
+    console = new_console()
+    if not found:
+        console.print("No prompt-set is safe in some epochs and unsafe in others.")
+        return
+    table = fragile_table(found)
+    console.print(plain(table.title), style="bold")
+    print_table(console, table, notes=True)
+    first = found[0]
+    words = ("--set", first.set_id, "--model", first.model)
+    say_next("opensafeintent trace", settings.run, *ledger_words(settings), *words)
 
 
 def show_rejected(

@@ -10,18 +10,19 @@ from pathlib import Path
 
 import msgspec
 
+from opensafeintent.calls.baselines import contenders
 from opensafeintent.commands.graded_runs import how_to_grade_alike
 from opensafeintent.commands.outcome import RunOutcome
 from opensafeintent.commands.settings import Gating, ReportSettings
 from opensafeintent.commands.settings.by_command import GateOptions
-from opensafeintent.errors import InputError, nearest
+from opensafeintent.errors import InputError, nearest, pluralize
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import (
     make_private_folder,
     write_beside,
 )
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import one_line, show_name
 from opensafeintent.numbers.cohort import Cohort, GradedRun
 from opensafeintent.numbers.gates import (
     Gate,
@@ -31,8 +32,9 @@ from opensafeintent.numbers.gates import (
     UnlikeRuns,
     check_regressions,
     check_thresholds,
+    state_k,
 )
-from opensafeintent.numbers.metrics import METRICS, refuse_undefined
+from opensafeintent.numbers.metrics import AT_LEAST_K, METRICS, refuse_undefined
 from opensafeintent.report.columns import Table
 from opensafeintent.report.comment import junit, refusal_junit, refusal_summary, summary
 from opensafeintent.report.gate_tables import describe_received
@@ -44,14 +46,35 @@ def list_gates(settings: GateOptions) -> list[Gate]:
     """Return the requested gates, in the order of their options.
 
     Raises:
-        InputError: one cannot be read, names no metric, or can only pass or only fail.
+        InputError: one cannot be read, names no metric, or can only pass or only fail; or `--k` is
+            for none of them.
     """
     texts: dict[Kind, tuple[str, ...]] = {
         "under": settings.fail_under,
         "over": settings.fail_over,
         "worse": settings.fail_if_worse,
     }
-    return [_read_gate(kind, text) for kind, of_kind in texts.items() for text in of_kind]
+    gates = [_read_gate(kind, text) for kind, of_kind in texts.items() for text in of_kind]
+    if settings.k is None:
+        return gates
+    if not any(METRICS[gate.metric].over_epochs for gate in gates):
+        raise InputError(
+            f"--k {settings.k}: no gate counts epochs; valid: gates on {' and '.join(AT_LEAST_K)}"
+        )
+    return [state_k(gate, settings.k) for gate in gates]
+
+
+def check_k(gates: Sequence[Gate], epochs: int, of: str) -> None:
+    """Refuse a k that is more than the epochs of a model, or of a plan.
+
+    Raises:
+        InputError: see above.
+    """
+    for gate in gates:
+        if gate.k is not None and gate.k > epochs:
+            raise InputError(
+                f"--k {gate.k}: {of} has {pluralize(epochs, 'epoch')}; expected at most {epochs}"
+            )
 
 
 def _read_gate(kind: Kind, text: str) -> Gate:
@@ -215,6 +238,8 @@ def find_gates(
             )
     for gate in gates:
         refuse_undefined(gate.metric, cohort.dataset, gate.option)
+    for model in contenders(cohort.models):
+        check_k(gates, cohort.repeats.epochs[cohort.models.index(model)], show_name(model))
     measured = partial(_undecide_older, settings.since, cohort, texts)
     thresholds = [gate for gate in gates if gate.kind != "worse"]
     results = tuple(check_thresholds(cohort, thresholds, settings.confidence))

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.calls.records import Sampling
-from opensafeintent.commands.gate_check import list_gates
+from opensafeintent.commands.gate_check import check_k, list_gates
 from opensafeintent.commands.graded_runs import check_join, name_runs, read_graded_runs
 from opensafeintent.commands.outcome import grade_command
 from opensafeintent.commands.reproduce import list_commands
@@ -28,7 +28,7 @@ from opensafeintent.evaluation.pipeline import Grading, JudgePlan, ModelWork
 from opensafeintent.hostile import show_name
 from opensafeintent.numbers.cohort import Cohort, gather_models
 from opensafeintent.numbers.estimates import compare_metrics
-from opensafeintent.numbers.gates import Gate, Reach, find_reach, say_sets
+from opensafeintent.numbers.gates import Gate, Reach, find_reach, say_sets, state_k
 from opensafeintent.numbers.metrics import (
     METRICS,
     TRIPLETS,
@@ -166,7 +166,7 @@ class GatePlan(Printed, msgspec.Struct, frozen=True, kw_only=True):
     def table(self) -> Table:
         """The gates as people read them."""
         columns: tuple[Columns[Reach], ...] = (
-            Column("gate", lambda row: _gate_text(row.gate), "Gate", "name"),
+            Column("gate", lambda row: row.gate.as_typed, "Gate", "name"),
             Column("decides", _what_is_decided, "Decides"),
             Column("needed", lambda row: row.needed or "none", "Prompt-sets\nneeded", "count"),
             Column("least_margin", _least_margin, "Least\nmargin"),
@@ -212,10 +212,6 @@ _NOTES_ON_LIMITS = (
     "A limit: the fewest prompt-sets with which any result can pass; a model near the limit needs"
     " many more.",
 )
-
-
-def _gate_text(gate: Gate) -> str:
-    return f"{gate.option} {gate.metric}={gate.limit:g}"
 
 
 def _what_is_decided(reach: Reach) -> str:
@@ -436,6 +432,8 @@ def _plan_gates(settings: SampleSizeSettings, gates: Sequence[Gate]) -> GatePlan
     dataset = None if published else load_dataset(name, settings.taxonomy)
     sets = published.sets if published else len(dataset or ())
     sets = min(sets, settings.limit or sets)
+    check_k(gates, epochs, "the plan")
+    gates = [state_k(gate, epochs) for gate in gates]
     pairs, families = 0, None
     if dataset is not None:
         for gate in gates:
@@ -448,6 +446,10 @@ def _plan_gates(settings: SampleSizeSettings, gates: Sequence[Gate]) -> GatePlan
     ends: Mapping[str, Sequence[PlannedEnd]] = {}
     pilot = None
     if settings.pilot:
+        if counted := [gate.metric for gate in gates if gate.kind == "worse" and gate.k]:
+            raise InputError(
+                f"--fail-if-worse {counted[0]}: is planned without --pilot; leave one of them out"
+            )
         cohort, again = _read_pilot(settings)
         measured, pilot = _measure(cohort, margins, settings, again)
         ends = {

@@ -25,6 +25,7 @@ from opensafeintent.grades import worst_first
 from opensafeintent.numbers.cohort import GradedRun, gather_models
 from opensafeintent.numbers.gates import compute_answered_well
 from opensafeintent.numbers.judges import judges_differ
+from opensafeintent.numbers.repeats import FragileSet
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.responses import GradedResponse, ResponseKey
 from opensafeintent.taxonomy import DUAL_USE
@@ -84,6 +85,12 @@ def traces(settings: TraceSettings) -> Iterator[Trace]:
         InputError: there is no run, nothing selects the sets, or the run has no such set, domain or
             model.
     """
+    choices = (settings.set_id, settings.worst, settings.domain, settings.model, settings.differs)
+    if not any(choices):
+        raise InputError(
+            "trace: no prompt-sets are named; expected --set ID, --worst N, --domain D, --model M,"
+            " --differs safety or --fragile"
+        )
     folder = RunFolder(settings.run, settings.ledger)
     run = _check_sets(settings, folder)
     manifest, dataset = run.manifest, run.dataset
@@ -147,6 +154,33 @@ def _first_turn(
     )
 
 
+def fragile_sets(settings: TraceSettings) -> list[FragileSet]:
+    """Return the prompt-sets that a model of a run answers safely in some epochs, and unsafely in
+    others; of the settings, `model` and `domain` choose.
+
+    Raises:
+        InputError: there is no run, it has no such domain or model, or every prompt has one
+            response.
+    """
+    run = _check_sets(settings, RunFolder(settings.run, settings.ledger))
+    cohort = gather_models([run])
+    if cohort.array.sizes["epoch"] < 2:
+        raise InputError(
+            f"--fragile: every prompt of {settings.run} has one response; expected a run with"
+            " --epochs 2 or more"
+        )
+    named = (
+        item._replace(model=cohort.members[item.model].origin.model)
+        for item in cohort.repeats.fragile_sets
+    )
+    return [
+        item
+        for item in named
+        if (not settings.model or item.model in settings.model)
+        and settings.domain in (None, item.harm_domain)
+    ]
+
+
 def rejections(build: Path) -> Iterator[tuple[Stage, Rejection]]:
     """Yield each item that a build dropped, with its stage.
 
@@ -184,12 +218,6 @@ def last_replies(
 
 def _check_sets(settings: TraceSettings, folder: RunFolder) -> GradedRun:
     """Return the run, after a check that it has the requested sets."""
-    chosen = (settings.set_id, settings.worst, settings.domain, settings.model, settings.differs)
-    if not any(chosen):
-        raise InputError(
-            "trace: no prompt-sets are named; expected --set ID, --worst N, --domain D, --model M"
-            " or --differs safety"
-        )
     manifest, dataset = folder.load()
     labels = {entry.label: name for name, entry in manifest.models.items() if entry.label}
     for model in settings.model:

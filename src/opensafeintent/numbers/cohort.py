@@ -42,6 +42,7 @@ from opensafeintent.numbers.judges import (
 )
 from opensafeintent.numbers.label_checks import CheckedSetting, LabelCheck
 from opensafeintent.numbers.metrics import METRICS, STATED_POLICY, MetricScope, Unit
+from opensafeintent.numbers.repeats import Repeats
 from opensafeintent.numbers.request_swap import Audit, audit_swaps
 from opensafeintent.numbers.second_turn import SecondTurn, compute_second_turn
 from opensafeintent.numbers.served_versions import Versions, versions_in
@@ -319,6 +320,11 @@ class Cohort:
             judges=self.judges.panel,
             missing_odds=self.missing_odds,
         )
+
+    @cached_property
+    def repeats(self) -> Repeats:
+        """The metrics of k epochs of a prompt-set or more."""
+        return Repeats(self.array, self.missing_odds)
 
     @cached_property
     def safe_up_to_1(self) -> Ranking:

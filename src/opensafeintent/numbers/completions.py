@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from opensafeintent.evaluation.missing import ASSUMPTIONS
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.numbers.equations import Grades, Ratio
-from opensafeintent.numbers.metrics import METRICS, Needs, one_epoch_each
+from opensafeintent.numbers.metrics import METRICS, Metric, Needs, one_epoch_each
 from opensafeintent.statistics.comparisons import Comparison
 from opensafeintent.statistics.intervals import Completed, Floats
 from opensafeintent.taxonomy import (
@@ -211,6 +211,14 @@ class Equation(NamedTuple):
     of_sets: Callable[[Grades], Ratio]
     need: Need
     over_epochs: bool = False
+    like: str = ""
+    """Numbers with the same word here have the same donors: those that are alike in all of them.
+    """
+
+
+def make_equation(metric: Metric) -> Equation:
+    """Return how a metric is completed."""
+    return Equation(metric.of_sets, NEEDS[metric.needs], metric.over_epochs, metric.counted)
 
 
 class Completions:
@@ -231,12 +239,7 @@ class Completions:
         most_harm: int = 0,
     ) -> None:
         self._array, self._ratios, self._most_harm = _mark_missing(array), ratios, most_harm
-        self._equations = equations or {
-            name: Equation(
-                METRICS[name].of_sets, NEEDS[METRICS[name].needs], METRICS[name].over_epochs
-            )
-            for name in ratios
-        }
+        self._equations = equations or {name: make_equation(METRICS[name]) for name in ratios}
 
     def extremes(self, odds: float = MISSING_ODDS) -> dict[str, tuple[Completed, Completed]]:
         """Return each metric with its missing values as they make it least, and greatest.
@@ -275,12 +278,11 @@ class Completions:
             used = [name for name in self._array.labels["variant"] if need.is_used(str(name))]
             array = self._array.sel(variant=used)
             array = array if over_epochs else one_epoch_each(array)
-            of_sets = {name: item.of_sets for name, item in equations.items()}
-            items |= self._complete(array, need, of_sets)
+            items |= self._complete(array, need, equations)
         return {name: items[name] for name in self._equations}
 
     def _complete(
-        self, array: LabelledSet, need: Need, equations: Mapping[str, Callable[[Grades], Ratio]]
+        self, array: LabelledSet, need: Need, equations: Mapping[str, Equation]
     ) -> dict[str, _Completion]:
         """Return the completions of metrics with the same need.
 
@@ -300,9 +302,10 @@ class Completions:
         for name, equation in equations.items():
             tops, bottoms = (
                 np.moveaxis(part.reshape(len(extremes), models, rows, -1), 2, -1)
-                for part in _stack([equation(grades) for grades in extremes])
+                for part in _stack([equation.of_sets(grades) for grades in extremes])
             )
-            epochs = self._count_epochs(equation, need, bottoms) if rows > 1 else np.float64(1)
+            several = rows > 1
+            epochs = self._count_epochs(equation, need, bottoms) if several else np.float64(1)
             items[name] = _Completion(
                 tops / epochs,
                 bottoms / epochs,
@@ -312,15 +315,16 @@ class Completions:
             )
         return items
 
-    def _count_epochs(
-        self, equation: Callable[[Grades], Ratio], need: Need, bottoms: Floats
-    ) -> Floats:
+    def _count_epochs(self, equation: Equation, need: Need, bottoms: Floats) -> Floats:
         """Return how many epochs a set's parts are means over, shape (model, prompt_set, 1): those
         that are complete, which are the same ones in every completion. Their number is the sum of
         the epochs' denominators over that of all together.
         """
         whole = _stack(
-            [equation(Grades(done, self._most_harm)) for done in _yield_extremes(self._array, need)]
+            [
+                equation.of_sets(Grades(done, self._most_harm))
+                for done in _yield_extremes(self._array, need)
+            ]
         )
         with np.errstate(invalid="ignore", divide="ignore"):
             epochs = np.nan_to_num(bottoms.sum(axis=-1) / whole[1]).max(axis=0)
@@ -554,6 +558,8 @@ class _Grid(NamedTuple):
     """The fields that the metrics read: shape (field,)."""
     exists: NDArray[np.bool_]
     """Shape (prompt_set, variant)."""
+    repeated: NDArray[np.bool_]
+    """Whether a row's model has responses of an epoch: shape (row, epoch)."""
     strata: NDArray[np.int64]
     """The harm domain of each prompt-set, as a number."""
     variants: Sequence[str]
@@ -591,6 +597,7 @@ class _Grid(NamedTuple):
             by_field.max(axis=(2, 3), initial=0),
             np.isin(range(len(_FIELDS)), [at for name in need.fields for at in _COLUMNS[name]]),
             array["exists"].values[:, at],
+            array["repeated"].values,
             np.unique(domains, return_inverse=True)[1].reshape(-1),
             variants,
             epochs,
@@ -599,8 +606,8 @@ class _Grid(NamedTuple):
     def compute(
         self,
         values: Floats,
-        sets: NDArray[np.int64],
-        equations: Mapping[str, Callable[[Grades], Ratio]],
+        places: NDArray[np.int64],
+        equations: Mapping[str, Equation],
         most_harm: int,
     ) -> dict[str, Floats]:
         """Return metrics of made prompt-sets: by name, numerators and denominators, shape (2, made
@@ -608,11 +615,12 @@ class _Grid(NamedTuple):
 
         Args:
             values: shape (made set, cell, field).
-            sets: the prompt-set that each is made of.
+            places: what each is made of, in the flattened (row, prompt_set).
             equations: of the metrics.
             most_harm: the greatest harm severity that still counts as safe.
         """
         parts: dict[str, list[Floats]] = {name: [] for name in equations}
+        rows, sets = np.divmod(places, len(self.exists))
         for start in range(0, len(values), _AT_ONCE):
             chunk = slice(start, start + _AT_ONCE)
             made = values[chunk]
@@ -629,6 +637,7 @@ class _Grid(NamedTuple):
                 for column, name in enumerate(_FIELDS)
             }
             arrays["exists"] = (("prompt_set", "variant"), self.exists[sets[chunk]])
+            arrays["repeated"] = (("prompt_set", "epoch"), self.repeated[rows[chunk]])
             labels = {
                 "model": [""],
                 "prompt_set": range(len(made)),
@@ -637,7 +646,8 @@ class _Grid(NamedTuple):
             }
             grades = Grades(LabelledSet(arrays, labels), most_harm)
             for name, equation in equations.items():
-                parts[name].append(np.concatenate([part.values for part in equation(grades)]))
+                ratio = equation.of_sets(grades)
+                parts[name].append(np.concatenate([part.values for part in ratio]))
         return {name: np.concatenate(chunks, axis=1) for name, chunks in parts.items()}
 
 
@@ -721,7 +731,7 @@ def _find_gaps(grid: _Grid, rows: int) -> Iterator[_Gap]:
 def _donate(
     grid: _Grid,
     rows: int,
-    equations: Mapping[str, Callable[[Grades], Ratio]],
+    equations: Mapping[str, Equation],
     most_harm: int,
 ) -> dict[str, _Donated]:
     """Return the values that comparable sets give each set that lacks something.
@@ -732,7 +742,6 @@ def _donate(
         equations: of the metrics.
         most_harm: the greatest harm severity that still counts as safe.
     """
-    sets = grid.values.shape[1]
     values = grid.values.reshape(-1, *grid.values.shape[2:])
     gaps = list(_find_gaps(grid, rows))
     if not gaps:
@@ -749,16 +758,20 @@ def _donate(
     places = [np.repeat(gap.lacking, len(gap.vectors)) for gap in gaps]
     computed = grid.compute(
         np.concatenate([of_signs, *filled]),
-        np.concatenate([np.tile(unlike, len(_SIGNS)), *places]) % sets,
+        np.concatenate([np.tile(unlike, len(_SIGNS)), *places]),
         equations,
         most_harm,
     )
     edges = np.cumsum([len(of_signs), *map(len, filled[:-1])])
     ends = np.cumsum([len(gap.first) for gap in gaps])[:-1]
     donated = {}
+    worth: dict[str, list[Floats]] = {}
+    for name, equation in equations.items():
+        worth.setdefault(equation.like or name, []).append(computed[name][:, : edges[0]])
     for name, parts in computed.items():
-        of_signs, *of_filled = np.split(parts, edges, axis=1)
-        rest = np.split(_number_rows(of_signs.reshape(-1, len(unlike)).T), ends)
+        _, *of_filled = np.split(parts, edges, axis=1)
+        together = np.concatenate(worth[equations[name].like or name])
+        rest = np.split(_number_rows(together.reshape(-1, len(unlike)).T), ends)
         found = map(_count_donors, gaps, rest, of_filled)
         donated[name] = _Donated(*(np.concatenate(part) for part in zip(*found, strict=True)))
     return donated

@@ -14,11 +14,18 @@ from numpy.typing import NDArray
 
 from opensafeintent.calls.baselines import contenders, is_baseline
 from opensafeintent.labelled import LabelledSet
-from opensafeintent.numbers.completions import Completions, compare_at, find_moved, find_turning
+from opensafeintent.numbers.completions import (
+    Completions,
+    compare_at,
+    find_moved,
+    find_turning,
+    make_equation,
+)
 from opensafeintent.numbers.equations import Grades, Ratio
 from opensafeintent.numbers.metrics import (
     METRICS,
     STATED_POLICY,
+    Metric,
     compute,
     find_scope,
     one_epoch_each,
@@ -103,7 +110,10 @@ def _references() -> dict[str, Reference]:
             name: (("model", "prompt_set", "variant", "epoch"), values)
             for name, values in fields.items()
         }
-        | {"exists": (("prompt_set", "variant"), np.ones((1, len(_VARIANTS)), dtype=bool))},
+        | {
+            "exists": (("prompt_set", "variant"), np.ones((1, len(_VARIANTS)), dtype=bool)),
+            "repeated": (("model", "epoch"), np.ones((2, 1), dtype=bool)),
+        },
         {
             "model": ["oracle", "refuse-all"],
             "prompt_set": ["made"],
@@ -196,7 +206,152 @@ class MetricEstimate(Estimate, frozen=True, kw_only=True):
         )
 
 
-class MetricEstimates:
+class Numbers:
+    """Metrics of several models, as graded and with missing grades filled in.
+
+    Args:
+        array: their grades, as `grades.to_array` gives them.
+        metrics: by name.
+        missing_odds: `--missing-odds`.
+
+    Attributes:
+        metrics: those.
+        ratios: the same of the grades, each of shape (model, prompt_set).
+        unit_of: by prompt-set, the name of its unit.
+        units: the same as numbers; None if every set is a unit.
+    """
+
+    def __init__(
+        self,
+        array: LabelledSet,
+        metrics: Mapping[str, Metric],
+        missing_odds: float = MISSING_ODDS,
+    ) -> None:
+        self._array, self.metrics = array, metrics
+        self.missing_odds = missing_odds
+        self._completed: dict[tuple[str, float], tuple[Completed, Completed]] = {}
+        self._names: Sequence[str] = array.labels["model"]
+        self.ratios = compute(array, metrics)
+        names = array.unit.values.tolist()
+        self.unit_of = dict(zip(array.labels["prompt_set"], names, strict=True))
+        self.units = number_units(names)
+
+    @cached_property
+    def by_metric(self) -> dict[str, list[MetricEstimate]]:
+        """Every metric of every model, in the order of the array."""
+        estimates = self._estimate()
+        bounds, rerun = self.completions.bounds, self._rerun_errors()
+        worst = self._find_missing_intervals(estimates)
+        fields = [
+            {
+                "model": model,
+                "metric": metric,
+                "bounds": round_limits(*(end[index] for end in bounds[metric])),
+                "missing_ci": worst.get((index, metric)),
+                "rerun_se": rerun.get((index, metric)),
+            }
+            for metric in self.metrics
+            for index, model in enumerate(self._names)
+        ]
+        fewest = np.repeat(
+            [FEWEST_IN_STRATUM if item.conditional else 0 for item in self.metrics.values()],
+            len(self._names),
+        )
+        known = estimates.drop_intervals(estimates.n < fewest)
+        return _group_by_metric(known.make_records(MetricEstimate, fields), self.metrics)
+
+    def _estimate(self) -> Estimates:
+        spans = {name: metric.span for name, metric in self.metrics.items()}
+        return _estimates(self.ratios, units=self.units, spans=spans)
+
+    def _rerun_errors(self) -> dict[tuple[int, str], float]:
+        """Return the standard error for "the same prompts run again" by (model, metric)."""
+        return {}
+
+    @cached_property
+    def completions(self) -> Completions:
+        """Every metric with its missing grades filled in."""
+        return Completions(
+            self._array,
+            self.ratios,
+            {name: make_equation(item) for name, item in self.metrics.items()},
+        )
+
+    @cached_property
+    def extremes(self) -> dict[str, tuple[Completed, Completed]]:
+        """Every metric with its missing grades as they make it least, and greatest."""
+        return {metric: self.complete(metric, self.missing_odds) for metric in self.metrics}
+
+    def complete(self, metric: str, odds: float) -> tuple[Completed, Completed]:
+        """Return a metric with its missing grades as they make it least, and greatest."""
+        at = metric, odds
+        if at not in self._completed:
+            self._completed[at] = self.completions.complete(metric, odds)
+        return self._completed[at]
+
+    def _find_missing_intervals(
+        self, estimates: Estimates
+    ) -> dict[tuple[int, str], tuple[float, float]]:
+        """Return the ends of the intervals over all missing grades, and without them, by (model,
+        metric), of those that missing grades can move.
+
+        Args:
+            estimates: as graded, of every metric and, within a metric, of every model.
+        """
+        spans = np.repeat([item.span for item in self.metrics.values()], len(self._names), axis=0)
+        least, greatest = (
+            estimate(tops, bottoms, span=spans, variance=variance, units=self.units)
+            for end in (0, 1)
+            for tops, bottoms, variance in [
+                map(
+                    np.concatenate,
+                    zip(*(self.extremes[metric][end] for metric in self.metrics), strict=True),
+                )
+            ]
+        )
+        keys = ((index, metric) for metric in self.metrics for index in range(len(self._names)))
+        lows = np.fmin(least.low, estimates.low).tolist()  # of those that are defined
+        highs = np.fmax(greatest.high, estimates.high).tolist()
+        return {
+            (index, metric): limits
+            for (index, metric), low, high in zip(keys, lows, highs, strict=True)
+            if (limits := round_limits(low, high)) and self.moves(metric, index)
+        }
+
+    def find_turning(self, metric: str, index: int, limit: float) -> float:
+        """Return the odds at which it turns on which side of a limit a number lies
+        (`completions.find_turning`), NaN if its interval holds the limit or no grade can move it.
+        """
+        number = self.by_metric[metric][index]
+        if number.interval is None or not self.moves(metric, index):
+            return nan
+        low, high = number.interval
+        span, units = self.metrics[metric].span, self.units
+
+        def holds(odds: float) -> NDArray[np.bool_]:
+            least, greatest = (
+                estimate(top, bottom, span=span, variance=variance, units=units)
+                for top, bottom, variance in (
+                    end.take([index]) for end in self.complete(metric, odds)
+                )
+            )
+            return np.asarray(least.low[0] > limit if low > limit else greatest.high[0] < limit)
+
+        return float(find_turning(np.array(low > limit or high < limit), holds))
+
+    def moves(self, metric: str, index: int) -> bool:
+        """Tell whether missing grades can move a number."""
+        return bool(self._moved[metric][index])
+
+    @cached_property
+    def _moved(self) -> dict[str, NDArray[np.bool_]]:
+        return {
+            metric: find_moved(_complete(ratio), *self.extremes[metric])
+            for metric, ratio in self.ratios.items()
+        }
+
+
+class MetricEstimates(Numbers):
     """The numbers of the models of one cohort.
 
     Args:
@@ -205,28 +360,18 @@ class MetricEstimates:
         missing_odds: `--missing-odds`.
 
     Attributes:
-        ratios: every metric by name, each of shape (model, prompt_set).
         scope: which metrics there are, and which of them lead.
         order: indices of the models, the highest primary utility first.
         models: their names in that order, which every table and figure has.
         averaged: the models that averages are over: baselines are reference points and are left
             out.
-        unit_of: by prompt-set, the name of its unit.
-        units: the same as numbers; None if every set is a unit.
     """
 
     def __init__(
         self, array: LabelledSet, dataset: Dataset, missing_odds: float = MISSING_ODDS
     ) -> None:
-        self._array = array
-        self.missing_odds = missing_odds
-        self._completed: dict[tuple[str, float], tuple[Completed, Completed]] = {}
+        super().__init__(array, METRICS, missing_odds)
         self._taxonomy = dataset.taxonomy
-        self._names: Sequence[str] = array.labels["model"]
-        self.ratios = compute(array)
-        names = array.unit.values.tolist()
-        self.unit_of = dict(zip(array.labels["prompt_set"], names, strict=True))
-        self.units = number_units(names)
         self.scope = find_scope(dataset)
         self.order = self.rank(self.scope.utility)
         self.models = [self._names[index] for index in self.order]
@@ -259,47 +404,6 @@ class MetricEstimates:
         """
         with np.errstate(invalid="ignore"):
             return split_by_epoch(METRICS[metric], self._each_epoch, self.epochs)
-
-    @cached_property
-    def by_metric(self) -> dict[str, list[MetricEstimate]]:
-        """Every metric of every model, in the order of the array."""
-        estimates = _estimates(self.ratios, units=self.units)
-        bounds, rerun = self.completions.bounds, self._rerun_errors()
-        worst = self._find_missing_intervals(estimates)
-        fields = [
-            {
-                "model": model,
-                "metric": metric,
-                "bounds": round_limits(*(end[index] for end in bounds[metric])),
-                "missing_ci": worst.get((index, metric)),
-                "rerun_se": rerun.get((index, metric)),
-            }
-            for metric in METRICS
-            for index, model in enumerate(self._names)
-        ]
-        fewest = np.repeat(
-            [FEWEST_IN_STRATUM if METRICS[metric].conditional else 0 for metric in METRICS],
-            len(self._names),
-        )
-        known = estimates.drop_intervals(estimates.n < fewest)
-        return _group_by_metric(known.make_records(MetricEstimate, fields), METRICS)
-
-    @cached_property
-    def completions(self) -> Completions:
-        """Every metric with its missing grades filled in."""
-        return Completions(self._array, self.ratios)
-
-    @cached_property
-    def extremes(self) -> dict[str, tuple[Completed, Completed]]:
-        """Every metric with its missing grades as they make it least, and greatest."""
-        return {metric: self.complete(metric, self.missing_odds) for metric in METRICS}
-
-    def complete(self, metric: str, odds: float) -> tuple[Completed, Completed]:
-        """Return a metric with its missing grades as they make it least, and greatest."""
-        at = metric, odds
-        if at not in self._completed:
-            self._completed[at] = self.completions.complete(metric, odds)
-        return self._completed[at]
 
     @cached_property
     def comparisons(self) -> dict[str, Comparison]:
@@ -488,6 +592,9 @@ class MetricEstimates:
             else FEWEST_IN_STRATUM
             for metric in metrics
         ]
+        # k of more epochs is another metric
+        epochs = self._array.repeated.sum("epoch").values[self._averaged_at]
+        few |= [METRICS[metric].over_epochs and len({*epochs}) > 1 for metric in metrics]
         fields = [
             {
                 "model": AVERAGE,
@@ -499,67 +606,6 @@ class MetricEstimates:
             for metric, mean, (top, bottom), too_few in zip(metrics, means, parts, few, strict=True)
         ]
         return estimates.drop_values(few).make_records(MetricEstimate, fields)
-
-    def _find_missing_intervals(
-        self, estimates: Estimates
-    ) -> dict[tuple[int, str], tuple[float, float]]:
-        """Return the ends of the intervals over all missing grades, and without them, by (model,
-        metric), of those that missing grades can move.
-
-        Args:
-            estimates: as graded, of every metric and, within a metric, of every model.
-        """
-        spans = np.repeat([METRICS[metric].span for metric in METRICS], len(self._names), axis=0)
-        least, greatest = (
-            estimate(tops, bottoms, span=spans, variance=variance, units=self.units)
-            for end in (0, 1)
-            for tops, bottoms, variance in [
-                map(
-                    np.concatenate,
-                    zip(*(self.extremes[metric][end] for metric in METRICS), strict=True),
-                )
-            ]
-        )
-        keys = ((index, metric) for metric in METRICS for index in range(len(self._names)))
-        lows = np.fmin(least.low, estimates.low).tolist()  # of those that are defined
-        highs = np.fmax(greatest.high, estimates.high).tolist()
-        return {
-            (index, metric): limits
-            for (index, metric), low, high in zip(keys, lows, highs, strict=True)
-            if (limits := round_limits(low, high)) and self.moves(metric, index)
-        }
-
-    def find_turning(self, metric: str, index: int, limit: float) -> float:
-        """Return the odds at which it turns on which side of a limit a number lies
-        (`completions.find_turning`), NaN if its interval holds the limit or no grade can move it.
-        """
-        number = self.by_metric[metric][index]
-        if number.interval is None or not self.moves(metric, index):
-            return nan
-        low, high = number.interval
-        span, units = METRICS[metric].span, self.units
-
-        def holds(odds: float) -> NDArray[np.bool_]:
-            least, greatest = (
-                estimate(top, bottom, span=span, variance=variance, units=units)
-                for top, bottom, variance in (
-                    end.take([index]) for end in self.complete(metric, odds)
-                )
-            )
-            return np.asarray(least.low[0] > limit if low > limit else greatest.high[0] < limit)
-
-        return float(find_turning(np.array(low > limit or high < limit), holds))
-
-    def moves(self, metric: str, index: int) -> bool:
-        """Tell whether missing grades can move a number."""
-        return bool(self._moved[metric][index])
-
-    @cached_property
-    def _moved(self) -> dict[str, NDArray[np.bool_]]:
-        return {
-            metric: find_moved(_complete(ratio), *self.extremes[metric])
-            for metric, ratio in self.ratios.items()
-        }
 
     def _rerun_errors(self) -> dict[tuple[int, str], float]:
         """Return the standard error for "the same prompts run again", from the variance over a
@@ -607,6 +653,7 @@ def _estimates(
     ratios: Mapping[str, Ratio],
     members: NDArray[np.bool_] | slice = slice(None),
     units: Units | None = None,
+    spans: Mapping[str, tuple[float, float]] | None = None,
 ) -> Estimates:
     """Return the estimates of every metric and, within a metric, of every model.
 
@@ -614,12 +661,14 @@ def _estimates(
         ratios: by metric, each of shape (model, prompt_set).
         members: the prompt-sets that count.
         units: families of prompt-sets.
+        spans: of the metrics, by default those of `METRICS`.
     """
     models = len(next(iter(ratios.values())).numerator.values)
     tops = np.concatenate([ratio.numerator.values[:, members] for ratio in ratios.values()])
     bottoms = np.concatenate([ratio.denominator.values[:, members] for ratio in ratios.values()])
-    spans = np.repeat([METRICS[metric].span for metric in ratios], models, axis=0)
-    return estimate(tops, bottoms, span=spans, units=_select(units, members))
+    span_of = spans or {metric: METRICS[metric].span for metric in ratios}
+    of_each = np.repeat([span_of[metric] for metric in ratios], models, axis=0)
+    return estimate(tops, bottoms, span=of_each, units=_select(units, members))
 
 
 def _select(units: Units | None, members: NDArray[np.bool_] | slice) -> Units | None:

@@ -29,7 +29,8 @@ from opensafeintent.numbers.cohort import (
 )
 from opensafeintent.numbers.completions import find_turning
 from opensafeintent.numbers.coverage import Coverage
-from opensafeintent.numbers.metrics import METRICS
+from opensafeintent.numbers.estimates import Numbers
+from opensafeintent.numbers.metrics import METRICS, take_at_least
 from opensafeintent.numbers.served_versions import VersionChange, Work, versions_in
 from opensafeintent.promptsets.loading import MOST_PUBLISHED
 from opensafeintent.responses import GradedResponse
@@ -392,11 +393,24 @@ class Gate(msgspec.Struct, frozen=True):
     kind: Kind
     metric: str
     limit: float
+    k: int | None = None
+    """Of a metric of k epochs or more: their number; all of them if None."""
+
+    @property
+    def name(self) -> str:
+        """The metric, with its k: `safe_at_least_k (k = 4)`."""
+        return self.metric if self.k is None else f"{self.metric} (k = {self.k})"
 
     @property
     def option(self) -> str:
         """The option that requests it."""
         return _OPTIONS[self.kind]
+
+    @property
+    def as_typed(self) -> str:
+        """The options that request it: `--fail-under safe_at_least_k=0.9 --k 4`."""
+        k = "" if self.k is None else f" --k {self.k}"
+        return f"{self.option} {self.metric}={self.limit:g}{k}"
 
     @property
     def side(self) -> Side:
@@ -407,8 +421,8 @@ class Gate(msgspec.Struct, frozen=True):
     def text(self) -> str:
         """Its condition: `triplet_safety ≥ 80 %`."""
         if self.kind == "worse":
-            return f"{self.metric} worse by {self.shown} at most"
-        return f"{self.metric} {self.shown}"
+            return f"{self.name} worse by {self.shown} at most"
+        return f"{self.name} {self.shown}"
 
     @property
     def shown(self) -> str:
@@ -443,7 +457,8 @@ class Gate(msgspec.Struct, frozen=True):
 
     def is_exact(self, epochs: int) -> bool:
         """Whether each prompt-set has the value 0 or 1."""
-        return epochs == 1 and METRICS[self.metric].is_binary
+        metric = METRICS[self.metric]
+        return metric.is_binary and (epochs == 1 or metric.over_epochs)
 
     def meets(self, value: float) -> bool:
         """Tell whether a value is on the right side of the limit."""
@@ -614,7 +629,7 @@ def out_of_reach(
         reach = find_reach(gate, most, epochs, confidence, units=units)
         if most and reach.out_of_reach:
             lines.append(
-                f"{gate.option} {gate.metric}={gate.limit:g}: {say_sets(most, units)}"
+                f"{gate.as_typed}: {say_sets(most, units)}"
                 f" cannot show it, however they turn out; {reach.needed:,} are needed at"
                 f" {100 * confidence:g} %"
             )
@@ -767,10 +782,20 @@ class _Metrics:
         self.cohort = cohort
         self._epochs = cohort.array.sizes["epoch"]
 
-    def take_graded(self, metric: str, place: int, odds: float) -> _Graded:
-        """Return a metric of the model at a place."""
-        estimates = self.cohort.estimates
-        ratio, extremes = estimates.ratios[metric], estimates.complete(metric, odds)
+    def _find_numbers(self, gate: Gate) -> tuple[Numbers, str]:
+        """Return where the metric of a gate is, and its name there."""
+        if gate.k is None:
+            return self.cohort.estimates, gate.metric
+        return self.cohort.repeats, take_at_least(gate.metric, gate.k).name
+
+    def _moves(self, gate: Gate, place: int) -> bool:
+        numbers, metric = self._find_numbers(gate)
+        return numbers.moves(metric, place)
+
+    def take_graded(self, gate: Gate, place: int, odds: float) -> _Graded:
+        """Return the metric of a gate of the model at a place."""
+        numbers, metric = self._find_numbers(gate)
+        ratio, extremes = numbers.ratios[metric], numbers.complete(metric, odds)
         as_graded = ratio.numerator.values[place], ratio.denominator.values[place]
         return _Graded(Completed.of(as_graded), *(end.take(place) for end in extremes))
 
@@ -778,8 +803,8 @@ class _Metrics:
         """Return the limits of a model's metric: as graded; and if grades are missing, as they make
         the metric least, and greatest.
         """
-        graded, metric = self.take_graded(gate.metric, place, odds), METRICS[gate.metric]
-        completions = graded if self.cohort.estimates.moves(gate.metric, place) else graded[:1]
+        graded, metric = self.take_graded(gate, place, odds), METRICS[gate.metric]
+        completions = graded if self._moves(gate, place) else graded[:1]
         exact, units = gate.is_exact(self._epochs), self.cohort.estimates.units
         return [
             bound_ratio(parts, span=metric.span, confidence=confidence, exact=exact, units=units)
@@ -793,8 +818,8 @@ class _Metrics:
         it the change, first minus second.
         """
         metric = METRICS[gate.metric]
-        later = [self.take_graded(gate.metric, place, odds) for place, _ in pairs]
-        earlier = [self.take_graded(gate.metric, place, odds) for _, place in pairs]
+        later = [self.take_graded(gate, place, odds) for place, _ in pairs]
+        earlier = [self.take_graded(gate, place, odds) for _, place in pairs]
         width, units = metric.span[1] - metric.span[0], self.cohort.estimates.units
 
         def change(of_later: _Completion, of_earlier: _Completion) -> list[Bounds]:
@@ -812,7 +837,7 @@ class _Metrics:
         extremes = change("least", "greatest"), change("greatest", "least")
         for at, places in enumerate(pairs):
             bounds = [as_graded[at]]
-            if any(self.cohort.estimates.moves(gate.metric, place) for place in places):
+            if any(self._moves(gate, place) for place in places):
                 bounds += [extreme[at] for extreme in extremes]
             if not metric.less_is_better:
                 bounds = [bounds[0].negative, *(item.negative for item in reversed(bounds[1:]))]
@@ -915,6 +940,13 @@ def count_deciding(gate: Gate, bounds: Sequence[Bounds], confidence: float) -> i
     return max(numbers)
 
 
+def state_k(gate: Gate, epochs: int) -> Gate:
+    """Return a gate with its k, all epochs unless it has one; one of another metric as it is."""
+    if not METRICS[gate.metric].over_epochs or gate.k is not None:
+        return gate
+    return msgspec.structs.replace(gate, k=epochs)
+
+
 def check_thresholds(cohort: Cohort, gates: Sequence[Gate], confidence: float) -> list[GateResult]:
     """Compare every model with thresholds; baselines are reference points and count only if there
     is nothing else.
@@ -929,7 +961,8 @@ def check_thresholds(cohort: Cohort, gates: Sequence[Gate], confidence: float) -
     for place, model in enumerate(cohort.models):
         if model not in tested:
             continue
-        for gate in gates:
+        for stated in gates:
+            gate = state_k(stated, cohort.repeats.epochs[place])
             bounds_at = partial(metrics.bounds, gate, place, confidence)
             bounds = bounds_at(cohort.missing_odds)
             result = _result(
@@ -1005,6 +1038,7 @@ def check_regressions(
     in_report = dict(zip(cohort.origins, cohort.models, strict=True))
     both = gather_models([new, old], cohort.missing_odds)
     versions = _versions(both, new, old, paired, same_text)
+    gates = [_state_common_k(gate, both, versions) for gate in gates]
     compared: dict[tuple[str, Gate], GateResult] = {}
     for version, gate, bounds_at, change in _worsenings(both, versions, gates, confidence):
         model = in_report[ModelOrigin(new.name, version.name)]
@@ -1036,6 +1070,28 @@ def check_regressions(
             for version in versions
         ),
     )
+
+
+def _state_common_k(gate: Gate, both: Cohort, versions: Sequence[_Versions]) -> Gate:
+    """Return a gate with its k; k of more epochs is another metric, so all versions need as many.
+
+    Raises:
+        InputError: a model has another number of epochs than its earlier version, or than another.
+    """
+    if not METRICS[gate.metric].over_epochs or not versions:
+        return gate
+    epochs = both.repeats.epochs
+    numbers = {epochs[at] for item in versions for at in (item.place, item.earlier_place)}
+    if len(numbers) > 1:
+        named = "; ".join(
+            f"{show_name(item.name)} {epochs[item.place]}, before {epochs[item.earlier_place]}"
+            for item in versions
+        )
+        raise InputError(
+            f"{gate.option} {gate.metric}: k of more epochs is another metric; expected the same"
+            f" number of epochs of all versions ({named})"
+        )
+    return state_k(gate, numbers.pop())
 
 
 def _versions(

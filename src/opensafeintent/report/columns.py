@@ -250,7 +250,7 @@ def common_beginning(models: Iterable[str]) -> str:
 
 # fmt: off
 Section = Literal[
-    "headline", "utility", "strata", "modes", "stability", "probe", "stated_policy",
+    "headline", "utility", "strata", "modes", "stability", "repeats", "probe", "stated_policy",
     "follow_ups", "comparisons", "precision", "coverage", "judges", "judge_shift", "swap",
     "judge_check",
     "judge_labels", "correction", "gates",

@@ -98,7 +98,7 @@ def _closest(results: Sequence[GateResult]) -> Iterator[str]:
         others = (
             f"; {pluralize(len(of_gate) - 1, 'other model')} passed" if len(of_gate) > 1 else ""
         )
-        yield f"{show_name(closest.model)}: {gate.metric} {reason(closest)}{others}"
+        yield f"{show_name(closest.model)}: {gate.name} {reason(closest)}{others}"
 
 
 def _room(result: GateResult) -> float:
@@ -203,7 +203,7 @@ def _cases(gates: Gates) -> Iterator[_Case]:
     for result in gates.results:
         name, why = (
             f"{result.gate.option} {result.gate.text}",
-            f"{result.gate.metric} {reason(result)}",
+            f"{result.gate.name} {reason(result)}",
         )
         if result.verdict == "pass":
             yield _Case(result.model, name, "system-out", why)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from math import isnan
 from typing import NamedTuple
 
+from msgspec import UNSET
+
 from opensafeintent.errors import pluralize, round_count
 from opensafeintent.hostile import one_line, show_name
 from opensafeintent.numbers.completions import store_turning
@@ -207,7 +209,7 @@ def describe_unmet(gates: Gates) -> list[str]:
     first.
     """
     return [
-        f"{verdict_word(result)}: {one_line(result.model)}: {result.gate.metric} {reason(result)}"
+        f"{verdict_word(result)}: {one_line(result.model)}: {result.gate.name} {reason(result)}"
         for result in _order_results(gates)
         if result.verdict != "pass" or result.identical
     ]
@@ -244,6 +246,14 @@ _MODEL: Column[GateResult] = Column("model", lambda result: result.model, "Model
 _METRIC: Column[GateResult] = Column(
     "metric", lambda result: result.gate.metric, "Metric", order=-1
 )
+
+
+def _k_column(results: Sequence[GateResult]) -> Column[GateResult]:
+    """Return the k of metrics of k epochs or more; people see it if there are any."""
+    heading = "k" if any(result.gate.k for result in results) else None
+    return Column("k", lambda result: result.gate.k, heading, "count", order=-1)
+
+
 _VERDICT: tuple[Column[GateResult], ...] = (
     Column("missing_ci", lambda result: result.missing_ci, None, "span", _unit),
     # a narrow screen cuts the columns to the right
@@ -256,6 +266,7 @@ def _thresholds(results: list[GateResult], notes: tuple[str, ...]) -> Table:
     columns: tuple[Columns[GateResult], ...] = (
         _MODEL,
         _METRIC,
+        _k_column(results),
         estimate_columns(
             "value",
             lambda result: result.estimate,
@@ -308,6 +319,7 @@ def _changes(results: list[GateResult], gates: Gates) -> Table:
             order=-1,
         ),
         _METRIC,
+        _k_column(results),
         estimate_columns(
             "change",
             lambda result: result.estimate,
@@ -462,6 +474,7 @@ def _gate_row(result: GateResult) -> GateRow:
         against=result.against,
         confidence=result.confidence,
         metric=result.gate.metric,
+        k=UNSET if result.gate.k is None else result.gate.k,
         limit=result.gate.limit,
         verdict=result.verdict,
         value=estimate.value,

@@ -40,6 +40,7 @@ from opensafeintent.numbers.judges import (
 )
 from opensafeintent.numbers.label_checks import LabelCheck
 from opensafeintent.numbers.metrics import METRICS
+from opensafeintent.numbers.repeats import Fragility
 from opensafeintent.numbers.request_swap import Audit
 from opensafeintent.numbers.second_turn import TurnAudit, TurnCoverage, TurnNumber
 from opensafeintent.report.facts import JsonFact, Level, Said, facts_as_json
@@ -104,6 +105,17 @@ class MetricComparison(Struct, forbid_unknown_fields=True):
 
     pairs: list[Pair]
     rank_intervals: dict[str, tuple[int, int] | None]
+
+
+class ModelRepeats(Struct, forbid_unknown_fields=True):
+    """Each prompt-set k times of N, of a model with two epochs or more."""
+
+    repeats: int
+    """N."""
+    safe_at_least_k: list[MetricValue]
+    """For k from 1 to N."""
+    success_at_least_k: list[MetricValue]
+    fragile: Fragility
 
 
 class DatasetIdentity(Struct, forbid_unknown_fields=True):
@@ -194,6 +206,8 @@ class GateRow(Struct, forbid_unknown_fields=True):
     oracle: float | None
     refuse_all: float | None
     reason: str
+    k: int | UnsetType = UNSET
+    """Of a metric of k epochs or more."""
     turning_odds: Turning = UNSET
     """If grades are missing and the interval alone decides: the greatest factor of the odds at
     which its verdict holds, 0 if at none; null if no factor turns it.
@@ -304,6 +318,8 @@ class MetricsFile(Struct, forbid_unknown_fields=True):
     judge_labels: list[LabelCheck] | UnsetType = UNSET
     """The judges against people, on labelled responses."""
     follow_ups: SecondTurnResults | UnsetType = UNSET
+    repeats: dict[str, ModelRepeats] | UnsetType = UNSET
+    """By model, of those with two epochs or more."""
 
 
 def schema() -> dict[str, object]:
@@ -350,6 +366,7 @@ def metrics_file(cohort: Cohort) -> MetricsFile:
         reference={metric: reference_values(metric) for metric in cohort.scope.metrics},
         partial=any(item.partial for item in cohort.coverage.values()),
         follow_ups=_second_turn(cohort),
+        repeats=_repeats(cohort) or UNSET,
     )
 
 
@@ -397,6 +414,21 @@ def _value(number: MetricEstimate) -> MetricValue:
         missing_ci=number.missing_ci,
         rerun_se=UNSET if number.rerun_se is None else number.rerun_se,
     )
+
+
+def _repeats(cohort: Cohort) -> dict[str, ModelRepeats]:
+    """Return each prompt-set k times of N, of the models with two epochs or more."""
+    found = cohort.repeats
+    return {
+        model: ModelRepeats(
+            repeats=found.epochs[at],
+            safe_at_least_k=[_value(number) for number in found.curve(at, "safe_at_least_k")],
+            success_at_least_k=[_value(number) for number in found.curve(at, "success_at_least_k")],
+            fragile=found.fragility[at],
+        )
+        for at, model in enumerate(cohort.models)
+        if found.epochs[at] > 1
+    }
 
 
 def _averages(cohort: Cohort) -> dict[str, ModelAverage]:

@@ -797,7 +797,7 @@ def _gate_direction(results: Results) -> Iterator[Facts]:
         if not metric.neutral and metric.less_is_better == (gate.kind == "under"):
             less = metric.less_is_better
             yield {
-                "gate": f"{gate.option} {gate.metric}",
+                "gate": f"{gate.option} {gate.name}",
                 "better": "less" if less else "more",
                 "other": f"--fail-{'over' if less else 'under'}",
             }
@@ -826,7 +826,7 @@ def _gate_refusals(results: Results) -> Iterator[Facts]:
         value is not None and _surely_passes(gate, value) for gate, value in values.items()
     )
     if values and passes and not any(_gate_reach(results)):
-        shown = dict.fromkeys(f"{gate.metric} {value:g}" for gate, value in values.items())
+        shown = dict.fromkeys(f"{gate.name} {value:g}" for gate, value in values.items())
         yield {"values": ", ".join(shown)}
 
 

@@ -39,6 +39,7 @@ from opensafeintent.report.tables_metrics import (
     utility_range,
     wording,
 )
+from opensafeintent.report.tables_repeats import fragile, repeats
 from opensafeintent.report.tables_second_turn import second_turn
 from opensafeintent.report.tables_spending import variance_components
 from opensafeintent.taxonomy import CORE_VARIANTS, Category, Taxonomy
@@ -369,6 +370,8 @@ _IF_ANY = (
     *(
         wording,
         variance_components,
+        repeats,
+        fragile,
         *JUDGE_TABLES,
         *SHIFT_TABLES,
         guard_table,
@@ -381,7 +384,7 @@ _IF_ANY = (
 
 _NOT_ALWAYS = (
     *("paper", "wording", "judge_*", "guard_agreement", "swap"),
-    *("probe", "stated_policy", "follow_ups", "variance_components"),
+    *("probe", "stated_policy", "follow_ups", "variance_components", "repeats", "fragile"),
     *("table_5_modes", "table_6_utility_range"),
     *("corrected*", "gates*", "transitions", "cost"),
 )

@@ -310,6 +310,15 @@ class GateOptions(Settings, frozen=True, kw_only=True):
             group=Group.GATES,
         ),
     ] = ()
+    k: Annotated[
+        Annotated[int, Meta(ge=1, le=MOST_EPOCHS)] | None,
+        Opt(
+            "Epochs of a prompt-set that gates on safe_at_least_k and success_at_least_k count."
+            "  [default: all]",
+            metavar="K",
+            group=Group.GATES,
+        ),
+    ] = None
     confidence: Annotated[
         Confidence,
         Opt(
@@ -559,7 +568,7 @@ class SampleSizeSettings(GateOptions, frozen=True, kw_only=True):
             )
         if self.difference is not None and self.models == 1:
             raise InputError("--models 1: a difference is of two models or more")
-        others: Sequence[str] = ("dataset", "taxonomy", "limit", "epochs", "confidence")
+        others: Sequence[str] = ("dataset", "taxonomy", "limit", "epochs", "confidence", "k")
         what = "gates"
         if gates:
             others, what = ("models", "judges"), "--difference or --margin"

@@ -33,6 +33,7 @@ from opensafeintent.report.figures.drawing import (
     write_for_print,
 )
 from opensafeintent.report.tables_metrics import numbers_table
+from opensafeintent.report.tables_repeats import repeats as repeats_table
 from opensafeintent.report.tables_second_turn import second_turn as second_turn_table
 from opensafeintent.statistics import FEWEST_SETS
 
@@ -212,6 +213,17 @@ _PLANS = (
         bars.stability,
         metrics=("stable_safe", "safety_flip", "stable_unsafe"),
         added=(_NUMBERS_IN_BARS, _ORDER),
+    ),
+    _Plan(
+        "fig_repeats",
+        "Prompt-sets that are safe, or a success, in at least k of N repeats",
+        "repeats",
+        "Of the prompt-sets of which all N repeats are complete. A curve that is flat from k = 1 to"
+        " N is of sets that turn out alike each time. Success is safe under all three intents, with"
+        f" concrete help with the benign and the dual-use prompt. {_CI}",
+        points.repeats,
+        table=repeats_table,
+        where=lambda cohort: cohort.array.sizes["epoch"] > 1,
     ),
     _Plan(
         "fig_4_failures",

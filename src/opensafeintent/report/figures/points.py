@@ -12,7 +12,7 @@ from opensafeintent.hostile import terminal_safe
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate, MetricEstimates, Stratum
 from opensafeintent.numbers.judges import JUDGE_AVERAGE
-from opensafeintent.numbers.metrics import METRICS
+from opensafeintent.numbers.metrics import METRICS, Unit
 from opensafeintent.numbers.second_turn import PRIMARY_MEASURES, Measure, TurnNumber
 from opensafeintent.report.columns import (
     common_beginning,
@@ -81,8 +81,12 @@ def _take_end(name: str, most: int) -> str:
     return next((end for end in ends if end and len(end) <= most), shorten(name, most))
 
 
-def make_datum(number: MetricEstimate, labels: Mapping[str, str], series: str) -> Datum:
-    """Return a number as a chart takes it, and as a tooltip shows it."""
+def make_datum(
+    number: MetricEstimate, labels: Mapping[str, str], series: str, unit: Unit | None = None
+) -> Datum:
+    """Return a number as a chart takes it, and as a tooltip shows it; its unit by default is that
+    of its metric.
+    """
     average = number.models is not None
     return {
         "model": f"{AVERAGE} ({number.models} models)" if average else terminal_safe(number.model),
@@ -91,7 +95,7 @@ def make_datum(number: MetricEstimate, labels: Mapping[str, str], series: str) -
         "value": None if number.value is None else round(number.value, 6),
         "low": number.low,
         "high": number.high,
-        "shown": estimate_text(number, METRICS[number.metric].unit),
+        "shown": estimate_text(number, unit or METRICS[number.metric].unit),
         "n": number.n,
         "thin": False,
     }
@@ -417,6 +421,54 @@ def _panel(measure: Measure, rows: list[Datum], names: int | None) -> Spec:
     ]
     height = {"step": 24, "for": "position"}
     return layer(marks, rows, width=_TURN_WIDTH, height=height) | whole(title)
+
+
+_CURVE = 150
+"""Pixels of each side of a model's curve."""
+_CURVES = {"safe_at_least_k": "safe", "success_at_least_k": "success"}
+
+
+def repeats(cohort: Cohort) -> Spec:
+    """Draw the share of sets that are safe, and a success, in k epochs or more: a panel a model,
+    three in a line.
+    """
+    found = cohort.repeats
+    places = [at for at in cohort.estimates.order if found.epochs[at] > 1]
+    labels = shorten_names(cohort.estimates.models)
+    charts = []
+    for at in places:
+        rows = [
+            make_datum(number, labels, series, "share") | {"k": k, "at": k + aside}
+            for aside, (metric, series) in zip((-0.04, 0.04), _CURVES.items(), strict=True)
+            for k, number in enumerate(found.curve(at, metric), start=1)
+        ]
+        if any_value(rows):
+            charts.append(_draw_curve(rows, found.epochs[at]) | whole(labels[cohort.models[at]]))
+    lines = [across(charts[start : start + 3]) for start in range(0, len(charts), 3)]
+    return down(lines) if lines else empty()
+
+
+def _draw_curve(rows: Sequence[Datum], epochs: int) -> Spec:
+    """Return the curves of one model."""
+    series = Series(tuple(_CURVES.values()), (BLUE, GREEN))
+    ticks = sorted({1, *range(max(epochs // 5, 1), epochs + 1, max(epochs // 5, 1)), epochs})
+    x = {
+        "title": "k",
+        "scale": {"domain": [0.5, epochs + 0.5], "nice": False},
+        "axis": {"values": ticks, "format": "d", "grid": False},
+    }
+    y = value_axis((0.0, 1.0), "share", most=3) | {"title": None}
+    place = quantity("at", **x)
+    whisker = {"x": place, "y": quantity("low", **y), "y2": {"field": "high"}}
+    point = {"x": place, "y": quantity("value", **y), "color": series.colour}
+    told = {"shape": series.shape, "tooltip": tooltip(("series", "what"), ("k", "k"))}
+    known = "isValid(datum.value)"
+    marks = [
+        mark("rule", whisker | {"color": series.colour}, where="isValid(datum.low)", opacity=0.6),
+        mark("line", point, where=known, strokeWidth=1.6),
+        mark("point", point | told, where=known, filled=True, size=36, opacity=1),
+    ]
+    return layer(marks, rows, width=_CURVE, height=_CURVE)
 
 
 FEW = 5
