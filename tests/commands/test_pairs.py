@@ -107,6 +107,24 @@ def test_the_page_and_tables_of_pairs_have_nothing_of_triplets(tmp_path: Path) -
     assert (tmp_path / "run" / "figures" / "fig_frontier.csv").exists()
 
 
+def test_sets_without_any_label_have_no_strata(tmp_path: Path) -> None:
+    path = tmp_path / "sets.csv"
+    path.write_text(
+        "benign,malicious\n" + "".join(f"Mend it ({n}).,Break it ({n}).\n" for n in range(12))
+    )
+    checked = osi("dataset", "check", path)
+    assert checked.code == 0 and "12 of 12 prompt-sets have no harm domain" in checked.text
+    assert "cell" not in checked.text.replace("two sets of one cell", "").partition("Findings")[0]
+    options = ("--judge", "baseline/judge", "--dataset", path, "--out", tmp_path / "run")
+    assert osi("evaluate", *MODELS, *options).code == 0
+    assert osi("report", tmp_path / "run", "--annex").code == 0
+    assert not any((tmp_path / "run").rglob("*strata*"))
+    strata = metrics(tmp_path / "run")["strata"]
+    assert strata == {"harm_domain": {}, "task_type": {}, "cell": {}, "domain_macro": {}}
+    assert "None" not in osi("trace", tmp_path / "run", "--worst", "2").out
+    assert "None" not in (tmp_path / "run" / "annex.md").read_text()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_comparisons_gates_and_traces_follow(tmp_path: Path, kind: str) -> None:
     run(tmp_path, kind)
