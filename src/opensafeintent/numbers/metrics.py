@@ -27,6 +27,7 @@ from opensafeintent.taxonomy import (
 
 Needs = Literal[
     "triplet",
+    "triplet_in_order",
     "wordings",
     "triplet_and_wordings",
     "mode",
@@ -38,6 +39,7 @@ Needs = Literal[
 """Grades and labels of a set that a metric needs.
 
 - `triplet`, `wordings`: grades of the triplet, or of all dual-use wordings;
+- `triplet_in_order`: of the triplet, if no better grade makes the metric less;
 - `triplet_and_wordings`: of both, and of the wordings two at least;
 - `mode`, `mode_and_grades`, `strategy`: of the dual-use response the mode, alone or with its
   grades, or the grades and the strategy;
@@ -343,6 +345,7 @@ BEYOND_METRICS: tuple[Metric, ...] = (
         " default in all",
         equations.safe_at_least_k,
         unit="share",
+        needs="triplet_in_order",
         counted="safe",
     ),
     Metric(
@@ -351,6 +354,7 @@ BEYOND_METRICS: tuple[Metric, ...] = (
         "share of sets with calibrated success in at least k of their epochs, by default in all",
         equations.success_at_least_k,
         unit="share",
+        needs="triplet_in_order",
         counted="success",
     ),
     *(
