@@ -75,4 +75,6 @@ def test_the_work_does_not_grow_with_the_epochs(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Labelled, "__init__", counting)
     for epochs in (3, 30):
         assert metrics_json(many_epochs(epochs))["models"]["m"]["triplet_safety"]["rerun_se"]
-    assert calls_by_epochs[3] == calls_by_epochs[30]
+    # but for k of N: two metrics for every k
+    more_k = 2 * (30 - 3)
+    assert calls_by_epochs[30] - calls_by_epochs[3] < 80 * more_k

@@ -162,6 +162,12 @@ NEEDS: dict[Needs, Need] = {
         ("grades",),
         ([(benign, benign, other) for benign, other in product(_CORNERS, _GRADES)], [(None, None)]),
     ),
+    "triplet_in_order": Need(
+        "triplet_in_order",
+        CORE_VARIANTS.__contains__,
+        ("grades",),
+        (_SAME_BOUND, [(None, None)]),
+    ),
     "wordings": Need(
         "wordings",
         is_dual_use,
