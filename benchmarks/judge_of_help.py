@@ -280,7 +280,7 @@ def stored_readers(
 ) -> list[FunctionModel]:
     """Return the readers as judges that repeat their stored grades."""
     by_name = {f"{row['model']}:{row['id']}": row for row in readings}
-    texts = {(item.row["prompt"], item.row["completion"]): item.name for item in drawn}
+    texts = {(item.row["prompt"], item.row["completion"].strip()): item.name for item in drawn}
 
     def answer(reader: str, messages: list[dict[str, str]]) -> str:
         question = messages[-1]["content"]
