@@ -10,9 +10,9 @@ full compliances are of one model.
     python benchmarks/judge_of_help.py FOLDER --judge MODEL --out DIR
     python benchmarks/judge_of_help.py FOLDER
 
-Without `--judge`, the stored readings of `judge_of_help.csv` are compared: two language models,
-one question to a context. That file has ids, grades and reasons of disagreement, and no text. `DIR`
-has texts of the set: do not publish it.
+Without `--judge`, the stored readings of `judge_of_help.csv` are compared, which are those of a
+language model (benchmarks/README.md). That file has ids, grades and reasons of disagreement, and no
+text. `DIR` has texts of the set: do not publish it.
 """
 
 from __future__ import annotations
