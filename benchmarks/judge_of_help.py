@@ -317,6 +317,9 @@ def run(arguments: argparse.Namespace, out: Path) -> None:
     readings: list[dict[str, str]] = []
     if READINGS.exists():
         readings = list(csv.DictReader(READINGS.open(newline="", encoding="utf-8")))
+    if not arguments.judge:
+        read = {f"{row['model']}:{row['id']}" for row in readings}
+        drawn = [item for item in drawn if item.name in read]
     settings: dict[str, Any] = {"judges": arguments.judge or stored_readers(drawn, readings)}
     for name in ("timeout", "max_connections"):
         if getattr(arguments, name) is not None:
