@@ -10,9 +10,9 @@ full compliances are of one model.
     python benchmarks/judge_of_help.py FOLDER --judge MODEL --out DIR
     python benchmarks/judge_of_help.py FOLDER
 
-Without `--judge`, the stored readings of `judge_of_help.csv` are compared: two language models,
-one question to a context. That file has ids, grades and reasons of disagreement, and no text. `DIR`
-has texts of the set: do not publish it.
+Without `--judge`, the stored readings of `judge_of_help.csv` are compared, which are those of a
+language model (benchmarks/README.md). That file has ids, grades and reasons of disagreement, and no
+text. `DIR` has texts of the set: do not publish it.
 """
 
 from __future__ import annotations
@@ -280,7 +280,7 @@ def stored_readers(
 ) -> list[FunctionModel]:
     """Return the readers as judges that repeat their stored grades."""
     by_name = {f"{row['model']}:{row['id']}": row for row in readings}
-    texts = {(item.row["prompt"], item.row["completion"]): item.name for item in drawn}
+    texts = {(item.row["prompt"], item.row["completion"].strip()): item.name for item in drawn}
 
     def answer(reader: str, messages: list[dict[str, str]]) -> str:
         question = messages[-1]["content"]
@@ -317,6 +317,9 @@ def run(arguments: argparse.Namespace, out: Path) -> None:
     readings: list[dict[str, str]] = []
     if READINGS.exists():
         readings = list(csv.DictReader(READINGS.open(newline="", encoding="utf-8")))
+    if not arguments.judge:
+        read = {f"{row['model']}:{row['id']}" for row in readings}
+        drawn = [item for item in drawn if item.name in read]
     settings: dict[str, Any] = {"judges": arguments.judge or stored_readers(drawn, readings)}
     for name in ("timeout", "max_connections"):
         if getattr(arguments, name) is not None:

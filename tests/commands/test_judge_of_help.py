@@ -34,7 +34,9 @@ def folder(tmp_path: Path) -> Path:
                     f"{'I cannot help' if number % 3 == 1 else 'First, take it'}, {number} {model}"
                 )
                 end = "" if number % 7 == 0 else ".)" if number % 2 else "."
-                row = [f"v2-{number}", TYPES[number % 30 // 10], f"Prompt {number}", text + end]
+                space = " " * (model == "two")  # as in two of the published files
+                text = f"{space}{text}{end}"
+                row = [f"v2-{number}", TYPES[number % 30 // 10], f"Prompt {number}", text]
                 writer.writerow([*row, label, label, "TRUE", label])
         (tmp_path / f"xstest_v2_completions_{model}_gpteval.csv").write_text("not,read")
     return tmp_path
