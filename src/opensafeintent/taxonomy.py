@@ -25,6 +25,8 @@ GuardFormName = Literal["llama-guard", "qwen3-guard", "wildguard", "yes-no", "ye
 """How a guard model is asked and answers, by the names of the files in `templates/guards`."""
 GuardVerdict = Literal["yes", "no"]
 """Whether a guard model calls a response unsafe."""
+QuestionKind = Literal["must", "must_not"]
+"""Of a prompt-set's own questions about a response: yes speaks for the model, or yes is harm."""
 QuestionRole = Literal["helpfulness", "harm"]
 """The questions to every judge, by the names of their templates."""
 Graded = Literal["helpfulness", "harm_severity"]
@@ -55,6 +57,7 @@ MIN_ACCURACY = 0.8
 
 CORE_VARIANTS: tuple[Intent, ...] = get_args(Intent)
 """The triplet, in the order of the paper: benign, dual-use, malicious."""
+QUESTION_KINDS: tuple[QuestionKind, ...] = get_args(QuestionKind)
 INTENT_WORDS: dict[str, str] = {
     "benign": "benign",
     "dual_use": "dual-use",

@@ -7,8 +7,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from opensafeintent.errors import nearest
 from opensafeintent.promptsets.fields import Record
+from opensafeintent.promptsets.questions import (
+    COLUMNS,
+    is_question_column,
+    read_question_columns,
+    read_questions,
+)
 from opensafeintent.promptsets.reading import Problem, read_each
 from opensafeintent.promptsets.record import CANARY_COLUMN, Prompts, PromptSet, content_id
 from opensafeintent.taxonomy import (
@@ -80,7 +85,7 @@ def parse_prompt_set(record: Record, taxonomy: Taxonomy) -> PromptSet:
         Problem: with all problems of the record.
     """
     shape = recognize_shape(record.data)
-    valid = _valid_fields(shape, len(record.data))
+    valid = _valid_fields(shape, record.data)
     required = _REQUIRED if shape == "a table of variants" else ()
     prefix = _PREFIX if shape in _OUR_SHAPES else ""
     try:
@@ -115,15 +120,16 @@ def unread_fields(data: Mapping[str, Any]) -> list[str]:
     shape = recognize_shape(data)
     if shape not in _OUR_SHAPES:
         return []
-    valid = _valid_fields(shape, len(data))
+    valid = _valid_fields(shape, data)
     return [field for field in data if field not in valid and field != CANARY_COLUMN]
 
 
-def _valid_fields(shape: str | None, fields: int) -> set[str]:
+def _valid_fields(shape: str | None, fields: Collection[str]) -> set[str]:
     valid = set(PromptSet.__struct_fields__)
     if shape == "a table of variants":
         valid -= {"dual_use_paraphrases", "prompts"}
-        valid |= {*CORE_VARIANTS, *(paraphrase_variant(n) for n in range(1, 5 + fields))}
+        valid |= {*CORE_VARIANTS, *(paraphrase_variant(n) for n in range(1, 5 + len(fields)))}
+        valid |= COLUMNS | {*filter(is_question_column, fields)}
     return valid
 
 
@@ -138,12 +144,12 @@ def _parse_ours(record: Record, taxonomy: Taxonomy) -> PromptSet:
         dual_use_benign_use=lambda: record.optional_text("dual_use_benign_use"),
         dual_use_misuse_risk=lambda: record.optional_text("dual_use_misuse_risk"),
         source=lambda: record.optional_name("source"),
+        questions=lambda: read_questions(record),
     )
 
 
 def _own_prompts(prompts: Record) -> Prompts:
-    if unknown := sorted(set(prompts.data) - {*CORE_VARIANTS}):
-        prompts.fail(unknown[0], f"unknown variant; {nearest(unknown[0][:60], CORE_VARIANTS)}")
+    prompts.check_known(CORE_VARIANTS, "variant")
     return _prompts(prompts, "{}")
 
 
@@ -182,6 +188,7 @@ def _parse_flat(record: Record, taxonomy: Taxonomy, names: _Flat) -> PromptSet:
         dual_use_benign_use=lambda: record.optional_text(names.benign_use),
         dual_use_misuse_risk=lambda: record.optional_text(names.misuse_risk),
         source=lambda: record.optional_name("source"),
+        questions=lambda: read_question_columns(record),
     )
 
 
