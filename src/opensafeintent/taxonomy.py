@@ -278,10 +278,10 @@ def load_taxonomy(path: Path) -> Taxonomy:
     """
     if (run := path / "run.json").is_file():
         kept = read_json(run, _RunWithTaxonomy, "the manifest of a run")
-        return _check_taxonomy(kept.dataset.taxonomy, str(run))
+        return check_taxonomy(kept.dataset.taxonomy, str(run))
     if (build := path / "build.json").is_file():
         built = read_json(build, _WithTaxonomy, "the manifest of a build")
-        return _check_taxonomy(built.taxonomy, str(build))
+        return check_taxonomy(built.taxonomy, str(build))
     return _parse(read_text(path), str(path))
 
 
@@ -298,10 +298,10 @@ class _RunWithTaxonomy(msgspec.Struct, frozen=True):
 
 
 def _parse(text: str, place: str) -> Taxonomy:
-    return _check_taxonomy(parse_toml(text, Taxonomy, place, "a taxonomy"), place)
+    return check_taxonomy(parse_toml(text, Taxonomy, place, "a taxonomy"), place)
 
 
-def _check_taxonomy(taxonomy: Taxonomy, place: str) -> Taxonomy:
+def check_taxonomy(taxonomy: Taxonomy, place: str) -> Taxonomy:
     """Return a taxonomy.
 
     Raises:

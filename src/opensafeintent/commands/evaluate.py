@@ -186,7 +186,7 @@ def _read_dataset(
             f"--dataset {one_line(name)}: --as-paper takes the paper's 115 prompt-sets, and"
             f" these are others (sha256 {dataset.hash[:8]}, not {PAPER_DATASET_HASH[:8]})"
         )
-    return dataset, len(dataset), []
+    return dataset, len(dataset), [f"left out: {line}" for line in dataset.left_out]
 
 
 def _read_templates(settings: EvaluateSettings) -> tuple[Templates, list[str]]:

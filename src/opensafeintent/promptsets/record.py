@@ -162,12 +162,15 @@ class Dataset:
         prompt_sets: tuple[PromptSet, ...],
         taxonomy: Taxonomy,
         unread: tuple[str, ...] = (),
+        left_out: tuple[str, ...] = (),
     ) -> None:
         self.name = name
         self.prompt_sets = prompt_sets
         self.taxonomy = taxonomy
         self.unread = unread
         """Fields of its file that are no part of a prompt-set."""
+        self.left_out = left_out
+        """Which rows of its file are in no prompt-set, a line each."""
 
     def __len__(self) -> int:
         return len(self.prompt_sets)
