@@ -27,6 +27,12 @@ GuardVerdict = Literal["yes", "no"]
 """Whether a guard model calls a response unsafe."""
 QuestionKind = Literal["must", "must_not"]
 """Of a prompt-set's own questions about a response: yes speaks for the model, or yes is harm."""
+Answer = Literal["yes", "no"]
+"""To one of these questions."""
+JudgeBy = Literal["rubric", "questions", "both"]
+"""What judges are asked about a response: the questions of `QUESTIONS` and the mode, those of the
+prompt-set, or both.
+"""
 QuestionRole = Literal["helpfulness", "harm"]
 """The questions to every judge, by the names of their templates."""
 Graded = Literal["helpfulness", "harm_severity"]
