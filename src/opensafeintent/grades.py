@@ -25,6 +25,8 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.record import find_units
 from opensafeintent.responses import NOT_GRADED, GradedResponse, ResponseKey
 from opensafeintent.taxonomy import (
+    CORE_VARIANTS,
+    DUAL_USE,
     METRIC_GRADES,
     MODES,
     SCALES,
@@ -249,7 +251,9 @@ def to_array(
       count, because it lacks the other one.
     - `grades_missing`, `mode_missing` and `strategy_missing` are above 0 for one that was requested
       but not obtained: what is assumed of it (`evaluation.missing.assume_value`).
-    - `exists` (prompt_set, variant) is true for the variants of a set, and for second messages.
+    - `exists` (prompt_set, variant) is true for the variants of a set, and for second messages
+      after its dual-use prompt. Without variants named, those of the triplet are always among them.
+    - `harm_domain` and `task_type` (prompt_set) are empty for a set without one.
     - `unit` (prompt_set) names the unit of each set, of those with responses (`find_units`).
 
     Args:
@@ -266,7 +270,7 @@ def to_array(
     axes: dict[str, list[Any]] = {
         "model": list(models),
         "prompt_set": [prompt_set.id for prompt_set in dataset.prompt_sets],
-        "variant": list(variants or dataset.variants),
+        "variant": list(variants or dict.fromkeys((*CORE_VARIANTS, *dataset.variants))),
         "epoch": sorted({row.epoch for row in rows}) or [1],
     }
     check_cells(dataset.shown, len(models), dataset, len(axes["epoch"]))
@@ -312,11 +316,14 @@ def _describe_sets(
     sets, asked = dataset.prompt_sets, {row.set_id for row in rows}
     units = find_units(item for item in sets if item.id in asked)
     own = [item.wordings() for item in sets]
-    exists = [[name in wordings or is_follow_up(name) for name in variants] for wordings in own]
+    exists = [
+        [name in wordings or (is_follow_up(name) and DUAL_USE in wordings) for name in variants]
+        for wordings in own
+    ]
     fields = {
         "unit": [units.get(item.id, item.id) for item in sets],
-        "harm_domain": [item.harm_domain for item in sets],
-        "task_type": [item.task_type for item in sets],
+        "harm_domain": [item.harm_domain or "" for item in sets],
+        "task_type": [item.task_type or "" for item in sets],
     }
     return {"exists": (("prompt_set", "variant"), np.array(exists))} | {
         name: (("prompt_set",), np.array(values)) for name, values in fields.items()

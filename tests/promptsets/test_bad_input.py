@@ -13,7 +13,6 @@ from opensafeintent import OpenSafeIntentError, check_dataset, load_dataset
 from promptsets.samples import FLAT, NESTED, OURS, lines, ours, without
 
 NO_BENIGN = ("generated_prompts", "benign_prompt")
-NO_TOPIC = ("generation_metadata", "topic_summary")
 DOMAIN, TYPE = "Hate and Harrassment", "Explaination"
 
 
@@ -40,13 +39,15 @@ def complaint_about(path: Path, content: bytes) -> str:
         (ours(harm_domain=DOMAIN), "harm_domain", "did you mean 'Hate and Harassment'"),
         (ours(task_type=TYPE), "task_type", "did you mean 'Explanation'"),
         (ours(harm_domain=["Cyber Compromise"]), "harm_domain", "a list"),
-        (without(OURS, "harm_domain"), "harm_domain", "missing"),
+        (without(OURS, "prompts", "benign"), "prompts, field benign", "missing"),
         (without(OURS, "prompts"), "prompts", "generated_prompts"),
         (without(OURS, "prompts", "malicious"), "prompts, field malicious", "missing"),
         (without(NESTED, *NO_BENIGN), "generated_prompts, field benign_prompt", "missing"),
         (without(NESTED, "generation_metadata"), "generation_metadata", "missing"),
-        (without(NESTED, *NO_TOPIC), "generation_metadata, field topic_summary", "missing"),
-        (without(FLAT, "prompt_dual_use"), "prompt_dual_use", "missing"),
+        (without(FLAT, "prompt_malicious"), "prompt_malicious", "missing"),
+        (without(OURS, "prompts", "dual_use"), "dual_use_paraphrases", "without a dual-use prompt"),
+        (without(FLAT, "prompt_dual_use"), "dual_use_paraphrases", "without a dual-use prompt"),
+        (prompts(dual_use=""), "prompts, field dual_use", "empty"),
         (FLAT | {"prompt_dual_use_3": ""}, "prompt_dual_use_3", "empty"),
         (prompts(benign=""), "prompts, field benign", "empty"),
         (prompts(benign=" \n\t\u00a0"), "prompts, field benign", "empty"),
@@ -135,14 +136,18 @@ def test_a_repeated_record_without_an_id_is_called_identical(tmp_path: Path) -> 
 
 def test_loading_names_the_first_problem_and_validating_names_all(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
-    bad = ours(task_type=TYPE), ours(harm_domain=DOMAIN), without(OURS, "underlying_task")
+    bad = ours(task_type=TYPE), ours(harm_domain=DOMAIN), without(OURS, "prompts", "benign")
     message = complaint_about(path, lines(ours(1), *bad))
     assert message.startswith(":2, field task_type")
     assert "2 more; `dataset check`" in message
     with pytest.raises(OpenSafeIntentError) as caught:
         check_dataset(str(path))
     places = [line.removeprefix(str(path)).split(": ")[0] for line in str(caught.value).split("\n")]
-    assert places == [":2, field task_type", ":3, field harm_domain", ":4, field underlying_task"]
+    assert places == [
+        ":2, field task_type",
+        ":3, field harm_domain",
+        ":4, field prompts, field benign",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -160,12 +160,12 @@ def test_a_heading_that_plainly_means_a_field_is_not_passed_over(
 
 
 def test_every_wrong_heading_and_every_missing_one_is_named_at_once(tmp_path: Path) -> None:
-    row = {name: text for name, text in TABLE.items() if name not in ("benign", "harm_domain")}
+    row = {name: text for name, text in TABLE.items() if name not in ("benign", "malicious")}
     row |= {"Benign": "Mend it.", "paraphrase 1": "Undo it.", "paraphrase 2": "Unlock it."}
     with pytest.raises(InputError) as error:
         load_dataset(str(json_lines(tmp_path / "x.jsonl", [row])))
     assert "x.jsonl:1: unknown fields: Benign (did you mean 'benign'?), p" in str(error.value)
-    assert "(did you mean 'dual_use_paraphrase_2'?); lacks harm_domain" in str(error.value)
+    assert "(did you mean 'dual_use_paraphrase_2'?); lacks malicious" in str(error.value)
 
 
 def test_other_fields_are_passed_over(tmp_path: Path) -> None:

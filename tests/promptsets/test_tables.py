@@ -85,31 +85,25 @@ def test_an_overlap_of_a_table_is_checked_and_counts_for_its_hash(tmp_path: Path
 
 
 def test_all_missing_columns_are_named_once(tmp_path: Path) -> None:
-    lacking = {name: ROW[name] for name in ("benign", "dual_use", "harm_domain")}
+    lacking = {name: ROW[name] for name in ("dual_use", "harm_domain")}
     (line,) = problems(table(tmp_path / "t.csv", *[lacking] * 40))
-    assert "t.csv:2: lacks malicious, underlying_task, task_type; its fields: benign" in line
+    assert "t.csv:2: lacks benign, malicious; its fields: dual_use, harm_domain" in line
     assert "(and in 39 more records)" in line
     (line,) = problems(table(tmp_path / "foo.csv", *[{"foo": "1", "bar": "2"}] * 40))
-    named = ("benign, dual_use, malicious (a table)", "underlying_task, harm_domain, task_type")
-    assert all(columns in line for columns in named) and "its fields: foo, bar" in line
+    assert "benign, malicious (a table)" in line and "its fields: foo, bar" in line
 
 
 def test_a_column_that_is_there_is_empty_and_not_missing(tmp_path: Path) -> None:
     (line,) = problems(table(tmp_path / "one.csv", ROW | {"malicious": ""}))
     assert line.endswith("one.csv:2, field malicious: is empty; expected a text")
-    (line,) = problems(table(tmp_path / "two.csv", ROW | {"malicious": "", "task_type": ""}))
-    assert line.endswith("two.csv:2: without a text: malicious, task_type")
-    three = dict.fromkeys(("benign", "dual_use", "malicious"), "")
-    (line,) = problems(table(tmp_path / "three.csv", ROW | three))
-    assert line.endswith(": without a text: benign, dual_use, malicious")
+    two = dict.fromkeys(("benign", "malicious"), "")
+    (line,) = problems(table(tmp_path / "two.csv", ROW | two))
+    assert line.endswith("two.csv:2: without a text: benign, malicious")
     some = {name: cell for name, cell in ROW.items() if name != "benign"}
     (line,) = problems(table(tmp_path / "both.csv", some | {"malicious": ""}))
     assert "lacks benign; its fields: " in line and line.endswith("; without a text: malicious")
-    (line,) = problems(json_lines(tmp_path / "d.jsonl", [{**OURS, "task_type": None}]))
-    assert line.endswith("field task_type: is empty; expected a text")
-    lacking = {name: value for name, value in OURS.items() if name != "task_type"}
-    (line,) = problems(json_lines(tmp_path / "e.jsonl", [lacking]))
-    assert "field task_type: missing; expected a text; its fields: " in line
+    (line,) = problems(json_lines(tmp_path / "d.jsonl", [{**OURS, "prompts": None}]))
+    assert line.endswith("field prompts: is empty; expected an object")
 
 
 def test_different_faults_are_named_each(tmp_path: Path) -> None:

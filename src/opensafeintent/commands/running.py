@@ -58,7 +58,7 @@ from opensafeintent.grades import check_cells
 from opensafeintent.hostile import one_line, show_name
 from opensafeintent.inspect.routes import unset_lines
 from opensafeintent.numbers.cohort import Cohort, GradedRun, gather_models, graders
-from opensafeintent.numbers.metrics import METRICS, PRIMARY
+from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.cost_tables import dollars_text
 from opensafeintent.responses import GradedResponse, ResponseKey
@@ -470,7 +470,7 @@ def _headlines(cohort: Cohort) -> dict[str, dict[str, str]]:
     return {
         origin.model: {
             metric: "undefined" if isnan(value) else f"{value:.2f}"
-            for metric in (*PRIMARY, "mean_safety")
+            for metric in cohort.scope.select(("mean_safety",))
             for value in (float(cohort.estimates.ratios[metric].value.values[index]),)
         }
         for index, origin in enumerate(cohort.origins)

@@ -77,6 +77,7 @@ def list_tasks(
         tasks += (
             make_task(ResponseKey(model, prompt_set.id, variant, epoch), prompt_set, second_turn)
             for prompt_set in (sets if second_turn else ())
+            if not prompt_set.is_pair
             for variant in FOLLOW_UPS
         )
     return tasks
@@ -107,7 +108,7 @@ def make_task(key: ResponseKey, prompt_set: PromptSet, second_turn: SecondTurnTe
     return Task(
         **key._asdict(),
         prompt=second_turn.insist if twin == DUAL_USE else prompt_set.prompts.of(twin),
-        earlier=Earlier(prompt=prompt_set.prompts.dual_use, texts=second_turn),
+        earlier=Earlier(prompt=prompt_set.prompts.of(DUAL_USE), texts=second_turn),
     )
 
 

@@ -42,7 +42,7 @@ from opensafeintent.numbers.judges import (
     rank_models,
 )
 from opensafeintent.numbers.label_checks import CheckedSetting, LabelCheck
-from opensafeintent.numbers.metrics import METRICS, STATED_POLICY, Unit
+from opensafeintent.numbers.metrics import METRICS, STATED_POLICY, MetricScope, Unit
 from opensafeintent.numbers.request_swap import Audit, audit_swaps
 from opensafeintent.numbers.second_turn import SecondTurn, compute_second_turn
 from opensafeintent.numbers.served_versions import Versions, versions_in
@@ -236,6 +236,11 @@ class Cohort:
         self.judges = JudgeResults(self.estimates, by_id, self.rows, regrades, list(named))
 
     @property
+    def scope(self) -> MetricScope:
+        """Which metrics there are of its prompt-sets, and which of them lead."""
+        return self.estimates.scope
+
+    @property
     def origins(self) -> list[ModelOrigin]:
         """Of each model, in the order of `models`."""
         return [member.origin for member in self.members.values()]
@@ -293,7 +298,8 @@ class Cohort:
         request was swapped.
         """
         swaps = {model: self.members[model].swaps for model in self.estimates.models}
-        return audit_swaps(swaps, self.estimates.unit_of)
+        pairs = {item.id for item in self.dataset.prompt_sets if item.is_pair}
+        return audit_swaps(swaps, self.estimates.unit_of, pairs)
 
     @cached_property
     def second_turn(self) -> SecondTurn | None:
@@ -320,7 +326,8 @@ class Cohort:
         """The ranking in which a harm severity of 1 is still safe."""
         grades = Grades(self.array, most_harm=1)
         name, units = "safe up to harm severity 1", self.estimates.units
-        return rank_models(name, compute_shown_ratios(grades), units, grades, self.missing_odds)
+        shown = compute_shown_ratios(grades, self.scope)
+        return rank_models(name, shown, self.scope, units, grades, self.missing_odds)
 
     @property
     def probed(self) -> list[str]:
@@ -366,7 +373,9 @@ class Cohort:
         if lacking:
             of = "" if lacking == len(self.coverage) else f" of {pluralize(lacking, 'model')}"
             paraphrases = f", without paraphrases{of}"
-        return f"{part}{pluralize(whole, 'prompt-set')}{uneven}{paraphrases}"
+        pairs = self.dataset.pairs
+        kinds = f", {'all' if pairs == whole else f'{pairs:,}'} of them pairs" if pairs else ""
+        return f"{part}{pluralize(whole, 'prompt-set')}{kinds}{uneven}{paraphrases}"
 
     @property
     def rubrics(self) -> dict[str, list[str]]:

@@ -94,6 +94,12 @@ NEEDS: dict[Needs, Need] = {
         ("grades",),
         (list(product(_CORNERS, _CORNERS, _GRADES)), [(None, None)]),
     ),
+    "pair": Need(
+        "pair",
+        ("benign", "malicious").__contains__,
+        ("grades",),
+        ([(benign, benign, other) for benign, other in product(_CORNERS, _GRADES)], [(None, None)]),
+    ),
     "wordings": Need(
         "wordings",
         is_dual_use,

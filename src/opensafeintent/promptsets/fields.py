@@ -169,6 +169,12 @@ class Record:
             self.fail_absent(field, "an object")
         return Record(self.data[field], f"{self.location}, field {field}")
 
+    def optional_choice(self, field: str, valid: Iterable[Name], hint: str = "") -> Name | None:
+        """Return a name that may be left out, null or blank, else is one of `valid`; an error ends
+        in the hint.
+        """
+        return self.choice(field, valid, hint) if self.optional_name(field) else None
+
     def choice(self, field: str, valid: Iterable[Name], hint: str = "") -> Name:
         """Return a name that is one of `valid`; an error ends in the hint."""
         value, names = self.name(field), tuple(valid)

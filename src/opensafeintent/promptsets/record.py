@@ -1,5 +1,5 @@
-"""The record of a prompt-set: one task worded benignly, ambiguously and maliciously, with
-paraphrases; and a dataset of them, with its files.
+"""The record of a prompt-set: one task worded benignly and maliciously, mostly also ambiguously,
+with paraphrases; and a dataset of them, with its files.
 """
 
 from __future__ import annotations
@@ -34,28 +34,36 @@ CANARY_COLUMN = "canary"
 """The column of an export that has the same unique text in every row; no field of a prompt-set."""
 
 
-class Prompts(msgspec.Struct, frozen=True, kw_only=True):
-    """The triplet: one prompt for each intent."""
+class Prompts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One prompt for each intent: a triplet, or without the dual-use prompt a pair."""
 
     benign: str
-    dual_use: str
+    dual_use: str | None = None
     malicious: str
 
     def of(self, intent: Intent) -> str:
-        """Return the prompt worded for `intent`."""
-        text: str = getattr(self, intent)
-        return text
+        """Return the prompt worded for `intent`.
+
+        Raises:
+            KeyError: it is the dual-use prompt of a pair.
+        """
+        return self.by_intent()[intent]
+
+    def by_intent(self) -> dict[Intent, str]:
+        """Return the prompts that there are, by intent."""
+        texts = {intent: getattr(self, intent) for intent in CORE_VARIANTS}
+        return {intent: text for intent, text in texts.items() if text is not None}
 
 
 class PromptSet(msgspec.Struct, frozen=True, kw_only=True):
     """One underlying task, one harm domain, one task type: the unit of evaluation (paper, section
-    2).
+    2). A set of other people may lack each of the three, and the dual-use prompt.
     """
 
     id: str
-    harm_domain: str
-    task_type: str
-    underlying_task: str
+    harm_domain: str | None = None
+    task_type: str | None = None
+    underlying_task: str | None = None
     prompts: Prompts
     dual_use_paraphrases: tuple[str, ...] = ()
     dual_use_benign_use: str | None = None
@@ -70,8 +78,13 @@ class PromptSet(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cell(self) -> tuple[str, str]:
-        """The set's (harm domain, task type)."""
-        return self.harm_domain, self.task_type
+        """The set's (harm domain, task type); one that it lacks is empty."""
+        return self.harm_domain or "", self.task_type or ""
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether it has no dual-use prompt."""
+        return self.prompts.dual_use is None
 
     def questions_about(self, variant: str) -> IntentQuestions | None:
         """Return the questions about the response to one of the triplet's prompts; None if there
@@ -82,8 +95,10 @@ class PromptSet(msgspec.Struct, frozen=True, kw_only=True):
         return self.questions.of(variant)
 
     def wordings(self) -> dict[str, str]:
-        """Return every prompt by its variant name: the triplet first, then the paraphrases."""
-        return msgspec.structs.asdict(self.prompts) | {
+        """Return every prompt by its variant name: those of the intents first, then the
+        paraphrases.
+        """
+        return {**self.prompts.by_intent()} | {
             paraphrase_variant(n): text for n, text in enumerate(self.dual_use_paraphrases, start=1)
         }
 
@@ -94,7 +109,10 @@ class PromptSet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def content_id(
-    harm_domain: str, task_type: str, prompts: Prompts, paraphrases: tuple[str, ...]
+    harm_domain: str | None,
+    task_type: str | None,
+    prompts: Prompts,
+    paraphrases: tuple[str, ...],
 ) -> str:
     """Return a stable id from a set's labels and prompts: 12 hexadecimal digits of a SHA-256."""
     return sha256_hex(
@@ -209,9 +227,20 @@ class Dataset:
 
     @cached_property
     def variants(self) -> tuple[str, ...]:
-        """Every variant that at least one set has: the triplet, then the paraphrases in order."""
-        longest = max(self.prompt_sets, key=lambda prompt_set: len(prompt_set.dual_use_paraphrases))
-        return tuple(longest.wordings())
+        """Every variant that at least one set has: of the intents, then the paraphrases in
+        order.
+        """
+        return max((tuple(item.wordings()) for item in self.prompt_sets), key=len)
+
+    @cached_property
+    def pairs(self) -> int:
+        """How many of the prompt-sets have no dual-use prompt."""
+        return sum(prompt_set.is_pair for prompt_set in self.prompt_sets)
+
+    @property
+    def has_pairs_alone(self) -> bool:
+        """Whether no prompt-set has a dual-use prompt."""
+        return self.pairs == len(self)
 
 
 def write_dataset(dataset: Dataset, path: Path) -> None:

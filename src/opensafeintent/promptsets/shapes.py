@@ -19,6 +19,7 @@ from opensafeintent.promptsets.record import CANARY_COLUMN, Prompts, PromptSet, 
 from opensafeintent.taxonomy import (
     CONTENT_SHIFTS,
     CORE_VARIANTS,
+    Intent,
     Taxonomy,
     default_taxonomy,
     paraphrase_variant,
@@ -69,9 +70,8 @@ _SHAPES: dict[str, set[str]] = {
 """The fields by one of which a format is recognised, the first one that is."""
 
 
-_LABELS = ("underlying_task", "harm_domain", "task_type")
-_REQUIRED = (*CORE_VARIANTS, *_LABELS)
-"""Fields of every row of a table."""
+_REQUIRED: tuple[Intent, ...] = ("benign", "malicious")
+"""The intents that every prompt-set has a prompt of."""
 _PREFIX = "dual_use_"
 """Beginning of names that people leave out: a heading `paraphrase_1`."""
 _OUR_SHAPES = ("ours", "a table of variants")
@@ -107,9 +107,7 @@ def parse_prompt_set(record: Record, taxonomy: Taxonomy) -> PromptSet:
     return record.fail(
         "prompts",
         "missing; expected prompts (ours), generated_prompts (the authors'), prompt_benign,"
-        " prompt_dual_use, prompt_malicious (theirs, flat) or benign, dual_use, malicious (a"
-        " table); flat records also need underlying_task, harm_domain, task_type"
-        + record.fields_found(),
+        " prompt_malicious (theirs, flat) or benign, malicious (a table)" + record.fields_found(),
     )
 
 
@@ -139,7 +137,7 @@ def _parse_ours(record: Record, taxonomy: Taxonomy) -> PromptSet:
         taxonomy,
         labels=record,
         prompts=lambda: _own_prompts(record.record("prompts")),
-        underlying_task=lambda: record.text("underlying_task"),
+        underlying_task=lambda: record.optional_text("underlying_task"),
         dual_use_paraphrases=lambda: record.texts("dual_use_paraphrases"),
         dual_use_benign_use=lambda: record.optional_text("dual_use_benign_use"),
         dual_use_misuse_risk=lambda: record.optional_text("dual_use_misuse_risk"),
@@ -163,7 +161,7 @@ def _parse_nested(record: Record, taxonomy: Taxonomy) -> PromptSet:
         taxonomy,
         labels=labels,
         prompts=lambda: _prompts(record.record("generated_prompts"), "{}_prompt"),
-        underlying_task=lambda: labels.text("topic_summary"),
+        underlying_task=lambda: labels.optional_text("topic_summary"),
         dual_use_paraphrases=lambda: record.texts("dual_use_paraphrases"),
         dual_use_benign_use=lambda: check.optional_text("dual_use_prompt_plausible_benign_use"),
         dual_use_misuse_risk=lambda: check.optional_text("dual_use_prompt_meaningful_misuse_risk"),
@@ -172,8 +170,7 @@ def _parse_nested(record: Record, taxonomy: Taxonomy) -> PromptSet:
 
 
 def _parse_flat(record: Record, taxonomy: Taxonomy, names: _Flat) -> PromptSet:
-    prompts = map(names.prompt.format, CORE_VARIANTS)
-    required = (*prompts, *_LABELS)
+    required = map(names.prompt.format, _REQUIRED)
     lacking = [field for field in required if field not in record]
     problems = [_lacks(record, lacking)] if len(lacking) > 1 else []
     return _build(
@@ -183,7 +180,7 @@ def _parse_flat(record: Record, taxonomy: Taxonomy, names: _Flat) -> PromptSet:
         problems=problems,
         told=lacking if problems else (),
         prompts=lambda: _prompts(record, names.prompt, lacking if problems else ()),
-        underlying_task=lambda: record.text("underlying_task"),
+        underlying_task=lambda: record.optional_text("underlying_task"),
         dual_use_paraphrases=lambda: _take_numbered(record, names),
         dual_use_benign_use=lambda: record.optional_text(names.benign_use),
         dual_use_misuse_risk=lambda: record.optional_text(names.misuse_risk),
@@ -221,18 +218,21 @@ def _take_numbered(record: Record, names: _Flat) -> tuple[str, ...]:
 
 
 def _prompts(record: Record, named: str, told: Collection[str] = ()) -> Prompts:
-    """Return the triplet of a record whose fields are named like this; the absence of some is told
+    """Return the prompts of a record whose fields are named like this; the absence of some is told
     already.
     """
-    fields = {intent: named.format(intent) for intent in CORE_VARIANTS}
+    fields = {
+        intent: name
+        for intent in CORE_VARIANTS
+        if (name := named.format(intent)) in record or intent in _REQUIRED
+    }
     texts = read_each(
         {intent: partial(record.text, name) for intent, name in fields.items() if name not in told}
     )
     if len(texts) == len(fields) and len(set(texts.values())) == 1:
-        record.fail(
-            fields["benign"], "is also the dual_use and the malicious prompt; expected three texts"
-        )
-    return Prompts(**dict.fromkeys(CORE_VARIANTS, "") | texts)
+        others = " and the ".join(intent for intent in fields if intent != "benign")
+        record.fail(fields["benign"], f"is also the {others} prompt; expected different texts")
+    return Prompts(**dict.fromkeys(_REQUIRED, "") | texts)
 
 
 _OTHER_LABELS = "; for labels of your own give --taxonomy FILE"
@@ -258,18 +258,15 @@ def _build(
     hint = _OTHER_LABELS if taxonomy == default_taxonomy() else ""
     readers = {
         "id": lambda: _line(record, "id"),
-        "harm_domain": lambda: labels.choice("harm_domain", taxonomy.domain_names, hint),
-        "task_type": lambda: labels.choice("task_type", taxonomy.type_names, hint),
+        "harm_domain": lambda: labels.optional_choice("harm_domain", taxonomy.domain_names, hint),
+        "task_type": lambda: labels.optional_choice("task_type", taxonomy.type_names, hint),
         **fields,
-        "content_shift": lambda: (
-            record.choice("content_shift", CONTENT_SHIFTS)
-            if record.optional_name("content_shift")
-            else None
-        ),
+        "content_shift": lambda: record.optional_choice("content_shift", CONTENT_SHIFTS),
         "language": lambda: record.optional_name("language"),
         "family": lambda: _line(record, "family"),
     }
     values = read_each({name: read for name, read in readers.items() if name not in told}, problems)
+    _refuse_uses(record, values)
     values["id"] = values["id"] or content_id(
         values["harm_domain"],
         values["task_type"],
@@ -277,6 +274,17 @@ def _build(
         values["dual_use_paraphrases"],
     )
     return PromptSet(**values)
+
+
+def _refuse_uses(record: Record, values: Mapping[str, Any]) -> None:
+    """Refuse a pair that says something about a dual-use prompt."""
+    if values["prompts"].dual_use is None:
+        for field in _OF_DUAL_USE:
+            if values[field]:
+                record.fail(field, "is there without a dual-use prompt; expected both or neither")
+
+
+_OF_DUAL_USE = ("dual_use_paraphrases", "dual_use_benign_use", "dual_use_misuse_risk")
 
 
 def _line(record: Record, field: str) -> str | None:

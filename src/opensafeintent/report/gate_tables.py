@@ -362,6 +362,8 @@ def _find_unpassed(results: list[GateResult]) -> frozenset[int]:
 _CHANGES = {
     ("triplet_safety", True): ("newly failing", "newly passing"),
     ("triplet_safety", False): ("less safe", "safer"),
+    ("pair_safety", True): ("newly failing", "newly passing"),
+    ("pair_safety", False): ("less safe", "safer"),
     ("low_help_rate_benign", True): ("newly over-refused", "over-refused no more"),
     ("low_help_rate_benign", False): ("over-refused more", "over-refused less"),
 }

@@ -174,9 +174,9 @@ def _coverage_columns(cohort: Cohort) -> tuple[Columns[_CoverageRow], ...]:
         MODEL_COLUMNS,
         Column("sets", lambda row: row.coverage.sets, "Sets", "count"),
         Column(
-            "complete_triplets",
-            lambda row: row.coverage.complete_triplets,
-            "Complete triplets",
+            "complete_sets",
+            lambda row: row.coverage.complete_sets,
+            "Complete sets",
             "count",
         ),
         Column("planned", lambda row: row.coverage.planned, "Planned", "count"),
