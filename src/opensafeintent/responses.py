@@ -270,6 +270,16 @@ def _yield_missing_answers(
         yield MissingGrade("checklist", TIE)
 
 
+def keep_judge(row: GradedResponse, judge: str) -> GradedResponse:
+    """Return a response with the grades and answers of one judge alone."""
+    answers = row.answers
+    if answers is not None and row.answers_by_judge:
+        known = row.answers_by_judge.get(judge, {})
+        answers = {own_id: known.get(own_id) for own_id in answers}
+    grades = {what: row.grade(what, judge) for what in SCALES}
+    return msgspec.structs.replace(row, answers=answers, **grades)
+
+
 def panel_answers(
     by_judge: Mapping[str, GivenAnswers], asked: Sequence[str]
 ) -> dict[str, Answer | None]:

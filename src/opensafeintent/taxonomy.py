@@ -212,6 +212,22 @@ def paraphrase_variant(number: int) -> str:
     return f"{_PARAPHRASE}{number}"
 
 
+def question_variant(intent: Intent, kind: QuestionKind, number: int) -> str:
+    """Return the name under which the answers to the `number`-th question of a kind about a prompt
+    stand among the grades of variants, counted from 1.
+    """
+    return f"{intent}:{kind}:{number}"
+
+
+def find_question(variant: str) -> tuple[Intent, QuestionKind] | None:
+    """Return intent and kind of the question whose answers stand under a name; None if it is the
+    name of a prompt's variant.
+    """
+    intent, _, rest = variant.partition(":")
+    kind = rest.partition(":")[0]
+    return (intent, kind) if kind in QUESTION_KINDS else None  # type: ignore[return-value]
+
+
 def is_dual_use(variant: str) -> bool:
     """Tell whether a variant is one of the dual-use wordings: the dual-use prompt or a paraphrase
     of it.

@@ -108,6 +108,8 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     parse: str
     templates: tuple[tuple[str, str], ...]
     """(role, hash) of the templates in force."""
+    by_rubric: bool = True
+    """Whether judges were asked for grades; they may have been asked the sets' questions too."""
     arguments: tuple[tuple[str, str], ...]
     """(judge, its request fields beyond temperature and token limit as JSON), if it has any."""
 
@@ -428,13 +430,57 @@ def gather_models(runs: Sequence[GradedRun], missing_odds: float = MISSING_ODDS)
         missing_odds: `--missing-odds`.
     """
     names = _choose_shown_names(runs)
-    members = [member for run in runs for member in _yield_members(run, names)]
+    members: Sequence[Member] = [member for run in runs for member in _yield_members(run, names)]
     of_first = (
         row for member in members for row in member.rows if member.origin.run == runs[0].name
     )
     datasets = (run.dataset for run in runs)
     dataset = max(datasets, key=lambda item: sum(bool(each.family) for each in item.prompt_sets))
+    dataset, members = _share_questions(runs, dataset, members)
     return Cohort(collect_conditions(runs[0], of_first), dataset, members, missing_odds)
+
+
+def _share_questions(
+    runs: Sequence[GradedRun], dataset: Dataset, members: Sequence[Member]
+) -> tuple[Dataset, Sequence[Member]]:
+    """Return prompt-sets with the questions that judges were asked. If runs asked different ones,
+    or by different templates, their answers are left out: no number would be of one thing.
+    """
+    asked = [run for run in runs if run.manifest.plan.by_questions]
+    if not asked:
+        return dataset, members
+    if len({find_checklist(run.manifest) for run in asked}) == 1:
+        by_id = asked[0].dataset.by_id
+        own = (
+            msgspec.structs.replace(item, questions=by_id[item.id].questions)
+            for item in dataset.prompt_sets
+        )
+        return Dataset(dataset.name, tuple(own), dataset.taxonomy, dataset.unread), members
+    return dataset, [
+        msgspec.structs.replace(member, rows=[_drop_answers(row) for row in member.rows])
+        for member in members
+    ]
+
+
+def find_checklist(manifest: Manifest) -> tuple[str, str] | None:
+    """Return the hashes of a run's questions and of the template by which judges were asked them:
+    the condition of metrics of their answers. None if they were not asked.
+    """
+    if not manifest.plan.by_questions:
+        return None
+    return manifest.dataset.questions, manifest.plan.templates.get("checklist", "")
+
+
+def _drop_answers(row: GradedResponse) -> GradedResponse:
+    if row.judge_by != "both":
+        return row
+    return msgspec.structs.replace(
+        row,
+        judge_by="rubric",
+        answers=None,
+        answers_by_judge={},
+        missing=tuple(item for item in row.missing if item.what != "checklist"),
+    )
 
 
 def _yield_members(run: GradedRun, names: Mapping[ModelOrigin, str]) -> Iterator[Member]:
@@ -481,7 +527,10 @@ def collect_conditions(run: GradedRun, rows: Iterable[GradedResponse] | None = N
         mode_judge=plan.mode_judge,
         modes=plan.modes,
         parse=plan.parse,
-        templates=tuple(sorted(plan.templates.items())),
+        templates=tuple(
+            sorted((role, digest) for role, digest in plan.templates.items() if role != "checklist")
+        ),
+        by_rubric=plan.by_rubric,
         arguments=tuple(
             (judge, arguments)
             for judge in sorted(plan.panel)

@@ -25,11 +25,11 @@ from opensafeintent.numbers.estimates import (
     compare_metrics,
     estimate_metrics,
 )
-from opensafeintent.numbers.metrics import METRICS, MetricScope, find_scope
+from opensafeintent.numbers.metrics import METRICS, TRIPLETS, MetricScope
 from opensafeintent.people.agreement import gather_grades
 from opensafeintent.promptsets import Dataset
 from opensafeintent.ratings import Ratings
-from opensafeintent.responses import GradedResponse, panel_grades
+from opensafeintent.responses import GradedResponse, keep_judge, panel_grades
 from opensafeintent.statistics import Comparison, Estimate, rank_intervals, round_number
 from opensafeintent.statistics.coefficients import RatingCounts, Scheme
 from opensafeintent.statistics.comparisons import family_p, pair_differences
@@ -381,6 +381,7 @@ def judge_shifts(
     regrades: Mapping[str, Sequence[Regrade]],
     unit_of: Mapping[str, str],
     missing_odds: float = MISSING_ODDS,
+    scope: MetricScope = TRIPLETS,
 ) -> list[JudgeShift]:
     """Return the shift between every two judges.
 
@@ -392,13 +393,16 @@ def judge_shifts(
         regrades: by model, the responses that judges graded twice.
         unit_of: by prompt-set, the name of its unit.
         missing_odds: `--missing-odds`.
+        scope: which metrics lead.
     """
     core = [row for model in models for row in rows[model] if row.variant in CORE_VARIANTS]
     twice = [item for model in models for item in regrades.get(model, ())]
     pairs = list(combinations(judges, 2))
-    family = len(pairs) * len(find_scope(dataset).primary)
+    family = len(pairs) * len(scope.primary)
     return [
-        _Replacement(pair, models, dataset, core, unit_of, missing_odds).result(twice, family)
+        _Replacement(pair, models, dataset, core, unit_of, missing_odds, scope).result(
+            twice, family
+        )
         for pair in pairs
     ]
 
@@ -413,6 +417,7 @@ class _Replacement:
         rows: the core responses of all models.
         unit_of: by prompt-set, the name of its unit.
         missing_odds: `--missing-odds`.
+        scope: which metrics lead.
     """
 
     def __init__(
@@ -423,10 +428,10 @@ class _Replacement:
         rows: Sequence[GradedResponse],
         unit_of: Mapping[str, str],
         missing_odds: float,
+        scope: MetricScope,
     ) -> None:
         self._judges, self._models, self._dataset = judges, models, dataset
-        self._primary = find_scope(dataset).primary
-        self._shifted = find_scope(dataset).select(SHIFTED)
+        self._primary, self._shifted = scope.primary, scope.select(SHIFTED)
         self._unit_of, self._missing_odds = unit_of, missing_odds
         self._units = number_units([unit_of[item.id] for item in dataset.prompt_sets])
         by_judge = [[_keep_judge(judge, row) for row in rows] for judge in judges]
@@ -583,9 +588,7 @@ class _Replacement:
 
 def _keep_judge(judge: str, row: GradedResponse) -> GradedResponse:
     """Return a response with the grades of one judge alone."""
-    return msgspec.structs.replace(
-        row, missing=(), **{what: row.grade(what, judge) for what in SCALES}
-    )
+    return msgspec.structs.replace(keep_judge(row, judge), missing=())
 
 
 def _among(rows: Sequence[GradedResponse], chosen: Sequence[bool]) -> list[GradedResponse]:
@@ -832,6 +835,7 @@ class JudgeResults:
             self._regrades,
             estimates.unit_of,
             estimates.missing_odds,
+            estimates.scope,
         )
 
     @cached_property
@@ -854,9 +858,7 @@ class JudgeResults:
     def array_by(self, judge: str, *, core: bool = False) -> LabelledSet:
         """Return the grades of one judge alone; `core` leaves the paraphrases out."""
         rows = [
-            msgspec.structs.replace(row, **{what: row.grade(what, judge) for what in SCALES})
-            for row in self.rows
-            if not core or row.variant in CORE_VARIANTS
+            keep_judge(row, judge) for row in self.rows if not core or row.variant in CORE_VARIANTS
         ]
         return to_array(rows, self._dataset, list(self._rows))
 
