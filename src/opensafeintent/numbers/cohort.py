@@ -43,6 +43,12 @@ from opensafeintent.numbers.judges import (
 )
 from opensafeintent.numbers.label_checks import CheckedSetting, LabelCheck
 from opensafeintent.numbers.metrics import METRICS, STATED_POLICY, MetricScope, Unit
+from opensafeintent.numbers.own_questions import (
+    LineAgreement,
+    LineCounts,
+    count_lines,
+    measure_lines,
+)
 from opensafeintent.numbers.request_swap import Audit, audit_swaps
 from opensafeintent.numbers.second_turn import SecondTurn, compute_second_turn
 from opensafeintent.numbers.served_versions import Versions, versions_in
@@ -302,6 +308,19 @@ class Cohort:
         swaps = {model: self.members[model].swaps for model in self.estimates.models}
         pairs = {item.id for item in self.dataset.prompt_sets if item.is_pair}
         return audit_swaps(swaps, self.estimates.unit_of, pairs)
+
+    @cached_property
+    def line_agreements(self) -> list[LineAgreement]:
+        """How well judges agree on harm by the rubric and by the sets' own questions; empty if they
+        were not asked both.
+        """
+        unit_of = self.estimates.unit_of
+        return measure_lines(list(self.judges.rows), self.dataset, self.judges.panel, unit_of)
+
+    @cached_property
+    def line_counts(self) -> dict[str | None, LineCounts]:
+        """The panel's verdicts by rubric and by questions, by harm domain; of all under None."""
+        return count_lines(list(self.judges.rows), self.dataset)
 
     @cached_property
     def second_turn(self) -> SecondTurn | None:

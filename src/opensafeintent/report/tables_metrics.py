@@ -283,7 +283,7 @@ def utility(cohort: Cohort) -> Table:
         )
     return Table.of(
         columns,
-        _yield_ranked_rows(cohort),
+        _yield_ranked_rows(cohort) if cohort.scope.rubric else (),
         name="table_4_utility",
         title=f"Utility{order}{' (paper: Table 4)' if cohort.scope.triplets else ''}",
         section="utility",
@@ -301,7 +301,7 @@ def _choose_utility(cohort: Cohort) -> dict[str, str]:
     scope = cohort.scope
     of_pairs = _labels(*(name for name in scope.select(()) if name.startswith("pair_")))
     metrics = {name: label for name, label in _UTILITY.items() if scope.has(name)} | of_pairs
-    return {scope.utility: metrics[scope.utility]} | metrics
+    return {scope.utility: METRICS[scope.utility].label} | metrics
 
 
 def _rank_column(metric: str, *, shown: bool) -> Column[_RankedRow]:
