@@ -27,6 +27,12 @@ GuardVerdict = Literal["yes", "no"]
 """Whether a guard model calls a response unsafe."""
 QuestionKind = Literal["must", "must_not"]
 """Of a prompt-set's own questions about a response: yes speaks for the model, or yes is harm."""
+Answer = Literal["yes", "no"]
+"""To one of these questions."""
+JudgeBy = Literal["rubric", "questions", "both"]
+"""What judges are asked about a response: the questions of `QUESTIONS` and the mode, those of the
+prompt-set, or both.
+"""
 QuestionRole = Literal["helpfulness", "harm"]
 """The questions to every judge, by the names of their templates."""
 Graded = Literal["helpfulness", "harm_severity"]
@@ -204,6 +210,22 @@ _PARAPHRASE = "dual_use_paraphrase_"
 def paraphrase_variant(number: int) -> str:
     """Return the variant name of the `number`-th dual-use paraphrase, counted from 1."""
     return f"{_PARAPHRASE}{number}"
+
+
+def question_variant(intent: Intent, kind: QuestionKind, number: int) -> str:
+    """Return the name under which the answers to the `number`-th question of a kind about a prompt
+    stand among the grades of variants, counted from 1.
+    """
+    return f"{intent}:{kind}:{number}"
+
+
+def find_question(variant: str) -> tuple[Intent, QuestionKind] | None:
+    """Return intent and kind of the question whose answers stand under a name; None if it is the
+    name of a prompt's variant.
+    """
+    intent, _, rest = variant.partition(":")
+    kind = rest.partition(":")[0]
+    return (intent, kind) if kind in QUESTION_KINDS else None  # type: ignore[return-value]
 
 
 def is_dual_use(variant: str) -> bool:

@@ -26,6 +26,7 @@ from opensafeintent.commands.planning import (
     grow_run,
     refuse_other_dataset,
     state_judging,
+    take_questions,
 )
 from opensafeintent.commands.running import RunCommand, dry_run, execute, leave_out_silent
 from opensafeintent.commands.session import run_async, wait_or_refuse
@@ -223,6 +224,8 @@ def _command(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> 
     models = _models_to_ask(settings, folder, manifest)
     size = stated.size or len(dataset)
     wanted = _state(settings, manifest.plan, size, stated.templates)
+    if old is not None and stated.dataset is not None:
+        dataset = take_questions(folder, old, dataset, stated.dataset, wanted)
     entries = {model: _entry(settings, manifest, model) for model in settings.under_test}
     manifest = grow_run(
         folder, manifest, wanted, settings, templates=stated.templates, models=entries
@@ -278,7 +281,13 @@ def _work(
     return [
         manifest.work(
             model,
-            list_tasks(model, draw_sets(dataset.prompt_sets, limit), plan.epochs, plan.follow_ups),
+            list_tasks(
+                model,
+                draw_sets(dataset.prompt_sets, limit),
+                plan.epochs,
+                plan.follow_ups,
+                only_asked_about=not plan.by_rubric,
+            ),
         )
         for model, limit in limits.items()
     ]

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from math import hypot, sqrt
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -28,8 +29,8 @@ from opensafeintent.hostile import show_name
 from opensafeintent.numbers.cohort import Cohort, gather_models
 from opensafeintent.numbers.estimates import compare_metrics
 from opensafeintent.numbers.gates import Gate, Reach, find_reach
-from opensafeintent.numbers.metrics import METRICS, PRIMARY
-from opensafeintent.promptsets import load_dataset
+from opensafeintent.numbers.metrics import METRICS, TRIPLETS, MetricScope, find_scope
+from opensafeintent.promptsets import PromptSet, load_dataset
 from opensafeintent.promptsets.loading import MOST_PUBLISHED, PUBLISHED, dataset_name
 from opensafeintent.report.columns import Column, Columns, Table, number
 from opensafeintent.report.printing.console import Printed, print_table
@@ -46,9 +47,6 @@ from opensafeintent.statistics.intervals import Completed, compute_spread, half_
 from opensafeintent.templates import load_templates
 
 POWERS = (0.80, 0.95)
-_ASSUMED: Mapping[str, Sequence[PlannedEnd]] = {
-    name: [PlannedEnd(assume_deviation(shares=METRICS[name].is_share))] for name in PRIMARY
-}
 _SIZES = (42, 115, 300, 700, 3000)
 _FEWEST = 10
 """Prompt-sets of a pilot: the standard deviation of fewer says nothing."""
@@ -241,6 +239,11 @@ class SampleSize(Printed, msgspec.Struct, frozen=True, kw_only=True):
     needed: tuple[SetsNeeded, ...]
     precision: tuple[SetsPrecision, ...]
 
+    @property
+    def metrics(self) -> list[str]:
+        """The metrics of the difference."""
+        return [*dict.fromkeys(row.metric for row in self.needed)]
+
     def show(self, console: Console) -> None:
         """Print the tables."""
         for table in self.tables:
@@ -267,7 +270,7 @@ class SampleSize(Printed, msgspec.Struct, frozen=True, kw_only=True):
                 "± of a share,\none model",
                 "count",
             ),
-            [self._detectable_column(metric) for metric in _ASSUMED],
+            [self._detectable_column(metric) for metric in self.metrics],
             Column("calls", lambda row: row.calls, "Calls", "count"),
         )
         return (
@@ -358,15 +361,21 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize | GatePlan:
     effect = settings.difference or settings.margin or 0.0
     models = settings.models or (2 if settings.margin is None else 1)
     pairs = models * (models - 1) // 2 if settings.margin is None else 1
-    ends, basis = _ASSUMED, "assumed, 0.5 for a share and 0.35 for a score"
+    scope, prompt_set = _find_scope(settings.dataset, settings.taxonomy)
+    ends: Mapping[str, Sequence[PlannedEnd]] = {
+        name: [PlannedEnd(assume_deviation(shares=METRICS[name].is_share))]
+        for name in scope.primary
+    }
+    basis = "assumed, 0.5 for a share and 0.35 for a score"
     grading, epochs, pilot = Grading(), 1, None
     if settings.pilot:
         cohort, again = _read_pilot(settings)
         grading = plan = cohort.manifests[0].plan
         epochs = plan.epochs
-        ends, pilot = _measure(cohort, PRIMARY, settings, again)
+        prompt_set = max(cohort.dataset.prompt_sets, key=lambda item: len(item.wordings()))
+        ends, pilot = _measure(cohort, cohort.scope.primary, settings, again)
         basis = pilot.basis
-    calls = _calls(grading, epochs, settings.judges)
+    calls = _calls(prompt_set, grading, epochs, settings.judges)
     calls_per_set = sum(calls.values()) * models
     test = _Test(ends, pairs, models, of_margin=settings.margin is not None)
     return SampleSize(
@@ -458,8 +467,20 @@ class _Test(NamedTuple):
         }
 
 
-def _calls(grading: Grading, epochs: int, judges: int | None) -> dict[str, int]:
-    """Count by purpose the calls of one model to a shipped prompt-set, probes at most."""
+def _find_scope(name: str | None, taxonomy: Path | None) -> tuple[MetricScope, PromptSet]:
+    """Return the metrics that there are of a dataset, and its set with most prompts; by default
+    those of the shipped one.
+    """
+    if name is None or name in PUBLISHED:
+        return TRIPLETS, load_dataset("starter").prompt_sets[0]
+    dataset = load_dataset(name, taxonomy)
+    return find_scope(dataset), max(dataset.prompt_sets, key=lambda item: len(item.wordings()))
+
+
+def _calls(
+    prompt_set: PromptSet, grading: Grading, epochs: int, judges: int | None
+) -> dict[str, int]:
+    """Count by purpose the calls of one model to a prompt-set, probes at most."""
     names = tuple(f"judge {n + 1}" for n in range(judges or len(grading.judges) or 1))
     plan = JudgePlan(
         judges=names,
@@ -473,7 +494,7 @@ def _calls(grading: Grading, epochs: int, judges: int | None) -> dict[str, int]:
         model="model",
         plan=plan,
         templates=load_templates(),
-        tasks=list_tasks("model", load_dataset("starter").prompt_sets[:1], epochs),
+        tasks=list_tasks("model", [prompt_set], epochs),
     )
     return Counter(step.purpose for planned in work.planned for step in planned.steps)
 

@@ -15,7 +15,6 @@ from opensafeintent.calls.ledger_rows import Room
 from opensafeintent.calls.records import Answered
 from opensafeintent.commands.graded_runs import read_graded_run
 from opensafeintent.commands.settings import TraceSettings
-from opensafeintent.commands.settings.by_command import Differing
 from opensafeintent.construction.folder import BuildFolder
 from opensafeintent.construction.items import Rejection, Stage
 from opensafeintent.errors import InputError, nearest
@@ -218,12 +217,6 @@ def _check_sets(settings: TraceSettings, folder: RunFolder) -> GradedRun:
     return run
 
 
-_METRIC_OF: dict[Differing | None, str] = {
-    "safety": "triplet_safety",
-    "over-refusal": "low_help_rate_benign",
-}
-
-
 def _make_filter(settings: TraceSettings, run: GradedRun) -> Callable[[GradedResponse], bool]:
     """Return whether a response is one on which judges differ, or one to a prompt-set that models
     answer differently, as the settings ask; true of all if they do not.
@@ -252,11 +245,14 @@ def _make_filter(settings: TraceSettings, run: GradedRun) -> Callable[[GradedRes
             f"{differs}: there are not two models; expected a run of two or more models, and two or"
             " more --model if any is named"
         )
-    shares = compute_answered_well(cohort, _METRIC_OF[settings.differs])[places]
-    # a share that is not known, NaN, is neither
-    least, most = np.fmin.reduce(shares), np.fmax.reduce(shares)
+    of_safety = [name for name in cohort.scope.headlines if name.endswith("_safety")]
     ids = cohort.array.labels["prompt_set"]
-    found = {str(ids[index]) for index in np.flatnonzero(least < most).tolist()}
+    found: set[str] = set()
+    for metric in of_safety if settings.differs == "safety" else ["low_help_rate_benign"]:
+        shares = compute_answered_well(cohort, metric)[places]
+        # a share that is not known, NaN, is neither
+        least, most = np.fmin.reduce(shares), np.fmax.reduce(shares)
+        found |= {str(ids[index]) for index in np.flatnonzero(least < most).tolist()}
     return lambda row: row.set_id in found
 
 

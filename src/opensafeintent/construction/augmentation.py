@@ -85,7 +85,7 @@ class _Augmentation(DraftWork):
 
     def __init__(self, context: StageContext, draft: Draft) -> None:
         super().__init__(context, draft)
-        self._prompt = draft.prompts.dual_use
+        self._prompt = draft.prompts.of("dual_use")
         self._material = (
             find_material(self._prompt) if takes_material(context, draft.topic.cell) else None
         )

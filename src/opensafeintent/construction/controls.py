@@ -606,7 +606,7 @@ def find_like_families(prompt_sets: Sequence[PromptSet]) -> tuple[tuple[str, ...
     """
     family = {item.id: item.family for item in prompt_sets if has_spaces(item)}
     items = [
-        ComparedSet(item.id, "", {DUAL_USE: item.prompts.dual_use})
+        ComparedSet(item.id, "", {DUAL_USE: item.prompts.dual_use or item.prompts.benign})
         for item in prompt_sets
         if item.id in family
     ]

@@ -15,7 +15,7 @@ from opensafeintent.construction.items import Draft, Part, Reason, Rejection, Re
 from opensafeintent.construction.metadata import MetadataReply, read_labels
 from opensafeintent.construction.similarity import PAPER_THRESHOLD, CellIndex, Threshold
 from opensafeintent.construction.triplets import DraftWork, WordingReply, name_part
-from opensafeintent.taxonomy import ContentShift
+from opensafeintent.taxonomy import DUAL_USE, ContentShift
 
 _CHECKS: dict[str, Reason] = {
     "same_task": "task_not_parallel",
@@ -157,7 +157,7 @@ class _Check(DraftWork):
         doubted = [name for name in failed if name in _LABELS]
         if not doubted or not _REPAIRABLE.issuperset(failed):
             return failed
-        topic, request = self.draft.topic, self.draft.prompts.dual_use
+        topic, request = self.draft.topic, self.draft.prompts.of(DUAL_USE)
         (read,) = self.take(
             await read_labels(self.context, RelabelReply, self.context.judge, request)
         )

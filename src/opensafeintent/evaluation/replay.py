@@ -200,9 +200,7 @@ def _drive(
     return results
 
 
-async def _one_by_one(
-    *questions: Coroutine[Any, Any, int | str | NotObtained],
-) -> list[int | str | NotObtained]:
+async def _one_by_one(*questions: Coroutine[Any, Any, T]) -> list[T]:
     try:
         return [await question for question in questions]
     finally:

@@ -23,7 +23,7 @@ from opensafeintent.evaluation.pipeline import (
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import GradedResponse, JudgeGrades
 from opensafeintent.taxonomy import (
-    CORE_VARIANTS,
+    DUAL_USE,
     QUESTIONS,
     SCALES,
 )
@@ -136,16 +136,17 @@ RETEST = Regrading("again", lambda task: {task.variant: task}, attempt=FIRST_ATT
 
 
 def plan_swaps(manifest: Manifest, dataset: Dataset) -> Regrading:
-    """Return the question of the swap audit: the set's other two prompts in the request's place,
-    and none.
+    """Return the question of the swap audit: the set's other prompts in the request's place, and
+    none.
     """
     swap = manifest.plan.swap
     hidden = swap.hidden if swap else ""
 
     def other_requests(task: Task) -> dict[str, Task]:
-        prompts = dataset.by_id[task.set_id].prompts
-        other_intents = (intent for intent in CORE_VARIANTS if intent != task.variant)
-        requests = {intent: prompts.of(intent) for intent in other_intents}
+        prompts = dataset.by_id[task.set_id].prompts.by_intent()
+        requests: dict[str, str] = {
+            intent: text for intent, text in prompts.items() if intent != task.variant
+        }
         return {
             column: msgspec.structs.replace(task, prompt=request)
             for column, request in (requests | {REQUEST_HIDDEN: hidden}).items()
@@ -166,7 +167,7 @@ def plan_conversation_audit(manifest: Manifest, dataset: Dataset) -> Regrading:
 
     def conversation(task: Task) -> dict[str, Task]:
         assert manifest.plan.follow_ups is not None  # no other response is asked about
-        dual_use = dataset.by_id[task.set_id].prompts.dual_use
+        dual_use = dataset.by_id[task.set_id].prompts.of(DUAL_USE)
         earlier = Earlier(prompt=dual_use, texts=manifest.plan.follow_ups)
         return {task.variant: msgspec.structs.replace(task, earlier=earlier)}
 

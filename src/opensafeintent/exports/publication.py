@@ -18,7 +18,7 @@ from opensafeintent.errors import InputError, nearest, pluralize
 from opensafeintent.files import make_private_folder, read_text, write_private
 from opensafeintent.hostile import show_name
 from opensafeintent.markdown import Plain, card_text
-from opensafeintent.numbers.metrics import HEADLINES
+from opensafeintent.numbers.metrics import find_scope
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.cards import (
     canary_in,
@@ -298,7 +298,7 @@ def write_hub_folder(
     }
     if dataset.taxonomy != default_taxonomy():
         files[TAXONOMY] = _toml(dataset.taxonomy)
-    files[_TASKS] = _eval_yaml(title, publication.repo)
+    files[_TASKS] = _eval_yaml(dataset, title, publication.repo)
     files[CARD] = _card(dataset, publication, provenance, title=title, canary=canary)
     with write_together(out, empty=True) as new:
         for path, content in files.items():
@@ -308,13 +308,13 @@ def write_hub_folder(
     return HubFolder([out / path for path in files], [] if publication.license else [line])
 
 
-def _eval_yaml(title: str, repo: str | None) -> str:
+def _eval_yaml(dataset: Dataset, title: str, repo: str | None) -> str:
     """Return the file that makes a dataset of the hub a benchmark: a task for each headline metric.
     Of the programs that compute them, the hub knows Inspect AI.
     """
     tasks = (
         line
-        for metric in HEADLINES
+        for metric in find_scope(dataset).headlines
         for line in (f"  - id: {metric}", f"    config: {_PROMPT_SETS.name}", "    split: test")
     )
     command = f"inspect eval opensafeintent/opensafeintent -T dataset=hf:{repo or _NO_REPO}"

@@ -14,7 +14,6 @@ from opensafeintent.files import sha256_hex
 from opensafeintent.hostile import show_unseen
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.estimates import MetricEstimate
-from opensafeintent.numbers.metrics import HEADLINES
 from opensafeintent.templates import Role
 
 Json = dict[str, Any]
@@ -60,7 +59,7 @@ def models_without_results(cohort: Cohort) -> list[str]:
 
 def list_defined_headlines(cohort: Cohort, model: str) -> list[MetricEstimate]:
     """Return the headline metrics of a model that are defined."""
-    estimates = [cohort.estimates.overall[model, name] for name in HEADLINES]
+    estimates = [cohort.estimates.overall[model, name] for name in cohort.scope.headlines]
     return [estimate for estimate in estimates if estimate.n and estimate.value is not None]
 
 

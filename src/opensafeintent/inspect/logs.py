@@ -464,7 +464,7 @@ class _Edit(NamedTuple):
 
 def _prompts(wordings: Iterable[int]) -> int:
     """Return how many prompts sets have, by the numbers of their dual-use wordings."""
-    return sum(number + len(CORE_VARIANTS) - 1 for number in wordings)
+    return sum(number + len(CORE_VARIANTS) - 1 for number in wordings)  # benign and malicious
 
 
 @contextmanager

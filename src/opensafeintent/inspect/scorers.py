@@ -62,6 +62,7 @@ from opensafeintent.taxonomy import (
     ParseRule,
     ProbeScope,
     default_taxonomy,
+    is_dual_use,
     is_follow_up,
 )
 from opensafeintent.templates import Templates, load_templates
@@ -255,7 +256,7 @@ def _read_outcome(
 
 COVERAGE = (
     "sets",
-    "sets_with_complete_triplet",
+    "sets_complete",
     "sets_with_complete_wordings",
     "responses",
     "responses_missing_grades",
@@ -271,23 +272,31 @@ def prompt_set_metrics() -> Metric:
     def compute_metrics(scores: list[SampleScore]) -> Value:
         # arrays, for which no other task of Inspect AI need wait
         from opensafeintent.numbers.equations import Grades
-        from opensafeintent.numbers.metrics import HEADLINES, compute
+        from opensafeintent.numbers.metrics import TRIPLETS, compute, find_scope
 
         scores = [score for score in scores if not _is_second_turn(score)]
         if not scores:
-            return dict.fromkeys(HEADLINES, nan) | dict.fromkeys(COVERAGE, 0)
-        array = make_array(scores)
+            return dict.fromkeys(TRIPLETS.headlines, nan) | dict.fromkeys(COVERAGE, 0)
+        rows, dataset = _collect_rows(scores)
+        array, scope = to_array(rows, dataset, ["model"]), find_scope(dataset)
         grades = Grades(array)
         graded = grades.safety.notnull()
         counts = (
             len({(score.sample_metadata or {})["position"] for score in scores}),
-            int(graded.sel(variant=list(CORE_VARIANTS)).all("variant").any("epoch").sum()),
+            int(
+                (graded | ~array.exists)
+                .sel(variant=list(CORE_VARIANTS))
+                .all("variant")
+                .any("epoch")
+                .sum()
+            ),
             int(grades.wordings_complete.any("epoch").sum()),
             len(scores),
             len(scores) - int(graded.sum()),
         )
         values = {name: float(ratio.value.values[0]) for name, ratio in compute(array).items()}
-        shown = {name: values[name] for name in HEADLINES}
+        values = {name: value for name, value in values.items() if scope.has(name)}
+        shown = {name: values[name] for name in scope.headlines}
         show_all = (scores[0].sample_metadata or {}).get("metrics") == "all"
         return shown | dict(zip(COVERAGE, counts, strict=True)) | (values if show_all else {})
 
@@ -299,7 +308,12 @@ def _is_second_turn(score: SampleScore) -> bool:
 
 
 def make_array(scores: Sequence[SampleScore]) -> LabelledSet:
-    """Return the grades of a log as the array that metrics are computed from.
+    """Return the grades of a log as the array that metrics are computed from."""
+    return to_array(*_collect_rows(scores), ["model"])
+
+
+def _collect_rows(scores: Sequence[SampleScore]) -> tuple[list[GradedResponse], Dataset]:
+    """Return the rows of a log with an outline of its dataset.
 
     Sets have the order of their dataset sorted by id, and those that are not in the log are empty.
     So sums are taken in the same order as in a run of ours, to the last digit.
@@ -313,12 +327,17 @@ def make_array(scores: Sequence[SampleScore]) -> LabelledSet:
         labels = {"model": "model", "set_id": metadata["set_id"], "variant": metadata["variant"]}
         rows.append(read_row((score.score.metadata or {}) | labels))
         size = metadata["sets"]
-    no_labels = {"harm_domain": "", "task_type": "", "wordings": 1}
+    # a set without a sample has no prompt that its dataset need have
+    absent = {"harm_domain": None, "task_type": None, "wordings": min(_count_wordings(sets), 1)}
     prompt_sets = (
-        sets.get(position) or _outline(f"\0absent {position}", no_labels)
-        for position in range(size)
+        sets.get(position) or _outline(f"\0absent {position}", absent) for position in range(size)
     )
-    return to_array(rows, Dataset("log", tuple(prompt_sets), default_taxonomy()), ["model"])
+    return rows, Dataset("log", tuple(prompt_sets), default_taxonomy())
+
+
+def _count_wordings(sets: dict[int, PromptSet]) -> int:
+    """Return the greatest number of dual-use wordings of a set."""
+    return max(sum(map(is_dual_use, item.wordings())) for item in sets.values())
 
 
 def _outline(set_id: str, metadata: dict[str, Any]) -> PromptSet:
@@ -327,8 +346,7 @@ def _outline(set_id: str, metadata: dict[str, Any]) -> PromptSet:
         id=set_id,
         harm_domain=metadata["harm_domain"],
         task_type=metadata["task_type"],
-        underlying_task="",
-        prompts=Prompts(benign="", dual_use="", malicious=""),
+        prompts=Prompts(benign="", dual_use="" if metadata["wordings"] else None, malicious=""),
         dual_use_paraphrases=("",) * (metadata["wordings"] - 1),
     )
 

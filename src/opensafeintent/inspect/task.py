@@ -41,7 +41,14 @@ from opensafeintent.inspect.scorers import (
 )
 from opensafeintent.promptsets import Dataset, PromptSet, draw_sets, load_dataset
 from opensafeintent.responses import ResponseKey
-from opensafeintent.taxonomy import FOLLOW_UPS, ModesScope, ParseRule, ProbeScope, find_intent
+from opensafeintent.taxonomy import (
+    FOLLOW_UPS,
+    ModesScope,
+    ParseRule,
+    ProbeScope,
+    find_intent,
+    is_dual_use,
+)
 from opensafeintent.templates.template import Message, second_turn
 
 _STOP: dict[str, StopReason] = {
@@ -203,6 +210,8 @@ def _task(settings: TaskSettings) -> Task:
         templates = hash_templates(choose_templates(settings.rubrics))
     except InputError as error:
         raise Refusal(str(error)) from error
+    from opensafeintent.numbers.metrics import find_scope  # arrays, which no other task needs
+
     grading = {name: getattr(settings, name) for name in ScorerSettings.__struct_fields__}
     return Task(
         dataset=MemoryDataset(_samples(dataset, prompt_sets, settings), name=dataset.name),
@@ -220,7 +229,7 @@ def _task(settings: TaskSettings) -> Task:
             "grade_parse": settings.grade_parse,
             "limit": settings.limit,
         },
-        headline_metric=HeadlineMetric(metric="triplet_safety"),
+        headline_metric=HeadlineMetric(metric=find_scope(dataset).safety),
     )
 
 
@@ -243,7 +252,7 @@ def _samples(
                 "intent": find_intent(task.variant),
                 "harm_domain": prompt_set.harm_domain,
                 "task_type": prompt_set.task_type,
-                "wordings": len(prompt_set.dual_use_paraphrases) + 1,
+                "wordings": sum(map(is_dual_use, prompt_set.wordings())),
                 # the set's position in its dataset, sorted by id
                 "position": positions[prompt_set.id],
                 "sets": len(dataset),
@@ -252,6 +261,9 @@ def _samples(
             },
         )
         for prompt_set in prompt_sets
-        for variant in (*prompt_set.wordings(), *(FOLLOW_UPS if second else ()))
+        for variant in (
+            *prompt_set.wordings(),
+            *(FOLLOW_UPS if second and not prompt_set.is_pair else ()),
+        )
         for task in (make_task(ResponseKey("", prompt_set.id, variant, 1), prompt_set, second),)
     ]

@@ -56,16 +56,16 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     """The share of a model's plan that was completed."""
 
     sets: int
-    """Prompt-sets planned; of an import, those with a response to each of the three intents."""
+    """Prompt-sets planned; of an import, those with a response to each of their intents."""
     limit: int | None
     """How many were to be drawn, or are in the import; None for all of the dataset."""
     without_paraphrases: bool
     """Whether an import has no response to the paraphrases of its prompt-sets. They are not
     planned then.
     """
-    complete_triplets: int
-    """(Set, epoch) pairs whose three core responses count."""
-    incomplete_triplets: int
+    complete_sets: int
+    """Sets whose core responses all count, each epoch on its own."""
+    incomplete_sets: int
     """Those that lack a grade, of stored responses."""
     planned: int
     """Responses planned, epochs included."""
@@ -106,9 +106,9 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
         return self.responses < self.planned
 
     @property
-    def triplets(self) -> int:
-        """(Set, epoch) pairs with a core response, complete or not."""
-        return self.complete_triplets + self.incomplete_triplets
+    def core_sets(self) -> int:
+        """Sets with a core response, complete or not, each epoch on its own."""
+        return self.complete_sets + self.incomplete_sets
 
     @property
     def can_resume(self) -> bool:
@@ -171,7 +171,8 @@ def count_coverage(
     )
     planned = plan.prompts * epochs
     core = [row for row in rows if row.variant in CORE_VARIANTS]
-    triplets = Counter((row.set_id, row.epoch) for row in core if row.counts)
+    graded_core = Counter((row.set_id, row.epoch) for row in core if row.counts)
+    intents = {item.id: len(item.prompts.by_intent()) for item in dataset.prompt_sets}
     lacking = {(row.set_id, row.epoch) for row in core if not row.counts}
     graded = [row for row in rows if row.counts and not row.refused]
     cut = Counter(stop_kind(row.stop_reason) for row in graded if row.truncated)
@@ -179,8 +180,8 @@ def count_coverage(
         sets=plan.complete,
         limit=None if len(plan.sets) == len(dataset) else plan.limit,
         without_paraphrases=plan.without_paraphrases,
-        complete_triplets=sum(count == len(CORE_VARIANTS) for count in triplets.values()),
-        incomplete_triplets=len(lacking),
+        complete_sets=sum(count == intents[item] for (item, _), count in graded_core.items()),
+        incomplete_sets=len(lacking),
         planned=planned,
         responses=len(rows),
         counted=sum(row.counts for row in rows),
@@ -206,7 +207,7 @@ class _PlannedPrompts(NamedTuple):
 
     sets: tuple[PromptSet, ...]
     complete: int
-    """Prompt-sets that count as evaluated: of an import, those with all three intents."""
+    """Prompt-sets that count as evaluated: of an import, those with all their intents."""
     limit: int
     without_paraphrases: bool
 
@@ -218,9 +219,10 @@ class _PlannedPrompts(NamedTuple):
     @property
     def prompts(self) -> int:
         """The number of prompts in one epoch."""
-        if self.without_paraphrases:
-            return len(CORE_VARIANTS) * len(self.sets)
-        return sum(len(prompt_set.wordings()) for prompt_set in self.sets)
+        return sum(
+            len(item.prompts.by_intent() if self.without_paraphrases else item.wordings())
+            for item in self.sets
+        )
 
 
 def _infer_plan(
@@ -233,8 +235,8 @@ def _infer_plan(
     core = Counter(row.set_id for row in rows if row.variant in CORE_VARIANTS)
     answered = {row.set_id for row in rows}
     sets = tuple(item for item in dataset.prompt_sets if item.id in answered)
-    complete = sum(core[item.id] == len(CORE_VARIANTS) * epochs for item in sets)
-    has_paraphrases = any(len(item.wordings()) > len(CORE_VARIANTS) for item in sets)
+    complete = sum(core[item.id] == len(item.prompts.by_intent()) * epochs for item in sets)
+    has_paraphrases = any(item.dual_use_paraphrases for item in sets)
     lacks_all = has_paraphrases and core.total() == len(rows)
     return (
         _PlannedPrompts(sets, complete, len(sets), without_paraphrases=lacks_all)
@@ -252,7 +254,8 @@ def count_planned_follow_ups(
     if manifest.models[model].imported:
         return len(rows)
     follow_ups = len(FOLLOW_UPS) if manifest.plan.follow_ups else 0
-    return len(manifest.list_sets(model, dataset)) * manifest.plan.epochs * follow_ups
+    sets = sum(not item.is_pair for item in manifest.list_sets(model, dataset))
+    return sets * manifest.plan.epochs * follow_ups
 
 
 _ASKED = attrgetter("variant", "missing", "mode", "mode_judge", "strategy", "guard", *SCALES)

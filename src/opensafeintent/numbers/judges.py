@@ -25,11 +25,11 @@ from opensafeintent.numbers.estimates import (
     compare_metrics,
     estimate_metrics,
 )
-from opensafeintent.numbers.metrics import HEADLINES, METRICS, PRIMARY
+from opensafeintent.numbers.metrics import METRICS, TRIPLETS, MetricScope
 from opensafeintent.people.agreement import gather_grades
 from opensafeintent.promptsets import Dataset
 from opensafeintent.ratings import Ratings
-from opensafeintent.responses import GradedResponse, panel_grades
+from opensafeintent.responses import GradedResponse, keep_judge, panel_grades
 from opensafeintent.statistics import Comparison, Estimate, rank_intervals, round_number
 from opensafeintent.statistics.coefficients import RatingCounts, Scheme
 from opensafeintent.statistics.comparisons import family_p, pair_differences
@@ -278,8 +278,8 @@ def _standard_error(
 ALL_TESTED = "all models under test"
 """Name of the row with the responses of all models."""
 
-SHIFTED = (*HEADLINES, "mean_safety", "worst_case_utility")
-"""Metrics whose shift is computed; all of them need core responses only."""
+SHIFTED = ("low_help_rate_benign", "mean_safety", "worst_case_utility")
+"""Metrics whose shift is computed beside the primary ones; all need core responses only."""
 
 
 class MetricShift(Estimate, frozen=True, kw_only=True):
@@ -381,6 +381,7 @@ def judge_shifts(
     regrades: Mapping[str, Sequence[Regrade]],
     unit_of: Mapping[str, str],
     missing_odds: float = MISSING_ODDS,
+    scope: MetricScope = TRIPLETS,
 ) -> list[JudgeShift]:
     """Return the shift between every two judges.
 
@@ -392,13 +393,16 @@ def judge_shifts(
         regrades: by model, the responses that judges graded twice.
         unit_of: by prompt-set, the name of its unit.
         missing_odds: `--missing-odds`.
+        scope: which metrics lead.
     """
     core = [row for model in models for row in rows[model] if row.variant in CORE_VARIANTS]
     twice = [item for model in models for item in regrades.get(model, ())]
     pairs = list(combinations(judges, 2))
-    family = len(pairs) * len(PRIMARY)
+    family = len(pairs) * len(scope.primary)
     return [
-        _Replacement(pair, models, dataset, core, unit_of, missing_odds).result(twice, family)
+        _Replacement(pair, models, dataset, core, unit_of, missing_odds, scope).result(
+            twice, family
+        )
         for pair in pairs
     ]
 
@@ -413,6 +417,7 @@ class _Replacement:
         rows: the core responses of all models.
         unit_of: by prompt-set, the name of its unit.
         missing_odds: `--missing-odds`.
+        scope: which metrics lead.
     """
 
     def __init__(
@@ -423,8 +428,10 @@ class _Replacement:
         rows: Sequence[GradedResponse],
         unit_of: Mapping[str, str],
         missing_odds: float,
+        scope: MetricScope,
     ) -> None:
         self._judges, self._models, self._dataset = judges, models, dataset
+        self._primary, self._shifted = scope.primary, scope.select(SHIFTED)
         self._unit_of, self._missing_odds = unit_of, missing_odds
         self._units = number_units([unit_of[item.id] for item in dataset.prompt_sets])
         by_judge = [[_keep_judge(judge, row) for row in rows] for judge in judges]
@@ -447,7 +454,7 @@ class _Replacement:
         old, new = map(self._ratios, self._both)
         extremes = self._extremes()
         metrics: list[MetricShift] = []
-        for name in SHIFTED:
+        for name in self._shifted:
             shifts = compute_shifts(
                 _parts(old[name]),
                 _parts(new[name]),
@@ -457,7 +464,9 @@ class _Replacement:
                 units=self._units,
             )
             metrics += self._metric_shifts(name, shifts, family)
-        ranks = [rank for name in PRIMARY for rank in self._rank_shifts(name, old[name], new[name])]
+        ranks = [
+            rank for name in self._primary for rank in self._rank_shifts(name, old[name], new[name])
+        ]
         count = int(self._tested.sum())
         return JudgeShift(
             judges=self._judges,
@@ -470,7 +479,7 @@ class _Replacement:
 
     def _ratios(self, rows: Sequence[GradedResponse]) -> dict[str, Ratio]:
         grades = Grades(to_array(rows, self._dataset, self._models))
-        return {name: METRICS[name].of_sets(grades) for name in SHIFTED}
+        return {name: METRICS[name].of_sets(grades) for name in self._shifted}
 
     def _extremes(self) -> dict[str, tuple[Completed, Completed]]:
         """Return by metric the shift with missing grades as they make it least, and greatest; empty
@@ -483,7 +492,7 @@ class _Replacement:
         arrays = [to_array(rows, self._dataset, self._models) for rows in self._any]
         old, new = (
             Completions(
-                array, {name: METRICS[name].of_sets(Grades(array)) for name in SHIFTED}
+                array, {name: METRICS[name].of_sets(Grades(array)) for name in self._shifted}
             ).extremes(self._missing_odds)
             for array in arrays
         )
@@ -492,7 +501,7 @@ class _Replacement:
                 pair_differences(old[name][1], new[name][0]),
                 pair_differences(old[name][0], new[name][1]),
             )
-            for name in SHIFTED
+            for name in self._shifted
         }
 
     def _metric_shifts(self, metric: str, shifts: Shifts, family: int) -> list[MetricShift]:
@@ -508,7 +517,7 @@ class _Replacement:
         results = []
         for place in places:
             defined = bool(shifts.spread.n[place])
-            tested = defined and place == places[-1] and metric in PRIMARY
+            tested = defined and place == places[-1] and metric in self._primary
             worst = round_number(shifts.worst_low[place]), round_number(shifts.worst_high[place])
             results.append(
                 MetricShift(
@@ -579,9 +588,7 @@ class _Replacement:
 
 def _keep_judge(judge: str, row: GradedResponse) -> GradedResponse:
     """Return a response with the grades of one judge alone."""
-    return msgspec.structs.replace(
-        row, missing=(), **{what: row.grade(what, judge) for what in SCALES}
-    )
+    return msgspec.structs.replace(keep_judge(row, judge), missing=())
 
 
 def _among(rows: Sequence[GradedResponse], chosen: Sequence[bool]) -> list[GradedResponse]:
@@ -664,8 +671,8 @@ JUDGE_AVERAGE = "judge_average"
 JUDGES_LIKE_THESE = "judges_like_these"
 """The name of the mean over judges with its interval for other judges too."""
 
-SHOWN = ("mean_safety", "triplet_safety", "mean_utility", "worst_case_utility")
-"""Metrics that are shown by judge; all of them need core responses only."""
+SHOWN = ("mean_safety", "worst_case_utility")
+"""Metrics that are shown by judge beside the primary ones; all need core responses only."""
 
 
 class Ranking(NamedTuple):
@@ -673,11 +680,11 @@ class Ranking(NamedTuple):
 
     name: str
     ratios: Mapping[str, Ratio]
-    """By metric of SHOWN."""
+    """By metric that is shown by judge."""
     estimates: Mapping[str, Sequence[Estimate]]
-    """By metric of SHOWN, one of each model of the group."""
+    """By the same, one of each model of the group."""
     comparisons: Mapping[str, Comparison]
-    """By metric of PRIMARY; empty if the models are not compared."""
+    """By primary metric; empty if the models are not compared."""
 
     def rank(self, metric: str, index: int) -> int | None:
         """Return a model's rank, 1 for the highest value; equal values share one. None if the
@@ -776,9 +783,9 @@ class JudgeResults:
         """
         ratios = {
             metric: _average_judges([ranking.ratios[metric] for ranking in self.by_judge])
-            for metric in SHOWN
+            for metric in self._estimates.scope.select(SHOWN)
         }
-        return rank_models(JUDGE_AVERAGE, ratios, self._estimates.units)
+        return rank_models(JUDGE_AVERAGE, ratios, self._estimates.scope, self._estimates.units)
 
     def _generalise(self, average: Ranking) -> Ranking:
         """Return the average over judges with its intervals for other judges like these."""
@@ -828,6 +835,7 @@ class JudgeResults:
             self._regrades,
             estimates.unit_of,
             estimates.missing_odds,
+            estimates.scope,
         )
 
     @cached_property
@@ -850,17 +858,17 @@ class JudgeResults:
     def array_by(self, judge: str, *, core: bool = False) -> LabelledSet:
         """Return the grades of one judge alone; `core` leaves the paraphrases out."""
         rows = [
-            msgspec.structs.replace(row, **{what: row.grade(what, judge) for what in SCALES})
-            for row in self.rows
-            if not core or row.variant in CORE_VARIANTS
+            keep_judge(row, judge) for row in self.rows if not core or row.variant in CORE_VARIANTS
         ]
         return to_array(rows, self._dataset, list(self._rows))
 
     def _rank_by(self, judge: str) -> Ranking:
         """Rank the models by the grades of one judge alone."""
         grades, estimates = Grades(self.array_by(judge, core=True)), self._estimates
-        ratios = compute_shown_ratios(grades)
-        return rank_models(judge, ratios, estimates.units, grades, estimates.missing_odds)
+        ratios = compute_shown_ratios(grades, estimates.scope)
+        return rank_models(
+            judge, ratios, estimates.scope, estimates.units, grades, estimates.missing_odds
+        )
 
     def rank_changes(self, metric: str) -> list[Swap]:
         """Return the pairs of models that two judges of the panel order differently, the widest
@@ -869,14 +877,15 @@ class JudgeResults:
         return find_rank_changes(list(self._rows), metric, self.by_judge)
 
 
-def compute_shown_ratios(grades: Grades) -> dict[str, Ratio]:
-    """Return the metrics of SHOWN, of grades of every model."""
-    return {metric: METRICS[metric].of_sets(grades) for metric in SHOWN}
+def compute_shown_ratios(grades: Grades, scope: MetricScope) -> dict[str, Ratio]:
+    """Return the metrics that are shown by judge, of grades of every model."""
+    return {metric: METRICS[metric].of_sets(grades) for metric in scope.select(SHOWN)}
 
 
 def rank_models(
     name: str,
     ratios: Mapping[str, Ratio],
+    scope: MetricScope,
     units: Units | None,
     grades: Grades | None = None,
     missing_odds: float = MISSING_ODDS,
@@ -885,12 +894,13 @@ def rank_models(
 
     Args:
         name: of the ranking.
-        ratios: the metrics of SHOWN.
+        ratios: the metrics that are shown by judge.
+        scope: which of them are primary.
         units: families of prompt-sets.
         grades: behind them, if it is those of one grader.
         missing_odds: `--missing-odds`.
     """
-    primary = {metric: ratios[metric] for metric in PRIMARY}
+    primary = {metric: ratios[metric] for metric in scope.primary}
     extremes = None
     if grades is not None:
         completions = Completions(grades.array, primary, most_harm=grades.most_harm)

@@ -24,7 +24,7 @@ from opensafeintent.numbers.estimates import AVERAGE
 from opensafeintent.numbers.judges import plain_estimate, take_grades
 from opensafeintent.numbers.metrics import Unit
 from opensafeintent.promptsets import Dataset
-from opensafeintent.responses import NO_FIRST_REPLY, GradedResponse
+from opensafeintent.responses import NO_FIRST_REPLY, GradedResponse, keep_judge
 from opensafeintent.statistics import Comparison, Estimate, compare_models, estimate, round_number
 from opensafeintent.statistics.comparisons import (
     compare_pairs,
@@ -41,7 +41,7 @@ from opensafeintent.statistics.intervals import (
     number_units,
     round_defined,
 )
-from opensafeintent.taxonomy import DIRECT_TWINS, FOLLOW_UPS, MISSING_ODDS, SCALES, FollowUp
+from opensafeintent.taxonomy import DIRECT_TWINS, FOLLOW_UPS, MISSING_ODDS, FollowUp
 
 
 class TurnAudit(msgspec.Struct, frozen=True, kw_only=True):
@@ -348,10 +348,7 @@ _TWINS = tuple(dict.fromkeys(DIRECT_TWINS.values()))
 
 def _keep_judge(judge: str, rows: Sequence[GradedResponse]) -> list[GradedResponse]:
     """Return rows with the grades of one judge alone."""
-    return [
-        msgspec.structs.replace(row, **{what: row.grade(what, judge) for what in SCALES})
-        for row in rows
-    ]
+    return [keep_judge(row, judge) for row in rows]
 
 
 def _pairs(direct: Grades, second: Grades, odds: float) -> dict[Measure, _Arms]:

@@ -11,7 +11,7 @@ from opensafeintent.labelled import LabelledSet
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.equations import Grades
 from opensafeintent.numbers.estimates import FEWEST_AVERAGED
-from opensafeintent.numbers.metrics import METRICS, PRIMARY, Metric, one_epoch_each, split_by_epoch
+from opensafeintent.numbers.metrics import METRICS, Metric, one_epoch_each, split_by_epoch
 from opensafeintent.statistics.components import Components, average_components, find_components
 from opensafeintent.statistics.intervals import Floats
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE
@@ -34,7 +34,7 @@ def find_spending(cohort: Cohort) -> list[MetricComponents]:
     arrays = [judges.array_by(judge) for judge in judges.panel] or [cohort.array]
     tested = contenders(cohort.models)
     found = []
-    for name in PRIMARY:
+    for name in cohort.scope.primary:
         values = np.stack([_split(METRICS[name], array.sel(model=tested)) for array in arrays])
         models = [
             components

@@ -230,8 +230,9 @@ def quality_subject(prompt_set: PromptSet, dataset: Dataset) -> AnnotatedText:
             ("Harm domain", prompt_set.harm_domain),
             ("Task type", prompt_set.task_type),
         )
+        if name is not None
     )
-    prompts = map(prompt_set.prompts.of, CORE_VARIANTS)
+    prompts = prompt_set.prompts.by_intent().values()
     families = len(set(dataset.units.values())) < len(dataset)
     family = dataset.units[prompt_set.id] if families else ""
     return AnnotatedText(KeyItem(id=prompt_set.id, family=family), (*prompts, labels))

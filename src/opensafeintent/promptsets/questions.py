@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -84,7 +84,7 @@ def read_questions(record: Record) -> OwnQuestions | None:
     given.check_known(CORE_VARIANTS, "intent")
     by_intent = read_each(
         {
-            intent: lambda intent=intent: _read_intent(given.record(intent))
+            intent: partial(_read_intent, given, intent)
             for intent in CORE_VARIANTS
             if intent in given
         }
@@ -109,12 +109,10 @@ def read_question_columns(record: Record) -> OwnQuestions | None:
         return read_questions(record)
     if "questions" in record:
         record.fail("questions", f"is there beside {columns[0][-1]}; expected one of the two")
-    texts = read_each(
-        {field: lambda field=field: record.text(field).strip() for *_, field in columns}
-    )
+    texts = read_each({field: partial(record.text, field) for *_, field in columns})
     by_intent: dict[str, dict[str, list[OwnQuestion]]] = {}
     for intent, kind, number, field in columns:
-        question = OwnQuestion(f"{kind}_{number}", texts[field])
+        question = OwnQuestion(f"{kind}_{number}", texts[field].strip())
         by_intent.setdefault(intent, {}).setdefault(kind, []).append(question)
     for intent, kinds in by_intent.items():
         _check_number(record, intent, sum(map(len, kinds.values())))
@@ -127,33 +125,32 @@ def read_question_columns(record: Record) -> OwnQuestions | None:
     )
 
 
-def _read_intent(given: Record) -> IntentQuestions:
+def _read_intent(questions: Record, intent: Intent) -> IntentQuestions:
+    given = questions.record(intent)
     given.check_known(QUESTION_KINDS, "kind of question")
     kinds = read_each(
-        {
-            kind: lambda kind=kind: [*_yield_listed(given, kind)]
-            for kind in QUESTION_KINDS
-            if kind in given
-        }
+        {kind: partial(_read_list, given, kind) for kind in QUESTION_KINDS if kind in given}
     )
     _check_number(given, "must, must_not", sum(map(len, kinds.values())))
     _check_unique(given, "must, must_not", kinds)
     return IntentQuestions(**{kind: tuple(asked) for kind, asked in kinds.items()})
 
 
-def _yield_listed(given: Record, kind: QuestionKind) -> Iterator[OwnQuestion]:
-    """Yield the questions of a list, each a text or an object with id and text."""
+def _read_list(given: Record, kind: QuestionKind) -> list[OwnQuestion]:
+    """Return the questions of a list, each a text or an object with id and text."""
+    questions = []
     listed = given.data[kind]
     if not isinstance(listed, list):
         given.fail(kind, "expected a list of texts, or of objects with id and text")
     for number, item in enumerate(listed, start=1):
         place, own_id = f"{kind}[{number - 1}]", f"{kind}_{number}"
         if not isinstance(item, dict):
-            yield OwnQuestion(own_id, given.check_text(place, item).strip())
+            questions.append(OwnQuestion(own_id, given.check_text(place, item).strip()))
             continue
         fields = Record(item, f"{given.location}, field {place}")
         fields.check_known(OwnQuestion.__struct_fields__, "field")
-        yield OwnQuestion(_read_id(fields) or own_id, fields.text("text").strip())
+        questions.append(OwnQuestion(_read_id(fields) or own_id, fields.text("text").strip()))
+    return questions
 
 
 def _read_id(fields: Record) -> str | None:

@@ -17,7 +17,7 @@ from opensafeintent.hostile import terminal_safe
 from opensafeintent.markdown import Plain
 from opensafeintent.numbers.cohort import Cohort, GradedRun
 from opensafeintent.numbers.gates import Gates
-from opensafeintent.numbers.metrics import METRICS, PRIMARY
+from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.promptsets.cards import render_card
 from opensafeintent.quoting import cut_quotation, hide_prompt
 from opensafeintent.report.cohort_columns import cohort_notes
@@ -110,11 +110,11 @@ def _results(
         "facts": list_conditions(cohort, runs),
         "latest": max(latest[origin.run][:10] for origin in cohort.origins),
         "coverage": _table(coverage(cohort), cohort),
-        "domains": _counts(item.harm_domain for item in prompt_sets),
-        "task_types": _counts(item.task_type for item in prompt_sets),
+        "domains": _counts(item.harm_domain for item in prompt_sets if item.harm_domain),
+        "task_types": _counts(item.task_type for item in prompt_sets if item.task_type),
         "sets": len(cohort.dataset),
         "paraphrased": sum(bool(item.dual_use_paraphrases) for item in prompt_sets),
-        "metrics": [(METRICS[name].label, METRICS[name].about) for name in PRIMARY],
+        "metrics": [(METRICS[name].label, METRICS[name].about) for name in cohort.scope.primary],
         "results": [
             _table(headline_table(cohort)),
             _table(utility(cohort), cohort),

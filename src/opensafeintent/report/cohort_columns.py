@@ -85,13 +85,13 @@ def explain_unranked(cohort: Cohort) -> str:
 
 def describe_missing(coverage: Coverage) -> str:
     """Name the kinds of questions of which an answer is missing, with their numbers; beside core
-    grades, the triplets that lack one.
+    grades, the prompt-sets that lack one.
     """
     kinds = []
     for kind, part in coverage.lacking.items():
         kinds.append(f"{part.missing:,} of {part.asked:,} {KINDS[kind]}")
         if kind == "core":
-            kinds.append(f"{coverage.incomplete_triplets:,} of {coverage.triplets:,} triplets")
+            kinds.append(f"{coverage.incomplete_sets:,} of {coverage.core_sets:,} prompt-sets")
     return ", ".join(kinds)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.errors import round_count
 from opensafeintent.numbers.cohort import Cohort
-from opensafeintent.numbers.metrics import METRICS, PRIMARY
+from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.numbers.second_turn import PRIMARY_MEASURES, Measure, SecondTurn
 from opensafeintent.promptsets.loading import MOST_PUBLISHED
 from opensafeintent.report.columns import say_turning
@@ -73,6 +73,12 @@ _BETTER = {
     "triplet_safety": "safer",
     "mean_safety": "safer on average over responses",
     "mean_utility": "more useful",
+    "pair_safety": "safer",
+    "benign_utility": "more useful",
+    "must_met_benign": "more useful by the sets’ own questions",
+    "no_harm_item": "safer by the sets’ own questions",
+    "item_success": "more often right at both prompts by the sets’ own questions",
+    "must_not_hit_malicious": "safer at malicious prompts by the sets’ own questions",
 }
 """Words for a model with more of a metric; or with less, if less is better."""
 
@@ -186,7 +192,7 @@ def answer(cohort: Cohort) -> list[Said]:
     far as the comparisons decide it.
     """
     said = []
-    for metric in PRIMARY:
+    for metric in cohort.scope.primary:
         order, comparison = find_contenders(cohort, metric), cohort.estimates.comparisons[metric]
         if len(order) == 2 and comparison.n[*order] >= FEWEST_SAID:
             if text := compare_pair(cohort, metric, *sorted(order)):
@@ -236,7 +242,7 @@ _ORDER = Finding(
 
 
 def _too_few(cohort: Cohort) -> Iterator[Facts]:
-    for metric in PRIMARY:
+    for metric in cohort.scope.primary:
         if not find_contenders(cohort, metric):
             most = max(estimate.n for estimate in cohort.estimates.by_metric[metric])
             yield {
@@ -248,7 +254,7 @@ def _too_few(cohort: Cohort) -> Iterator[Facts]:
 
 def _differences(cohort: Cohort) -> Iterator[Facts]:
     """Yield the number of significant differences among three models or more."""
-    for metric in PRIMARY:
+    for metric in cohort.scope.primary:
         comparison, order = cohort.estimates.comparisons[metric], find_contenders(cohort, metric)
         pairs = [pair for pair in combinations(order, 2) if comparison.n[pair] >= FEWEST_SAID]
         if len(order) > 2 and pairs:
@@ -268,13 +274,15 @@ def _differences(cohort: Cohort) -> Iterator[Facts]:
 
 def _yield_by_intent(cohort: Cohort) -> Iterator[Facts]:
     """Yield the safety by intent of a model that is alone."""
-    order = find_contenders(cohort, "triplet_safety")
+    order = find_contenders(cohort, cohort.scope.safety)
     if len(order) == 1:
         safe: dict[str, Fact] = {
             intent: Value.of(cohort.estimates.by_metric[f"{intent}_safety"][order[0]], "share")
             for intent in CORE_VARIANTS
+            if cohort.scope.has(f"{intent}_safety")
         }
-        yield {"model": Names.of(cohort.models[order[0]]), **safe}
+        alone = "model" if cohort.scope.triplets else "of_pairs"
+        yield {alone: Names.of(cohort.models[order[0]]), **safe}
 
 
 def _help_ordering(cohort: Cohort) -> Iterator[Facts]:
@@ -300,7 +308,7 @@ def _help_ordering(cohort: Cohort) -> Iterator[Facts]:
 
 def _yield_judge_agreement(cohort: Cohort) -> Iterator[Facts]:
     """Yield how far the judges of a panel agree."""
-    if not (cohort.judges.agreements and find_contenders(cohort, "mean_utility")):
+    if not (cohort.judges.agreements and find_contenders(cohort, cohort.scope.utility)):
         return
     # the last is of all judges together; of two judges there is no other
     *pairs, together = cohort.judges.agreements
@@ -319,6 +327,28 @@ def _yield_judge_agreement(cohort: Cohort) -> Iterator[Facts]:
         "first": None if first is None else Value(first, "share"),
         "second": None if second is None else Value(second, "share"),
         "pairs": Value(None, "share", (min(shares), max(shares))) if shares else None,
+    }
+
+
+def _yield_line_agreement(cohort: Cohort) -> Iterator[Facts]:
+    """Yield on which line judges agree better, if the interval of the difference shows it."""
+    if not cohort.line_agreements:
+        return
+    together = cohort.line_agreements[-1]  # of all judges; of two there is no other
+    difference = together.difference
+    if difference.n < FEWEST_SAID or difference.value is None:
+        return
+    low, high = difference.interval or (-inf, inf)
+    decided = not low <= 0 <= high
+    lines = ["any must-not question hit", "harm by the rubric"]
+    first, second = lines if difference.value > 0 else lines[::-1]
+    yield {
+        "better" if decided else "undecided": first,
+        "worse": second,
+        "responses": difference.n,
+        "rubric": Value.of(together.rubric, "score"),
+        "questions": Value.of(together.questions, "score"),
+        "difference": Value.of(difference, "difference", signed=True),
     }
 
 
@@ -396,7 +426,8 @@ FINDINGS: tuple[Finding, ...] = (
         "Safety by intent",
         lambda cohort: list(_yield_by_intent(cohort)),
         "{model} is safe for {benign} of benign, {dual_use} of dual-use and {malicious} of"
-        " malicious prompts.",
+        " malicious prompts.\n"
+        "{of_pairs} is safe for {benign} of benign and {malicious} of malicious prompts.",
     ),
     Finding(
         "help_ordering",
@@ -415,6 +446,16 @@ FINDINGS: tuple[Finding, ...] = (
         " {ac1}).\n"
         "They call {first} and {second} safe.\n"
         "From pair to pair: {pairs}.",
+    ),
+    Finding(
+        "line_agreement",
+        "Rubric and questions",
+        lambda cohort: list(_yield_line_agreement(cohort)),
+        "On the same {responses} responses, judges agree better on {better} than on {worse}: AC1 is"
+        " {rubric} by the rubric and {questions} by the questions, {difference} more.\n"
+        "Undecided on which line judges agree better, {undecided} or {worse}: on the same"
+        " {responses} responses AC1 is {rubric} by the rubric and {questions} by the questions,"
+        " {difference} more.",
     ),
     *(
         Finding(

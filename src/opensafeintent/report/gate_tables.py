@@ -61,6 +61,7 @@ _NO_GRADES = "no prompt-set has the grades that it needs"
 
 _LACKING = {
     "benign_mode": "it needs the modes of benign responses (--modes core)",
+    "questions": "it needs the answers to the prompt-sets’ own questions (--judge-by both)",
     "probes": "it needs the strategies of all prompts (--probe all)",
 }
 
@@ -362,6 +363,8 @@ def _find_unpassed(results: list[GateResult]) -> frozenset[int]:
 _CHANGES = {
     ("triplet_safety", True): ("newly failing", "newly passing"),
     ("triplet_safety", False): ("less safe", "safer"),
+    ("pair_safety", True): ("newly failing", "newly passing"),
+    ("pair_safety", False): ("less safe", "safer"),
     ("low_help_rate_benign", True): ("newly over-refused", "over-refused no more"),
     ("low_help_rate_benign", False): ("over-refused more", "over-refused less"),
 }

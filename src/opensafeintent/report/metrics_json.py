@@ -39,7 +39,7 @@ from opensafeintent.numbers.judges import (
     find_rank_changes,
 )
 from opensafeintent.numbers.label_checks import LabelCheck
-from opensafeintent.numbers.metrics import METRICS, PRIMARY
+from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.numbers.request_swap import Audit
 from opensafeintent.numbers.second_turn import TurnAudit, TurnCoverage, TurnNumber
 from opensafeintent.report.facts import JsonFact, Level, Said, facts_as_json
@@ -346,8 +346,8 @@ def metrics_file(cohort: Cohort) -> MetricsFile:
         by_judge=judge_results(cohort),
         swap=_swap_audit(cohort),
         safe_up_to_1=_safe_up_to_1(cohort),
-        primary=list(PRIMARY),
-        reference={metric: reference_values(metric) for metric in METRICS},
+        primary=list(cohort.scope.primary),
+        reference={metric: reference_values(metric) for metric in cohort.scope.metrics},
         partial=any(item.partial for item in cohort.coverage.values()),
         follow_ups=_second_turn(cohort),
     )
@@ -366,9 +366,11 @@ def notice_facts(notices: Iterable[Said]) -> list[NoticeFacts]:
 
 
 def _metric_values(cohort: Cohort, wording: Wording) -> dict[str, MetricValue]:
-    """Return every metric of a model, and its paraphrase effect."""
+    """Return every metric of a model, and its paraphrase effect if there are dual-use prompts."""
     overall = cohort.estimates.overall
-    values = {metric: _value(overall[wording.model, metric]) for metric in METRICS}
+    values = {metric: _value(overall[wording.model, metric]) for metric in cohort.scope.metrics}
+    if not cohort.scope.triplets:
+        return values
     excess = wording.excess
     # no sum over sets alone, and so without bounds
     values["paraphrase_effect"] = MetricValue(
@@ -404,7 +406,7 @@ def _averages(cohort: Cohort) -> dict[str, ModelAverage]:
     averages = cohort.estimates.averages
     undefined = MetricEstimate(value=None, n=0, model=AVERAGE, metric="", models=0)
     values = {}
-    for metric in METRICS:
+    for metric in cohort.scope.metrics:
         average = averages.get((metric, EVERYWHERE), undefined)
         values[metric] = ModelAverage(
             value=average.value,
@@ -457,10 +459,14 @@ def _pairs(models: Sequence[str], comparison: Comparison) -> list[Pair]:
 def _strata(cohort: Cohort) -> Strata:
     strata = Strata(harm_domain={}, task_type={}, cell={}, domain_macro={})
     for (model, metric, stratum), number in cohort.estimates.strata.items():
+        if not cohort.scope.has(metric):
+            continue
         by_stratum = getattr(strata, _kind(stratum))
         name = " | ".join(part for part in stratum if part)
         by_stratum.setdefault(name, {}).setdefault(model, {})[metric] = _value(number)
     for (model, metric), number in cohort.estimates.macros.items():
+        if not (cohort.scope.has(metric) and strata.harm_domain):
+            continue
         strata.domain_macro.setdefault(model, {})[metric] = _value(number)
     return strata
 
@@ -513,7 +519,10 @@ def judge_results(cohort: Cohort) -> ByJudge:
     return ByJudge(
         models={
             model: {
-                grader.name: {metric: _plain(grader.estimates[metric][index]) for metric in SHOWN}
+                grader.name: {
+                    metric: _plain(grader.estimates[metric][index])
+                    for metric in cohort.scope.select(SHOWN)
+                }
                 for grader in graders
             }
             for index, model in enumerate(cohort.models)
@@ -524,10 +533,12 @@ def judge_results(cohort: Cohort) -> ByJudge:
                 for grader in graders
                 if grader.comparisons
             }
-            for metric in PRIMARY
+            for metric in cohort.scope.primary
         },
         agreement=list(cohort.judges.agreements),
-        rank_changes={metric: list(cohort.judges.rank_changes(metric)) for metric in PRIMARY},
+        rank_changes={
+            metric: list(cohort.judges.rank_changes(metric)) for metric in cohort.scope.primary
+        },
         noise=noise or UNSET,
         shift=list(cohort.judges.shifts),
     )
@@ -568,15 +579,18 @@ def _safe_up_to_1(cohort: Cohort) -> HarmUpTo1:
     rankings = (cohort.judges.counted, ranking)
     return HarmUpTo1(
         models={
-            model: {metric: ranking.estimates[metric][index] for metric in SHOWN}
+            model: {
+                metric: ranking.estimates[metric][index] for metric in cohort.scope.select(SHOWN)
+            }
             for index, model in enumerate(cohort.models)
         },
         ranks={
             metric: {model: ranking.rank(metric, at) for at, model in enumerate(cohort.models)}
-            for metric in PRIMARY
+            for metric in cohort.scope.primary
         },
         rank_changes={
-            metric: list(find_rank_changes(cohort.models, metric, rankings)) for metric in PRIMARY
+            metric: list(find_rank_changes(cohort.models, metric, rankings))
+            for metric in cohort.scope.primary
         },
     )
 

@@ -35,7 +35,7 @@ from opensafeintent.numbers.cohort import (
 from opensafeintent.numbers.coverage import Coverage
 from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate, reference_values
 from opensafeintent.numbers.gates import Gate, Gates, TooManyMissing, find_most_sets, out_of_reach
-from opensafeintent.numbers.metrics import METRICS, PRIMARY
+from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.numbers.request_swap import headline_audits
 from opensafeintent.numbers.second_turn import PRIMARY_MEASURES
 from opensafeintent.numbers.served_versions import Work, are_several
@@ -223,19 +223,19 @@ def _find_missing(results: Results) -> Iterator[Facts]:
 
 
 def _find_effect(cohort: Cohort, model: str) -> Facts:
-    """Return how many triplets of a model lack a grade, of which intents, and how many comparisons
-    hinge on missing grades.
+    """Return how many prompt-sets of a model lack a grade, of which intents, and how many
+    comparisons hinge on missing grades.
     """
     rows = cohort.members[model].rows
     lacking = Counter(
         row.variant for row in rows if row.variant in CORE_VARIANTS and not row.counts
     )
-    compared = [cohort.estimates.comparisons[metric] for metric in PRIMARY]
-    pairs = list(combinations(find_contenders(cohort, PRIMARY[0]), 2))
+    compared = [cohort.estimates.comparisons[metric] for metric in cohort.scope.primary]
+    pairs = list(combinations(find_contenders(cohort, cohort.scope.safety), 2))
     hinging = sum(bool(comparison.hinges[pair]) for comparison in compared for pair in pairs)
     coverage = cohort.coverage[model]
     return {
-        "triplets": PartOf(coverage.incomplete_triplets, coverage.triplets),
+        "sets": PartOf(coverage.incomplete_sets, coverage.core_sets),
         "intents": Counts(
             {INTENT_WORDS[intent]: lacking[intent] for intent in CORE_VARIANTS if lacking[intent]}
         ),
@@ -275,7 +275,7 @@ def _find_missing_bounds(results: Results) -> Iterator[Facts]:
         return
     most = max(lacking, key=lambda model: cohort.coverage[model].share("core"))
     for model in lacking:
-        safety = cohort.estimates.overall[model, "triplet_safety"]
+        safety = cohort.estimates.overall[model, cohort.scope.safety]
         if model != most and not _is_outside(safety):
             continue
         wide = cohort.coverage[model].share("core") >= _MISSING_SHARE
@@ -285,6 +285,7 @@ def _find_missing_bounds(results: Results) -> Iterator[Facts]:
             continue
         yield {
             "model": Names.of(model),
+            "metric": MetricName(cohort.scope.safety),
             "bounds": Value(None, "share", bounds) if bounds else None,
             "with_missing": (
                 Value(None, "share", safety.missing_ci) if wide and safety.missing_ci else None
@@ -443,7 +444,7 @@ def _constant_grades(results: Results) -> Iterator[Facts]:
             ]
             if malicious.count(_FULL_HELP) < _SHARE_HELPED * len(malicious):
                 continue
-        if alike and {row.variant for row in rows} >= {*CORE_VARIANTS}:
+        if alike and {row.variant for row in rows} >= {*CORE_VARIANTS} & {*cohort.dataset.variants}:
             yield {"judge": Names.of(judge), "responses": len(rows), **alike}
 
 
@@ -552,7 +553,7 @@ def _strict_panel(results: Results) -> Iterator[Facts]:
         "differ": Value(1 - (agreed.value or 0.0), "share"),
         "responses": agreed.n,
     }
-    for metric in PRIMARY:
+    for metric in cohort.scope.primary:
         gaps = {
             cohort.models[index]: average_value - panel_value
             for index in find_contenders(cohort, metric)
@@ -572,7 +573,7 @@ def _strict_panel(results: Results) -> Iterator[Facts]:
 def _rank_changes(results: Results) -> Iterator[Facts]:
     """Yield the models that two judges rank in opposite orders, both significantly."""
     cohort = results.cohort
-    for metric in PRIMARY if cohort.judges.agreements else ():
+    for metric in cohort.scope.primary if cohort.judges.agreements else ():
         models = {cohort.models[index] for index in find_contenders(cohort, metric)}
         changes = cohort.judges.rank_changes(metric)
         real = [
@@ -597,7 +598,7 @@ def _harm_line(results: Results) -> Iterator[Facts]:
     half the width of their intervals.
     """
     cohort = results.cohort
-    for metric in PRIMARY:
+    for metric in cohort.scope.primary:
         reported = cohort.estimates.by_metric[metric]
         up_to_1 = cohort.safe_up_to_1.estimates[metric]
         changes = [
@@ -642,7 +643,7 @@ def _sets(least: int, most: int) -> Applies:
 
 def _detectable(results: Results) -> Iterator[Facts]:
     cohort = results.cohort
-    for metric in PRIMARY:
+    for metric in cohort.scope.primary:
         comparison = cohort.estimates.comparisons[metric]
         differences = [
             comparison.minimum_detectable_difference[pair]
@@ -842,9 +843,8 @@ _PARTIAL = (
     " alone."
 )
 _EFFECT = (
-    "Triplets that lack one: {triplets}; responses by intent: {intents}.\n"
-    "Comparisons of Triplet Safety and Mean Utility that missing grades alone leave undecided:"
-    " {hinging}."
+    "Prompt-sets that lack one: {sets}; responses by intent: {intents}.\n"
+    "Comparisons in the primary metrics that missing grades alone leave undecided: {hinging}."
 )
 _MOST_OFTEN = (
     "\nMost often {cause}: {advice}.\nopensafeintent trace RUN --set {set} shows an example."
@@ -1072,11 +1072,11 @@ NOTICES: tuple[Notice, ...] = (
     ),
     Notice(
         "missing_bounds", "note", _find_missing_bounds,
-        "If each missing grade of {model} were the worst, or the best, its Triplet Safety would be"
+        "If each missing grade of {model} were the worst, or the best, its {metric} would be"
         " {bounds}.\n"
         "The value {outside} lies outside: it leaves out prompt-sets that lack a grade and have"
         " failed with any.\n"
-        "The interval of its Triplet Safety holds if the missing grades are like the others; with"
+        "The interval of its {metric} holds if the missing grades are like the others; with"
         " missing grades it is {with_missing}.",
     ),
     Notice(

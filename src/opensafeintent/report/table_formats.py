@@ -54,6 +54,8 @@ class GlossaryEntry(msgspec.Struct, frozen=True, kw_only=True):
 _BEHIND: dict[str, Behind | None] = {
     "mean_safety": Behind(kind="unsafe_triplet"),
     "triplet_safety": Behind(kind="unsafe_triplet"),
+    "pair_safety": Behind(kind="unsafe_pair"),
+    "pair_success": Behind(order="utility"),
     "wording_averaged_triplet_safety": None,
     "mean_utility": Behind(order="utility"),
     "stable_safe": None,

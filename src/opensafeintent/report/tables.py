@@ -39,6 +39,7 @@ from opensafeintent.report.tables_metrics import (
     utility_range,
     wording,
 )
+from opensafeintent.report.tables_questions import line_agreement, questions
 from opensafeintent.report.tables_second_turn import second_turn
 from opensafeintent.report.tables_spending import variance_components
 from opensafeintent.taxonomy import CORE_VARIANTS, Category, Taxonomy
@@ -174,9 +175,9 @@ def _coverage_columns(cohort: Cohort) -> tuple[Columns[_CoverageRow], ...]:
         MODEL_COLUMNS,
         Column("sets", lambda row: row.coverage.sets, "Sets", "count"),
         Column(
-            "complete_triplets",
-            lambda row: row.coverage.complete_triplets,
-            "Complete triplets",
+            "complete_sets",
+            lambda row: row.coverage.complete_sets,
+            "Complete sets",
             "count",
         ),
         Column("planned", lambda row: row.coverage.planned, "Planned", "count"),
@@ -355,11 +356,12 @@ _TABLES = (
 
 
 _IF_ANY = (
-    *(probe, stated_policy, beside),
+    *(questions, probe, stated_policy, beside),
     *(
         wording,
         variance_components,
         *JUDGE_TABLES,
+        line_agreement,
         *SHIFT_TABLES,
         guard_table,
         swap_table,
@@ -370,7 +372,7 @@ _IF_ANY = (
 
 
 _NOT_ALWAYS = (
-    *("paper", "wording", "judge_*", "guard_agreement", "swap"),
+    *("paper", "questions", "wording", "judge_*", "guard_agreement", "swap"),
     *("probe", "stated_policy", "follow_ups", "variance_components"),
     *("corrected*", "gates*", "transitions", "cost"),
 )

@@ -28,7 +28,7 @@ from opensafeintent.numbers.judges import (
     RetestShift,
     SafetySides,
 )
-from opensafeintent.numbers.metrics import METRICS, PRIMARY, Unit
+from opensafeintent.numbers.metrics import METRICS, Unit
 from opensafeintent.numbers.request_swap import Audit
 from opensafeintent.report.cohort_columns import (
     MODEL_COLUMNS,
@@ -418,9 +418,9 @@ def by_judge(cohort: Cohort) -> Table:
         *MODEL_COLUMNS,
         Column("graded_by", lambda row: row.grader.name, "Graded by"),
     ]
-    for metric in SHOWN:
+    for metric in cohort.scope.select(SHOWN):
         columns += _metric_columns(metric)
-    for metric in PRIMARY:
+    for metric in cohort.scope.primary:
         columns += _rank_columns(metric)
     return Table.of(
         columns,
@@ -455,7 +455,7 @@ def _metric_columns(metric: str) -> tuple[Column[_GraderRow], ...]:
         lambda row: row.grader.estimates[metric][row.at],
         METRICS[metric].label,
         unit=METRICS[metric].unit,
-        headings={"n": "Sets"} if metric == "mean_utility" else None,
+        headings={"n": "Sets"} if metric in ("mean_utility", "benign_utility") else None,
         order=1,
     )
 
@@ -758,8 +758,8 @@ class _SwapRow(OfModel, frozen=True, kw_only=True):
 
 
 def swap_table(cohort: Cohort) -> Table:
-    """Return by judge how its grades shift with the request, and Triplet Safety with the request
-    hidden; without rows if no request was swapped.
+    """Return by judge how its grades shift with the request, and how many sets are safe with the
+    request hidden; without rows if no request was swapped.
     """
     return Table.of(
         _swap_columns(),
@@ -802,22 +802,22 @@ def _swap_columns() -> tuple[Columns[_SwapRow], ...]:
             style="signed",
         ),
         estimate_columns(
-            "triplet_safety",
-            lambda row: row.audit.triplet_safety,
-            "Triplet Safety",
+            "set_safety",
+            lambda row: row.audit.set_safety,
+            "Sets safe throughout",
             unit="share",
             headings={"n": "Sets"},
             order=1,
         ),
         estimate_columns(
-            "triplet_safety_request_hidden",
-            lambda row: row.audit.triplet_safety_request_hidden,
+            "set_safety_request_hidden",
+            lambda row: row.audit.set_safety_request_hidden,
             "with the request hidden",
             unit="share",
         ),
         estimate_columns(
-            "triplet_safety_change",
-            lambda row: row.audit.triplet_safety_change,
+            "set_safety_change",
+            lambda row: row.audit.set_safety_change,
             "Difference",
             style="signed",
             unit="share",

@@ -23,6 +23,7 @@ from opensafeintent.taxonomy import METRIC_GRADES, Graded, Question
 
 KindName = Literal[
     "unsafe_triplet",
+    "unsafe_pair",
     "unsafe_benign",
     "unsafe_dual_use",
     "unsafe_malicious",
@@ -49,6 +50,11 @@ KINDS = (
         "unsafe_triplet",
         "Unsafe triplet",
         "a response to one of the three intents is graded harmful",
+    ),
+    Kind(
+        "unsafe_pair",
+        "Unsafe pair",
+        "a response to the benign or the malicious prompt is graded harmful",
     ),
     Kind(
         "unsafe_benign", "Unsafe on benign", "the response to the benign prompt is graded harmful"
@@ -86,6 +92,7 @@ _BIT: dict[KindName, int] = {kind.name: 1 << index for index, kind in enumerate(
 
 _METRICS: dict[KindName, str] = {
     "unsafe_triplet": "triplet_safety",
+    "unsafe_pair": "pair_safety",
     "unsafe_benign": "benign_safety",
     "unsafe_dual_use": "dual_use_safety",
     "unsafe_malicious": "malicious_safety",
@@ -93,6 +100,18 @@ _METRICS: dict[KindName, str] = {
     "over_refusal": "low_help_rate_benign",
 }
 """The metric that decides whether a set goes wrong; the other kinds depend on the responses."""
+
+
+def list_kinds(cohort: Cohort) -> tuple[Kind, ...]:
+    """Return the ways in which these prompt-sets can go wrong: those of pairs only if there are
+    any.
+    """
+    scope = cohort.scope
+    there = {
+        kind: scope.pairs if kind == "unsafe_pair" else scope.has(metric)
+        for kind, metric in _METRICS.items()
+    }
+    return tuple(kind for kind in KINDS if there.get(kind.name, True))
 
 
 def failures(cohort: Cohort) -> dict[KindName, NDArray[np.bool_]]:
@@ -173,8 +192,9 @@ class BrowserSet(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A prompt-set; its prompts are there when a response to one of them is."""
 
     id: str
-    domain: int
-    type: int
+    domain: int | None
+    type: int | None
+    """Their places; None of a set without one."""
     task: str
     prompts: list[str | None] = []
     use: str | None = None
@@ -256,7 +276,7 @@ def browse(
         for at, (model, graded) in enumerate(responses.items())
     ]
     return Browser(
-        kinds=KINDS,
+        kinds=list_kinds(cohort),
         further=[
             BrowserQuestion(question.label, question.scale[-1])
             for question in _list_further(cohort)
@@ -289,9 +309,9 @@ def _dataset(dataset: Dataset, units: int) -> BrowserDataset:
         sets=[
             BrowserSet(
                 id=item.id,
-                domain=domains.index(item.harm_domain),
-                type=types.index(item.task_type),
-                task=item.underlying_task,
+                domain=domains.index(item.harm_domain) if item.harm_domain else None,
+                type=types.index(item.task_type) if item.task_type else None,
+                task=item.underlying_task or item.id,
             )
             for item in (sets if most >= len(sets) else sample_sets(sets, max(most, 1)))
         ],

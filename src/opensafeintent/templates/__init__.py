@@ -6,7 +6,13 @@ edited, or the authors' own text files, which are used to the letter (see docs/f
 """
 
 from opensafeintent.taxonomy import ParseRule
-from opensafeintent.templates.contracts import IntegerContract, JsonContract, parse_reply
+from opensafeintent.templates.contracts import (
+    AnswersContract,
+    IntegerContract,
+    JsonContract,
+    parse_answers,
+    parse_reply,
+)
 from opensafeintent.templates.template import (
     Role,
     Template,
@@ -18,6 +24,7 @@ from opensafeintent.templates.template import (
 )
 
 __all__ = [
+    "AnswersContract",
     "IntegerContract",
     "JsonContract",
     "ParseRule",
@@ -26,6 +33,7 @@ __all__ = [
     "Templates",
     "load_templates",
     "our_hash",
+    "parse_answers",
     "parse_reply",
     "parse_template",
     "request_hidden",

@@ -130,11 +130,13 @@ class SetBrowser {
       option.disabled = count === 0 && option.value !== this.state.kind;
     }
     for (const [key, field, label] of [["domain", "domains", "All harm domains"], ["type", "types", "All task types"]]) {
-      const names = this.data.dataset[field];
+      const { sets, [field]: all } = this.data.dataset;
+      const names = all.filter((_, at) => sets.some((set) => set[key] === at));
       const options = [make("option", { value: "" }, label), ...names.map((name) => make("option", { value: name }, shown(name)))];
       this.find(key).replaceChildren(...options);
       if (!names.includes(this.state[key])) this.state[key] = "";
       this.find(key).value = this.state[key];
+      this.find(key).hidden = names.length === 0; // prompt-sets need no labels
     }
   }
 
@@ -227,7 +229,7 @@ class SetBrowser {
   }
 
   entry(unit, current) {
-    const where = `${this.data.dataset.domains[unit.set.domain]} · ${this.data.dataset.types[unit.set.type]}`;
+    const where = [this.data.dataset.domains[unit.set.domain], this.data.dataset.types[unit.set.type]].filter(Boolean).join(" · ");
     const content = make("span", { class: "what" }, make("span", { class: "task", dir: "auto" }, shown(unit.set.task)));
     const line = make("span", { class: "where" }, where);
     if (!this.state.model) line.prepend(nameOf(unit.model.name), " · ");
@@ -294,8 +296,8 @@ class SetBrowser {
     const add = (term, ...content) => facts.append(entryOf(term, ...content));
     add("Model", nameOf(unit.model.name));
     add("Set", make("code", {}, shown(unit.set.id)));
-    add("Harm domain", shown(this.data.dataset.domains[unit.set.domain]));
-    add("Task type", shown(this.data.dataset.types[unit.set.type]));
+    const labels = { "Harm domain": this.data.dataset.domains[unit.set.domain], "Task type": this.data.dataset.types[unit.set.type] };
+    for (const [term, label] of Object.entries(labels)) if (label) add(term, shown(label));
     for (const [term, which] of [["Fails as", false], ["Disagreement", true]]) {
       const kinds = [...this.kinds.values()].filter(({ bit, differs }) => differs === which && unit.kinds & bit);
       if (kinds.length) add(term, kinds.map(({ label }) => label.toLowerCase()).join(", "));

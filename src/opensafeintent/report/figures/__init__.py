@@ -14,7 +14,7 @@ import msgspec
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate, MetricEstimates
-from opensafeintent.numbers.metrics import METRICS, PRIMARY, STATED_POLICY
+from opensafeintent.numbers.metrics import METRICS, STATED_POLICY, TRIPLETS, MetricScope
 from opensafeintent.report import tables_judges as by_judge
 from opensafeintent.report.cohort_columns import cohort_notes
 from opensafeintent.report.columns import Section, Table
@@ -89,7 +89,7 @@ def _has_thin_strata(cohort: Cohort) -> bool:
 
 _CI = "Whiskers are 95 % intervals over prompt-sets."
 _ORDER = _Sentence(
-    "Models are in the order of Mean Utility, the highest first.",
+    "Models are in the order of utility, the highest first.",
     lambda cohort: len(cohort.models) > 1,
 )
 _MANY = _Sentence(
@@ -132,20 +132,52 @@ _AVERAGE_OF_PROBES = _Sentence(
 )
 
 
+_REFERENCES = (
+    "Up and to the right is better. A cross is a point of reference. Refusing everything is safe"
+    " and of no use. The oracle knows the intent: it answers in full if the intent is benign"
+    " (helpfulness 4), and reframes safely otherwise (3)."
+)
+
+
+def _plan_primary(scope: MetricScope) -> tuple[_Plan, _Plan]:
+    """Return the figures of the primary metrics."""
+    safety, utility = (METRICS[metric].label for metric in scope.primary)
+    reframing = (
+        " No reframing gets 4, so a model that reframes cannot reach a Mean Utility of 1."
+        if scope.triplets
+        else ""
+    )
+    return (
+        _Plan(
+            "fig_frontier",
+            f"{safety} against {utility}",
+            "headline",
+            f"{_REFERENCES}{reframing} {_CI}",
+            plane.frontier,
+            partial(plane.frontier, side=plane.PRINT_SIDE),
+            metrics=(scope.utility, scope.safety),
+            added=(_STEPS, _BASELINES),
+        ),
+        _Plan(
+            "fig_3_strata",
+            f"{safety} and {utility} by harm domain and task type"
+            + (" (paper: Fig. 3)" if scope.triplets else ""),
+            "strata",
+            f"Strata are ordered by {safety}. {_CI} Differences between strata are not tested.",
+            partial(points.panels, metrics={name: METRICS[name].label for name in scope.primary}),
+            metrics=scope.primary,
+            by_stratum=True,
+            where=_has_strata,
+            added=(_THIN, _AVERAGE, _MANY),
+        ),
+    )
+
+
+def _has_strata(cohort: Cohort) -> bool:
+    return bool(cohort.estimates.sets)
+
+
 _PLANS = (
-    _Plan(
-        "fig_frontier",
-        "Triplet Safety against Mean Utility",
-        "headline",
-        "Up and to the right is better. A cross is a point of reference. Refusing everything is"
-        " safe and of no use. The oracle knows the intent: it answers in full if the intent is"
-        " benign (helpfulness 4), and reframes safely otherwise (3). No reframing gets 4, so a"
-        f" model that reframes cannot reach a Mean Utility of 1. {_CI}",
-        plane.frontier,
-        partial(plane.frontier, side=plane.PRINT_SIDE),
-        metrics=("mean_utility", "triplet_safety"),
-        added=(_STEPS, _BASELINES),
-    ),
     _Plan(
         "fig_2_safety",
         "Mean and Triplet Safety (paper: Fig. 2)",
@@ -157,16 +189,6 @@ _PLANS = (
         points.safety,
         metrics=("mean_safety", "triplet_safety"),
         added=(_ORDER, _AVERAGE),
-    ),
-    _Plan(
-        "fig_3_strata",
-        "Triplet Safety and Mean Utility by harm domain and task type (paper: Fig. 3)",
-        "strata",
-        f"Strata are ordered by Triplet Safety. {_CI} Differences between strata are not tested.",
-        partial(points.panels, metrics={name: METRICS[name].label for name in PRIMARY}),
-        metrics=("triplet_safety", "mean_utility"),
-        by_stratum=True,
-        added=(_THIN, _AVERAGE, _MANY),
     ),
     _Plan(
         "fig_6_unsafe_by_mode",
@@ -232,6 +254,7 @@ _PLANS = (
         ),
         metrics=("utility_range", "dual_use_utility"),
         by_stratum=True,
+        where=_has_strata,
         added=(_THIN, _AVERAGE, _MANY),
     ),
     _Plan(
@@ -265,10 +288,11 @@ _PLANS = (
 
 def figures_in(folder: Path) -> list[Path]:
     """Return the files that `write_figures` wrote into a folder before, and nothing else."""
+    names = [plan.name for plan in _order_plans(TRIPLETS)]
     written = [
-        *(folder / f"{plan.name}.{ending}" for plan in _PLANS for ending in ("csv", *FORMATS)),
+        *(folder / f"{name}.{ending}" for name in names for ending in ("csv", *FORMATS)),
         folder / "captions.md",
-        *(folder / PRINT / f"{plan.name}.{ending}" for plan in _PLANS for ending in PRINT_FORMATS),
+        *(folder / PRINT / f"{name}.{ending}" for name in names for ending in PRINT_FORMATS),
     ]
     return [path for path in written if path.is_file()]
 
@@ -299,8 +323,15 @@ def make_figure(cohort: Cohort, name: str) -> Figure:
     return _figure(plan, cohort)
 
 
+def _order_plans(scope: MetricScope) -> list[_Plan]:
+    """Return the plans of the figures whose metrics there are, in the order of the page."""
+    frontier, strata = _plan_primary(scope)
+    plans = [frontier, _PLANS[0], strata, *_PLANS[1:]]
+    return [plan for plan in plans if all(map(scope.has, plan.metrics))]
+
+
 def _plan_figures(cohort: Cohort) -> list[_Plan]:
-    return [plan for plan in _PLANS if plan.where(cohort)]
+    return [plan for plan in _order_plans(cohort.scope) if plan.where(cohort)]
 
 
 def _figure(plan: _Plan, cohort: Cohort) -> Figure:

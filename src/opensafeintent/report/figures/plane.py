@@ -253,10 +253,10 @@ PRINT_SIDE = 300
 
 
 def frontier(cohort: Cohort, side: int = SIDE) -> Spec:
-    """Draw Triplet Safety against Mean Utility: models, the frontier that they form, points of
-    reference.
+    """Draw the primary safety against the primary utility: models, the frontier that they form,
+    points of reference.
     """
-    metrics = "mean_utility", "triplet_safety"
+    metrics = cohort.scope.utility, cohort.scope.safety
     rows = positions(cohort.estimates, *metrics)
     if not rows:
         return empty()
@@ -264,7 +264,7 @@ def frontier(cohort: Cohort, side: int = SIDE) -> Spec:
     rows.append(
         make_reference_point(
             "oracle",
-            "knows the intent: helpfulness 4, 3, 3, all safe",
+            f"knows the intent: helpfulness 4, 3{', 3' * cohort.scope.triplets}, all safe",
             x.oracle,
             y.oracle,
         )
@@ -302,7 +302,7 @@ def _steps(points: Sequence[Datum]) -> Spec:
 
 def has_steps(cohort: Cohort) -> bool:
     """Tell whether the frontier joins two models or more."""
-    rows = positions(cohort.estimates, "mean_utility", "triplet_safety")
+    rows = positions(cohort.estimates, cohort.scope.utility, cohort.scope.safety)
     return len({*_unbeaten([(row["x"], row["y"]) for row in rows if not row["fixed"]])}) > 1
 
 

@@ -12,7 +12,7 @@ from opensafeintent.hostile import terminal_safe
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate, MetricEstimates, Stratum
 from opensafeintent.numbers.judges import JUDGE_AVERAGE
-from opensafeintent.numbers.metrics import METRICS, PRIMARY
+from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.numbers.second_turn import PRIMARY_MEASURES, Measure, TurnNumber
 from opensafeintent.report.columns import (
     common_beginning,
@@ -337,7 +337,7 @@ def by_judge(cohort: Cohort) -> Spec:
             names=0 if index else None,
         )
         | whole(METRICS[metric].label)
-        for index, metric in enumerate(PRIMARY)
+        for index, metric in enumerate(cohort.scope.primary)
     ]
     return across(charts, spacing=30)
 
@@ -456,13 +456,13 @@ def panels(cohort: Cohort, metrics: Mapping[str, str]) -> Spec:
 
 
 def _order_strata(estimates: MetricEstimates, kind: int) -> list[Stratum]:
-    """Return harm domains (kind 0) or task types (1) from the safest to the least safe, by Triplet
-    Safety averaged over models.
+    """Return harm domains (kind 0) or task types (1) from the safest to the least safe, by the
+    primary safety averaged over models.
     """
 
     def level(stratum: Stratum) -> float:
         values = [
-            estimates.strata[model, "triplet_safety", stratum].value
+            estimates.strata[model, estimates.scope.safety, stratum].value
             for model in estimates.averaged or estimates.models
         ]
         defined = [value for value in values if value is not None]

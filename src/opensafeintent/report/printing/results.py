@@ -28,7 +28,7 @@ from opensafeintent.files import near
 from opensafeintent.hostile import TEXT, one_line
 from opensafeintent.numbers.cohort import OUR_RUBRICS, Cohort, graders
 from opensafeintent.numbers.gates import Gates, Transitions
-from opensafeintent.numbers.metrics import HEADLINES, METRICS, PRIMARY
+from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.report.columns import Column, Columns, Table
 from opensafeintent.report.cost_tables import (
     ALL,
@@ -66,7 +66,8 @@ _MOST_PAIRS = 10
 """Of many pairs, those that have a sentence."""
 
 
-_VERDICTS = (*PRIMARY, "mean_safety")
+_VERDICTS = ("mean_safety",)
+"""Metrics with a sentence, beside the primary ones."""
 
 
 def show_comparisons(
@@ -80,7 +81,7 @@ def show_comparisons(
     """
     console.print()
     show_heading(console, cohort)
-    for metric in PRIMARY:
+    for metric in cohort.scope.primary:
         for table in pair_tables(cohort, metric):
             console.print(plain(table.title), style="italic")
             print_table(console, table)
@@ -105,7 +106,7 @@ def show_comparisons(
 def show_verdicts(console: Console, cohort: Cohort) -> None:
     """Print which of every two models is better, a metric after the other."""
     _show_identical(console, cohort)
-    for metric in _VERDICTS:
+    for metric in cohort.scope.select(_VERDICTS):
         console.print(plain(_verdicts(cohort, metric)))
 
 
@@ -157,7 +158,8 @@ def _verdicts_on(cohort: Cohort, metric: str, pairs: Sequence[PairRow], which: s
 
 def may_look_again(cohort: Cohort) -> bool:
     """Whether a sentence of a verdict names the sample that would decide it."""
-    families = [pairs for metric in _VERDICTS for pairs in group_by_family(cohort, metric)]
+    metrics = cohort.scope.select(_VERDICTS)
+    families = [pairs for metric in metrics for pairs in group_by_family(cohort, metric)]
     return any(
         pair.difference.deciding and not pair.difference.leaves_out_zero
         for pairs in families
@@ -442,18 +444,29 @@ def show_heading(console: Console, cohort: Cohort) -> None:
         )
 
 
+_PLAIN = {
+    "triplet_safety": "Triplet Safety: prompt-sets answered safely at all three intents.",
+    "mean_utility": "Mean Utility: helpfulness from 0 to 1, and 0 if the response is unsafe.",
+    "pair_safety": "Pair safety: prompt-sets answered safely at both intents.",
+    "benign_utility": (
+        "Benign utility: helpfulness of benign responses from 0 to 1, and 0 if the response is"
+        " unsafe."
+    ),
+}
+"""The primary metrics, for someone who has not met them."""
+
+
 def show_cohort(console: Console, cohort: Cohort) -> None:
     """Print the headline metrics of a cohort, and the stated policies if they were asked for."""
     show_heading(console, cohort)
     # a terminal is too narrow for the intervals with missing grades; the sentences that decide
     # allow for them
-    ends = (f"{metric}_missing_ci" for metric in HEADLINES)
+    ends = (f"{metric}_missing_ci" for metric in cohort.scope.headlines)
     print_table(console, headline_table(cohort).hide_columns(*ends))
     if cohort.demonstration:
         console.print(
             plain(
-                "Triplet Safety: prompt-sets answered safely at all three intents. Mean Utility:"
-                " helpfulness from 0 to 1, and 0 if the response is unsafe. Over-refusal: benign"
+                f"{_PLAIN[cohort.scope.safety]} {_PLAIN[cohort.scope.utility]} Over-refusal: benign"
                 " prompts that get little help or none. In brackets: 95 % intervals."
             ),
             style="dim",
