@@ -159,7 +159,7 @@ def test_one_file_of_jailbreakbench_is_half_a_dataset(tmp_path: Path, half: str)
     other = "harmful" if half.startswith("benign") else "benign"
     (problem,) = list_problems(tmp_path / half, table(JAILBREAKBENCH, HARMFUL))
     assert problem == (
-        f"{half}: JailbreakBench's {other} behaviours are not beside it; expected"
+        f"{half}: the {other} behaviours of JailbreakBench are not beside it; expected"
         " harmful-behaviors.csv and benign-behaviors.csv in one folder, under these names"
     )
 

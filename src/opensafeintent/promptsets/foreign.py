@@ -121,7 +121,7 @@ def _join_jailbreakbench(files: Rows) -> Joined:
     missing = [half for half, rows in halves.items() if not rows]
     if missing:
         raise Problem(
-            f"{next(iter(files)).shown}: JailbreakBench's {missing[0]} behaviours are not beside"
+            f"{next(iter(files)).shown}: the {missing[0]} behaviours of JailbreakBench are not beside"
             f" it; expected {' and '.join(TWINS)} in one folder, under these names"
         )
     by_index = {half: _index_rows(rows) for half, rows in halves.items()}
