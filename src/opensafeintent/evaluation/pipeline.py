@@ -251,6 +251,8 @@ class Task(AboutResponse, frozen=True, kw_only=True):
     """The first turn, if the prompt is the message of a second one."""
     given: Given | None = None
     """The response, if it need not be generated."""
+    is_graded: bool = False
+    """Whether the grades came with the response: judges are asked for none."""
     questions: IntentQuestions | None = None
     """Of the prompt-set's own about the response, if it has any."""
 
@@ -319,7 +321,7 @@ class Planned(NamedTuple):
         if task.questions and plan.by_questions:
             checklist = templates.of("checklist")
             steps += (Step("checklist", judge, "checklist", checklist) for judge in plan.judges)
-        if plan.asks_mode(task.variant):
+        if plan.asks_mode(task.variant) and not task.is_graded:
             steps.append(Step("mode", plan.mode_judge, "mode", templates.mode))
         if guard := plan.guard_for(task):
             steps.append(Step("guard", guard.model, "guard", guard.template))
@@ -327,7 +329,9 @@ class Planned(NamedTuple):
 
     @property
     def grading(self) -> list[Step]:
-        """Each judge's questions about the response."""
+        """Each judge's questions about the response for a grade."""
+        if self.task.is_graded:
+            return []
         questions = [
             (question, self.templates.of(question.role)) for question in self.plan.questions
         ]
