@@ -651,7 +651,9 @@ class Asking:
             return Unparsed(reminder, answer, _describe_form(answer))
 
         call = self._first_call(step, template, messages, sampling)
-        reply: int | str | Unparsed | NotObtained = await self._put_until_parsed(call, parse)
+        reply: int | str | Unparsed | NotObtained = self._take_reply(
+            call, await ask_until_parsed(self.ask, call, parse)
+        )
         unread = reply if isinstance(reply, Unparsed) else None
         if step.purpose != "probe" and not isinstance(reply, NotObtained):
             self.told(call, partial(_describe_unread, call, unread.answer) if unread else None)
@@ -679,7 +681,9 @@ class Asking:
 
         message = template.render(self.task.prompt, response, questions=texts)
         call = self._first_call(step, template, (message,), self.plan.judge_samplings[step.model])
-        reply = await self._put_until_parsed(call, parse)
+        reply: bool | Unparsed | NotObtained = self._take_reply(
+            call, await ask_until_parsed(self.ask, call, parse)
+        )
         if not isinstance(reply, NotObtained):
             read = not isinstance(reply, Unparsed) or known
             unread = None if read else partial(_describe_unread, call, cast(Unparsed, reply).answer)
@@ -705,11 +709,10 @@ class Asking:
             template_hash=template.hash,
         )
 
-    async def _put_until_parsed(
-        self, call: Call, parse: Callable[[Answered], _Parsed | Unparsed]
+    def _take_reply(
+        self, call: Call, reply: _Parsed | Unparsed | Refused | Failed
     ) -> _Parsed | Unparsed | NotObtained:
-        """Put a question until the reply can be read; see `ask_until_parsed`."""
-        reply = await ask_until_parsed(self.ask, call, parse)
+        """Return what `ask_until_parsed` brought; why it is missing, if it brought no answer."""
         match reply:
             case Refused():
                 self._note_served(call, reply)
