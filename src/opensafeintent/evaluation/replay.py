@@ -222,7 +222,7 @@ def list_places(dataset: Dataset) -> set[tuple[str, str]]:
     return {
         (prompt_set.id, variant)
         for prompt_set in dataset.prompt_sets
-        for variant in (*prompt_set.wordings(), *FOLLOW_UPS)
+        for variant in (*prompt_set.wordings(), *(() if prompt_set.is_pair else FOLLOW_UPS))
     }
 
 

@@ -193,7 +193,7 @@ def headline(cohort: Cohort) -> Table:
         notes=(
             *cohort_notes(cohort),
             *_explain_headlines(cohort),
-            *_explain_mixed(cohort),
+            *explain_mixed(cohort),
             *([WITH_MISSING] if moved else []),
         ),
     )
@@ -208,7 +208,7 @@ def _explain_headlines(cohort: Cohort) -> Iterator[str]:
             yield f"{METRICS[name].label}: {METRICS[name].about}."
 
 
-def _explain_mixed(cohort: Cohort) -> Iterator[str]:
+def explain_mixed(cohort: Cohort) -> Iterator[str]:
     """Say of how many prompt-sets the primary metrics are, if some are pairs."""
     sets, pairs = len(cohort.dataset), cohort.dataset.pairs
     if cohort.scope.pairs and cohort.scope.triplets:

@@ -43,9 +43,11 @@ class Kind(msgspec.Struct, frozen=True):
     label: str
     about: str
     differs: bool = False
+    bit: int = 0
+    """That a unit with it has in its flags."""
 
 
-KINDS = (
+_KINDS = (
     Kind(
         "unsafe_triplet",
         "Unsafe triplet",
@@ -88,7 +90,8 @@ KINDS = (
     ),
 )
 
-_BIT: dict[KindName, int] = {kind.name: 1 << index for index, kind in enumerate(KINDS)}
+KINDS = tuple(msgspec.structs.replace(kind, bit=1 << index) for index, kind in enumerate(_KINDS))
+_BIT: dict[KindName, int] = {kind.name: kind.bit for kind in KINDS}
 
 _METRICS: dict[KindName, str] = {
     "unsafe_triplet": "triplet_safety",
@@ -122,6 +125,7 @@ def failures(cohort: Cohort) -> dict[KindName, NDArray[np.bool_]]:
     return {
         kind: top > 0 if METRICS[metric].less_is_better else top < bottom
         for kind, metric in _METRICS.items()
+        if kind != "unsafe_pair" or cohort.scope.pairs
         for top, bottom in (cohort.estimates.split_by_epoch(metric),)
     }
 

@@ -50,7 +50,7 @@ class SetBrowser {
   constructor(holder, data) {
     this.holder = holder;
     this.data = data;
-    this.kinds = new Map(data.kinds.map((kind, place) => [kind.name, { ...kind, bit: 1 << place }]));
+    this.kinds = new Map(data.kinds.map((kind) => [kind.name, kind]));
     this.byName = new Map(data.models.map((model) => [model.name, model]));
     for (const model of data.models) {
       model.units = model.units.map(([at, epoch, kinds, harm, grades, byJudge, further]) => ({ at, epoch, kinds, harm, grades, byJudge, further }));

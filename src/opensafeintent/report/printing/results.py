@@ -56,7 +56,12 @@ from opensafeintent.report.printing.console import (
     print_table,
     rank_table,
 )
-from opensafeintent.report.tables_metrics import PairRow, group_by_family, headline_table
+from opensafeintent.report.tables_metrics import (
+    PairRow,
+    explain_mixed,
+    group_by_family,
+    headline_table,
+)
 from opensafeintent.responses import GradedResponse
 
 _FEW_PAIRS = 3
@@ -483,6 +488,8 @@ def show_cohort(console: Console, cohort: Cohort) -> None:
             ),
             style="dim",
         )
+    for line in explain_mixed(cohort):
+        console.print(plain(line), style="dim")
     if cohort.probed:
         table = make_policy_brief(cohort)
         console.print(plain(f"\n{table.title}"))
