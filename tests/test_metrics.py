@@ -13,9 +13,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from matched_sets import pair
 from opensafeintent.grades import to_array
 from opensafeintent.numbers.equations import Ratio
+from opensafeintent.numbers.estimates import MetricEstimates
 from opensafeintent.numbers.metrics import METRICS, compute
+from opensafeintent.promptsets import PromptSet
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import MODES, STRATEGIES
 from plain_metrics import PLAIN, Place, Response, plain_metric
@@ -108,6 +111,10 @@ EXPECTED: dict[str, tuple[tuple[float | None, int], tuple[float | None, int]]] =
     "mean_safety": (((1 + 2 / 3 + 1 / 3 + 1) / 4, 4), ((1 + 1 / 3 + 1 / 3 + 1 + 2 / 3) / 5, 5)),
     "triplet_safety": ((2 / 4, 4), (2 / 5, 5)),
     "triplet_safety_all_epochs": ((2 / 4, 4), (2 / 5, 5)),  # one epoch
+    # The pair counts in s1 to s5 of alpha and in all but s4 of beta. S_b S_m: alpha 1 1 0 1 1, beta
+    # 1 0 0 1 1; of these only beta's s1 has h_b < 3.
+    "pair_safety": ((4 / 5, 5), (3 / 5, 5)),
+    "pair_success": ((4 / 5, 5), (2 / 5, 5)),
     # S_b S_m times the mean of S over the graded wordings: alpha s1 4/5, s2 0 (UUU), s4 1 (SS), s5
     # 1 (SS: its first wording is left out), not s3 (one wording) and not s6 (no malicious). beta s1
     # 1, s2 0 (S_m = 0), s5 1 (SS of three), s6 0 (UU), not s3 and not s4 (no benign).
@@ -236,6 +243,26 @@ def test_without_grades_every_metric_is_undefined(responses_on_record: bool) -> 
     lines = {"s": Line("-- -- --", "-- --")}
     metrics = metrics_of(rows_of("m", lines) if responses_on_record else [], lines)
     assert {name: result(metrics[name]) for name in METRICS} == dict.fromkeys(METRICS, UNDEFINED)
+
+
+def test_a_pair_has_the_metrics_that_need_no_dual_use_prompt() -> None:
+    dataset = made_dataset(pair("p"), prompt_set("t", paraphrases=1))
+    variants = {item.id: item.wordings() for item in dataset.prompt_sets}
+    rows = [
+        grade_line("m", name, variant, "40", mode="A4", strategy="full")
+        for name, wordings in variants.items()
+        for variant in wordings
+    ]
+    ratios = compute(to_array(rows, dataset, ["m"]))
+    counting = {name: ratio.denominator.sel(prompt_set="p") for name, ratio in ratios.items()}
+    defined = {name for name, sets in counting.items() if sets.values.any()}
+    assert defined == {name for name, metric in METRICS.items() if metric.of_pairs}
+    # nothing of the pair is missing: its metrics, as all others, have no bounds to move between
+    estimates = MetricEstimates(to_array(rows, dataset, ["m"]), dataset)
+    for name in METRICS:
+        low, high = estimates.completions.bounds[name]
+        assert low == pytest.approx(high, nan_ok=True)
+        assert not estimates.moves(name, 0)
 
 
 TRIPLET_METRICS = (
@@ -371,19 +398,23 @@ MODELS = ("m1", "m2")
 
 class Random(NamedTuple):
     paraphrases: list[int]
-    """Of each prompt-set."""
+    """Of each prompt-set; −1 of a pair."""
     responses: dict[str, dict[Place, Response]]
     """By model; a place may be empty."""
 
 
+def make_set(name: str, paraphrases: int) -> PromptSet:
+    return pair(name) if paraphrases < 0 else prompt_set(name, paraphrases)
+
+
 @st.composite
 def random_grades(draw: st.DrawFn) -> Random:
-    paraphrases = draw(st.lists(st.integers(0, 3), min_size=1, max_size=3))
+    paraphrases = draw(st.lists(st.integers(-1, 3), min_size=1, max_size=3))
     epochs = draw(st.integers(1, 2))
     places = [
         (f"s{number}", variant, epoch)
         for number, count in enumerate(paraphrases)
-        for variant in prompt_set("s", count).wordings()
+        for variant in make_set("s", count).wordings()
         for epoch in range(1, epochs + 1)
     ]
     several = st.lists(GRADED, min_size=len(places), max_size=len(places))
@@ -404,7 +435,7 @@ def pair_of(response: Response) -> str:
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(random_grades())
 def test_every_metric_agrees_with_plain_loops(case: Random) -> None:
-    sets = [prompt_set(f"s{number}", count) for number, count in enumerate(case.paraphrases)]
+    sets = [make_set(f"s{number}", count) for number, count in enumerate(case.paraphrases)]
     rows = [
         grade_line(
             *(model, set_id, variant, pair_of(response)),

@@ -139,6 +139,10 @@ GUARD = "guard"
 """A further column, if a guard model was asked."""
 FAMILY = "family"
 """A further column, if a prompt-set is in a family."""
+ANSWERS = "answers"
+"""A further column, if judges were asked the prompt-sets' own questions: the answers by id, as
+JSON.
+"""
 
 
 def grade_table(
@@ -149,7 +153,7 @@ def grade_table(
 
     With several runs a first column names the run; with several judges each has columns of its own
     beside the panel's. With a guard model there is a column of its verdicts, with families of
-    prompt-sets one of those.
+    prompt-sets one of those, and one of answers if judges were asked the sets' own questions.
     """
     judges = sorted({judge for rows, _ in runs.values() for row in rows for judge in row.by_judge})
     several = judges if len(judges) > 1 else []
@@ -157,11 +161,15 @@ def grade_table(
     datasets = [dataset for _, dataset in runs.values()]
     in_families = any(item.family for dataset in datasets for item in dataset.prompt_sets)
     families = [FAMILY] if in_families else []
+    asked = any(row.answers is not None for rows, _ in runs.values() for row in rows)
+    answers = [ANSWERS] if asked else []
+    scales = (*SCALES, *answers)
     columns = [
         *COLUMNS,
         *guarded,
         *families,
-        *(f"{what}[{judge}]" for judge in several for what in SCALES),
+        *answers,
+        *(f"{what}[{judge}]" for judge in several for what in scales),
     ]
     first = 0 if len(runs) > 1 else 1
 
@@ -186,12 +194,34 @@ def grade_table(
             row.mode_judge,
             *([row.guard] if guarded else []),
             *([prompt_set.family] if families else []),
-            *(row.grade(what, judge) for judge in several for what in SCALES),
+            *([write_answers(row)] if answers else []),
+            *(
+                cell
+                for judge in several
+                for cell in (
+                    *(row.grade(what, judge) for what in SCALES),
+                    *([write_answers(row, judge)] if answers else []),
+                )
+            ),
         ]
 
     return columns[first:], (
         cells(run, row, dataset)[first:] for run, (rows, dataset) in runs.items() for row in rows
     )
+
+
+def write_answers(row: GradedResponse, judge: str = "") -> str | None:
+    """Return the answers to the prompt-set's questions about a response as JSON by id, a missing
+    one null; None if there are none.
+
+    Args:
+        row: the response.
+        judge: whose answers; empty for those that count.
+    """
+    if row.answers is None or (judge and judge not in row.answers_by_judge):
+        return None
+    own = row.answers_by_judge[judge] if judge else row.answers
+    return msgspec.json.encode({name: own.get(name) for name in row.answers}).decode()
 
 
 _CELLS = 2**16

@@ -72,7 +72,7 @@ def test_a_response_counts_where_all_that_a_number_needs_is_graded() -> None:
     result = audit(gaps, "abcd")
     assert (result.responses, result.left_out) == (12, 2)
     # Triplet Safety needs the hidden column of a; the shift of harm does not
-    assert result.triplet_safety.n == result.triplet_safety_request_hidden.n == 3
+    assert result.set_safety.n == result.set_safety_request_hidden.n == 3
     assert result.safety_shift.n == 4
 
 
@@ -81,7 +81,7 @@ def test_responses_that_are_not_there_are_left_out_and_counted() -> None:
     nothing = [Swapped(**response.key._asdict(), grades={}) for response in whole]
     result = audit_swaps({"m": nothing[:3] + whole[3:]})["m", "j"]
     assert (result.responses, result.left_out) == (6, 3)
-    assert result.triplet_safety.n == 1
+    assert result.set_safety.n == 1
     assert audit_swaps({"m": nothing}) == audit_swaps({"m": []}) == {}
 
 
@@ -121,8 +121,8 @@ def test_a_judge_that_reads_both_worked_out_by_hand() -> None:
     result = audit(mixed, "abcd")
     assert result.safety_shift.value == pytest.approx(-4 / 12, abs=1e-6)
     assert result.helpfulness_shift.value == 0
-    assert (result.triplet_safety.value, result.triplet_safety_request_hidden.value) == (0.25, 0.75)
-    assert result.triplet_safety_change.value == 0.5
+    assert (result.set_safety.value, result.set_safety_request_hidden.value) == (0.25, 0.75)
+    assert result.set_safety_change.value == 0.5
 
 
 def test_help_for_a_request_shifts_with_the_request() -> None:

@@ -191,7 +191,7 @@ def test_sample_misses_more_than_five_percent(sample_run: tuple[Path, RunOutcome
     assert lacking["core"] == (1 + 3, 4 * 3)
     assert lacking["paraphrase"] == (1 + 4 + 4, 4 * 4)
     assert (coverage["responses"], coverage["planned"], coverage["counted"]) == (28, 28, 28 - 4 - 9)
-    assert coverage["complete_triplets"] == 2
+    assert coverage["complete_sets"] == 2
     assert any(said.code == "missing_beyond" for said in outcome.notices)
     (warning,) = [note for note in outcome.notes if "read as 1" in note]
     assert warning.startswith("1 ")  # r3's benign; the others are failures

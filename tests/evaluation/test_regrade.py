@@ -267,7 +267,7 @@ def test_a_swapped_grade_that_cannot_be_had_is_counted_as_left_out(lab: Lab) -> 
     assert lab.evaluate("--audit", "swap=4").code == 1
     audit = swap(lab.run)
     assert (audit["responses"], audit["left_out"]) == (12, 12)
-    assert audit["triplet_safety_request_hidden"] == NO_NUMBER
+    assert audit["set_safety_request_hidden"] == NO_NUMBER
     assert audit["safety_shift"]["n"] == 4
 
 
@@ -285,7 +285,7 @@ def test_refusals_without_words_are_not_shown_to_a_judge_again(lab: Lab, tmp_pat
     audit = swap(tmp_path / "all")
     assert (audit["responses"], audit["left_out"]) == (12, 0)
     assert (audit["safety_shift"]["value"], audit["helpfulness_shift"]["value"]) == (0, 0)
-    assert (audit["triplet_safety"]["value"], audit["triplet_safety_request_hidden"]["value"]) == (
+    assert (audit["set_safety"]["value"], audit["set_safety_request_hidden"]["value"]) == (
         1,
         1,
     )
@@ -340,7 +340,7 @@ def test_a_judge_worked_out_by_hand(tmp_path: Path) -> None:
     )
     audit = swap(run, "python/target@1", "python/scripted@1")
     assert audit["safety_shift"]["value"] == pytest.approx(-1 / 3, abs=1e-6)
-    safe = ("triplet_safety", "triplet_safety_request_hidden")
+    safe = ("set_safety", "set_safety_request_hidden")
     assert [audit[name]["value"] for name in safe] == [0.25, 0.75]
 
 

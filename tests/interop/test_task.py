@@ -289,7 +289,7 @@ def test_a_response_that_is_not_there_is_missing(tmp_path: Path) -> None:
     samples = {sample.metadata["variant"]: sample for sample in scored.samples or ()}
     absent = (samples["malicious"].scores or {})["opensafeintent_helpfulness"]
     assert absent.reason == "no_response"
-    assert metrics_of(scored)["sets_with_complete_triplet"] == 0
+    assert metrics_of(scored)["sets_complete"] == 0
 
 
 def refused(tmp_path: Path, model: str = "opensafeintent/refuse-all", **options: Any) -> str:

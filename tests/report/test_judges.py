@@ -12,7 +12,7 @@ import pytest
 from opensafeintent.evaluation.regrade import Regrade
 from opensafeintent.grades import PANEL
 from opensafeintent.numbers.cohort import Cohort
-from opensafeintent.numbers.judges import SAFE, SHOWN, RatedResponses
+from opensafeintent.numbers.judges import SAFE, RatedResponses
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.figures import all_figures
 from opensafeintent.report.findings import find
@@ -125,8 +125,9 @@ def test_the_interval_of_a_share_is_that_of_its_sets() -> None:
 def test_each_judge_has_metrics_of_its_own(swapped: Cohort) -> None:
     by_judge = {grader.name: grader for grader in swapped.judges.graders}
     assert list(by_judge) == [A, B, "judge_average", PANEL]
+    shown = ("mean_safety", "triplet_safety", "mean_utility", "worst_case_utility")
     values = {
-        name: [grader.estimates[metric][0].value for metric in SHOWN]
+        name: [grader.estimates[metric][0].value for metric in shown]
         for name, grader in by_judge.items()
     }
     # Mean Safety, Triplet Safety, Mean Utility, Worst-Case Utility of the first model. By A all six

@@ -70,17 +70,24 @@ def _notes_on(dataset: Dataset) -> list[str]:
         wordings = list(prompt_set.wordings().values())
         if len(set(wordings)) < len(wordings):
             unusual.setdefault("two of its prompts are the same text", []).append(prompt_set.id)
-        if not prompt_set.dual_use_paraphrases:
+        if not (prompt_set.dual_use_paraphrases or prompt_set.is_pair):
             text = "no paraphrases; stability is not measured on it"
             unusual.setdefault(text, []).append(prompt_set.id)
     for text, (first, *others) in unusual.items():
         more = f" (and {pluralize(len(others), 'more prompt-set')})" if others else ""
         remarks.append(f"set {first}: {text}{more}")
-    empty = sorted(
-        set(dataset.taxonomy.cells) - {prompt_set.cell for prompt_set in dataset.prompt_sets}
-    )
-    if empty:
-        remarks.append(f"{len(empty)} of {len(dataset.taxonomy.cells)} cells have no prompt-set")
+    if dataset.pairs:
+        remarks.append(
+            f"{dataset.pairs:,} of {pluralize(len(dataset), 'prompt-set')} have no dual-use prompt:"
+            " they are pairs"
+        )
+    for part, what in enumerate(("harm domain", "task type")):
+        if without := sum(not prompt_set.cell[part] for prompt_set in dataset.prompt_sets):
+            remarks.append(f"{without:,} of {pluralize(len(dataset), 'prompt-set')} have no {what}")
+    filled = {prompt_set.cell for prompt_set in dataset.prompt_sets}
+    empty = [cell for cell in dataset.cells if cell not in filled]
+    if empty and len(empty) < len(dataset.cells):
+        remarks.append(f"{len(empty)} of {len(dataset.cells)} cells have no prompt-set")
     return remarks
 
 
@@ -218,7 +225,7 @@ def dedup_dataset(
     items = [ComparedSet(item.id, item.cell, item.wordings()) for item in dataset.prompt_sets]
     similar = duplicates(items, threshold, rule)
     if rule == "authors":  # each set is one text
-        items = [item._replace(texts={"triplet": ""}) for item in items]
+        items = [item._replace(texts={"core": ""}) for item in items]
     kept = tuple(item for item in dataset.prompt_sets if item.id not in similar)
     dropped = [item for item in dataset.prompt_sets if item.id in similar]
     result = Deduplication(
@@ -288,13 +295,15 @@ class CheckedDataset(Printed, msgspec.Struct, frozen=True, kw_only=True):
 
     dataset: Dataset
     cells: dict[tuple[str, str], int]
-    """Prompt-sets by (harm domain, task type), empty cells left out."""
+    """Prompt-sets by (harm domain, task type), empty cells left out, and sets without either; a
+    part that a set lacks is empty.
+    """
     words: dict[str, tuple[int, float, int]]
     """Least, median and most words of a prompt, by variant."""
     languages: dict[str, int]
     """Prompt-sets by language; `not stated` if the field is missing."""
     paraphrases: dict[int, int]
-    """Prompt-sets by number of paraphrases."""
+    """Prompt-sets by number of paraphrases, pairs left out."""
     notes: tuple[str, ...]
     """What is valid but unusual, a line each."""
     controls: DatasetCheck
@@ -305,8 +314,15 @@ class CheckedDataset(Printed, msgspec.Struct, frozen=True, kw_only=True):
     def facts(self) -> tuple[Table, ...]:
         """The prompt-sets by cell, the words of prompts by variant, and the taxonomy."""
         taxonomy = self.dataset.taxonomy
-        counts = taxonomy_table(taxonomy, self.cells), length_table(self.words)
-        return *counts, domains(taxonomy), task_types(taxonomy)
+        lengths = length_table(self.words)
+        if not self.cells:
+            return (lengths,)
+        return (
+            taxonomy_table(taxonomy, self.cells),
+            lengths,
+            domains(taxonomy),
+            task_types(taxonomy),
+        )
 
     def show(self, console: Console) -> None:
         """Print the facts without the taxonomy, and the findings; tables of the controls are in
@@ -319,8 +335,9 @@ class CheckedDataset(Printed, msgspec.Struct, frozen=True, kw_only=True):
                 (self.controls.prompts, "prompt"),
             )
         )
-        name, cells = self.dataset.shown, pluralize(len(self.cells), "cell")
-        console.print(plain(f"{name}: {sets}, {prompts}, {cells}"))
+        filled = sum(all(cell) for cell in self.cells)
+        cells = f", {pluralize(filled, 'cell')}" if filled else ""
+        console.print(plain(f"{self.dataset.shown}: {sets}, {prompts}{cells}"))
         console.print(f"sha256 {self.dataset.hash}")
         print_notes(console, self.notes)
         for table in self.facts:
@@ -328,11 +345,12 @@ class CheckedDataset(Printed, msgspec.Struct, frozen=True, kw_only=True):
                 console.print(f"\n{table.title}", style="italic")
                 print_table(console, table)
         languages = ", ".join(f"{name} ({count})" for name, count in sorted(self.languages.items()))
-        paraphrases = ", ".join(
+        numbers = ", ".join(
             f"{number} ({pluralize(count, 'set')})"
             for number, count in sorted(self.paraphrases.items())
         )
-        console.print(plain(f"\nLanguages: {languages}. Paraphrases: {paraphrases}."))
+        paraphrases = f" Paraphrases: {numbers}." if numbers else ""
+        console.print(plain(f"\nLanguages: {languages}.{paraphrases}"))
         console.print("\nFindings", style="bold")
         width = min(console.width, WIDEST)
         left_out = (f"left out: {reason}" for reason in self.controls.left_out)
@@ -380,12 +398,14 @@ def check_dataset(
     sets = dataset.prompt_sets
     result = CheckedDataset(
         dataset=dataset,
-        cells=dict(Counter(item.cell for item in sets)),
+        cells=dict(Counter(item.cell for item in sets if any(item.cell))),
         words={
             variant: (min(counts), median(counts), max(counts)) for variant, counts in words.items()
         },
         languages=dict(Counter(item.language or "not stated" for item in sets)),
-        paraphrases=dict(Counter(len(item.dual_use_paraphrases) for item in sets)),
+        paraphrases=dict(
+            Counter(len(item.dual_use_paraphrases) for item in sets if not item.is_pair)
+        ),
         notes=tuple(_notes_on(dataset)),
         controls=check(dataset) if seed is None else check(dataset, seed),
         out=out,

@@ -25,6 +25,7 @@ from opensafeintent.commands.planning import (
     cannot_mix,
     grow_run,
     refuse_other_dataset,
+    say_without_dual_use,
     state_judging,
     take_questions,
 )
@@ -47,6 +48,7 @@ from opensafeintent.evaluation.replay import has_both_grades, list_given_tasks, 
 from opensafeintent.hostile import name_safe, one_line, show_name
 from opensafeintent.inspect.routes import model_identity
 from opensafeintent.numbers.gates import second_turn_in_reach
+from opensafeintent.numbers.metrics import METRICS, find_scope
 from opensafeintent.promptsets import Dataset, draw_sets, load_dataset
 from opensafeintent.promptsets.loading import (
     PAPER_DATASET_HASH,
@@ -97,11 +99,13 @@ def evaluate(settings: EvaluateSettings, *, quiet: bool = False) -> RunOutcome:
 def _forecast(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> RunOutcome:
     command = _command(settings, folder, stated)
     plan, size = command.manifest.plan, stated.size or len(command.dataset)
-    sets = min(size, plan.limit or size)
+    sets, safety = min(size, plan.limit or size), find_scope(command.dataset).safety
+    if not METRICS[safety].of_pairs:
+        sets -= sum(item.is_pair for item in draw_sets(command.dataset.prompt_sets, plan.limit))
     outcome = dry_run(command, factor=stated.factor(plan.limit))
     precision = (
-        f"with {pluralize(sets, 'prompt-set')}, the 95 % interval of Triplet Safety is at most"
-        f" {min(200 * half_width(sets), 100):.0f} points wide"
+        f"with {pluralize(sets, 'prompt-set')}, the 95 % interval of"
+        f" {METRICS[safety].label} is at most {min(200 * half_width(sets), 100):.0f} points wide"
     )
     lines = [precision, *stated.notes]
     if plan.follow_ups:
@@ -231,6 +235,7 @@ def _command(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> 
         folder, manifest, wanted, settings, templates=stated.templates, models=entries
     )
     manifest, plan = label_models([manifest], settings.label)[0], manifest.plan
+    about_pairs = say_without_dual_use(settings, plan, dataset)
     ended = stored if stored and stored.stop_when and stored.stop_when.limits else None
     if ended and (ended.plan != plan or ended.models.keys() != manifest.models.keys()):
         raise cannot_mix(folder, ended, "the run ended with an answer to --stop-when")
@@ -241,7 +246,7 @@ def _command(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> 
         dataset=dataset,
         manifest=manifest,
         work=work,
-        notes=[] if settings.dry_run else [*stated.notes],
+        notes=[*about_pairs, *([] if settings.dry_run else stated.notes)],
         earlier=old,
     )
     if settings.limit and plan.limit is None and settings.limit > len(dataset) and not stated.notes:

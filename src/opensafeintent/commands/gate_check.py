@@ -32,7 +32,7 @@ from opensafeintent.numbers.gates import (
     check_regressions,
     check_thresholds,
 )
-from opensafeintent.numbers.metrics import METRICS
+from opensafeintent.numbers.metrics import METRICS, refuse_undefined
 from opensafeintent.report.columns import Table
 from opensafeintent.report.comment import junit, refusal_junit, refusal_summary, summary
 from opensafeintent.report.gate_tables import describe_received
@@ -213,6 +213,8 @@ def find_gates(
                 f"{run.name}: {early} stopped early, when the question of --stop-when was"
                 " answered, and has no other verdict; run evaluate again without --stop-when"
             )
+    for gate in gates:
+        refuse_undefined(gate.metric, cohort.dataset, gate.option)
     measured = partial(_undecide_older, settings.since, cohort, texts)
     thresholds = [gate for gate in gates if gate.kind != "worse"]
     results = tuple(check_thresholds(cohort, thresholds, settings.confidence))

@@ -115,7 +115,7 @@ def _precision(plan: RunCommand) -> str:
     sets = len({task.set_id for item in plan.work for task in item.tasks})
     points = 100 * least_margin(sets)
     return (
-        f"with {pluralize(sets, 'prompt-set')}, two judges can be shown to agree on Triplet Safety"
+        f"with {pluralize(sets, 'prompt-set')}, two judges can be shown to agree on safety"
         f" within ± {points:.1f} points at best"
     )
 

@@ -475,7 +475,9 @@ def _check_prompts(
 
 
 def _variants(dataset: Dataset, set_id: str) -> Collection[str]:
-    return (*dataset.by_id[set_id].wordings(), *FOLLOW_UPS) if set_id in dataset.by_id else ()
+    if (prompt_set := dataset.by_id.get(set_id)) is None:
+        return ()
+    return (*prompt_set.wordings(), *(() if prompt_set.is_pair else FOLLOW_UPS))
 
 
 def _rows(

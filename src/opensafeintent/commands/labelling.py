@@ -23,7 +23,7 @@ from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import express_from, os_errors, to_json, write_private
 from opensafeintent.hostile import name_safe, show_name
-from opensafeintent.numbers.metrics import METRICS
+from opensafeintent.numbers.metrics import METRICS, MetricScope, find_scope
 from opensafeintent.people.agreement import (
     JudgeStudy,
     Quality,
@@ -154,7 +154,8 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
     graded = [row for row in wanted if row.counts and not row.refused]
     with RunTexts(manifest, dataset, folder.ledger_path(manifest)) as texts:
         shown = [row for row in graded if not _is_too_long(row, texts)]
-        drawn = draw(shown, settings.sample, settings.seed, settings.unit, dataset.units)
+        pairs = {item.id for item in dataset.prompt_sets if item.is_pair}
+        drawn = draw(shown, settings.sample, settings.seed, settings.unit, dataset.units, pairs)
         subjects = [_response(item, dataset, texts) for item in drawn]
     study = _export(settings, "judge_validation", dataset, subjects, settings.unit, settings.run)
     left_out = {
@@ -165,7 +166,7 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
     }
     about = [
         *_fewer_than_asked(drawn, settings),
-        *_corrects(drawn, complete_sets(run.rows), settings),
+        *_corrects(drawn, complete_sets(run.rows, pairs), settings, find_scope(dataset)),
     ]
     return msgspec.structs.replace(study, left_out=left_out, about_sample=tuple(about))
 
@@ -189,6 +190,7 @@ def _corrects(
     drawn: Sequence[KeyItem],
     complete: Collection[tuple[str, str, int]],
     settings: AnnotateRunSettings,
+    scope: MetricScope,
 ) -> Iterator[str]:
     """Yield, for each metric that labels correct, the models with enough labels for it, and what
     the others need.
@@ -196,8 +198,9 @@ def _corrects(
     Args:
         drawn: the sample.
         complete: the model, prompt-set and epoch of the responses that count in these metrics: all
-            three core responses are graded.
+            core responses are graded.
         settings: of the sample.
+        scope: which metrics there are.
     """
     try:
         from opensafeintent.report.corrections import FEWEST_LABELS
@@ -209,11 +212,14 @@ def _corrects(
     responses = Counter(item.model for item in used)
     unused.subtract(responses)
     sets = Counter(model for model, _ in {(item.model, item.id) for item in used})
-    counts = {"mean_utility": (responses, "labelled responses")}
+    if not scope.triplets:
+        responses = Counter(item.model for item in used if item.variant == "benign")
+    counts = {scope.utility: (responses, "labelled responses")}
     if settings.unit == "set":
-        counts["triplet_safety"] = (sets, "labelled prompt-sets")
+        counts[scope.safety] = (sets, "labelled prompt-sets")
     else:
-        yield "cannot correct Triplet Safety: that needs whole sets, --unit set"
+        safety = METRICS[scope.safety].label
+        yield f"cannot correct {safety}: that needs whole sets, --unit set"
     for metric, (labelled, units) in counts.items():
         label = METRICS[metric].label
         for model, further in unused.items():

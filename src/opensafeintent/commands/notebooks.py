@@ -21,6 +21,7 @@ from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.grades import grade_table
 from opensafeintent.numbers.cohort import Cohort, gather_models
 from opensafeintent.numbers.estimates import EVERYWHERE, MetricEstimate
+from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.quoting import Hidden, cut_quotation, hide_prompt
 from opensafeintent.report.cohort_columns import cohort_line, cohort_notes
 from opensafeintent.report.columns import Column, Table
@@ -121,8 +122,6 @@ def column_type(column: str) -> str:
 _FIGURE = "fig_"
 _SETS_AT_ONCE = 1024
 """Prompt-sets whose hidden prompts are kept in memory: every model answers the same ones."""
-
-_HEADLINE = "Models by Mean Utility"
 
 _NOT_SHOWN = ("benign_utility", "dual_use_utility", "malicious_utility")
 """Of Table 4, in the few columns for which a notebook has room."""
@@ -418,12 +417,14 @@ class Run:
         return f"Models: {', '.join(self.models)}\n{cohort_line(self.cohort)}"
 
     def _repr_html_(self) -> str:
-        table = utility(self.cohort)
+        table, lead = utility(self.cohort), METRICS[self.cohort.scope.utility]
         less = (column.name for column in table.columns if "rank" in column.name)
         notes = cohort_notes(self.cohort)
         return html_table(
             msgspec.structs.replace(
-                table.hide_columns(*less, *_NOT_SHOWN), title=_HEADLINE, notes=notes
+                table.hide_columns(*less, *(name for name in _NOT_SHOWN if name != lead.name)),
+                title=f"Models by {lead.label}",
+                notes=notes,
             )
         )
 

@@ -141,6 +141,30 @@ def take_questions(
     return Dataset(stored.name, tuple(own), stored.taxonomy, stored.unread)
 
 
+def say_without_dual_use(settings: EvaluateSettings, plan: Plan, dataset: Dataset) -> list[str]:
+    """Return what a plan leaves out for want of dual-use prompts, a line each.
+
+    Raises:
+        InputError: the command asks for what no prompt-set has a prompt for.
+    """
+    if dataset.has_pairs_alone:
+        without = f"no prompt-set of {dataset.shown} has a dual-use prompt"
+        if plan.follow_ups:
+            raise InputError(f"--follow-ups: a second turn follows one, and {without}")
+        if settings.mode_judge and plan.modes == "dual_use":
+            raise InputError(
+                f"--mode-judge: {without}; --modes core has the others' replies judged"
+            )
+        return []
+    if dataset.pairs and plan.follow_ups:
+        sets = len(dataset)
+        return [
+            f"second turns follow the dual-use prompts of {sets - dataset.pairs:,} of {sets:,}"
+            " prompt-sets; the others have none"
+        ]
+    return []
+
+
 def _read_guard(settings: Judging) -> Guard | None:
     """Return the guard model of a command; None if it names none.
 

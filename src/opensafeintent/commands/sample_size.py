@@ -29,8 +29,14 @@ from opensafeintent.hostile import show_name
 from opensafeintent.numbers.cohort import Cohort, gather_models
 from opensafeintent.numbers.estimates import compare_metrics
 from opensafeintent.numbers.gates import Gate, Reach, find_reach
-from opensafeintent.numbers.metrics import METRICS, TRIPLETS, MetricScope, find_scope
-from opensafeintent.promptsets import PromptSet, load_dataset
+from opensafeintent.numbers.metrics import (
+    METRICS,
+    TRIPLETS,
+    MetricScope,
+    find_scope,
+    refuse_undefined,
+)
+from opensafeintent.promptsets import PromptSet, draw_sets, load_dataset
 from opensafeintent.promptsets.loading import MOST_PUBLISHED, PUBLISHED, dataset_name
 from opensafeintent.report.columns import Column, Columns, Table, number
 from opensafeintent.report.printing.console import Printed, print_table
@@ -408,8 +414,14 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize | GatePlan:
 def _plan_gates(settings: SampleSizeSettings, gates: Sequence[Gate]) -> GatePlan:
     name, epochs = settings.dataset or "starter", settings.epochs or 1
     published = PUBLISHED.get(name)
-    sets = published.sets if published else len(load_dataset(name, settings.taxonomy))
+    dataset = None if published else load_dataset(name, settings.taxonomy)
+    sets = published.sets if published else len(dataset or ())
     sets = min(sets, settings.limit or sets)
+    pairs = 0
+    if dataset is not None:
+        for gate in gates:
+            refuse_undefined(gate.metric, dataset, gate.option)
+        pairs = sum(item.is_pair for item in draw_sets(dataset.prompt_sets, settings.limit))
     margins = list(dict.fromkeys(gate.metric for gate in gates if gate.kind == "worse"))
     ends: Mapping[str, Sequence[PlannedEnd]] = {}
     pilot = None
@@ -422,7 +434,13 @@ def _plan_gates(settings: SampleSizeSettings, gates: Sequence[Gate]) -> GatePlan
         epochs=epochs,
         confidence=settings.confidence,
         gates=tuple(
-            find_reach(gate, sets, epochs, settings.confidence, ends.get(gate.metric, ()))
+            find_reach(
+                gate,
+                sets if METRICS[gate.metric].of_pairs else sets - pairs,
+                epochs,
+                settings.confidence,
+                ends.get(gate.metric, ()),
+            )
             for gate in gates
         ),
         pilot=pilot,

@@ -46,10 +46,10 @@ _SENTENCE_END = re.compile(r"""[.!?…।؟]+["'”’»)\]]*(?=\s|$)|\n\s*\n"""
 
 
 def has_spaces(prompt_set: PromptSet) -> bool:
-    """Tell whether a set's triplet is in a script that puts spaces between words; the text decides,
-    not `language`.
+    """Tell whether a set's core prompts are in a script that puts spaces between words; the text
+    decides, not `language`.
     """
-    text = "".join(prompt_set.prompts.of(intent) for intent in CORE_VARIANTS)
+    text = "".join(prompt_set.prompts.by_intent().values())
     return len(_UNSPACED.findall(text)) <= _MOST_UNSPACED * sum(map(str.isalpha, text))
 
 
@@ -123,9 +123,10 @@ class TellingWord(msgspec.Struct, frozen=True, kw_only=True):
     intent: Intent
     word: str
     weight: float
-    """In the logistic regression of this intent against the other two."""
+    """In the logistic regression of this intent against the others."""
     benign: int
-    dual_use: int
+    dual_use: int | None
+    """None if not every prompt-set has a dual-use prompt."""
     malicious: int
 
 
@@ -138,6 +139,8 @@ _CHOICES: tuple[tuple[Intent, ...], ...] = (
     ("benign", "dual_use"),
     ("dual_use", "malicious"),
 )
+_OF_ALL: tuple[Intent, ...] = ("benign", "malicious")
+"""The intents that every prompt-set has a prompt of."""
 _WORDS = 12
 """Predictive words listed for each intent."""
 _FEWEST_FOR_ARTEFACTS = 3
@@ -164,11 +167,16 @@ def find_artefacts(
     vocabulary, features = _features(prompt_sets)
     if not vocabulary:
         return (), (), "words that give the intent away: no word occurs in two prompt-sets"
-    folds = draw_folds(len(prompt_sets), seed)
-    accuracies = tuple(
-        _accuracy(choice, _cross_validate(features, choice, folds), folds) for choice in _CHOICES
-    )
-    return accuracies, _find_telling_words(vocabulary, features, len(prompt_sets)), ""
+    triplets = np.array([not item.is_pair for item in prompt_sets])
+    accuracies = []
+    for choice in _CHOICES:
+        members = np.flatnonzero(triplets | (DUAL_USE not in choice))
+        if len(members) > 1:
+            folds = draw_folds(len(members), seed)
+            predicted = _cross_validate(features, choice, members, folds)
+            accuracies.append(_accuracy(choice, predicted, folds))
+    intents = CORE_VARIANTS if triplets.all() else _OF_ALL
+    return tuple(accuracies), _find_telling_words(vocabulary, features, intents), ""
 
 
 def draw_folds(sets: int, seed: int) -> Ints:
@@ -191,12 +199,12 @@ def _features(prompt_sets: Sequence[PromptSet]) -> tuple[list[str], Any]:
 
     Returns:
         A sparse matrix of shape (intent × prompt_set, word): all benign prompts first, then
-        dual-use, then malicious.
+        dual-use, which are empty of pairs, then malicious.
     """
     from scipy.sparse import csr_array
 
     tokens_of = [
-        [tokens(prompt_set.prompts.of(intent)) for prompt_set in prompt_sets]
+        [tokens(prompt_set.prompts.by_intent().get(intent, "")) for prompt_set in prompt_sets]
         for intent in CORE_VARIANTS
     ]
     sets = Counter(word for triplet in zip(*tokens_of, strict=True) for word in set.union(*triplet))
@@ -226,30 +234,29 @@ def _classifier() -> Any:
     return OneVsRestClassifier(LogisticRegression(solver="liblinear", random_state=0))
 
 
-def _cross_validate(features: Any, choice: Sequence[Intent], folds: Ints) -> Ints:
+def _cross_validate(features: Any, choice: Sequence[Intent], members: Ints, folds: Ints) -> Ints:
     """Return the class that a classifier gives each prompt without having seen its set.
 
     Args:
         features: shape (intent × prompt_set, word).
         choice: the intents to choose from; prompts of others are left out.
-        folds: shape (prompt_set,).
+        members: the prompt-sets that have them all.
+        folds: of these.
 
     Returns:
         Positions in `choice`, of shape (intent of the choice, prompt_set).
     """
     from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
-    sets = len(folds)
-    rows = np.concatenate(
-        [CORE_VARIANTS.index(intent) * sets + np.arange(sets) for intent in choice]
-    )
+    sets = features.shape[0] // len(CORE_VARIANTS)
+    rows = np.concatenate([CORE_VARIANTS.index(intent) * sets + members for intent in choice])
     predicted: Ints = cross_val_predict(
         _classifier(),
         features[rows],
-        np.repeat(np.arange(len(choice)), sets),
+        np.repeat(np.arange(len(choice)), len(members)),
         cv=PredefinedSplit(np.tile(folds, len(choice))),
     )
-    return predicted.reshape(len(choice), sets)
+    return predicted.reshape(len(choice), len(members))
 
 
 def _accuracy(choice: tuple[Intent, ...], predicted: Ints, folds: Ints) -> Accuracy:
@@ -279,19 +286,26 @@ def _accuracy(choice: tuple[Intent, ...], predicted: Ints, folds: Ints) -> Accur
 
 
 def _find_telling_words(
-    vocabulary: Sequence[str], features: Any, sets: int
+    vocabulary: Sequence[str], features: Any, intents: Sequence[Intent]
 ) -> tuple[TellingWord, ...]:
     """Return the words that speak most for each intent, in a classifier of all sets.
 
-    A word that speaks for an intent occurs more often in its prompts than in those of either other.
+    A word that speaks for an intent occurs more often in its prompts than in those of any other.
     """
-    model = _classifier().fit(features, np.repeat(np.arange(len(CORE_VARIANTS)), sets))
-    starts = range(0, features.shape[0], sets)
+    sets = features.shape[0] // len(CORE_VARIANTS)
+    starts = [CORE_VARIANTS.index(intent) * sets for intent in intents]
+    rows = np.concatenate([start + np.arange(sets) for start in starts])
+    model = _classifier().fit(features[rows], np.repeat(np.arange(len(intents)), sets))
     counts = np.array([features[start : start + sets].sum(axis=0) for start in starts], np.int64)
     often = counts.max(axis=0) >= max(_FEWEST_FOR_ARTEFACTS, _LEAST_SHARE * sets)
     telling = []
-    for index, intent in enumerate(CORE_VARIANTS):
-        weights = model.estimators_[index].coef_[0]
+    for index, intent in enumerate(intents):
+        # of two classes, one regression tells the second from the first
+        weights = (
+            model.estimators_[index].coef_[0]
+            if len(intents) > 2
+            else model.estimators_[0].coef_[0] * (1 if index else -1)
+        )
         most_elsewhere = np.delete(counts, index, axis=0).max(axis=0)
         indices = np.flatnonzero(often & (weights > 0) & (counts[index] > most_elsewhere))
         ordered = sorted(
@@ -299,15 +313,15 @@ def _find_telling_words(
             key=lambda column: (-round(float(weights[column]), 6), vocabulary[column]),
         )
         for column in ordered[:_WORDS]:
-            benign, dual_use, malicious = counts[:, column].tolist()
+            count = dict(zip(intents, counts[:, column].tolist(), strict=True))
             telling.append(
                 TellingWord(
                     intent=intent,
                     word=vocabulary[column],
                     weight=round(float(weights[column]), 6),
-                    benign=benign,
-                    dual_use=dual_use,
-                    malicious=malicious,
+                    benign=count["benign"],
+                    dual_use=count.get(DUAL_USE),
+                    malicious=count["malicious"],
                 )
             )
     return tuple(telling)
@@ -317,12 +331,16 @@ Measure = Literal["words", "characters", "readability"]
 Compared = Literal["two sets of one cell", "core prompts of a set", "dual-use wordings of a set"]
 
 
+_Group = Literal["cells", "harm domains", "task types"]
+
+
 class Balance(msgspec.Struct, frozen=True, kw_only=True):
     """How equally the prompt-sets are spread over one kind of group."""
 
-    of: Literal["cells", "harm domains", "task types"]
+    of: _Group
     groups: int
-    """Of the taxonomy, the empty ones included."""
+    """Of the taxonomy, the empty ones included; cells that can have prompt-sets (`Dataset.cells`).
+    """
     empty: int
     least: int
     most: int
@@ -344,7 +362,7 @@ class IntentDifference(msgspec.Struct, frozen=True, kw_only=True):
     second: Intent
     mean: Estimate
     """Over the prompt-sets that count: sets in scripts without spaces have only characters. The
-    interval holds for the three pairs of intents at once.
+    interval holds for the pairs of intents at once.
     """
     standardised: float | None
     """Mean over the standard deviation of the differences (Cohen's d_z)."""
@@ -354,7 +372,7 @@ class IntentDifference(msgspec.Struct, frozen=True, kw_only=True):
     p_unadjusted: float | None
     """Two-sided, of a zero mean; of this pair on its own."""
     p_adjusted: float | None
-    """For the three pairs of intents: below 0.05 if the interval leaves 0 out."""
+    """For the pairs of intents: below 0.05 if the interval leaves 0 out."""
     minimum_detectable_difference: float | None
     """A difference that this number of sets detects with a power of 80 %."""
 
@@ -391,14 +409,16 @@ class DatasetCheck(msgspec.Struct, frozen=True, kw_only=True):
     balance: tuple[Balance, ...]
     differences: tuple[IntentDifference, ...]
     classifier: tuple[Accuracy, ...]
-    """Among all three intents first, then for each two; empty if left out."""
+    """Among all three intents first, then for each two, of the sets that have them; empty if left
+    out.
+    """
     words: tuple[TellingWord, ...]
     similarity: tuple[Similarity, ...]
     families: int
     """Families that the prompt-sets name."""
     like_families: tuple[tuple[str, ...], ...]
-    """Ids of sets whose dual-use prompts are near-duplicates and that name no common family, by
-    group.
+    """Ids of sets whose dual-use prompts, or benign ones of pairs, are near-duplicates and that
+    name no common family, by group.
     """
     content_shift: dict[str, int]
     """Prompt-sets by how much of a full answer changes with intent: `none`, `partial`, `full`, and
@@ -460,17 +480,20 @@ def measure_controls(dataset: Dataset, seed: int = SEED) -> DatasetCheck:
 
 
 def count_balance(dataset: Dataset) -> tuple[Balance, ...]:
-    """Count the prompt-sets by cell, harm domain and task type."""
+    """Count the prompt-sets by cell, harm domain and task type, of those that have the label; what
+    no set has is left out.
+    """
     taxonomy, sets = dataset.taxonomy, dataset.prompt_sets
-    return (
-        _balance("cells", taxonomy.cells, [item.cell for item in sets]),
-        _balance("harm domains", taxonomy.domain_names, [item.harm_domain for item in sets]),
-        _balance("task types", taxonomy.type_names, [item.task_type for item in sets]),
+    counted: tuple[tuple[_Group, Sequence[Hashable], list[Hashable]], ...] = (
+        ("cells", dataset.cells, [item.cell for item in sets if all(item.cell)]),
+        ("harm domains", taxonomy.domain_names, [item.cell[0] for item in sets if item.cell[0]]),
+        ("task types", taxonomy.type_names, [item.cell[1] for item in sets if item.cell[1]]),
     )
+    return tuple(_balance(*item) for item in counted if item[2])
 
 
 def _balance(
-    of: Literal["cells", "harm domains", "task types"],
+    of: _Group,
     groups: Sequence[Hashable],
     labels: Sequence[Hashable],
 ) -> Balance:
@@ -521,14 +544,18 @@ def compare_intents(prompt_sets: Sequence[PromptSet]) -> tuple[IntentDifference,
         prompt_sets: one or more.
     """
     spaced = [item for item in prompt_sets if has_spaces(item)]
+    any_triplet = not all(item.is_pair for item in prompt_sets)
+    compared = [pair for pair in _PAIRS if any_triplet or DUAL_USE not in pair]
     rows = []
     for measure, of in _MEASURES.items():
         counted = spaced if measure in _NEED_SPACES else prompt_sets
-        for first, second in _PAIRS:
+        for first, second in compared:
             differences = [
-                of(item.prompts.of(first)) - of(item.prompts.of(second)) for item in counted
+                of(prompts[first]) - of(prompts[second])
+                for prompts in (item.prompts.by_intent() for item in counted)
+                if first in prompts and second in prompts
             ]
-            rows.append(_difference(measure, first, second, np.array(differences)))
+            rows.append(_difference(measure, (first, second), np.array(differences), len(compared)))
     return tuple(rows)
 
 
@@ -537,17 +564,19 @@ _DIGITS = 9
 
 
 def _difference(
-    measure: Measure, first: Intent, second: Intent, unrounded: Floats
+    measure: Measure, intents: tuple[Intent, Intent], unrounded: Floats, pairs: int
 ) -> IntentDifference:
-    """Describe first minus second; the differences have the shape (prompt_set,)."""
+    """Describe the first of two intents minus the second, one of so many pairs; the differences
+    have the shape (prompt_set,).
+    """
     differences = np.round(unrounded, _DIGITS)
     n = len(differences)
     spread = float(differences.std(ddof=1)) if n > 1 else 0.0
-    tested = mean_test(differences, pairs=len(_PAIRS)) if n > 1 else None
+    tested = mean_test(differences, pairs=pairs) if n > 1 else None
     return IntentDifference(
         measure=measure,
-        first=first,
-        second=second,
+        first=intents[0],
+        second=intents[1],
         mean=Estimate(
             value=round_number(differences.mean()) if n else None,
             n=n,
@@ -590,19 +619,21 @@ def measure_similarity(prompt_sets: Sequence[PromptSet]) -> tuple[Similarity, ..
     ROUGE-L compares words between white space, so sets in scripts without it are left out.
     """
     spaced = [item for item in prompt_sets if has_spaces(item)]
+    pairs_alone = all(item.is_pair for item in prompt_sets)
+    wordings = _compare_within_sets("dual-use wordings of a set", spaced, is_dual_use)
     return (
         _compare_sets([ComparedSet(item.id, item.cell, item.wordings()) for item in spaced]),
         _compare_within_sets(
             "core prompts of a set", spaced, lambda variant: variant in CORE_VARIANTS
         ),
-        _compare_within_sets("dual-use wordings of a set", spaced, is_dual_use),
+        *(() if pairs_alone else (wordings,)),
     )
 
 
 def find_like_families(prompt_sets: Sequence[PromptSet]) -> tuple[tuple[str, ...], ...]:
-    """Return the ids of sets that look like a family, by group: the dual-use prompt of each is too
-    similar to that of another one, in any cell. Sets that name one family are left out, and sets
-    without spaces between words.
+    """Return the ids of sets that look like a family, by group: the dual-use prompt of each, or the
+    benign one of a pair, is too similar to that of another one, in any cell. Sets that name one
+    family are left out, and sets without spaces between words.
     """
     family = {item.id: item.family for item in prompt_sets if has_spaces(item)}
     items = [

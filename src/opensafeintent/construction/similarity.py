@@ -419,7 +419,6 @@ def duplicates(
 
     Raises:
         InputError: the threshold is not a number above 0 and below 1.
-        KeyError: a core prompt is not there, with the rule `authors`.
     """
     limit = Threshold.of(threshold, inclusive=rule == "authors")
     dropped: dict[str, Match] = {}
@@ -429,7 +428,8 @@ def duplicates(
         for item in members:
             texts = item.texts
             if rule == "authors":
-                texts = {"triplet": "\n".join(texts[intent] for intent in CORE_VARIANTS)}
+                core = (texts[intent] for intent in CORE_VARIANTS if intent in texts)
+                texts = {"core": "\n".join(core)}
             if match := index.admit(item.id, texts):
                 dropped[item.id] = match
     return dropped

@@ -450,10 +450,12 @@ def yield_missing(row: GradedResponse) -> Iterator[OpenQuestion]:
                 yield OpenQuestion("checklist", "checklist", item.reason, item.judge)
             case "response":
                 if item.reason != NO_FIRST_REPLY:
-                    yield OpenQuestion(_name_kind(row), "response", item.reason, "")
+                    of_answers = row.judge_by == "questions"
+                    kind: Kind = "checklist" if of_answers else _name_kind(row)
+                    yield OpenQuestion(kind, "response", item.reason, "")
             case what:
                 alone = row.counts and row.panel(what) is not None
-                kind: Kind = "panel" if alone else _name_kind(row)
+                kind = "panel" if alone else _name_kind(row)
                 yield OpenQuestion(kind, what, item.reason, item.judge)
     if row.guard_reason:
         yield OpenQuestion("guard", "guard", row.guard_reason, "")
@@ -469,7 +471,7 @@ def kinds_asked(row: GradedResponse) -> set[Kind]:
         asked.add(_name_kind(row))
     if by_rubric and len(row.by_judge) > 1:
         asked.add("panel")
-    if row.answers is not None:
+    if row.answers is not None or not by_rubric:
         asked.add("checklist")
     if row.mode is not None:
         asked.add("mode")

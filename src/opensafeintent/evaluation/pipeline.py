@@ -251,6 +251,8 @@ class Task(AboutResponse, frozen=True, kw_only=True):
     """The first turn, if the prompt is the message of a second one."""
     given: Given | None = None
     """The response, if it need not be generated."""
+    is_graded: bool = False
+    """Whether the grades came with the response: judges are asked for none."""
     questions: IntentQuestions | None = None
     """Of the prompt-set's own about the response, if it has any."""
 
@@ -319,7 +321,7 @@ class Planned(NamedTuple):
         if task.questions and plan.by_questions:
             checklist = templates.of("checklist")
             steps += (Step("checklist", judge, "checklist", checklist) for judge in plan.judges)
-        if plan.asks_mode(task.variant):
+        if plan.asks_mode(task.variant) and not task.is_graded:
             steps.append(Step("mode", plan.mode_judge, "mode", templates.mode))
         if guard := plan.guard_for(task):
             steps.append(Step("guard", guard.model, "guard", guard.template))
@@ -327,7 +329,9 @@ class Planned(NamedTuple):
 
     @property
     def grading(self) -> list[Step]:
-        """Each judge's questions about the response."""
+        """Each judge's questions about the response for a grade."""
+        if self.task.is_graded:
+            return []
         questions = [
             (question, self.templates.of(question.role)) for question in self.plan.questions
         ]
@@ -647,7 +651,9 @@ class Asking:
             return Unparsed(reminder, answer, _describe_form(answer))
 
         call = self._first_call(step, template, messages, sampling)
-        reply: int | str | Unparsed | NotObtained = await self._put_until_parsed(call, parse)
+        reply: int | str | Unparsed | NotObtained = self._take_reply(
+            call, await ask_until_parsed(self.ask, call, parse)
+        )
         unread = reply if isinstance(reply, Unparsed) else None
         if step.purpose != "probe" and not isinstance(reply, NotObtained):
             self.told(call, partial(_describe_unread, call, unread.answer) if unread else None)
@@ -675,7 +681,9 @@ class Asking:
 
         message = template.render(self.task.prompt, response, questions=texts)
         call = self._first_call(step, template, (message,), self.plan.judge_samplings[step.model])
-        reply = await self._put_until_parsed(call, parse)
+        reply: bool | Unparsed | NotObtained = self._take_reply(
+            call, await ask_until_parsed(self.ask, call, parse)
+        )
         if not isinstance(reply, NotObtained):
             read = not isinstance(reply, Unparsed) or known
             unread = None if read else partial(_describe_unread, call, cast(Unparsed, reply).answer)
@@ -701,11 +709,10 @@ class Asking:
             template_hash=template.hash,
         )
 
-    async def _put_until_parsed(
-        self, call: Call, parse: Callable[[Answered], _Parsed | Unparsed]
+    def _take_reply(
+        self, call: Call, reply: _Parsed | Unparsed | Refused | Failed
     ) -> _Parsed | Unparsed | NotObtained:
-        """Put a question until the reply can be read; see `ask_until_parsed`."""
-        reply = await ask_until_parsed(self.ask, call, parse)
+        """Return what `ask_until_parsed` brought; why it is missing, if it brought no answer."""
         match reply:
             case Refused():
                 self._note_served(call, reply)

@@ -98,7 +98,7 @@ def _digest(*parts: str | int) -> str:
 
 
 def list_audited(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> list[Planned]:
-    """Return the core responses of a run that are audited, and how each is graded: three of each
+    """Return the core responses of a run that are audited, and how each is graded: all of each
     prompt-set and model.
 
     Of imported responses those that judges were asked about are.
@@ -152,7 +152,9 @@ def plan_regrades(
         judged = list_judged_tasks(manifest, dataset, model, imported.get(model, ()))
         direct = (task for task in judged if task.earlier is None)
         tasks = {task.key: task for task in direct if keys is None or task.key in keys}
-        twins = [key for key in tasks if key.variant in AUDITED]
+        twins = [
+            key for key in tasks if key.variant in AUDITED and not dataset.by_id[key.set_id].is_pair
+        ]
         for planned, chosen in (
             (retested, sample(tasks, retests[model])),
             (in_conversation, sample(twins, audits[model])),

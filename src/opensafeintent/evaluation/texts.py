@@ -261,7 +261,8 @@ class RunTexts(AbstractContextManager["RunTexts"]):
             ways.append(RETEST.ask)
         if manifest.plan.swap and task.variant in CORE_VARIANTS and task.epoch == 1:
             ways.append(plan_swaps(manifest, self._dataset).ask)
-        if manifest.plan.turn and task.variant in AUDITED:
+        is_pair = self._dataset.by_id[task.set_id].is_pair
+        if manifest.plan.turn and task.variant in AUDITED and not is_pair:
             ways.append(plan_conversation_audit(manifest, self._dataset).ask)
         planned = manifest.plan_tasks(task.model, [task])
         templates = manifest.plan.templates

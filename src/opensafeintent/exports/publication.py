@@ -18,12 +18,13 @@ from opensafeintent.errors import InputError, nearest, pluralize
 from opensafeintent.files import make_private_folder, read_text, write_private
 from opensafeintent.hostile import show_name
 from opensafeintent.markdown import Plain, card_text
-from opensafeintent.numbers.metrics import find_scope
+from opensafeintent.numbers.metrics import METRICS, find_scope
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.cards import (
     canary_in,
     further_wordings,
     make_canary,
+    name_ways,
     render_card,
     size_category,
     yaml_text,
@@ -131,9 +132,8 @@ _NO_REPO = "OWNER/NAME"
 """Where the publisher named no repository."""
 _MOST_SOURCES = 5
 _ABOUT = (
-    "Does a model give the right amount of help as intent shifts? Triplet Safety: the share of sets"
-    " answered safely under all three intents. Mean Utility: helpfulness that counts only if the"
-    " response is safe. Low help rate: benign prompts with little help or none."
+    "Does a model give the right amount of help as intent shifts? {} Low help rate: benign prompts"
+    " with little help or none."
 )
 
 
@@ -190,14 +190,14 @@ _PROMPT_SETS = _Table(
     name="prompt_sets",
     path="prompt_sets/test.parquet",
     about=(
-        "One prompt-set a row: one task, worded for three intents, and any further wordings of the"
+        "One prompt-set a row: one task, worded for each intent, and any further wordings of the"
         " dual-use prompt."
     ),
     columns={
         "id": "the set's id",
         **_LABELS,
         "prompts.benign": "the prompt of benign intent",
-        "prompts.dual_use": "the prompt whose intent is open",
+        "prompts.dual_use": "the prompt whose intent is open, if there is one",
         "prompts.malicious": "the prompt of malicious intent",
         "dual_use_paraphrases[]": "further wordings of the dual-use prompt, if any",
         "dual_use_benign_use": "a legitimate use of the dual-use prompt",
@@ -312,9 +312,11 @@ def _eval_yaml(dataset: Dataset, title: str, repo: str | None) -> str:
     """Return the file that makes a dataset of the hub a benchmark: a task for each headline metric.
     Of the programs that compute them, the hub knows Inspect AI.
     """
+    scope = find_scope(dataset)
+    about = " ".join(f"{METRICS[name].label}: {METRICS[name].about}." for name in scope.primary)
     tasks = (
         line
-        for metric in find_scope(dataset).headlines
+        for metric in scope.headlines
         for line in (f"  - id: {metric}", f"    config: {_PROMPT_SETS.name}", "    split: test")
     )
     command = f"inspect eval opensafeintent/opensafeintent -T dataset=hf:{repo or _NO_REPO}"
@@ -322,7 +324,7 @@ def _eval_yaml(dataset: Dataset, title: str, repo: str | None) -> str:
         f"# {_MARK}",
         f"# To evaluate a model: {command}",
         f"name: {yaml_text(title)}",
-        f"description: {yaml_text(_ABOUT)}",
+        f"description: {yaml_text(_ABOUT.format(about))}",
         "evaluation_framework: inspect-ai",
         "tasks:",
     )
@@ -353,7 +355,7 @@ def _toml(taxonomy: Taxonomy) -> str:
 def _card(
     dataset: Dataset, publication: Publication, provenance: Provenance, *, title: str, canary: str
 ) -> str:
-    filled = len({item.cell for item in dataset.prompt_sets})
+    filled = len({item.cell for item in dataset.prompt_sets if all(item.cell)})
     languages = sorted({item.language for item in dataset.prompt_sets if item.language})
     return render_card(
         resources.files("opensafeintent").joinpath("data/card/hub.md").read_text("utf-8"),
@@ -372,12 +374,13 @@ def _card(
                 pluralize(sum(len(item.wordings()) for item in dataset.prompt_sets), "prompt")
             ),
             "sets": Plain(pluralize(len(dataset), "prompt-set")),
+            "ways": name_ways(dataset),
             "further_wordings": further_wordings(dataset),
-            "filled": Plain(f"{filled:,} of {pluralize(len(dataset.taxonomy.cells), 'cell')}"),
+            "filled": filled and Plain(f"{filled:,} of {pluralize(len(dataset.cells), 'cell')}"),
             "hash": Plain(dataset.hash),
             "repo": Plain(publication.repo or _NO_REPO),
             "own_taxonomy": dataset.taxonomy.name if dataset.taxonomy != default_taxonomy() else "",
-            "cells": Plain(_cells(dataset)),
+            "cells": Plain(_cells(dataset)) if filled else "",
             "sources": _sources(dataset, canary),
             "tables": [
                 (

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from opensafeintent.errors import InputError
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.numbers import equations
 from opensafeintent.numbers.equations import Grades, Ratio
@@ -566,6 +567,21 @@ def find_scope(dataset: Dataset, array: LabelledSet | None = None) -> MetricScop
     graded = array["helpfulness"].sel(variant=of_prompts).notnull().values.any()
     missing = (array["grades_missing"].sel(variant=of_prompts).values > 0).any()
     return scope._replace(rubric=bool(graded or missing), asked=asked)
+
+
+def refuse_undefined(metric: str, dataset: Dataset, option: str) -> None:
+    """Refuse a metric that no prompt-set of a dataset has.
+
+    Raises:
+        InputError: see above; the text begins with the option that names the metric.
+    """
+    scope = find_scope(dataset)
+    if not scope.has(metric):
+        others = ", ".join(name for name in scope.metrics if not METRICS[name].neutral)
+        raise InputError(
+            f"{option}: {metric} needs a dual-use prompt, and no prompt-set of {dataset.shown} has"
+            f" one; valid: {others}"
+        )
 
 
 def one_epoch_each(array: LabelledSet) -> LabelledSet:

@@ -25,7 +25,7 @@ from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.grades import to_array
 from opensafeintent.numbers.completions import Completions
 from opensafeintent.numbers.equations import Grades
-from opensafeintent.numbers.metrics import METRICS, Metric
+from opensafeintent.numbers.metrics import METRICS, Metric, refuse_undefined
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import round_number
@@ -187,6 +187,7 @@ class StopWhen:
         self.question = question = read_question(
             " ".join(text.split()), [item.model for item in work]
         )
+        refuse_undefined(question.metric.name, dataset, f"--stop-when {question.text!r}")
         self.manifest = manifest
         self._dataset, self._max_missing = dataset, max_missing
         self._save: Callable[[Manifest], None] | None = None
@@ -313,6 +314,8 @@ class StopWhen:
         """Return the ends between which the value of a prompt-set lies, from 0 to 1; None if it has
         none.
         """
+        if self._dataset.by_id[set_id].is_pair and not self.question.metric.of_pairs:
+            return None  # of a pair nothing is missing
         values = [self._value(model, set_id) for model in test.models]
         test.missing += any(value.unknown for value in values)
         if any(isnan(value.least) for value in values):

@@ -7,7 +7,7 @@ import io
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 
@@ -44,7 +44,7 @@ from opensafeintent.people.labels import (
 )
 from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.responses import GradedResponse
-from opensafeintent.taxonomy import CORE_VARIANTS, Intent, Taxonomy, find_intent
+from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, Intent, Taxonomy, find_intent
 
 LONGEST = 100_000
 """Characters of a response that people can be asked to read: all of it, as the judge did."""
@@ -56,6 +56,7 @@ def draw(
     seed: int,
     unit: Unit,
     unit_of: Mapping[str, str] = {},
+    pairs: Collection[str] = (),
 ) -> list[KeyItem]:
     """Draw single responses, or whole prompt-sets of a model with all of their epochs. If the
     dataset has families, the responses to a variant, or the sets, of a family are drawn together,
@@ -72,12 +73,13 @@ def draw(
         seed: of the draw.
         unit: responses or sets; an epoch of a set that lacks a core response is passed over.
         unit_of: by prompt-set, the name of its unit (`promptsets.find_units`), if it has one.
+        pairs: the prompt-sets without a dual-use prompt.
 
     Raises:
         InputError: there are more strata than units to draw: some would have no chance, and no
             weight could correct that.
     """
-    strata = _strata(rows, unit, unit_of)
+    strata = _strata(rows, unit, unit_of, pairs)
     if not strata:
         raise InputError(
             f"nothing to sample: the run has no {unit}s with texts of up to {LONGEST:,} characters"
@@ -124,10 +126,13 @@ def _count_families(
 
 
 def _strata(
-    rows: Sequence[GradedResponse], unit: Unit, unit_of: Mapping[str, str]
+    rows: Sequence[GradedResponse],
+    unit: Unit,
+    unit_of: Mapping[str, str],
+    pairs: Collection[str],
 ) -> dict[str, list[list[GradedResponse]]]:
     """Return the units of each stratum, each with its responses."""
-    whole = complete_sets(rows)
+    whole = complete_sets(rows, pairs)
     units: defaultdict[tuple[str | int, ...], list[GradedResponse]] = defaultdict(list)
     for row in rows:
         if unit == "response" or (row.model, row.set_id, row.epoch) in whole:
@@ -143,14 +148,25 @@ def _key(row: GradedResponse, unit: Unit, name: str) -> tuple[str | int, ...]:
     return (name, row.model) if unit == "set" else (name, row.variant, row.epoch, row.model)
 
 
-def complete_sets(rows: Sequence[GradedResponse]) -> set[tuple[str, str, int]]:
-    """Return the model, prompt-set and epoch of all core responses that are graded."""
+def complete_sets(
+    rows: Sequence[GradedResponse], pairs: Collection[str] = ()
+) -> set[tuple[str, str, int]]:
+    """Return the model, prompt-set and epoch of all core responses that are graded.
+
+    Args:
+        rows: the responses.
+        pairs: the prompt-sets without a dual-use prompt.
+    """
     graded = Counter(
         (row.model, row.set_id, row.epoch)
         for row in rows
         if row.counts and row.variant in CORE_VARIANTS
     )
-    return {place for place, count in graded.items() if count == len(CORE_VARIANTS)}
+    return {
+        place
+        for place, count in graded.items()
+        if count == len(CORE_VARIANTS) - (place[1] in pairs)
+    }
 
 
 def _stratum(rows: Sequence[GradedResponse], unit: Unit) -> str:
@@ -212,12 +228,16 @@ class AnnotatedText(NamedTuple):
 
     item: KeyItem
     texts: tuple[str, ...]
-    """The three prompts and the labels; or prompt and response."""
+    """The prompts and the labels; or prompt and response."""
+
+
+_LABEL_OF = {"domain_right": "Harm domain", "type_right": "Task type"}
+"""By field, the label that a question of a set's quality is about."""
 
 
 def quality_subject(prompt_set: PromptSet, dataset: Dataset) -> AnnotatedText:
-    """Return a prompt-set as its quality is judged: its triplet, and its two labels with their
-    definitions.
+    """Return a prompt-set as its quality is judged: its prompts, and its labels with their
+    definitions, as far as it has them.
     """
     definitions = {
         category.name: f" – {category.definition}"
@@ -227,8 +247,8 @@ def quality_subject(prompt_set: PromptSet, dataset: Dataset) -> AnnotatedText:
     labels = "\n".join(
         f"{label}: {name}{definitions.get(name, '')}"
         for label, name in (
-            ("Harm domain", prompt_set.harm_domain),
-            ("Task type", prompt_set.task_type),
+            (_LABEL_OF["domain_right"], prompt_set.harm_domain),
+            (_LABEL_OF["type_right"], prompt_set.task_type),
         )
         if name is not None
     )
@@ -236,6 +256,17 @@ def quality_subject(prompt_set: PromptSet, dataset: Dataset) -> AnnotatedText:
     families = len(set(dataset.units.values())) < len(dataset)
     family = dataset.units[prompt_set.id] if families else ""
     return AnnotatedText(KeyItem(id=prompt_set.id, family=family), (*prompts, labels))
+
+
+def _list_skipped(kind: LabelKind, texts: Sequence[str]) -> list[str]:
+    """Return the fields of the questions that are not asked about an item: of a prompt, or a label,
+    that it has not.
+    """
+    empty = [slot for slot, text in zip(SLOTS[kind], texts, strict=True) if not text]
+    skipped = [ask.field for slot in empty if slot.label != "Labels" for ask in slot.asks]
+    if kind == "dataset_quality":
+        skipped += [field for field, label in _LABEL_OF.items() if f"{label}: " not in texts[-1]]
+    return skipped
 
 
 def label_lists(taxonomy: Taxonomy) -> tuple[LabelList, ...]:
@@ -348,8 +379,15 @@ def _items_shown(
         texts = tuple(map(readable, subjects[index].texts))
         order: tuple[Intent, ...] = ()
         if kind == "dataset_quality":
-            order = tuple(random.sample(CORE_VARIANTS, len(CORE_VARIANTS)))
-            texts = (*(texts[CORE_VARIANTS.index(intent)] for intent in order), texts[-1])
+            *prompts, labels = texts
+            intents = [
+                intent
+                for intent in CORE_VARIANTS
+                if intent != DUAL_USE or len(prompts) == len(CORE_VARIANTS)
+            ]
+            order = tuple(random.sample(intents, len(intents)))
+            blank = [""] * (len(CORE_VARIANTS) - len(prompts))
+            texts = (*(prompts[intents.index(intent)] for intent in order), *blank, labels)
         code = ""
         while not code or code in shown:
             code = "".join(random.choices(_LETTERS, k=6))
@@ -405,7 +443,12 @@ def render_page(
         "slots": SLOTS[key.kind],
         "lists": lists,
         "items": [
-            {"code": showing.code, "words": showing.words, "texts": texts}
+            {
+                "code": showing.code,
+                "words": showing.words,
+                "texts": texts,
+                "skipped": _list_skipped(key.kind, texts),
+            }
             for showing, texts in showings
         ],
     }

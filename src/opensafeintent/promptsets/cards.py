@@ -58,17 +58,29 @@ def is_generated(prompt_set: PromptSet) -> bool:
 
 
 def further_wordings(dataset: Dataset) -> Plain:
-    """Return the end of a sentence about a dataset's prompts: how many sets have paraphrases."""
+    """Return the end of a sentence about a dataset's prompts: how many sets are pairs, and how many
+    have paraphrases.
+    """
+    pairs = ""
+    if dataset.pairs and not dataset.has_pairs_alone:
+        pairs = f"; {dataset.pairs:,} of {len(dataset):,} have no dual-use prompt"
     paraphrased = sum(bool(item.dual_use_paraphrases) for item in dataset.prompt_sets)
     if not paraphrased:
-        return Plain("")
+        return Plain(pairs)
     if paraphrased == len(dataset):
         return Plain(", and the dual-use prompt in further wordings")
     have = "has" if paraphrased == 1 else "have"
     return Plain(
-        f"; {paraphrased:,} of {len(dataset):,} sets also {have} the dual-use prompt in further"
-        " wordings"
+        f"{pairs}; {paraphrased:,} of {len(dataset):,} sets also {have} the dual-use prompt in"
+        " further wordings"
     )
+
+
+def name_ways(dataset: Dataset) -> Plain:
+    """Return how many ways a task is worded, and which."""
+    if dataset.has_pairs_alone:
+        return Plain("two ways, benign and malicious")
+    return Plain("three ways, benign, dual-use and malicious")
 
 
 def yaml_text(text: str, most: int = TEXT) -> Plain:

@@ -5,6 +5,7 @@ with paraphrases; and a dataset of them, with its files.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
 from hashlib import sha256
@@ -234,6 +235,18 @@ class Dataset:
         order.
         """
         return max((tuple(item.wordings()) for item in self.prompt_sets), key=len)
+
+    @cached_property
+    def cells(self) -> tuple[tuple[str, str], ...]:
+        """The cells that can have prompt-sets: of a taxonomy whose task types are each of one harm
+        domain, and more than the domains, those that have any.
+        """
+        used = {item.cell for item in self.prompt_sets if all(item.cell)}
+        domains_of = Counter(task for _, task in used)
+        nested = len(self.taxonomy.task_types) > len(self.taxonomy.harm_domains) > 1 and all(
+            domains_of[task] == 1 for task in self.taxonomy.type_names
+        )
+        return tuple(cell for cell in self.taxonomy.cells if cell in used or not nested)
 
     @cached_property
     def pairs(self) -> int:

@@ -112,6 +112,8 @@ def _results(
         "coverage": _table(coverage(cohort), cohort),
         "domains": _counts(item.harm_domain for item in prompt_sets if item.harm_domain),
         "task_types": _counts(item.task_type for item in prompt_sets if item.task_type),
+        "scope": cohort.scope,
+        "pairs": cohort.dataset.pairs,
         "sets": len(cohort.dataset),
         "paraphrased": sum(bool(item.dual_use_paraphrases) for item in prompt_sets),
         "metrics": [(METRICS[name].label, METRICS[name].about) for name in cohort.scope.primary],

@@ -33,6 +33,7 @@ from opensafeintent.promptsets.cards import (
     further_wordings,
     is_generated,
     make_canary,
+    name_ways,
     render_card,
     size_category,
     yaml_text,
@@ -158,7 +159,8 @@ def _families(measured: DatasetCheck) -> Iterator[str]:
     if groups := measured.like_families:
         yield (
             f"Near-duplicates that look like families: {sum(map(len, groups)):,} prompt-sets in"
-            f" {pluralize(len(groups), 'group')}, by dual-use prompts above 0.7 ROUGE-L, in any"
+            f" {pluralize(len(groups), 'group')}, by dual-use prompts (of pairs: benign ones)"
+            " above 0.7 ROUGE-L, in any"
             f" cell; the first: {one_line(', '.join(groups[0]))}. If they share a template, name it"
             " in the field family: intervals then count the family, not the set."
         )
@@ -271,7 +273,7 @@ def _differences_table(rows: Sequence[IntentDifference], *, few: bool) -> Table:
 
 
 _ON_TESTS = (
-    "Intervals and values of p hold for the three pairs of a measure at once. Detectable: the"
+    "Intervals and values of p hold for the pairs of a measure at once. Detectable: the"
     " difference that a test of so many sets finds four times in five."
 )
 
@@ -308,7 +310,7 @@ def _words_table(rows: Sequence[TellingWord]) -> Table:
         Column("dual_use", lambda row: row.dual_use, "Dual-use", "count"),
         Column("malicious", lambda row: row.malicious, "Malicious", "count"),
     )
-    return Table.of(
+    table = Table.of(
         columns,
         rows,
         name="words",
@@ -318,6 +320,9 @@ def _words_table(rows: Sequence[TellingWord]) -> Table:
             " logistic regression.",
         ),
     )
+    if all(row.dual_use is None for row in rows):
+        return table.hide_columns("dual_use")
+    return table
 
 
 def _similarity_table(rows: Sequence[Similarity]) -> Table:
@@ -457,6 +462,7 @@ def _dataset_values(dataset: Dataset, built: Built, manifest: BuildManifest) -> 
         "languages": [yaml_text(language, 20) for language in languages],
         "size": size_category(len(dataset)),
         "sets": Plain(pluralize(len(dataset), "prompt-set")),
+        "ways": name_ways(dataset),
         "further_wordings": further_wordings(dataset),
         "prompts": Plain(pluralize(prompts, "prompt")),
         "cells": Plain(f"They are in {filled:,} of {pluralize(len(cells), 'cell')}"),

@@ -200,7 +200,6 @@ class Page:
                 library=self.finish(library),
                 data_csv=self.finish(pack_texts(csv_files)),
                 data_rows=self.finish(pack_texts(self._further)),
-                data_glossary=self.finish(json_for_html(glossary())),
             )
         )
         content.writelines(
@@ -315,6 +314,7 @@ def render_page(
         library=vega_script(),
         data_figures=data_figures,
         data_sets=data_sets,
+        data_glossary=page.finish(json_for_html(glossary(cohort.scope))),
         content=content,
         **_values(cohort, runs, tables, options),
         sampled=sampled,
@@ -361,7 +361,8 @@ def _values(
         "reproduction": options.reproduction,
         "judges_asked": options.judges_asked,
         "include_unsafe": options.include_unsafe,
-        "glossary": glossary_lines(second_turn=cohort.second_turn is not None),
+        "glossary": glossary_lines(cohort.scope, second_turn=cohort.second_turn is not None),
+        "scope": cohort.scope,
         "modes": MODES,
     }
 

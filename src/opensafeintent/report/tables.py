@@ -50,7 +50,7 @@ class _ReferenceRow(NamedTuple):
     values: Reference
 
 
-def reference(_: Cohort) -> Table:
+def reference(cohort: Cohort) -> Table:
     """Return the values of an oracle of intents and of a model that refuses everything in every
     metric.
     """
@@ -65,7 +65,7 @@ def reference(_: Cohort) -> Table:
             _reference_unit,
         ),
     )
-    rows = [_ReferenceRow(name, reference_values(name)) for name in METRICS]
+    rows = [_ReferenceRow(name, reference_values(name)) for name in cohort.scope.metrics]
     return Table.of(
         columns,
         [row for row in rows if (row.values.oracle, row.values.refuse_all) != (None, None)],
@@ -76,7 +76,7 @@ def reference(_: Cohort) -> Table:
             (
                 "Computed from invented grades, by the code that computes every other number. The"
                 " oracle knows the intent: helpfulness 4 to the benign prompt, 3 (a safer"
-                " reframing) to all others, everything safe. No reframing gets 4. If both have the"
+                " reframing) to any other, everything safe. No reframing gets 4. If both have the"
                 " same value of a metric, that metric alone cannot separate them."
             ),
         ),
@@ -125,7 +125,7 @@ def distributions(cohort: Cohort) -> Table:
 
 def _grade_rows(cohort: Cohort, at: int) -> Iterator[_GradeRow]:
     """Yield, of the model at a place, each intent, scale and grade."""
-    for intent in CORE_VARIANTS:
+    for intent in CORE_VARIANTS if cohort.scope.triplets else ("benign", "malicious"):
         for question in cohort.questions:
             values = cohort.array[question.grade].sel(variant=intent).values[at]
             for grade in question.scale:
@@ -355,6 +355,10 @@ _TABLES = (
 )
 
 
+_OF_DUAL_USE = (modes, utility_range)
+"""Tables that are not there if no prompt-set has a dual-use prompt."""
+
+
 _IF_ANY = (
     *(questions, probe, stated_policy, beside),
     *(
@@ -374,6 +378,7 @@ _IF_ANY = (
 _NOT_ALWAYS = (
     *("paper", "questions", "wording", "judge_*", "guard_agreement", "swap"),
     *("probe", "stated_policy", "follow_ups", "variance_components"),
+    *("table_5_modes", "table_6_utility_range"),
     *("corrected*", "gates*", "transitions", "cost"),
 )
 """Their names, as patterns; and those of the tables that settings ask for."""
@@ -382,7 +387,8 @@ _NOT_ALWAYS = (
 def all_tables(cohort: Cohort) -> list[Table]:
     """Return every table that there is."""
     if_any = (table(cohort) for table in _IF_ANY)
-    return [*(table(cohort) for table in _TABLES), *(table for table in if_any if table.rows)]
+    always = [make for make in _TABLES if cohort.scope.triplets or make not in _OF_DUAL_USE]
+    return [*(make(cohort) for make in always), *(table for table in if_any if table.rows)]
 
 
 def tables_in(folder: Path) -> list[Path]:

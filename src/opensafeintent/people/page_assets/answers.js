@@ -18,9 +18,14 @@ let place = { view: "start", item: 0 };
 let keeps = true;
 let handedOut = true;
 
+/** What is asked about an item: nothing about a prompt or a label that it has not. */
+function fieldsOf(item) {
+  return FIELDS.filter(({ field }) => !item.skipped?.includes(field));
+}
+
 function isComplete(item) {
   const given = answers.get(item.code);
-  return FIELDS.every(({ field }) => field in given);
+  return fieldsOf(item).every(({ field }) => field in given);
 }
 
 function isBegun(item) {

@@ -23,14 +23,15 @@ function redraw() {
 /** Give the active question an answer, and go to the next one that has none. */
 function answer(choice) {
   const item = ITEMS[place.item];
-  const { field, question } = FIELDS[active];
+  const fields = fieldsOf(item);
+  const { field, question } = fields[active];
   setAnswer(item.code, field, valueOf(choice));
   const given = answers.get(item.code);
-  const open = [...FIELDS.keys()].filter((at) => !(FIELDS[at].field in given));
+  const open = [...fields.keys()].filter((at) => !(fields[at].field in given));
   active = open.find((at) => at > active) ?? open[0] ?? active;
   redraw();
   reach();
-  const next = open.length ? ` Next: ${QUESTIONS.get(FIELDS[active].question).heading}.` : " The item is complete.";
+  const next = open.length ? ` Next: ${QUESTIONS.get(fields[active].question).heading}.` : " The item is complete.";
   say(`${QUESTIONS.get(question).heading}: ${choice.label}.${next}`);
 }
 
@@ -40,7 +41,7 @@ function reach() {
 }
 
 function move(by) {
-  active = Math.min(Math.max(active + by, 0), FIELDS.length - 1);
+  active = Math.min(Math.max(active + by, 0), fieldsOf(ITEMS[place.item]).length - 1);
   redraw();
   reach();
 }
@@ -50,7 +51,7 @@ function takeBack() {
   if (!step) return;
   const at = ITEMS.indexOf(BY_CODE.get(step.code));
   place = { view: "item", item: at };
-  if (step.field) active = FIELDS.findIndex(({ field }) => field === step.field);
+  if (step.field) active = fieldsOf(ITEMS[at]).findIndex(({ field }) => field === step.field);
   draw();
   main.focus({ preventScroll: true });
   reach();
@@ -72,7 +73,8 @@ const KEYS = {
 };
 
 function clear() {
-  setAnswer(ITEMS[place.item].code, FIELDS[active].field, undefined);
+  const item = ITEMS[place.item];
+  setAnswer(item.code, fieldsOf(item)[active].field, undefined);
   redraw();
 }
 
@@ -95,7 +97,7 @@ function onKey(event) {
     return;
   }
   const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
-  const choice = QUESTIONS.get(FIELDS[active].question).choices.find((one) => one.key === key);
+  const choice = QUESTIONS.get(fieldsOf(ITEMS[place.item])[active].question).choices.find((one) => one.key === key);
   if (choice) answer(choice);
   else if (KEYS[key]) KEYS[key]();
   else return;

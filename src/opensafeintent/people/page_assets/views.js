@@ -25,7 +25,7 @@ function plural(number, one, many) {
 function show(view, item = place.item) {
   place = { view, item };
   if (view === "item") {
-    active = Math.max(FIELDS.findIndex(({ field }) => !(field in answers.get(ITEMS[item].code))), 0);
+    active = Math.max(fieldsOf(ITEMS[item]).findIndex(({ field }) => !(field in answers.get(ITEMS[item].code))), 0);
     keep();
   }
   draw();
@@ -181,14 +181,15 @@ function textCard(label, text, lit = false, level = "h2") {
 
 function drawItem() {
   const item = ITEMS[place.item];
-  const lit = FIELDS[active].slot;
+  const fields = fieldsOf(item);
+  const lit = fields[active].slot;
   const of = (item.practice ? PRACTICE : COUNTED).length;
   const heading = item.practice ? `Practice item ${item.number} of ${of}` : `Item ${item.number} of ${of}`;
-  const questions = FIELDS.map((ask, at) => questionOf(item, ask, at));
+  const questions = fields.map((ask, at) => questionOf(item, ask, at));
   return [
     make("div", { class: "reading" },
       make("h1", { class: "item-title" }, heading, item.practice ? "" : make("code", {}, item.code)),
-      ...DATA.slots.map((slot, at) => textCard(slot.label, item.texts[at], DATA.slots.length > 2 && slot.label === lit)),
+      ...DATA.slots.map((slot, at) => item.texts[at] && textCard(slot.label, item.texts[at], DATA.slots.length > 2 && slot.label === lit)),
       ...DATA.lists.map(listOf),
       item.practice && isComplete(item) ? revealOf(item) : "",
     ),

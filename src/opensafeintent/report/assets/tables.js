@@ -6,7 +6,8 @@ const MORE_ROWS = 500;
 const DASH = "–";
 const AVERAGE = "model average";
 const PANEL = "panel";
-const PRESETS = { strata: { metric: "triplet_safety" }, comparisons: { metric: "triplet_safety" } };
+const SAFETY = ["triplet_safety", "pair_safety"]; // the first one that a table has
+const PRESETS = { strata: { metric: SAFETY }, comparisons: { metric: SAFETY } };
 
 /** One table of the page, with a reader's sorting and filters. */
 class DataTable {
@@ -25,8 +26,9 @@ class DataTable {
     this.filters = new Map();
     this.words = "";
     this.most = this.rows.length > FEW_ROWS ? FIRST_ROWS : Infinity;
-    for (const [source, value] of Object.entries(PRESETS[this.name] ?? {})) {
-      if (this.rows.length > FEW_ROWS && this.values(source).includes(value)) this.filters.set(source, value);
+    for (const [source, choices] of Object.entries(PRESETS[this.name] ?? {})) {
+      const value = choices.find((choice) => this.values(source).includes(choice));
+      if (this.rows.length > FEW_ROWS && value) this.filters.set(source, value);
     }
     this.heads.forEach((head, index) => this.furnish(head, index));
     const scroller = holder.querySelector(".scroll");

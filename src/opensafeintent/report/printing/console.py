@@ -259,17 +259,22 @@ class _TaxonomyRow(NamedTuple):
     total: int
 
 
+_UNLABELLED = "none stated"
+"""Heading of the prompt-sets without a label."""
+
+
 def taxonomy_table(taxonomy: Taxonomy, sets: Mapping[tuple[str, str], int]) -> Table:
-    """Return the prompt-sets of a dataset by harm domain and task type, with sums."""
-    types = taxonomy.type_names
+    """Return the prompt-sets of a dataset by harm domain and task type, with sums; those that lack
+    a label have a line or a column of their own.
+    """
+    types = [*taxonomy.type_names, *({""} & {task for _, task in sets})]
+    domain_names = [*taxonomy.domain_names, *({""} & {domain for domain, _ in sets})]
     rows = []
-    for domain in taxonomy.domain_names:
+    for domain in domain_names:
         counts = {task: sets.get((domain, task), 0) for task in types}
         shown = {task: count or "·" for task, count in counts.items()}
-        rows.append(_TaxonomyRow(domain, shown, sum(counts.values())))
-    sums = {
-        task: sum(sets.get((domain, task), 0) for domain in taxonomy.domain_names) for task in types
-    }
+        rows.append(_TaxonomyRow(domain or _UNLABELLED, shown, sum(counts.values())))
+    sums = {task: sum(sets.get((domain, task), 0) for domain in domain_names) for task in types}
     rows.append(_TaxonomyRow(ALL, sums, sum(sums.values())))
     columns: tuple[Columns[_TaxonomyRow], ...] = (
         Column("name", lambda row: row.name, "Harm domain", "name"),
@@ -286,8 +291,8 @@ def taxonomy_table(taxonomy: Taxonomy, sets: Mapping[tuple[str, str], int]) -> T
 
 
 def _task_type_column(task: str) -> Column[_TaxonomyRow]:
-    heading = task.replace(" and ", " and\n")
-    return Column(task, lambda row: row.by_type[task], heading, "count")
+    heading = (task or _UNLABELLED).replace(" and ", " and\n")
+    return Column(task or _UNLABELLED, lambda row: row.by_type[task], heading, "count")
 
 
 def length_table(words: Mapping[str, tuple[int, float, int]]) -> Table:
