@@ -114,25 +114,24 @@ def _read_number(row: Record, field: str) -> str | None:
 
 
 def _join_jailbreakbench(files: Rows) -> Joined:
-    halves: dict[str, list[Record]] = {"harmful": [], "benign": []}
+    halves: dict[str, tuple[DataFile, Sequence[Record]]] = {}
     for file, rows in files.items():
-        half = "benign" if "benign" in file.path.name.casefold() else "harmful"
-        halves[half] += rows
-    missing = [half for half, rows in halves.items() if not rows]
-    if missing:
+        halves["benign" if "benign" in file.path.name.casefold() else "harmful"] = file, rows
+    if len(files) != 2 or len(halves) != 2:
+        missing = "harmful" if "benign" in halves else "benign"
         raise Problem(
-            f"{next(iter(files)).shown}: the {missing[0]} behaviours of JailbreakBench are not beside"
+            f"{next(iter(files)).shown}: the {missing} behaviours of JailbreakBench are not beside"
             f" it; expected {' and '.join(TWINS)} in one folder, under these names"
         )
-    by_index = {half: _index_rows(rows) for half, rows in halves.items()}
+    harmful, benign = (_index_rows(halves[half][1]) for half in ("harmful", "benign"))
     readers: dict[str, Callable[[], Any]] = {
-        row.location: partial(_pair_behaviors, index, row, by_index["benign"].get(index))
-        for index, row in by_index["harmful"].items()
+        row.location: partial(_pair_behaviors, index, row, benign.get(index), halves["benign"][0])
+        for index, row in harmful.items()
     }
     readers |= {
-        row.location: partial(_refuse_alone, index, row, "harmful")
-        for index, row in by_index["benign"].items()
-        if index not in by_index["harmful"]
+        row.location: partial(_refuse_alone, index, row, halves["harmful"][0])
+        for index, row in benign.items()
+        if index not in harmful
     }
     return Joined([*read_each(readers).values()])
 
@@ -150,13 +149,13 @@ def _index_rows(rows: Sequence[Record]) -> dict[str, Record]:
     return by_index
 
 
-def _refuse_alone(index: str, row: Record, other: str) -> NoReturn:
-    row.fail("Index", f"{show_name(index)!r} is not among the {other} behaviours")
+def _refuse_alone(index: str, row: Record, other: DataFile) -> NoReturn:
+    row.fail("Index", f"{show_name(index)!r} is not in {other.shown}")
 
 
-def _pair_behaviors(index: str, harmful: Record, benign: Record | None) -> Record:
+def _pair_behaviors(index: str, harmful: Record, benign: Record | None, other: DataFile) -> Record:
     if benign is None:
-        _refuse_alone(index, harmful, "benign")
+        _refuse_alone(index, harmful, other)
     if harmful.optional_name("Category") != benign.optional_name("Category"):
         harmful.fail("Category", f"is another one at {benign.location}, which has the same Index")
     return _pair(
