@@ -201,6 +201,13 @@ def test_the_earlier_form_of_xstest_is_the_same_pairs(tmp_path: Path) -> None:
     assert prompts_of(earlier) == {f"v2-{n}": both for n, both in prompts_of(later).items()}
 
 
+def test_pairs_without_numbers_have_ids_of_their_content(tmp_path: Path) -> None:
+    unnumbered = load(tmp_path / "d.csv", table(XSTEST[1:], [row[1:] for row in XSTEST_ROWS]))
+    numbered = load(tmp_path / "numbered.csv", table(XSTEST, XSTEST_ROWS))
+    assert [*prompts_of(unnumbered).values()] == [*prompts_of(numbered).values()]
+    assert all(len(item.id) == 12 for item in unnumbered.prompt_sets)
+
+
 def replace(number: int, **changes: str) -> list[tuple[str, ...]]:
     """Return the rows of XSTest with one of them changed."""
     row = dict(zip(XSTEST, XSTEST_ROWS[number], strict=True)) | changes

@@ -209,8 +209,8 @@ def _join_xstest(files: Rows) -> Joined:
         for kind in by_type
         if not kind.startswith(_CONTRAST) and kind not in _NO_CONTRAST
     }
-    for kind in {*by_type} - {*contrasts, *contrasts.values(), *_NO_CONTRAST}:
-        contrasts[kind.removeprefix(_CONTRAST)] = kind
+    known = {*contrasts, *contrasts.values(), *_NO_CONTRAST}
+    contrasts |= {kind.removeprefix(_CONTRAST): kind for kind in by_type if kind not in known}
     checks = {kind: partial(_check_numbers, by_type, kind, contrasts[kind]) for kind in contrasts}
     read_each(checks)
     pairs = {
