@@ -393,8 +393,10 @@ def _to_grade(settings: GradeSettings, folder: RunFolder) -> RunCommand:
     old = leave_out_silent(folder, old, ())
     with Ledger(folder.ledger_path(old), readonly=True) as ledger:
         imported = read_imported(ledger, dataset)
+    judge_by = settings.judge_by or old.plan.judge_by
+    asking = msgspec.structs.replace(old, plan=msgspec.structs.replace(old.plan, judge_by=judge_by))
     tasks = {
-        model: list_given_tasks(rows, old, dataset)
+        model: list_given_tasks(rows, asking, dataset)
         for model, rows in imported.items()
         if model in old.models
     }

@@ -53,7 +53,7 @@ from opensafeintent.taxonomy import (
     ProbeScope,
     Question,
 )
-from opensafeintent.templates import Template, Templates, parse_answers, parse_reply
+from opensafeintent.templates import Template, Templates, has_answers, parse_answers, parse_reply
 from opensafeintent.templates.guards import GuardForm, parse_form
 from opensafeintent.templates.template import FirstTurn, Message, SecondTurnTexts
 
@@ -675,7 +675,7 @@ class Asking:
             if not (owed := [name for name in owed if name not in known]):
                 return True
             problem = _describe_form(answer)
-            if known and problem in ("unparsed", "declined"):
+            if not answer.truncated and (known or has_answers(answer.text)):
                 problem = LEFT_OUT
             return Unparsed(template.reminder(self.templates.reask, "", owed), answer, problem)
 

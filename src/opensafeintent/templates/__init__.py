@@ -10,6 +10,7 @@ from opensafeintent.templates.contracts import (
     AnswersContract,
     IntegerContract,
     JsonContract,
+    has_answers,
     parse_answers,
     parse_reply,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "Role",
     "Template",
     "Templates",
+    "has_answers",
     "load_templates",
     "our_hash",
     "parse_answers",

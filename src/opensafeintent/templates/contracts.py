@@ -132,6 +132,11 @@ def _object(text: str) -> dict[str, Any]:
 _ANSWERS: dict[str, Answer] = {"yes": "yes", "no": "no"}
 
 
+def has_answers(reply: str) -> bool:
+    """Tell whether a reply has the form of answers to questions, whichever of them it answers."""
+    return _read_pairs(cut_fence(reply.strip()), "answers") is not None
+
+
 def parse_answers(reply: str, ids: Collection[str]) -> dict[str, Answer]:
     """Return the answers that a reply gives to questions with these ids. An id that is not there,
     is there twice, or has neither `yes` nor `no` has none; other ids are not read.
@@ -139,7 +144,7 @@ def parse_answers(reply: str, ids: Collection[str]) -> dict[str, Answer]:
 
     White space and one code fence around the reply are allowed.
     """
-    answers = _read_pairs(cut_fence(reply.strip()), "answers")
+    answers = _read_pairs(cut_fence(reply.strip()), "answers") or _Pairs()
     times = Counter(name for name, _ in answers)
     return {
         name: _ANSWERS[answer.casefold()]
@@ -153,11 +158,11 @@ class _Pairs(list[tuple[str, Any]]):
     """The keys and values of a JSON object, in which a key may be there twice."""
 
 
-def _read_pairs(text: str, key: str) -> _Pairs:
-    """Return the object under a key of a JSON object; an empty one if there is none, or two."""
+def _read_pairs(text: str, key: str) -> _Pairs | None:
+    """Return the object under a key of a JSON object; None if there is none, or two."""
     try:
         value = json.loads(text, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError):
-        return _Pairs()
+        return None
     found = [inner for name, inner in value if name == key] if isinstance(value, _Pairs) else []
-    return found[0] if len(found) == 1 and isinstance(found[0], _Pairs) else _Pairs()
+    return found[0] if len(found) == 1 and isinstance(found[0], _Pairs) else None
