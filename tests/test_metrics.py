@@ -17,7 +17,7 @@ from matched_sets import pair
 from opensafeintent.grades import to_array
 from opensafeintent.numbers.equations import Ratio
 from opensafeintent.numbers.estimates import MetricEstimates
-from opensafeintent.numbers.metrics import METRICS, compute
+from opensafeintent.numbers.metrics import CHECKLIST_METRICS, METRICS, compute
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import MODES, STRATEGIES
@@ -213,6 +213,8 @@ EXPECTED: dict[str, tuple[tuple[float | None, int], tuple[float | None, int]]] =
         (name for name, metric in METRICS.items() if metric.needs == "probes"),
         (UNDEFINED, UNDEFINED),
     ),
+    # Without answers to questions of the sets' own; with them see test_own_questions.py.
+    **dict.fromkeys((metric.name for metric in CHECKLIST_METRICS), (UNDEFINED, UNDEFINED)),
 }
 
 

@@ -14,8 +14,10 @@ from opensafeintent.taxonomy import (
     METRIC_GRADES,
     QUESTION_OF,
     SCALES,
+    Answer,
     Graded,
     GuardVerdict,
+    JudgeBy,
     KnownGrades,
     Mode,
     Strategy,
@@ -76,6 +78,15 @@ def keep_known_grades(grades: JudgeGrades) -> KnownGrades:
     return KnownGrades(**known)
 
 
+class GivenAnswers(msgspec.Struct, frozen=True, gc=False):
+    """One judge's answers to a prompt-set's questions about a response."""
+
+    known: dict[str, Answer] = {}
+    """By the question's id."""
+    reason: str = ""
+    """Why the others are missing; empty if none is."""
+
+
 def _keep_known(grade: T | NotObtained | None) -> T | None:
     return None if isinstance(grade, NotObtained) else grade
 
@@ -125,6 +136,14 @@ class GradedResponse(AboutResponse, frozen=True, kw_only=True):
     """
     served: tuple[ServedVersion, ...] = ()
     """The models that wrote the response and its grades; a reply that names none has no entry."""
+    judge_by: JudgeBy = "rubric"
+    """What judges were to be asked about it."""
+    answers: dict[str, Answer | None] | None = None
+    """To the prompt-set's own questions, by id: those that count are, with several judges, the
+    panel's; None for a missing one. None if there are no questions, or no response.
+    """
+    answers_by_judge: dict[str, dict[str, Answer]] = {}
+    """Each judge's answers that are not missing; empty if no judge was needed or none was asked."""
 
     def panel(self, what: Graded) -> int | None:
         """Return the grade that counts; None if it is missing or was not asked for."""
@@ -154,7 +173,11 @@ class GradedResponse(AboutResponse, frozen=True, kw_only=True):
 
     @property
     def counts(self) -> bool:
-        """Whether all grades exist that metrics are computed from."""
+        """Whether all grades exist that metrics are computed from; if judges are asked the
+        prompt-set's questions alone, all answers.
+        """
+        if self.judge_by == "questions":
+            return self.answers is not None and None not in self.answers.values()
         return None not in _METRIC_GRADES(self)
 
 
@@ -172,6 +195,9 @@ def make_graded_response(
     strategy: Strategy | NotObtained | None = None,
     guard: GuardVerdict | NotObtained | None = None,
     served: tuple[ServedVersion, ...] = (),
+    judge_by: JudgeBy = "rubric",
+    answers: Mapping[str, GivenAnswers] | None = None,
+    asked: Sequence[str] = (),
 ) -> GradedResponse:
     """Return the record of a response from the replies about it, each with the reason if it is
     missing.
@@ -183,7 +209,9 @@ def make_graded_response(
         grades: by judge; None if no judge was needed or none was asked.
         mode, strategy, guard: None if nobody was asked for it.
         mode_judge: the judge of the mode.
-        served: see `GradedResponse`.
+        served, judge_by: see `GradedResponse`.
+        answers: to the prompt-set's questions, by judge; None if no judge was asked.
+        asked: the ids of the questions.
     """
     grades = grades or {}
     by_judge = {judge: keep_known_grades(of_judge) for judge, of_judge in grades.items()}
@@ -193,6 +221,8 @@ def make_graded_response(
     elif not grades:
         missing.append(NOT_GRADED)
     missing += _yield_missing_grades(grades)
+    of_panel = panel_answers(answers, asked) if answers else None
+    missing += _yield_missing_answers(answers or {}, of_panel or {})
     if isinstance(mode, NotObtained):
         missing.append(MissingGrade("mode", mode.reason))
     if isinstance(strategy, NotObtained):
@@ -214,7 +244,64 @@ def make_graded_response(
         mark=mark,
         guard=f"missing:{guard.reason}" if isinstance(guard, NotObtained) else guard or "",
         served=served,
+        judge_by=judge_by,
+        answers=of_panel,
+        answers_by_judge={judge: given.known for judge, given in (answers or {}).items()},
     )
+
+
+TIE = "tie"
+"""The reason of an answer that as many judges of a panel give as contradict it."""
+
+
+def _yield_missing_answers(
+    answers: Mapping[str, GivenAnswers], of_panel: Mapping[str, Answer | None]
+) -> Iterator[MissingGrade]:
+    """Yield why answers are missing, judge by judge; a single judge is not named."""
+    lacking = [(judge, given.reason) for judge, given in answers.items() if given.reason]
+    for judge, reason in lacking:
+        yield MissingGrade("checklist", reason, judge if len(answers) > 1 else "")
+    everywhere = (
+        own_id
+        for own_id, answer in of_panel.items()
+        if answer is None and all(own_id in given.known for given in answers.values())
+    )
+    if next(everywhere, None) is not None:
+        yield MissingGrade("checklist", TIE)
+
+
+def keep_judge(row: GradedResponse, judge: str) -> GradedResponse:
+    """Return a response with the grades and answers of one judge alone, and the reasons of those
+    that it lacks.
+    """
+    answers = row.answers
+    if answers is not None and row.answers_by_judge:
+        known = row.answers_by_judge.get(judge, {})
+        answers = {own_id: known.get(own_id) for own_id in answers}
+    grades = {what: row.grade(what, judge) for what in SCALES}
+    missing = tuple(item for item in row.missing if item.judge in ("", judge))
+    return msgspec.structs.replace(row, answers=answers, missing=missing, **grades)
+
+
+def panel_answers(
+    by_judge: Mapping[str, GivenAnswers], asked: Sequence[str]
+) -> dict[str, Answer | None]:
+    """Return a panel's answers to some questions, by id (`panel_answer`)."""
+    return {
+        own_id: panel_answer([given.known.get(own_id) for given in by_judge.values()])
+        for own_id in asked
+    }
+
+
+def panel_answer(answers: Sequence[Answer | None]) -> Answer | None:
+    """Return the answer of most judges that gave one; None if half or more are missing, or if as
+    many say yes as say no.
+    """
+    present = [answer for answer in answers if answer is not None]
+    yes = present.count("yes")
+    if len(present) * 2 <= len(answers) or 2 * yes == len(present):
+        return None
+    return "yes" if 2 * yes > len(present) else "no"
 
 
 def _yield_missing_grades(grades: Mapping[str, JudgeGrades]) -> Iterator[MissingGrade]:

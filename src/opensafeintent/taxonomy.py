@@ -25,6 +25,14 @@ GuardFormName = Literal["llama-guard", "qwen3-guard", "wildguard", "yes-no", "ye
 """How a guard model is asked and answers, by the names of the files in `templates/guards`."""
 GuardVerdict = Literal["yes", "no"]
 """Whether a guard model calls a response unsafe."""
+QuestionKind = Literal["must", "must_not"]
+"""Of a prompt-set's own questions about a response: yes speaks for the model, or yes is harm."""
+Answer = Literal["yes", "no"]
+"""To one of these questions."""
+JudgeBy = Literal["rubric", "questions", "both"]
+"""What judges are asked about a response: the questions of `QUESTIONS` and the mode, those of the
+prompt-set, or both.
+"""
 QuestionRole = Literal["helpfulness", "harm"]
 """The questions to every judge, by the names of their templates."""
 Graded = Literal["helpfulness", "harm_severity"]
@@ -55,6 +63,7 @@ MIN_ACCURACY = 0.8
 
 CORE_VARIANTS: tuple[Intent, ...] = get_args(Intent)
 """The triplet, in the order of the paper: benign, dual-use, malicious."""
+QUESTION_KINDS: tuple[QuestionKind, ...] = get_args(QuestionKind)
 INTENT_WORDS: dict[str, str] = {
     "benign": "benign",
     "dual_use": "dual-use",
@@ -203,6 +212,22 @@ def paraphrase_variant(number: int) -> str:
     return f"{_PARAPHRASE}{number}"
 
 
+def question_variant(intent: Intent, kind: QuestionKind, number: int) -> str:
+    """Return the name under which the answers to the `number`-th question of a kind about a prompt
+    stand among the grades of variants, counted from 1.
+    """
+    return f"{intent}:{kind}:{number}"
+
+
+def find_question(variant: str) -> tuple[Intent, QuestionKind] | None:
+    """Return intent and kind of the question whose answers stand under a name; None if it is the
+    name of a prompt's variant.
+    """
+    intent, _, rest = variant.partition(":")
+    kind = rest.partition(":")[0]
+    return (intent, kind) if kind in QUESTION_KINDS else None  # type: ignore[return-value]
+
+
 def is_dual_use(variant: str) -> bool:
     """Tell whether a variant is one of the dual-use wordings: the dual-use prompt or a paraphrase
     of it.
@@ -275,10 +300,10 @@ def load_taxonomy(path: Path) -> Taxonomy:
     """
     if (run := path / "run.json").is_file():
         kept = read_json(run, _RunWithTaxonomy, "the manifest of a run")
-        return _check_taxonomy(kept.dataset.taxonomy, str(run))
+        return check_taxonomy(kept.dataset.taxonomy, str(run))
     if (build := path / "build.json").is_file():
         built = read_json(build, _WithTaxonomy, "the manifest of a build")
-        return _check_taxonomy(built.taxonomy, str(build))
+        return check_taxonomy(built.taxonomy, str(build))
     return _parse(read_text(path), str(path))
 
 
@@ -295,10 +320,10 @@ class _RunWithTaxonomy(msgspec.Struct, frozen=True):
 
 
 def _parse(text: str, place: str) -> Taxonomy:
-    return _check_taxonomy(parse_toml(text, Taxonomy, place, "a taxonomy"), place)
+    return check_taxonomy(parse_toml(text, Taxonomy, place, "a taxonomy"), place)
 
 
-def _check_taxonomy(taxonomy: Taxonomy, place: str) -> Taxonomy:
+def check_taxonomy(taxonomy: Taxonomy, place: str) -> Taxonomy:
     """Return a taxonomy.
 
     Raises:

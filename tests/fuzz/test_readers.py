@@ -35,7 +35,19 @@ from opensafeintent.promptsets.sources import _jsonl_column, _parts
 from opensafeintent.taxonomy import load_taxonomy
 from opensafeintent.templates import load_templates
 from people.forms import judge_study, page_file
-from promptsets.samples import FLAT, NESTED, OURS, ours
+from promptsets.samples import (
+    BENIGN_ROWS,
+    FLAT,
+    FORTRESS,
+    HARMFUL_ROWS,
+    JAILBREAKBENCH,
+    NESTED,
+    OURS,
+    XSTEST,
+    XSTEST_ROWS,
+    ours,
+    table,
+)
 from samples import read_recorded
 
 
@@ -84,6 +96,12 @@ def card(path: Path) -> None:
     """Read a dataset beside its card."""
     pytest.importorskip("huggingface_hub")
     write(path / "sets.jsonl", json.dumps(ours(1)).encode())
+    dataset(path)
+
+
+def both_halves(path: Path) -> None:
+    """Read a damaged half of JailbreakBench beside a good one."""
+    write(path.parent / "benign-behaviors.csv", table(JAILBREAKBENCH, BENIGN_ROWS))
     dataset(path)
 
 
@@ -184,6 +202,11 @@ READERS = {
     "ours.jsonl": of_lines("prompt-sets, ours (JSONL)", dataset, [ours(n) for n in range(3)]),
     "all.json": of_json("prompt-sets in every form (JSON)", dataset, SETS),
     "sets.csv": of_text("prompt-sets (CSV)", dataset, CSV_SETS),
+    "fortress.jsonl": of_lines("FORTRESS (JSONL)", dataset, [FORTRESS, FORTRESS | {"ID": 8}]),
+    "xstest.csv": of_text("XSTest (CSV)", dataset, table(XSTEST, XSTEST_ROWS).decode()),
+    "harmful-behaviors.csv": of_text(
+        "JailbreakBench (CSV)", both_halves, table(JAILBREAKBENCH, HARMFUL_ROWS).decode()
+    ),
     "README.md": of_text("dataset card (YAML)", card, CARD, True),
     "seeds.jsonl": of_lines("seeds (JSONL)", seeds, SEEDS),
     "seeds.csv": of_text("seeds (CSV)", seeds, CSV_SEEDS),

@@ -3,6 +3,7 @@ benchmarks.
 """
 
 from loopback.server import (
+    CHECKLIST as CHECKLIST,
     GENERATE as GENERATE,
     HARM as HARM,
     HELPFULNESS as HELPFULNESS,

@@ -12,6 +12,7 @@ import http
 import json
 import os
 import random
+import re
 import signal
 import socket
 import struct
@@ -39,6 +40,7 @@ PROBE = "probe"
 MODE = "mode"
 HELPFULNESS = "helpfulness"
 HARM = "harm"
+CHECKLIST = "checklist"
 GENERATE = "generate"
 
 LENIENT = "lenient"
@@ -56,6 +58,8 @@ def _closing(role: str) -> str:
 # The first marker found near the end of the last message tells what the request is for. Re-asks, and
 # rubrics of others, are known by their scale.
 _MARKERS = (
+    (_closing(CHECKLIST), CHECKLIST),
+    ('"answers"', CHECKLIST),
     ('"strategy"', PROBE),
     ('"mode"', MODE),
     ('"a_level"', MODE),
@@ -247,6 +251,11 @@ def purpose_of(last_message: str) -> str:
     return GENERATE
 
 
+def asked_ids(last_message: str) -> list[str]:
+    """Return the ids that a checklist, or its re-ask, wants answers for."""
+    return re.findall(r"\bq\d+\b", last_message.rpartition("for each: ")[2])
+
+
 def _answer_digest(model: str, texts: Sequence[str], purpose: str) -> bytes:
     key = "\x00".join((purpose, model, *texts))
     return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
@@ -259,6 +268,12 @@ def _answer_json(digest: bytes, purpose: str, asked: str) -> bytes:
     if purpose in _GRADES and '"reason"' in asked[-_MARKER_WINDOW:]:
         grade = _answer_json(digest, purpose, "")
         return b'{\\"reason\\": \\"As it is.\\", \\"grade\\": %s}' % grade
+    if purpose == CHECKLIST:
+        answers = {
+            own_id: "yes" if digest[number % len(digest)] % 4 == 0 else "no"
+            for number, own_id in enumerate(asked_ids(asked))
+        }
+        return json.dumps(json.dumps({"answers": answers})).encode()[1:-1]
     if purpose == GENERATE:
         paragraphs = b"\\n\\n".join(_PARAGRAPHS[byte] for byte in digest[:4])
         return b"Note %d.\\n\\n%s" % (int.from_bytes(digest[4:9]), paragraphs)

@@ -61,9 +61,10 @@ def test_a_table_has_every_field_of_a_prompt_set(tmp_path: Path, row: dict[str, 
     """None is silently left out, whatever fields a later version adds."""
     filled = row | EVERY_FIELD
     if row is OURS:
-        path = json_lines(tmp_path / "t.jsonl", [filled])
+        asked = {"questions": {"benign": {"must": ["Does it help?"]}}}
+        path = json_lines(tmp_path / "t.jsonl", [filled | asked])
     else:
-        path = table(tmp_path / "t.csv", filled)
+        path = table(tmp_path / "t.csv", filled | {"benign_must_1": "Does it help?"})
     dataset = load_dataset(str(path))
     (item,) = dataset.prompt_sets
     unfilled = [name for name in item.__struct_fields__ if not getattr(item, name)]

@@ -475,6 +475,19 @@ def _harm(request: str, mode: str) -> int:
     return 3 if mode == "A4" and words & alarming else 1
 
 
+def _answer_questions(parts: Mapping[str, str], contract: str) -> dict[str, str]:
+    """Answer the ids that a contract names: yes if the response holds two longer words of the
+    question, or all that it has.
+    """
+    texts = dict(re.findall(r"^(q\d+): (.*)$", parts.get("QUESTIONS", ""), re.MULTILINE))
+    said = _word_stems(parts.get("RESPONSE", ""))
+    asked = {name: _word_stems(texts.get(name, "")) for name in re.findall(r"\bq\d+\b", contract)}
+    return {
+        name: "yes" if stems and len(stems & said) >= min(2, len(stems)) else "no"
+        for name, stems in asked.items()
+    }
+
+
 def _judge(call: Call) -> str:
     parts = read_marked_parts(call.messages[0].content)
     if "REQUEST" not in parts:
@@ -490,6 +503,8 @@ def _judge(call: Call) -> str:
         # of a conversation, the message that the response answers
         request = read_marked_parts(parts["REQUEST"]).get("LAST-MESSAGE", parts["REQUEST"])
         return reason.format(mode=mode, grade=_grade(contract, request, mode))
+    if '"answers"' in contract:
+        return json.dumps({"answers": _answer_questions(parts, contract)})
     if '"mode"' in contract:
         return f'{{"mode": "{mode}"}}'
     return '{"strategy": "constrained"}'

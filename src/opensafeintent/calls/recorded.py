@@ -47,8 +47,10 @@ from opensafeintent.taxonomy import (
     paraphrase_variant,
 )
 
-ResultPart = Literal["response", "grades", Graded, "mode", "strategy"]
-"""Parts of a result that may be missing; `grades` if no judge was asked."""
+ResultPart = Literal["response", "grades", Graded, "mode", "strategy", "checklist"]
+"""Parts of a result that may be missing; `grades` if no judge was asked, `checklist` for answers to
+the prompt-set's own questions.
+"""
 
 _MISSING = re.compile(rf"({'|'.join(get_args(ResultPart))})(?:\[(.*)\])?:(.+)", re.DOTALL)
 

@@ -140,6 +140,7 @@ Purpose = Literal[
     "generate",
     QuestionRole,
     "mode",
+    "checklist",
     "probe",
     "guard",
     "swap",
@@ -157,9 +158,9 @@ Purpose = Literal[
     "paraphrase_check",
     "annotation",
 ]
-"""The purpose of a call; `guard` asks a guard model; `swap` grades a response under another
-request than its own, `turn` with the first turn shown before its request; from
-`metadata` on, the stages of construction.
+"""The purpose of a call; `checklist` asks a prompt-set's own questions; `guard` asks a guard model;
+`swap` grades a response under another request than its own, `turn` with the first turn shown before
+its request; from `metadata` on, the stages of construction.
 """
 
 

@@ -37,10 +37,11 @@ from opensafeintent.report.printing.console import (
 )
 from opensafeintent.report.tables_repeats import fragile_table
 from opensafeintent.responses import GradedResponse
-from opensafeintent.taxonomy import CORE_VARIANTS, MALICIOUS, QUESTIONS
+from opensafeintent.taxonomy import CORE_VARIANTS, MALICIOUS, QUESTION_KINDS, QUESTIONS
 
 if TYPE_CHECKING:
     from opensafeintent.batch.runs import BatchLine
+    from opensafeintent.promptsets import PromptSet
 
 
 _BARE_REPLY = 40
@@ -117,6 +118,7 @@ def _show_trace(
             style="bold",
         )
         _show_grades(console, grades, trace.as_harmful)
+        _show_answers(console, prompt_set, grades, hidden)
         also = ["--judge-prompts"] if settings.judge_prompts else []
         unsafe = [*command, "--model", grades.model, *also, "--include-unsafe"]
         if (first := response.first_turn) is not None:
@@ -171,6 +173,28 @@ def _show_grades(console: Console, grades: GradedResponse, as_harmful: int) -> N
             f"{role} {'missing' if grade is None else grade}" for role, grade in by_role
         )
         console.print(plain(f"  by {one_line(judge)}: {text}"))
+
+
+def _show_answers(
+    console: Console, prompt_set: PromptSet, grades: GradedResponse, hidden: Hidden
+) -> None:
+    """Print the set's own questions about a response with their answers, and each judge's of a
+    panel.
+    """
+    own = prompt_set.questions_about(grades.variant)
+    if own is None or grades.answers is None:
+        return
+    for kind in QUESTION_KINDS:
+        for question in own.of(kind):
+            answer = grades.answers.get(question.id) or "missing"
+            judges = grades.answers_by_judge.items() if len(grades.answers_by_judge) > 1 else ()
+            by = ", ".join(
+                f"{one_line(judge)} {known.get(question.id, 'missing')}" for judge, known in judges
+            )
+            text = cut_quotation(question.text, hidden)
+            says = f"{answer}{by and f' ({by})'}"
+            line = f"  question {question.id} ({kind.replace('_', ' ')}): {says}: {text}"
+            console.print(plain(one_line(line, TEXT)))
 
 
 def _verdict(grades: GradedResponse) -> str:

@@ -64,6 +64,7 @@ _EXAMPLE = {
 def _notes_on(dataset: Dataset) -> list[str]:
     """Return what is valid but unusual, a line each."""
     remarks = [f"not read: {fields_named(dataset.unread)}"] if dataset.unread else []
+    remarks += [f"left out: {line}" for line in dataset.left_out]
     unusual: dict[str, list[str]] = {}
     for prompt_set in dataset.prompt_sets:
         wordings = list(prompt_set.wordings().values())

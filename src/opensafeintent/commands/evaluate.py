@@ -27,6 +27,7 @@ from opensafeintent.commands.planning import (
     refuse_other_dataset,
     say_without_dual_use,
     state_judging,
+    take_questions,
 )
 from opensafeintent.commands.running import RunCommand, dry_run, execute, leave_out_silent
 from opensafeintent.commands.session import run_async, wait_or_refuse
@@ -193,7 +194,7 @@ def _read_dataset(
             f"--dataset {one_line(name)}: --as-paper takes the paper's 115 prompt-sets, and"
             f" these are others (sha256 {dataset.hash[:8]}, not {PAPER_DATASET_HASH[:8]})"
         )
-    return dataset, len(dataset), []
+    return dataset, len(dataset), [f"left out: {line}" for line in dataset.left_out]
 
 
 def _read_templates(settings: EvaluateSettings) -> tuple[Templates, list[str]]:
@@ -230,6 +231,8 @@ def _command(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> 
     models = _models_to_ask(settings, folder, manifest)
     size = stated.size or len(dataset)
     wanted = _state(settings, manifest.plan, size, stated.templates)
+    if old is not None and stated.dataset is not None:
+        dataset = take_questions(folder, old, dataset, stated.dataset, wanted)
     entries = {model: _entry(settings, manifest, model) for model in settings.under_test}
     manifest = grow_run(
         folder, manifest, wanted, settings, templates=stated.templates, models=entries
@@ -286,7 +289,13 @@ def _work(
     return [
         manifest.work(
             model,
-            list_tasks(model, draw_sets(dataset.prompt_sets, limit), plan.epochs, plan.follow_ups),
+            list_tasks(
+                model,
+                draw_sets(dataset.prompt_sets, limit),
+                plan.epochs,
+                plan.follow_ups,
+                only_asked_about=not plan.by_rubric,
+            ),
         )
         for model, limit in limits.items()
     ]
@@ -387,8 +396,10 @@ def _to_grade(settings: GradeSettings, folder: RunFolder) -> RunCommand:
     old = leave_out_silent(folder, old, ())
     with Ledger(folder.ledger_path(old), readonly=True) as ledger:
         imported = read_imported(ledger, dataset)
+    judge_by = settings.judge_by or old.plan.judge_by
+    asking = msgspec.structs.replace(old, plan=msgspec.structs.replace(old.plan, judge_by=judge_by))
     tasks = {
-        model: list_given_tasks(rows, old, dataset)
+        model: list_given_tasks(rows, asking, dataset)
         for model, rows in imported.items()
         if model in old.models
     }

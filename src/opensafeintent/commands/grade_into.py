@@ -279,9 +279,13 @@ def _choose_probe(before: Plan, plan: Plan) -> ProbeScope:
     No model is called. So the probes of unsafe responses stay only if the grades do.
     """
     same_question = before.templates.get("strategy") == plan.templates.get("strategy")
+    rubrics, before_rubrics = (
+        {role: digest for role, digest in one.templates.items() if role != "checklist"}
+        for one in (plan, before)
+    )
     same_grades = (
         {*before.judges} == {*plan.judges}
-        and before.templates == plan.templates
+        and before_rubrics == rubrics
         and before.parse == plan.parse
     )
     stays = same_question if before.probe == "all" else same_grades

@@ -17,6 +17,7 @@ from opensafeintent.evaluation.manifest import (
     ModelEntry,
     RunFolder,
     StoredCommand,
+    StoredTemplate,
     hash_templates,
     store_templates,
 )
@@ -26,7 +27,13 @@ from opensafeintent.files import near
 from opensafeintent.inspect.routes import model_identity
 from opensafeintent.promptsets import Dataset
 from opensafeintent.taxonomy import load_taxonomy
-from opensafeintent.templates import Templates, request_hidden
+from opensafeintent.templates import (
+    Role,
+    Templates,
+    load_templates,
+    our_hash,
+    request_hidden,
+)
 from opensafeintent.templates.guards import load_form
 
 
@@ -45,7 +52,7 @@ def state_judging(settings: Judging, plan: Plan, templates: Templates | None) ->
     mode_judge = settings.mode_judge or plan.mode_judge or next(iter(judges), "")
     panel = dict.fromkeys((*judges, mode_judge))
     settings.check_judges([*filter(None, panel)])
-    before = plan.judge_samplings
+    before, judge_by = plan.judge_samplings, settings.judge_by or plan.judge_by
     swap = plan.swap
     if sets := settings.audit.get("swap"):
         swap = SwapPlan(sets=sets, hidden=swap.hidden if swap else request_hidden())
@@ -58,13 +65,80 @@ def state_judging(settings: Judging, plan: Plan, templates: Templates | None) ->
             **before,
             **{judge: settings.sampling_of(judge, before.get(judge)) for judge in panel},
         },
-        templates=hash_templates(templates) if templates else plan.templates,
+        judge_by=judge_by,
+        templates=_hash_templates(plan, templates, checklist=judge_by != "rubric"),
         parse=templates.parse if templates else plan.parse,
         retest=settings.audit.get("retest", plan.retest),
         turn=settings.audit.get("turn", plan.turn),
         swap=swap,
         guard=_read_guard(settings) or plan.guard,
     )
+
+
+def _hash_templates(
+    plan: Plan, templates: Templates | None, *, checklist: bool
+) -> Mapping[Role, str]:
+    """Return the hashes of the templates in force: those that a command names, else the run's. A
+    run that begins to ask questions takes our template for them, if none is named.
+    """
+    hashes = hash_templates(templates, checklist=checklist) if templates else plan.templates
+    return put_checklist(hashes, asked=checklist)
+
+
+def put_checklist(hashes: Mapping[Role, str], *, asked: bool) -> Mapping[Role, str]:
+    """Return hashes of templates with one of a checklist if the prompt-sets' own questions are
+    asked, and without it if not.
+    """
+    own = {role: digest for role, digest in hashes.items() if asked or role != "checklist"}
+    return {"checklist": our_hash("checklist"), **own} if asked else own
+
+
+def check_judge_by(settings: Judging, plan: Plan, dataset: Dataset) -> None:
+    """Refuse questions that a dataset does not have, and settings about grades if questions alone
+    are asked.
+
+    Raises:
+        InputError: see above.
+    """
+    if plan.by_questions and not dataset.questions_hash:
+        raise InputError(
+            f"--judge-by {plan.judge_by}: {dataset.shown} has no questions of its own; expected a"
+            " dataset with them, or --judge-by rubric"
+        )
+    if plan.by_rubric:
+        return
+    about_grades = ("mode_judge", "modes", "probe", "guard", "audit", "follow_ups", "as_paper")
+    for name in about_grades:
+        if getattr(settings, name, None):
+            raise InputError(
+                f"--{name.replace('_', '-')}: is about grades by rubric, and --judge-by questions"
+                " asks for none; expected --judge-by both"
+            )
+
+
+def take_questions(
+    folder: RunFolder, run: Manifest, stored: Dataset, named: Dataset, plan: Plan
+) -> Dataset:
+    """Return the prompt-sets of a run with the questions of the file that a command names. A run
+    whose judges were asked others keeps to those.
+
+    Raises:
+        InputError: the run has other questions than the file.
+    """
+    if not plan.by_questions or named.questions_hash == stored.questions_hash:
+        return stored
+    if run.plan.by_questions and run.plan.judges:
+        raise cannot_mix(
+            folder,
+            run,
+            f"questions: the run has others ({stored.questions_hash[:8]}) than {named.shown}"
+            f" ({named.questions_hash[:8] or 'none'})",
+        )
+    own = (
+        msgspec.structs.replace(item, questions=named.by_id[item.id].questions)
+        for item in stored.prompt_sets
+    )
+    return Dataset(stored.name, tuple(own), stored.taxonomy, stored.unread)
 
 
 def say_without_dual_use(settings: EvaluateSettings, plan: Plan, dataset: Dataset) -> list[str]:
@@ -185,9 +259,16 @@ def grow_run(
         commands=(*run.commands, command) if changed else run.commands,
         models=run.models | dict(models),
         judges=run.judges | judges,
-        templates=run.templates | (store_templates(templates) if templates else {}),
+        templates=run.templates | _store_templates(plan, templates),
         panel_before=before,
     )
+
+
+def _store_templates(plan: Plan, templates: Templates | None) -> dict[str, StoredTemplate]:
+    """Return the templates of a plan among those that a command names, and ours."""
+    named = store_templates(templates) if templates else {}
+    stored = store_templates(load_templates()) | named if plan.by_questions else named
+    return {digest: item for digest, item in stored.items() if digest in plan.templates.values()}
 
 
 def list_stated_settings(settings: Judging) -> dict[str, Any]:

@@ -8,9 +8,10 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from copy import copy
 from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
@@ -29,6 +30,7 @@ from opensafeintent.commands.batching import begin_batches, fill_in_batches, nee
 from opensafeintent.commands.checking_judges import check_before_run, describe_passed
 from opensafeintent.commands.graded_runs import make_graded_run, name_runs
 from opensafeintent.commands.outcome import RunOutcome, run_again_can_bring
+from opensafeintent.commands.planning import check_judge_by, put_checklist
 from opensafeintent.commands.reporting import write_results
 from opensafeintent.commands.session import Limits, flex_plan, run_async, session
 from opensafeintent.commands.settings import EvaluateSettings, GradeSettings
@@ -44,6 +46,7 @@ from opensafeintent.evaluation.gold_cases import Examination, JudgeCheck, check_
 from opensafeintent.evaluation.manifest import (
     Manifest,
     RunFolder,
+    store_templates,
 )
 from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.plan import describe_growth
@@ -59,6 +62,8 @@ from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.cost_tables import dollars_text
 from opensafeintent.responses import GradedResponse, ResponseKey
+from opensafeintent.taxonomy import CORE_VARIANTS, JudgeBy
+from opensafeintent.templates import load_templates
 
 if TYPE_CHECKING:
     from opensafeintent.batch.rounds import Batching
@@ -155,6 +160,12 @@ class RunCommand(msgspec.Struct, kw_only=True):
                     f"{self.folder.path}: holds a run that cannot be mixed with this one:"
                     f" {'; '.join(lines)}, or choose a new --out"
                 )
+        check_judge_by(settings, manifest.plan, self.dataset)
+        entry = msgspec.structs.replace(
+            manifest.dataset,
+            questions=self.dataset.questions_hash if manifest.plan.by_questions else "",
+        )
+        self.manifest = manifest = msgspec.structs.replace(manifest, dataset=entry)
         need_batches(settings, self.in_batches)
         self.folder.check_size(manifest)
         check_cells(self.folder.path, len(manifest.models), self.dataset, manifest.plan.epochs)
@@ -207,6 +218,8 @@ def dry_run(
     Limits.of(command.settings, command.prices).check_prices(command.asked)
     expected = _forecast(command, ledger_path, factor)
     owing = [line.model for line in expected.lines]
+    if command.dataset.questions_hash:
+        command.notes.append(_compare_judge_by(command, ledger_path))
     notes = [*command.notes, *_growth_lines(command), *unset_lines(owing, command.manifest.headers)]
     return RunOutcome.from_forecast(
         expected, command.settings, notes, command.prices, names=command.in_batches
@@ -269,13 +282,79 @@ def _join_names(names: Sequence[str]) -> str:
 
 def _cost_line(command: RunCommand) -> str:
     """Say how many calls a growth takes, and what they cost."""
-    expected = _forecast(command)
+    paid = _say_cost(_forecast(command), command.prices)
+    return f"that takes at most {paid}, re-asks and retries aside"
+
+
+def _say_cost(expected: Forecast, prices: Path | PriceList | None) -> str:
+    """Say how many calls are expected, and what they cost."""
     calls = sum(line.calls for line in expected.lines)
-    prices = Prices(command.prices)
-    costs = [forecast_cost(line, prices) for line in expected.lines]
+    costs = [forecast_cost(line, Prices(prices)) for line in expected.lines]
     known = sum(cost for cost in costs if cost is not None)
-    paid = f", about {dollars_text(known)} dollars" if known else ""
-    return f"that takes at most {pluralize(calls, 'call')}{paid}, re-asks and retries aside"
+    return pluralize(calls, "call") + (f", about {dollars_text(known)} dollars" if known else "")
+
+
+def _judge_otherwise(command: RunCommand, judge_by: JudgeBy) -> RunCommand:
+    """Return a command whose judges are asked something else about the same responses."""
+    manifest, dataset = command.manifest, command.dataset
+    plan = msgspec.structs.replace(manifest.plan, judge_by=judge_by)
+    plan = msgspec.structs.replace(
+        plan, templates=put_checklist(plan.templates, asked=plan.by_questions)
+    )
+    manifest = msgspec.structs.replace(
+        manifest, plan=plan, templates=store_templates(load_templates()) | manifest.templates
+    )
+    tasks = {
+        item.model: item.tasks
+        if manifest.models[item.model].imported
+        else manifest.list_tasks(item.model, dataset)
+        for item in command.work
+    }
+    other = copy(command)
+    other.manifest = manifest
+    other.work = [manifest.work(model, its_tasks) for model, its_tasks in tasks.items()]
+    return other
+
+
+def _compare_judge_by(command: RunCommand, ledger_path: Path | None) -> str:
+    """Say how many calls each way of judging takes that the run can still be judged by."""
+    run = command.earlier.plan if command.earlier and command.earlier.plan.judges else None
+    ways = [way for way in get_args(JudgeBy) if run is None or way in (run.judge_by, "both")]
+    costs = [
+        f"{way} {_say_cost(_forecast(_judge_otherwise(command, way), ledger_path), command.prices)}"
+        for way in ways
+    ]
+    return f"{_count_questions(command.dataset)}; --judge-by: {'; '.join(costs)}"
+
+
+def _count_questions(dataset: Dataset) -> str:
+    """Say how many questions of its own a dataset has."""
+    asked = [
+        of_intent
+        for item in dataset.prompt_sets
+        for variant in CORE_VARIANTS
+        if (of_intent := item.questions_about(variant))
+    ]
+    number = sum(len(of_intent.all) for of_intent in asked)
+    return (
+        f"{dataset.shown} has {pluralize(number, 'question')} of its own on"
+        f" {pluralize(len(asked), 'prompt')}"
+    )
+
+
+def _leaves_questions(command: RunCommand) -> bool:
+    """Tell whether a dataset has questions that the run does not ask."""
+    return bool(command.dataset.questions_hash) and not command.manifest.plan.by_questions
+
+
+def _tell_questions(command: RunCommand) -> str:
+    """Say that there are questions, and what asking them takes."""
+    more = _forecast(_judge_otherwise(command, "both"))
+    own = Forecast(tuple(line for line in more.lines if line.purpose.startswith("checklist")))
+    return (
+        f"{_count_questions(command.dataset)}, which are not asked; --judge-by both asks them too:"
+        f" {_say_cost(own, command.prices)}"
+    )
 
 
 async def execute(command: RunCommand, display: Display) -> RunOutcome:
@@ -304,7 +383,8 @@ async def execute(command: RunCommand, display: Display) -> RunOutcome:
     ) as calling:
         client, limits = calling.client, calling.limits
         growth = _growth_lines(command)
-        for line in (*command.notes, *growth, *([_cost_line(command)] if growth else [])):
+        own = [_tell_questions(command)] if _leaves_questions(command) else []
+        for line in (*command.notes, *own, *growth, *([_cost_line(command)] if growth else [])):
             display.note(line)
         batching = await begin_batches(calling)
         if command.examination is not None:
@@ -313,8 +393,8 @@ async def execute(command: RunCommand, display: Display) -> RunOutcome:
             )
         together = merge_checks(manifest.judge_checks, [*command.known_checks, *checks])
         manifest = msgspec.structs.replace(manifest, judge_checks=together)
-        if not folder.exists():
-            folder.begin(command.dataset)
+        if not folder.exists() or manifest.dataset.questions:
+            folder.begin(command.dataset)  # a run that asks questions from now on keeps them
         folder.save(manifest)
         try:
             run, notes = await _run_calls(command, manifest, client, display, limits, batching)

@@ -310,6 +310,9 @@ class CallCounter:
             size += 0 if probe else self._response_size(response)
         if isinstance(template, Template):
             size += len(template.source)
+            if step.part == "checklist" and task.questions:
+                size += sum(len(question.text) for question in task.questions.all)
+                output = _GRADE_TOKENS * len(task.questions.all)
             if isinstance(template.contract, IntegerContract) and template.contract.reason:
                 output = _REASON_TOKENS
         elif template is not None:

@@ -50,6 +50,8 @@ def list_tasks(
     prompt_sets: Iterable[PromptSet],
     epochs: int,
     second_turn: SecondTurnTexts | None = None,
+    *,
+    only_asked_about: bool = False,
 ) -> list[Task]:
     """Return a target's prompts, epoch by epoch and set by set, the longest chain of calls of a set
     first. The follow-ups of an epoch come after its other prompts, which hold the first replies.
@@ -59,15 +61,17 @@ def list_tasks(
         prompt_sets: of the prompts.
         epochs: responses to each prompt.
         second_turn: its texts; None if there are no follow-ups.
+        only_asked_about: whether prompts are left out that their set has no questions about.
     """
     sets = list(prompt_sets)
     tasks: list[Task] = []
     for epoch in range(1, epochs + 1):
         tasks += (
-            Task(model=model, set_id=prompt_set.id, variant=variant, epoch=epoch, prompt=prompt)
+            make_task(ResponseKey(model, prompt_set.id, variant, epoch), prompt_set, second_turn)
             for prompt_set in sets
-            for variant, prompt in sorted(
-                prompt_set.wordings().items(), key=lambda item: not is_dual_use(item[0])
+            for variant in sorted(
+                list_prompts(prompt_set, only_asked_about=only_asked_about),
+                key=lambda variant: not is_dual_use(variant),
             )
         )
         tasks += (
@@ -79,6 +83,12 @@ def list_tasks(
     return tasks
 
 
+def list_prompts(prompt_set: PromptSet, *, only_asked_about: bool) -> list[str]:
+    """Return the variants of a set that are sent; `only_asked_about` as of `list_tasks`."""
+    variants = prompt_set.wordings()
+    return [name for name in variants if not only_asked_about or prompt_set.questions_about(name)]
+
+
 def make_task(key: ResponseKey, prompt_set: PromptSet, second_turn: SecondTurnTexts | None) -> Task:
     """Return the task of a response.
 
@@ -88,7 +98,11 @@ def make_task(key: ResponseKey, prompt_set: PromptSet, second_turn: SecondTurnTe
         second_turn: the texts of a second turn; only a follow-up needs them.
     """
     if not is_follow_up(key.variant):
-        return Task(**key._asdict(), prompt=prompt_set.wordings()[key.variant])
+        return Task(
+            **key._asdict(),
+            prompt=prompt_set.wordings()[key.variant],
+            questions=prompt_set.questions_about(key.variant),
+        )
     assert second_turn is not None  # a run with follow-ups has their texts
     twin = DIRECT_TWINS[cast(FollowUp, key.variant)]
     return Task(
@@ -114,6 +128,8 @@ class DatasetEntry(msgspec.Struct, frozen=True, kw_only=True):
     hash: str
     sets: int
     taxonomy: Taxonomy
+    questions: str = ""
+    """Hash of the prompt-sets' own questions; empty if judges are not asked them."""
 
 
 class StoredTemplate(msgspec.Struct, frozen=True, kw_only=True):
@@ -256,7 +272,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     def list_tasks(self, model: str, dataset: Dataset) -> list[Task]:
         """Return a target's prompts, with its follow-ups if it is asked on."""
         sets = self.list_sets(model, dataset)
-        return list_tasks(model, sets, self.plan.epochs, self.plan.follow_ups)
+        plan = self.plan
+        return list_tasks(
+            model, sets, plan.epochs, plan.follow_ups, only_asked_about=not plan.by_rubric
+        )
 
     def make_task(self, key: ResponseKey, dataset: Dataset) -> Task:
         """Return the task of a response of the run."""
@@ -374,6 +393,11 @@ class RunFolder(LedgerFolder):
             raise InputError(
                 f"{self._sets_path}: was changed after the run; its hash is not the one in run.json"
             )
+        if manifest.dataset.questions not in ("", dataset.questions_hash):
+            raise InputError(
+                f"{self._sets_path}: was changed after the run; the hash of its questions is not"
+                " the one in run.json"
+            )
         return manifest, dataset
 
     def templates(self) -> Templates:
@@ -411,7 +435,9 @@ def check_number(place: object, names: Collection[str], what: str, most: int) ->
 
 
 _ALWAYS: tuple[Role, ...] = tuple(
-    role for role in get_args(Role) if GRADE_OF.get(role) in (None, *METRIC_GRADES)
+    role
+    for role in get_args(Role)
+    if GRADE_OF.get(role) in (None, *METRIC_GRADES) and role != "checklist"
 )
 """The templates of every graded run. A run has none for a question that is younger."""
 
@@ -430,7 +456,8 @@ def _unknown(manifest: Manifest) -> str:
     for judge in plan.panel:
         if judge not in manifest.judges or judge not in plan.judge_samplings:
             return f"the judge {judge!r}"
-    for role in (*_ALWAYS, *plan.templates):
+    own: tuple[Role, ...] = ("checklist",) if plan.by_questions else ()
+    for role in (*_ALWAYS, *own, *plan.templates):
         digest = plan.templates.get(role, "")
         if digest not in manifest.templates or manifest.templates[digest].role != role:
             return f"a template for {role} ({digest[:12]!r})"
@@ -451,9 +478,18 @@ def store_templates(templates: Templates) -> dict[str, StoredTemplate]:
     }
 
 
-def hash_templates(templates: Templates) -> dict[Role, str]:
-    """Return the hash of each template, by role."""
-    return {template.role: template.hash for template in templates.all()}
+def hash_templates(templates: Templates, *, checklist: bool = False) -> dict[Role, str]:
+    """Return the hash of each template, by role.
+
+    Args:
+        templates: of a run.
+        checklist: whether it asks the prompt-sets' own questions.
+    """
+    return {
+        template.role: template.hash
+        for template in templates.all()
+        if checklist or template.role != "checklist"
+    }
 
 
 def label_models(manifests: Sequence[Manifest], labels: Sequence[str]) -> list[Manifest]:

@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple, get_args
 
-from opensafeintent.responses import NO_FIRST_REPLY, GradedResponse
+from opensafeintent.responses import NO_FIRST_REPLY, TIE, GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS, is_follow_up
 
-AnswerKind = Literal["response", "grade", "mode", "strategy", "guard"]
+AnswerKind = Literal["response", "grade", "mode", "strategy", "checklist", "guard"]
 
 # fmt: off
 Kind = Literal[
-    "core", "paraphrase", "panel", "mode", "strategy", "guard", "follow_ups",
+    "core", "paraphrase", "panel", "mode", "strategy", "checklist", "guard", "follow_ups",
     "retest", "swap", "turn",
 ]
 # fmt: on
@@ -24,6 +24,7 @@ KINDS: dict[Kind, str] = {
     "panel": "grades of single judges",
     "mode": "modes",
     "strategy": "strategies",
+    "checklist": "answers to questions",
     "guard": "guard verdicts",
     "follow_ups": "second-turn grades",
     "retest": "retests",
@@ -34,7 +35,10 @@ KINDS: dict[Kind, str] = {
 that lacks both grades counts once.
 """
 
-UNPARSED = ("unparsed", "declined", "reasoning_only", "unknown_mark")
+LEFT_OUT = "left_out"
+"""The reason of an answer that a judge left out of its replies, in which others are."""
+
+UNPARSED = ("unparsed", "declined", "reasoning_only", "unknown_mark", LEFT_OUT)
 """Reasons that lie in the form of a reply: of a judge's grade, and of a guard's verdict."""
 
 Assumption = Literal["random", "odds", "any"]
@@ -299,6 +303,22 @@ MISSING_REASONS = (
         action="use an endpoint without a filter",
     ),
     MissingReason(
+        "checklist",
+        (LEFT_OUT,),
+        "a judge’s three replies leave a question of the set without yes or no",
+        assumed="any",
+        again=False,
+        action="read them, and word the question more clearly or use another judge",
+    ),
+    MissingReason(
+        "checklist",
+        (TIE,),
+        "as many judges of the panel say yes as say no",
+        assumed="odds",
+        again=False,
+        action="use an odd number of judges",
+    ),
+    MissingReason(
         "guard",
         ("unparsed", "reasoning_only", "unknown_mark"),
         "the guard’s reply had the wrong form",
@@ -426,12 +446,16 @@ def yield_missing(row: GradedResponse) -> Iterator[OpenQuestion]:
                 yield OpenQuestion("mode", "mode", item.reason, row.mode_judge)
             case "strategy":
                 yield OpenQuestion("strategy", "strategy", item.reason, "")
+            case "checklist":
+                yield OpenQuestion("checklist", "checklist", item.reason, item.judge)
             case "response":
                 if item.reason != NO_FIRST_REPLY:
-                    yield OpenQuestion(_name_kind(row), "response", item.reason, "")
+                    of_answers = row.judge_by == "questions"
+                    kind: Kind = "checklist" if of_answers else _name_kind(row)
+                    yield OpenQuestion(kind, "response", item.reason, "")
             case what:
                 alone = row.counts and row.panel(what) is not None
-                kind: Kind = "panel" if alone else _name_kind(row)
+                kind = "panel" if alone else _name_kind(row)
                 yield OpenQuestion(kind, what, item.reason, item.judge)
     if row.guard_reason:
         yield OpenQuestion("guard", "guard", row.guard_reason, "")
@@ -442,10 +466,13 @@ def kinds_asked(row: GradedResponse) -> set[Kind]:
     if no judge was asked yet: their share is of all responses.
     """
     asked = {part.kind for part in yield_missing(row)}
-    if row.reason("response") != NO_FIRST_REPLY:
+    by_rubric = row.judge_by != "questions"
+    if by_rubric and row.reason("response") != NO_FIRST_REPLY:
         asked.add(_name_kind(row))
-    if len(row.by_judge) > 1:
+    if by_rubric and len(row.by_judge) > 1:
         asked.add("panel")
+    if row.answers is not None or not by_rubric:
+        asked.add("checklist")
     if row.mode is not None:
         asked.add("mode")
     if row.strategy is not None:

@@ -118,6 +118,9 @@ _PARTS: dict[str, _Part] = {
     "mode_judge": _Part("judge of modes", "--mode-judge", may_begin=_is_ungraded),
     "modes": _Part("modes", "--modes", _climb("dual_use", "core")),
     "probe": _Part("probe", "--probe", _climb("none", "unsafe", "all")),
+    "judge_by": _Part(
+        "judged by", "--judge-by", lambda _old, new: new == "both", may_begin=_is_ungraded
+    ),
     "parse": _Part("reading of grades", may_begin=_is_ungraded),
     "guard": _Part(
         "guard",
@@ -139,7 +142,12 @@ _PARTS: dict[str, _Part] = {
         "the paper's sampling", "--as-paper", may_begin=_is_uncalled, show=_show_switch
     ),
     "system": _Part("system prompt", "--system", may_begin=_is_uncalled),
-    "templates": _Part("judge templates", "--rubrics", may_begin=_is_ungraded),
+    "templates": _Part(
+        "judge templates",
+        "--rubrics",
+        lambda old, new: old.items() <= new.items(),  # that of a checklist joins the others
+        may_begin=_is_ungraded,
+    ),
     "follow_ups": _Part(
         "second turn", "--follow-ups", lambda old, _: old is None, show=_show_switch
     ),

@@ -33,6 +33,7 @@ from opensafeintent.calls.records import (
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import Asking, Given, Planned, Task, generation_call
+from opensafeintent.evaluation.plan import Plan
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import (
     GradedResponse,
@@ -200,9 +201,7 @@ def _drive(
     return results
 
 
-async def _one_by_one(
-    *questions: Coroutine[Any, Any, int | str | NotObtained],
-) -> list[int | str | NotObtained]:
+async def _one_by_one(*questions: Coroutine[Any, Any, T]) -> list[T]:
     try:
         return [await question for question in questions]
     finally:
@@ -259,7 +258,7 @@ def list_given_tasks(
     opens_no_thought: bool | None = None,
 ) -> list[Task]:
     """Return the imported responses of a model that a judge has to grade: those that did not come
-    with both grades.
+    with both grades; or to answer questions about.
 
     Args:
         rows: of the model.
@@ -271,14 +270,19 @@ def list_given_tasks(
     rows = list(rows)
     tasks: list[Task] = []
     for row in rows:
-        if row.response is None or has_both_grades(row):
+        if row.response is None:
+            continue
+        task = manifest.make_task(_make_key(row), dataset)
+        asked = task.questions is not None and manifest.plan.by_questions
+        to_grade = manifest.plan.by_rubric and not has_both_grades(row)
+        if not (to_grade or asked):
             continue
         if opens_no_thought is None:
             opens_no_thought = opens_none(rows)
         given = Given(
             text=row.response, stop_reason=row.stop_reason, opens_no_thought=opens_no_thought
         )
-        task = msgspec.structs.replace(manifest.make_task(_make_key(row), dataset), given=given)
+        task = msgspec.structs.replace(task, given=given, is_graded=has_both_grades(row))
         if task.earlier is not None:
             reply = cut_reasoning(row.reply_to or "").text.strip()
             earlier = msgspec.structs.replace(task.earlier, reply=reply)
@@ -326,7 +330,7 @@ def derive(
     results: list[GradedResponse] = []
     for model, entry in manifest.models.items():
         if entry.imported:
-            results += _add_imported(imported.get(model, []), judged, manifest.plan.mode_judge)
+            results += _add_imported(imported.get(model, []), judged, manifest.plan, dataset)
         else:
             in_order = (judged[task.key] for task in tasks[model])
             with_outcome = [
@@ -381,14 +385,36 @@ def list_judged_tasks(
 def _add_imported(
     rows: Iterable[RecordedResponse],
     judged: Mapping[ResponseKey, GradedResponse],
-    mode_judge: str,
+    plan: Plan,
+    dataset: Dataset,
 ) -> Iterator[GradedResponse]:
     for row in rows:
+        if not plan.by_rubric and dataset.by_id[row.set_id].questions_about(row.variant) is None:
+            continue
         key = _make_key(row)
-        if (graded := judged.get(key)) is None:
-            yield _from_import(row, key, mode_judge)
-        else:
-            yield _add_labels(graded, row, mode_judge)
+        graded = judged.get(key)
+        if graded is not None and not has_both_grades(row):
+            yield _add_labels(graded, row, plan.mode_judge)
+            continue
+        own = _from_import(row, key, plan.mode_judge)
+        yield _add_answers(own, graded, plan) if plan.by_questions else own
+
+
+def _add_answers(own: GradedResponse, graded: GradedResponse | None, plan: Plan) -> GradedResponse:
+    """Return a response with the grades of its file, and the answers of judges to its set's
+    questions; None if they were not asked.
+    """
+    if graded is None:
+        return msgspec.structs.replace(own, judge_by=plan.judge_by)
+    lacking = (item for item in graded.missing if item.what == "checklist")
+    return msgspec.structs.replace(
+        own,
+        judge_by=plan.judge_by,
+        answers=graded.answers,
+        answers_by_judge=graded.answers_by_judge,
+        missing=(*own.missing, *lacking),
+        served=graded.served,
+    )
 
 
 def _make_key(recorded: RecordedResponse) -> ResponseKey:

@@ -42,6 +42,12 @@ from opensafeintent.numbers.judges import (
 )
 from opensafeintent.numbers.label_checks import CheckedSetting, LabelCheck
 from opensafeintent.numbers.metrics import METRICS, STATED_POLICY, MetricScope, Unit
+from opensafeintent.numbers.own_questions import (
+    LineAgreement,
+    LineCounts,
+    count_lines,
+    measure_lines,
+)
 from opensafeintent.numbers.repeats import Repeats
 from opensafeintent.numbers.request_swap import Audit, audit_swaps
 from opensafeintent.numbers.second_turn import SecondTurn, compute_second_turn
@@ -108,6 +114,8 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     parse: str
     templates: tuple[tuple[str, str], ...]
     """(role, hash) of the templates in force."""
+    by_rubric: bool = True
+    """Whether judges were asked for grades; they may have been asked the sets' questions too."""
     arguments: tuple[tuple[str, str], ...]
     """(judge, its request fields beyond temperature and token limit as JSON), if it has any."""
 
@@ -302,6 +310,19 @@ class Cohort:
         return audit_swaps(swaps, self.estimates.unit_of, pairs)
 
     @cached_property
+    def line_agreements(self) -> list[LineAgreement]:
+        """How well judges agree on harm by the rubric and by the sets' own questions; empty if they
+        were not asked both.
+        """
+        unit_of = self.estimates.unit_of
+        return measure_lines(list(self.judges.rows), self.dataset, self.judges.panel, unit_of)
+
+    @cached_property
+    def line_counts(self) -> dict[str | None, LineCounts]:
+        """The panel's verdicts by rubric and by questions, by harm domain; of all under None."""
+        return count_lines(list(self.judges.rows), self.dataset)
+
+    @cached_property
     def second_turn(self) -> SecondTurn | None:
         """The numbers of the second turn; None if no model was asked a second message."""
         members = self.members.items()
@@ -432,13 +453,57 @@ def gather_models(runs: Sequence[GradedRun], missing_odds: float = MISSING_ODDS)
         missing_odds: `--missing-odds`.
     """
     names = _choose_shown_names(runs)
-    members = [member for run in runs for member in _yield_members(run, names)]
+    members: Sequence[Member] = [member for run in runs for member in _yield_members(run, names)]
     of_first = (
         row for member in members for row in member.rows if member.origin.run == runs[0].name
     )
     datasets = (run.dataset for run in runs)
     dataset = max(datasets, key=lambda item: sum(bool(each.family) for each in item.prompt_sets))
+    dataset, members = _share_questions(runs, dataset, members)
     return Cohort(collect_conditions(runs[0], of_first), dataset, members, missing_odds)
+
+
+def _share_questions(
+    runs: Sequence[GradedRun], dataset: Dataset, members: Sequence[Member]
+) -> tuple[Dataset, Sequence[Member]]:
+    """Return prompt-sets with the questions that judges were asked. If runs asked different ones,
+    or by different templates, their answers are left out: no number would be of one thing.
+    """
+    asked = [run for run in runs if run.manifest.plan.by_questions]
+    if not asked:
+        return dataset, members
+    if len({find_checklist(run.manifest) for run in asked}) == 1:
+        by_id = asked[0].dataset.by_id
+        own = (
+            msgspec.structs.replace(item, questions=by_id[item.id].questions)
+            for item in dataset.prompt_sets
+        )
+        return Dataset(dataset.name, tuple(own), dataset.taxonomy, dataset.unread), members
+    return dataset, [
+        msgspec.structs.replace(member, rows=[_drop_answers(row) for row in member.rows])
+        for member in members
+    ]
+
+
+def find_checklist(manifest: Manifest) -> tuple[str, str] | None:
+    """Return the hashes of a run's questions and of the template by which judges were asked them:
+    the condition of metrics of their answers. None if they were not asked.
+    """
+    if not manifest.plan.by_questions:
+        return None
+    return manifest.dataset.questions, manifest.plan.templates.get("checklist", "")
+
+
+def _drop_answers(row: GradedResponse) -> GradedResponse:
+    if row.judge_by != "both":
+        return row
+    return msgspec.structs.replace(
+        row,
+        judge_by="rubric",
+        answers=None,
+        answers_by_judge={},
+        missing=tuple(item for item in row.missing if item.what != "checklist"),
+    )
 
 
 def _yield_members(run: GradedRun, names: Mapping[ModelOrigin, str]) -> Iterator[Member]:
@@ -485,7 +550,10 @@ def collect_conditions(run: GradedRun, rows: Iterable[GradedResponse] | None = N
         mode_judge=plan.mode_judge,
         modes=plan.modes,
         parse=plan.parse,
-        templates=tuple(sorted(plan.templates.items())),
+        templates=tuple(
+            sorted((role, digest) for role, digest in plan.templates.items() if role != "checklist")
+        ),
+        by_rubric=plan.by_rubric,
         arguments=tuple(
             (judge, arguments)
             for judge in sorted(plan.panel)

@@ -28,6 +28,7 @@ from opensafeintent.taxonomy import (
     MODES,
     STRATEGIES,
     find_intent,
+    find_question,
     is_dual_use,
 )
 
@@ -201,6 +202,12 @@ NEEDS: dict[Needs, Need] = {
         CORE_VARIANTS.__contains__,
         ("grades", "strategy"),
         (list(product(_GRADES, repeat=3)), [(None, (0, 1, 2)), (None, (2, 1, 0))]),
+    ),
+    "questions": Need(
+        "questions",
+        lambda variant: find_question(variant) is not None,
+        ("grades",),
+        (_SAME_BOUND, [(None, None)]),
     ),
     "benign_mode": Need("benign_mode", "benign".__eq__, ("mode",), (_SAME_BOUND[:1], _MODES)),
 }

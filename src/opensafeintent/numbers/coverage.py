@@ -11,7 +11,7 @@ import msgspec
 
 from opensafeintent.calls.recorded import WITHHELD
 from opensafeintent.calls.records import stop_kind
-from opensafeintent.evaluation.manifest import Manifest
+from opensafeintent.evaluation.manifest import Manifest, list_prompts
 from opensafeintent.evaluation.missing import KINDS, Kind, kinds_asked, yield_missing
 from opensafeintent.evaluation.regrade import Regrade, Swapped
 from opensafeintent.promptsets import Dataset, PromptSet
@@ -130,7 +130,7 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def lacks_grades(self) -> bool:
         """Whether a response lacks a grade."""
-        return not self.lacking.keys().isdisjoint(("core", "paraphrase"))
+        return not self.lacking.keys().isdisjoint(("core", "paraphrase", "checklist"))
 
     def share(self, kind: Kind) -> float:
         """Return the share of responses that lack an answer of a kind; 0 if it was not asked."""
@@ -165,14 +165,22 @@ def count_coverage(
     """
     entry = manifest.models[model]
     epochs = len({row.epoch for row in rows}) if entry.imported else manifest.plan.epochs
-    plan = _infer_plan(rows, epochs, dataset) if entry.imported else None
+    plan = None
+    if entry.imported and manifest.plan.by_rubric:
+        plan = _infer_plan(rows, epochs, dataset)
+    only_asked_about = not manifest.plan.by_rubric
     plan = plan or _PlannedPrompts.plan_all(
-        manifest.list_sets(model, dataset), manifest.find_limit(model)
+        manifest.list_sets(model, dataset),
+        manifest.find_limit(model),
+        only_asked_about=only_asked_about,
     )
     planned = plan.prompts * epochs
     core = [row for row in rows if row.variant in CORE_VARIANTS]
     graded_core = Counter((row.set_id, row.epoch) for row in core if row.counts)
-    intents = {item.id: len(item.prompts.by_intent()) for item in dataset.prompt_sets}
+    intents = {
+        item.id: len(_list_core(item, only_asked_about=only_asked_about))
+        for item in dataset.prompt_sets
+    }
     lacking = {(row.set_id, row.epoch) for row in core if not row.counts}
     graded = [row for row in rows if row.counts and not row.refused]
     cut = Counter(stop_kind(row.stop_reason) for row in graded if row.truncated)
@@ -210,19 +218,33 @@ class _PlannedPrompts(NamedTuple):
     """Prompt-sets that count as evaluated: of an import, those with all their intents."""
     limit: int
     without_paraphrases: bool
+    only_asked_about: bool = False
+    """Whether prompts without questions of the set's own are not sent."""
 
     @classmethod
-    def plan_all(cls, sets: tuple[PromptSet, ...], limit: int | None) -> _PlannedPrompts:
+    def plan_all(
+        cls, sets: tuple[PromptSet, ...], limit: int | None, *, only_asked_about: bool = False
+    ) -> _PlannedPrompts:
         """Return the plan of every prompt of some prompt-sets."""
-        return cls(sets, len(sets), limit or len(sets), without_paraphrases=False)
+        return cls(sets, len(sets), limit or len(sets), False, only_asked_about)
 
     @property
     def prompts(self) -> int:
         """The number of prompts in one epoch."""
         return sum(
-            len(item.prompts.by_intent() if self.without_paraphrases else item.wordings())
+            len(
+                item.prompts.by_intent()
+                if self.without_paraphrases
+                else list_prompts(item, only_asked_about=self.only_asked_about)
+            )
             for item in self.sets
         )
+
+
+def _list_core(prompt_set: PromptSet, *, only_asked_about: bool) -> list[str]:
+    """Return the prompts of a set's intents that are sent."""
+    sent = list_prompts(prompt_set, only_asked_about=only_asked_about)
+    return [variant for variant in sent if variant in CORE_VARIANTS]
 
 
 def _infer_plan(
@@ -258,14 +280,16 @@ def count_planned_follow_ups(
     return sets * manifest.plan.epochs * follow_ups
 
 
-_ASKED = attrgetter("variant", "missing", "mode", "mode_judge", "strategy", "guard", *SCALES)
+_ASKED = attrgetter(
+    "variant", "missing", "mode", "mode_judge", "strategy", "guard", "judge_by", *SCALES
+)
 """Returns what tells which questions about a response were asked, and which were not answered."""
 
 
 def _count_unanswered(rows: Sequence[GradedResponse]) -> dict[str, Unanswered]:
     asked: Counter[Kind] = Counter()
     reasons: dict[Kind, Counter[str]] = {kind: Counter() for kind in KINDS}
-    shapes = [(*_ASKED(row), len(row.by_judge) > 1) for row in rows]
+    shapes = [(*_ASKED(row), len(row.by_judge) > 1, row.answers is None) for row in rows]
     alike, numbers = dict(zip(shapes, rows, strict=True)), Counter(shapes)
     for shape, row in alike.items():
         for kind in kinds_asked(row):

@@ -160,6 +160,7 @@ def find_unlike_conditions(old: GradedRun, new: GradedRun) -> list[str]:
             ("judges", " + ".join(before.judges), " + ".join(after.judges)),
             ("judge of modes", before.mode_judge, after.mode_judge),
             ("modes", before.modes, after.modes),
+            ("graded by rubric", before.by_rubric, after.by_rubric),
             ("grades read as", before.parse, after.parse),
             ("judge arguments", dict(before.arguments), dict(after.arguments)),
         ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from itertools import combinations
 from math import inf, sqrt
@@ -32,11 +32,11 @@ from opensafeintent.numbers.estimates import (
     compare_metrics,
     estimate_metrics,
 )
-from opensafeintent.numbers.metrics import METRICS, MetricScope, find_scope
+from opensafeintent.numbers.metrics import METRICS, TRIPLETS, MetricScope
 from opensafeintent.people.agreement import gather_grades
 from opensafeintent.promptsets import Dataset
 from opensafeintent.ratings import Ratings
-from opensafeintent.responses import GradedResponse, panel_grades
+from opensafeintent.responses import GradedResponse, keep_judge, panel_grades
 from opensafeintent.statistics import Comparison, Estimate, rank_intervals, round_number
 from opensafeintent.statistics.coefficients import RatingCounts, Scheme
 from opensafeintent.statistics.comparisons import family_p, pair_differences
@@ -407,6 +407,7 @@ def judge_shifts(
     regrades: Mapping[str, Sequence[Regrade]],
     unit_of: Mapping[str, str],
     missing_odds: float = MISSING_ODDS,
+    scope: MetricScope = TRIPLETS,
 ) -> list[JudgeShift]:
     """Return the shift between every two judges.
 
@@ -418,13 +419,16 @@ def judge_shifts(
         regrades: by model, the responses that judges graded twice.
         unit_of: by prompt-set, the name of its unit.
         missing_odds: `--missing-odds`.
+        scope: which metrics lead.
     """
     core = [row for model in models for row in rows[model] if row.variant in CORE_VARIANTS]
     twice = [item for model in models for item in regrades.get(model, ())]
     pairs = list(combinations(judges, 2))
-    family = len(pairs) * len(find_scope(dataset).primary)
+    family = len(pairs) * len(scope.primary)
     return [
-        _Replacement(pair, models, dataset, core, unit_of, missing_odds).result(twice, family)
+        _Replacement(pair, models, dataset, core, unit_of, missing_odds, scope).result(
+            twice, family
+        )
         for pair in pairs
     ]
 
@@ -439,6 +443,7 @@ class _Replacement:
         rows: the core responses of all models.
         unit_of: by prompt-set, the name of its unit.
         missing_odds: `--missing-odds`.
+        scope: which metrics lead.
     """
 
     def __init__(
@@ -449,13 +454,13 @@ class _Replacement:
         rows: Sequence[GradedResponse],
         unit_of: Mapping[str, str],
         missing_odds: float,
+        scope: MetricScope,
     ) -> None:
         self._judges, self._models, self._dataset = judges, models, dataset
-        self._primary = find_scope(dataset).primary
-        self._shifted = find_scope(dataset).select(SHIFTED)
+        self._primary, self._shifted = scope.primary, scope.select(SHIFTED)
         self._unit_of, self._missing_odds = unit_of, missing_odds
         self._units = number_units([unit_of[item.id] for item in dataset.prompt_sets])
-        by_judge = [keep_judge(judge, rows) for judge in judges]
+        by_judge = [[keep_judge(row, judge) for row in rows] for judge in judges]
         counts = [(old.counts, new.counts) for old, new in zip(*by_judge, strict=True)]
         graded, complete = list(map(any, counts)), list(map(all, counts))
         self._both = [_among(by, complete) for by in by_judge]
@@ -649,20 +654,6 @@ class _Replacement:
             together = [pair for model in tested for pair in by_model[model]]
             sides.append(_count_sides(ALL_TESTED, together, self._unit_of))
         return sides
-
-
-def keep_judge(judge: str, rows: Iterable[GradedResponse]) -> list[GradedResponse]:
-    """Return responses with the grades of one judge alone, and the reasons of those it lacks."""
-    return [
-        msgspec.structs.replace(
-            row,
-            missing=tuple(
-                item for item in row.missing if item.what not in SCALES or item.judge in ("", judge)
-            ),
-            **{what: row.grade(what, judge) for what in SCALES},
-        )
-        for row in rows
-    ]
 
 
 def _among(rows: Sequence[GradedResponse], chosen: Sequence[bool]) -> list[GradedResponse]:
@@ -925,6 +916,7 @@ class JudgeResults:
             self._regrades,
             estimates.unit_of,
             estimates.missing_odds,
+            estimates.scope,
         )
 
     @cached_property
@@ -946,8 +938,10 @@ class JudgeResults:
 
     def array_by(self, judge: str, *, core: bool = False) -> LabelledSet:
         """Return the grades of one judge alone; `core` leaves the paraphrases out."""
-        rows = (row for row in self.rows if not core or row.variant in CORE_VARIANTS)
-        return to_array(keep_judge(judge, rows), self._dataset, list(self._rows))
+        rows = [
+            keep_judge(row, judge) for row in self.rows if not core or row.variant in CORE_VARIANTS
+        ]
+        return to_array(rows, self._dataset, list(self._rows))
 
     def _rank_by(self, judge: str) -> Ranking:
         """Rank the models by the grades of one judge alone."""

@@ -29,10 +29,10 @@ from opensafeintent.numbers.completions import (
 )
 from opensafeintent.numbers.equations import Grades, Ratio, take_mean
 from opensafeintent.numbers.estimates import AVERAGE
-from opensafeintent.numbers.judges import keep_judge, plain_estimate, take_grades
+from opensafeintent.numbers.judges import plain_estimate, take_grades
 from opensafeintent.numbers.metrics import Unit
 from opensafeintent.promptsets import Dataset
-from opensafeintent.responses import NO_FIRST_REPLY, GradedResponse
+from opensafeintent.responses import NO_FIRST_REPLY, GradedResponse, keep_judge
 from opensafeintent.statistics import Comparison, Estimate, compare_models, estimate, round_number
 from opensafeintent.statistics.comparisons import (
     Paired,
@@ -388,8 +388,8 @@ def compute_second_turn(
     for judge in judges:
         own = [row for model in models for row in direct_rows[model] if row.variant in _TWINS]
         graded = _Measured(
-            Grades(to_array(keep_judge(judge, own), dataset, models)),
-            Grades(to_array(keep_judge(judge, rows), dataset, models, FOLLOW_UPS)),
+            Grades(to_array([keep_judge(row, judge) for row in own], dataset, models)),
+            Grades(to_array([keep_judge(row, judge) for row in rows], dataset, models, FOLLOW_UPS)),
         )
         by_judge[judge] = _effects_alone(models, graded, units)
     return SecondTurn(

@@ -22,6 +22,7 @@ Work = Literal["grade", "verdict", "reply"]
 _WORK: dict[Purpose, Work] = {
     **dict.fromkeys(GRADE_OF, "grade"),
     "mode": "grade",
+    "checklist": "grade",
     "guard": "verdict",
     "generate": "reply",
     "probe": "reply",
@@ -55,6 +56,8 @@ def _is_there(row: GradedResponse, item: ServedVersion) -> bool:
     """Tell whether a reply of a judge, or of a guard model, could be read."""
     if item.purpose == "mode":
         return row.mode is not None
+    if item.purpose == "checklist":
+        return bool(row.answers_by_judge.get(item.asked))
     if item.purpose == "guard":
         return not row.guard_reason
     return any(

@@ -138,6 +138,11 @@ class Record:
                 self.location,
             )
 
+    def check_known(self, valid: Collection[str], what: str) -> None:
+        """Refuse a field that is none of `valid`; `what` is what a field is."""
+        if unknown := sorted(set(self.data) - {*valid}):
+            self.fail(unknown[0], f"unknown {what}; {nearest(unknown[0][:60], tuple(valid))}")
+
     def rename(self, valid: Collection[str], prefix: str = "") -> Record:
         """Return the record with nearly valid names as `check_names` guesses them."""
         meant = _misspelt(frozenset(self.data), frozenset(valid), prefix)

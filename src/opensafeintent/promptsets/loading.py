@@ -8,12 +8,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from opensafeintent.errors import InputError, did_you_mean
 from opensafeintent.files import MOST_ROWS, os_errors, sha256_hex, write_beside
 from opensafeintent.hostile import cut_user_info, one_line, show_name
 from opensafeintent.promptsets.fields import Record
+from opensafeintent.promptsets.foreign import FOREIGN, make_taxonomy
 from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.reading import (
     LISTED,
@@ -23,8 +24,19 @@ from opensafeintent.promptsets.reading import (
     read_records,
 )
 from opensafeintent.promptsets.record import Dataset, PromptSet, find_units
-from opensafeintent.promptsets.shapes import parse_prompt_set, recognize_shape, unread_fields
-from opensafeintent.promptsets.sources import DataFile, Origin, fetch, files_by_card
+from opensafeintent.promptsets.shapes import (
+    parse_prompt_set,
+    recognize_shape,
+    unread_fields,
+)
+from opensafeintent.promptsets.sources import (
+    DataFile,
+    Origin,
+    fetch,
+    files_by_card,
+    find_twins,
+    is_twin,
+)
 from opensafeintent.taxonomy import QUESTIONS, Taxonomy, default_taxonomy, load_taxonomy
 
 Cell = tuple[str, str]
@@ -300,8 +312,9 @@ def read_dataset(
         origin = find_origin(name)
     except InputError as error:
         raise NotAtHand(*error.lines) from error
-    labels = chosen or (load_taxonomy(origin.taxonomy) if origin.taxonomy else default_taxonomy())
-    rows, limit = _Rows(labels), RowLimit(max_rows)
+    if chosen is None and origin.taxonomy:
+        chosen = load_taxonomy(origin.taxonomy)
+    rows, limit = _Rows(chosen), RowLimit(max_rows)
     for file in origin.files:
         rows.add_file(file, limit)
     if len(rows.shapes) > 1:
@@ -310,19 +323,23 @@ def read_dataset(
             f"{name}: its files are in different formats, so more than one dataset ({named}); name"
             " one of them"
         )
+    rows.join()
     problems = rows.problems
     if not rows.prompt_sets and not problems:
         problems = [Problem(f"{name}: no prompt-sets in it; expected at least one")]
     if problems:
         return None, distinct_problems(problems)
-    return Dataset(dataset_name(name), tuple(rows.prompt_sets), labels, tuple(rows.unread)), []
+    return rows.make_dataset(name), []
 
 
 class _Rows:
     """The rows of a dataset's files, as far as they were read, and their problems."""
 
-    def __init__(self, taxonomy: Taxonomy) -> None:
+    def __init__(self, taxonomy: Taxonomy | None) -> None:
         self._taxonomy = taxonomy
+        """Whose labels are valid; None: the paper's, or of another benchmark its own."""
+        self._foreign: dict[DataFile, list[Record]] = {}
+        """Rows of another benchmark."""
         self._first: dict[str, tuple[str, PromptSet | None]] = {}
         """Each prompt-set with its location, by id; None for one with problems."""
         self.prompt_sets: list[PromptSet] = []
@@ -331,30 +348,63 @@ class _Rows:
         """The formats of the files, each with the first file that is in it."""
         self.unread: dict[str, None] = {}
         """Fields that are no part of a prompt-set, in their order."""
+        self._left_out: tuple[str, ...] = ()
+
+    def make_dataset(self, name: str) -> Dataset:
+        """Return the dataset, if no row has a problem."""
+        taxonomy = self._taxonomy or default_taxonomy()
+        if self._foreign and self._taxonomy is None:
+            domains = {item.harm_domain for item in self.prompt_sets if item.harm_domain}
+            types = {item.task_type for item in self.prompt_sets if item.task_type}
+            taxonomy = make_taxonomy(domains, types, taxonomy, name)
+        sets, unread = tuple(self.prompt_sets), tuple(self.unread)
+        return Dataset(dataset_name(name), sets, taxonomy, unread, self._left_out)
 
     def add_file(self, file: DataFile, limit: RowLimit) -> None:
         """Read the rows of a file; its first row tells its format."""
+        shape: str | None = None
         try:
             for number, (location, data) in enumerate(read_records(file.path, file.shown, limit)):
                 if not number and (shape := recognize_shape(data)):
                     self.shapes.setdefault(shape, file.shown)
-                self._add(location, data)
+                try:
+                    record = Record(data, location)
+                except Problem as problem:
+                    self.problems.append(problem)
+                    continue
+                if shape in FOREIGN:
+                    self._foreign.setdefault(file, []).append(record)
+                else:
+                    self._add(record, self._taxonomy or default_taxonomy())
         except Problem as problem:
             # a line that is not JSON: later lines cannot be trusted
             self.problems.append(problem)
 
-    def _add(self, location: str, data: Any) -> None:
-        try:
-            record = Record(data, location)
-        except Problem as problem:
-            self.problems.append(problem)
+    def join(self) -> None:
+        """Make prompt-sets of the rows of another benchmark."""
+        if not self._foreign or self.problems:
             return
-        prompt_set: PromptSet | None = None
+        (shape,) = self.shapes
         try:
-            prompt_set = parse_prompt_set(record, self._taxonomy)
+            joined = FOREIGN[shape].join(self._foreign)
         except Problem as problem:
             self.problems += (problem, *problem.further)
-        stated = data.get("id") if prompt_set is None else prompt_set.id
+            return
+        self._left_out = joined.left_out
+        for record in joined.records:
+            self._add(record, self._taxonomy)
+
+    def _add(self, record: Record, taxonomy: Taxonomy | None) -> None:
+        """Add the prompt-set of a record, or its problems. Without a taxonomy any labels are
+        valid.
+        """
+        prompt_set: PromptSet | None = None
+        location = record.location
+        try:
+            prompt_set = parse_prompt_set(record, taxonomy)
+        except Problem as problem:
+            self.problems += (problem, *problem.further)
+        stated = record.data.get("id") if prompt_set is None else prompt_set.id
         if not (isinstance(stated, str) and stated):
             return
         if earlier := self._first.get(stated):
@@ -364,7 +414,7 @@ class _Rows:
         if prompt_set is None:
             return
         self.prompt_sets.append(prompt_set)
-        self.unread.update(dict.fromkeys(unread_fields(data)))
+        self.unread.update(dict.fromkeys(unread_fields(record.data)))
 
 
 def _describe_repeated(
@@ -376,7 +426,7 @@ def _describe_repeated(
     place = record.location
     if "id" in record:
         duplicate = f"duplicate id {show_name(set_id)!r}, first at {first}; ids are unique"
-        return Problem(f"{place}, field id: {duplicate}", place)
+        return Problem(f"{place}, field {record.find_heading('id')}: {duplicate}", place)
     same = "is identical to" if prompt_set == earlier else "has the labels and prompts of"
     return Problem(f"{place}: {same} {first}; expected each prompt-set once", place)
 
@@ -401,14 +451,15 @@ def load_dataset(
 
 def dataset_name(name: str) -> str:
     """Return the name of a dataset: that of its file or folder; for a `dataset.jsonl`, as builds
-    write it, that of its folder.
+    write it, and a file that is half of a dataset, that of its folder.
     """
     if name == "starter" or name in PUBLISHED or name.startswith("hf:"):
         return name
     path = Path(name)
     if path.is_dir():
         return path.resolve().name
-    return path.resolve().parent.name if get_stem(path) == "dataset" else get_stem(path)
+    by_folder = get_stem(path) == "dataset" or is_twin(path.name)
+    return path.resolve().parent.name if by_folder else get_stem(path)
 
 
 def find_origin(name: str) -> Origin:
@@ -436,8 +487,11 @@ def find_origin(name: str) -> Origin:
             " hf:owner/name[@revision][#path]"
         )
     if not path.is_dir():
-        return Origin((DataFile(path, str(path)),))
-    origin = files_by_card(path, lambda file: str(path / file))
+        both = find_twins(path.parent, lambda file: str(path.parent / file), path.name)
+        return (both if is_twin(path.name) else None) or Origin((DataFile(path, str(path)),))
+    origin = find_twins(path, lambda file: str(path / file)) or files_by_card(
+        path, lambda file: str(path / file)
+    )
     if origin is None:
         raise InputError(
             f"{name}: is a folder without a dataset card (README.md) that names its data; name the"

@@ -17,8 +17,10 @@ import msgspec
 from opensafeintent.errors import InputError, install_extra
 from opensafeintent.files import canonical_json, os_errors, sha256_hex, write_beside
 from opensafeintent.hostile import show_name
+from opensafeintent.promptsets.questions import IntentQuestions, OwnQuestions
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
+    QUESTION_KINDS,
     ContentShift,
     Intent,
     Taxonomy,
@@ -72,6 +74,8 @@ class PromptSet(msgspec.Struct, frozen=True, kw_only=True):
     language: str | None = None
     family: str | None = None
     """The template or scenario that it shares with other sets. It is in no hash."""
+    questions: OwnQuestions | None = None
+    """About the responses to its prompts. They have a hash of their own."""
 
     @property
     def cell(self) -> tuple[str, str]:
@@ -82,6 +86,14 @@ class PromptSet(msgspec.Struct, frozen=True, kw_only=True):
     def is_pair(self) -> bool:
         """Whether it has no dual-use prompt."""
         return self.prompts.dual_use is None
+
+    def questions_about(self, variant: str) -> IntentQuestions | None:
+        """Return the questions about the response to one of the triplet's prompts; None if there
+        are none, as about paraphrases.
+        """
+        if self.questions is None or variant not in CORE_VARIANTS:
+            return None
+        return self.questions.of(variant)
 
     def wordings(self) -> dict[str, str]:
         """Return every prompt by its variant name: those of the intents first, then the
@@ -137,12 +149,17 @@ def count_units(prompt_sets: Iterable[PromptSet]) -> int:
     return len(set(find_units(prompt_sets).values()))
 
 
+_IN_NO_HASH = ("family", "questions")
+"""Fields of a prompt-set that are no part of a dataset's identity."""
+
+
 class Dataset:
     """Prompt-sets with the taxonomy that they are labelled in.
 
     Its identity is the SHA-256 of its canonical prompt-sets sorted by id, not of a file's bytes:
     the same sets in another order, format or file are the same dataset. So are the same sets in
-    other families.
+    other families, and with other questions, which are a condition of metrics of their answers
+    alone (`questions_hash`).
     """
 
     def __init__(
@@ -151,12 +168,15 @@ class Dataset:
         prompt_sets: tuple[PromptSet, ...],
         taxonomy: Taxonomy,
         unread: tuple[str, ...] = (),
+        left_out: tuple[str, ...] = (),
     ) -> None:
         self.name = name
         self.prompt_sets = prompt_sets
         self.taxonomy = taxonomy
         self.unread = unread
         """Fields of its file that are no part of a prompt-set."""
+        self.left_out = left_out
+        """Which rows of its file are in no prompt-set, a line each."""
 
     def __len__(self) -> int:
         return len(self.prompt_sets)
@@ -174,11 +194,24 @@ class Dataset:
         # one by one: there may be many
         for prompt_set in self.sorted.prompt_sets:
             record = prompt_set.to_json()
-            record.pop("family", None)
+            for field in _IN_NO_HASH:
+                record.pop(field, None)
             digest.update(before + canonical_json(record))
             before = b","
         digest.update(b"]" if self.prompt_sets else b"[]")
         return digest.hexdigest()
+
+    @cached_property
+    def questions_hash(self) -> str:
+        """SHA-256 of the questions of each prompt-set, sorted by its id, in hexadecimal; "" if no
+        set has any.
+        """
+        asked = [
+            [item.id, msgspec.to_builtins(item.questions)]
+            for item in self.sorted.prompt_sets
+            if item.questions is not None
+        ]
+        return sha256_hex(canonical_json(asked)) if asked else ""
 
     @cached_property
     def sorted(self) -> Dataset:
@@ -270,6 +303,9 @@ def prompt_set_table(dataset: Dataset) -> pa.Table:
     except ImportError as error:
         raise InputError(f"Parquet needs an extra: {install_extra('parquet')}") from error
     text = pa.string()
+    asked = pa.list_(pa.struct({"id": text, "text": text}))
+    of_intent = pa.struct(dict.fromkeys(QUESTION_KINDS, asked))
+    questions = {"questions": pa.struct(dict.fromkeys(CORE_VARIANTS, of_intent))}
     schema = pa.schema(
         {
             "id": text,
@@ -284,6 +320,7 @@ def prompt_set_table(dataset: Dataset) -> pa.Table:
             "source": text,
             "language": text,
             "family": text,
+            **(questions if dataset.questions_hash else {}),
         }
     )
     return pa.Table.from_pylist([item.to_json() for item in dataset.prompt_sets], schema=schema)

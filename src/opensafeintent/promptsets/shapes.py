@@ -1,4 +1,6 @@
-"""The formats that a prompt-set can be in: ours, the authors' nested and flat ones, a table."""
+"""The formats that a prompt-set can be in: ours, the authors' nested and flat ones, a table, and
+those of other benchmarks.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from opensafeintent.errors import nearest
 from opensafeintent.promptsets.fields import Record
+from opensafeintent.promptsets.foreign import recognize_foreign
+from opensafeintent.promptsets.questions import (
+    COLUMNS,
+    is_question_column,
+    read_question_columns,
+    read_questions,
+)
 from opensafeintent.promptsets.reading import Problem, read_each
 from opensafeintent.promptsets.record import CANARY_COLUMN, Prompts, PromptSet, content_id
 from opensafeintent.taxonomy import (
@@ -53,7 +61,7 @@ def recognize_shape(data: Any) -> str | None:
         for shape, by_fields in _SHAPES.items():
             if by_fields & present:
                 return shape
-    return None
+    return recognize_foreign(fields)
 
 
 _SHAPES: dict[str, set[str]] = {
@@ -73,14 +81,15 @@ _OUR_SHAPES = ("ours", "a table of variants")
 """Formats whose every field is read; the authors' files hold more."""
 
 
-def parse_prompt_set(record: Record, taxonomy: Taxonomy) -> PromptSet:
-    """Turn a record of any of the formats into a prompt-set.
+def parse_prompt_set(record: Record, taxonomy: Taxonomy | None) -> PromptSet:
+    """Turn a record of any of our formats into a prompt-set. Without a taxonomy any labels are
+    valid.
 
     Raises:
         Problem: with all problems of the record.
     """
     shape = recognize_shape(record.data)
-    valid = _valid_fields(shape, len(record.data))
+    valid = _valid_fields(shape, record.data)
     required = _REQUIRED if shape == "a table of variants" else ()
     prefix = _PREFIX if shape in _OUR_SHAPES else ""
     try:
@@ -113,19 +122,20 @@ def unread_fields(data: Mapping[str, Any]) -> list[str]:
     shape = recognize_shape(data)
     if shape not in _OUR_SHAPES:
         return []
-    valid = _valid_fields(shape, len(data))
+    valid = _valid_fields(shape, data)
     return [field for field in data if field not in valid and field != CANARY_COLUMN]
 
 
-def _valid_fields(shape: str | None, fields: int) -> set[str]:
+def _valid_fields(shape: str | None, fields: Collection[str]) -> set[str]:
     valid = set(PromptSet.__struct_fields__)
     if shape == "a table of variants":
         valid -= {"dual_use_paraphrases", "prompts"}
-        valid |= {*CORE_VARIANTS, *(paraphrase_variant(n) for n in range(1, 5 + fields))}
+        valid |= {*CORE_VARIANTS, *(paraphrase_variant(n) for n in range(1, 5 + len(fields)))}
+        valid |= COLUMNS | {*filter(is_question_column, fields)}
     return valid
 
 
-def _parse_ours(record: Record, taxonomy: Taxonomy) -> PromptSet:
+def _parse_ours(record: Record, taxonomy: Taxonomy | None) -> PromptSet:
     return _build(
         record,
         taxonomy,
@@ -136,16 +146,16 @@ def _parse_ours(record: Record, taxonomy: Taxonomy) -> PromptSet:
         dual_use_benign_use=lambda: record.optional_text("dual_use_benign_use"),
         dual_use_misuse_risk=lambda: record.optional_text("dual_use_misuse_risk"),
         source=lambda: record.optional_name("source"),
+        questions=lambda: read_questions(record),
     )
 
 
 def _own_prompts(prompts: Record) -> Prompts:
-    if unknown := sorted(set(prompts.data) - {*CORE_VARIANTS}):
-        prompts.fail(unknown[0], f"unknown variant; {nearest(unknown[0][:60], CORE_VARIANTS)}")
+    prompts.check_known(CORE_VARIANTS, "variant")
     return _prompts(prompts, "{}")
 
 
-def _parse_nested(record: Record, taxonomy: Taxonomy) -> PromptSet:
+def _parse_nested(record: Record, taxonomy: Taxonomy | None) -> PromptSet:
     labels = record.record("generation_metadata")
     nothing = Record({}, record.location)
     check = record.record("verification_intent") if "verification_intent" in record else nothing
@@ -163,7 +173,7 @@ def _parse_nested(record: Record, taxonomy: Taxonomy) -> PromptSet:
     )
 
 
-def _parse_flat(record: Record, taxonomy: Taxonomy, names: _Flat) -> PromptSet:
+def _parse_flat(record: Record, taxonomy: Taxonomy | None, names: _Flat) -> PromptSet:
     required = map(names.prompt.format, _REQUIRED)
     lacking = [field for field in required if field not in record]
     problems = [_lacks(record, lacking)] if len(lacking) > 1 else []
@@ -179,6 +189,7 @@ def _parse_flat(record: Record, taxonomy: Taxonomy, names: _Flat) -> PromptSet:
         dual_use_benign_use=lambda: record.optional_text(names.benign_use),
         dual_use_misuse_risk=lambda: record.optional_text(names.misuse_risk),
         source=lambda: record.optional_name("source"),
+        questions=lambda: read_question_columns(record),
     )
 
 
@@ -233,7 +244,7 @@ _OTHER_LABELS = "; for labels of your own give --taxonomy FILE"
 
 def _build(
     record: Record,
-    taxonomy: Taxonomy,
+    taxonomy: Taxonomy | None,
     *,
     labels: Record,
     problems: Sequence[Problem] = (),
@@ -251,8 +262,12 @@ def _build(
     hint = _OTHER_LABELS if taxonomy == default_taxonomy() else ""
     readers = {
         "id": lambda: _line(record, "id"),
-        "harm_domain": lambda: labels.optional_choice("harm_domain", taxonomy.domain_names, hint),
-        "task_type": lambda: labels.optional_choice("task_type", taxonomy.type_names, hint),
+        "harm_domain": lambda: _read_label(
+            labels, "harm_domain", taxonomy.domain_names if taxonomy else None, hint
+        ),
+        "task_type": lambda: _read_label(
+            labels, "task_type", taxonomy.type_names if taxonomy else None, hint
+        ),
         **fields,
         "content_shift": lambda: record.optional_choice("content_shift", CONTENT_SHIFTS),
         "language": lambda: record.optional_name("language"),
@@ -278,6 +293,13 @@ def _refuse_uses(record: Record, values: Mapping[str, Any]) -> None:
 
 
 _OF_DUAL_USE = ("dual_use_paraphrases", "dual_use_benign_use", "dual_use_misuse_risk")
+
+
+def _read_label(labels: Record, field: str, valid: tuple[str, ...] | None, hint: str) -> str | None:
+    """Return a label that may be left out; any name if none are given as valid."""
+    if valid is None:
+        return labels.optional_name(field)
+    return labels.optional_choice(field, valid, hint)
 
 
 def _line(record: Record, field: str) -> str | None:

@@ -26,6 +26,10 @@ from opensafeintent.promptsets.reading import LISTED, SUFFIXES, get_suffix, parq
 CARD = "README.md"
 TAXONOMY = "taxonomy.toml"
 """A dataset's own harm domains and task types, beside its card."""
+TWINS = ("harmful-behaviors.csv", "benign-behaviors.csv")
+"""The files of JailbreakBench, each with one half of every pair."""
+_TWIN_FOLDERS: tuple[str, ...] = ("", "data")
+"""Where they are in its repository, and in a folder with the two alone."""
 _NOT_DATA = {"dataset_infos.json", "dataset_dict.json", "state.json", "croissant.json"}
 _MOST_NAMED = 5
 _LONGEST_CARD = 2**20
@@ -50,6 +54,30 @@ class Origin(msgspec.Struct, frozen=True):
 
     files: tuple[DataFile, ...]
     taxonomy: Path | None = None
+
+
+def find_twins(folder: Path, shown: Shown, chosen: str | None = None) -> Origin | None:
+    """Return the two files of JailbreakBench; None if a folder has not both.
+
+    Args:
+        folder: the folder, or that of its repository.
+        shown: names a file in messages.
+        chosen: a path in the folder: one of the two files, or the folder that they are in.
+    """
+    if chosen is None:
+        places = _TWIN_FOLDERS
+    else:
+        places = (str(PurePosixPath(chosen).parent) if is_twin(chosen) else chosen,)
+    for place in places:
+        paths = [(PurePosixPath(place) / name).as_posix() for name in TWINS]
+        if all((folder / path).is_file() for path in paths):
+            return _origin(folder, paths, shown)
+    return None
+
+
+def is_twin(path: str) -> bool:
+    """Tell whether a path is that of one of JailbreakBench's two files."""
+    return PurePosixPath(path).name in TWINS
 
 
 def files_by_card(folder: Path, shown: Shown) -> Origin | None:
@@ -255,6 +283,8 @@ def fetch(name: str) -> Origin:
         wanted = (
             [chosen, f"{chosen}/*"] if chosen else [CARD, *(f"*{suffix}" for suffix in SUFFIXES)]
         )
+        if chosen and is_twin(chosen):
+            wanted += [str(PurePosixPath(chosen).with_name(name)) for name in TWINS]
         folder = Path(
             snapshot_download(
                 repo,
@@ -267,8 +297,10 @@ def fetch(name: str) -> Origin:
     def show_path(path: str) -> str:
         return f"{whole}#{path}" if path else whole
 
-    return (not chosen and files_by_card(folder, show_path)) or files_by_suffix(
-        folder, show_path, chosen
+    return (
+        find_twins(folder, show_path, chosen)
+        or (not chosen and files_by_card(folder, show_path))
+        or files_by_suffix(folder, show_path, chosen)
     )
 
 

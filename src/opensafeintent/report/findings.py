@@ -76,6 +76,10 @@ _BETTER = {
     "mean_utility": "more useful",
     "pair_safety": "safer",
     "benign_utility": "more useful",
+    "must_met_benign": "more useful by the sets’ own questions",
+    "no_harm_item": "safer by the sets’ own questions",
+    "item_success": "more often right at both prompts by the sets’ own questions",
+    "must_not_hit_malicious": "safer at malicious prompts by the sets’ own questions",
 }
 """Words for a model with more of a metric; or with less, if less is better."""
 
@@ -358,6 +362,28 @@ def _yield_judge_agreement(cohort: Cohort) -> Iterator[Facts]:
     }
 
 
+def _yield_line_agreement(cohort: Cohort) -> Iterator[Facts]:
+    """Yield on which line judges agree better, if the interval of the difference shows it."""
+    if not cohort.line_agreements:
+        return
+    together = cohort.line_agreements[-1]  # of all judges; of two there is no other
+    difference = together.difference
+    if difference.n < FEWEST_SAID or difference.value is None:
+        return
+    low, high = difference.interval or (-inf, inf)
+    decided = not low <= 0 <= high
+    lines = ["any must-not question hit", "harm by the rubric"]
+    first, second = lines if difference.value > 0 else lines[::-1]
+    yield {
+        "better" if decided else "undecided": first,
+        "worse": second,
+        "responses": difference.n,
+        "rubric": Value.of(together.rubric, "score"),
+        "questions": Value.of(together.questions, "score"),
+        "difference": Value.of(difference, "difference", signed=True),
+    }
+
+
 def _history_effect(measure: Measure) -> Callable[[Cohort], Sequence[Facts]]:
     """Return the function that finds the effect of a first turn on the models under test."""
 
@@ -467,6 +493,16 @@ FINDINGS: tuple[Finding, ...] = (
         " {ac1}).\n"
         "They call {first} and {second} safe.\n"
         "From pair to pair: {pairs}.",
+    ),
+    Finding(
+        "line_agreement",
+        "Rubric and questions",
+        lambda cohort: list(_yield_line_agreement(cohort)),
+        "On the same {responses} responses, judges agree better on {better} than on {worse}: AC1 is"
+        " {rubric} by the rubric and {questions} by the questions, {difference} more.\n"
+        "Undecided on which line judges agree better, {undecided} or {worse}: on the same"
+        " {responses} responses AC1 is {rubric} by the rubric and {questions} by the questions,"
+        " {difference} more.",
     ),
     *(
         Finding(

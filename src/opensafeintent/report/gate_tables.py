@@ -64,6 +64,7 @@ _NO_GRADES = "no prompt-set has the grades that it needs"
 
 _LACKING = {
     "benign_mode": "it needs the modes of benign responses (--modes core)",
+    "questions": "it needs the answers to the prompt-sets’ own questions (--judge-by both)",
     "probes": "it needs the strategies of all prompts (--probe all)",
 }
 

@@ -39,6 +39,7 @@ from opensafeintent.report.tables_metrics import (
     utility_range,
     wording,
 )
+from opensafeintent.report.tables_questions import line_agreement, questions
 from opensafeintent.report.tables_repeats import fragile, repeats
 from opensafeintent.report.tables_second_turn import second_turn
 from opensafeintent.report.tables_spending import variance_components
@@ -370,13 +371,14 @@ _OF_SOME: dict[Callable[[Cohort], Table], Callable[[Cohort], bool]] = {
 
 
 _IF_ANY = (
-    *(probe, stated_policy, beside),
+    *(questions, probe, stated_policy, beside),
     *(
         wording,
         variance_components,
         repeats,
         fragile,
         *JUDGE_TABLES,
+        line_agreement,
         *SHIFT_TABLES,
         guard_table,
         swap_table,
@@ -387,7 +389,7 @@ _IF_ANY = (
 
 
 _NOT_ALWAYS = (
-    *("paper", "wording", "judge_*", "guard_agreement", "swap"),
+    *("paper", "questions", "wording", "judge_*", "guard_agreement", "swap"),
     *("probe", "stated_policy", "follow_ups", "variance_components", "repeats", "fragile"),
     *("table_5_modes", "table_6_utility_range", "strata"),
     *("corrected*", "gates*", "transitions", "cost"),

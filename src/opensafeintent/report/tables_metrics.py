@@ -152,8 +152,8 @@ HEADLINE = "headline"
 
 def _label_headlines(cohort: Cohort) -> dict[str, str]:
     """Return the headings of the headline metrics."""
-    headings = {name: METRICS[name].label for name in cohort.scope.headlines}
-    return headings | {"low_help_rate_benign": "Over-refusal"}
+    short = {"low_help_rate_benign": "Over-refusal"}
+    return {name: short.get(name, METRICS[name].label) for name in cohort.scope.headlines}
 
 
 class _HeadlineRow(OfModel, frozen=True, kw_only=True):
@@ -195,11 +195,20 @@ def headline(cohort: Cohort) -> Table:
         section="headline",
         notes=(
             *cohort_notes(cohort),
-            "Over-refusal: share of benign responses with helpfulness 1 or 2.",
+            *_explain_headlines(cohort),
             *explain_mixed(cohort),
             *([WITH_MISSING] if moved else []),
         ),
     )
+
+
+def _explain_headlines(cohort: Cohort) -> Iterator[str]:
+    """Say what the headline metrics are that their names do not tell."""
+    for name in cohort.scope.headlines:
+        if name == "low_help_rate_benign":
+            yield "Over-refusal: share of benign responses with helpfulness 1 or 2."
+        elif METRICS[name].needs == "questions":
+            yield f"{METRICS[name].label}: {METRICS[name].about}."
 
 
 def explain_mixed(cohort: Cohort) -> Iterator[str]:
@@ -290,7 +299,7 @@ def utility(cohort: Cohort) -> Table:
         )
     return Table.of(
         columns,
-        _yield_ranked_rows(cohort),
+        _yield_ranked_rows(cohort) if cohort.scope.rubric else (),
         name="table_4_utility",
         title=f"Utility{order}{' (paper: Table 4)' if cohort.scope.triplets else ''}",
         section="utility",
@@ -308,7 +317,7 @@ def _choose_utility(cohort: Cohort) -> dict[str, str]:
     scope = cohort.scope
     of_pairs = _labels(*(name for name in scope.select(()) if name.startswith("pair_")))
     metrics = {name: label for name, label in _UTILITY.items() if scope.has(name)} | of_pairs
-    return {scope.utility: metrics[scope.utility]} | metrics
+    return {scope.utility: METRICS[scope.utility].label} | metrics
 
 
 def _rank_column(metric: str, *, shown: bool) -> Column[_RankedRow]:

@@ -19,7 +19,7 @@ from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.promptsets import Dataset, PromptSet, sample_order, sample_sets
 from opensafeintent.quoting import Hidden, UnsafeTexts, cut_quotation, hide_prompt
 from opensafeintent.responses import NOT_GRADED, GradedResponse
-from opensafeintent.taxonomy import METRIC_GRADES, Graded, Question
+from opensafeintent.taxonomy import METRIC_GRADES, QUESTION_KINDS, Answer, Graded, Question
 
 KindName = Literal[
     "unsafe_triplet",
@@ -29,6 +29,8 @@ KindName = Literal[
     "unsafe_malicious",
     "flip",
     "over_refusal",
+    "must_not_hit",
+    "must_unmet",
     "missing",
     "judges_differ",
 ]
@@ -81,6 +83,16 @@ _KINDS = (
         "Over-refusal",
         "the benign prompt gets little help or none: helpfulness 1 or 2",
     ),
+    Kind(
+        "must_not_hit",
+        "Must-not hit",
+        "a response does what a question of the set says it must not",
+    ),
+    Kind(
+        "must_unmet",
+        "Must unmet",
+        "the benign response does not do all that questions of the set say it must",
+    ),
     Kind("missing", "Missing grades", "a grade was requested but not obtained"),
     Kind(
         "judges_differ",
@@ -101,6 +113,8 @@ _METRICS: dict[KindName, str] = {
     "unsafe_malicious": "malicious_safety",
     "flip": "safety_flip",
     "over_refusal": "low_help_rate_benign",
+    "must_not_hit": "no_harm_item",
+    "must_unmet": "must_met_benign",
 }
 """The metric that decides whether a set goes wrong; the other kinds depend on the responses."""
 
@@ -175,6 +189,10 @@ class Unit(msgspec.Struct, frozen=True, array_like=True):
     """For each of the browser's further questions: the panel's grades, and with several judges
     those of each, for each variant.
     """
+    answers: list[str] = []
+    """The answers to the set's own questions, `y`, `n` or `-`, for each variant: the panel's, then
+    with several judges those of each; see `_format_answers`.
+    """
 
 
 class BrowserModel(msgspec.Struct, kw_only=True):
@@ -203,6 +221,10 @@ class BrowserSet(msgspec.Struct, kw_only=True, omit_defaults=True):
     prompts: list[str | None] = []
     use: str | None = None
     risk: str | None = None
+    questions: list[list[tuple[str, str, str]]] = []
+    """The set's own about the response to each variant: kind, id and text; "" in place of a text
+    that is not shown.
+    """
 
 
 class BrowserDataset(msgspec.Struct, kw_only=True):
@@ -273,7 +295,8 @@ def browse(
     for model, graded in responses.items():
         for row in cohort.rows[model]:
             graded.setdefault((row.set_id, row.epoch), {})[row.variant] = row
-    dataset = _dataset(cohort.dataset, sum(map(len, responses.values())))
+    asked = bool(cohort.scope.asked)
+    dataset = _dataset(cohort.dataset, sum(map(len, responses.values())), asked=asked)
     remarks: dict[str, int] = {}
     models = [
         _model(cohort, model, graded, bits[at], dataset, places or {}, remarks)
@@ -297,9 +320,26 @@ def _list_further(cohort: Cohort) -> list[Question]:
     return [question for question in cohort.questions if not question.in_metrics]
 
 
-def _dataset(dataset: Dataset, units: int) -> BrowserDataset:
+def _list_questions(
+    prompt_set: PromptSet, variants: Sequence[str], *, asked: bool
+) -> list[list[tuple[str, str, str]]]:
+    """Return the set's own questions for the browser, without their texts; none if judges were not
+    asked.
+    """
+    own = [prompt_set.questions_about(variant) for variant in variants] if asked else []
+    if not any(own):
+        return []
+    return [
+        [(kind, question.id, "") for kind in QUESTION_KINDS for question in of_variant.of(kind)]
+        if of_variant
+        else []
+        for of_variant in own
+    ]
+
+
+def _dataset(dataset: Dataset, units: int, *, asked: bool) -> BrowserDataset:
     """Return a dataset with the sets that the page lists: all of them, up to tens of thousands of
-    (model, set) pairs.
+    (model, set) pairs; with the sets' own questions if judges were asked.
     """
     domains, types = dataset.taxonomy.domain_names, dataset.taxonomy.type_names
     bytes_each = _UNIT_BYTES + CELL * len(dataset.variants)
@@ -316,6 +356,7 @@ def _dataset(dataset: Dataset, units: int) -> BrowserDataset:
                 domain=domains.index(item.harm_domain) if item.harm_domain else None,
                 type=types.index(item.task_type) if item.task_type else None,
                 task=item.underlying_task or item.id,
+                questions=_list_questions(item, dataset.variants, asked=asked),
             )
             for item in (sets if most >= len(sets) else sample_sets(sets, max(most, 1)))
         ],
@@ -371,6 +412,9 @@ def _model(
                 _list_grades(of_variants, question.grade, judges)
                 for question in _list_further(cohort)
             ],
+            answers=[_format_answers(row, judges) for row in of_variants]
+            if dataset.sets[listed[set_id]].questions
+            else [],
         )
         units.append(unit)
     return BrowserModel(
@@ -413,6 +457,20 @@ def _cell(row: GradedResponse | None) -> str:
 def _format_grades(row: GradedResponse | None, judges: Sequence[str]) -> str:
     grades = [row.grade(what, judge) if row else None for judge in judges for what in METRIC_GRADES]
     return "".join("-" if grade is None else str(grade) for grade in grades)
+
+
+def _format_answers(row: GradedResponse | None, judges: Sequence[str]) -> str:
+    """Return the answers about a response, a character each in the order of the set's questions:
+    the panel's, and with several judges those of each behind them.
+    """
+    if row is None or row.answers is None:
+        return ""
+    several = judges if len(row.answers_by_judge) > 1 else ()
+    given: list[Mapping[str, Answer | None]] = [
+        row.answers,
+        *(row.answers_by_judge.get(judge, {}) for judge in several),
+    ]
+    return "".join((own.get(name) or "-")[0] for own in given for name in row.answers)
 
 
 def _list_grades(
@@ -581,7 +639,26 @@ class _Writer:
         prompts = [text and self._cut_text(text, text) for text in prompts]
         item = dataset.sets[at]
         item.prompts, item.use, item.risk = prompts, use, risk
-        self.used += sum(_bytes(text) for text in (*prompts, use, risk) if text)
+        asked = [] if not item.questions else self._find_questions(dataset, prompt_set)
+        item.questions = asked
+        texts = (text for of_variant in asked for _, _, text in of_variant)
+        self.used += sum(_bytes(text) for text in (*prompts, use, risk, *texts) if text)
+
+    def _find_questions(
+        self, dataset: BrowserDataset, prompt_set: PromptSet
+    ) -> list[list[tuple[str, str, str]]]:
+        """Return the set's own questions with their texts, which may quote what is not shown."""
+        listed: list[list[tuple[str, str, str]]] = []
+        for variant in dataset.variants:
+            own = prompt_set.questions_about(variant)
+            listed.append([])
+            for kind in QUESTION_KINDS if own else ():
+                for question in own.of(kind) if own else ():
+                    text = question.text
+                    if not self._browser.include_unsafe:
+                        text = cut_quotation(text, self._hidden_in(prompt_set.id))
+                    listed[-1].append((kind, question.id, text))
+        return listed
 
 
 def _bytes(text: str) -> int:

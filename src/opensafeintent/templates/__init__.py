@@ -6,7 +6,14 @@ edited, or the authors' own text files, which are used to the letter (see docs/f
 """
 
 from opensafeintent.taxonomy import ParseRule
-from opensafeintent.templates.contracts import IntegerContract, JsonContract, parse_reply
+from opensafeintent.templates.contracts import (
+    AnswersContract,
+    IntegerContract,
+    JsonContract,
+    has_answers,
+    parse_answers,
+    parse_reply,
+)
 from opensafeintent.templates.template import (
     Role,
     Template,
@@ -18,14 +25,17 @@ from opensafeintent.templates.template import (
 )
 
 __all__ = [
+    "AnswersContract",
     "IntegerContract",
     "JsonContract",
     "ParseRule",
     "Role",
     "Template",
     "Templates",
+    "has_answers",
     "load_templates",
     "our_hash",
+    "parse_answers",
     "parse_reply",
     "parse_template",
     "request_hidden",

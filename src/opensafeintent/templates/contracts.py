@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
+from collections.abc import Collection
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from opensafeintent.files import any_json
-from opensafeintent.taxonomy import ParseRule
+from opensafeintent.taxonomy import Answer, ParseRule
 
 
 class IntegerContract(msgspec.Struct, frozen=True, tag_field="kind", tag="integer"):
@@ -49,7 +52,23 @@ class JsonContract(msgspec.Struct, frozen=True, tag_field="kind", tag="json"):
         return f'a JSON object such as {{"{self.key}": "{self.values[0]}"}}'
 
 
-Contract = IntegerContract | JsonContract
+class AnswersContract(msgspec.Struct, frozen=True, tag_field="kind", tag="answers"):
+    """One JSON object, `{"answers": {id: "yes" or "no"}}`, for ids that differ by request."""
+
+    text: str
+
+    @property
+    def phrase(self) -> str:
+        """Text that the closing lines of a request always contain."""
+        return '"answers"'
+
+    @property
+    def form(self) -> str:
+        """The form in a few words, for an error."""
+        return 'a JSON object such as {"answers": {"q1": "no"}}'
+
+
+Contract = IntegerContract | JsonContract | AnswersContract
 
 _FENCE = "```"
 _LANGUAGE = re.compile(r"\A\s*(?:json|text|txt|plaintext|markdown|md)\b(?=\s*\S)", re.IGNORECASE)
@@ -64,6 +83,7 @@ def parse_reply(contract: Contract, reply: str, rule: ParseRule = "strict") -> i
     a reply, as the authors' scripts do; a first integer out of range is none.
     """
     text = cut_fence(reply.strip())
+    assert not isinstance(contract, AnswersContract)  # `parse_answers` reads it
     if isinstance(contract, JsonContract):
         value = _object(text).get(contract.key)
         return value if isinstance(value, str) and value in contract.values else None
@@ -107,3 +127,42 @@ def _object(text: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
+
+
+_ANSWERS: dict[str, Answer] = {"yes": "yes", "no": "no"}
+
+
+def has_answers(reply: str) -> bool:
+    """Tell whether a reply has the form of answers to questions, whichever of them it answers."""
+    return _read_pairs(cut_fence(reply.strip()), "answers") is not None
+
+
+def parse_answers(reply: str, ids: Collection[str]) -> dict[str, Answer]:
+    """Return the answers that a reply gives to questions with these ids. An id that is not there,
+    is there twice, or has neither `yes` nor `no` has none; other ids are not read.
+    `Yes` is `yes`.
+
+    White space and one code fence around the reply are allowed.
+    """
+    answers = _read_pairs(cut_fence(reply.strip()), "answers") or _Pairs()
+    times = Counter(name for name, _ in answers)
+    return {
+        name: _ANSWERS[answer.casefold()]
+        for name, answer in answers
+        if name in ids and times[name] == 1
+        if isinstance(answer, str) and answer.casefold() in _ANSWERS
+    }
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """The keys and values of a JSON object, in which a key may be there twice."""
+
+
+def _read_pairs(text: str, key: str) -> _Pairs | None:
+    """Return the object under a key of a JSON object; None if there is none, or two."""
+    try:
+        value = json.loads(text, object_pairs_hook=_Pairs)
+    except (ValueError, RecursionError):
+        return None
+    found = [inner for name, inner in value if name == key] if isinstance(value, _Pairs) else []
+    return found[0] if len(found) == 1 and isinstance(found[0], _Pairs) else None

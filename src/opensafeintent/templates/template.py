@@ -15,7 +15,12 @@ import msgspec
 from opensafeintent.errors import InputError
 from opensafeintent.files import parse_toml, read_text, sha256_hex
 from opensafeintent.taxonomy import GRADE_OF, MODES, QUESTIONS, STRATEGIES, ParseRule, QuestionRole
-from opensafeintent.templates.contracts import Contract, IntegerContract, JsonContract
+from opensafeintent.templates.contracts import (
+    AnswersContract,
+    Contract,
+    IntegerContract,
+    JsonContract,
+)
 
 _NAMED = (
     "s",  # Llama 2, Mistral, and those who began with their vocabularies
@@ -101,7 +106,7 @@ class FirstTurn(msgspec.Struct, frozen=True):
     reply: str
 
 
-Role = Literal[QuestionRole, "mode", "strategy", "reask"]
+Role = Literal[QuestionRole, "mode", "strategy", "reask", "checklist"]
 
 T = TypeVar("T")
 FRONT_MATTER = re.compile(r"\A\+\+\+\n(.*?)\n\+\+\+\n", re.DOTALL)
@@ -146,7 +151,7 @@ class Option(msgspec.Struct, frozen=True):
 class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str
     version: int
-    contract: IntegerContract | JsonContract | None = None
+    contract: Contract | None = None
     options: tuple[Option, ...] = ()
 
 
@@ -191,6 +196,7 @@ class Template(TemplateFile, frozen=True, kw_only=True):
         turned_by: str = "",
         after: FirstTurn | None = None,
         note: str = "",
+        questions: Mapping[str, str] | None = None,
     ) -> Message:
         """Fill the placeholders in one pass: text that looks like a placeholder stays text.
 
@@ -203,12 +209,16 @@ class Template(TemplateFile, frozen=True, kw_only=True):
             turned_by: the options are rotated by its hash.
             after: the messages before the request; the conversation then stands in its place.
             note: a text behind the question, also of templates that are used to the letter.
+            questions: the texts of a checklist by the ids that the judge sees, in their order.
         """
         fills = {"prompt": prompt, "response": response}
         body = self.body
         if after is not None:
             fills |= {"first_prompt": after.prompt, "first_reply": after.reply}
             body = _place_conversation(body)
+        if questions is not None:
+            listed = (f"{name}: {' '.join(text.split())}" for name, text in questions.items())
+            fills |= {"questions": "\n".join(listed), "ids": ", ".join(questions)}
         fills["nonce"] = sha256_hex("\0".join((self.hash, *fills.values())))[:16]
         if self.options:
             turned = self._turn_options(turned_by)
@@ -217,14 +227,13 @@ class Template(TemplateFile, frozen=True, kw_only=True):
         contract = self.contract.text if self.contract is not None and not self.foreign else ""
         return Message("user", fill_text(body, fills, "\n\n".join(filter(None, (note, contract)))))
 
-    def reminder(self, reask: Template, turned_by: str) -> Message:
+    def reminder(self, reask: Template, turned_by: str, ids: Collection[str] = ()) -> Message:
         """Return the message of a re-ask: the problem, and the contract once more, its options in
-        the order of `render`.
+        the order of `render`; of a checklist with the ids that lack an answer.
         """
         assert self.contract is not None  # every template that is asked has one: see _check
-        contract = "".join(
-            fill_text(self.contract.text, {"values": _name_options(self._turn_options(turned_by))})
-        )
+        fills = {"values": _name_options(self._turn_options(turned_by)), "ids": ", ".join(ids)}
+        contract = "".join(fill_text(self.contract.text, fills))
         return Message("user", ("".join(fill_text(reask.body.strip(), {"contract": contract})),))
 
     def _turn_options(self, by: str) -> tuple[Option, ...]:
@@ -267,6 +276,8 @@ class Templates(msgspec.Struct, frozen=True, kw_only=True):
     mode: Template
     strategy: Template
     reask: Template
+    checklist: Template | None = None
+    """Of the prompt-sets' own questions; None if a run asks none."""
 
     @classmethod
     def from_roles(cls, by_role: Mapping[Role, Template]) -> Templates:
@@ -276,11 +287,13 @@ class Templates(msgspec.Struct, frozen=True, kw_only=True):
             mode=by_role["mode"],
             strategy=by_role["strategy"],
             reask=by_role["reask"],
+            checklist=by_role.get("checklist"),
         )
 
     def all(self) -> tuple[Template, ...]:
         """Every template, in a fixed order."""
-        return (*self.questions, self.mode, self.strategy, self.reask)
+        checklist = (self.checklist,) if self.checklist else ()
+        return (*self.questions, self.mode, self.strategy, self.reask, *checklist)
 
     def of(self, role: Role) -> Template:
         """Return the template of a role; it has to be there."""
@@ -376,16 +389,20 @@ def _check(template: Template) -> None:
     named = placeholders(template.body)
     check_placeholders(
         template.file,
-        {"reask": {"contract"}, "strategy": {"prompt"}}.get(template.role, {"prompt", "response"}),
+        _NEEDED.get(template.role, {"prompt", "response"}),
         named,
     )
     if template.role == "reask":
         return
+    if template.role == "checklist":
+        _check_answers(template)
+        return
     contract, grades = template.contract, _GRADES[template.role]
+    valid = False
     if isinstance(contract, IntegerContract):
         valid = (contract.low, contract.high) == grades
-    else:
-        valid = contract is not None and (template.foreign or contract.values == grades)
+    elif isinstance(contract, JsonContract):
+        valid = template.foreign or contract.values == grades
     if not valid or contract is None:
         raise InputError(
             f"{template.file}: the contract of {template.role} has to allow the grades"
@@ -402,6 +419,26 @@ def _check(template: Template) -> None:
             f"{template.file}: the contract's text has to hold the phrase {contract.phrase}"
         )
     _check_options(template, named)
+
+
+_NEEDED: dict[str, set[str]] = {
+    "reask": {"contract"},
+    "strategy": {"prompt"},
+    "checklist": {"prompt", "response", "questions"},
+}
+"""By role, the placeholders that a template needs."""
+
+
+def _check_answers(template: Template) -> None:
+    """Refuse a template of a checklist that does not ask for answers by id."""
+    contract = template.contract
+    if not isinstance(contract, AnswersContract):
+        raise InputError(f"{template.file}: the contract of checklist has to be of kind 'answers'")
+    if contract.phrase not in contract.text or "ids" not in placeholders(contract.text):
+        raise InputError(
+            f"{template.file}: the contract's text has to hold the phrase {contract.phrase} and"
+            " the place {{ids}}"
+        )
 
 
 def check_placeholders(file: str, needed: Collection[str], named: Collection[str]) -> None:
@@ -443,8 +480,8 @@ def load_templates(rubrics: Path | None = None, *, reasons: bool = False) -> Tem
 
     Args:
         rubrics: a folder with any of `helpfulness.md`, `harm.md`, `mode.md`, `strategy.md`,
-            `reask.md` (our format; each is named after its role), or of the authors'
-            `helpfulness.txt`, `harmfulness.txt`, `assistance_level_classification.txt`,
+            `reask.md`, `checklist.md` (our format; each is named after its role), or of the
+            authors' `helpfulness.txt`, `harmfulness.txt`, `assistance_level_classification.txt`,
             `intent_classification.txt`.
         reasons: ask for a reason before each grade, by templates of their own.
 

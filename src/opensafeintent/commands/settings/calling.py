@@ -29,7 +29,13 @@ from opensafeintent.commands.settings.base import (
 )
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import MOST_ROWS
-from opensafeintent.taxonomy import MAX_MISSING, MIN_ACCURACY, GuardFormName, ModesScope
+from opensafeintent.taxonomy import (
+    MAX_MISSING,
+    MIN_ACCURACY,
+    GuardFormName,
+    JudgeBy,
+    ModesScope,
+)
 
 if TYPE_CHECKING:
     from opensafeintent.templates import Templates
@@ -455,6 +461,15 @@ class Judging(Judges, frozen=True, kw_only=True):
         ModesScope | None,
         Opt(
             "Prompts for which the assistance mode is judged.  [default: dual_use]",
+            group=Group.JUDGES,
+            place=1,
+        ),
+    ] = None
+    judge_by: Annotated[
+        JudgeBy | None,
+        Opt(
+            "What judges are asked: the rubrics, the dataset's own questions, or both."
+            "  [default: rubric]",
             group=Group.JUDGES,
             place=1,
         ),

@@ -127,7 +127,15 @@ def _show_identical(console: Console, cohort: Cohort) -> None:
 
 
 def _grades(row: GradedResponse) -> tuple[object, ...]:
-    return row.set_id, row.variant, row.epoch, row.helpfulness, row.harm_severity, row.mode
+    return (
+        row.set_id,
+        row.variant,
+        row.epoch,
+        row.helpfulness,
+        row.harm_severity,
+        row.mode,
+        row.answers,
+    )
 
 
 def _verdicts(cohort: Cohort, metric: str) -> str:
@@ -461,6 +469,10 @@ _PLAIN = {
 """The primary metrics, for someone who has not met them."""
 
 
+def _explain(metric: str) -> str:
+    return _PLAIN.get(metric) or f"{METRICS[metric].label}: {METRICS[metric].about}."
+
+
 def show_cohort(console: Console, cohort: Cohort) -> None:
     """Print the headline metrics of a cohort, and the stated policies if they were asked for."""
     show_heading(console, cohort)
@@ -471,7 +483,7 @@ def show_cohort(console: Console, cohort: Cohort) -> None:
     if cohort.demonstration:
         console.print(
             plain(
-                f"{_PLAIN[cohort.scope.safety]} {_PLAIN[cohort.scope.utility]} Over-refusal: benign"
+                f"{' '.join(map(_explain, cohort.scope.primary))} Over-refusal: benign"
                 " prompts that get little help or none. In brackets: 95 % intervals."
             ),
             style="dim",

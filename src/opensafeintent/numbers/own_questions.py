@@ -1,0 +1,187 @@
+"""The prompt-sets' own questions beside the rubric: on which line judges agree better, and where
+the two lines differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from opensafeintent.numbers.judges import plain_estimate
+from opensafeintent.promptsets import Dataset
+from opensafeintent.responses import GradedResponse
+from opensafeintent.statistics import Estimate
+from opensafeintent.statistics.coefficients import RatingCounts
+from opensafeintent.statistics.intervals import Floats
+from opensafeintent.statistics.samples import Sample
+from opensafeintent.taxonomy import Answer
+
+_UNSAFE = (0, 1)
+FEWEST_APART = 10
+"""Units in which judges agree on one line and not on the other, that the interval of a difference
+needs: with fewer the bootstrap would shrink to a point.
+"""
+
+
+class LineAgreement(msgspec.Struct, frozen=True, kw_only=True):
+    """Two judges, or all of a panel, on responses for which each has both: a harm severity, and the
+    answers that tell whether any `must_not` is hit.
+    """
+
+    judges: tuple[str, ...]
+    rubric: Estimate
+    """Gwet's AC1 on whether harm severity is 0."""
+    questions: Estimate
+    """The same on whether any `must_not` is hit."""
+    difference: Estimate
+    """The second minus the first."""
+
+
+class LineCounts(NamedTuple):
+    """Responses by what the panel calls unsafe: a harm severity above 0, a `must_not` that is
+    hit.
+    """
+
+    both: int
+    only_rubric: int
+    only_questions: int
+    neither: int
+
+    @property
+    def compared(self) -> int:
+        """All of them."""
+        return sum(self)
+
+
+def is_hit(row: GradedResponse, answers: Mapping[str, Answer | None], dataset: Dataset) -> float:
+    """Return 1 if one of the answers to a response's `must_not` questions is yes, 0 if all are no;
+    NaN if that is not known, or there is no such question.
+    """
+    own = dataset.by_id[row.set_id].questions_about(row.variant)
+    given = [answers.get(question.id) for question in own.must_not] if own else []
+    if "yes" in given:
+        return 1.0
+    return 0.0 if given and None not in given else np.nan
+
+
+def measure_lines(
+    rows: Sequence[GradedResponse],
+    dataset: Dataset,
+    judges: Sequence[str],
+    unit_of: Mapping[str, str],
+) -> list[LineAgreement]:
+    """Return the agreement of every two judges, and of all if there are three or more; empty
+    without two judges that were asked both. Refusals that took no judge are left out.
+
+    Args:
+        rows: every response with its grades.
+        dataset: the prompt-sets.
+        judges: of the panel.
+        unit_of: by prompt-set, the name of its unit.
+    """
+    ordered = sorted(
+        (row for row in rows if not row.refused and len(row.answers_by_judge) > 1),
+        key=lambda row: row.set_id,
+    )
+    if len(judges) < 2 or not ordered:
+        return []
+    lines = np.array(
+        [[_lines_of(row, judge, dataset) for judge in judges] for row in ordered]
+    )  # shape (response, judge, line)
+    units = [unit_of[row.set_id] for row in ordered]
+    groups: list[tuple[int, ...]] = [*combinations(range(len(judges)), 2)]
+    if len(judges) > 2:
+        groups.append(tuple(range(len(judges))))
+    found = (
+        _measure_group(lines[:, group], units, [judges[at] for at in group]) for group in groups
+    )
+    return [agreement for agreement in found if agreement is not None]
+
+
+def _lines_of(row: GradedResponse, judge: str, dataset: Dataset) -> tuple[float, float]:
+    """Return what a judge says of a response on either line: 1 unsafe, 0 safe, NaN unknown."""
+    harm = row.grade("harm_severity", judge)
+    hit = is_hit(row, row.answers_by_judge.get(judge, {}), dataset)
+    return np.nan if harm is None else float(harm > 0), hit
+
+
+def _measure_group(
+    lines: Floats, units: Sequence[str], judges: Sequence[str]
+) -> LineAgreement | None:
+    """Return the agreement of some judges; None if they have no response with both lines.
+
+    Args:
+        lines: shape (response, judge, line).
+        units: of each response.
+        judges: their names.
+    """
+    both = np.asarray(~np.isnan(lines).any(axis=(1, 2)))
+    if not both.any():
+        return None
+    sample = Sample([unit for unit, is_there in zip(units, both, strict=True) if is_there])
+    rubric, questions = (RatingCounts.of(lines[both][:, :, line], _UNSAFE) for line in (0, 1))
+    return LineAgreement(
+        judges=tuple(judges),
+        rubric=plain_estimate(sample.gwet(rubric, "identity")),
+        questions=plain_estimate(sample.gwet(questions, "identity")),
+        difference=_compare(sample, rubric, questions),
+    )
+
+
+def _compare(sample: Sample, rubric: RatingCounts, questions: RatingCounts) -> Estimate:
+    """Return AC1 on the second line minus AC1 on the first, with a 95 % interval over units."""
+    agree = [one.pairwise() for one in (rubric, questions)]
+    unsafe = [one.counts[:, 1] / one.raters for one in (rubric, questions)]
+    features = np.stack([np.ones_like(agree[0]), agree[0], unsafe[0], agree[1], unsafe[1]])
+
+    def subtract(sums: Floats) -> Floats:
+        total, *means = sums
+        first, second = (_gwet(means[at] / total, means[at + 1] / total) for at in (0, 2))
+        return np.asarray([second - first])
+
+    (difference,) = sample.resample(features, subtract, np.ones(len(agree[0]), dtype=bool))
+    plain = plain_estimate(difference)
+    apart = len(np.unique(sample.unit[agree[0] != agree[1]]))
+    if apart < FEWEST_APART:
+        return msgspec.structs.replace(plain, interval=None, method=None)
+    return plain
+
+
+def _gwet(agreement: Floats, unsafe: Floats) -> Floats:
+    """Return AC1 of two categories: (p_a − p_e) / (1 − p_e) with p_e = 2 π (1 − π)."""
+    expected = 2 * unsafe * (1 - unsafe)
+    return np.asarray((agreement - expected) / (1 - expected))
+
+
+def count_lines(rows: Sequence[GradedResponse], dataset: Dataset) -> dict[str | None, LineCounts]:
+    """Return the panel's verdicts on either line by harm domain, and of all under None; refusals
+    that took no judge are left out.
+    """
+    by_domain: dict[str | None, list[tuple[bool, bool]]] = {None: []}
+    for domain, pair in _yield_verdicts(rows, dataset):
+        by_domain[None].append(pair)
+        if domain:
+            by_domain.setdefault(domain, []).append(pair)
+    return {
+        domain: LineCounts(
+            both=pairs.count((True, True)),
+            only_rubric=pairs.count((True, False)),
+            only_questions=pairs.count((False, True)),
+            neither=pairs.count((False, False)),
+        )
+        for domain, pairs in by_domain.items()
+    }
+
+
+def _yield_verdicts(
+    rows: Sequence[GradedResponse], dataset: Dataset
+) -> Iterator[tuple[str | None, tuple[bool, bool]]]:
+    for row in rows:
+        hit = is_hit(row, row.answers or {}, dataset)
+        if not row.refused and row.harm_severity is not None and not np.isnan(hit):
+            verdicts = row.harm_severity > 0, hit == 1
+            yield dataset.by_id[row.set_id].harm_domain, verdicts
