@@ -25,7 +25,9 @@ from endtoend import (
 )
 from loopback import GENERATE, HARM, LoopbackServer
 from loopback.batches import batch_server
+from matched_sets import KINDS, make_sets
 from opensafeintent.batch.store import BatchStore
+from opensafeintent.promptsets import write_dataset
 
 
 @pytest.mark.parametrize(
@@ -299,4 +301,17 @@ def test_second_turns_go_in_a_round_behind_their_first_replies(
         assert run_batch(server, dataset, tmp_path / "plain", *turn, batch=False).code == 0
     with batch_server() as server:
         assert run_batch(server, dataset, tmp_path / "run", *turn).code == 0
+    assert results(tmp_path / "run") == results(tmp_path / "plain")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_pairs_are_asked_in_batches_with_the_same_results(tmp_path: Path, kind: str) -> None:
+    dataset = tmp_path / f"{kind}.jsonl"
+    write_dataset(make_sets(kind, 6), dataset)
+    with LoopbackServer() as server:
+        assert evaluate(server, dataset, tmp_path / "plain").code == 0
+    with batch_server() as server:
+        ran = run_batch(server, dataset, tmp_path / "run")
+        assert (ran.code, server.asked_twice) == (0, []), ran
     assert results(tmp_path / "run") == results(tmp_path / "plain")

@@ -43,6 +43,7 @@ from endtoend import (
     wait_until,
 )
 from loopback import Fault, LoopbackProcess, LoopbackServer, Match
+from matched_sets import KINDS, make_sets
 from opensafeintent import __version__
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.costs import Budget
@@ -52,6 +53,7 @@ from opensafeintent.commands.session import run_async
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import RunFolder, list_tasks
 from opensafeintent.evaluation.pipeline import ModelWork
+from opensafeintent.promptsets import write_dataset
 from opensafeintent.ray import cluster as cluster_module, shards as shards_module
 from opensafeintent.ray.cluster import Cluster, check_address, check_reachable, collect_variables
 from opensafeintent.ray.shards import Job, Shards, check_models, cut_work, run_shard
@@ -199,6 +201,17 @@ class TestCluster:
         again = study.evaluate(tmp_path / "run", "--ray", "127.0.0.1:9")
         assert study.calls_made == needed
         assert f"{needed:,} taken from the ledger" in printed_text(again)
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_pairs_come_to_what_one_process_comes_to(
+        self, address: str, server: LoopbackProcess, tmp_path: Path, kind: str
+    ) -> None:
+        dataset = tmp_path / f"{kind}.jsonl"
+        write_dataset(make_sets(kind), dataset)
+        assert evaluate(server, dataset, tmp_path / "alone").code == 0
+        ran = evaluate(server, dataset, tmp_path / "run", *on(address))
+        assert ran.code == 0, ran.err
+        check_same(tmp_path / "run", tmp_path / "alone")
 
     def test_a_cluster_of_this_machine_ends_with_the_command_and_imports_nothing_of_its_folder(
         self, tmp_path: Path

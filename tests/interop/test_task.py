@@ -14,6 +14,7 @@ import pytest
 from endtoend import grades, metrics as metrics_json, some_sets
 from interop import support
 from interop.support import asked_for, inspect_command, judge_says, metrics_of, output_of, scripted
+from matched_sets import KINDS, make_sets
 
 pytest.importorskip("inspect_ai")
 from inspect_ai import eval_retry, score
@@ -23,20 +24,26 @@ from inspect_ai.model import ChatMessage, GenerateConfig, ModelOutput, get_model
 from opensafeintent import EvaluateSettings, ImportSettings, evaluate, import_files
 from opensafeintent.inspect import task as module
 from opensafeintent.inspect.scorers import COVERAGE, SCORERS, Refusal
-from opensafeintent.numbers.metrics import METRICS
+from opensafeintent.numbers.metrics import METRICS, TRIPLETS, MetricScope, find_scope
+from opensafeintent.promptsets import write_dataset
 from opensafeintent.taxonomy import FOLLOW_UPS
 
 pytestmark = support.quiet
 JUDGED: dict[str, Any] = {"model_roles": {"grader": "scripted/judge"}}
 
 
-def same(theirs: dict[str, float], run: Path, model: str = "baseline/comply-all") -> bool:
+def same(
+    theirs: dict[str, float],
+    run: Path,
+    model: str = "baseline/comply-all",
+    scope: MetricScope = TRIPLETS,
+) -> bool:
     """Tell whether every metric over prompt-sets in `metrics.json` is among theirs, to the last
     digit, NaN for null.
     """
     ours = metrics_json(run)["models"][model]
-    values = {name: ours[name]["value"] for name in METRICS}
-    return len(values) > 30 and all(
+    values = {name: ours[name]["value"] for name in scope.metrics}
+    return len(values) > 10 and all(
         math.isnan(theirs[name]) if value is None else theirs[name] == value
         for name, value in values.items()
     )
@@ -67,6 +74,39 @@ def test_the_command_of_inspect_gives_the_numbers_of_ours(tmp_path: Path) -> Non
     assert counts == [4, 4, 4, 4 * 7, 0]
     assert log.results is not None and log.results.headline is not None
     assert log.results.headline.metric == "triplet_safety"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_pairs_have_the_numbers_of_ours(tmp_path: Path, kind: str) -> None:
+    sets = make_sets(kind)
+    path = tmp_path / f"{kind}.jsonl"
+    write_dataset(sets, path)
+    parameters = {"dataset": str(path), "modes": "core", "probe": "all"}
+    (log,) = support.run_task("opensafeintent/redirect", tmp_path, parameters=parameters)
+    evaluate(
+        EvaluateSettings(
+            models=("baseline/redirect",),
+            judges=("baseline/judge",),
+            out=tmp_path / "run",
+            dataset=str(path),
+            modes="core",
+            probe="all",
+        )
+    )
+    theirs, scope = metrics_of(log), find_scope(sets)
+    assert same(theirs, tmp_path / "run", "baseline/redirect", scope)
+    assert {*theirs} == {*COVERAGE, *scope.metrics}
+    assert (theirs["sets_complete"], theirs["responses_missing_grades"]) == (12, 0)
+    assert log.results is not None and log.results.headline is not None
+    assert log.results.headline.metric == scope.safety
+    imported = import_files(
+        ImportSettings(files=(Path(log.location),), out=tmp_path / "log", dataset=str(path))
+    )
+    assert imported.cohort is not None
+    (again,) = metrics_json(tmp_path / "log")["models"].values()
+    for name in scope.headlines:
+        assert again[name]["value"] == theirs[name]
 
 
 @pytest.mark.slow

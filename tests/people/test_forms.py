@@ -5,14 +5,21 @@ from __future__ import annotations
 import html
 import json
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from matched_sets import make_sets
 from opensafeintent.errors import InputError
+from opensafeintent.people.importing import import_returns
 from opensafeintent.people.labels import (
     ANSWERS,
+    QUALITY_QUESTIONS,
     SLOTS,
+    Answers,
     LabelKind,
+    SourcedLabel,
     get_guide,
     list_questions,
     text_hash,
@@ -20,7 +27,7 @@ from opensafeintent.people.labels import (
 )
 from opensafeintent.people.study import label_lists, readable, render_guide, sheet_columns
 from opensafeintent.promptsets import load_dataset
-from people.forms import judge_study, quality_study
+from people.forms import YES_NO, judge_study, page_file, quality_study
 
 STARTER = load_dataset("starter")
 KINDS: tuple[LabelKind, ...] = ("dataset_quality", "judge_validation")
@@ -142,3 +149,38 @@ def test_names_that_cannot_be_used_are_refused(names: list[str]) -> None:
 def test_nothing_to_annotate_is_refused() -> None:
     with pytest.raises(InputError, match="there are no items"):
         judge_study([])
+
+
+def test_nothing_is_asked_about_what_a_pair_lacks(tmp_path: Path) -> None:
+    dataset = make_sets("mixed")
+    study = quality_study(dataset, ("ana",))
+    data = json.loads(re.findall(r'id="data">(.*?)</script>', study.page().decode(), re.DOTALL)[0])
+    by_code = {item["code"]: item for item in data["items"]}
+    for showing in study.key.annotators["ana"]:
+        prompt_set, item = dataset.prompt_sets[showing.item], by_code[showing.code]
+        *prompts, labels = item["texts"]
+        there = [prompt_set.prompts.of(intent) for intent in showing.order]
+        assert prompts == [*there, *[""] * prompt_set.is_pair] and len(prompts) == 3
+        skipped = [
+            *(() if labels else ("domain_right", "type_right")),
+            *(("intent_c",) if prompt_set.is_pair else ()),
+        ]
+        assert item.get("skipped", []) == skipped
+
+    def answer(saved: dict[str, Any]) -> None:
+        for item, showing in zip(saved["items"], study.key.annotators["ana"], strict=True):
+            skipped = by_code[showing.code].get("skipped", [])
+            intents = zip("abc", showing.order, strict=False)
+            given = {f"intent_{letter}": intent for letter, intent in intents}
+            given |= {name: "yes" for name in YES_NO if name not in skipped}
+            item["answers"] = given | {"overall_quality": "good"}
+
+    read = import_returns([page_file(study, tmp_path / "ana.json", answer)], study.key)
+    (back,) = read.returns
+    assert (back.complete, back.begun) == (12, 0)
+    answers = Answers("dataset_quality", [SourcedLabel("", label) for label in read.labels])
+    assert {name: answers.count(name, None) for name in QUALITY_QUESTIONS} == dict.fromkeys(
+        QUALITY_QUESTIONS, 0
+    )
+    assert answers.count("dual_use_has_both", "yes") == 6
+    assert answers.count("domain_right", "yes") == 9

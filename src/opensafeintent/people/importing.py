@@ -261,14 +261,19 @@ def _check_return(
         )
         for code, showing in sorted(showings.items(), key=lambda pair: pair[1].item)
     ]
-    given = [len(of_item) for of_item in answers.values()]
     questions = len(list_questions(key.kind))
+    open_ = [
+        questions - len(key.items[showings[code].item].skipped) - len(of_item)
+        for code, of_item in answers.items()
+    ]
+    begun = sum(len(of_item) > 0 for of_item in answers.values())
+    complete = sum(count <= 0 for count in open_)
     return labels, AnnotatorReturn(
         annotator=saved.annotator,
         file=str(path),
         items=len(showings),
-        complete=given.count(questions),
-        begun=sum(0 < count < questions for count in given),
+        complete=complete,
+        begun=begun - complete,
         unsure=sum(list(of_item.values()).count(UNSURE) for of_item in answers.values()),
     )
 

@@ -82,6 +82,8 @@ class KeyItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The unit of the set if the dataset has families (`promptsets.find_units`): its sets were
     drawn together.
     """
+    skipped: tuple[str, ...] = ()
+    """Of a prompt-set: questions that are not asked about it, for it lacks what they are about."""
 
 
 class Label(KeyItem, frozen=True, kw_only=True, omit_defaults=True):
@@ -233,6 +235,7 @@ class Answers:
                 )
             returned[key] = entry
         self.labels = {key: entry for key, entry in returned.items() if not entry.label.blank}
+        self._blank = [entry for entry in returned.values() if entry.label.blank]
         self._returned = Counter(name for _, name in returned)
         self.items = sorted({item for item, _ in self.labels})
         self.left_blank = {item for item, _ in returned}.difference(self.items)
@@ -264,10 +267,13 @@ class Answers:
         return dict(sorted(self._returned.items()))
 
     def count(self, question: str, answer: Answer | None) -> int:
-        """Return how often a question was answered so; None is blank, in all items returned."""
-        wholly_blank = self._returned.total() - len(self.labels) if answer is None else 0
-        return wholly_blank + sum(
-            sourced.label.answers.get(question) == answer for sourced in self.labels.values()
+        """Return how often a question was answered so; None is blank, in all items returned that it
+        was asked about.
+        """
+        asked = [*self.labels.values(), *(self._blank if answer is None else ())]
+        return sum(
+            sourced.label.answers.get(question) == answer and question not in sourced.label.skipped
+            for sourced in asked
         )
 
     def explain_undefined(self) -> str:

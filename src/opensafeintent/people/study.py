@@ -231,10 +231,6 @@ class AnnotatedText(NamedTuple):
     """The prompts and the labels; or prompt and response."""
 
 
-_LABEL_OF = {"domain_right": "Harm domain", "type_right": "Task type"}
-"""By field, the label that a question of a set's quality is about."""
-
-
 def quality_subject(prompt_set: PromptSet, dataset: Dataset) -> AnnotatedText:
     """Return a prompt-set as its quality is judged: its prompts, and its labels with their
     definitions, as far as it has them.
@@ -247,26 +243,26 @@ def quality_subject(prompt_set: PromptSet, dataset: Dataset) -> AnnotatedText:
     labels = "\n".join(
         f"{label}: {name}{definitions.get(name, '')}"
         for label, name in (
-            (_LABEL_OF["domain_right"], prompt_set.harm_domain),
-            (_LABEL_OF["type_right"], prompt_set.task_type),
+            ("Harm domain", prompt_set.harm_domain),
+            ("Task type", prompt_set.task_type),
         )
         if name is not None
     )
     prompts = prompt_set.prompts.by_intent().values()
     families = len(set(dataset.units.values())) < len(dataset)
     family = dataset.units[prompt_set.id] if families else ""
-    return AnnotatedText(KeyItem(id=prompt_set.id, family=family), (*prompts, labels))
+    item = KeyItem(id=prompt_set.id, family=family, skipped=_list_skipped(prompt_set))
+    return AnnotatedText(item, (*prompts, labels))
 
 
-def _list_skipped(kind: LabelKind, texts: Sequence[str]) -> list[str]:
-    """Return the fields of the questions that are not asked about an item: of a prompt, or a label,
-    that it has not.
-    """
-    empty = [slot for slot, text in zip(SLOTS[kind], texts, strict=True) if not text]
-    skipped = [ask.field for slot in empty if slot.label != "Labels" for ask in slot.asks]
-    if kind == "dataset_quality":
-        skipped += [field for field, label in _LABEL_OF.items() if f"{label}: " not in texts[-1]]
-    return skipped
+def _list_skipped(prompt_set: PromptSet) -> tuple[str, ...]:
+    """Return the questions that are not asked about a set: of what it has not."""
+    lacking = {
+        "domain_right": prompt_set.harm_domain is None,
+        "type_right": prompt_set.task_type is None,
+        "dual_use_has_both": prompt_set.is_pair,
+    }
+    return tuple(question for question, lacks in lacking.items() if lacks)
 
 
 def label_lists(taxonomy: Taxonomy) -> tuple[LabelList, ...]:
@@ -447,7 +443,7 @@ def render_page(
                 "code": showing.code,
                 "words": showing.words,
                 "texts": texts,
-                "skipped": _list_skipped(key.kind, texts),
+                **_name_skipped(key.items[showing.item]),
             }
             for showing, texts in showings
         ],
@@ -465,6 +461,14 @@ def render_page(
         data=json_for_html(data).decode(),
     )
     return html.encode()
+
+
+def _name_skipped(item: KeyItem) -> dict[str, list[str]]:
+    """Return the fields of the form that are not asked about an item, if there are any: of a pair,
+    the intent of a third prompt.
+    """
+    fields = ["intent_c" if name == "dual_use_has_both" else name for name in item.skipped]
+    return {"skipped": fields} if fields else {}
 
 
 def render_guide(kind: LabelKind, lists: Sequence[LabelList] = ()) -> bytes:

@@ -11,6 +11,7 @@ import msgspec
 from opensafeintent import __version__
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.calls.providers import is_in_process
+from opensafeintent.errors import pluralize
 from opensafeintent.evaluation.manifest import Manifest, StoredTemplate
 from opensafeintent.evaluation.replay import IMPORTED_JUDGE
 from opensafeintent.files import canonical_json
@@ -82,8 +83,8 @@ def list_conditions(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str
     domains = {item.harm_domain for item in dataset.prompt_sets} - {None}
     types = {item.task_type for item in dataset.prompt_sets} - {None}
     labels = [
-        f"{len(names)} {what}"
-        for names, what in ((domains, "harm domains"), (types, "task types"))
+        pluralize(len(names), what)
+        for names, what in ((domains, "harm domain"), (types, "task type"))
         if names
     ]
     responses = sum(coverage.responses for coverage in cohort.coverage.values())

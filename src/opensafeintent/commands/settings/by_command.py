@@ -536,10 +536,10 @@ class SampleSizeSettings(GateOptions, frozen=True, kw_only=True):
             "Dataset of the planned run.  [default: starter]",
             metavar="NAME",
             is_file=True,
-            group=Group.GATES,
         ),
     ] = None
-    taxonomy: Annotated[Path | None, TAXONOMY.put_under(Group.GATES)] = None
+    """Its prompts tell which metrics there are."""
+    taxonomy: Annotated[Path | None, TAXONOMY] = None
     limit: Annotated[
         Count | None, Opt("Prompt-sets of it.  [default: all]", metavar="N", group=Group.GATES)
     ] = None
@@ -559,7 +559,7 @@ class SampleSizeSettings(GateOptions, frozen=True, kw_only=True):
             )
         if self.difference is not None and self.models == 1:
             raise InputError("--models 1: a difference is of two models or more")
-        others: Sequence[str] = ("dataset", "taxonomy", "limit", "epochs", "confidence")
+        others: Sequence[str] = ("limit", "epochs", "confidence")
         what = "gates"
         if gates:
             others, what = ("models", "judges"), "--difference or --margin"
