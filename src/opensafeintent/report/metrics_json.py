@@ -40,6 +40,7 @@ from opensafeintent.numbers.judges import (
 )
 from opensafeintent.numbers.label_checks import LabelCheck
 from opensafeintent.numbers.metrics import METRICS
+from opensafeintent.numbers.own_questions import LineAgreement
 from opensafeintent.numbers.request_swap import Audit
 from opensafeintent.numbers.second_turn import TurnAudit, TurnCoverage, TurnNumber
 from opensafeintent.report.facts import JsonFact, Level, Said, facts_as_json
@@ -270,6 +271,28 @@ class NoticeFacts(Struct, forbid_unknown_fields=True):
     facts: list[dict[str, JsonFact]]
 
 
+class OwnQuestionsResults(Struct, forbid_unknown_fields=True):
+    """The prompt-sets' own questions, and on which line of harm judges agree better."""
+
+    hash: str
+    """Of the questions that judges were asked."""
+    template: str
+    """Hash of the template by which they were."""
+    agreements: list[LineAgreement]
+    """Of every two judges, and of all if there are three or more."""
+    verdicts: dict[str, LineVerdicts]
+    """The panel's by rubric and by questions, by harm domain; `all` has every response."""
+
+
+class LineVerdicts(Struct, forbid_unknown_fields=True):
+    """Responses by what the panel calls unsafe."""
+
+    both: int
+    only_rubric: int
+    only_questions: int
+    neither: int
+
+
 class MetricsFile(Struct, forbid_unknown_fields=True):
     """`metrics.json`."""
 
@@ -304,6 +327,8 @@ class MetricsFile(Struct, forbid_unknown_fields=True):
     judge_labels: list[LabelCheck] | UnsetType = UNSET
     """The judges against people, on labelled responses."""
     follow_ups: SecondTurnResults | UnsetType = UNSET
+    questions: OwnQuestionsResults | UnsetType = UNSET
+    """If judges were asked the prompt-sets' own questions."""
 
 
 def schema() -> dict[str, object]:
@@ -317,6 +342,20 @@ def schema() -> dict[str, object]:
 
 if __name__ == "__main__":
     print(to_json(schema(), indent=2).decode(), end="")
+
+
+def _questions(cohort: Cohort) -> OwnQuestionsResults | UnsetType:
+    checklist = cohort.checklist
+    if checklist is None:
+        return UNSET
+    return OwnQuestionsResults(
+        hash=checklist[0],
+        template=checklist[1],
+        agreements=cohort.line_agreements,
+        verdicts={
+            domain or "all": LineVerdicts(*counts) for domain, counts in cohort.line_counts.items()
+        },
+    )
 
 
 def metrics_file(cohort: Cohort) -> MetricsFile:
@@ -350,6 +389,7 @@ def metrics_file(cohort: Cohort) -> MetricsFile:
         reference={metric: reference_values(metric) for metric in cohort.scope.metrics},
         partial=any(item.partial for item in cohort.coverage.values()),
         follow_ups=_second_turn(cohort),
+        questions=_questions(cohort),
     )
 
 
