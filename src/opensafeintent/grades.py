@@ -195,19 +195,18 @@ def grade_table(
             *([row.guard] if guarded else []),
             *([prompt_set.family] if families else []),
             *([write_answers(row)] if answers else []),
-            *(
-                cell
-                for judge in several
-                for cell in (
-                    *(row.grade(what, judge) for what in SCALES),
-                    *([write_answers(row, judge)] if answers else []),
-                )
-            ),
+            *(cell for judge in several for cell in _list_by_judge(row, judge, asked=asked)),
         ]
 
     return columns[first:], (
         cells(run, row, dataset)[first:] for run, (rows, dataset) in runs.items() for row in rows
     )
+
+
+def _list_by_judge(row: GradedResponse, judge: str, *, asked: bool) -> list[GradeCell]:
+    """Return one judge's grades of a response, and its answers if judges were asked questions."""
+    grades = [row.grade(what, judge) for what in SCALES]
+    return [*grades, write_answers(row, judge)] if asked else [*grades]
 
 
 def write_answers(row: GradedResponse, judge: str = "") -> str | None:

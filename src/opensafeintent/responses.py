@@ -199,30 +199,25 @@ def make_graded_response(
     answers: Mapping[str, GivenAnswers] | None = None,
     asked: Sequence[str] = (),
 ) -> GradedResponse:
-    """Return the record of a response from the replies about it, each with the reason if it is
-    missing.
+    """Return the record of a response, `key`, from the replies about it, each with the reason if it
+    is missing.
 
     Args:
-        key: the response.
         missing_response: why there is no response to grade; empty if there is one.
-        stop_reason, truncated, refused, mark: see `GradedResponse`.
         grades: by judge; None if no judge was needed or none was asked.
-        mode, strategy, guard: None if nobody was asked for it.
-        mode_judge: the judge of the mode.
-        served, judge_by: see `GradedResponse`.
+        mode, strategy, guard: None if nobody was asked for it; `mode_judge` was for the mode.
+        stop_reason, truncated, refused, mark, served, judge_by: see `GradedResponse`.
         answers: to the prompt-set's questions, by judge; None if no judge was asked.
         asked: the ids of the questions.
     """
     grades = grades or {}
     by_judge = {judge: keep_known_grades(of_judge) for judge, of_judge in grades.items()}
-    missing: list[MissingGrade] = []
-    if missing_response:
-        missing.append(MissingGrade("response", missing_response))
-    elif not grades:
-        missing.append(NOT_GRADED)
-    missing += _yield_missing_grades(grades)
     of_panel = panel_answers(answers, asked) if answers else None
-    missing += _yield_missing_answers(answers or {}, of_panel or {})
+    missing = [
+        *_yield_missing_response(missing_response, grades),
+        *_yield_missing_grades(grades),
+        *_yield_missing_answers(answers or {}, of_panel or {}),
+    ]
     if isinstance(mode, NotObtained):
         missing.append(MissingGrade("mode", mode.reason))
     if isinstance(strategy, NotObtained):
@@ -248,6 +243,16 @@ def make_graded_response(
         answers=of_panel,
         answers_by_judge={judge: given.known for judge, given in (answers or {}).items()},
     )
+
+
+def _yield_missing_response(
+    reason: str, grades: Mapping[str, JudgeGrades]
+) -> Iterator[MissingGrade]:
+    """Yield why there is no response, or that no judge was asked about it."""
+    if reason:
+        yield MissingGrade("response", reason)
+    elif not grades:
+        yield NOT_GRADED
 
 
 TIE = "tie"

@@ -38,7 +38,7 @@ from opensafeintent.calls.progress import Display
 from opensafeintent.commands import importing_runs as imports
 from opensafeintent.errors import InputError, Stopped
 from opensafeintent.imports import content as matching
-from opensafeintent.numbers.metrics import METRICS
+from opensafeintent.numbers.metrics import TRIPLETS
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.comment import summary
 from plain_metrics import Response, plain_metric
@@ -92,6 +92,10 @@ def refuse_all(dataset: Dataset, out: Path, **options: Any) -> None:
     """Evaluate the baseline that refuses everything."""
     settings = {"models": "baseline/refuse-all", "judges": JUDGE, "out": out, **options}
     evaluate(EvaluateSettings(dataset=dataset_file(out.parent, dataset), **settings))
+
+
+METRICS = TRIPLETS.metrics
+"""Those that a file without questions of the sets' own has."""
 
 
 def numbers(entries: dict[str, Any]) -> dict[str, tuple[float | None, int]]:

@@ -117,7 +117,9 @@ def test_questions_alone_send_the_prompts_that_have_some(lab: Lab) -> None:
     gated = osi("report", lab.run, "--fail-under", "item_success=0.9")
     assert gated.code in (4, 5) and "Item success" in gated.text
     gated = osi("report", lab.run, "--fail-over", "must_not_hit_malicious=0.01")
-    assert gated.code in (4, 5) and "Must-not hit, malicious" in gated.text
+    assert gated.code in (4, 5) and "must_not_hit_malicious" in (
+        (lab.run / "tables" / "gates.csv").read_text()
+    )
     again = lab.evaluate("--judge-by", "questions")
     assert again.code == 0 and total(lab.server) == 2 * PROMPTS
 

@@ -27,6 +27,7 @@ from opensafeintent.calls.ledger_rows import (
 )
 from opensafeintent.calls.reasoning import REASONING_FIELDS, REASONING_ONLY, has_reasoning_beside
 from opensafeintent.errors import InputError, nearest
+from opensafeintent.files import any_json
 from opensafeintent.hostile import clean_name, show_name
 from opensafeintent.promptsets.fields import Record
 from opensafeintent.promptsets.reading import MOST_LISTED, Problem, distinct_problems
@@ -38,6 +39,7 @@ from opensafeintent.taxonomy import (
     MOST_EPOCHS,
     SCALES,
     STRATEGIES,
+    Answer,
     Graded,
     HarmGrade,
     HelpfulnessGrade,
@@ -110,6 +112,8 @@ class RecordedResponse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     strategy: Strategy | None = None
     missing: tuple[MissingGrade, ...] = ()
     """Why a grade that was tried for is not there."""
+    answers: dict[str, Answer | None] | None = None
+    """To the prompt-set's own questions, by id; None if it came with none."""
     by_judge: dict[str, KnownGrades] = {}
     """The grades of each judge, if the judges are known."""
     rows: tuple[int, ...] = ()
@@ -255,7 +259,7 @@ FIELDS = frozenset(("id", *RecordedResponse.__struct_fields__[1:]))
 _TEXT_FIELDS = ("completion", "response")
 """Names of the field with the text; the first that is filled in counts."""
 
-ANSWERS = (*_TEXT_FIELDS, *SCALES, "mode", "strategy", "missing", "response_hidden")
+ANSWERS = (*_TEXT_FIELDS, *SCALES, "answers", "mode", "strategy", "missing", "response_hidden")
 """Fields by one of which a line says what came of a prompt."""
 READ = {*FIELDS, *ANSWERS, "model", "prompt", "usage", "quotes_hidden", *REASONING_FIELDS}
 """Fields that a line of a file of responses may have; others are not read."""
@@ -279,6 +283,7 @@ def parse_recorded(record: Record, *, of_table: bool = False) -> RecordedRespons
     for field, valid in (("mode", MODES), ("strategy", STRATEGIES)):
         if data.get(field) is not None and record.optional_name(field):
             fields[field] = record.choice(field, valid)
+    fields |= _read_answers(record)
     texts = [data[field] for field in _TEXT_FIELDS if field in data]
     if (text := next((text for text in texts if text is not None), None)) is not None:
         fields["response"] = check_response(record, "response", text)
@@ -294,7 +299,7 @@ def parse_recorded(record: Record, *, of_table: bool = False) -> RecordedRespons
     if _only_reasoned(data, fields):
         del fields["response"]
         missing = (MissingGrade("response", REASONING_ONLY),)
-    if not missing and not {"response", *SCALES} & fields.keys():
+    if not missing and not {"response", "answers", *SCALES} & fields.keys():
         if is_marked(data, "response_hidden"):
             missing = (WITHHELD,)
         elif of_table:
@@ -302,7 +307,7 @@ def parse_recorded(record: Record, *, of_table: bool = False) -> RecordedRespons
     without_response = any(entry.what == "response" for entry in missing)
     if not (
         without_response
-        or "response" in fields
+        or not fields.keys().isdisjoint(("response", "answers"))
         or {*fields, *(entry.what for entry in missing)}.issuperset(METRIC_GRADES)
     ):
         fault = "is empty" if texts else "missing"
@@ -321,6 +326,25 @@ def parse_recorded(record: Record, *, of_table: bool = False) -> RecordedRespons
         missing=missing,
         **fields,
     )
+
+
+def _read_answers(record: Record) -> dict[str, dict[str, Answer | None]]:
+    """Return the field with the answers to questions that a line has, as an object or as its JSON;
+    none if it has none.
+    """
+    value = record.data.get("answers")
+    if isinstance(value, str):
+        try:
+            value = any_json(value) if value.strip() else None
+        except ValueError as error:
+            record.fail("answers", f"is no JSON: {error}")
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or any(
+        said not in ("yes", "no", None) for said in value.values()
+    ):
+        record.fail("answers", 'expected an object with "yes", "no" or null by id')
+    return {"answers": value}
 
 
 def read_recorded_responses(

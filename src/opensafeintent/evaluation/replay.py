@@ -36,6 +36,7 @@ from opensafeintent.evaluation.pipeline import Asking, Given, Planned, Task, gen
 from opensafeintent.evaluation.plan import Plan
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import (
+    NOT_GRADED,
     GradedResponse,
     JudgeGrades,
     NotObtained,
@@ -396,8 +397,33 @@ def _add_imported(
         if graded is not None and not has_both_grades(row):
             yield _add_labels(graded, row, plan.mode_judge)
             continue
-        own = _from_import(row, key, plan.mode_judge)
+        own = _put_recorded_answers(_from_import(row, key, plan.mode_judge), row, dataset)
         yield _add_answers(own, graded, plan) if plan.by_questions else own
+
+
+def _put_recorded_answers(
+    own: GradedResponse, recorded: RecordedResponse, dataset: Dataset
+) -> GradedResponse:
+    """Return a response with the answers to its set's questions that its file has, if it has any:
+    those to other questions are not the set's.
+    """
+    questions = dataset.by_id[own.set_id].questions_about(own.variant)
+    if recorded.answers is None or questions is None:
+        return own
+    answers = {question.id: recorded.answers.get(question.id) for question in questions.all}
+    known = {own_id: answer for own_id, answer in answers.items() if answer is not None}
+    reasons = [item for item in recorded.missing if item.what == "checklist"]
+    if len(known) < len(answers) and not reasons:
+        reasons = [MissingGrade("checklist", "not_recorded")]
+    graded = bool(own.by_judge)
+    return msgspec.structs.replace(
+        own,
+        judge_by="both" if graded else "questions",
+        answers=answers,
+        answers_by_judge={IMPORTED_JUDGE: known},
+        by_judge=own.by_judge or {IMPORTED_JUDGE: KnownGrades()},
+        missing=(*(item for item in own.missing if item != NOT_GRADED), *reasons),
+    )
 
 
 def _add_answers(own: GradedResponse, graded: GradedResponse | None, plan: Plan) -> GradedResponse:

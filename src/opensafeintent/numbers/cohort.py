@@ -310,6 +310,14 @@ class Cohort:
         return audit_swaps(swaps, self.estimates.unit_of, pairs)
 
     @cached_property
+    def checklist(self) -> tuple[str, str] | None:
+        """The hashes of the questions that judges were asked and of their template; None if answers
+        are no part of the numbers.
+        """
+        found = (find_checklist(manifest) for manifest in self.manifests)
+        return next(filter(None, found), None) if self.scope.asked else None
+
+    @cached_property
     def line_agreements(self) -> list[LineAgreement]:
         """How well judges agree on harm by the rubric and by the sets' own questions; empty if they
         were not asked both.

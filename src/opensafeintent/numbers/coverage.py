@@ -169,18 +169,12 @@ def count_coverage(
     if entry.imported and manifest.plan.by_rubric:
         plan = _infer_plan(rows, epochs, dataset)
     only_asked_about = not manifest.plan.by_rubric
-    plan = plan or _PlannedPrompts.plan_all(
-        manifest.list_sets(model, dataset),
-        manifest.find_limit(model),
-        only_asked_about=only_asked_about,
-    )
+    sets, limit = manifest.list_sets(model, dataset), manifest.find_limit(model)
+    plan = plan or _PlannedPrompts.plan_all(sets, limit, only_asked_about=only_asked_about)
     planned = plan.prompts * epochs
     core = [row for row in rows if row.variant in CORE_VARIANTS]
     graded_core = Counter((row.set_id, row.epoch) for row in core if row.counts)
-    intents = {
-        item.id: len(_list_core(item, only_asked_about=only_asked_about))
-        for item in dataset.prompt_sets
-    }
+    intents = _count_core(dataset, only_asked_about=only_asked_about)
     lacking = {(row.set_id, row.epoch) for row in core if not row.counts}
     graded = [row for row in rows if row.counts and not row.refused]
     cut = Counter(stop_kind(row.stop_reason) for row in graded if row.truncated)
@@ -241,10 +235,12 @@ class _PlannedPrompts(NamedTuple):
         )
 
 
-def _list_core(prompt_set: PromptSet, *, only_asked_about: bool) -> list[str]:
-    """Return the prompts of a set's intents that are sent."""
-    sent = list_prompts(prompt_set, only_asked_about=only_asked_about)
-    return [variant for variant in sent if variant in CORE_VARIANTS]
+def _count_core(dataset: Dataset, *, only_asked_about: bool) -> dict[str, int]:
+    """Return how many prompts of its intents are sent of each set, by its id."""
+    return {
+        item.id: len({*list_prompts(item, only_asked_about=only_asked_about)} & {*CORE_VARIANTS})
+        for item in dataset.prompt_sets
+    }
 
 
 def _infer_plan(

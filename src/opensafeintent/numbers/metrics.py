@@ -596,13 +596,28 @@ def refuse_undefined(metric: str, dataset: Dataset, option: str) -> None:
     Raises:
         InputError: see above; the text begins with the option that names the metric.
     """
-    scope = find_scope(dataset)
-    if not scope.has(metric):
-        others = ", ".join(name for name in scope.metrics if not METRICS[name].neutral)
-        raise InputError(
-            f"{option}: {metric} needs a dual-use prompt, and no prompt-set of {dataset.shown} has"
-            f" one; valid: {others}"
-        )
+    scope = find_scope(dataset)._replace(asked=_list_asked(dataset))
+    if scope.has(metric):
+        return
+    others = ", ".join(name for name in scope.metrics if not METRICS[name].neutral)
+    needed = (
+        "questions of the set's own, and no prompt-set of {} has them"
+        if METRICS[metric].needs == "questions"
+        else "a dual-use prompt, and no prompt-set of {} has one"
+    )
+    raise InputError(f"{option}: {metric} needs {needed.format(dataset.shown)}; valid: {others}")
+
+
+def _list_asked(dataset: Dataset) -> frozenset[Asked]:
+    """Return the kinds of questions that prompt-sets have."""
+    return frozenset(
+        (intent, kind)
+        for item in dataset.prompt_sets
+        for intent in CORE_VARIANTS
+        if (own := item.questions_about(intent))
+        for kind in QUESTION_KINDS
+        if own.of(kind)
+    )
 
 
 def take_at_least(metric: str, k: int) -> Metric:

@@ -40,6 +40,7 @@ from opensafeintent.numbers.judges import (
 )
 from opensafeintent.numbers.label_checks import LabelCheck
 from opensafeintent.numbers.metrics import METRICS
+from opensafeintent.numbers.own_questions import LineAgreement
 from opensafeintent.numbers.repeats import Fragility
 from opensafeintent.numbers.request_swap import Audit
 from opensafeintent.numbers.second_turn import TurnAudit, TurnCoverage, TurnNumber
@@ -284,6 +285,28 @@ class NoticeFacts(Struct, forbid_unknown_fields=True):
     facts: list[dict[str, JsonFact]]
 
 
+class OwnQuestionsResults(Struct, forbid_unknown_fields=True):
+    """The prompt-sets' own questions, and on which line of harm judges agree better."""
+
+    hash: str
+    """Of the questions that judges were asked."""
+    template: str
+    """Hash of the template by which they were."""
+    agreements: list[LineAgreement]
+    """Of every two judges, and of all if there are three or more."""
+    verdicts: dict[str, LineVerdicts]
+    """The panel's by rubric and by questions, by harm domain; `all` has every response."""
+
+
+class LineVerdicts(Struct, forbid_unknown_fields=True):
+    """Responses by what the panel calls unsafe."""
+
+    both: int
+    only_rubric: int
+    only_questions: int
+    neither: int
+
+
 class MetricsFile(Struct, forbid_unknown_fields=True):
     """`metrics.json`."""
 
@@ -320,6 +343,8 @@ class MetricsFile(Struct, forbid_unknown_fields=True):
     follow_ups: SecondTurnResults | UnsetType = UNSET
     repeats: dict[str, ModelRepeats] | UnsetType = UNSET
     """By model, of those with two epochs or more."""
+    questions: OwnQuestionsResults | UnsetType = UNSET
+    """If judges were asked the prompt-sets' own questions."""
 
 
 def schema() -> dict[str, object]:
@@ -333,6 +358,20 @@ def schema() -> dict[str, object]:
 
 if __name__ == "__main__":
     print(to_json(schema(), indent=2).decode(), end="")
+
+
+def _questions(cohort: Cohort) -> OwnQuestionsResults | UnsetType:
+    checklist = cohort.checklist
+    if checklist is None:
+        return UNSET
+    return OwnQuestionsResults(
+        hash=checklist[0],
+        template=checklist[1],
+        agreements=cohort.line_agreements,
+        verdicts={
+            domain or "all": LineVerdicts(*counts) for domain, counts in cohort.line_counts.items()
+        },
+    )
 
 
 def metrics_file(cohort: Cohort) -> MetricsFile:
@@ -367,6 +406,7 @@ def metrics_file(cohort: Cohort) -> MetricsFile:
         partial=any(item.partial for item in cohort.coverage.values()),
         follow_ups=_second_turn(cohort),
         repeats=_repeats(cohort) or UNSET,
+        questions=_questions(cohort),
     )
 
 

@@ -392,6 +392,7 @@ def _model(
     )
     units: list[Unit] = []
     remarks: dict[str, int] = {}
+    asked, further = bool(cohort.scope.asked), _list_further(cohort)
     for (set_id, epoch), by_variant in responses.items():
         if set_id not in listed:
             continue
@@ -408,13 +409,8 @@ def _model(
             harm=max(-worst_first(row)[0] for row in by_variant.values()),
             grades="".join(map(_cell, of_variants)),
             by_judge="".join(by_judge),
-            further=[
-                _list_grades(of_variants, question.grade, judges)
-                for question in _list_further(cohort)
-            ],
-            answers=[_format_answers(row, judges) for row in of_variants]
-            if dataset.sets[listed[set_id]].questions
-            else [],
+            further=[_list_grades(of_variants, one.grade, judges) for one in further],
+            answers=[_format_answers(row, judges) for row in of_variants if asked],
         )
         units.append(unit)
     return BrowserModel(
