@@ -64,7 +64,7 @@ def draw(
 
     Responses are stratified by model, intent and "safe" according to the judge or panel; sets by
     model and "all safe". Every model gets an equal number, and every stratum of a model, as far as
-    it has that many: enough labels of each model, and of rare unsafe grades. Weights correct for it.
+    it has that many: enough labels of each model, and of rare unsafe grades. Weights correct it.
 
     Args:
         rows: responses that could be shown: they have a text and both grades.
