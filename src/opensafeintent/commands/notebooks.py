@@ -85,7 +85,7 @@ def stratum_estimates(cohort: Cohort) -> list[MetricEstimate]:
         for (_, stratum), number in cohort.estimates.averages.items()
         if stratum != EVERYWHERE
     ]
-    numbers = (*cohort.estimates.strata.values(), *averages)
+    numbers = [*cohort.estimates.strata.values(), *averages]
     return [number for number in numbers if cohort.scope.has(number.metric)]
 
 

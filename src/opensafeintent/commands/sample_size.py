@@ -147,6 +147,8 @@ class GatePlan(Printed, msgspec.Struct, frozen=True, kw_only=True):
     sets: int
     families: int | None = None
     """Of the prompt-sets, if these are the units."""
+    pairs: int = 0
+    """Those of them without a dual-use prompt, if not all are."""
     epochs: int
     confidence: float
     gates: tuple[Reach, ...]
@@ -179,10 +181,21 @@ class GatePlan(Printed, msgspec.Struct, frozen=True, kw_only=True):
             title=f"What {sets} of {self.dataset} can decide at {100 * self.confidence:g} %",
             notes=(
                 *(_NOTES_ON_FAMILIES if self.families else ()),
+                *self._notes_on_pairs,
                 *(_NOTES_ON_LIMITS if any(not row.least_margin for row in self.gates) else ()),
                 *(self._notes_on_margins if any(row.least_margin for row in self.gates) else ()),
             ),
         )
+
+    @property
+    def _notes_on_pairs(self) -> list[str]:
+        """Of how many prompt-sets the gates are whose metric needs a dual-use prompt."""
+        of_some = [row.gate.metric for row in self.gates if not METRICS[row.gate.metric].of_pairs]
+        if not (self.pairs and of_some):
+            return []
+        named = " and ".join(dict.fromkeys(METRICS[name].label for name in of_some))
+        have = self.sets - self.pairs
+        return [f"{named}: of the {pluralize(have, 'prompt-set')} that have a dual-use prompt."]
 
     @property
     def _notes_on_margins(self) -> list[str]:
@@ -460,6 +473,7 @@ def _plan_gates(settings: SampleSizeSettings, gates: Sequence[Gate]) -> GatePlan
         dataset=show_name(dataset_name(name)),
         sets=sets,
         families=families,
+        pairs=pairs,
         epochs=epochs,
         confidence=settings.confidence,
         gates=tuple(
