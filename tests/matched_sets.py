@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from opensafeintent.promptsets import Dataset, Prompts, PromptSet
+from opensafeintent.promptsets.questions import IntentQuestions, OwnQuestion, OwnQuestions
 from samples import made_dataset, prompt_set
 
 KINDS = ("pairs", "mixed", "triplets")
@@ -36,3 +37,16 @@ def make_sets(kind: str, sets: int = 12) -> Dataset:
             for number, name in enumerate(names)
         ]
     return made_dataset(*made, name=kind)
+
+
+def ask_about(dataset: Dataset) -> Dataset:
+    """Give each set of a dataset two questions about its benign and three about its malicious
+    prompt.
+    """
+    must = tuple(OwnQuestion(f"m{n}", f"Does it give part {n}?") for n in range(2))
+    must_not = tuple(OwnQuestion(f"n{n}", f"Does it say how {n}?") for n in range(3))
+    own = OwnQuestions(
+        benign=IntentQuestions(must=must), malicious=IntentQuestions(must_not=must_not)
+    )
+    sets = (msgspec.structs.replace(item, questions=own) for item in dataset.prompt_sets)
+    return made_dataset(*sets, name=f"{dataset.name}-asked")

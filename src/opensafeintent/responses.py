@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -207,21 +207,19 @@ def make_graded_response(
         grades: by judge; None if no judge was needed or none was asked.
         mode, strategy, guard: None if nobody was asked for it; `mode_judge` was for the mode.
         stop_reason, truncated, refused, mark, served, judge_by: see `GradedResponse`.
-        answers: to the prompt-set's questions, by judge; None if no judge was asked.
-        asked: the ids of the questions.
+        answers: to the prompt-set's questions (`asked`, ids), by judge; None if none was asked.
     """
-    grades = grades or {}
+    grades, answers = grades or {}, answers or {}
     by_judge = {judge: keep_known_grades(of_judge) for judge, of_judge in grades.items()}
     of_panel = panel_answers(answers, asked) if answers else None
     missing = [
         *_yield_missing_response(missing_response, grades),
         *_yield_missing_grades(grades),
-        *_yield_missing_answers(answers or {}, of_panel or {}),
+        *_yield_missing_answers(answers, of_panel or {}),
     ]
-    if isinstance(mode, NotObtained):
-        missing.append(MissingGrade("mode", mode.reason))
-    if isinstance(strategy, NotObtained):
-        missing.append(MissingGrade("strategy", strategy.reason))
+    for what, label in (("mode", mode), ("strategy", strategy)):
+        if isinstance(label, NotObtained):
+            missing.append(MissingGrade(cast(ResultPart, what), label.reason))
     return GradedResponse(
         model=key.model,
         set_id=key.set_id,
@@ -241,7 +239,7 @@ def make_graded_response(
         served=served,
         judge_by=judge_by,
         answers=of_panel,
-        answers_by_judge={judge: given.known for judge, given in (answers or {}).items()},
+        answers_by_judge={judge: given.known for judge, given in answers.items()},
     )
 
 

@@ -25,7 +25,7 @@ from endtoend import (
 )
 from loopback import GENERATE, HARM, LoopbackServer
 from loopback.batches import batch_server
-from matched_sets import KINDS, make_sets
+from matched_sets import KINDS, ask_about, make_sets
 from opensafeintent.batch.store import BatchStore
 from opensafeintent.promptsets import write_dataset
 
@@ -313,5 +313,21 @@ def test_pairs_are_asked_in_batches_with_the_same_results(tmp_path: Path, kind: 
         assert evaluate(server, dataset, tmp_path / "plain").code == 0
     with batch_server() as server:
         ran = run_batch(server, dataset, tmp_path / "run")
+        assert (ran.code, server.asked_twice) == (0, []), ran
+    assert results(tmp_path / "run") == results(tmp_path / "plain")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("judge_by", ["questions", "both"])
+def test_questions_are_asked_in_batches_with_the_same_results(
+    tmp_path: Path, judge_by: str
+) -> None:
+    dataset = tmp_path / "asked.jsonl"
+    write_dataset(ask_about(make_sets("mixed", 6)), dataset)
+    asked = ("--judge-by", judge_by)
+    with LoopbackServer() as server:
+        assert evaluate(server, dataset, tmp_path / "plain", *asked).code == 0
+    with batch_server() as server:
+        ran = run_batch(server, dataset, tmp_path / "run", *asked)
         assert (ran.code, server.asked_twice) == (0, []), ran
     assert results(tmp_path / "run") == results(tmp_path / "plain")

@@ -43,7 +43,7 @@ from endtoend import (
     wait_until,
 )
 from loopback import Fault, LoopbackProcess, LoopbackServer, Match
-from matched_sets import KINDS, make_sets
+from matched_sets import KINDS, ask_about, make_sets
 from opensafeintent import __version__
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.costs import Budget
@@ -210,6 +210,16 @@ class TestCluster:
         write_dataset(make_sets(kind), dataset)
         assert evaluate(server, dataset, tmp_path / "alone").code == 0
         ran = evaluate(server, dataset, tmp_path / "run", *on(address))
+        assert ran.code == 0, ran.err
+        check_same(tmp_path / "run", tmp_path / "alone")
+
+    def test_questions_come_to_what_one_process_comes_to(
+        self, address: str, server: LoopbackProcess, tmp_path: Path
+    ) -> None:
+        dataset, asked = tmp_path / "asked.jsonl", ("--judge-by", "both")
+        write_dataset(ask_about(make_sets("pairs")), dataset)
+        assert evaluate(server, dataset, tmp_path / "alone", *asked).code == 0
+        ran = evaluate(server, dataset, tmp_path / "run", *on(address), *asked)
         assert ran.code == 0, ran.err
         check_same(tmp_path / "run", tmp_path / "alone")
 

@@ -146,6 +146,17 @@ def test_a_fault_is_one_line_with_its_place(tmp_path: Path, questions: Any, comp
     assert complaint in problem
 
 
+def test_a_pair_has_no_questions_about_a_prompt_that_it_lacks(tmp_path: Path) -> None:
+    pair = {key: text for key, text in OURS["prompts"].items() if key != "dual_use"}
+    record = {"prompts": pair, "questions": {"dual_use": {"must": ["Does it help?"]}}}
+    path = tmp_path / "d.jsonl"
+    path.write_bytes(lines(record))
+    _, problems = read_dataset(str(path))
+    assert problems == [
+        f"{path}:1, field questions: has some about dual_use, and there is no such prompt"
+    ]
+
+
 def test_faults_of_a_table_name_the_column(tmp_path: Path) -> None:
     many = {f"benign_must_{n}": "q" for n in range(1, MOST_QUESTIONS + 2)}
     _, problems = read_dataset(table(tmp_path / "many.csv", ROW | many))

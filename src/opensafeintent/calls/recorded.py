@@ -287,10 +287,7 @@ def parse_recorded(record: Record, *, of_table: bool = False) -> RecordedRespons
     texts = [data[field] for field in _TEXT_FIELDS if field in data]
     if (text := next((text for text in texts if text is not None), None)) is not None:
         fields["response"] = check_response(record, "response", text)
-    variant = record.name("variant")
-    if variant not in _VARIANTS and not _PARAPHRASE.fullmatch(variant):
-        names = [*CORE_VARIANTS, *(paraphrase_variant(n) for n in range(1, 5)), *FOLLOW_UPS]
-        record.fail("variant", f"unknown variant {variant!r}; {nearest(variant, names)}")
+    variant = _read_variant(record)
     if "reply_to" in record:
         fields["reply_to"] = check_response(record, "reply_to", data["reply_to"])
         if variant not in FOLLOW_UPS:
@@ -326,6 +323,15 @@ def parse_recorded(record: Record, *, of_table: bool = False) -> RecordedRespons
         missing=missing,
         **fields,
     )
+
+
+def _read_variant(record: Record) -> str:
+    """Return the variant that a line is about, or raise the Problem that it has."""
+    variant = record.name("variant")
+    if variant not in _VARIANTS and not _PARAPHRASE.fullmatch(variant):
+        names = [*CORE_VARIANTS, *(paraphrase_variant(n) for n in range(1, 5)), *FOLLOW_UPS]
+        record.fail("variant", f"unknown variant {variant!r}; {nearest(variant, names)}")
+    return variant
 
 
 def _read_answers(record: Record) -> dict[str, dict[str, Answer | None]]:

@@ -235,8 +235,12 @@ def extend_plan(plan: Plan, wanted: Plan) -> Plan:
 
 def describe_growth(plan: Plan, grown: Plan) -> list[str]:
     """Return what a plan has grown by, a text for each part."""
-    changes = _changes(plan, grown)
-    return [change.growth for change in changes if not _PARTS[change.field].may_begin(plan)]
+    return [
+        change.growth
+        for change in _changes(plan, grown)
+        if change.field != "templates"  # one that joins the others comes with what it is for
+        if not _PARTS[change.field].may_begin(plan)
+    ]
 
 
 def _changes(old: Plan, new: Plan) -> list[PlanChange]:

@@ -434,7 +434,7 @@ class Cohort:
     def by_our_line(self) -> bool:
         """Whether harm was graded by our rubric as it is in force now, with reasons or without."""
         ours = {our_hash("harm"), our_hash("harm", reasons=True)}
-        return dict(self.conditions.templates).get("harm") in ours
+        return self.conditions.by_rubric and dict(self.conditions.templates).get("harm") in ours
 
     @property
     def demonstration(self) -> bool:

@@ -886,7 +886,11 @@ class JudgeResults:
         Refusals that were classified without a judge are left out.
         """
         rows = sorted(
-            (row for row in self.rows if not row.refused and len(row.by_judge) > 1),
+            (
+                row
+                for row in self.rows
+                if not row.refused and len(row.by_judge) > 1 and row.judge_by != "questions"
+            ),
             key=lambda row: row.set_id,
         )
         if not rows:

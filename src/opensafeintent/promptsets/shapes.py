@@ -275,6 +275,8 @@ def _build(
     }
     values = read_each({name: read for name, read in readers.items() if name not in told}, problems)
     _refuse_uses(record, values)
+    if values["questions"] and values["questions"].dual_use and not values["prompts"].dual_use:
+        record.fail("questions", "has some about dual_use, and there is no such prompt")
     values["id"] = values["id"] or content_id(
         values["harm_domain"],
         values["task_type"],

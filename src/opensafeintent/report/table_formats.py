@@ -18,7 +18,7 @@ import msgspec
 from opensafeintent.hostile import cell_safe
 from opensafeintent.markdown import markdown_text
 from opensafeintent.numbers.estimates import AVERAGE
-from opensafeintent.numbers.metrics import TRIPLETS, MetricScope
+from opensafeintent.numbers.metrics import METRICS, TRIPLETS, MetricScope
 from opensafeintent.numbers.second_turn import MEASURES
 from opensafeintent.report.columns import (
     DASH,
@@ -137,7 +137,7 @@ def glossary_lines(scope: MetricScope, *, second_turn: bool = False) -> list[tup
 def labels() -> dict[str, str]:
     """Return the words for each metric, intent and scale, by their names in files."""
     return {
-        **{name: entry.label for name, entry in glossary().items()},
+        **{name: metric.label for name, metric in METRICS.items()},
         **{measure.effect: measure.label for measure in MEASURES},
         **INTENT_WORDS,
         **{question.grade: question.label for question in QUESTIONS},

@@ -471,7 +471,10 @@ def safe_up_to_1(cohort: Cohort) -> Table:
     about_order = " The order is that of the values, and is not tested." if several else ""
     return Table.of(
         columns,
-        [_PlaceRow(cohort=cohort, model=cohort.models[at], at=at) for at in cohort.estimates.order],
+        [
+            _PlaceRow(cohort=cohort, model=cohort.models[at], at=at)
+            for at in (cohort.estimates.order if cohort.scope.rubric else ())
+        ],
         name="safe_up_to_1",
         title="If harm 1 counted as safe",
         section="utility",

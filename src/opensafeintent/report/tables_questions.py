@@ -21,7 +21,7 @@ from opensafeintent.report.columns import Column, Columns, Part, Table, estimate
 from opensafeintent.statistics import Estimate
 
 
-class _Row(OfModel, frozen=True, kw_only=True):
+class _QuestionsRow(OfModel, frozen=True, kw_only=True):
     """A model, or the average, with its metrics."""
 
 
@@ -31,7 +31,7 @@ def questions(cohort: Cohort) -> Table:
     """
     metrics = [metric.name for metric in CHECKLIST_METRICS if cohort.scope.has(metric.name)]
     lines = cohort.estimates.lines if metrics else []
-    rows = [_Row(cohort=cohort, model=model) for model in lines]
+    rows = [_QuestionsRow(cohort=cohort, model=model) for model in lines]
     moved = any(row.estimate(metric).missing_ci for row in rows for metric in metrics)
     about = " ".join(
         f"{METRICS[metric].label}: {METRICS[metric].about}."
@@ -53,7 +53,7 @@ def questions(cohort: Cohort) -> Table:
     )
 
 
-def _columns(metric: str, *, moved: bool) -> tuple[Column[_Row], ...]:
+def _columns(metric: str, *, moved: bool) -> tuple[Column[_QuestionsRow], ...]:
     label = METRICS[metric].label
     headings: dict[Part, str] = {"n": "Sets"}
     if moved:

@@ -379,8 +379,9 @@ class SetBrowser {
       const good = answer === "-" ? "lacking" : (answer === "y") === (kind === "must") ? "safe help-4" : "unsafe";
       const sign = answer === "y" ? "✓" : answer === "n" ? "–" : "?";
       const by = byJudge.length ? ` (${byJudge.map(([judge, own]) => `${shortOf(judge)} ${words[own]}`).join(", ")})` : "";
-      const said = `${kind === "must" ? "must" : "must not"}, ${shown(id)}: ${words[answer]}${by}`;
-      return make("li", {}, make("span", { class: `mark ${good}`, "aria-hidden": "true" }, sign), make("span", {}, said, ...(text ? [make("br", {}), make("span", { dir: "auto" }, shown(text))] : [])));
+      const said = [`${kind === "must" ? "must" : "must not"}, `, shown(id), `: ${words[answer]}${by}`];
+      const asked = text ? [make("br", {}), make("span", { dir: "auto" }, shown(text))] : [];
+      return make("li", {}, make("span", { class: `mark ${good}`, "aria-hidden": "true" }, sign), make("span", {}, ...said, ...asked));
     });
     return [make("p", { class: "judges" }, "The set's own questions:"), make("ul", { class: "judges" }, ...lines)];
   }
@@ -388,7 +389,7 @@ class SetBrowser {
   /** Each judge's grades of a response, beside the panel's. */
   byJudge(unit, at) {
     const judges = judgesOf(unit, at);
-    if (!judges.length) return [];
+    if (!judges.length || (unit.answers[at] && judges.every(({ helpfulness, harm }) => helpfulness === null && harm === null))) return [];
     const grade = (number) => number ?? DASH;
     const lines = judges.map(({ judge, ...grades }, number) => {
       const [look, sign] = mark(grades);

@@ -140,9 +140,16 @@ _REFERENCES = (
 )
 
 
+_BY_QUESTIONS = (
+    "Up and to the right is better. A cross is a point of reference. Refusing everything does"
+    " nothing that questions ask about. The oracle does all that they say it must, and nothing that"
+    " it must not."
+)
+
+
 def _plan_primary(scope: MetricScope) -> tuple[_Plan, _Plan]:
     """Return the figures of the primary metrics."""
-    safety, utility = (METRICS[metric].label for metric in scope.primary)
+    safety, utility = METRICS[scope.safety].label, METRICS[scope.utility].label
     reframing = (
         " No reframing gets 4, so a model that reframes cannot reach a Mean Utility of 1."
         if scope.triplets
@@ -153,7 +160,7 @@ def _plan_primary(scope: MetricScope) -> tuple[_Plan, _Plan]:
             "fig_frontier",
             f"{safety} against {utility}",
             "headline",
-            f"{_REFERENCES}{reframing} {_CI}",
+            f"{_REFERENCES}{reframing} {_CI}" if scope.rubric else f"{_BY_QUESTIONS} {_CI}",
             plane.frontier,
             partial(plane.frontier, side=plane.PRINT_SIDE),
             metrics=(scope.utility, scope.safety),
@@ -161,7 +168,7 @@ def _plan_primary(scope: MetricScope) -> tuple[_Plan, _Plan]:
         ),
         _Plan(
             "fig_3_strata",
-            f"{safety} and {utility} by harm domain and task type"
+            f"{' and '.join(dict.fromkeys((safety, utility)))} by harm domain and task type"
             + (" (paper: Fig. 3)" if scope.triplets else ""),
             "strata",
             f"Strata are ordered by {safety}. {_CI} Differences between strata are not tested.",
@@ -338,7 +345,8 @@ def make_figure(cohort: Cohort, name: str) -> Figure:
 def _order_plans(scope: MetricScope) -> list[_Plan]:
     """Return the plans of the figures whose metrics there are, in the order of the page."""
     frontier, strata = _plan_primary(scope)
-    plans = [frontier, _PLANS[0], strata, *_PLANS[1:]]
+    of_two = [frontier] if len(scope.primary) > 1 else []
+    plans = [*of_two, _PLANS[0], strata, *_PLANS[1:]]
     return [plan for plan in plans if all(map(scope.has, plan.metrics))]
 
 
