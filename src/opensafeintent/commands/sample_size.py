@@ -22,7 +22,7 @@ from opensafeintent.commands.graded_runs import check_join, name_runs, read_grad
 from opensafeintent.commands.outcome import grade_command
 from opensafeintent.commands.reproduce import list_commands
 from opensafeintent.commands.settings import SampleSizeSettings
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, pluralize
 from opensafeintent.evaluation.manifest import list_tasks
 from opensafeintent.evaluation.pipeline import Grading, JudgePlan, ModelWork
 from opensafeintent.hostile import show_name
