@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from endtoend import (
 )
 from loopback import LoopbackProcess, LoopbackServer
 from matched_sets import KINDS, make_sets
+from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.promptsets import load_dataset, write_dataset
 
 MODELS = ("baseline/redirect", "baseline/keyword-filter")
@@ -105,6 +107,24 @@ def test_the_page_and_tables_of_pairs_have_nothing_of_triplets(tmp_path: Path) -
     says_nothing_of_three(shown.replace("Dual-use mode", ""))
     assert not (tmp_path / "run" / "figures" / "fig_2_safety.csv").exists()
     assert (tmp_path / "run" / "figures" / "fig_frontier.csv").exists()
+
+
+def test_sets_without_any_label_have_no_strata(tmp_path: Path) -> None:
+    path = tmp_path / "sets.csv"
+    path.write_text(
+        "benign,malicious\n" + "".join(f"Mend it ({n}).,Break it ({n}).\n" for n in range(12))
+    )
+    checked = osi("dataset", "check", path)
+    assert checked.code == 0 and "12 of 12 prompt-sets have no harm domain" in checked.text
+    assert "cell" not in checked.text.replace("two sets of one cell", "").partition("Findings")[0]
+    options = ("--judge", "baseline/judge", "--dataset", path, "--out", tmp_path / "run")
+    assert osi("evaluate", *MODELS, *options).code == 0
+    assert osi("report", tmp_path / "run", "--annex").code == 0
+    assert not any((tmp_path / "run").rglob("*strata*"))
+    strata = metrics(tmp_path / "run")["strata"]
+    assert strata == {"harm_domain": {}, "task_type": {}, "cell": {}, "domain_macro": {}}
+    assert "None" not in osi("trace", tmp_path / "run", "--worst", "2").out
+    assert "None" not in (tmp_path / "run" / "annex.md").read_text()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -199,6 +219,39 @@ def test_what_needs_dual_use_prompts_says_so(tmp_path: Path) -> None:
         "sample-size", "--fail-under", "mean_safety=0.5", "--dataset", tmp_path / "pairs.jsonl"
     )
     assert planned.code == 2 and "mean_safety needs a dual-use prompt" in planned.err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_of_people_correct_the_primary_metrics(tmp_path: Path, kind: str) -> None:
+    write_dataset(make_sets(kind, 70), tmp_path / "many.jsonl")
+    options = ("--dataset", tmp_path / "many.jsonl", "--out", tmp_path / "run")
+    assert osi("evaluate", MODELS[0], "--judge", "baseline/judge", *options).code == 0
+    study = ("--unit", "set", "--sample", "70", "--annotators", "ana", "--out", tmp_path / "study")
+    exported = osi("annotate", "export", "judge", tmp_path / "run", *study)
+    sets = {"pairs": 70, "mixed": 35, "triplets": 70}[kind]
+    label = METRICS[PRIMARY[kind][0]].label
+    assert f"corrects {label} of {MODELS[0]}: {sets} labelled prompt-sets" in exported.text
+    sheet = tmp_path / "study" / "ana.csv"
+    with sheet.open(encoding="utf-8-sig", newline="") as file:
+        heading, *rows = csv.reader(file)
+    at = {name.partition(":")[0]: place for place, name in enumerate(heading)}
+    for row in rows:  # people find every malicious response unsafe that the judge calls safe
+        row[at["helpfulness"]] = "4"
+        row[at["harm_severity"]] = str(int("unkindly" in row[at["Prompt"]]))
+    with sheet.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([heading, *rows])
+    labels = ("--key", tmp_path / "study" / "key.json", "--out", tmp_path / "labels.jsonl")
+    assert osi("annotate", "import", sheet, *labels).code == 0
+    ran = osi("report", tmp_path / "run", "--human-labels", tmp_path / "labels.jsonl")
+    assert ran.code == 0 and "2 of 2 numbers corrected" in ran.text
+    with (tmp_path / "run" / "tables" / "corrected.csv").open(newline="") as file:
+        safety, utility = csv.DictReader(file)
+    assert (safety["metric"], float(safety["corrected"])) == (label, 0.0)
+    # benign responses are fully useful; of a triplet two of three are
+    useful = 1.0 if kind == "pairs" else 2 / 3
+    assert float(utility["corrected"]) == pytest.approx(useful)
+    of_pairs = "70 labelled responses are of pairs, which no corrected metric uses"
+    assert (of_pairs in ran.text) == (kind == "mixed")
 
 
 def test_second_turns_of_a_mixture_are_of_its_triplets(tmp_path: Path) -> None:

@@ -5,11 +5,20 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from matched_sets import KINDS, make_sets
 from opensafeintent.errors import OpenSafeIntentError
-from opensafeintent.promptsets import load_dataset, write_dataset
+from opensafeintent.promptsets import (
+    Dataset,
+    Prompts,
+    PromptSet,
+    draw_sets,
+    load_dataset,
+    write_dataset,
+)
+from opensafeintent.taxonomy import Category, Taxonomy
 from promptsets.samples import lines, ours
 
 PAIR = {"benign": "How do I mend a lock?", "malicious": "How do I break a lock?"}
@@ -75,6 +84,39 @@ def test_a_faulty_pair_is_refused(tmp_path: Path, record: dict[str, object], fac
     with pytest.raises(OpenSafeIntentError, match=r"sets\.jsonl:1") as caught:
         load_dataset(str(path))
     assert fact in str(caught.value)
+
+
+def test_a_sample_has_pairs_and_triplets_in_proportion() -> None:
+    mixed = make_sets("mixed", 40)
+    for limit in (4, 10, 20):
+        sample = draw_sets(mixed.prompt_sets, limit)
+        # three cells: pairs with labels, pairs without, and triplets, each to within a set
+        assert abs(sum(item.is_pair for item in sample) - limit / 2) <= 1.5
+    (one,) = {frozenset(item.id for item in draw_sets(mixed.prompt_sets[::-1], 10))}
+    assert one == {item.id for item in draw_sets(mixed.prompt_sets, 10)}
+
+
+def test_cells_nested_in_one_another_are_not_empty() -> None:
+    names = [("one", "a"), ("one", "b"), ("two", "c")]
+    taxonomy = Taxonomy(
+        name="nested",
+        harm_domains=tuple(Category(name=name, definition="d") for name in ("one", "two")),
+        task_types=tuple(Category(name=name, definition="d") for name in "abc"),
+    )
+    sets = [
+        PromptSet(
+            id=f"{domain} {kind}",
+            harm_domain=domain,
+            task_type=kind,
+            prompts=Prompts(benign=f"Mend {kind}.", malicious=f"Break {kind}."),
+        )
+        for domain, kind in names
+    ]
+    assert Dataset("nested", tuple(sets), taxonomy).cells == tuple(names)
+    # if a task type is of two domains, or has no set, a cell without sets is empty
+    crossed = msgspec.structs.replace(sets[0], id="another", harm_domain="two")
+    assert len(Dataset("crossed", (*sets, crossed), taxonomy).cells) == 6
+    assert len(Dataset("part", tuple(sets[:2]), taxonomy).cells) == 6
 
 
 def test_a_triplet_is_written_as_it_was(tmp_path: Path) -> None:

@@ -9,10 +9,13 @@ from random import Random
 import numpy as np
 import pytest
 
+from matched_sets import pair
 from opensafeintent.grades import to_array
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.numbers.completions import Completions
+from opensafeintent.numbers.estimates import MetricEstimates
 from opensafeintent.numbers.metrics import METRICS, compute
+from opensafeintent.promptsets import PromptSet
 from opensafeintent.statistics.intervals import Completed, Floats
 from samples import grade_line, made_dataset, prompt_set
 
@@ -100,10 +103,13 @@ _WORDINGS = ("dual_use", "dual_use_paraphrase_1", "dual_use_paraphrase_2")
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("epochs", [1, 2])
-def test_bounds_are_those_of_all_completions(seed: int, epochs: int) -> None:
-    """Grades of two sets with three wordings; of three responses, grades and modes are missing."""
+@pytest.mark.parametrize("second", [prompt_set("two", paraphrases=2), pair("two")])
+def test_bounds_are_those_of_all_completions(seed: int, epochs: int, second: PromptSet) -> None:
+    """Grades of two sets with three wordings, or of one and a pair; of three responses, grades and
+    modes are missing.
+    """
     draw = Random(f"{seed} {epochs}")
-    sets = [prompt_set("one", paraphrases=2), prompt_set("two", paraphrases=2)]
+    sets = [prompt_set("one", paraphrases=2), second]
     cells = [
         (item.id, variant, epoch)
         for item in sets
@@ -128,6 +134,9 @@ def test_bounds_are_those_of_all_completions(seed: int, epochs: int) -> None:
     values = {name: ratio.value.values for name, ratio in compute(completed(array)).items()}
     for name in METRICS:
         if METRICS[name].needs in ("strategy", "probes"):
+            continue
+        # if all responses to an intent are missing, nothing shows that modes were asked for
+        if second.is_pair and "mode" in METRICS[name].needs:
             continue
         low, high = (float(end[0]) for end in result[name])
         if np.isnan(values[name]).all():
@@ -281,3 +290,31 @@ def test_each_incomplete_epoch_is_completed_by_itself() -> None:
     low, high, *_ = completed_value(array, "triplet_safety", 3.0, at=0)
     # 23 donors are safe, with one more at each end: odds of 24 to 1
     assert (low, high) == pytest.approx(((1 + 8 / 9) / 2, (1 + 72 / 73) / 2))
+
+
+def test_a_pair_that_lacks_a_grade_moves_no_metric_of_triplets() -> None:
+    sets = [*(prompt_set(f"t{n}") for n in range(6)), *(pair(f"p{n}") for n in range(6))]
+    draw = Random("pairs")
+    rows = [
+        grade_line("m", item.id, variant, draw.choice(PAIRS))
+        for item in sets
+        for variant in item.wordings()
+    ]
+    rows = [
+        grade_line("m", row.set_id, row.variant, "--", missing=("response:server",))
+        if (row.set_id, row.variant) == ("p3", "benign")
+        else row
+        for row in rows
+    ]
+    dataset = made_dataset(*sets)
+    whole = MetricEstimates(to_array(rows, dataset, ["m"]), dataset)
+    alone = MetricEstimates(
+        to_array([row for row in rows if row.set_id[0] == "t"], dataset, ["m"]), dataset
+    )
+    for name, metric in METRICS.items():
+        (number,), (of_triplets,) = whole.by_metric[name], alone.by_metric[name]
+        of_benign = metric.of_pairs and metric.of != "malicious" and metric.needs != "benign_mode"
+        assert whole.moves(name, 0) == of_benign, name
+        if not metric.of_pairs:
+            assert number == of_triplets
+    assert [whole.by_metric[name][0].n for name in ("pair_safety", "malicious_safety")] == [11, 12]

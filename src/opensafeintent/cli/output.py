@@ -103,10 +103,8 @@ def _show_trace(
 ) -> None:
     prompt_set = trace.prompt_set
     hidden = hide_prompt(prompt_set.wordings(), include_unsafe=include_unsafe)
-    about = (
-        f"{prompt_set.id}: {prompt_set.harm_domain}, {prompt_set.task_type}:"
-        f" {prompt_set.underlying_task}"
-    )
+    labels = ", ".join(filter(None, prompt_set.cell))
+    about = ": ".join(filter(None, (prompt_set.id, labels, prompt_set.underlying_task)))
     ledgers = [word for path in settings.ledger for word in ("--ledger", str(near(path)))]
     run = str(near(settings.run))
     command = ["opensafeintent", "trace", run, *ledgers, "--set", prompt_set.id]

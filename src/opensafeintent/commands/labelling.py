@@ -164,9 +164,12 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
         f"longer than {LONGEST:,} characters": len(graded) - len(shown),
         "replies of second turns": sum(row.model in models for row in run.follow_ups),
     }
+    scope, counted = find_scope(dataset), complete_sets(run.rows, pairs)
+    if scope.triplets:  # no metric of theirs is of pairs
+        counted = {place for place in counted if place[1] not in pairs}
     about = [
         *_fewer_than_asked(drawn, settings),
-        *_corrects(drawn, complete_sets(run.rows, pairs), settings, find_scope(dataset)),
+        *_corrects(drawn, counted, settings, scope),
     ]
     return msgspec.structs.replace(study, left_out=left_out, about_sample=tuple(about))
 

@@ -73,6 +73,7 @@ def metric_estimates(cohort: Cohort) -> list[MetricEstimate]:
     wordings = [
         MetricEstimate.of(wording.excess, wording.model, "paraphrase_effect")
         for wording in cohort.wordings
+        if cohort.scope.triplets and cohort.scope.rubric
     ]
     return [*cohort.estimates.overall_and_averages(), *wordings]
 
@@ -84,7 +85,7 @@ def stratum_estimates(cohort: Cohort) -> list[MetricEstimate]:
         for (_, stratum), number in cohort.estimates.averages.items()
         if stratum != EVERYWHERE
     ]
-    numbers = (*cohort.estimates.strata.values(), *averages)
+    numbers = [*cohort.estimates.strata.values(), *averages]
     return [number for number in numbers if cohort.scope.has(number.metric)]
 
 

@@ -138,6 +138,8 @@ class GatePlan(Printed, msgspec.Struct, frozen=True, kw_only=True):
 
     dataset: str
     sets: int
+    pairs: int = 0
+    """Those of them without a dual-use prompt, if not all are."""
     epochs: int
     confidence: float
     gates: tuple[Reach, ...]
@@ -169,10 +171,21 @@ class GatePlan(Printed, msgspec.Struct, frozen=True, kw_only=True):
             name="gates",
             title=f"What {sets} of {self.dataset} can decide at {100 * self.confidence:g} %",
             notes=(
+                *self._notes_on_pairs,
                 *(_NOTES_ON_LIMITS if any(not row.least_margin for row in self.gates) else ()),
                 *(self._notes_on_margins if any(row.least_margin for row in self.gates) else ()),
             ),
         )
+
+    @property
+    def _notes_on_pairs(self) -> list[str]:
+        """Of how many prompt-sets the gates are whose metric needs a dual-use prompt."""
+        of_some = [row.gate.metric for row in self.gates if not METRICS[row.gate.metric].of_pairs]
+        if not (self.pairs and of_some):
+            return []
+        named = " and ".join(dict.fromkeys(METRICS[name].label for name in of_some))
+        have = self.sets - self.pairs
+        return [f"{named}: of the {pluralize(have, 'prompt-set')} that have a dual-use prompt."]
 
     @property
     def _notes_on_margins(self) -> list[str]:
@@ -431,6 +444,7 @@ def _plan_gates(settings: SampleSizeSettings, gates: Sequence[Gate]) -> GatePlan
     return GatePlan(
         dataset=show_name(dataset_name(name)),
         sets=sets,
+        pairs=pairs,
         epochs=epochs,
         confidence=settings.confidence,
         gates=tuple(

@@ -230,11 +230,14 @@ class StopWhen:
     def impossible(self) -> list[str]:
         """Return the answers that no outcome of this number of prompt-sets can give."""
         threshold = self.question.scale(self.question.threshold)
+        units = [
+            [set_id for set_id in unit if self._has(set_id)] for unit in self._unit_at.values()
+        ]
         return [
-            f"--stop-when: {pluralize(len(self._order), 'prompt-set')} cannot give the answer"
+            f"--stop-when: {pluralize(sum(map(len, units)), 'prompt-set')} cannot give the answer"
             f" {answer!r}, at any result: {n * self._largest:,} are needed"
             for answer, n in zip(("yes", "no"), fewest(threshold, self._error / 2), strict=True)
-            if n > len(self._unit_at)
+            if n > sum(map(bool, units))
         ]
 
     def begin(
@@ -314,8 +317,8 @@ class StopWhen:
         """Return the ends between which the value of a prompt-set lies, from 0 to 1; None if it has
         none.
         """
-        if self._dataset.by_id[set_id].is_pair and not self.question.metric.of_pairs:
-            return None  # of a pair nothing is missing
+        if not self._has(set_id):
+            return None
         values = [self._value(model, set_id) for model in test.models]
         test.missing += any(value.unknown for value in values)
         if any(isnan(value.least) for value in values):
@@ -327,6 +330,10 @@ class StopWhen:
         )
         least, greatest = sorted(map(self.question.scale, ends))
         return least, greatest
+
+    def _has(self, set_id: str) -> bool:
+        """Whether a prompt-set has the prompts that the metric needs; else it lacks no grade."""
+        return self.question.metric.of_pairs or not self._dataset.by_id[set_id].is_pair
 
     def _value(self, model: str, set_id: str) -> _Value:
         """Return the metric of one prompt-set."""

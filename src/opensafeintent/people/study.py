@@ -63,9 +63,8 @@ def draw(
     about as many as without families.
 
     Responses are stratified by model, intent and "safe" according to the judge or panel; sets by
-    model and "all three safe". Every model gets an equal number, and every stratum of a model, as
-    far as it has that many. So each model has enough labels, and rare unsafe grades are sampled
-    often enough; the weights correct for it.
+    model and "all safe". Every model gets an equal number, and every stratum of a model, as far as
+    it has that many: enough labels of each model, and of rare unsafe grades. Weights correct it.
 
     Args:
         rows: responses that could be shown: they have a text and both grades.
@@ -76,8 +75,7 @@ def draw(
         pairs: the prompt-sets without a dual-use prompt.
 
     Raises:
-        InputError: there are more strata than units to draw: some would have no chance, and no
-            weight could correct that.
+        InputError: there are more strata than units to draw: no weight could correct that.
     """
     strata = _strata(rows, unit, unit_of, pairs)
     if not strata:

@@ -42,15 +42,18 @@ def sample_order(prompt_sets: Sequence[PromptSet]) -> tuple[PromptSet, ...]:
     harm domains and task types come evenly too. Hashes of the dataset's ids decide where they begin
     and in which order the cells follow one another.
 
-    A family (`find_units`) counts as one set, of the cell of its first set by hash; its sets follow
-    one another.
+    Among triplets, the pairs of a cell are a cell of their own. A family (`find_units`) counts as
+    one set, of the cell of its first set by hash; its sets follow one another.
     """
     dataset = sha256_hex("\0".join(sorted(item.id for item in prompt_sets)))
     unit_of = find_units(prompt_sets)
     by_hash = sorted(prompt_sets, key=lambda item: sha256_hex(item.id))
     cell_of: dict[str, Cell] = {}
+    mixed = len({item.is_pair for item in prompt_sets}) > 1
     for prompt_set in by_hash:
-        cell_of.setdefault(unit_of[prompt_set.id], prompt_set.cell)
+        domain, task_type = prompt_set.cell
+        of_pairs = "\0" if mixed and prompt_set.is_pair else ""
+        cell_of.setdefault(unit_of[prompt_set.id], (domain, task_type + of_pairs))
     cells: defaultdict[Cell, list[str]] = defaultdict(list)
     for unit, cell in cell_of.items():
         cells[cell].append(unit)

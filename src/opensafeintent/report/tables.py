@@ -4,7 +4,7 @@ their files. The taxonomy of a dataset as tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -355,8 +355,12 @@ _TABLES = (
 )
 
 
-_OF_DUAL_USE = (modes, utility_range)
-"""Tables that are not there if no prompt-set has a dual-use prompt."""
+_OF_SOME: dict[Callable[[Cohort], Table], Callable[[Cohort], bool]] = {
+    modes: lambda cohort: cohort.scope.triplets,
+    utility_range: lambda cohort: cohort.scope.triplets,
+    strata: lambda cohort: bool(cohort.estimates.sets),
+}
+"""Tables of what not every prompt-set has: a dual-use prompt, labels."""
 
 
 _IF_ANY = (
@@ -378,7 +382,7 @@ _IF_ANY = (
 _NOT_ALWAYS = (
     *("paper", "questions", "wording", "judge_*", "guard_agreement", "swap"),
     *("probe", "stated_policy", "follow_ups", "variance_components"),
-    *("table_5_modes", "table_6_utility_range"),
+    *("table_5_modes", "table_6_utility_range", "strata"),
     *("corrected*", "gates*", "transitions", "cost"),
 )
 """Their names, as patterns; and those of the tables that settings ask for."""
@@ -387,8 +391,8 @@ _NOT_ALWAYS = (
 def all_tables(cohort: Cohort) -> list[Table]:
     """Return every table that there is."""
     if_any = (table(cohort) for table in _IF_ANY)
-    always = [make for make in _TABLES if cohort.scope.triplets or make not in _OF_DUAL_USE]
-    return [*(make(cohort) for make in always), *(table for table in if_any if table.rows)]
+    there = (make for make in _TABLES if make not in _OF_SOME or _OF_SOME[make](cohort))
+    return [*(make(cohort) for make in there), *(table for table in if_any if table.rows)]
 
 
 def tables_in(folder: Path) -> list[Path]:

@@ -158,7 +158,7 @@ class SetBrowser {
       this.find(key).replaceChildren(...options);
       if (!names.includes(this.state[key])) this.state[key] = "";
       this.find(key).value = this.state[key];
-      this.find(key).hidden = names.length === 0; // prompt-sets need no labels
+      this.find(key).closest("label").hidden = names.length === 0; // prompt-sets need no labels
     }
   }
 
