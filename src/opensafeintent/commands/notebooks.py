@@ -73,7 +73,7 @@ def metric_estimates(cohort: Cohort) -> list[MetricEstimate]:
     wordings = [
         MetricEstimate.of(wording.excess, wording.model, "paraphrase_effect")
         for wording in cohort.wordings
-        if cohort.scope.triplets
+        if cohort.scope.triplets and cohort.scope.rubric
     ]
     return [*cohort.estimates.overall_and_averages(), *wordings]
 

@@ -13,6 +13,7 @@ from opensafeintent.promptsets.fields import Record
 from opensafeintent.promptsets.foreign import recognize_foreign
 from opensafeintent.promptsets.questions import (
     COLUMNS,
+    OwnQuestions,
     is_question_column,
     read_question_columns,
     read_questions,
@@ -275,7 +276,8 @@ def _build(
     }
     values = read_each({name: read for name, read in readers.items() if name not in told}, problems)
     _refuse_uses(record, values)
-    if values["questions"] and values["questions"].dual_use and not values["prompts"].dual_use:
+    own: OwnQuestions | None = values.get("questions")
+    if own and own.dual_use and values["prompts"].dual_use is None:
         record.fail("questions", "has some about dual_use, and there is no such prompt")
     values["id"] = values["id"] or content_id(
         values["harm_domain"],
