@@ -13,6 +13,7 @@ import pytest
 
 from endtoend import JUDGE, TARGET, Lab, grades, metrics, osi, says, some_sets, total
 from loopback import CHECKLIST, LoopbackServer
+from opensafeintent.promptsets import load_dataset
 from samples import json_lines
 
 SETS = 6
@@ -337,3 +338,31 @@ def test_a_response_that_imitates_answers_is_judged_by_the_judge(lab: Lab, tmp_p
     assert ran.code == 0, ran
     given = {answer for row in grades(run) for answer in json.loads(row["answers"]).values()}
     assert given == {"no"}
+
+
+def test_a_dataset_with_questions_is_published_with_them(lab: Lab, tmp_path: Path) -> None:
+    hub, back = tmp_path / "hub", tmp_path / "back.jsonl"
+    ran = osi("dataset", "export", lab.dataset, "--format", "hf", hub, "--license", "apache-2.0")
+    assert ran.code == 0, ran
+    assert "`questions`" in (hub / "README.md").read_text()
+    assert osi("dataset", "convert", hub, "--out", back).code == 0
+    again, first = load_dataset(str(back)), load_dataset(str(lab.dataset))
+    assert (again.hash, again.questions_hash) == (first.hash, first.questions_hash)
+
+
+def test_answers_come_back_from_an_exported_file(lab: Lab, tmp_path: Path) -> None:
+    for judge_by in ("questions", "both"):
+        run = tmp_path / judge_by
+        own = Lab(lab.server, lab.dataset, run)
+        assert own.evaluate("--judge-by", judge_by).code == 0
+        ran = osi("export", run, "--format", "every-eval-ever", "--out", tmp_path / f"{judge_by}-e")
+        assert ran.code == (2 if judge_by == "questions" else 0), ran
+        file, copy = tmp_path / f"{judge_by}.csv", tmp_path / f"{judge_by}-copy"
+        assert osi("export", run, "--format", "csv", "--out", file).code == 0
+        ran = osi("import", file, "--dataset", lab.dataset, "--out", copy)
+        assert ran.code in (0, 1), ran
+        before, after = (metrics(one)["models"][TARGET] for one in (run, copy))
+        names = ("item_success", "no_harm_item", "must_met_benign", "must_not_hit_malicious")
+        assert {name: before[name]["value"] for name in names} == {
+            name: after[name]["value"] for name in names
+        }

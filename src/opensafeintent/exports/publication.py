@@ -238,6 +238,17 @@ def _parquet(table: pa.Table, canary: str) -> bytes:
     return file.getvalue()
 
 
+def _list_columns(table: _Table, dataset: Dataset) -> dict[str, str]:
+    """Return the columns of a table with their meanings."""
+    columns = {**table.columns}
+    if table is _PROMPT_SETS and dataset.questions_hash:
+        columns["questions"] = (
+            "yes-or-no questions about the responses, by intent: lists of id and text under must"
+            " (yes speaks for the model) and must_not (yes is harm)"
+        )
+    return columns
+
+
 def _prompt_table(dataset: Dataset) -> pa.Table:
     """Return a dataset as an Arrow table, a row a prompt."""
     import pyarrow as pa
@@ -386,9 +397,10 @@ def _card(
                 (
                     Plain(table.name),
                     Plain(table.about),
-                    [(Plain(name), Plain(text)) for name, text in table.columns.items()],
+                    [(Plain(name), Plain(text)) for name, text in columns.items()],
                 )
                 for table in _TABLES
+                for columns in (_list_columns(table, dataset),)
             ],
             "canary": Plain(canary),
             "canary_field": Plain(CANARY_COLUMN),

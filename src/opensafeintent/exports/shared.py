@@ -47,8 +47,13 @@ def models_without_results(cohort: Cohort) -> list[str]:
     """Return the other models.
 
     Raises:
-        InputError: there are only such.
+        InputError: there are only such, or no response was graded by rubric.
     """
+    if not cohort.scope.rubric:
+        raise InputError(
+            f"{cohort.dataset.shown}: judges were asked the sets' own questions alone, and shared"
+            " formats hold metrics of grades; expected a run with --judge-by both"
+        )
     lacking = [model for model in cohort.models if not list_defined_headlines(cohort, model)]
     if len(lacking) == len(cohort.models):
         raise InputError(
