@@ -125,7 +125,7 @@ def test_one_model_and_one_set(tmp_path: Path) -> None:
     assert (entries["triplet_safety"]["value"], entries["triplet_safety"]["n"]) == (1.0, 1)
     # no mode was ever asked for, no benign prompt refused: undefined is null with n = 0, and a dash
     # for people
-    undefined = [name for name in METRICS if entries[name]["n"] == 0]
+    undefined = [name for name in METRICS if name in entries and entries[name]["n"] == 0]
     assert "benign_over_refusal" in undefined and "unsafe_rate_A4" in undefined
     assert all(entries[name]["value"] is entries[name]["ci"] is None for name in undefined)
     with (run / "tables" / "metrics.csv").open(newline="") as file:

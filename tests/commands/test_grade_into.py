@@ -137,7 +137,7 @@ def test_dry_run_counts_the_new_judge_and_writes_nothing(lab: Lab, tmp_path: Pat
         ran = osi("grade", lab.run, *BOTH, "--out", out, *options, "--dry-run", server=lab.server)
         assert ran.code == 0, ran.err
         assert "assumed" not in ran.text  # the responses are there
-        assert "two judges can be shown to agree on Triplet Safety within" in ran.text
+        assert "two judges can be shown to agree on safety within" in ran.text
         return re.findall(r"(judge\S*) +(\w+(?:, again)?) +(\d+)", ran.out)
 
     new = [("judge~lenient", "helpfulness", "56"), ("judge~lenient", "harm", "56")]

@@ -564,7 +564,9 @@ def test_a_number_is_among_the_first_60_words(
             opened.page.close()
             opened.open(folded=True)
             opened.page.evaluate("document.querySelector('.contents').remove()")  # beside it
-            head, value, *_ = re.split(r"(\d+ %)", opened.visible_text("body"), maxsplit=1)
+            head, value, *_ = re.split(
+                r"(\d+ (?:%|points))", opened.visible_text("body"), maxsplit=1
+            )
             assert value and len(head.split()) <= 60
 
 
