@@ -322,6 +322,18 @@ def to_array(
         for part, index in zip(ResponseKey._fields, indices, strict=True)
     )
 
+    arrays = _put_grades(rows, at, axes)
+    if questions:
+        _put_answers(rows, dataset, indices, arrays)
+    return LabelledSet(arrays | _describe_sets(rows, dataset, axes["variant"]), axes)
+
+
+def _put_grades(
+    rows: Sequence[GradedResponse], at: tuple[Any, ...], axes: Mapping[str, Sequence[Any]]
+) -> dict[str, tuple[Sequence[str], Any]]:
+    """Return the grades of responses at their places in an array, and the epochs of each model."""
+    import numpy as np
+
     shape = tuple(map(len, axes.values()))
     arrays: dict[str, tuple[Sequence[str], Any]] = {}
     for name, values in _collect_values(rows).items():
@@ -330,10 +342,7 @@ def to_array(
         arrays[name] = tuple(axes), array
     repeated = np.zeros((shape[0], shape[-1]), dtype=bool)
     repeated[at[0], at[-1]] = True
-    arrays["repeated"] = ("model", "epoch"), repeated
-    if questions:
-        _put_answers(rows, dataset, indices, arrays)
-    return LabelledSet(arrays | _describe_sets(rows, dataset, axes["variant"]), axes)
+    return arrays | {"repeated": (("model", "epoch"), repeated)}
 
 
 def _collect_values(rows: Sequence[GradedResponse]) -> dict[str, list[int | None]]:

@@ -5,7 +5,7 @@ prompt-sets.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from math import hypot, sqrt
 from pathlib import Path
@@ -415,18 +415,7 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize | GatePlan:
         calls_per_set=calls,
         basis=basis,
         pilot=pilot,
-        needed=tuple(
-            SetsNeeded(
-                metric,
-                graded.deviation,
-                power,
-                max(end.away for end in (graded, *others)),
-                sets := test.count_sets(effect, metric, power),
-                sets and sets * calls_per_set,
-            )
-            for metric, (graded, *others) in ends.items()
-            for power in POWERS
-        ),
+        needed=tuple(_list_needed(test, effect, calls_per_set)),
         precision=tuple(
             SetsPrecision(
                 sets,
@@ -437,6 +426,16 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize | GatePlan:
             for sets in _SIZES
         ),
     )
+
+
+def _list_needed(test: _Test, effect: float, calls_per_set: int) -> Iterator[SetsNeeded]:
+    """Yield the prompt-sets that find an effect, by metric and power."""
+    for metric, (graded, *others) in test.ends.items():
+        for power in POWERS:
+            sets = test.count_sets(effect, metric, power)
+            away = max(end.away for end in (graded, *others))
+            calls = sets and sets * calls_per_set
+            yield SetsNeeded(metric, graded.deviation, power, away, sets, calls)
 
 
 def _plan_gates(settings: SampleSizeSettings, gates: Sequence[Gate]) -> GatePlan:
