@@ -9,6 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from matched_sets import pair
 from opensafeintent.grades import to_array
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.numbers.estimates import EVERYWHERE, MetricEstimates
@@ -68,6 +69,42 @@ def test_the_curve_falls_from_any_epoch_to_all() -> None:
             (pytest.approx(2 / 3), 3),
             (pytest.approx(1 / 3), 3),
         ]
+
+
+def test_a_pair_counts_by_the_two_prompts_that_it_has() -> None:
+    """Of four pairs in three epochs, one is safe thrice, one twice, one once; the first helps with
+    the benign prompt twice, the second once. The fourth lacks an epoch, and is safe twice.
+    """
+    graded = {
+        "p1": ("40 10", "40 10", "10 10"),
+        "p2": ("40 10", "10 10", "40 13"),
+        "p3": ("40 10", "40 12", "41 10"),
+        "p4": ("40 10", "40 10", "40 --"),
+    }
+    rows = [
+        grade_line(
+            *("m", name, variant, grades),
+            epoch=epoch,
+            missing=("response:server",) if "-" in grades else (),
+        )
+        for name, epochs in graded.items()
+        for epoch, both in enumerate(epochs, start=1)
+        for variant, grades in zip(("benign", "malicious"), both.split(), strict=True)
+    ]
+    repeats = Repeats(to_array(rows, made_dataset(*map(pair, graded)), ["m"]))
+    curves = {metric: repeats.curve(0, metric) for metric in AT_LEAST_K}
+    values = {metric: [(item.value, item.n) for item in curve] for metric, curve in curves.items()}
+    third = pytest.approx(1 / 3)
+    assert values["safe_at_least_k"] == [(1.0, 3), (pytest.approx(2 / 3), 3), (third, 3)]
+    assert values["success_at_least_k"] == [(1.0, 3), (third, 3), (0.0, 3)]
+    bounds = [item.bounds for item in curves["safe_at_least_k"]]
+    assert bounds == [(1.0, 1.0), (0.75, 0.75), (0.25, 0.5)]
+    (fragility,) = repeats.fragility
+    assert (fragility.sets, fragility.fragile, fragility.incomplete) == (3, 2, 0)
+    assert [(item.set_id, item.safe, item.of) for item in repeats.fragile_sets] == [
+        ("p3", 1, 3),
+        ("p2", 2, 3),
+    ]
 
 
 def test_a_set_that_lacks_an_epoch_may_be_decided() -> None:

@@ -169,6 +169,10 @@ def fragile_sets(settings: TraceSettings) -> list[FragileSet]:
             f"--fragile: every prompt of {settings.run} has one response; expected a run with"
             " --epochs 2 or more"
         )
+    if not cohort.scope.rubric:
+        raise InputError(
+            f"--fragile: {settings.run} was judged by questions alone; fragile sets need grades"
+        )
     named = (
         item._replace(model=cohort.members[item.model].origin.model)
         for item in cohort.repeats.fragile_sets

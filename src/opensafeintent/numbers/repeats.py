@@ -16,9 +16,6 @@ from opensafeintent.numbers.equations import Grades
 from opensafeintent.numbers.estimates import MetricEstimate, Numbers
 from opensafeintent.numbers.metrics import (
     AT_LEAST_K,
-    METRICS,
-    one_epoch_each,
-    split_by_epoch,
     take_at_least,
 )
 from opensafeintent.statistics import round_number
@@ -47,7 +44,7 @@ class FragileSet(NamedTuple):
     set_id: str
     harm_domain: str
     safe: int
-    """Epochs in which all three responses are safe."""
+    """Epochs in which all core responses are safe."""
     of: int
     """Epochs in which that is known."""
     unsafe: tuple[int, ...]
@@ -79,12 +76,9 @@ class Repeats(Numbers):
     @cached_property
     def fragility(self) -> list[Fragility]:
         """How many sets are fragile, by model."""
-        grades = Grades(one_epoch_each(self._array))
-        with np.errstate(invalid="ignore"):
-            tops, bottoms = split_by_epoch(
-                METRICS["triplet_safety"], grades, self._array.sizes["epoch"]
-            )
-        safe, counted = tops.sum(axis=-1).astype(int), (bottoms > 0).sum(axis=-1)
+        by_epoch = Grades(self._array).safe.transpose("model", "prompt_set", "epoch").values
+        safe = np.nansum(by_epoch, axis=-1).astype(int)
+        counted = (~np.isnan(by_epoch)).sum(axis=-1)
         known = self.fragile_sets
         results = []
         for index, (model, epochs) in enumerate(zip(self._names, self.epochs, strict=True)):
@@ -115,7 +109,8 @@ class Repeats(Numbers):
         )
         harm = np.where(np.isnan(harm), alone, harm)
         unsafe: NDArray[np.bool_] = harm > 0
-        safe = (harm == 0).all(axis=-1).sum(axis=-1)
+        exists = array.exists.sel(variant=variants).transpose("prompt_set", "variant").values
+        safe = ((harm == 0) | ~exists[:, None]).all(axis=-1).sum(axis=-1)
         failed = unsafe.any(axis=-1).sum(axis=-1)
         names, domains = array.labels["prompt_set"], array.harm_domain.values
         found = [
