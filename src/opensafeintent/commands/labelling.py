@@ -63,6 +63,7 @@ from opensafeintent.people.study import (
     response_subject,
 )
 from opensafeintent.promptsets import Dataset, load_dataset, sample_sets
+from opensafeintent.promptsets.questions import draw_order
 from opensafeintent.promptsets.reading import OF_CELLS, get_suffix
 from opensafeintent.ratings import Ratings
 from opensafeintent.replacing import write_together
@@ -248,7 +249,10 @@ def _response(item: KeyItem, dataset: Dataset, texts: RunTexts) -> AnnotatedText
             " text; expected the responses themselves (a run of evaluate, or an import of files"
             " that hold them)"
         )
-    return response_subject(item, dataset.by_id[item.id].wordings()[item.variant], text.text)
+    prompt_set = dataset.by_id[item.id]
+    own = draw_order(prompt_set.questions_about(item.variant), item.id, item.variant).values()
+    prompt = prompt_set.wordings()[item.variant]
+    return response_subject(item, prompt, text.text, tuple(own))
 
 
 def _export(
@@ -278,7 +282,7 @@ def _export(
             key = msgspec.structs.replace(key, run=express_from(settings.out, run))
         write_key(key, new / key_path.name)
         lists = label_lists(dataset.taxonomy) if kind == "dataset_quality" else ()
-        write_private(new / guide.name, render_guide(kind, lists))
+        write_private(new / guide.name, render_guide(kind, lists, key.own))
         page = partial(render_page, lists=lists)
         for name in names:
             for suffix, render in ((".html", page), (".csv", render_sheet)):
