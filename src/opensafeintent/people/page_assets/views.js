@@ -226,7 +226,8 @@ function questionOf(item, { field, question, slot }, at) {
     return element;
   });
   const state = `${at === active ? " active" : ""}${given === undefined ? "" : " given"}`;
-  const legend = make("p", { class: "legend", id: `ask-${field}`, dir: own ? "auto" : null }, own ?? (about ? `${slot}: what does its writer want?` : asked.text));
+  const shown = own && make("span", { class: "words", dir: "auto" }, own);
+  const legend = make("p", { class: "legend", id: `ask-${field}` }, shown ?? (about ? `${slot}: what does its writer want?` : asked.text));
   return make("div", { class: `question ${shape}${state}`, role: "group", "aria-labelledby": `ask-${field}` },
     legend, make("div", { class: "choices" }, ...choices));
 }
