@@ -130,6 +130,15 @@ class Label(KeyItem, frozen=True, kw_only=True, omit_defaults=True):
         numbers = {name: _NUMBERS.get(answer, answer) for name, answer in self.answers.items()}
         return {name: float(number) for name, number in numbers.items() if number != UNSURE}
 
+    @property
+    def own_ratings(self) -> dict[str, float]:
+        """The answers to the prompt-set's own questions as numbers, without those that are
+        `unsure`: 1 is yes.
+        """
+        return {
+            name: _NUMBERS[answer] for name, answer in self.own_answers.items() if answer != UNSURE
+        }
+
     def __post_init__(self) -> None:
         if (self.kind == "judge_validation") != bool(self.variant and self.model):
             raise ValueError("expected variant and model if the kind is judge_validation only")
