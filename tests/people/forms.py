@@ -6,7 +6,6 @@ import csv
 import io
 import json
 from collections.abc import Callable, Sequence
-from itertools import zip_longest
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -80,7 +79,7 @@ def judge_study(
         response_subject(
             KeyItem(id=f"s{n}", variant="benign", model="some/model"), prompt, text, own
         )
-        for n, (text, own) in enumerate(zip_longest(responses, asked, fillvalue=()))
+        for n, (text, own) in enumerate(zip(responses, asked or [()] * len(responses), strict=True))
     ]
     dataset = made_dataset(prompt_set("s0"))
     return Study(*lay_out("judge_validation", dataset, subjects, annotators, **options))

@@ -212,7 +212,7 @@ def study_of_own(
 
 def test_agreement_on_own_questions_by_hand(tmp_path: Path) -> None:
     said = {"s0": {"a": "yyn", "b": "nnu"}, "s1": {"a": "y__"}, "s2": {}}
-    judges = [{"j": {"a": 1.0, "b": 1.0}}, {"j": {}}, {"j": {}}]
+    judges: list[dict[str, dict[str, float]]] = [{"j": {"a": 1.0, "b": 1.0}}, {"j": {}}, {"j": {}}]
     own = study_of_own(tmp_path, said, judges)
     assert list(own) == ["", "j"]
     # pairs of people: 1/3 of s0 a, 1 of s0 b. π = (2/3 + 0 + 1)/3 = 5/9 yes, p_e = 40/81
