@@ -13,7 +13,9 @@ import pytest
 
 from endtoend import JUDGE, TARGET, Lab, grades, metrics, osi, says, some_sets, total
 from loopback import CHECKLIST, LoopbackServer
+from opensafeintent.people.labels import read_key
 from opensafeintent.promptsets import load_dataset
+from people.forms import Sheet
 from samples import json_lines
 
 SETS = 6
@@ -366,3 +368,76 @@ def test_answers_come_back_from_an_exported_file(lab: Lab, tmp_path: Path) -> No
         assert {name: before[name]["value"] for name in names} == {
             name: after[name]["value"] for name in names
         }
+
+
+@pytest.mark.parametrize("judge_by", ["both", "rubric"])
+def test_people_answer_the_questions_and_are_compared(
+    lab: Lab, judge_by: str, tmp_path: Path
+) -> None:
+    # with both, the judges are tied on some questions, which are missing
+    assert lab.evaluate("--judge", OTHER, "--judge-by", judge_by).code == int(judge_by == "both")
+    study, labels, out = tmp_path / "study", tmp_path / "labels.jsonl", tmp_path / "agreement"
+    named = ("--out", study, "--annotators", "ana,ben", "--sample", 100)
+    assert osi("annotate", "export", "judge", lab.run, *named).code == 0
+    key = read_key(study / "key.json")
+    about = {item.variant: [own.id for own in item.questions] for item in key.items}
+    assert {variant: sorted(ids) for variant, ids in about.items()} == {
+        "benign": ["must_1", "must_2"],
+        "dual_use": [],
+        "malicious": ["must_not_1", "must_not_2", "w"],
+    }
+    answers = {
+        (row["model"], row["id"], row["variant"]): json.loads(row.get("answers") or "{}")
+        for row in grades(lab.run)
+    }
+    back = []
+    for name in ("ana", "ben"):
+        sheet = Sheet((study / f"{name}.csv").read_bytes())
+        for showing in key.annotators[name]:
+            item = key.items[showing.item]
+            # ana says what the panel says, and ben always no
+            said = answers[item.model, item.id, item.variant] if name == "ana" else {}
+            sheet.set(showing.code, "harm_severity", 0)
+            for number, own in enumerate(item.questions, start=1):
+                sheet.set(showing.code, f"q{number}", said.get(own.id) or "no")
+        back.append(sheet.save(tmp_path / f"{name}.csv"))
+    ran = osi("annotate", "import", *back, "--key", study / "key.json", "--out", labels)
+    assert ran.code == 0, ran.err
+    ran = osi("agreement", labels, "--run", lab.run, "--out", out)
+    assert ran.code == 0, ran.err
+    assert "Agreement on the prompt-sets' own questions" in ran.out
+    people, *judges = table(out, "own_questions_people")
+    assert (people["who"], people["answered"]) == ("People with one another", str(5 * SETS))
+    asked = judge_by == "both"
+    assert [row["judge"] for row in judges] == ([JUDGE, OTHER, "panel"] if asked else [])
+    if asked:
+        given = [answer for said in answers.values() for answer in said.values()]
+        panel = judges[-1]
+        known = [answer for answer in given if answer]
+        assert panel["answered"] == str(len(known))
+        assert panel["missing"] == str(5 * SETS - len(known))
+        equal = (len(known) + known.count("no")) / 2 / len(known)
+        assert float(panel["percent_agreement"]) == pytest.approx(equal, abs=1e-6)
+    stored = labels.read_text()
+    labels.write_text(stored.replace(key.items[0].questions[0].text_sha256, "0" * 64))
+    assert "answers other questions than those of" in osi("agreement", labels, "--run", lab.run).err
+
+
+def test_a_study_of_sets_without_questions_says_nothing_of_them(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
+    lab = Lab(server, some_sets(tmp_path, SETS, paraphrases=1), tmp_path / "run")
+    assert lab.evaluate().code == 0
+    study, labels, out = tmp_path / "study", tmp_path / "labels.jsonl", tmp_path / "agreement"
+    named = ("--out", study, "--annotators", "ana", "--sample", 100)
+    assert osi("annotate", "export", "judge", lab.run, *named).code == 0
+    sheet = Sheet((study / "ana.csv").read_bytes())
+    for row in sheet.rows:
+        sheet.set(row[2], "harm_severity", 0)
+    back = sheet.save(tmp_path / "ana.csv")
+    assert osi("annotate", "import", back, "--key", study / "key.json", "--out", labels).code == 0
+    assert osi("agreement", labels, "--run", lab.run, "--out", out).code == 0
+    assert "Questions" not in sheet.headings
+    for path in (study / "key.json", labels, out / "agreement.json"):
+        assert not any(name in path.read_text() for name in ('"own', '"questions')), path
+    assert not (out / "tables" / "own_questions_people.csv").exists()

@@ -21,8 +21,19 @@ from opensafeintent.people.study import (
     response_subject,
 )
 from opensafeintent.promptsets import Dataset
+from opensafeintent.promptsets.questions import OwnQuestion
 from samples import made_dataset, prompt_set
 
+ASKED = (
+    (OwnQuestion("harm_severity", "Does it name the scanner?"), OwnQuestion("b", "=1+1, or not?")),
+    (),
+    (
+        OwnQuestion("x", "Does it say <b>how</b>?"),
+        OwnQuestion("y", "Does it say where,\nor when?"),
+        OwnQuestion("z", "האם זה אומר מי?"),
+    ),
+)
+"""Questions of the responses' own: two, none and three."""
 WHO = ("ana", "ben", "cleo", "dmitri")
 Meant = dict[str, str | int]
 """By field: what an annotator answers, by variant if it is about an intent."""
@@ -61,11 +72,14 @@ def judge_study(
     responses: Sequence[str],
     annotators: Sequence[str] = WHO,
     prompt: str = "How does the Varo scanner work?",
+    asked: Sequence[Sequence[OwnQuestion]] = (),
     **options: Any,
 ) -> Study:
     subjects = [
-        response_subject(KeyItem(id=f"s{n}", variant="benign", model="some/model"), prompt, text)
-        for n, text in enumerate(responses)
+        response_subject(
+            KeyItem(id=f"s{n}", variant="benign", model="some/model"), prompt, text, own
+        )
+        for n, (text, own) in enumerate(zip(responses, asked or [()] * len(responses), strict=True))
     ]
     dataset = made_dataset(prompt_set("s0"))
     return Study(*lay_out("judge_validation", dataset, subjects, annotators, **options))
@@ -81,6 +95,8 @@ def meant_by(annotator: str, key: AnnotationKey, index: int) -> Meant:
             "helpfulness": random.choice([1, 2, 3, 4, "unsure"]),
             "harm_severity": random.choice([0, 0, 1, 2, 3]),
         }
+        for number, _ in enumerate(key.items[index].questions, start=1):
+            meant[f"q{number}"] = random.choice(["yes", "no", "no", "unsure"])
     else:
         meant = {name: random.choice(["yes", "yes", "no", "unsure"]) for name in YES_NO}
         meant |= {name: random.choice([*INTENTS, "unsure"]) for name in INTENTS}
@@ -88,12 +104,15 @@ def meant_by(annotator: str, key: AnnotationKey, index: int) -> Meant:
     return {name: value for name, value in meant.items() if random.random() >= 0.1}
 
 
-def as_answers(meant: Meant) -> dict[str, Answer]:
+def as_answers(meant: Meant, item: KeyItem) -> dict[str, Answer]:
     """Return what the labels must say, worked out a second time: an intent is right when the
-    intended one was said.
+    intended one was said. Answers to questions of the item's own are under `own ID`.
     """
     answers: dict[str, Answer] = {}
     for name, value in meant.items():
+        if name[0] == "q" and name[1:].isdigit():
+            answers[f"own {item.questions[int(name[1:]) - 1].id}"] = value
+            continue
         if name in INTENTS:
             answers[INTENTS[name]] = "unsure" if value == "unsure" else ("no", "yes")[value == name]
         else:
@@ -185,7 +204,7 @@ def expected_labels(key: AnnotationKey, annotator: str) -> Answered:
     """What the annotator's labels must be."""
     answers_by_response = {}
     for place, item in enumerate(key.items):
-        if answers := as_answers(meant_by(annotator, key, place)):
+        if answers := as_answers(meant_by(annotator, key, place), item):
             answers_by_response[item.id, item.variant, item.model, item.epoch] = answers
     return answers_by_response
 
@@ -193,7 +212,9 @@ def expected_labels(key: AnnotationKey, annotator: str) -> Answered:
 def found_labels(labels: Sequence[Label], annotator: str) -> Answered:
     mine = [label for label in labels if label.annotator == annotator and not label.blank]
     answers_by_response = {
-        (label.id, label.variant, label.model, label.epoch): label.answers for label in mine
+        (label.id, label.variant, label.model, label.epoch): label.answers
+        | {f"own {name}": answer for name, answer in label.own_answers.items()}
+        for label in mine
     }
     assert len(answers_by_response) == len(mine)
     return answers_by_response

@@ -17,6 +17,7 @@ from opensafeintent.errors import InputError
 from opensafeintent.people.agreement import (
     AgreementQuestion,
     JudgeStudy,
+    OwnAgreement,
     SharedErrors,
     dataset_quality,
     gather_grades,
@@ -26,8 +27,10 @@ from opensafeintent.people.labels import (
     QUALITY_QUESTIONS,
     Answer,
     Answers,
+    AskedQuestion,
     Label,
     LabelKind,
+    OwnAnswer,
     read_labels,
     write_labels,
 )
@@ -172,6 +175,80 @@ def test_table_7_by_hand(tmp_path: Path) -> None:
         # and 8/3 from them: mean 4/3; on item 2 always 2. Over items 2/3.
         assert line.leave_one_out.value == pytest.approx(2 / 3)
         assert (line.items, line.missing, line.mae.n) == (2, 0, 2)
+
+
+def study_of_own(
+    tmp_path: Path,
+    said: dict[str, dict[str, str]],
+    judges: Sequence[dict[str, dict[str, float]]],
+    weights: Sequence[float] = (1.0, 1.0, 1.0),
+) -> dict[str, OwnAgreement]:
+    """Return the agreement on questions: by response, the letters of three people about each of its
+    questions, as in `quality_of`.
+    """
+    words: dict[str, OwnAnswer] = {"y": "yes", "n": "no", "u": "unsure"}
+    labels = [
+        on_response(
+            name,
+            number,
+            0,
+            4,
+            weight=weight,
+            stratum=f"of weight {weight}" if len(set(weights)) > 1 else "",
+            questions=tuple(AskedQuestion(one, "0" * 64) for one in questions),
+            own_answers={
+                one: words[letters[place]]
+                for one, letters in questions.items()
+                if letters[place] in words
+            },
+        )
+        for number, (questions, weight) in enumerate(zip(said.values(), weights, strict=True))
+        for place, name in enumerate("abc")
+    ]
+    answers = answers_of(tmp_path, "judge_validation", labels)
+    grades = gather_grades([{"j": KnownGrades(4, 0)}] * len(said), ["j"])
+    return {line.judge: line for line in judge_study(answers, grades, judges).questions}
+
+
+def test_agreement_on_own_questions_by_hand(tmp_path: Path) -> None:
+    said = {"s0": {"a": "yyn", "b": "nnu"}, "s1": {"a": "y__"}, "s2": {}}
+    judges: list[dict[str, dict[str, float]]] = [{"j": {"a": 1.0, "b": 1.0}}, {"j": {}}, {"j": {}}]
+    own = study_of_own(tmp_path, said, judges)
+    assert list(own) == ["", "j"]
+    # pairs of people: 1/3 of s0 a, 1 of s0 b. π = (2/3 + 0 + 1)/3 = 5/9 yes, p_e = 40/81
+    people, judge = own[""], own["j"]
+    assert (people.answered, people.missing) == (2, 0)
+    assert people.percent_agreement.value == pytest.approx(2 / 3)
+    assert people.ac1.value == pytest.approx((2 / 3 - 40 / 81) / (41 / 81))
+    # the judge is equal to 2/3 of the people on s0 a, to none on s0 b; it has no answer on s1 a.
+    # π = (1 + (2/3 + 0)/2)/2 = 2/3 yes, p_e = 4/9
+    assert (judge.answered, judge.missing) == (2, 1)
+    assert judge.percent_agreement.value == pytest.approx(1 / 3)
+    assert judge.ac1.value == pytest.approx((1 / 3 - 4 / 9) / (5 / 9))
+    assert (judge.percent_agreement.n, judge.ac1.n) == (2, 2)
+    assert judge.ac1.interval and judge.percent_agreement.interval
+
+
+def test_own_questions_weigh_as_their_responses(tmp_path: Path) -> None:
+    said = {"s0": {"a": "yyn", "b": "nnu"}, "s1": {"a": "y__"}, "s2": {"a": "___"}}
+    judges = [{"j": {"a": 1.0, "b": 1.0}}, {"j": {"a": 0.0}}, {"j": {"a": 1.0}}]
+    judge = study_of_own(tmp_path, said, judges, (1.0, 3.0, 1.0))["j"]
+    # 2/3 and 0 of weight 1, 0 of weight 3; yes: judge 2/5, people (2/3 + 0 + 3)/5 = 11/15
+    agreed, yes = 2 / 15, (2 / 5 + 11 / 15) / 2
+    chance = 2 * yes * (1 - yes)
+    assert (judge.answered, judge.missing) == (3, 0)  # a blank one is nobody's answer
+    assert judge.percent_agreement.value == pytest.approx(agreed)
+    assert judge.ac1.value == pytest.approx((agreed - chance) / (1 - chance))
+
+
+def test_own_questions_that_nobody_or_no_judge_answered(tmp_path: Path) -> None:
+    assert study_of_own(tmp_path, {"s0": {"a": "u__"}}, [{"j": {"a": 1.0}}], [1.0]) == {}
+    own = study_of_own(tmp_path, {"s0": {"a": "yy_"}}, [{"j": {}}], [1.0])
+    assert own[""].percent_agreement.value == 1.0
+    judge = own["j"]
+    assert (judge.answered, judge.missing, judge.ac1.value) == (0, 1, None)
+    assert judge.percent_agreement.value is None and "by the judge" in judge.ac1.undefined
+    assert list(study_of_own(tmp_path, {"s0": {"a": "yy_"}}, [{}], [1.0])) == [""]
 
 
 def test_agreement_of_people_by_hand(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from matched_sets import make_sets
 from opensafeintent.errors import InputError
+from opensafeintent.files import to_json
 from opensafeintent.people.importing import import_returns
 from opensafeintent.people.labels import (
     ANSWERS,
@@ -25,9 +26,9 @@ from opensafeintent.people.labels import (
     text_hash,
     words_hash,
 )
-from opensafeintent.people.study import label_lists, readable, render_guide, sheet_columns
+from opensafeintent.people.study import label_lists, readable, render_guide
 from opensafeintent.promptsets import load_dataset
-from people.forms import YES_NO, judge_study, page_file, quality_study
+from people.forms import ASKED, YES_NO, judge_study, page_file, quality_study
 
 STARTER = load_dataset("starter")
 KINDS: tuple[LabelKind, ...] = ("dataset_quality", "judge_validation")
@@ -69,10 +70,50 @@ def test_the_guide_to_a_sheet_has_everything_that_a_page_has(kind: LabelKind) ->
     for example in (*guide.examples, *guide.calibration):
         whole += [*example.texts, example.why]
     assert [part for part in whole if part not in text] == []
-    answers = [name for name in sheet_columns(kind) if name in list_questions(kind)]
-    named = re.findall(r"Column ([\w, ]+)<", text)
-    assert ", ".join(named).split(", ") == answers
+    assert list_columns(text) == list(list_questions(kind))
     assert "<script" not in text and "script-src" in text
+
+
+def list_columns(guide: str) -> list[str]:
+    """Return the columns for answers that a guide names."""
+    return ", ".join(re.findall(r"Column ([\w, ]+)<", guide)).split(", ")
+
+
+def test_own_questions_are_in_the_sheet_and_its_guide() -> None:
+    study = judge_study(["One.", "Two.", "Three."], asked=ASKED)
+    sheet = study.sheet()
+    texts = {showing.item: sheet.row(showing.code)[5] for showing in study.key.annotators["ana"]}
+    assert texts == {
+        0: "q1: Does it name the scanner?\nq2: =1+1, or not?",
+        1: "",
+        2: "q1: Does it say <b>how</b>?\nq2: Does it say where,\nor when?\nq3: האם זה אומר מי?",
+    }
+    guide = html.unescape(render_guide("judge_validation", own=study.key.own).decode())
+    assert list_columns(guide) == ["helpfulness", "harm_severity", "q1", "q2", "q3"]
+    assert [heading.partition(":")[0] for heading in sheet.headings[3:]] == [
+        *("Prompt", "Response", "Questions"),
+        *(*list_columns(guide), "note"),
+    ]
+    other = judge_study(["One.", "Two.", "Three."], asked=(ASKED[0][::-1], *ASKED[1:]))
+    assert other.key.study != study.key.study
+
+
+def test_a_study_without_own_questions_has_nothing_of_them() -> None:
+    study = judge_study(["One.", "Two."])
+    assert study.sheet().headings == [
+        *("study", "annotator", "item", "Prompt", "Response"),
+        "helpfulness: 1 / 2 / 3 / 4 / unsure",
+        "harm_severity: 0 / 1 / 2 / 3 / unsure",
+        "note",
+    ]
+    data = json.loads(re.findall(r'id="data">(.*?)</script>', study.page().decode(), re.DOTALL)[0])
+    assert [question["name"] for question in data["guide"]["questions"]] == [
+        *("helpfulness", "harm_severity"),
+    ]
+    assert all(set(item) == {"code", "texts", "words"} for item in data["items"])
+    assert b"questions" not in to_json(study.key)
+    with_none = judge_study(["One.", "Two."], asked=((), ()))
+    assert (with_none.key, with_none.page()) == (study.key, study.page())
 
 
 def test_a_guide_has_all_labels_with_their_definitions() -> None:

@@ -13,9 +13,17 @@ import pytest
 
 from opensafeintent.errors import InputError
 from opensafeintent.people.importing import ImportedLabels, import_returns
-from opensafeintent.people.labels import AnnotationKey, Label, read_key, write_key
+from opensafeintent.people.labels import (
+    AnnotationKey,
+    Label,
+    read_key,
+    read_labels,
+    write_key,
+    write_labels,
+)
 from opensafeintent.promptsets import load_dataset
 from people.forms import (
+    ASKED,
     Sheet,
     expected_labels,
     filled,
@@ -55,7 +63,10 @@ def answered(imported: ImportedLabels) -> Label:
 # ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("study", [STUDY, quality_study(load_dataset("starter"))])
+OWN = judge_study(["One.", "Two.", "Three."], asked=ASKED)
+
+
+@pytest.mark.parametrize("study", [STUDY, OWN, quality_study(load_dataset("starter"))])
 def test_four_annotators_come_back_as_they_meant(study: Any, tmp_path: Path) -> None:
     key = study.key
     paths = [
@@ -68,8 +79,46 @@ def test_four_annotators_come_back_as_they_meant(study: Any, tmp_path: Path) -> 
     first = imported.returns[0]
     answer_counts = [len(answers) for answers in expected_labels(key, "ana").values()]
     asked = 2 if key.kind == "judge_validation" else 8
-    assert (first.items, first.complete) == (len(key.items), answer_counts.count(asked))
-    assert first.begun == len(answer_counts) - answer_counts.count(asked)
+    complete = sum(
+        len(expected_labels(key, "ana").get((item.id, item.variant, item.model, item.epoch), ()))
+        == asked + len(item.questions)
+        for item in key.items
+    )
+    assert (first.items, first.complete) == (len(key.items), complete)
+    assert first.begun == len(answer_counts) - complete
+
+
+def test_an_answer_to_a_question_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    showing = next(one for one in OWN.key.annotators["ana"] if one.item == 0)
+    sheet = OWN.sheet()
+    sheet.set(showing.code, "q3", "yes")
+    (line,) = refused(sheet.save(tmp_path / "ana.csv"), key=OWN.key)
+    assert line.endswith(
+        "'q3' is not a question about it; valid: helpfulness, harm_severity, q1, q2"
+    )
+    sheet.set(showing.code, "q3", "")
+    sheet.set(showing.code, "q2", "maybe")
+    (line,) = refused(sheet.save(tmp_path / "ana.csv"), key=OWN.key)
+    assert line.endswith("q2: 'maybe' is not an answer; valid: yes, no, unsure, or blank")
+    sheet.set(showing.code, "q2", "no")
+    sheet.set(showing.code, "Questions", "q1: Another?\nq2: =1+1, or not?")
+    (line,) = refused(sheet.save(tmp_path / "ana.csv"), key=OWN.key)
+    assert "its texts were changed" in line
+
+
+def test_answers_to_own_questions_are_kept_by_their_ids(tmp_path: Path) -> None:
+    showing = next(one for one in OWN.key.annotators["ana"] if one.item == 0)
+    sheet = OWN.sheet()
+    sheet.set(showing.code, "q1", "YES ")
+    path = tmp_path / "labels.jsonl"
+    write_labels(import_returns([sheet.save(tmp_path / "ana.csv")], OWN.key).labels, path)
+    (label,) = [one.label for one in read_labels(path) if not one.label.blank]
+    # a question that has the name of a grade is no grade, and a blank one is not there
+    assert (label.answers, label.own_answers) == ({}, {"harm_severity": "yes"})
+    assert label.questions == OWN.key.items[0].questions
+    path.write_text(path.read_text().replace('{"harm_severity":"yes"}', '{"c":"yes"}'))
+    with pytest.raises(InputError, match="'c', which is none of the label's questions; valid: har"):
+        read_labels(path)
 
 
 def test_a_partial_return_in_another_order_with_notes(tmp_path: Path) -> None:

@@ -14,10 +14,11 @@ import msgspec
 import pytest
 
 from opensafeintent.people.importing import import_returns
-from opensafeintent.people.labels import Showing, get_guide, list_questions
+from opensafeintent.people.labels import Showing, get_guide, list_asked
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.taxonomy import Category
 from people.forms import (
+    ASKED,
     Study,
     by_field,
     expected_labels,
@@ -64,6 +65,10 @@ class Annotator(Opened):
     def pass_practice(self) -> None:
         """Past the three practice items as well, to the first item."""
         self.begin()
+        self.pass_on()
+
+    def pass_on(self) -> None:
+        """From the first practice item to the first item."""
         self.press("ArrowRight", "ArrowRight", "ArrowRight")
 
     def title(self) -> str:
@@ -73,7 +78,8 @@ class Annotator(Opened):
         """Answer the item that is shown, going down where nothing is meant."""
         assert self.title().endswith(showing.code)
         fields = by_field(meant, showing)
-        for place, (field, question) in enumerate(list_questions(self.key.kind).items()):
+        asked = list_asked(self.key, self.key.items[showing.item])
+        for place, (field, question) in enumerate(asked.items()):
             self.press(*["ArrowUp"] * 10, *["ArrowDown"] * place)
             if field in fields:
                 keys = {choice.value: choice.key for choice in question.choices}
@@ -92,7 +98,12 @@ EIGHT = judge_study([f"Response {n}." for n in range(8)])
 TWO = type(STARTER)("two", STARTER.prompt_sets[:2], STARTER.taxonomy)
 
 
-@pytest.mark.parametrize("study", [quality_study(TWO), EIGHT], ids=["sets", "responses"])
+OWN = judge_study([f"Response {n}." for n in range(3)], asked=ASKED)
+
+
+@pytest.mark.parametrize(
+    "study", [quality_study(TWO), EIGHT, OWN], ids=["sets", "responses", "own questions"]
+)
 def test_a_study_is_answered_by_keyboard_and_imported(
     study: Study, chromium: Any, tmp_path: Path
 ) -> None:
@@ -130,6 +141,35 @@ def test_all_labels_are_beside_an_item_with_their_definitions(
         assert lists.locator("dt").first.is_visible() and lists.locator("dt").last.is_hidden()
         assert ana.page.evaluate("window.hacked") is None
         assert ana.requests == [ana.path.as_uri()]
+
+
+def test_an_item_shows_its_own_questions_and_no_others(chromium: Any, tmp_path: Path) -> None:
+    with Annotator(chromium, OWN, tmp_path) as ana:
+        ana.begin()
+        assert ana.page.locator(".question").count() == 2  # practice items have none
+        ana.press("1", "0")
+        assert "Our answers" in ana.visible_text(".reveal")
+        ana.pass_on()
+        for showing in ana.showings:
+            texts = [own.text for own in ASKED[showing.item]]
+            assert ana.page.locator(".legend").all_inner_texts()[2:] == texts
+            ana.press("4", "0", *["yn"[at % 2] for at in range(len(texts))])
+            assert "The item is complete" in ana.visible_text("#live")
+            ana.press("ArrowRight")
+        assert ana.visible_text("h1") == "Done. Thank you."
+        ana.page.locator("#undo").click()
+        assert ana.title().endswith(ana.showings[-1].code)
+        assert len(ana.chosen()) == 1 + len(ASKED[ana.showings[-1].item])
+        assert ana.page.locator(".legend b").count() == 0
+        undone = json.loads(ana.save().read_text())["items"]
+        ana.page.reload()
+        ana.page.wait_for_selector("html[data-ready]")
+        ana.press("Enter")
+        assert json.loads(ana.save().read_text())["items"] == undone
+        last = ana.showings[-1].item
+        assert [len(item["answers"]) for item in undone] == [
+            2 + len(ASKED[showing.item]) - (showing.item == last) for showing in ana.showings
+        ]
 
 
 @pytest.fixture

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from rich.console import Console
@@ -22,6 +23,7 @@ from opensafeintent.errors import InputError, nearest, pluralize
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import express_from, os_errors, to_json, write_private
+from opensafeintent.grades import PANEL
 from opensafeintent.hostile import name_safe, show_name
 from opensafeintent.numbers.metrics import METRICS, MetricScope, find_scope
 from opensafeintent.people.agreement import (
@@ -37,6 +39,7 @@ from opensafeintent.people.labels import (
     AnnotatedItem,
     AnnotationKey,
     Answers,
+    AskedQuestion,
     KeyItem,
     LabelKind,
     Unit,
@@ -63,8 +66,9 @@ from opensafeintent.people.study import (
     response_subject,
 )
 from opensafeintent.promptsets import Dataset, load_dataset, sample_sets
+from opensafeintent.promptsets.questions import draw_order
 from opensafeintent.promptsets.reading import OF_CELLS, get_suffix
-from opensafeintent.ratings import Ratings
+from opensafeintent.ratings import Ratings, Said
 from opensafeintent.replacing import write_together
 from opensafeintent.report.printing.console import Printed, print_table
 from opensafeintent.report.tables import write_tables
@@ -248,7 +252,10 @@ def _response(item: KeyItem, dataset: Dataset, texts: RunTexts) -> AnnotatedText
             " text; expected the responses themselves (a run of evaluate, or an import of files"
             " that hold them)"
         )
-    return response_subject(item, dataset.by_id[item.id].wordings()[item.variant], text.text)
+    prompt_set = dataset.by_id[item.id]
+    own = draw_order(prompt_set.questions_about(item.variant), item.id, item.variant).values()
+    prompt = prompt_set.wordings()[item.variant]
+    return response_subject(item, prompt, text.text, tuple(own))
 
 
 def _export(
@@ -278,7 +285,7 @@ def _export(
             key = msgspec.structs.replace(key, run=express_from(settings.out, run))
         write_key(key, new / key_path.name)
         lists = label_lists(dataset.taxonomy) if kind == "dataset_quality" else ()
-        write_private(new / guide.name, render_guide(kind, lists))
+        write_private(new / guide.name, render_guide(kind, lists, key.own))
         page = partial(render_page, lists=lists)
         for name in names:
             for suffix, render in ((".html", page), (".csv", render_sheet)):
@@ -367,11 +374,11 @@ def agreement(settings: AgreementSettings) -> Agreement:
     )
     if settings.run is None and on_responses.items:
         raise InputError("--run: is not given; expected the run of the labelled responses")
-    judges = settings.run and _collect_grades(on_responses, settings.run, settings.ledger)
+    judged = settings.run and _collect_grades(on_responses, settings.run, settings.ledger)
     result = Agreement(
         dataset=first.label.dataset,
         quality=dataset_quality(on_sets, seed=seed) if on_sets.items else None,
-        judges=judge_study(on_responses, judges, seed=seed) if judges else None,
+        judges=judge_study(on_responses, *judged, seed=seed) if judged else None,
         seed=seed,
     )
     if settings.out is not None:
@@ -385,13 +392,21 @@ def agreement(settings: AgreementSettings) -> Agreement:
     return result
 
 
-def _collect_grades(answers: Answers, run: Path, ledgers: Collection[Path]) -> Ratings:
-    """Return the grades of the labelled responses, in the order of the items, by each judge, and by
-    the panel if there are several judges.
+class _Judged(NamedTuple):
+    """What judges say of labelled responses, and the panel if there are several judges."""
+
+    grades: Ratings
+    own: list[Said]
+    """Answers to the questions of the prompt-sets' own."""
+
+
+def _collect_grades(answers: Answers, run: Path, ledgers: Collection[Path]) -> _Judged:
+    """Return what judges say of the labelled responses, in the order of the items.
 
     Raises:
         InputError: there are no labels of responses; they are for another dataset, for responses
-            that the run does not have, or for other texts; or no judge graded these responses.
+            that the run does not have, or for other texts or questions; or no judge graded these
+            responses.
     """
     if not answers.items:
         raise InputError(f"--run {run}: the labels are of dataset quality; none is of a response")
@@ -410,7 +425,10 @@ def _collect_grades(answers: Answers, run: Path, ledgers: Collection[Path]) -> R
             if item not in rows:
                 raise InputError(f"{first}: {run} has no such response")
             text = texts.find(item.model, item.id, item.variant, item.epoch)
+            asked = _list_asked(item, dataset)
             for label in answers.of(item):
+                if not set(label.label.questions) <= asked:
+                    raise InputError(f"{label}: answers other questions than those of {run}")
                 if text is None or text_hash(text.text) != label.label.response_sha256:
                     raise InputError(f"{label}: was given for another text than {run} has")
     labelled = [rows[item] for item in answers.items]
@@ -420,4 +438,25 @@ def _collect_grades(answers: Answers, run: Path, ledgers: Collection[Path]) -> R
             f"--run {run}: no judge has graded these responses: opensafeintent grade {run} --judge"
             " MODEL"
         )
-    return gather_grades([row.by_judge for row in labelled], names)
+    return _Judged(
+        gather_grades([row.by_judge for row in labelled], names),
+        [_list_own_answers(row) for row in labelled],
+    )
+
+
+def _list_asked(item: AnnotatedItem, dataset: Dataset) -> set[AskedQuestion]:
+    own = dataset.by_id[item.id].questions_about(item.variant)
+    return {AskedQuestion(one.id, text_hash(one.text)) for one in own.all} if own else set()
+
+
+def _list_own_answers(row: GradedResponse) -> Said:
+    """Return the answers to questions of the prompt-set's own by each judge, and by the panel if
+    there are several judges.
+    """
+    said: dict[str, Mapping[str, str | None]] = {**row.answers_by_judge}
+    if len(said) > 1:
+        said[PANEL] = row.answers or {}
+    return {
+        judge: {name: float(answer == "yes") for name, answer in given.items() if answer}
+        for judge, given in said.items()
+    }

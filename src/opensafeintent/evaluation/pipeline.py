@@ -24,9 +24,8 @@ from opensafeintent.calls.recorded import ResultPart
 from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Purpose, Refused, Sampling
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.missing import LEFT_OUT, make_missing_reason
-from opensafeintent.files import sha256_hex
 from opensafeintent.hostile import show_name
-from opensafeintent.promptsets.questions import IntentQuestions, OwnQuestion
+from opensafeintent.promptsets.questions import IntentQuestions, OwnQuestion, draw_order
 from opensafeintent.responses import (
     NO_FIRST_REPLY,
     AboutResponse,
@@ -258,15 +257,8 @@ class Task(AboutResponse, frozen=True, kw_only=True):
 
     @property
     def drawn_questions(self) -> dict[str, OwnQuestion]:
-        """The questions in the order in which judges see them, by the short ids `q1`, `q2`, … that
-        they see in place of the set's: those say nothing of what is welcome. The order is drawn by
-        set, so no question is always the first one.
-        """
-        own = self.questions.all if self.questions else ()
-        drawn = sorted(
-            own, key=lambda one: sha256_hex("\0".join((self.set_id, self.variant, one.id)))
-        )
-        return {f"q{number}": question for number, question in enumerate(drawn, start=1)}
+        """The questions as judges see them (`draw_order`)."""
+        return draw_order(self.questions, self.set_id, self.variant)
 
 
 class ModelWork(msgspec.Struct, frozen=True, kw_only=True):

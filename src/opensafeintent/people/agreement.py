@@ -24,7 +24,7 @@ from opensafeintent.people.labels import (
     Answers,
     Unit,
 )
-from opensafeintent.ratings import Floats, Ratings, average_items
+from opensafeintent.ratings import Floats, Ratings, Said, average_items
 from opensafeintent.responses import panel_grades
 from opensafeintent.statistics.coefficients import RatingCounts
 from opensafeintent.statistics.intervals import SEED, round_number
@@ -121,7 +121,23 @@ class PeopleAgreement(msgspec.Struct, frozen=True, kw_only=True):
     """AC1 of `safe`; of grades AC2 with quadratic weights."""
 
 
-class JudgeStudy(msgspec.Struct, frozen=True, kw_only=True):
+class OwnAgreement(msgspec.Struct, frozen=True, kw_only=True):
+    """How far people agree with one another on the prompt-sets' own questions, or a judge with
+    them.
+    """
+
+    judge: str
+    """Empty: people with one another."""
+    answered: int
+    """Questions about responses that two people or more answered; or the judge and a person."""
+    missing: int
+    """Questions that people answered and the judge did not."""
+    percent_agreement: SampleEstimate
+    """Share of equal answers: of pairs of people; or of each person with the judge."""
+    ac1: SampleEstimate
+
+
+class JudgeStudy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How far judges agree with people (paper, Table 7)."""
 
     annotators: dict[str, int]
@@ -138,6 +154,10 @@ class JudgeStudy(msgspec.Struct, frozen=True, kw_only=True):
     safe: tuple[SafeCall, ...]
     errors: tuple[SharedErrors, ...]
     """Of each two judges, and of all if there are more."""
+    questions: tuple[OwnAgreement, ...] = ()
+    """On the prompt-sets' own questions: of people, if there are several, and of each judge that
+    answered them. Empty if nobody did.
+    """
 
 
 def dataset_quality(answers: Answers, *, seed: int = SEED) -> Quality:
@@ -177,13 +197,18 @@ def _question(answers: Answers, question: str, sample: Sample) -> AgreementQuest
     )
 
 
-def judge_study(answers: Answers, judges: Ratings, *, seed: int = SEED) -> JudgeStudy:
+def judge_study(
+    answers: Answers, judges: Ratings, own: Sequence[Said] = (), *, seed: int = SEED
+) -> JudgeStudy:
     """Return the agreement of human annotators with one another on each question and on "safe",
     and each judge's agreement with them.
 
     Args:
         answers: of kind `judge_validation`.
         judges: grades of `answers.items`, in their order.
+        own: the judges' answers to the questions of the items' own, in the same order: by judge and
+            id, 1 for yes and 0 for no. A panel has an entry like a judge. Empty if no judge was
+            asked.
         seed: of the resampling of responses, or of whole sets.
 
     Raises:
@@ -213,6 +238,7 @@ def judge_study(answers: Answers, judges: Ratings, *, seed: int = SEED) -> Judge
         errors=_correlate_errors(
             {judge: harm[judge] for judge in harm if judge != PANEL}, people, sample
         ),
+        questions=_measure_own(answers, own, seed),
     )
 
 
@@ -268,8 +294,100 @@ _FEWEST_PEOPLE = 3
 """For each response, of a majority that can outvote one of them."""
 
 
-def _sample(answers: Answers, seed: int) -> tuple[Sample, Unit]:
-    """Return the sample of responses, and its unit: single responses or whole sets."""
+def _measure_own(answers: Answers, own: Sequence[Said], seed: int) -> tuple[OwnAgreement, ...]:
+    """Return the agreement on the questions of the items' own, which are drawn with their items."""
+    given = [
+        {entry.label.annotator: entry.label.own_ratings for entry in answers.of(item)}
+        for item in answers.items
+    ]
+    # an item about which nobody answered a question stays in the sample, with a row of nothing
+    rows = [
+        (at, name)
+        for at, by_person in enumerate(given)
+        for name in sorted({name for said in by_person.values() for name in said} or {""})
+    ]
+
+    def tabulate(said: Sequence[Said], raters: Sequence[str]) -> Floats:
+        numbers = [
+            said[at].get(rater, {}).get(name, np.nan) for at, name in rows for rater in raters
+        ]
+        return np.array(numbers).reshape(len(rows), len(raters))
+
+    people = tabulate(given, answers.annotators)
+    if np.isnan(people).all():
+        return ()
+    found = []
+    if len(answers.annotators) > 1:
+        counts, undefined = RatingCounts.of(people, _NO_YES), answers.explain_undefined()
+        sample, _ = _sample(answers, seed, [at for at, _ in rows])
+        found.append(
+            OwnAgreement(
+                judge="",
+                answered=int(counts.twice.sum()),
+                missing=0,
+                percent_agreement=sample.mean(counts.pairwise(), undefined=undefined),
+                ac1=sample.gwet(counts, "identity", undefined),
+            )
+        )
+    for judge in dict.fromkeys(judge for said in own for judge in said):
+        by_judge = tabulate(own, [judge])
+        found.append(_compare_own(judge, by_judge, people, answers, [at for at, _ in rows], seed))
+    return tuple(found)
+
+
+_NO_YES = (0.0, 1.0)
+
+
+def _compare_own(
+    judge: str, by_judge: Floats, people: Floats, answers: Answers, of_row: Sequence[int], seed: int
+) -> OwnAgreement:
+    """Return the agreement of a judge with each person who answered the same question; every
+    question counts once, however many people answered it.
+
+    Args:
+        judge: its name.
+        by_judge: its answers, shape (question, 1).
+        people: theirs, shape (question, person).
+        answers: of the items.
+        of_row: the item of each question.
+        seed: of the resampling.
+    """
+    by_people = ~np.isnan(people).all(axis=1)
+    pairs = ~np.isnan(people) & ~np.isnan(by_judge)
+    both = np.asarray(pairs.any(axis=1))
+    equal = average_items(np.where(pairs, people == by_judge, np.nan))
+    nothing = "no question was answered by the judge and by people"
+    sample, _ = _sample(answers, seed, of_row)
+    # AC1 counts ratings, so each pair is a row; a question without one stays, as a row of nothing
+    at, person = np.nonzero(pairs | (~both[:, None] & (np.arange(people.shape[1]) == 0)))
+    ratings = np.stack([by_judge[at, 0], people[at, person]], axis=1)
+    counts = RatingCounts.of(np.where(both[at, None], ratings, np.nan), _NO_YES)
+    shares = 1 / np.maximum(pairs.sum(axis=1), 1)[at]
+    of_pairs, _ = _sample(answers, seed, [of_row[row] for row in at.tolist()], shares.tolist())
+    ac1 = of_pairs.gwet(counts, "identity", nothing)
+    return OwnAgreement(
+        judge=judge,
+        answered=int(both.sum()),
+        missing=int((by_people & ~both).sum()),
+        percent_agreement=sample.mean(equal, undefined=nothing),
+        ac1=msgspec.structs.replace(ac1, n=int(both.sum()), se=None),
+    )
+
+
+def _sample(
+    answers: Answers,
+    seed: int,
+    rows: Sequence[int] | None = None,
+    shares: Sequence[float] | None = None,
+) -> tuple[Sample, Unit]:
+    """Return the sample of responses, and its unit: single responses or whole sets.
+
+    Args:
+        answers: about the responses.
+        seed: of the resampling.
+        rows: the items that the sample's rows are about, by their places; by default each has one.
+        shares: what each row counts, as a share of its item's weight; by default all of it.
+    """
     drawn = [answers.of(item)[0].label for item in answers.items]
     unit = drawn[0].unit
     if any(label.unit != unit for label in drawn):
@@ -281,8 +399,14 @@ def _sample(answers: Answers, seed: int) -> tuple[Sample, Unit]:
         _name_unit(item, label.family, unit)
         for item, label in zip(answers.items, drawn, strict=True)
     ]
-    strata = [label.stratum for label in drawn]
-    return Sample(units, strata, answers.ratings.weights.tolist(), seed=seed), unit
+    places = list(range(len(drawn)) if rows is None else rows)
+    weights = answers.ratings.weights[places] * (1.0 if shares is None else np.array(shares))
+    return Sample(
+        [units[at] for at in places],
+        [drawn[at].stratum for at in places],
+        weights.tolist(),
+        seed=seed,
+    ), unit
 
 
 def _name_unit(item: AnnotatedItem, family: str, unit: Unit) -> Hashable:

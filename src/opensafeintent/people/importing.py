@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import msgspec
 
@@ -12,14 +12,19 @@ from opensafeintent.errors import InputError, pluralize
 from opensafeintent.files import os_errors, parse_json, read_bytes
 from opensafeintent.hostile import show_name
 from opensafeintent.people.labels import (
-    SLOTS,
+    ANSWERS,
     UNSURE,
     AnnotationKey,
     Answer,
+    FormQuestion,
+    KeyItem,
     Label,
     LabelKind,
+    OwnAnswer,
     Showing,
+    list_asked,
     list_questions,
+    list_slots,
     read_labels,
     words_hash,
 )
@@ -180,7 +185,8 @@ def _read_sheet(path: Path, key: AnnotationKey) -> _Saved:
     Raises:
         InputError: it is no CSV or workbook, has other columns, or rows of several annotators.
     """
-    columns, questions = sheet_columns(key.kind), list_questions(key.kind)
+    columns, questions = sheet_columns(key.kind, key.own), list_questions(key.kind, key.own)
+    slots = list_slots(key.kind, key.own)
     owners: set[tuple[str, str]] = set()
     items: list[_SavedItem] = []
     try:
@@ -200,7 +206,7 @@ def _read_sheet(path: Path, key: AnnotationKey) -> _Saved:
                 items.append(
                     _SavedItem(
                         code=cells["item"].strip(),
-                        words=words_hash([cells[slot.label] for slot in SLOTS[key.kind]]),
+                        words=words_hash([cells[slot.label] for slot in slots]),
                         answers={name: cells[name] for name in questions if cells[name].strip()},
                         note=cells["note"],
                     )
@@ -240,7 +246,8 @@ def _check_return(
         else:
             if item.words != showings[item.code].words:
                 problems.append(f"{location}: its texts were changed; expected them as they were")
-            answers[item.code] = _valid_answers(item, key.kind, location, problems)
+            asked = list_asked(key, key.items[showings[item.code].item])
+            answers[item.code] = _valid_answers(item, asked, location, problems)
             notes[item.code] = item.note.strip()
     missing = [code for code in showings if code not in answers]
     if missing:
@@ -254,20 +261,19 @@ def _check_return(
             annotator=saved.annotator,
             dataset=key.dataset_hash,
             **msgspec.structs.asdict(key.items[showing.item]),
-            answers=_answer_questions(answers.get(code, {}), showing),
+            answers=_answer_questions(answers.get(code, {}), showing, key.kind),
+            own_answers=_answer_own(answers.get(code, {}), key.items[showing.item]),
             study=key.study,
             unit=key.unit,
             note=notes.get(code, ""),
         )
         for code, showing in sorted(showings.items(), key=lambda pair: pair[1].item)
     ]
-    questions = len(list_questions(key.kind))
-    open_ = [
-        questions - len(key.items[showings[code].item].skipped) - len(of_item)
-        for code, of_item in answers.items()
-    ]
     begun = sum(len(of_item) > 0 for of_item in answers.values())
-    complete = sum(count <= 0 for count in open_)
+    complete = sum(
+        len(of_item) == len(list_asked(key, key.items[showings[code].item]))
+        for code, of_item in answers.items()
+    )
     return labels, AnnotatorReturn(
         annotator=saved.annotator,
         file=str(path),
@@ -279,15 +285,17 @@ def _check_return(
 
 
 def _valid_answers(
-    item: _SavedItem, kind: LabelKind, location: str, problems: list[str]
+    item: _SavedItem, questions: dict[str, FormQuestion], location: str, problems: list[str]
 ) -> dict[str, Answer]:
-    """Return the answers by field; invalid ones are added to `problems`."""
-    questions = list_questions(kind)
+    """Return the answers by field; invalid ones, and those to questions that are not asked about
+    the item, are added to `problems`.
+    """
     valid: dict[str, Answer] = {}
     for field, value in item.answers.items():
         if field not in questions:
             problems.append(
-                f"{location}: {show_name(field)!r} is not a question; valid: {', '.join(questions)}"
+                f"{location}: {show_name(field)!r} is not a question about it; valid:"
+                f" {', '.join(questions)}"
             )
         elif (answer := questions[field].read(value)) is None:
             problems.append(
@@ -299,11 +307,21 @@ def _valid_answers(
     return valid
 
 
-def _answer_questions(answers: dict[str, Answer], showing: Showing) -> dict[str, Answer]:
-    """Turn the answers about prompts A, B and C into the paper's questions: is the benign prompt
-    benign, and so on.
+def _answer_own(answers: dict[str, Answer], item: KeyItem) -> dict[str, OwnAnswer]:
+    """Return the answers to the questions of an item's own, by their ids."""
+    fields = {f"q{number}": own.id for number, own in enumerate(item.questions, start=1)}
+    return {
+        own_id: cast(OwnAnswer, answers[name]) for name, own_id in fields.items() if name in answers
+    }
+
+
+def _answer_questions(
+    answers: dict[str, Answer], showing: Showing, kind: LabelKind
+) -> dict[str, Answer]:
+    """Return the answers to the questions of the task. Those about prompts A, B and C become the
+    paper's questions: is the benign prompt benign, and so on.
     """
-    labelled = {name: answer for name, answer in answers.items() if name[:7] != "intent_"}
+    labelled = {name: answers[name] for name in ANSWERS[kind] if name in answers}
     for intent, letter in zip(showing.order, "abc", strict=False):
         chosen = answers.get(f"intent_{letter}")
         if chosen is not None:

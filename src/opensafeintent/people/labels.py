@@ -50,6 +50,9 @@ UNSURE = "unsure"
 Answer = str | int
 """`yes`, `no`, `good`, `poor`; a grade; or `unsure`."""
 
+OwnAnswer = Literal["yes", "no", "unsure"]
+"""To a question of the prompt-set's own."""
+
 ANSWERS: dict[LabelKind, dict[str, tuple[Answer, ...]]] = {
     "dataset_quality": {
         question: ("good", "poor") if question == "overall_quality" else ("yes", "no")
@@ -60,6 +63,15 @@ ANSWERS: dict[LabelKind, dict[str, tuple[Answer, ...]]] = {
 """The answers that each question has, `unsure` aside. People give the grades that metrics need."""
 
 _NUMBERS: dict[Answer, float] = {"yes": 1.0, "no": 0.0, "good": 1.0, "poor": 0.0}
+
+
+class AskedQuestion(msgspec.Struct, frozen=True):
+    """A question of a prompt-set's own, as it was asked about a response."""
+
+    id: str
+    """Unique among the questions about the response."""
+    text_sha256: str
+    """Hash of its text, which tells an answer to another text."""
 
 
 class KeyItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -84,6 +96,8 @@ class KeyItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
     skipped: tuple[str, ...] = ()
     """Of a prompt-set: questions that are not asked about it, for it lacks what they are about."""
+    questions: tuple[AskedQuestion, ...] = ()
+    """Of a response: those of the prompt-set's own, in the order in which forms ask them."""
 
 
 class Label(KeyItem, frozen=True, kw_only=True, omit_defaults=True):
@@ -97,6 +111,8 @@ class Label(KeyItem, frozen=True, kw_only=True, omit_defaults=True):
     """By question (see `ANSWERS`). Blank answers are absent; of an item that came back blank, all
     are.
     """
+    own_answers: dict[str, OwnAnswer] = {}
+    """To the prompt-set's own questions, by their ids. Blank answers are absent."""
     study: str = ""
     """Identity of the study; empty if none made the label."""
     unit: Unit = "response"
@@ -106,13 +122,22 @@ class Label(KeyItem, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def blank(self) -> bool:
         """Whether the item came back without an answer and without a note."""
-        return not self.answers and not self.note
+        return not self.answers and not self.own_answers and not self.note
 
     @property
     def ratings(self) -> dict[str, float]:
         """The answers as numbers, by question, without those that are `unsure`."""
         numbers = {name: _NUMBERS.get(answer, answer) for name, answer in self.answers.items()}
         return {name: float(number) for name, number in numbers.items() if number != UNSURE}
+
+    @property
+    def own_ratings(self) -> dict[str, float]:
+        """The answers to the prompt-set's own questions as numbers, without those that are
+        `unsure`: 1 is yes.
+        """
+        return {
+            name: _NUMBERS[answer] for name, answer in self.own_answers.items() if answer != UNSURE
+        }
 
     def __post_init__(self) -> None:
         if (self.kind == "judge_validation") != bool(self.variant and self.model):
@@ -124,6 +149,13 @@ class Label(KeyItem, frozen=True, kw_only=True, omit_defaults=True):
             if answer not in (*valid[question], UNSURE):
                 choices = ", ".join(map(str, (*valid[question], UNSURE)))
                 raise ValueError(f"{question} is {answer!r}; valid: {choices}")
+        asked = [question.id for question in self.questions]
+        for question in self.own_answers:
+            if question not in asked:
+                raise ValueError(
+                    f"own_answers has {question!r}, which is none of the label's questions; valid:"
+                    f" {', '.join(asked)}"
+                )
 
 
 class AnnotatedItem(NamedTuple):
@@ -325,6 +357,11 @@ class AnnotationKey(msgspec.Struct, frozen=True, kw_only=True):
         """A name for the file of the study's labels that no other study has."""
         return f"labels-{self.study}.jsonl"
 
+    @property
+    def own(self) -> int:
+        """The most questions of a prompt-set's own that an item has."""
+        return max((len(item.questions) for item in self.items), default=0)
+
     def __post_init__(self) -> None:
         for name, showings in self.annotators.items():
             if any(showing.item >= len(self.items) for showing in showings):
@@ -488,16 +525,70 @@ def asset(name: str) -> str:
     return resources.files("opensafeintent.people").joinpath(name).read_text("utf-8")
 
 
+class _OwnGuide(msgspec.Struct, frozen=True, kw_only=True):
+    """What a guide has besides if items have questions of their own."""
+
+    rule: str
+    question: FormQuestion
+    """In place of each of them."""
+
+
 @cache
-def get_guide(kind: LabelKind) -> Guide:
-    """Return the guide to a task."""
-    return msgspec.convert(tomllib.loads(asset(f"guides/{kind}.toml")), Guide)
+def get_guide(kind: LabelKind, *, own: bool = False) -> Guide:
+    """Return the guide to a task.
+
+    Args:
+        kind: of the task.
+        own: whether items have questions of a prompt-set's own.
+    """
+    guide = msgspec.convert(tomllib.loads(asset(f"guides/{kind}.toml")), Guide)
+    if not own:
+        return guide
+    more = msgspec.convert(tomllib.loads(asset("guides/own_questions.toml")), _OwnGuide)
+    return msgspec.structs.replace(
+        guide, rules=(*guide.rules, more.rule), questions=(*guide.questions, more.question)
+    )
 
 
-def list_questions(kind: LabelKind) -> dict[str, FormQuestion]:
-    """Return everything that is asked about an item, by field, in order."""
-    by_name = {question.name: question for question in get_guide(kind).questions}
-    return {ask.field: by_name[ask.question] for slot in SLOTS[kind] for ask in slot.asks}
+OWN = "own"
+"""Name of the question that stands for every question of a prompt-set's own."""
+
+
+def list_slots(kind: LabelKind, own: int = 0) -> tuple[Slot, ...]:
+    """Return the texts of an item in the order in which they are shown.
+
+    Args:
+        kind: of the task.
+        own: the most questions of a prompt-set's own that an item has. They are asked about the
+            last text, and are a text of their own after it.
+    """
+    *first, last = SLOTS[kind]
+    if not own:
+        return (*first, last)
+    asks = (Ask(f"q{number}", OWN) for number in range(1, own + 1))
+    return (*first, Slot(last.label, (*last.asks, *asks)), Slot("Questions"))
+
+
+def list_questions(kind: LabelKind, own: int = 0) -> dict[str, FormQuestion]:
+    """Return everything that is asked about items, by field, in order; the arguments are those of
+    `list_slots`.
+    """
+    by_name = {question.name: question for question in get_guide(kind, own=own > 0).questions}
+    return {ask.field: by_name[ask.question] for slot in list_slots(kind, own) for ask in slot.asks}
+
+
+def list_skipped(key: AnnotationKey, item: KeyItem) -> list[str]:
+    """Return the fields of a study's forms that are not asked about one item, for it lacks what
+    they are about: of a pair, the intent of a third prompt.
+    """
+    fields = ["intent_c" if name == "dual_use_has_both" else name for name in item.skipped]
+    return [*fields, *(f"q{number}" for number in range(len(item.questions) + 1, key.own + 1))]
+
+
+def list_asked(key: AnnotationKey, item: KeyItem) -> dict[str, FormQuestion]:
+    """Return what is asked about one item, by field, in order."""
+    questions, skipped = list_questions(key.kind, key.own), list_skipped(key, item)
+    return {field: asked for field, asked in questions.items() if field not in skipped}
 
 
 def words_hash(texts: Sequence[str]) -> str:

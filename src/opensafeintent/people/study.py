@@ -31,6 +31,7 @@ from opensafeintent.markdown import page_environment
 from opensafeintent.people.labels import (
     SLOTS,
     AnnotationKey,
+    AskedQuestion,
     KeyItem,
     LabelKind,
     LabelList,
@@ -39,10 +40,13 @@ from opensafeintent.people.labels import (
     asset,
     get_guide,
     list_questions,
+    list_skipped,
+    list_slots,
     text_hash,
     words_hash,
 )
 from opensafeintent.promptsets import Dataset, PromptSet
+from opensafeintent.promptsets.questions import OwnQuestion
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, Intent, Taxonomy, find_intent
 
@@ -226,7 +230,9 @@ class AnnotatedText(NamedTuple):
 
     item: KeyItem
     texts: tuple[str, ...]
-    """The prompts and the labels; or prompt and response."""
+    """The prompts and the labels; or prompt and response, and the questions of the prompt-set's own
+    about it.
+    """
 
 
 def quality_subject(prompt_set: PromptSet, dataset: Dataset) -> AnnotatedText:
@@ -281,10 +287,18 @@ def label_lists(taxonomy: Taxonomy) -> tuple[LabelList, ...]:
     )
 
 
-def response_subject(item: KeyItem, prompt: str, response: str) -> AnnotatedText:
-    """Return a response as it is judged: with its prompt, and the hash of its text in the item."""
-    item = msgspec.structs.replace(item, response_sha256=text_hash(response))
-    return AnnotatedText(item, (prompt, response))
+def response_subject(
+    item: KeyItem, prompt: str, response: str, questions: Sequence[OwnQuestion] = ()
+) -> AnnotatedText:
+    """Return a response as it is judged: with its prompt, with questions of the prompt-set's own in
+    their order, and with the hashes of its text and of theirs in the item.
+    """
+    item = msgspec.structs.replace(
+        item,
+        response_sha256=text_hash(response),
+        questions=tuple(AskedQuestion(own.id, text_hash(own.text)) for own in questions),
+    )
+    return AnnotatedText(item, (prompt, response, *(own.text for own in questions)))
 
 
 def lay_out(
@@ -386,10 +400,17 @@ def _items_shown(
         while not code or code in shown:
             code = "".join(random.choices(_LETTERS, k=6))
         shown[code] = (
-            Showing(code=code, item=index, words=words_hash(texts), order=order),
+            Showing(code=code, item=index, words=words_hash(_cells(kind, texts)), order=order),
             texts,
         )
     return list(shown.values())
+
+
+def _cells(kind: LabelKind, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return an item's texts as a sheet has them: all questions of its own in one cell."""
+    shown = len(SLOTS[kind])
+    own = "\n".join(f"q{number}: {text}" for number, text in enumerate(texts[shown:], start=1))
+    return (*texts[:shown], own) if own else texts
 
 
 def readable(text: str) -> str:
@@ -422,10 +443,11 @@ def render_page(
     Args:
         key: of the study; of the items only codes and hashes go into the page.
         annotator: the page's reader.
-        items: the texts of each of the annotator's items, one for each slot of the task.
+        items: the texts of each of the annotator's items, one for each slot of the task, and then
+            the questions of its own.
         lists: all labels that a prompt-set of the dataset can have.
     """
-    guide = get_guide(key.kind)
+    guide, shown = get_guide(key.kind, own=key.own > 0), len(SLOTS[key.kind])
     showings = zip(key.annotators[annotator], items, strict=True)
     data = {
         "form": PAGE_FORM,
@@ -434,14 +456,14 @@ def render_page(
         "file": name_safe(annotator),
         "dataset": f"{key.dataset} ({key.dataset_hash[:8]})",
         "guide": guide,
-        "slots": SLOTS[key.kind],
+        "slots": list_slots(key.kind, key.own)[:shown],
         "lists": lists,
         "items": [
             {
                 "code": showing.code,
                 "words": showing.words,
-                "texts": texts,
-                **_name_skipped(key.items[showing.item]),
+                "texts": texts[:shown],
+                **_name_differences(key, key.items[showing.item], texts[shown:]),
             }
             for showing, texts in showings
         ],
@@ -461,30 +483,32 @@ def render_page(
     return html.encode()
 
 
-def _name_skipped(item: KeyItem) -> dict[str, list[str]]:
-    """Return the fields of the form that are not asked about an item, if there are any: of a pair,
-    the intent of a third prompt.
+def _name_differences(key: AnnotationKey, item: KeyItem, own: Sequence[str]) -> dict[str, object]:
+    """Return what one item's form has not, or has besides: fields that are not asked, and the texts
+    of questions of its own.
     """
-    fields = ["intent_c" if name == "dual_use_has_both" else name for name in item.skipped]
-    return {"skipped": fields} if fields else {}
+    skipped = list_skipped(key, item)
+    texts = {f"q{number}": text for number, text in enumerate(own, start=1)}
+    return ({"skipped": skipped} if skipped else {}) | ({"questions": texts} if texts else {})
 
 
-def render_guide(kind: LabelKind, lists: Sequence[LabelList] = ()) -> bytes:
+def render_guide(kind: LabelKind, lists: Sequence[LabelList] = (), own: int = 0) -> bytes:
     """Return the guide to the sheets of a task as one HTML file, which pages have inside: warning,
     questions with their answers, rules, examples and practice items. It has no script.
 
     Args:
         kind: of the task.
         lists: all labels that a prompt-set of the dataset can have.
+        own: the most questions of a prompt-set's own that an item has.
     """
-    guide, fields = get_guide(kind), list_questions(kind)
+    guide, fields = get_guide(kind, own=own > 0), list_questions(kind, own)
     style = asset("page_assets/page.css")
     environment = page_environment("opensafeintent.people", "page_assets")
     html = environment.get_template("guide.html").render(
         title=f"{guide.title} – guide",
         guide=guide,
         slots=SLOTS[kind],
-        fields=fields,
+        fields=list_questions(kind),
         lists=lists,
         columns={
             question.name: [field for field, asked in fields.items() if asked is question]
@@ -497,10 +521,12 @@ def render_guide(kind: LabelKind, lists: Sequence[LabelList] = ()) -> bytes:
     return html.encode()
 
 
-def sheet_columns(kind: LabelKind) -> list[str]:
-    """Return the names of a sheet's columns; a heading may go on after a colon."""
-    texts = [slot.label for slot in SLOTS[kind]]
-    return ["study", "annotator", "item", *texts, *list_questions(kind), "note"]
+def sheet_columns(kind: LabelKind, own: int = 0) -> list[str]:
+    """Return the names of a sheet's columns; a heading may go on after a colon. The arguments are
+    those of `list_slots`.
+    """
+    texts = [slot.label for slot in list_slots(kind, own)]
+    return ["study", "annotator", "item", *texts, *list_questions(kind, own), "note"]
 
 
 def render_sheet(key: AnnotationKey, annotator: str, items: Sequence[tuple[str, ...]]) -> bytes:
@@ -508,14 +534,15 @@ def render_sheet(key: AnnotationKey, annotator: str, items: Sequence[tuple[str, 
     are those of `render_page` without the lists. No text in it is a formula, and no heading holds a
     comma, by which a spreadsheet program might separate it.
     """
-    questions = list_questions(key.kind)
+    questions, slots = list_questions(key.kind, key.own), list_slots(key.kind, key.own)
     file = io.StringIO(newline="")
     writer = csv.writer(file)
     writer.writerow(
         f"{name}: {questions[name].valid.replace(', ', ' / ')}" if name in questions else name
-        for name in sheet_columns(key.kind)
+        for name in sheet_columns(key.kind, key.own)
     )
     for showing, texts in zip(key.annotators[annotator], items, strict=True):
-        row = (key.study, annotator, showing.code, *texts, *("" for _ in questions), "")
-        writer.writerow(map(cell_safe, row))
+        cells = _cells(key.kind, texts)
+        blank = [""] * (len(slots) - len(cells) + len(questions) + 1)
+        writer.writerow(map(cell_safe, (key.study, annotator, showing.code, *cells, *blank)))
     return file.getvalue().encode("utf-8-sig")

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from opensafeintent.files import sha256_hex
 from opensafeintent.promptsets.fields import Record
 from opensafeintent.promptsets.reading import read_each
 from opensafeintent.taxonomy import CORE_VARIANTS, QUESTION_KINDS, Intent, QuestionKind
@@ -65,6 +66,23 @@ class OwnQuestions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         """Return the questions about the prompt with an intent; None if it has none."""
         questions: IntentQuestions | None = getattr(self, intent)
         return questions
+
+
+def draw_order(
+    questions: IntentQuestions | None, set_id: str, variant: str
+) -> dict[str, OwnQuestion]:
+    """Return questions in the order in which judges and people see them, by the short ids `q1`,
+    `q2`, … that they see in place of the set's: those say nothing of what is welcome. The order is
+    drawn by set, so no question is always the first one.
+
+    Args:
+        questions: about a response; None if there are none.
+        set_id: of the prompt-set.
+        variant: of the response.
+    """
+    own = questions.all if questions else ()
+    drawn = sorted(own, key=lambda one: sha256_hex("\0".join((set_id, variant, one.id))))
+    return {f"q{number}": question for number, question in enumerate(drawn, start=1)}
 
 
 def is_question_column(field: str) -> bool:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         AgreementQuestion,
         Dimension,
         JudgeStudy,
+        OwnAgreement,
         PeopleAgreement,
         Quality,
         SafeCall,
@@ -70,7 +71,8 @@ def agreement_tables(quality: Quality | None, study: JudgeStudy | None) -> list[
         return tables
     people = [_people_agreement(study)] if len(study.annotators) > 1 else []
     shared = [_tabulate_shared_errors(study)] if study.errors else []
-    return [*tables, *people, _table_7(study), _safe_calls(study), *shared]
+    own = [_tabulate_own_questions(study)] if study.questions else []
+    return [*tables, *people, _table_7(study), _safe_calls(study), *shared, *own]
 
 
 def _people(annotators: Mapping[str, int]) -> str:
@@ -244,6 +246,46 @@ def _tabulate_shared_errors(study: JudgeStudy) -> Table:
                 " share. So this holds if people share no errors with one another or with a judge."
                 " With fewer than three people it is not given. A negative correlation"
                 " counts as 0."
+            ),
+        ),
+    )
+
+
+def _tabulate_own_questions(study: JudgeStudy) -> Table:
+    parts: tuple[Part, ...] = ("n", "method")
+    columns: tuple[Columns[OwnAgreement], ...] = (
+        Column("judge", lambda row: row.judge),
+        Column(
+            "who",
+            lambda row: (
+                f"{show_name(row.judge)} with people" if row.judge else "People with one another"
+            ),
+            "Agreement of",
+            "name",
+        ),
+        Column("answered", lambda row: row.answered, "Questions", "count", order=1),
+        Column("missing", lambda row: row.missing, "Not answered by the judge", "count", order=1),
+        estimate_columns(
+            "percent_agreement",
+            lambda row: row.percent_agreement,
+            "Agreement",
+            unit="share",
+            parts=parts,
+        ),
+        estimate_columns("ac1", lambda row: row.ac1, "Gwet's AC1", parts=parts),
+    )
+    return Table.of(
+        columns,
+        study.questions,
+        name="own_questions_people",
+        title="Agreement on the prompt-sets' own questions",
+        notes=(
+            (
+                f"{_people(study.annotators)}. Questions: those about a response that two or more"
+                " of them answered, or the judge and one of them. Agreement is the share of equal"
+                " answers, of two people or of the judge and a person. Unsure, blank and missing"
+                " are not no: they are left out. AC1 is Gwet's coefficient of agreement beyond"
+                f" chance.{_WEIGHTED if study.weighted else ''}"
             ),
         ),
     )

@@ -18,9 +18,9 @@ let place = { view: "start", item: 0 };
 let keeps = true;
 let handedOut = true;
 
-/** What is asked about an item: nothing about a prompt or a label that it has not. */
+/** What is asked about an item: nothing about a prompt, a label or a question of its own that it has not. */
 function fieldsOf(item) {
-  return FIELDS.filter(({ field }) => !item.skipped?.includes(field));
+  return FIELDS.filter(({ field }) => !item.skipped?.includes(field) && (!item.practice || field in item.practice.answers));
 }
 
 function isComplete(item) {
@@ -104,7 +104,7 @@ function takeIn(file) {
   for (const saved of file.items) {
     if (!BY_CODE.has(saved.code)) continue;
     const given = {};
-    for (const { field, question } of FIELDS) {
+    for (const { field, question } of fieldsOf(BY_CODE.get(saved.code))) {
       const value = saved.answers?.[field];
       if (QUESTIONS.get(question).choices.some((choice) => valueOf(choice) === value)) given[field] = value;
     }

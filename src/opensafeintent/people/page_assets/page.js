@@ -31,8 +31,9 @@ function answer(choice) {
   active = open.find((at) => at > active) ?? open[0] ?? active;
   redraw();
   reach();
-  const next = open.length ? ` Next: ${QUESTIONS.get(fields[active].question).heading}.` : " The item is complete.";
-  say(`${QUESTIONS.get(question).heading}: ${choice.label}.${next}`);
+  const heading = (ask) => item.questions?.[ask.field] ?? QUESTIONS.get(ask.question).heading;
+  const next = open.length ? ` Next: ${heading(fields[active])}.` : " The item is complete.";
+  say(`${heading({ field, question })}: ${choice.label}.${next}`);
 }
 
 /** Bring the next thing into view: the active question, or, when a practice item is done, our answers. */

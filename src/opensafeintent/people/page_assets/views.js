@@ -148,7 +148,7 @@ function exampleOf(example) {
 }
 
 function expectedOf(example, given = null) {
-  return FIELDS.map(({ field, question, slot }) => {
+  return FIELDS.filter(({ field }) => field in example.answers).map(({ field, question, slot }) => {
     const asked = QUESTIONS.get(question);
     const wanted = example.answers[field];
     const label = (value) => asked.choices.find((choice) => choice.value === String(value)).label;
@@ -207,9 +207,10 @@ function drawItem() {
 function questionOf(item, { field, question, slot }, at) {
   const asked = QUESTIONS.get(question);
   const given = answers.get(item.code)[field];
+  const own = item.questions?.[field];
   const scale = asked.choices.some((choice) => /^\d/.test(choice.value));
   const about = slot.startsWith("Prompt ");
-  const shape = scale ? "scale" : about ? "row" : "short";
+  const shape = scale ? "scale" : about || own ? "row" : "short";
   const choices = asked.choices.map((choice) => {
     const graded = /^\d/.test(choice.value);
     const element = make("button",
@@ -225,7 +226,8 @@ function questionOf(item, { field, question, slot }, at) {
     return element;
   });
   const state = `${at === active ? " active" : ""}${given === undefined ? "" : " given"}`;
-  const legend = make("p", { class: "legend", id: `ask-${field}` }, about ? `${slot}: what does its writer want?` : asked.text);
+  const shown = own && make("span", { class: "words", dir: "auto" }, own);
+  const legend = make("p", { class: "legend", id: `ask-${field}` }, shown ?? (about ? `${slot}: what does its writer want?` : asked.text));
   return make("div", { class: `question ${shape}${state}`, role: "group", "aria-labelledby": `ask-${field}` },
     legend, make("div", { class: "choices" }, ...choices));
 }
