@@ -30,6 +30,7 @@ from opensafeintent.taxonomy import (
     MODES,
     SCALES,
     STRATEGIES,
+    JudgeBy,
     KnownGrades,
     ParseRule,
     is_follow_up,
@@ -250,7 +251,9 @@ class _LogHeader(msgspec.Struct, frozen=True, kw_only=True):
     """The dataset's name, as the task was given it."""
     dataset_hash: str
     templates: dict[Role, str] = {}
-    """Hashes of the judge templates."""
+    """Hashes of the judge templates, with that of a checklist if the dataset has questions."""
+    questions: str = ""
+    """Hash of the dataset's own questions; empty without."""
     grade_parse: ParseRule = "strict"
 
 
@@ -276,6 +279,8 @@ class InspectLog(_LogHeader, frozen=True, kw_only=True):
     responses: list[RecordedResponse]
     mode_judge: str
     """The judge of the assistance mode; empty if there was none."""
+    judge_by: JudgeBy = "rubric"
+    """What judges were asked about the responses."""
     notes: list[str]
     """Notes for a reader, a line each."""
     invalidated: frozenset[tuple[str, str, int]] = frozenset()
@@ -286,7 +291,10 @@ class InspectLog(_LogHeader, frozen=True, kw_only=True):
     @property
     def graded(self) -> bool:
         """Whether it holds any grade, or the reason for a missing one."""
-        return any(response.by_judge or response.missing for response in self.responses)
+        return any(
+            response.by_judge or response.answers_by_judge or response.missing
+            for response in self.responses
+        )
 
 
 def read_inspect_log(path: Path, most: int | None = MOST_ROWS) -> InspectLog:
@@ -324,6 +332,7 @@ def read_inspect_log(path: Path, most: int | None = MOST_ROWS) -> InspectLog:
         model=from_inspect(log.eval.model),
         responses=content.responses,
         mode_judge=from_inspect(content.mode_judge),
+        judge_by=content.judge_by,
         invalidated=frozenset(content.invalidated),
         notes=content.notes(log),
     )
@@ -339,6 +348,7 @@ class _LogContent:
         self.invalidated: dict[tuple[str, str, int], str] = {}
         """Who did so and why, by set, variant and epoch."""
         self._wordings: dict[str, int] = {}
+        self._judged_by: set[JudgeBy] = set()
         self._broken = self._without_content = self._graded_again = 0
         self._edits: list[_Edit] = []
 
@@ -365,8 +375,14 @@ class _LogContent:
         self._graded_again += len(gradings) > 1
         if gradings:
             response = _read_graded(sample, gradings[-1], prompt, location)
-            judge = _undo_edits(gradings[-1]).get("mode_judge", "")
-            self.mode_judge = self.mode_judge or judge
+            given = _undo_edits(gradings[-1])
+            self.mode_judge = self.mode_judge or given.get("mode_judge", "")
+            self._judged_by.add(judge_by := given.get("judge_by", "rubric"))
+            if edits and judge_by == "questions":
+                raise InputError(
+                    f"{location}: has an edited score, and judges answered its set's questions"
+                    " alone; expected an edit of grades by rubric"
+                )
         elif sample.output.empty:
             self._without_content += 1
             return
@@ -374,6 +390,11 @@ class _LogContent:
             response = _read_ungraded(sample, prompt)
         self.responses.append(_apply_edits(response, edits, location) if edits else response)
         self._edits += edits.values()
+
+    @property
+    def judge_by(self) -> JudgeBy:
+        """What judges were asked about all responses together."""
+        return next(iter(self._judged_by), "rubric") if len(self._judged_by) < 2 else "both"
 
     def notes(self, log: EvalLog) -> list[str]:
         """Return what a reader should know of the log, a line each."""
@@ -609,7 +630,15 @@ def _read_graded(
             msgspec.structs.replace(missing_grade, judge=from_inspect(missing_grade.judge))
             for missing_grade in row.missing
         ),
-        by_judge={from_inspect(judge): grades for judge, grades in row.by_judge.items()},
+        answers=row.answers,
+        answers_by_judge={
+            from_inspect(judge): answers for judge, answers in row.answers_by_judge.items()
+        },
+        by_judge={
+            from_inspect(judge): grades
+            for judge, grades in row.by_judge.items()
+            if row.judge_by != "questions"  # which brings no grades
+        },
     )
 
 
