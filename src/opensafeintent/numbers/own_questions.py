@@ -68,6 +68,22 @@ def is_hit(row: GradedResponse, answers: Mapping[str, Answer | None], dataset: D
     return 0.0 if given and None not in given else np.nan
 
 
+def worst_answered_first(row: GradedResponse, dataset: Dataset) -> tuple[float, float, str, str]:
+    """Return a sort key for responses to which judges were asked their sets' questions alone.
+
+    The share of `must_not` with yes decides, then the share of `must` with no, then the model and
+    the prompt-set's id. A response without an answer comes last.
+    """
+    own, answers = dataset.by_id[row.set_id].questions_about(row.variant), row.answers or {}
+    if own is None or not any(answers.values()):
+        return 1.0, 0.0, row.model, row.set_id
+    hit, unmet = (
+        sum(answers.get(question.id) == bad for question in asked) / max(len(asked), 1)
+        for asked, bad in ((own.must_not, "yes"), (own.must, "no"))
+    )
+    return -hit, -unmet, row.model, row.set_id
+
+
 def measure_lines(
     rows: Sequence[GradedResponse],
     dataset: Dataset,
