@@ -244,9 +244,29 @@ def test_a_panel_has_its_lines_compared(lab: Lab) -> None:
     for own_id, answer in panel.items():
         same = first[own_id] == second[own_id]
         assert answer == (first[own_id] if same else None)
+    answered = table(lab.run, "judge_answers")
+    assert [line["about"] for line in answered] == ["must", "must-not", "any must-not hit"]
+    assert {line["judges"] for line in answered} == {f"{JUDGE} + {OTHER}"}
+    assert [line["equal_n"] for line in answered] == [str(n * SETS) for n in (2, 3, 1)]
     rows = table(lab.run, "judge_lines")
     assert rows[0]["judges"] == f"{JUDGE} + {OTHER}" and rows[0]["rubric_ac1_n"]
     assert next(line["domain"] for line in rows if line["judges"] == "panel") == "All"
+
+
+def test_a_panel_by_questions_alone_has_its_answers_compared(lab: Lab) -> None:
+    ran = lab.evaluate("--judge-by", "questions", judges=(JUDGE, OTHER))
+    assert ran.code in (0, 1), ran
+    (line, *_) = table(lab.run, "judge_answers")
+    given = [
+        [json.loads(row[f"answers[{judge}]"]) for judge in (JUDGE, OTHER)]
+        for row in grades(lab.run)
+        if row["variant"] == "benign"
+    ]
+    equal = [first[own_id] == second[own_id] for first, second in given for own_id in first]
+    assert float(line["equal"]) == pytest.approx(sum(equal) / len(equal), abs=1e-6)
+    assert metrics(lab.run)["questions"]["answers"][0]["equal"]["n"] == len(equal)
+    assert osi("report", lab.run).code in (0, 1)
+    assert "How well do judges agree on the prompt-sets" in (lab.run / "report.html").read_text()
 
 
 def test_other_judges_grade_the_answers_in_a_new_run(lab: Lab, tmp_path: Path) -> None:
