@@ -182,17 +182,17 @@ with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
 def compare_questions(
     server: LoopbackProcess, command: list[str], folder: Path, options: argparse.Namespace
 ) -> None:
-    """Measure pairs by questions and triplets by rubric in turn, and the report of each.
+    """Measure pairs by questions and by rubric and triplets by rubric in turn, and reports of each.
 
     Every run is made twice, of a tenth of the sets and of all: the difference is what a call costs,
     without what starting the program does.
     """
     sets = options.limit or 500
     paths = pairs_and_triplets(folder, sets, options.questions)
-    ways = {"pairs": "questions", "triplets": "rubric"}
-    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
+    ways = (("pairs", "questions"), ("pairs", "rubric"), ("triplets", "rubric"))
+    found: dict[tuple[str, str], list[tuple[float, float, float]]] = {way: [] for way in ways}
     for _ in range(options.repeats):
-        for name, judge_by in ways.items():
+        for name, judge_by in ways:
             of_size = []
             for limit in (sets // 10, sets):
                 run = folder / "run"
@@ -200,29 +200,35 @@ def compare_questions(
                 words = ["--dataset", str(paths[name]), "--judge-by", judge_by]
                 words += ["--limit", str(limit), "--out", str(run)]
                 made = measure(server, [*command, *words], options.latency)
-                print(made.line(f"{name}, {limit}", options.latency, options.connections))
+                print(
+                    made.line(f"{limit} {name}, {judge_by}", options.latency, options.connections)
+                )
                 report = [*command[:3], "report", str(run)]
                 cpu, memory, _ = run_process(report, addresses(server))
                 print(
-                    f"{f'report of {limit} {name}':<49}{1000 * cpu / made.calls:>10.3f}{memory:>9.0f}"
+                    f"{f'report of {limit} {name}, {judge_by}':<49}{1000 * cpu / made.calls:>10.3f}{memory:>9.0f}"
                 )
                 of_size.append((made, cpu))
             (few, few_cpu), (all_sets, cpu) = of_size
             calls = all_sets.calls - few.calls
-            found[name].append(
-                (calls / (all_sets.wall - few.wall), (all_sets.cpu - few.cpu) / calls, (cpu - few_cpu) / calls)
+            found[name, judge_by].append(
+                (
+                    calls / (all_sets.wall - few.wall),
+                    (all_sets.cpu - few.cpu) / calls,
+                    (cpu - few_cpu) / calls,
+                )
             )
             print(flush=True)
     for at, what in enumerate(("calls a second", "CPU ms per call", "CPU ms of report per call")):
-        scale = 1 if at == 0 else 1000
-        pairs, triplets = (
-            scale * statistics.median(one[at] for one in found[name]) for name in ways
-        )
-        ratio = statistics.median(
-            one[at] / other[at]
-            for one, other in zip(found["pairs"], found["triplets"], strict=True)
-        )
-        print(f"{what}: pairs {pairs:.3f}, triplets {triplets:.3f}, median ratio {ratio:.3f}")
+        for way in ways:
+            values = [(1 if at == 0 else 1000) * one[at] for one in found[way]]
+            ratios = (
+                one[at] / other[at] for one, other in zip(found[way], found[ways[-1]], strict=True)
+            )
+            print(
+                f"{what:<27}{', '.join(way):<18}{statistics.median(values):>9.3f}"
+                f" ({min(values):.3f} to {max(values):.3f}), ÷ triplets {statistics.median(ratios):.3f}"
+            )
 
 
 def main() -> None:

@@ -370,19 +370,13 @@ class _LogContent:
             return
         self._wordings[prompt.set_id] = prompt.wordings
         gradings = _gradings(sample)
-        harm = _undo_edits(gradings[-1]).get("harm_severity") if gradings else None
-        edits = _edits(sample, harm, location)
+        given = _undo_edits(gradings[-1]) if gradings else {}
+        edits = _edits(sample, given, location)
         self._graded_again += len(gradings) > 1
         if gradings:
             response = _read_graded(sample, gradings[-1], prompt, location)
-            given = _undo_edits(gradings[-1])
             self.mode_judge = self.mode_judge or given.get("mode_judge", "")
-            self._judged_by.add(judge_by := given.get("judge_by", "rubric"))
-            if edits and judge_by == "questions":
-                raise InputError(
-                    f"{location}: has an edited score, and judges answered its set's questions"
-                    " alone; expected an edit of grades by rubric"
-                )
+            self._judged_by.add(given.get("judge_by", "rubric"))
         elif sample.output.empty:
             self._without_content += 1
             return
@@ -524,18 +518,20 @@ def _undo_edits(score: Score) -> dict[str, Any]:
     return metadata if isinstance(metadata, dict) else {}
 
 
-def _edits(sample: EvalSample, harm: object, location: str) -> dict[str, _Edit]:
+def _edits(sample: EvalSample, given: Mapping[str, Any], location: str) -> dict[str, _Edit]:
     """Return what people said in place of the judges, by the name of the grade; of several edits
     the last.
 
     Args:
         sample: the sample.
-        harm: the judges' harm severity.
+        given: what the judges gave, as the scorer wrote it.
         location: of the sample.
 
     Raises:
-        InputError: an edit is no grade, or a verdict contradicts the harm severity.
+        InputError: an edit is no grade, a verdict contradicts the harm severity, or judges
+            answered questions alone.
     """
+    harm = given.get("harm_severity")
     edits: dict[str, _Edit] = {}
     for name, score in (sample.scores or {}).items():
         match = _OURS.fullmatch(name)
@@ -550,6 +546,11 @@ def _edits(sample: EvalSample, harm: object, location: str) -> dict[str, _Edit]:
             edit = _Edit.of(what, values[what], made[-1].provenance, location)
             if what not in edits or edits[what].when <= edit.when:
                 edits[what] = edit
+    if edits and given.get("judge_by") == "questions":
+        raise InputError(
+            f"{location}: has an edited score, and judges answered its set's questions alone;"
+            " expected edits of grades by rubric"
+        )
     if (verdict := edits.pop("sets", None)) is not None:
         if verdict.value == "safe":
             edits.setdefault("harm_severity", verdict._replace(value=0))
