@@ -113,8 +113,9 @@ def test_pairs_have_the_numbers_of_ours(tmp_path: Path, kind: str) -> None:
 
 
 def import_log(log: EvalLog, out: Path, dataset: Path) -> list[dict[str, str]]:
-    """Import a log, and return the lines of its grades."""
-    import_files(ImportSettings(files=(Path(log.location),), out=out, dataset=str(dataset)))
+    """Import a whole log, and return the lines of its grades."""
+    settings = ImportSettings(files=(Path(log.location),), out=out, dataset=str(dataset))
+    assert import_files(settings).notes == []
     return grades(out)
 
 

@@ -26,7 +26,6 @@ from opensafeintent.inspect.outputs import STOP_REASONS, complaint_in, first_rep
 from opensafeintent.inspect.routes import from_inspect, require_inspect
 from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.taxonomy import (
-    CORE_VARIANTS,
     MODES,
     SCALES,
     STRATEGIES,
@@ -262,7 +261,8 @@ class _LoggedPrompt(msgspec.Struct, frozen=True):
 
     set_id: str
     variant: str
-    wordings: int
+    sent: int
+    """How many prompts of the set the task has, second messages aside."""
 
 
 class InspectLog(_LogHeader, frozen=True, kw_only=True):
@@ -347,7 +347,7 @@ class _LogContent:
         self.mode_judge = ""
         self.invalidated: dict[tuple[str, str, int], str] = {}
         """Who did so and why, by set, variant and epoch."""
-        self._wordings: dict[str, int] = {}
+        self._sent: dict[str, int] = {}
         self._judged_by: set[JudgeBy] = set()
         self._broken = self._without_content = self._graded_again = 0
         self._edits: list[_Edit] = []
@@ -368,7 +368,7 @@ class _LogContent:
             told = f"{show_name(str(sample.id))} {_describe_author(sample.invalidation)}"
             self.invalidated[prompt.set_id, prompt.variant, sample.epoch] = told
             return
-        self._wordings[prompt.set_id] = prompt.wordings
+        self._sent[prompt.set_id] = prompt.sent
         gradings = _gradings(sample)
         given = _undo_edits(gradings[-1]) if gradings else {}
         edits = _edits(sample, given, location)
@@ -394,7 +394,7 @@ class _LogContent:
         """Return what a reader should know of the log, a line each."""
         epochs = len({response.epoch for response in self.responses})
         direct = sum(not is_follow_up(response.variant) for response in self.responses)
-        lacking = _prompts(self._wordings.values()) * epochs - direct
+        lacking = sum(self._sent.values()) * epochs - direct
         invalidated = self.invalidated.values()
         left_out = f"{pluralize(len(invalidated), 'sample')} invalidated, and left out: "
         edited = f"{pluralize(len(self._edits), 'score')} edited by a person, whose grade counts: "
@@ -475,11 +475,6 @@ class _Edit(NamedTuple):
             told=_describe_author(provenance),
             when=provenance.timestamp.timestamp() if provenance else 0.0,
         )
-
-
-def _prompts(wordings: Iterable[int]) -> int:
-    """Return how many prompts sets have, by the numbers of their dual-use wordings."""
-    return sum(number + len(CORE_VARIANTS) - 1 for number in wordings)  # benign and malicious
 
 
 @contextmanager

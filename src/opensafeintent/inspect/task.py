@@ -278,6 +278,7 @@ def _samples(
                 "harm_domain": prompt_set.harm_domain,
                 "task_type": prompt_set.task_type,
                 "wordings": sum(map(is_dual_use, prompt_set.wordings())),
+                "sent": len(sent),
                 # the set's position in its dataset, sorted by id
                 "position": positions[prompt_set.id],
                 "sets": len(dataset),
@@ -288,8 +289,9 @@ def _samples(
         )
         for prompt_set in prompt_sets
         for own in (prompt_set.questions,)
+        for sent in (list_prompts(prompt_set, only_asked_about=of_questions),)
         for variant in (
-            *list_prompts(prompt_set, only_asked_about=of_questions),
+            *sent,
             *(FOLLOW_UPS if second and not prompt_set.is_pair else ()),
         )
         for task in (make_task(ResponseKey("", prompt_set.id, variant, 1), prompt_set, second),)
