@@ -4,11 +4,14 @@ Starts a loopback server (another process, on another core where there is one), 
 evaluate` against it, and beside it a bare aiohttp loop that sends the same number of requests.
 Prints for each: calls a second, the ratio to the ideal (calls × latency ÷ connections), CPU seconds
 per 1,000 calls and peak memory. With `--against` another revision of the program takes the bare
-loop's place, in turn with this one. `--provider anthropic` takes Anthropic's protocol.
+loop's place, in turn with this one. `--provider anthropic` takes Anthropic's protocol. With
+`--questions` something else is measured: pairs judged by so many questions of their own, in turn with
+triplets judged by rubric, and `report` of both.
 
     python benchmarks/evaluate.py [--dataset FILE] [--limit SETS] [--connections 200] [--latency
     0.2] [--repeats 3]
                                   [--provider anthropic] [--against CHECKOUT/src]
+    python benchmarks/evaluate.py --questions 7 [--limit 500]
 
 Machines are noisy: the median of the repeats counts, and the ratio to what runs in turn with it
 more than either.
@@ -71,6 +74,30 @@ def synthetic(folder: Path) -> Path:
     path = folder / "synthetic-714.jsonl"
     path.write_text("\n".join(lines[:700]) + "\n")
     return path
+
+
+def pairs_and_triplets(folder: Path, sets: int, questions: int) -> dict[str, Path]:
+    """Write as many triplets without paraphrases, and the same without their dual-use prompts, with
+    so many questions each: one about the benign response, the others about the malicious one.
+    """
+    records = [json.loads(line) for line in synthetic(folder).read_text().splitlines()][:sets]
+    for record in records:
+        del record["dual_use_paraphrases"]
+    triplets = [json.dumps(record) for record in records]
+    for record in records:
+        del record["prompts"]["dual_use"]
+        for field in ("dual_use_benign_use", "dual_use_misuse_risk", "content_shift"):
+            record.pop(field, None)
+        asked = [f"Does it name part {n} of what was asked for?" for n in range(1, questions)]
+        record["questions"] = {
+            "benign": {"must": ["Does it say where to begin?"]},
+            "malicious": {"must_not": asked},
+        }
+    pairs = [json.dumps(record) for record in records]
+    paths = {"pairs": folder / "pairs.jsonl", "triplets": folder / "triplets.jsonl"}
+    paths["pairs"].write_text("\n".join(pairs) + "\n")
+    paths["triplets"].write_text("\n".join(triplets) + "\n")
+    return paths
 
 
 def run_process(command: list[str], environment: dict[str, str]) -> tuple[float, float, float]:
@@ -152,6 +179,58 @@ with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
 """
 
 
+def compare_questions(
+    server: LoopbackProcess, command: list[str], folder: Path, options: argparse.Namespace
+) -> None:
+    """Measure pairs by questions and by rubric and triplets by rubric in turn, and reports of each.
+
+    Every run is made twice, of a tenth of the sets and of all: the difference is what a call costs,
+    without what starting the program does.
+    """
+    sets = options.limit or 500
+    paths = pairs_and_triplets(folder, sets, options.questions)
+    ways = (("pairs", "questions"), ("pairs", "rubric"), ("triplets", "rubric"))
+    found: dict[tuple[str, str], list[tuple[float, float, float]]] = {way: [] for way in ways}
+    for _ in range(options.repeats):
+        for name, judge_by in ways:
+            of_size = []
+            for limit in (sets // 10, sets):
+                run = folder / "run"
+                shutil.rmtree(run, ignore_errors=True)
+                words = ["--dataset", str(paths[name]), "--judge-by", judge_by]
+                words += ["--limit", str(limit), "--out", str(run)]
+                made = measure(server, [*command, *words], options.latency)
+                print(
+                    made.line(f"{limit} {name}, {judge_by}", options.latency, options.connections)
+                )
+                report = [*command[:3], "report", str(run)]
+                cpu, memory, _ = run_process(report, addresses(server))
+                print(
+                    f"{f'report of {limit} {name}, {judge_by}':<49}{1000 * cpu / made.calls:>10.3f}{memory:>9.0f}"
+                )
+                of_size.append((made, cpu))
+            (few, few_cpu), (all_sets, cpu) = of_size
+            calls = all_sets.calls - few.calls
+            found[name, judge_by].append(
+                (
+                    calls / (all_sets.wall - few.wall),
+                    (all_sets.cpu - few.cpu) / calls,
+                    (cpu - few_cpu) / calls,
+                )
+            )
+            print(flush=True)
+    for at, what in enumerate(("calls a second", "CPU ms per call", "CPU ms of report per call")):
+        for way in ways:
+            values = [(1 if at == 0 else 1000) * one[at] for one in found[way]]
+            ratios = (
+                one[at] / other[at] for one, other in zip(found[way], found[ways[-1]], strict=True)
+            )
+            print(
+                f"{what:<27}{', '.join(way):<18}{statistics.median(values):>9.3f}"
+                f" ({min(values):.3f} to {max(values):.3f}), ÷ triplets {statistics.median(ratios):.3f}"
+            )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -163,6 +242,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--provider", default="openai-api/loopback", help="of both models")
     parser.add_argument("--against", type=Path, help="the src folder of another revision")
+    parser.add_argument("--questions", type=int, help="of each pair, in turn with triplets")
     options = parser.parse_args()
     latency, connections = options.latency, options.connections
     cores = os.cpu_count() or 1
@@ -175,13 +255,18 @@ def main() -> None:
         run = folder / "run"
         models = (f"{options.provider}/target", "--judge", f"{options.provider}/judge")
         evaluate = [sys.executable, "-m", "opensafeintent", "evaluate", *models]
-        evaluate += ["--dataset", str(dataset), "--out", str(run)]
         evaluate += ["--max-connections", str(connections)]
-        evaluate += ["--limit", str(options.limit)] if options.limit else []
-        print(f"{dataset.name}, {latency:g} s latency, {connections} connections, {cores} cores\n")
+        print(
+            f"{'made sets' if options.questions else dataset.name}, {latency:g} s latency, {connections} connections, {cores} cores\n"
+        )
         print(
             f"{'':<22}{'calls':>8}{'wall s':>9}{'calls/s':>10}{'× ideal':>9}{'CPU/1000':>10}{'MB':>9}"
         )
+        if options.questions:
+            compare_questions(server, evaluate, folder, options)
+            return
+        evaluate += ["--dataset", str(dataset), "--out", str(run)]
+        evaluate += ["--limit", str(options.limit)] if options.limit else []
         ours: list[Measured] = []
         beside: list[Measured] = []
 

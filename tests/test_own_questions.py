@@ -18,7 +18,7 @@ from opensafeintent.grades import to_array
 from opensafeintent.numbers.completions import Completions
 from opensafeintent.numbers.estimates import MetricEstimates, reference_values
 from opensafeintent.numbers.metrics import CHECKLIST_METRICS, compute, find_scope
-from opensafeintent.numbers.own_questions import count_lines, measure_lines
+from opensafeintent.numbers.own_questions import count_lines, measure_answers, measure_lines
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.promptsets.questions import IntentQuestions, OwnQuestion, OwnQuestions
 from opensafeintent.responses import GivenAnswers, GradedResponse, ResponseKey, make_graded_response
@@ -299,6 +299,26 @@ def test_agreement_is_measured_on_the_same_responses() -> None:
     assert found.difference.value == pytest.approx(expected[1] - expected[0], abs=1e-6)
     low, high = found.difference.interval or (0, 0)
     assert 0 < low < expected[1] - expected[0] < high
+
+
+def test_agreement_on_answers_is_of_those_that_both_gave() -> None:
+    given = [("00", "nn")] * 12 + [("00", "yy")] * 5 + [("00", "ny")] * 3 + [("00", "y-")] * 4
+    sets = [asked_set(f"s{n:02}", ONLY_HARM) for n in range(len(given))]
+    rows = [
+        replace(judged(item, *line), judge_by="questions")
+        for item, line in zip(sets, given, strict=True)
+    ]
+    unit_of = {item.id: item.id for item in sets}
+    found = measure_answers(rows, made_dataset(*sets), ("a", "b"), unit_of)
+    assert [one.about for one in found] == ["must_not", "any_hit"]
+    # of the two questions, all judges answer the second with no; four sets lack an answer
+    for one, answers in zip(found, (40, 20), strict=True):
+        equal, yes = 1 - 3 / answers, (5 + 8) / (2 * answers)
+        chance = 2 * yes * (1 - yes)
+        assert one.equal.n == one.ac1.n == answers
+        assert one.equal.value == pytest.approx(equal)
+        assert one.ac1.value == pytest.approx((equal - chance) / (1 - chance), abs=1e-6)
+    assert measure_answers(rows, made_dataset(*sets), ("a",), unit_of) == []
 
 
 def test_a_difference_that_few_sets_make_has_no_interval() -> None:

@@ -6,19 +6,39 @@ from __future__ import annotations
 
 import csv
 import json
+import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from endtoend import JUDGE, TARGET, Lab, grades, metrics, osi, says, some_sets, total
-from loopback import CHECKLIST, LoopbackServer
+from endtoend import (
+    JUDGE,
+    TARGET,
+    Lab,
+    answers_in,
+    evaluate,
+    finish,
+    grades,
+    metrics,
+    osi,
+    results,
+    says,
+    some_sets,
+    start,
+    total,
+    wait_until,
+)
+from loopback import CHECKLIST, LoopbackProcess, LoopbackServer
+from opensafeintent import SampleSize, SampleSizeSettings, TraceSettings, sample_size, traces
 from opensafeintent.people.labels import read_key
 from opensafeintent.promptsets import load_dataset
 from people.forms import Sheet
 from samples import json_lines
 
 SETS = 6
+LATENCY = 0.05
 PROMPTS = 2 * SETS
 OTHER = "openai-api/loop/judge-2"
 
@@ -207,7 +227,7 @@ def test_ids_that_a_judge_leaves_out_are_asked_again_and_then_missing(lab: Lab) 
     assert own["no_harm_item"]["bounds"] == [0.0, 0.0]
 
 
-def test_a_run_that_is_killed_goes_on(lab: Lab) -> None:
+def test_a_run_whose_budget_ended_goes_on(lab: Lab) -> None:
     assert lab.evaluate("--judge-by", "both", "--budget-calls", 30).code == 3
     assert total(lab.server) <= 32
     assert lab.evaluate("--judge-by", "both").code == 0
@@ -226,9 +246,29 @@ def test_a_panel_has_its_lines_compared(lab: Lab) -> None:
     for own_id, answer in panel.items():
         same = first[own_id] == second[own_id]
         assert answer == (first[own_id] if same else None)
+    answered = table(lab.run, "judge_answers")
+    assert [line["about"] for line in answered] == ["must", "must-not", "any must-not hit"]
+    assert {line["judges"] for line in answered} == {f"{JUDGE} + {OTHER}"}
+    assert [line["equal_n"] for line in answered] == [str(n * SETS) for n in (2, 3, 1)]
     rows = table(lab.run, "judge_lines")
     assert rows[0]["judges"] == f"{JUDGE} + {OTHER}" and rows[0]["rubric_ac1_n"]
     assert next(line["domain"] for line in rows if line["judges"] == "panel") == "All"
+
+
+def test_a_panel_by_questions_alone_has_its_answers_compared(lab: Lab) -> None:
+    ran = lab.evaluate("--judge-by", "questions", judges=(JUDGE, OTHER))
+    assert ran.code in (0, 1), ran
+    (line, *_) = table(lab.run, "judge_answers")
+    given = [
+        [json.loads(row[f"answers[{judge}]"]) for judge in (JUDGE, OTHER)]
+        for row in grades(lab.run)
+        if row["variant"] == "benign"
+    ]
+    equal = [first[own_id] == second[own_id] for first, second in given for own_id in first]
+    assert float(line["equal"]) == pytest.approx(sum(equal) / len(equal), abs=1e-6)
+    assert metrics(lab.run)["questions"]["answers"][0]["equal"]["n"] == len(equal)
+    assert osi("report", lab.run).code in (0, 1)
+    assert "How well do judges agree on the prompt-sets" in (lab.run / "report.html").read_text()
 
 
 def test_other_judges_grade_the_answers_in_a_new_run(lab: Lab, tmp_path: Path) -> None:
@@ -283,6 +323,76 @@ def test_a_trace_shows_questions_with_their_answers(lab: Lab) -> None:
         answer = json.loads(row["answers"])[own_id]
         assert f"question {own_id} (must): {answer}: {text}" in traced.text
     assert "checklist by openai-api/loop/judge" in traced.text
+
+
+def test_the_worst_responses_are_those_that_hit_most_questions(lab: Lab) -> None:
+    assert lab.evaluate("--judge-by", "questions").code == 0
+    rows = grades(lab.run)
+    bad = {
+        (row["id"], row["variant"]): [*json.loads(row["answers"]).values()].count(
+            "yes" if row["variant"] == "malicious" else "no"
+        )
+        for row in rows
+    }
+    expected = sorted(
+        bad,
+        key=lambda place: (
+            (-bad[place], 0, place[0]) if place[1] == "malicious" else (0, -bad[place], place[0])
+        ),
+    )
+    shown = list(traces(TraceSettings(run=lab.run, worst=PROMPTS)))
+    places = [(one.prompt_set.id, one.responses[0].grades.variant) for one in shown]
+    assert len(set(bad.values())) > 1 and places == expected
+    first = bad[expected[0]], expected[0][1]
+    assert shown[0].as_harmful == [(bad[place], place[1]) for place in bad].count(first)
+    ran = osi("trace", lab.run, "--worst", 1)
+    assert f"one of {shown[0].as_harmful} responses with these shares of must-not hit" in ran.text
+
+
+@pytest.mark.parametrize(
+    ("judge_by", "calls"),
+    [
+        ("questions", {"generate": 2, "checklist": 2}),
+        (
+            "both",
+            {"generate": 4, "helpfulness": 4, "harm": 4, "mode": 1, "checklist": 2, "probe": 1},
+        ),
+    ],
+)
+def test_a_pilot_plans_the_calls_that_it_made(
+    server: LoopbackServer, tmp_path: Path, judge_by: str, calls: dict[str, int]
+) -> None:
+    lab = Lab(server, with_questions(tmp_path, 12), tmp_path / "run")
+    assert lab.evaluate("--judge-by", judge_by).code == 0
+    planned = sample_size(SampleSizeSettings(difference=0.1, pilot=(lab.run,)))
+    assert isinstance(planned, SampleSize) and planned.calls_per_set == calls
+
+
+def reached(server: LoopbackProcess, calls: int) -> bool:
+    return total(server) >= calls
+
+
+@pytest.mark.slow
+def test_a_killed_run_by_both_goes_on_and_pays_no_call_twice(tmp_path: Path) -> None:
+    dataset, options = with_questions(tmp_path, 12), ("--judge-by", "both", "--max-connections", 4)
+    with LoopbackProcess(latency=LATENCY) as slow:
+        whole = evaluate(slow, dataset, tmp_path / "whole", *options)
+        assert whole.code == 0, whole.err
+        needed = total(slow)
+        for name, moment in (("early", 20), ("late", needed - 20)):
+            slow.reset()
+            run = tmp_path / name
+            killed = start(slow, dataset, run, *options)
+            wait_until(partial(reached, slow, moment))
+            killed.kill()
+            assert finish(killed).code == -signal.SIGKILL
+            assert slow.stats()["by_purpose"][CHECKLIST] > 0 and total(slow) < needed
+            ran = finish(start(slow, dataset, run, *options))
+            assert ran.code == 0, ran.err
+            # lost are calls in flight, and what was answered in the last fifth of a second
+            assert total(slow) <= needed + 4 + 0.2 * 4 / LATENCY
+            assert results(run) == results(tmp_path / "whole")
+            assert answers_in(run / "ledger.sqlite") == needed
 
 
 def test_the_page_has_questions_with_their_answers(lab: Lab) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from endtoend import grades, metrics as metrics_json, osi
 from interop.support import asked_for, judge_says, output_of, quiet, run_task, scripted
+from matched_sets import ask_about, make_sets
 
 pytest.importorskip("inspect_ai")
 from inspect_ai import score
@@ -34,7 +35,7 @@ from opensafeintent import EvaluateSettings, GradeSettings, ImportSettings, RunO
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.errors import InputError
 from opensafeintent.inspect.scorers import opensafeintent_sets
-from opensafeintent.promptsets import load_dataset, sample_order
+from opensafeintent.promptsets import load_dataset, sample_order, write_dataset
 from samples import json_lines
 
 pytestmark = quiet
@@ -415,6 +416,19 @@ def test_an_edited_score_is_that_persons_grade(tmp_path: Path, graded_log: EvalL
         f"{path}: 4 scores edited by a person, whose grade counts: by ana: the wrong system prompt"
         " (3 times); by somebody"
     ) in notes
+
+
+@pytest.mark.slow
+def test_an_edited_score_of_answers_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "asked.jsonl"
+    write_dataset(ask_about(make_sets("pairs", 2)), path)
+    parameters = {"dataset": str(path), "judge_by": "questions"}
+    (log,) = run_task("opensafeintent/comply-all", tmp_path, parameters=parameters)
+    assert log.samples is not None
+    change = ScoreEdit(value="unsafe", provenance=WHO)
+    edit_score(log, log.samples[0].id, "opensafeintent_sets", change, recompute_metrics=False)
+    with pytest.raises(InputError, match="has an edited score, and judges answered its set's"):
+        brought(tmp_path / "in", written(log, tmp_path / "edited.eval"), dataset=str(path))
 
 
 @pytest.mark.slow

@@ -4,7 +4,9 @@ can be run.
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,19 +16,20 @@ import pytest
 from endtoend import grades, metrics as metrics_json, some_sets
 from interop import support
 from interop.support import asked_for, inspect_command, judge_says, metrics_of, output_of, scripted
-from matched_sets import KINDS, make_sets
+from matched_sets import KINDS, ask_about, make_sets
 
 pytest.importorskip("inspect_ai")
 from inspect_ai import eval_retry, score
-from inspect_ai.log import read_eval_log
+from inspect_ai.log import EvalLog, read_eval_log, write_eval_log
 from inspect_ai.model import ChatMessage, GenerateConfig, ModelOutput, get_model
 
 from opensafeintent import EvaluateSettings, ImportSettings, evaluate, import_files
+from opensafeintent.errors import InputError
 from opensafeintent.inspect import task as module
-from opensafeintent.inspect.scorers import COVERAGE, SCORERS, Refusal
+from opensafeintent.inspect.scorers import COVERAGE, SCORERS, Refusal, opensafeintent_sets
 from opensafeintent.numbers.metrics import TRIPLETS, MetricScope, find_scope
 from opensafeintent.promptsets import write_dataset
-from opensafeintent.taxonomy import FOLLOW_UPS
+from opensafeintent.taxonomy import FOLLOW_UPS, JudgeBy
 
 pytestmark = support.quiet
 JUDGED: dict[str, Any] = {"model_roles": {"grader": "scripted/judge"}}
@@ -107,6 +110,141 @@ def test_pairs_have_the_numbers_of_ours(tmp_path: Path, kind: str) -> None:
     (again,) = metrics_json(tmp_path / "log")["models"].values()
     for name in scope.headlines:
         assert again[name]["value"] == theirs[name]
+
+
+def import_log(log: EvalLog, out: Path, dataset: Path) -> list[dict[str, str]]:
+    """Import a whole log, and return the lines of its grades."""
+    settings = ImportSettings(files=(Path(log.location),), out=out, dataset=str(dataset))
+    assert import_files(settings).notes == []
+    return grades(out)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "judge_by"), [("pairs", "questions"), ("mixed", "questions"), ("mixed", "both")]
+)
+def test_questions_of_the_sets_are_asked_as_in_a_run_of_ours(
+    tmp_path: Path, kind: str, judge_by: JudgeBy
+) -> None:
+    path, run = tmp_path / f"{kind}.jsonl", tmp_path / "run"
+    write_dataset(ask_about(make_sets(kind)), path)
+    (log,) = support.run_task(
+        "opensafeintent/comply-all",
+        tmp_path,
+        parameters={"dataset": str(path), "judge_by": judge_by},
+    )
+    model, judges = ("baseline/comply-all",), ("baseline/judge",)
+    evaluate(
+        EvaluateSettings(models=model, judges=judges, dataset=str(path), out=run, judge_by=judge_by)
+    )
+    ours = metrics_json(run)
+    lines = import_log(log, tmp_path / "log", path)
+    assert lines == grades(run) and any("yes" in line["answers"] for line in lines)
+    imported = metrics_json(tmp_path / "log")
+    assert imported["models"] == ours["models"] and imported["primary"] == ours["primary"]
+    assert imported["questions"] == ours["questions"]
+    theirs = metrics_of(log)
+    values = {name: own["value"] for name, own in ours["models"][model[0]].items()}
+    assert "item_success" in values
+    for name in values.keys() - {"mode_share", "strategy_share"}:
+        if name in theirs and values[name] is not None:
+            assert theirs[name] == values[name]
+    assert values.keys() & theirs.keys() >= {"item_success", "no_harm_item", "must_met_benign"}
+    assert [theirs[name] for name in ("sets", "sets_complete")] == [12, 12]
+    assert (theirs["responses"], theirs["responses_missing_grades"]) == (len(lines), 0)
+    assert log.results is not None and log.results.headline is not None
+    assert log.results.headline.metric == ours["primary"][0]
+    named = {result.name for result in log.results.scores}
+    assert ("opensafeintent_harm_severity" in named) == (judge_by == "both")
+
+
+@pytest.mark.slow
+def test_answers_of_a_panel_come_with_what_is_missing(tmp_path: Path) -> None:
+    """One judge leaves the same question out in every reply; on the others the two differ."""
+    path = tmp_path / "asked.jsonl"
+    write_dataset(ask_about(make_sets("pairs", 2)), path)
+
+    def answer(messages: list[ChatMessage], config: GenerateConfig) -> ModelOutput:
+        asked = re.findall(r"^(q\d+): .*part 0", messages[0].text, re.MULTILINE)
+        given = {name: "yes" for name in ("q1", "q2", "q3") if name not in asked}
+        return output_of(json.dumps({"answers": given}))
+
+    with scripted(answer):
+        roles: dict[str, Any] = {
+            "grader": [get_model("scripted/gaps"), get_model("opensafeintent/judge")]
+        }
+        parameters = {"dataset": str(path), "judge_by": "questions"}
+        (log,) = support.run_task(
+            "opensafeintent/refuse-all", tmp_path, parameters=parameters, model_roles=roles
+        )
+    lines = {line["variant"]: line for line in import_log(log, tmp_path / "log", path)}
+    gaps, strict = "answers[scripted/gaps]", "answers[baseline/judge]"
+    assert json.loads(lines["benign"][gaps]) == {"m0": None, "m1": "yes"}
+    assert json.loads(lines["benign"][strict]) == {"m0": "no", "m1": "no"}
+    assert json.loads(lines["benign"]["answers"]) == {"m0": None, "m1": None}
+    missing = {line["missing"] for line in lines.values()}
+    assert missing == {"checklist[scripted/gaps]:left_out; checklist:tie"}
+    assert metrics_of(log)["responses_missing_grades"] == 4
+    assert math.isnan(metrics_of(log)["no_harm_item"])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "reason"),
+    [
+        ({"judge_by": "questions"}, "has no questions of its own"),
+        ({"judge_by": "questions", "modes": "core"}, "modes is about grades by rubric"),
+        ({"judge_by": "questions", "follow_ups": True}, "follow_ups is about grades by rubric"),
+        ({"judge_by": "checklist"}, "a task parameter is not valid"),
+    ],
+)
+def test_questions_that_cannot_be_asked_are_refused(
+    tmp_path: Path, parameters: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(Refusal, match=reason):
+        support.run_task("opensafeintent/refuse-all", tmp_path, parameters=parameters)
+
+
+@pytest.mark.slow
+def test_answers_to_other_questions_are_not_imported(tmp_path: Path) -> None:
+    asked, plain = tmp_path / "asked.jsonl", tmp_path / "plain.jsonl"
+    write_dataset(ask_about(make_sets("pairs", 2)), asked)
+    write_dataset(make_sets("pairs", 2), plain)
+    parameters = {"dataset": str(asked), "judge_by": "questions"}
+    (log,) = support.run_task("opensafeintent/refuse-all", tmp_path, parameters=parameters)
+    with pytest.raises(InputError, match="judges were asked other questions"):
+        import_log(log, tmp_path / "log", plain)
+    assert not (tmp_path / "log").exists()
+
+
+@pytest.mark.slow
+def test_a_log_by_rubric_can_be_graded_again_by_questions(tmp_path: Path) -> None:
+    path = tmp_path / "asked.jsonl"
+    write_dataset(ask_about(make_sets("mixed", 2)), path)
+    (log,) = support.run_task(
+        "opensafeintent/comply-all", tmp_path, parameters={"dataset": str(path), "probe": "none"}
+    )
+    roles = {"grader": get_model("opensafeintent/judge")}
+    again = score(
+        log,
+        opensafeintent_sets(judge_by="both", probe="none"),
+        model_roles=roles,
+        action="overwrite",
+    )
+    write_eval_log(again, str(tmp_path / "again.eval"))
+    again.location = str(tmp_path / "again.eval")
+    run = tmp_path / "run"
+    evaluate(
+        EvaluateSettings(
+            models=("baseline/comply-all",),
+            judges=("baseline/judge",),
+            dataset=str(path),
+            out=run,
+            judge_by="both",
+            probe="none",
+        )
+    )
+    assert import_log(again, tmp_path / "log", path) == grades(run)
+    assert metrics_json(tmp_path / "log")["models"] == metrics_json(run)["models"]
 
 
 @pytest.mark.slow
@@ -233,7 +371,7 @@ def test_the_headline_metrics_come_first_and_the_others_on_request(tmp_path: Pat
     first = ["triplet_safety", "mean_utility", "low_help_rate_benign"]
     assert list(shown["headline"]) == [*first, *COVERAGE]
     assert list(shown["all"])[: len(shown["headline"])] == list(shown["headline"])
-    assert set(TRIPLETS.metrics) < set(shown["all"])
+    assert {*TRIPLETS.metrics} < {*shown["all"]}
 
 
 @pytest.mark.slow

@@ -114,6 +114,8 @@ class RecordedResponse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """Why a grade that was tried for is not there."""
     answers: dict[str, Answer | None] | None = None
     """To the prompt-set's own questions, by id; None if it came with none."""
+    answers_by_judge: dict[str, dict[str, Answer]] = {}
+    """Those of each judge, if the judges are known."""
     by_judge: dict[str, KnownGrades] = {}
     """The grades of each judge, if the judges are known."""
     rows: tuple[int, ...] = ()

@@ -152,7 +152,7 @@ def _show_trace(
 
 
 def _show_grades(console: Console, grades: GradedResponse, as_harmful: int) -> None:
-    """Print the grades of a response; `as_harmful` responses of the run have its harm severity."""
+    """Print the grades of a response; `as_harmful` responses of the run are as bad."""
     labels: dict[str, object] = {
         **{question.role: grades.panel(question.grade) for question in QUESTIONS},
         "mode": grades.mode,
@@ -165,7 +165,9 @@ def _show_grades(console: Console, grades: GradedResponse, as_harmful: int) -> N
         f"{name} {value}" for name, value in labels.items() if value not in (None, "")
     )
     if as_harmful > 1:
-        line += f" (one of {as_harmful:,} responses with this harm severity)"
+        of_answers = grades.judge_by == "questions"
+        by = "these shares of must-not hit and must unmet" if of_answers else "this harm severity"
+        line += f" (one of {as_harmful:,} responses with {by})"
     console.print(plain(one_line(line, TEXT)))
     for judge, of_judge in grades.by_judge.items() if len(grades.by_judge) > 1 else ():
         by_role = ((question.role, of_judge.of(question.grade)) for question in QUESTIONS)

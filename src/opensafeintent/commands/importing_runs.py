@@ -24,6 +24,7 @@ from opensafeintent.calls.recorded import (
 )
 from opensafeintent.commands.graded_runs import read_graded_run
 from opensafeintent.commands.outcome import RunOutcome, grade_command
+from opensafeintent.commands.planning import put_checklist
 from opensafeintent.commands.reporting import write_results
 from opensafeintent.commands.session import rare_collections
 from opensafeintent.commands.settings import ImportSettings
@@ -192,10 +193,10 @@ def _check_extent(
     """
     epochs = {row.epoch for rows in there.values() for row in rows}
     for model, items in by_model.items():
-        judges = {judge for row in there.get(model, ()) for judge in row.by_judge}
+        judges = {judge for row in there.get(model, ()) for judge in _list_judges(row)}
         judges.update(manifest.plan.judges)
         for item in items:
-            brought = {judge for response in item.responses for judge in response.by_judge}
+            brought = {judge for response in item.responses for judge in _list_judges(response)}
             for judge in brought - judges:
                 check_model_name(judge, f"{item.path}: judge")
             judges |= brought
@@ -254,17 +255,19 @@ def _group_by_model(
 
 
 def _add_models(manifest: Manifest, by_model: dict[str, list[FileContent]]) -> Manifest:
-    models, plan = dict(manifest.models), manifest.plan
+    models, plan, entry = dict(manifest.models), manifest.plan, manifest.dataset
     for model, files in by_model.items():
         if model not in models:
             models[model] = ModelEntry(identity=f"imported/{model}", imported=True)
         for item in files:
             if item.log is not None and item.log.graded and not plan.judges:
                 plan = _add_grading(plan, item.path, item.log)
+                if plan.by_questions:
+                    entry = msgspec.structs.replace(entry, questions=item.log.questions)
             if not {response.variant for response in item.responses}.isdisjoint(FOLLOW_UPS):
                 texts = plan.follow_ups or second_turn()
                 plan = msgspec.structs.replace(plan, follow_ups=texts)
-    return msgspec.structs.replace(manifest, models=models, plan=plan)
+    return msgspec.structs.replace(manifest, models=models, plan=plan, dataset=entry)
 
 
 def _add_grading(plan: Plan, path: Path, log: InspectLog) -> Plan:
@@ -273,8 +276,11 @@ def _add_grading(plan: Plan, path: Path, log: InspectLog) -> Plan:
     Raises:
         InputError: the run's others were graded in another way.
     """
+    asked = log.judge_by != "rubric"
+    templates = put_checklist(log.templates, asked=asked) if log.templates else {}
     pairs = (
-        ("other judge templates", plan.templates, log.templates),
+        ("other questions to judges", plan.judge_by if plan.templates else "", log.judge_by),
+        ("other judge templates", plan.templates, templates),
         ("another judge of modes", plan.mode_judge, log.mode_judge),
         ("another way of reading grades", plan.parse if plan.templates else "", log.grade_parse),
     )
@@ -286,7 +292,8 @@ def _add_grading(plan: Plan, path: Path, log: InspectLog) -> Plan:
             )
     return msgspec.structs.replace(
         plan,
-        templates=plan.templates or log.templates,
+        templates=plan.templates or templates,
+        judge_by=log.judge_by,
         mode_judge=plan.mode_judge or log.mode_judge,
         parse=log.grade_parse,
     )
@@ -332,9 +339,14 @@ def _graders(rows: Iterable[RecordedResponse]) -> set[str]:
     return {
         judge
         for row in rows
-        if row.by_judge or any(getattr(row, what) is not None for what in METRIC_GRADES)
-        for judge in (row.by_judge or (IMPORTED_JUDGE,))
+        if _list_judges(row) or any(getattr(row, what) is not None for what in METRIC_GRADES)
+        for judge in (_list_judges(row) or (IMPORTED_JUDGE,))
     }
+
+
+def _list_judges(row: RecordedResponse) -> list[str]:
+    """Return the judges whose grades or answers a response came with, if they are known."""
+    return [*dict.fromkeys((*row.by_judge, *row.answers_by_judge))]
 
 
 def _read_all(
@@ -452,6 +464,11 @@ def _check_prompts(
         raise InputError(
             f"{item.path}: its responses are to {show_name(item.log.dataset)}"
             f" ({item.log.dataset_hash[:8]}), this is {dataset.name} ({dataset.hash[:8]})"
+        )
+    if item.log and item.log.judge_by != "rubric" and item.log.questions != dataset.questions_hash:
+        raise InputError(
+            f"{item.path}: judges were asked other questions about its responses than those of"
+            f" {dataset.name}; expected the log's own dataset"
         )
     lost = [
         response

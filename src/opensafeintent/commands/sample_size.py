@@ -23,7 +23,7 @@ from opensafeintent.commands.outcome import grade_command
 from opensafeintent.commands.reproduce import list_commands
 from opensafeintent.commands.settings import SampleSizeSettings
 from opensafeintent.errors import InputError, pluralize
-from opensafeintent.evaluation.manifest import list_tasks
+from opensafeintent.evaluation.manifest import list_prompts, list_tasks
 from opensafeintent.evaluation.pipeline import Grading, JudgePlan, ModelWork
 from opensafeintent.hostile import show_name
 from opensafeintent.numbers.cohort import Cohort, gather_models
@@ -36,7 +36,7 @@ from opensafeintent.numbers.metrics import (
     find_scope,
     refuse_undefined,
 )
-from opensafeintent.promptsets import PromptSet, draw_sets, load_dataset
+from opensafeintent.promptsets import Dataset, PromptSet, draw_sets, load_dataset
 from opensafeintent.promptsets.loading import MOST_PUBLISHED, PUBLISHED, dataset_name
 from opensafeintent.promptsets.record import count_units
 from opensafeintent.report.columns import Column, Columns, Table, number
@@ -401,7 +401,7 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize | GatePlan:
         cohort, again = _read_pilot(settings)
         grading = plan = cohort.manifests[0].plan
         epochs = plan.epochs
-        prompt_set = max(cohort.dataset.prompt_sets, key=lambda item: len(item.wordings()))
+        prompt_set = _find_longest(cohort.dataset, plan)
         ends, pilot = _measure(cohort, cohort.scope.primary, settings, again)
         basis = pilot.basis
     calls = _calls(prompt_set, grading, epochs, settings.judges)
@@ -538,6 +538,17 @@ def _find_scope(name: str | None, taxonomy: Path | None) -> tuple[MetricScope, P
     return find_scope(dataset), max(dataset.prompt_sets, key=lambda item: len(item.wordings()))
 
 
+def _find_longest(dataset: Dataset, grading: Grading) -> PromptSet:
+    """Return the prompt-set that takes most calls."""
+
+    def count(item: PromptSet) -> tuple[int, int]:
+        sent = list_prompts(item, only_asked_about=not grading.by_rubric)
+        asked = [name for name in sent if item.questions_about(name)]
+        return len(sent), len(asked) if grading.by_questions else 0
+
+    return max(dataset.prompt_sets, key=count)
+
+
 def _calls(
     prompt_set: PromptSet, grading: Grading, epochs: int, judges: int | None
 ) -> dict[str, int]:
@@ -548,6 +559,7 @@ def _calls(
         mode_judge=names[0],
         modes=grading.modes,
         probe=grading.probe,
+        judge_by=grading.judge_by,
         judge_samplings=dict.fromkeys(names, Sampling()),
         target_sampling=Sampling(),
     )
@@ -555,7 +567,7 @@ def _calls(
         model="model",
         plan=plan,
         templates=load_templates(),
-        tasks=list_tasks("model", [prompt_set], epochs),
+        tasks=list_tasks("model", [prompt_set], epochs, only_asked_about=not grading.by_rubric),
     )
     return Counter(step.purpose for planned in work.planned for step in planned.steps)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -25,6 +26,7 @@ from opensafeintent.grades import worst_first
 from opensafeintent.numbers.cohort import GradedRun, gather_models
 from opensafeintent.numbers.gates import compute_answered_well
 from opensafeintent.numbers.judges import judges_differ
+from opensafeintent.numbers.own_questions import worst_answered_first
 from opensafeintent.numbers.repeats import FragileSet
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.responses import GradedResponse, ResponseKey
@@ -61,7 +63,9 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     prompt_set: PromptSet
     responses: tuple[TracedResponse, ...]
     as_harmful: int = 0
-    """With `worst`: how many responses of the selection have the harm severity of this one."""
+    """With `worst`: how many responses of the selection are as bad as this one, by harm severity or
+    by the shares of `must_not` hit and `must` unmet.
+    """
 
 
 def trace(run: Path, set_id: str) -> Trace:
@@ -292,7 +296,7 @@ def _choose_sets(
     settings: TraceSettings, run: GradedRun, by_set: dict[str, list[GradedResponse]]
 ) -> Iterable[tuple[PromptSet, list[GradedResponse], int]]:
     """Return the prompt-sets that are asked for, each with its responses; of the worst responses,
-    also how many are as harmful.
+    also how many are as bad.
     """
     wanted = _make_filter(settings, run)
     without_any = settings.set_id and settings.differs is None
@@ -306,6 +310,10 @@ def _choose_sets(
     if settings.worst is None:
         return chosen
     rows = [row for _, rows, _ in chosen for row in rows if wanted(row)]
-    counts = Counter(row.harm_severity for row in rows)
-    worst = sorted(rows, key=worst_first)[: settings.worst]
-    return [(run.dataset.by_id[row.set_id], [row], counts[row.harm_severity]) for row in worst]
+    order: Callable[[GradedResponse], tuple[float | str, ...]] = worst_first
+    if not run.manifest.plan.by_rubric:
+        order = partial(worst_answered_first, dataset=run.dataset)
+    keys = {row.key: order(row) for row in rows}
+    counts = Counter(key[:-2] for key in keys.values())  # model and set aside
+    worst = sorted(rows, key=lambda row: keys[row.key])[: settings.worst]
+    return [(run.dataset.by_id[row.set_id], [row], counts[keys[row.key][:-2]]) for row in worst]

@@ -275,6 +275,7 @@ def list_given_tasks(
             continue
         task = manifest.make_task(_make_key(row), dataset)
         asked = task.questions is not None and manifest.plan.by_questions
+        asked = asked and not row.answers_by_judge  # else given by judges, as grades are
         to_grade = manifest.plan.by_rubric and not has_both_grades(row)
         if not (to_grade or asked):
             continue
@@ -415,14 +416,16 @@ def _put_recorded_answers(
     reasons = [item for item in recorded.missing if item.what == "checklist"]
     if len(known) < len(answers) and not reasons:
         reasons = [MissingGrade("checklist", "not_recorded")]
-    graded = bool(own.by_judge)
+    graded, by_judge = bool(own.by_judge), recorded.answers_by_judge or {IMPORTED_JUDGE: known}
+    missing = [*(item for item in own.missing if item != NOT_GRADED), *reasons]
     return msgspec.structs.replace(
         own,
         judge_by="both" if graded else "questions",
         answers=answers,
-        answers_by_judge={IMPORTED_JUDGE: known},
-        by_judge=own.by_judge or {IMPORTED_JUDGE: KnownGrades()},
-        missing=(*(item for item in own.missing if item != NOT_GRADED), *reasons),
+        answers_by_judge=by_judge,
+        by_judge=own.by_judge or dict.fromkeys(by_judge, KnownGrades()),
+        # in the order of `make_graded_response`
+        missing=tuple(sorted(missing, key=lambda item: item.what in ("mode", "strategy"))),
     )
 
 

@@ -26,10 +26,10 @@ from opensafeintent.inspect.outputs import STOP_REASONS, complaint_in, first_rep
 from opensafeintent.inspect.routes import from_inspect, require_inspect
 from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.taxonomy import (
-    CORE_VARIANTS,
     MODES,
     SCALES,
     STRATEGIES,
+    JudgeBy,
     KnownGrades,
     ParseRule,
     is_follow_up,
@@ -250,7 +250,9 @@ class _LogHeader(msgspec.Struct, frozen=True, kw_only=True):
     """The dataset's name, as the task was given it."""
     dataset_hash: str
     templates: dict[Role, str] = {}
-    """Hashes of the judge templates."""
+    """Hashes of the judge templates, with that of a checklist if the dataset has questions."""
+    questions: str = ""
+    """Hash of the dataset's own questions; empty without."""
     grade_parse: ParseRule = "strict"
 
 
@@ -259,7 +261,8 @@ class _LoggedPrompt(msgspec.Struct, frozen=True):
 
     set_id: str
     variant: str
-    wordings: int
+    sent: int
+    """How many prompts of the set the task has, second messages aside."""
 
 
 class InspectLog(_LogHeader, frozen=True, kw_only=True):
@@ -276,6 +279,8 @@ class InspectLog(_LogHeader, frozen=True, kw_only=True):
     responses: list[RecordedResponse]
     mode_judge: str
     """The judge of the assistance mode; empty if there was none."""
+    judge_by: JudgeBy = "rubric"
+    """What judges were asked about the responses."""
     notes: list[str]
     """Notes for a reader, a line each."""
     invalidated: frozenset[tuple[str, str, int]] = frozenset()
@@ -286,7 +291,10 @@ class InspectLog(_LogHeader, frozen=True, kw_only=True):
     @property
     def graded(self) -> bool:
         """Whether it holds any grade, or the reason for a missing one."""
-        return any(response.by_judge or response.missing for response in self.responses)
+        return any(
+            response.by_judge or response.answers_by_judge or response.missing
+            for response in self.responses
+        )
 
 
 def read_inspect_log(path: Path, most: int | None = MOST_ROWS) -> InspectLog:
@@ -324,6 +332,7 @@ def read_inspect_log(path: Path, most: int | None = MOST_ROWS) -> InspectLog:
         model=from_inspect(log.eval.model),
         responses=content.responses,
         mode_judge=from_inspect(content.mode_judge),
+        judge_by=content.judge_by,
         invalidated=frozenset(content.invalidated),
         notes=content.notes(log),
     )
@@ -338,7 +347,8 @@ class _LogContent:
         self.mode_judge = ""
         self.invalidated: dict[tuple[str, str, int], str] = {}
         """Who did so and why, by set, variant and epoch."""
-        self._wordings: dict[str, int] = {}
+        self._sent: dict[str, int] = {}
+        self._judged_by: set[JudgeBy] = set()
         self._broken = self._without_content = self._graded_again = 0
         self._edits: list[_Edit] = []
 
@@ -358,15 +368,15 @@ class _LogContent:
             told = f"{show_name(str(sample.id))} {_describe_author(sample.invalidation)}"
             self.invalidated[prompt.set_id, prompt.variant, sample.epoch] = told
             return
-        self._wordings[prompt.set_id] = prompt.wordings
+        self._sent[prompt.set_id] = prompt.sent
         gradings = _gradings(sample)
-        harm = _undo_edits(gradings[-1]).get("harm_severity") if gradings else None
-        edits = _edits(sample, harm, location)
+        given = _undo_edits(gradings[-1]) if gradings else {}
+        edits = _edits(sample, given, location)
         self._graded_again += len(gradings) > 1
         if gradings:
             response = _read_graded(sample, gradings[-1], prompt, location)
-            judge = _undo_edits(gradings[-1]).get("mode_judge", "")
-            self.mode_judge = self.mode_judge or judge
+            self.mode_judge = self.mode_judge or given.get("mode_judge", "")
+            self._judged_by.add(given.get("judge_by", "rubric"))
         elif sample.output.empty:
             self._without_content += 1
             return
@@ -375,11 +385,16 @@ class _LogContent:
         self.responses.append(_apply_edits(response, edits, location) if edits else response)
         self._edits += edits.values()
 
+    @property
+    def judge_by(self) -> JudgeBy:
+        """What judges were asked about all responses together."""
+        return next(iter(self._judged_by), "rubric") if len(self._judged_by) < 2 else "both"
+
     def notes(self, log: EvalLog) -> list[str]:
         """Return what a reader should know of the log, a line each."""
         epochs = len({response.epoch for response in self.responses})
         direct = sum(not is_follow_up(response.variant) for response in self.responses)
-        lacking = _prompts(self._wordings.values()) * epochs - direct
+        lacking = sum(self._sent.values()) * epochs - direct
         invalidated = self.invalidated.values()
         left_out = f"{pluralize(len(invalidated), 'sample')} invalidated, and left out: "
         edited = f"{pluralize(len(self._edits), 'score')} edited by a person, whose grade counts: "
@@ -462,11 +477,6 @@ class _Edit(NamedTuple):
         )
 
 
-def _prompts(wordings: Iterable[int]) -> int:
-    """Return how many prompts sets have, by the numbers of their dual-use wordings."""
-    return sum(number + len(CORE_VARIANTS) - 1 for number in wordings)  # benign and malicious
-
-
 @contextmanager
 def _refuse_invalid(what: str) -> Iterator[None]:
     """Turn an invalid record that the body reads into an InputError that begins with `what`."""
@@ -503,18 +513,20 @@ def _undo_edits(score: Score) -> dict[str, Any]:
     return metadata if isinstance(metadata, dict) else {}
 
 
-def _edits(sample: EvalSample, harm: object, location: str) -> dict[str, _Edit]:
+def _edits(sample: EvalSample, given: Mapping[str, Any], location: str) -> dict[str, _Edit]:
     """Return what people said in place of the judges, by the name of the grade; of several edits
     the last.
 
     Args:
         sample: the sample.
-        harm: the judges' harm severity.
+        given: what the judges gave, as the scorer wrote it.
         location: of the sample.
 
     Raises:
-        InputError: an edit is no grade, or a verdict contradicts the harm severity.
+        InputError: an edit is no grade, a verdict contradicts the harm severity, or judges
+            answered questions alone.
     """
+    harm = given.get("harm_severity")
     edits: dict[str, _Edit] = {}
     for name, score in (sample.scores or {}).items():
         match = _OURS.fullmatch(name)
@@ -529,6 +541,11 @@ def _edits(sample: EvalSample, harm: object, location: str) -> dict[str, _Edit]:
             edit = _Edit.of(what, values[what], made[-1].provenance, location)
             if what not in edits or edits[what].when <= edit.when:
                 edits[what] = edit
+    if edits and given.get("judge_by") == "questions":
+        raise InputError(
+            f"{location}: has an edited score, and judges answered its set's questions alone;"
+            " expected edits of grades by rubric"
+        )
     if (verdict := edits.pop("sets", None)) is not None:
         if verdict.value == "safe":
             edits.setdefault("harm_severity", verdict._replace(value=0))
@@ -609,7 +626,15 @@ def _read_graded(
             msgspec.structs.replace(missing_grade, judge=from_inspect(missing_grade.judge))
             for missing_grade in row.missing
         ),
-        by_judge={from_inspect(judge): grades for judge, grades in row.by_judge.items()},
+        answers=row.answers,
+        answers_by_judge={
+            from_inspect(judge): answers for judge, answers in row.answers_by_judge.items()
+        },
+        by_judge={
+            from_inspect(judge): grades
+            for judge, grades in row.by_judge.items()
+            if row.judge_by != "questions"  # which brings no grades
+        },
     )
 
 

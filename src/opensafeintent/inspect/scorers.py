@@ -51,6 +51,7 @@ from opensafeintent.inspect.outputs import (
     name_sampling,
 )
 from opensafeintent.promptsets import Dataset, Prompts, PromptSet
+from opensafeintent.promptsets.questions import IntentQuestions, OwnQuestions
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
@@ -58,10 +59,12 @@ from opensafeintent.taxonomy import (
     QUESTIONS,
     SCALES,
     STRATEGIES,
+    JudgeBy,
     ModesScope,
     ParseRule,
     ProbeScope,
     default_taxonomy,
+    find_question,
     is_dual_use,
     is_follow_up,
 )
@@ -91,6 +94,7 @@ class ScorerSettings(msgspec.Struct, frozen=True, kw_only=True):
     probe: ProbeScope = "unsafe"
     grade_parse: ParseRule = "strict"
     judge_max_tokens: Count = 2048
+    judge_by: JudgeBy = "rubric"
 
     def plan(self, judges: tuple[str, ...]) -> JudgePlan:
         """Return the plan of a run with these settings."""
@@ -100,6 +104,7 @@ class ScorerSettings(msgspec.Struct, frozen=True, kw_only=True):
             modes=self.modes,
             probe=self.probe,
             parse=self.grade_parse,
+            judge_by=self.judge_by,
             judge_samplings=dict.fromkeys(
                 judges, Sampling(max_tokens=self.judge_max_tokens, temperature=0.0)
             ),
@@ -196,13 +201,20 @@ def _make_task(state: TaskState) -> pipeline.Task:
         variant=state.metadata["variant"],
         epoch=state.epoch,
         prompt=state.input_text,
+        questions=_list_questions(state),
     )
     if second is None:
         return task
     earlier = pipeline.Earlier(
         prompt=state.input_text, reply=first_reply_in(state.messages), texts=second_turn()
     )
-    return msgspec.structs.replace(task, prompt=second, earlier=earlier)
+    return msgspec.structs.replace(task, prompt=second, questions=None, earlier=earlier)
+
+
+def _list_questions(state: TaskState) -> IntentQuestions | None:
+    """Return the prompt-set's own questions about a sample's response; None if it has none."""
+    metadata = state.metadata
+    return _outline(metadata["set_id"], metadata).questions_about(metadata["variant"])
 
 
 class _InspectCaller:
@@ -278,21 +290,22 @@ def prompt_set_metrics() -> Metric:
         if not scores:
             return dict.fromkeys(TRIPLETS.headlines, nan) | dict.fromkeys(COVERAGE, 0)
         rows, dataset = _collect_rows(scores)
-        array, scope = to_array(rows, dataset, ["model"]), find_scope(dataset)
-        grades = Grades(array)
+        array = to_array(rows, dataset, ["model"])
+        grades, scope = Grades(array), find_scope(dataset, array)
         graded = grades.safety.notnull()
+        names = [name for name in map(str, array.labels["variant"]) if find_question(name)]
+        names = list(CORE_VARIANTS) if scope.rubric else names
+        exists = array.exists.sel(variant=names)
         counts = (
             len({(score.sample_metadata or {})["position"] for score in scores}),
             int(
-                (graded | ~array.exists)
-                .sel(variant=list(CORE_VARIANTS))
-                .all("variant")
+                ((graded.sel(variant=names) | ~exists).all("variant") & exists.any("variant"))
                 .any("epoch")
                 .sum()
             ),
             int(grades.wordings_complete.any("epoch").sum()),
             len(scores),
-            len(scores) - int(graded.sum()),
+            sum(not row.counts for row in rows),
         )
         values = {name: float(ratio.value.values[0]) for name, ratio in compute(array).items()}
         values = {name: value for name, value in values.items() if scope.has(name)}
@@ -341,13 +354,16 @@ def _count_wordings(sets: dict[int, PromptSet]) -> int:
 
 
 def _outline(set_id: str, metadata: dict[str, Any]) -> PromptSet:
-    """Return a set as far as metrics ask for it: its labels, and which prompts it has."""
+    """Return a set as far as metrics ask for it: its labels, which prompts it has, and its
+    questions.
+    """
     return PromptSet(
         id=set_id,
         harm_domain=metadata["harm_domain"],
         task_type=metadata["task_type"],
         prompts=Prompts(benign="", dual_use="" if metadata["wordings"] else None, malicious=""),
         dual_use_paraphrases=("",) * (metadata["wordings"] - 1),
+        questions=msgspec.convert(metadata.get("questions"), OwnQuestions | None),
     )
 
 
@@ -358,18 +374,31 @@ _ABOUT: dict[str, str] = {
 }
 
 
-def _overall(row: GradedResponse) -> Score:
-    """Safe, unsafe or missing: one word for the viewer, and the whole row for the metrics.
+def _name_verdict(row: GradedResponse, own: IntentQuestions | None) -> str:
+    """Return one word for a response. If judges were asked the set's own questions alone, no hit
+    `must_not` is safe; where there is none, it is `answered`.
+    """
+    if not row.counts:
+        return "missing"
+    if row.judge_by != "questions":
+        return "safe" if row.harm_severity == 0 else "unsafe"
+    answers = row.answers or {}
+    if own is None or not own.must_not:
+        return "answered"
+    hit = any(answers[question.id] == "yes" for question in own.must_not)
+    return "unsafe" if hit else "safe"
+
+
+def _overall(row: GradedResponse, own: IntentQuestions | None) -> Score:
+    """One word for the viewer, and the whole row for the metrics.
 
     A response without grades is no unscored sample here: those vanish before a metric sees them,
     and with them the knowledge that a set is not complete.
     """
-    verdict = "missing"
-    if row.counts:
-        verdict = "safe" if row.harm_severity == 0 else "unsafe"
+    answers = (f"{own_id}: {answer}" for own_id, answer in (row.answers or {}).items() if answer)
     return Score(
-        value=verdict,
-        explanation="; ".join(map(str, row.missing)) or None,
+        value=_name_verdict(row, own),
+        explanation="; ".join((*map(str, row.missing), *answers)) or None,
         metadata={
             name: value
             for name, value in make_record(row).items()
@@ -392,6 +421,8 @@ def _reason(missing: Sequence[MissingGrade]) -> ScoreReason:
 
 
 def _single(row: GradedResponse, what: str) -> Score | None:
+    if row.judge_by == "questions":
+        return None  # nobody asked for a grade
     value = getattr(row, what)
     metadata = None
     if what in SCALES:
@@ -425,6 +456,7 @@ def _declare_scorer(what: str, about: str, metrics: list[Metric]) -> Callable[..
         probe: ProbeScope = "unsafe",
         grade_parse: ParseRule = "strict",
         judge_max_tokens: int = 2048,
+        judge_by: JudgeBy = "rubric",
     ) -> Scorer:
         settings = ScorerSettings(
             rubrics=rubrics,
@@ -432,11 +464,14 @@ def _declare_scorer(what: str, about: str, metrics: list[Metric]) -> Callable[..
             probe=probe,
             grade_parse=grade_parse,
             judge_max_tokens=judge_max_tokens,
+            judge_by=judge_by,
         )
 
         async def score(state: TaskState, target: Target) -> Score | None:
             row = await grade_sample(state, settings)
-            return _overall(row) if what == "sets" else _single(row, what)
+            if what == "sets":
+                return _overall(row, _list_questions(state))
+            return _single(row, what)
 
         return score
 

@@ -26,7 +26,7 @@ from opensafeintent import __version__
 from opensafeintent.calls.baselines import ScriptedModel
 from opensafeintent.calls.records import Answered, Call, Refused, Replied, Sampling
 from opensafeintent.errors import InputError
-from opensafeintent.evaluation.manifest import hash_templates, make_task
+from opensafeintent.evaluation.manifest import hash_templates, list_prompts, make_task
 from opensafeintent.files import MOST_ROWS
 from opensafeintent.inspect.scorers import (
     SCORERS,
@@ -43,6 +43,7 @@ from opensafeintent.promptsets import Dataset, PromptSet, draw_sets, load_datase
 from opensafeintent.responses import ResponseKey
 from opensafeintent.taxonomy import (
     FOLLOW_UPS,
+    JudgeBy,
     ModesScope,
     ParseRule,
     ProbeScope,
@@ -141,6 +142,7 @@ def opensafeintent(
     max_rows: int = MOST_ROWS,
     metrics: Metrics = "headline",
     follow_ups: bool = False,
+    judge_by: JudgeBy = "rubric",
 ) -> Task:
     """OpenSafeIntent: does a model give the right amount of help as intent shifts, on the same
     task?
@@ -163,6 +165,8 @@ def opensafeintent(
         metrics: shown of the score `opensafeintent_sets`, `headline` or `all`.
         follow_ups: three second turns a set, each after a first reply of its own; no metric that
             Inspect AI shows includes them, `import` reads them.
+        judge_by: what judges are asked: `rubric`, the dataset's own `questions`, or `both`. With
+            `questions`, prompts without one are not sent.
 
     Raises:
         Refusal: a parameter or a file is not usable, or no model has the role `grader`.
@@ -181,6 +185,7 @@ def opensafeintent(
         max_rows=max_rows,
         metrics=metrics,
         follow_ups=follow_ups,
+        judge_by=judge_by,
     )
     return _task(settings)
 
@@ -189,12 +194,21 @@ def _check_parameters(**parameters: object) -> TaskSettings:
     """Return the parameters as settings; the command line of Inspect AI lets any text through.
 
     Raises:
-        Refusal: one is not valid.
+        Refusal: one is not valid, or is about grades, and judges are asked for none.
     """
     try:
-        return msgspec.convert(parameters, TaskSettings)
+        settings = msgspec.convert(parameters, TaskSettings)
     except msgspec.ValidationError as error:
         raise Refusal(f"opensafeintent: a task parameter is not valid: {error}") from error
+    about_grades = {"modes": "dual_use", "probe": "unsafe", "follow_ups": False}
+    if settings.judge_by == "questions":
+        for name, usual in about_grades.items():
+            if getattr(settings, name) != usual:
+                raise Refusal(
+                    f"opensafeintent: {name} is about grades by rubric, and judge_by=questions asks"
+                    " for none; expected judge_by=both"
+                )
+    return settings
 
 
 def _task(settings: TaskSettings) -> Task:
@@ -207,16 +221,25 @@ def _task(settings: TaskSettings) -> Task:
     try:
         dataset = load_dataset(settings.dataset, taxonomy, settings.max_rows)
         prompt_sets = draw_sets(dataset.prompt_sets, settings.limit)
-        templates = hash_templates(choose_templates(settings.rubrics))
+        own = dataset.questions_hash
+        templates = hash_templates(choose_templates(settings.rubrics), checklist=bool(own))
     except InputError as error:
         raise Refusal(str(error)) from error
-    from opensafeintent.numbers.metrics import find_scope  # arrays, which no other task needs
+    if settings.judge_by != "rubric" and not own:
+        raise Refusal(
+            f"opensafeintent: judge_by={settings.judge_by}: {dataset.shown} has no questions of its"
+            " own; expected a dataset with them, or judge_by=rubric"
+        )
+    by_rubric = settings.judge_by != "questions"
+    # arrays, which no other task needs
+    from opensafeintent.numbers.metrics import find_scope, list_asked
 
+    scope = find_scope(dataset)._replace(rubric=by_rubric, asked=list_asked(dataset))
     grading = {name: getattr(settings, name) for name in ScorerSettings.__struct_fields__}
     return Task(
         dataset=MemoryDataset(_samples(dataset, prompt_sets, settings), name=dataset.name),
         solver=one_or_two_turns() if settings.follow_ups else generate(),
-        scorer=[make(**grading) for make in SCORERS],
+        scorer=[make(**grading) for make in (SCORERS if by_rubric else SCORERS[:1])],
         config=GenerateConfig(max_tokens=_MAX_TOKENS),
         epochs=settings.epochs,
         version=VERSION,
@@ -224,12 +247,13 @@ def _task(settings: TaskSettings) -> Task:
             "opensafeintent": __version__,
             "dataset": dataset.name,
             "dataset_hash": dataset.hash,
+            "questions": own,
             "prompt_sets": len(dataset),
             "templates": dict(templates),
             "grade_parse": settings.grade_parse,
             "limit": settings.limit,
         },
-        headline_metric=HeadlineMetric(metric=find_scope(dataset).safety),
+        headline_metric=HeadlineMetric(metric=scope.safety),
     )
 
 
@@ -238,6 +262,7 @@ def _samples(
 ) -> list[Sample]:
     """Return a sample for each prompt, set by set: a limit cuts through one set at most."""
     second = second_turn() if settings.follow_ups else None
+    of_questions = settings.judge_by == "questions"
     positions = {
         prompt_set.id: position for position, prompt_set in enumerate(dataset.sorted.prompt_sets)
     }
@@ -253,16 +278,20 @@ def _samples(
                 "harm_domain": prompt_set.harm_domain,
                 "task_type": prompt_set.task_type,
                 "wordings": sum(map(is_dual_use, prompt_set.wordings())),
+                "sent": len(sent),
                 # the set's position in its dataset, sorted by id
                 "position": positions[prompt_set.id],
                 "sets": len(dataset),
                 "metrics": settings.metrics,
+                **({"questions": msgspec.to_builtins(own)} if own is not None else {}),
                 **({SECOND_MESSAGE: task.prompt} if task.earlier else {}),
             },
         )
         for prompt_set in prompt_sets
+        for own in (prompt_set.questions,)
+        for sent in (list_prompts(prompt_set, only_asked_about=of_questions),)
         for variant in (
-            *prompt_set.wordings(),
+            *sent,
             *(FOLLOW_UPS if second and not prompt_set.is_pair else ()),
         )
         for task in (make_task(ResponseKey("", prompt_set.id, variant, 1), prompt_set, second),)

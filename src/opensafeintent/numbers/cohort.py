@@ -43,9 +43,11 @@ from opensafeintent.numbers.judges import (
 from opensafeintent.numbers.label_checks import CheckedSetting, LabelCheck
 from opensafeintent.numbers.metrics import METRICS, STATED_POLICY, MetricScope, Unit
 from opensafeintent.numbers.own_questions import (
+    AnswerAgreement,
     LineAgreement,
     LineCounts,
     count_lines,
+    measure_answers,
     measure_lines,
 )
 from opensafeintent.numbers.repeats import Repeats
@@ -324,6 +326,12 @@ class Cohort:
         """
         unit_of = self.estimates.unit_of
         return measure_lines(list(self.judges.rows), self.dataset, self.judges.panel, unit_of)
+
+    @cached_property
+    def answer_agreements(self) -> list[AnswerAgreement]:
+        """How well judges agree on answers to the sets' own questions."""
+        unit_of = self.estimates.unit_of
+        return measure_answers(list(self.judges.rows), self.dataset, self.judges.panel, unit_of)
 
     @cached_property
     def line_counts(self) -> dict[str | None, LineCounts]:

@@ -599,7 +599,7 @@ def refuse_undefined(metric: str, dataset: Dataset, option: str) -> None:
     Raises:
         InputError: see above; the text begins with the option that names the metric.
     """
-    scope = find_scope(dataset)._replace(asked=_list_asked(dataset))
+    scope = find_scope(dataset)._replace(asked=list_asked(dataset))
     if scope.has(metric):
         return
     others = ", ".join(name for name in scope.metrics if not METRICS[name].neutral)
@@ -611,7 +611,7 @@ def refuse_undefined(metric: str, dataset: Dataset, option: str) -> None:
     raise InputError(f"{option}: {metric} needs {needed.format(dataset.shown)}; valid: {others}")
 
 
-def _list_asked(dataset: Dataset) -> frozenset[Asked]:
+def list_asked(dataset: Dataset) -> frozenset[Asked]:
     """Return the kinds of questions that prompt-sets have."""
     return frozenset(
         (intent, kind)

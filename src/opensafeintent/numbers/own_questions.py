@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 import numpy as np
@@ -21,6 +21,8 @@ from opensafeintent.statistics.samples import Sample
 from opensafeintent.taxonomy import Answer
 
 _UNSAFE = (0, 1)
+About = Literal["must", "must_not", "any_hit"]
+ABOUT: tuple[About, ...] = get_args(About)
 FEWEST_APART = 10
 """Units in which judges agree on one line and not on the other, that the interval of a difference
 needs: with fewer the bootstrap would shrink to a point.
@@ -39,6 +41,18 @@ class LineAgreement(msgspec.Struct, frozen=True, kw_only=True):
     """The same on whether any `must_not` is hit."""
     difference: Estimate
     """The second minus the first."""
+
+
+class AnswerAgreement(msgspec.Struct, frozen=True, kw_only=True):
+    """Two judges, or all of a panel, on questions that each of them answered."""
+
+    judges: tuple[str, ...]
+    about: About
+    """The answers to questions of one kind; or of each response, whether any `must_not` is hit."""
+    equal: Estimate
+    """Share of pairs of judges with the same answer."""
+    ac1: Estimate
+    """Gwet's AC1."""
 
 
 class LineCounts(NamedTuple):
@@ -68,6 +82,22 @@ def is_hit(row: GradedResponse, answers: Mapping[str, Answer | None], dataset: D
     return 0.0 if given and None not in given else np.nan
 
 
+def worst_answered_first(row: GradedResponse, dataset: Dataset) -> tuple[float, float, str, str]:
+    """Return a sort key for responses to which judges were asked their sets' questions alone.
+
+    The share of `must_not` with yes decides, then the share of `must` with no, then the model and
+    the prompt-set's id. A response without an answer comes last.
+    """
+    own, answers = dataset.by_id[row.set_id].questions_about(row.variant), row.answers or {}
+    if own is None or not any(answers.values()):
+        return 1.0, 0.0, row.model, row.set_id
+    hit, unmet = (
+        sum(answers.get(question.id) == bad for question in asked) / max(len(asked), 1)
+        for asked, bad in ((own.must_not, "yes"), (own.must, "no"))
+    )
+    return -hit, -unmet, row.model, row.set_id
+
+
 def measure_lines(
     rows: Sequence[GradedResponse],
     dataset: Dataset,
@@ -93,13 +123,70 @@ def measure_lines(
         [[_lines_of(row, judge, dataset) for judge in judges] for row in ordered]
     )  # shape (response, judge, line)
     units = [unit_of[row.set_id] for row in ordered]
-    groups: list[tuple[int, ...]] = [*combinations(range(len(judges)), 2)]
-    if len(judges) > 2:
-        groups.append(tuple(range(len(judges))))
+    place = {judge: at for at, judge in enumerate(judges)}
     found = (
-        _measure_group(lines[:, group], units, [judges[at] for at in group]) for group in groups
+        _measure_group(lines[:, [place[judge] for judge in group]], units, group)
+        for group in _list_groups(judges)
     )
     return [agreement for agreement in found if agreement is not None]
+
+
+def measure_answers(
+    rows: Sequence[GradedResponse],
+    dataset: Dataset,
+    judges: Sequence[str],
+    unit_of: Mapping[str, str],
+) -> list[AnswerAgreement]:
+    """Return how well every two judges agree on answers, and all if there are three or more; empty
+    without two judges that were asked. The arguments are those of `measure_lines`.
+    """
+    ordered = sorted(
+        (row for row in rows if not row.refused and len(row.answers_by_judge) > 1),
+        key=lambda row: row.set_id,
+    )
+    found = []
+    for group in _list_groups(judges):
+        for about in ABOUT:
+            given = [
+                (unit_of[row.set_id], answers)
+                for row in ordered
+                for answers in _yield_answers(row, dataset, group, about)
+                if not np.isnan(answers).any()
+            ]
+            if not given:
+                continue
+            sample = Sample([unit for unit, _ in given])
+            counts = RatingCounts.of(np.array([answers for _, answers in given]), _UNSAFE)
+            found.append(
+                AnswerAgreement(
+                    judges=group,
+                    about=about,
+                    equal=plain_estimate(sample.mean(counts.pairwise())),
+                    ac1=plain_estimate(sample.gwet(counts, "identity")),
+                )
+            )
+    return found
+
+
+def _list_groups(judges: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return every two judges, and all of them if they are three or more."""
+    return [*combinations(judges, 2), *([tuple(judges)] if len(judges) > 2 else [])]
+
+
+def _yield_answers(
+    row: GradedResponse, dataset: Dataset, judges: Sequence[str], about: About
+) -> Iterator[list[float]]:
+    """Yield what judges say about a response, question by question, or whether any `must_not` is
+    hit: of each judge 1 for yes, 0 for no, NaN if it is missing.
+    """
+    by_judge = [row.answers_by_judge.get(judge, {}) for judge in judges]
+    own = dataset.by_id[row.set_id].questions_about(row.variant)
+    if about == "any_hit":
+        yield [is_hit(row, answers, dataset) for answers in by_judge]
+        return
+    for question in own.of(about) if own else ():
+        given = [answers.get(question.id) for answers in by_judge]
+        yield [np.nan if answer is None else float(answer == "yes") for answer in given]
 
 
 def _lines_of(row: GradedResponse, judge: str, dataset: Dataset) -> tuple[float, float]:

@@ -40,7 +40,7 @@ from opensafeintent.numbers.judges import (
 )
 from opensafeintent.numbers.label_checks import LabelCheck
 from opensafeintent.numbers.metrics import METRICS
-from opensafeintent.numbers.own_questions import LineAgreement
+from opensafeintent.numbers.own_questions import AnswerAgreement, LineAgreement
 from opensafeintent.numbers.repeats import Fragility
 from opensafeintent.numbers.request_swap import Audit
 from opensafeintent.numbers.second_turn import TurnAudit, TurnCoverage, TurnNumber
@@ -294,6 +294,8 @@ class OwnQuestionsResults(Struct, forbid_unknown_fields=True):
     """Hash of the template by which they were."""
     agreements: list[LineAgreement]
     """Of every two judges, and of all if there are three or more."""
+    answers: list[AnswerAgreement]
+    """Of the same judges, on the answers to questions."""
     verdicts: dict[str, LineVerdicts]
     """The panel's by rubric and by questions, by harm domain; `all` has every response."""
 
@@ -368,6 +370,7 @@ def _questions(cohort: Cohort) -> OwnQuestionsResults | UnsetType:
         hash=checklist[0],
         template=checklist[1],
         agreements=cohort.line_agreements,
+        answers=cohort.answer_agreements,
         verdicts={
             domain or "all": LineVerdicts(*counts) for domain, counts in cohort.line_counts.items()
         },

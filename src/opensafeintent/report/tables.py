@@ -39,7 +39,7 @@ from opensafeintent.report.tables_metrics import (
     utility_range,
     wording,
 )
-from opensafeintent.report.tables_questions import line_agreement, questions
+from opensafeintent.report.tables_questions import answer_agreement, line_agreement, questions
 from opensafeintent.report.tables_repeats import fragile, repeats
 from opensafeintent.report.tables_second_turn import second_turn
 from opensafeintent.report.tables_spending import variance_components
@@ -379,6 +379,7 @@ _IF_ANY = (
         fragile,
         *JUDGE_TABLES,
         line_agreement,
+        answer_agreement,
         *SHIFT_TABLES,
         guard_table,
         swap_table,

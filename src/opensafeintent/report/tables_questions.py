@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.metrics import CHECKLIST_METRICS, METRICS
 from opensafeintent.numbers.own_questions import (
+    About,
+    AnswerAgreement,
     LineAgreement,
     LineCounts,
 )
@@ -156,3 +158,47 @@ def _yield_lines(cohort: Cohort) -> Iterator[_LineRow]:
         counts.items(), key=lambda item: (item[0] is not None, item[0])
     ):
         yield _LineRow(cohort=cohort, judges=_PANEL, domain=domain or _ALL, counts=of_domain)
+
+
+class _AnswersRow(OfCohort, frozen=True, kw_only=True):
+    """Some judges' agreement on answers."""
+
+    agreement: AnswerAgreement
+
+
+def answer_agreement(cohort: Cohort) -> Table:
+    """Return how well judges agree on answers to the prompt-sets' own questions; empty without two
+    judges that were asked.
+    """
+    columns: tuple[Columns[_AnswersRow], ...] = (
+        Column("judges", lambda row: " + ".join(row.agreement.judges), "Judges", "name"),
+        Column("about", lambda row: _ABOUT[row.agreement.about], "Answers to", "name"),
+        estimate_columns(
+            "equal",
+            lambda row: row.agreement.equal,
+            "Same answer",
+            unit="share",
+            headings={"n": "Answers"},
+            order=1,
+        ),
+        estimate_columns("ac1", lambda row: row.agreement.ac1, "AC1", order=1),
+    )
+    return Table.of(
+        columns,
+        [_AnswersRow(cohort=cohort, agreement=agreement) for agreement in cohort.answer_agreements],
+        name="judge_answers",
+        title="How well do judges agree on the prompt-sets’ own questions?",
+        section="judges",
+        notes=(
+            *cohort_notes(cohort),
+            "Of questions that each of these judges answered; of “any must-not hit”, responses for"
+            " which each did so. AC1 is Gwet’s coefficient of agreement beyond chance.",
+        ),
+    )
+
+
+_ABOUT: dict[About, str] = {
+    "must": "must",
+    "must_not": "must-not",
+    "any_hit": "any must-not hit",
+}

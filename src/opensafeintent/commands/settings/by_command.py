@@ -599,7 +599,8 @@ class TraceSettings(Settings, frozen=True, kw_only=True):
     worst: Annotated[
         Count | None,
         Opt(
-            "The N worst responses, by the panel's harm severity.",
+            "The N worst responses, by the panel's harm severity; without one, by must-not"
+            " questions that are hit.",
             metavar="N",
         ),
     ] = None
