@@ -264,7 +264,13 @@ def _tabulate_own_questions(study: JudgeStudy) -> Table:
             "name",
         ),
         Column("answered", lambda row: row.answered, "Questions", "count", order=1),
-        Column("missing", lambda row: row.missing, "Not answered by the judge", "count", order=1),
+        Column(
+            "missing",
+            lambda row: row.missing if row.judge else None,
+            "Not answered by the judge",
+            "count",
+            order=1,
+        ),
         estimate_columns(
             "percent_agreement",
             lambda row: row.percent_agreement,
