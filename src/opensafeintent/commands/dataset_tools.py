@@ -30,6 +30,7 @@ from opensafeintent.hostile import show_name
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, read_dataset, write_dataset
 from opensafeintent.promptsets.fields import fields_named
 from opensafeintent.promptsets.loading import find_origin
+from opensafeintent.promptsets.record import describe_questions
 from opensafeintent.replacing import write_together
 from opensafeintent.report.columns import Table
 from opensafeintent.report.datasets import check, check_page, check_tables
@@ -81,6 +82,8 @@ def _notes_on(dataset: Dataset) -> list[str]:
             f"{dataset.pairs:,} of {pluralize(len(dataset), 'prompt-set')} have no dual-use prompt:"
             " they are pairs"
         )
+    if dataset.questions_hash:
+        remarks.append(f"{describe_questions(dataset)}: evaluate --judge-by questions, or both")
     for part, what in enumerate(("harm domain", "task type")):
         if without := sum(not prompt_set.cell[part] for prompt_set in dataset.prompt_sets):
             remarks.append(f"{without:,} of {pluralize(len(dataset), 'prompt-set')} have no {what}")

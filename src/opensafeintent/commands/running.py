@@ -60,9 +60,10 @@ from opensafeintent.inspect.routes import unset_lines
 from opensafeintent.numbers.cohort import Cohort, GradedRun, gather_models, graders
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.promptsets import Dataset
+from opensafeintent.promptsets.record import describe_questions
 from opensafeintent.report.cost_tables import dollars_text
 from opensafeintent.responses import GradedResponse, ResponseKey
-from opensafeintent.taxonomy import CORE_VARIANTS, JudgeBy
+from opensafeintent.taxonomy import JudgeBy
 from opensafeintent.templates import load_templates
 
 if TYPE_CHECKING:
@@ -324,22 +325,7 @@ def _compare_judge_by(command: RunCommand, ledger_path: Path | None) -> str:
         f"{way} {_say_cost(_forecast(_judge_otherwise(command, way), ledger_path), command.prices)}"
         for way in ways
     ]
-    return f"{_count_questions(command.dataset)}; --judge-by: {'; '.join(costs)}"
-
-
-def _count_questions(dataset: Dataset) -> str:
-    """Say how many questions of its own a dataset has."""
-    asked = [
-        of_intent
-        for item in dataset.prompt_sets
-        for variant in CORE_VARIANTS
-        if (of_intent := item.questions_about(variant))
-    ]
-    number = sum(len(of_intent.all) for of_intent in asked)
-    return (
-        f"{dataset.shown} has {pluralize(number, 'question')} of its own on"
-        f" {pluralize(len(asked), 'prompt')}"
-    )
+    return f"{describe_questions(command.dataset)}; --judge-by: {'; '.join(costs)}"
 
 
 def _leaves_questions(command: RunCommand) -> bool:
@@ -352,7 +338,7 @@ def _tell_questions(command: RunCommand) -> str:
     more = _forecast(_judge_otherwise(command, "both"))
     own = Forecast(tuple(line for line in more.lines if line.purpose.startswith("checklist")))
     return (
-        f"{_count_questions(command.dataset)}, which are not asked; --judge-by both asks them too:"
+        f"{describe_questions(command.dataset)}, which are not asked; --judge-by both asks them too:"
         f" {_say_cost(own, command.prices)}"
     )
 

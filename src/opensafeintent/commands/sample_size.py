@@ -34,6 +34,7 @@ from opensafeintent.numbers.metrics import (
     TRIPLETS,
     MetricScope,
     find_scope,
+    is_defined,
     refuse_undefined,
 )
 from opensafeintent.promptsets import Dataset, PromptSet, draw_sets, load_dataset
@@ -190,7 +191,8 @@ class GatePlan(Printed, msgspec.Struct, frozen=True, kw_only=True):
     @property
     def _notes_on_pairs(self) -> list[str]:
         """Of how many prompt-sets the gates are whose metric needs a dual-use prompt."""
-        of_some = [row.gate.metric for row in self.gates if not METRICS[row.gate.metric].of_pairs]
+        metrics = [METRICS[row.gate.metric] for row in self.gates]
+        of_some = [of.name for of in metrics if not of.of_pairs and of.needs != "questions"]
         if not (self.pairs and of_some):
             return []
         named = " and ".join(dict.fromkeys(METRICS[name].label for name in of_some))
@@ -447,6 +449,7 @@ def _plan_gates(settings: SampleSizeSettings, gates: Sequence[Gate]) -> GatePlan
     check_k(gates, epochs, "the plan")
     gates = [state_k(gate, epochs) for gate in gates]
     pairs, families = 0, None
+    drawn: Sequence[PromptSet] = ()
     if dataset is not None:
         for gate in gates:
             refuse_undefined(gate.metric, dataset, gate.option)
@@ -478,7 +481,7 @@ def _plan_gates(settings: SampleSizeSettings, gates: Sequence[Gate]) -> GatePlan
         gates=tuple(
             find_reach(
                 gate,
-                sets if METRICS[gate.metric].of_pairs else sets - pairs,
+                sum(is_defined(METRICS[gate.metric], item) for item in drawn) if drawn else sets,
                 epochs,
                 settings.confidence,
                 ends.get(gate.metric, ()),

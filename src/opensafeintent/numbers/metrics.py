@@ -16,7 +16,7 @@ from opensafeintent.errors import InputError
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.numbers import equations
 from opensafeintent.numbers.equations import Grades, Ratio
-from opensafeintent.promptsets import Dataset
+from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
     DUAL_USE,
@@ -621,6 +621,22 @@ def list_asked(dataset: Dataset) -> frozenset[Asked]:
         for kind in QUESTION_KINDS
         if own.of(kind)
     )
+
+
+def is_defined(metric: Metric, prompt_set: PromptSet) -> bool:
+    """Tell whether a prompt-set has the prompts, or the questions of its own, that a metric is
+    of.
+    """
+    if metric.needs != "questions":
+        return metric.of_pairs or not prompt_set.is_pair
+    own = {
+        (intent, kind)
+        for intent in CORE_VARIANTS
+        if (questions := prompt_set.questions_about(intent))
+        for kind in QUESTION_KINDS
+        if getattr(questions, kind)
+    }
+    return own.issuperset(metric.asks) if metric.asks else any(k == "must_not" for _, k in own)
 
 
 def take_at_least(metric: str, k: int) -> Metric:

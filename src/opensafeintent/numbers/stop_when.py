@@ -25,7 +25,7 @@ from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.grades import to_array
 from opensafeintent.numbers.completions import Completions
 from opensafeintent.numbers.equations import Grades
-from opensafeintent.numbers.metrics import METRICS, Metric, refuse_undefined
+from opensafeintent.numbers.metrics import METRICS, Metric, is_defined, refuse_undefined
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import round_number
@@ -332,8 +332,8 @@ class StopWhen:
         return least, greatest
 
     def _has(self, set_id: str) -> bool:
-        """Whether a prompt-set has the prompts that the metric needs; else it lacks no grade."""
-        return self.question.metric.of_pairs or not self._dataset.by_id[set_id].is_pair
+        """Whether a prompt-set has what the metric is of; else it lacks no grade."""
+        return is_defined(self.question.metric, self._dataset.by_id[set_id])
 
     def _value(self, model: str, set_id: str) -> _Value:
         """Return the metric of one prompt-set."""

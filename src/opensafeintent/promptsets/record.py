@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
-from opensafeintent.errors import InputError, install_extra
+from opensafeintent.errors import InputError, install_extra, pluralize
 from opensafeintent.files import canonical_json, os_errors, sha256_hex, write_beside
 from opensafeintent.hostile import show_name
 from opensafeintent.promptsets.questions import IntentQuestions, OwnQuestions
@@ -324,3 +324,18 @@ def prompt_set_table(dataset: Dataset) -> pa.Table:
         }
     )
     return pa.Table.from_pylist([item.to_json() for item in dataset.prompt_sets], schema=schema)
+
+
+def describe_questions(dataset: Dataset) -> str:
+    """Say how many questions of its own a dataset has."""
+    asked = [
+        of_intent
+        for item in dataset.prompt_sets
+        for variant in CORE_VARIANTS
+        if (of_intent := item.questions_about(variant))
+    ]
+    number = sum(len(of_intent.all) for of_intent in asked)
+    return (
+        f"{dataset.shown} has {pluralize(number, 'question')} of its own on"
+        f" {pluralize(len(asked), 'prompt')}"
+    )

@@ -109,6 +109,7 @@ def compare_pair(cohort: Cohort, metric: str, first: int, second: int) -> Said |
         "second": Names.of(cohort.models[second]),
         "sets": difference.n,
         "difference": Value.of(difference, METRICS[metric].unit, signed=True),
+        "order": "second minus first" + "; less is better" * METRICS[metric].less_is_better,
         "reversed": reversed_by,
         "turning": None if turns is None else say_turning(turns),
     }
@@ -172,8 +173,8 @@ _PAIRS = {
             "hinges",
             "{metric}",
             _find_nothing,
-            "Undecided which is {better}, {first} or {second}: {metric} {difference} (second minus"
-            " first), prompt-sets: {sets}.\n"
+            "Undecided which is {better}, {first} or {second}: {metric} {difference} ({order}),"
+            " prompt-sets: {sets}.\n"
             "It depends on the missing grades: with them {with_missing}.\n"
             "It would hold {turning}.",
         ),
@@ -181,8 +182,8 @@ _PAIRS = {
             "undecided",
             "{metric}",
             _find_nothing,
-            "Undecided which is {better}, {first} or {second}: {metric} {difference} (second minus"
-            " first), prompt-sets: {sets}.\n"
+            "Undecided which is {better}, {first} or {second}: {metric} {difference} ({order}),"
+            " prompt-sets: {sets}.\n"
             "If the true difference is {true}, about {deciding} prompt-sets would decide with 80 %"
             " power.\n"
             "More prompt-sets do not help: if the true difference is {true}, about {beyond} would"

@@ -96,7 +96,7 @@ def show_comparisons(
     pairs = {(change.model, change.against) for change in transitions}
     if len(runs) > 1 or 0 < len(pairs) <= _FEW_PAIRS:
         show_transitions(console, transitions)
-    else:
+    elif cohort.scope.rubric:
         listed = f"opensafeintent trace {shlex.quote(str(near(runs[0])))} --differs safety"
         further = "; --out DIR writes those of every two models" if pairs else ""
         console.print(
@@ -524,6 +524,9 @@ def show_transitions(console: Console, transitions: Sequence[Transitions]) -> No
             count = f"  {len(sets):,} {words}"
             console.print(plain(f"{count}: {', '.join(names)}" if names else count))
         console.print(plain(f"  {describe_chance(change)}"), style="dim")
+    if any(sets for change in transitions for _, sets in changes_in_words(change)):
+        shown = "opensafeintent trace RUN --set ID shows one of them"
+        console.print(plain(shown), style="dim")
 
 
 def show_calls(console: Console, tally: Tally | None, costs: Costs | None) -> None:
