@@ -338,8 +338,8 @@ def _tell_questions(command: RunCommand) -> str:
     more = _forecast(_judge_otherwise(command, "both"))
     own = Forecast(tuple(line for line in more.lines if line.purpose.startswith("checklist")))
     return (
-        f"{describe_questions(command.dataset)}, which are not asked; --judge-by both asks them too:"
-        f" {_say_cost(own, command.prices)}"
+        f"{describe_questions(command.dataset)}, which are not asked; --judge-by both asks them"
+        f" too: {_say_cost(own, command.prices)}"
     )
 
 
