@@ -173,7 +173,10 @@ def _check_baseline(baseline: Path, settings: Gating, runs: Sequence[Path]) -> N
         raise InputError(f"--baseline: expected one run to compare with it, not {len(runs)}")
     RunFolder(baseline).check()
     if baseline.resolve() == runs[0].resolve():
-        raise InputError(f"--baseline {baseline}: is the run itself; expected an earlier one")
+        raise InputError(
+            f"--baseline {baseline}: is the run itself; expected an earlier one;"
+            " for two models of it, give each a run of its own; --ledger makes no call again"
+        )
 
 
 ANNEX = "annex.md"

@@ -126,13 +126,13 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
     stop_when: Annotated[
         str | None,
         Opt(
-            "Stop as soon as QUESTION is answered (sequential test).",
+            "Stop as soon as a sequential test has answered QUESTION: 'METRIC >= X', 'METRIC <= X'"
+            " or 'MODEL better METRIC'.",
             metavar="QUESTION",
             group=Group.EXTRA,
             place=-1,
         ),
     ] = None
-    """`METRIC >= X`, `METRIC <= X` or `MODEL better METRIC`."""
     confidence: Annotated[
         Confidence,
         Opt(
