@@ -214,7 +214,7 @@ def test_ids_that_a_judge_leaves_out_are_asked_again_and_then_missing(lab: Lab) 
     lab.server.set_faults(says('{"answers": {"q1": "yes"}}', CHECKLIST))
     ran = lab.evaluate("--judge-by", "questions")
     assert ran.code == 1
-    assert "answers to questions" in ran.text and "checklist:left_out (12)" in ran.text
+    assert "checklists" in ran.text and "checklist:left_out (12)" in ran.text
     assert lab.calls[CHECKLIST] == 3 * PROMPTS
     rows = grades(lab.run)
     assert {row["missing"] for row in rows} == {"checklist:left_out"}

@@ -521,3 +521,12 @@ def test_what_hinders_quoting_is_marked_and_nothing_else() -> None:
     marked = {said.code for said in notices if hinders_quoting(said)}
     assert marked == {"few_sets", "undated_judges", "check_never"}
     assert {"not_compared", "thin_strata"} <= {said.code for said in notices} - marked
+
+
+def test_a_further_judge_takes_the_calls_for_grades_and_for_questions() -> None:
+    rows = [
+        replace(row, answers={"must_1": "yes"}) if row.variant == "benign" else row
+        for row in sets_of("m", "40 40 10", "", 12)
+    ]
+    text = " ".join(notices_of(cohort_with(SETS, rows), "note"))
+    assert f"A further judge takes {12 * 3 * 2 + 12} calls." in text

@@ -325,7 +325,9 @@ def _compare_judge_by(command: RunCommand, ledger_path: Path | None) -> str:
         f"{way} {_say_cost(_forecast(_judge_otherwise(command, way), ledger_path), command.prices)}"
         for way in ways
     ]
-    return f"{describe_questions(command.dataset)}; --judge-by: {'; '.join(costs)}"
+    judges = len(command.manifest.plan.judges)
+    ties = "; a tie of judges is missing: use an odd number" if judges and judges % 2 == 0 else ""
+    return f"{describe_questions(command.dataset)}; --judge-by: {'; '.join(costs)}{ties}"
 
 
 def _leaves_questions(command: RunCommand) -> bool:

@@ -24,7 +24,7 @@ KINDS: dict[Kind, str] = {
     "panel": "grades of single judges",
     "mode": "modes",
     "strategy": "strategies",
-    "checklist": "answers to questions",
+    "checklist": "checklists",
     "guard": "guard verdicts",
     "follow_ups": "second-turn grades",
     "retest": "retests",

@@ -507,11 +507,13 @@ def _name_uncorrected(results: Results, *, compared: bool) -> list[str]:
 
 
 def _few_judges(results: Results) -> Iterator[Facts]:
-    """Yield the judges if they are few, and how many questions a further one would be asked."""
+    """Yield the judges if they are few, and how many calls a further one would take."""
     judges, cohort = _judges(results), results.cohort
     if 0 < len(judges) < FEWEST_JUDGES:
-        asked = sum(not row.refused and row.counts for rows in cohort.rows.values() for row in rows)
-        yield {"judges": Names(judges), "questions": f"{asked * len(METRIC_GRADES):,}"}
+        answered = [row for rows in cohort.rows.values() for row in rows if not row.refused]
+        grades = len(METRIC_GRADES) * cohort.scope.rubric
+        calls = sum(grades * row.counts + (row.answers is not None) for row in answered)
+        yield {"judges": Names(judges), "calls": f"{calls:,}"}
 
 
 def _undated(results: Results) -> Iterator[Facts]:
@@ -1136,7 +1138,7 @@ NOTICES: tuple[Notice, ...] = (
     Notice(
         "few_judges", "note", _few_judges,
         "Every interval is for the grades of {judges}: other judges can have other numbers.\n"
-        "A further judge is asked {questions} questions.",
+        "A further judge takes {calls} calls.",
         "opensafeintent evaluate --out RUN with all judges, a further --judge and --dry-run shows"
         f" the price; given grades stay. With {FEWEST_JUDGES} judges or more, judges_like_these is"
         " for other judges too.",
