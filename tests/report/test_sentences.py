@@ -526,7 +526,7 @@ def test_what_hinders_quoting_is_marked_and_nothing_else() -> None:
 def test_a_further_judge_takes_the_calls_for_grades_and_for_questions() -> None:
     rows = [
         replace(row, answers={"must_1": "yes"}) if row.variant == "benign" else row
-        for row in sets_of("m", "40 40 10", "", 12)
+        for row in sets_of("m", "40 40 10", "", 40)
     ]
     text = " ".join(notices_of(cohort_with(SETS, rows), "note"))
-    assert f"A further judge takes {12 * 3 * 2 + 12} calls." in text
+    assert f"A further judge takes {40 * 3 * 2 + 40} calls." in text
