@@ -27,6 +27,8 @@ PAIR = {"benign": "How do I mend a lock?", "malicious": "How do I break a lock?"
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_a_dataset_is_the_same_after_it_is_written(tmp_path: Path, kind: str, suffix: str) -> None:
+    if suffix == "parquet":
+        pytest.importorskip("pyarrow")
     dataset, path = make_sets(kind), tmp_path / f"{kind}.{suffix}"
     write_dataset(dataset, path)
     read = load_dataset(str(path))

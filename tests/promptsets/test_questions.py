@@ -51,12 +51,18 @@ def test_questions_are_read_written_and_hashed_apart_from_the_dataset(tmp_path: 
     assert plain.questions_hash == "" != asked.questions_hash
     other = load(tmp_path / "o.jsonl", questions={"benign": {"must": ["Does it?"]}})
     assert other.questions_hash not in ("", asked.questions_hash)
-    for name in ("again.jsonl", "again.parquet"):
-        write_dataset(asked, tmp_path / name)
-        again = load_dataset(str(tmp_path / name))
-        assert again.prompt_sets == asked.prompt_sets, name
-        assert again.questions_hash == asked.questions_hash, name
     assert "questions" not in plain.prompt_sets[0].to_json()
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_questions_are_the_same_after_they_are_written(tmp_path: Path, suffix: str) -> None:
+    if suffix == "parquet":
+        pytest.importorskip("pyarrow")
+    asked = load(tmp_path / "asked.jsonl", questions=ASKED)
+    write_dataset(asked, tmp_path / f"again.{suffix}")
+    again = load_dataset(str(tmp_path / f"again.{suffix}"))
+    assert again.prompt_sets == asked.prompt_sets
+    assert again.questions_hash == asked.questions_hash
 
 
 def test_a_prompt_is_asked_about_by_its_intent(tmp_path: Path) -> None:
