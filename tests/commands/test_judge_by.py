@@ -80,6 +80,9 @@ def test_a_dry_run_shows_the_calls_of_all_three(lab: Lab) -> None:
     )
     assert said in dry.text
     assert f"checklist {PROMPTS} " in lab.evaluate("--judge-by", "both", "--dry-run").text
+    assert "interval of Triplet Safety is" in dry.text
+    alone = lab.evaluate("--judge-by", "questions", "--dry-run").text
+    assert "interval of No harm item is" in alone and "Triplet Safety" not in alone
     assert total(lab.server) == 0
 
 

@@ -48,7 +48,7 @@ from opensafeintent.evaluation.replay import has_both_grades, list_given_tasks, 
 from opensafeintent.hostile import name_safe, one_line, show_name
 from opensafeintent.inspect.routes import model_identity
 from opensafeintent.numbers.gates import say_sets, second_turn_in_reach
-from opensafeintent.numbers.metrics import METRICS, find_scope
+from opensafeintent.numbers.metrics import METRICS, find_scope, is_defined, list_asked
 from opensafeintent.promptsets import Dataset, draw_sets, load_dataset
 from opensafeintent.promptsets.loading import (
     PAPER_DATASET_HASH,
@@ -99,15 +99,16 @@ def evaluate(settings: EvaluateSettings, *, quiet: bool = False) -> RunOutcome:
 
 def _forecast(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> RunOutcome:
     command = _command(settings, folder, stated)
-    plan, size = command.manifest.plan, stated.size or len(command.dataset)
-    sets, safety = min(size, plan.limit or size), find_scope(command.dataset).safety
-    if not METRICS[safety].of_pairs:
-        sets -= sum(item.is_pair for item in draw_sets(command.dataset.prompt_sets, plan.limit))
+    plan, dataset = command.manifest.plan, command.dataset
+    size, drawn = stated.size or len(dataset), draw_sets(dataset.prompt_sets, plan.limit)
+    scope = find_scope(dataset)._replace(rubric=plan.by_rubric, asked=list_asked(dataset))
+    safety = METRICS[scope.safety]
+    lacking = sum(not is_defined(safety, item) for item in drawn)
+    sets = min(size, plan.limit or size) - lacking
     outcome = dry_run(command, factor=stated.factor(plan.limit))
-    drawn = draw_sets(command.dataset.prompt_sets, plan.limit)
     units = max(round(sets * count_units(drawn) / len(drawn)), 1)
     precision = (
-        f"with {say_sets(sets, units)}, the 95 % interval of {METRICS[safety].label} is at most"
+        f"with {say_sets(sets, units)}, the 95 % interval of {safety.label} is at most"
         f" {min(200 * half_width(units), 100):.0f} points wide"
     )
     lines = [precision, *stated.notes]
