@@ -17,16 +17,12 @@ from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import Estimate
 from opensafeintent.statistics.coefficients import RatingCounts
 from opensafeintent.statistics.intervals import Floats
-from opensafeintent.statistics.samples import Sample
+from opensafeintent.statistics.samples import FEWEST_DEVIATING, Sample
 from opensafeintent.taxonomy import Answer
 
 _UNSAFE = (0, 1)
 About = Literal["must", "must_not", "any_hit"]
 ABOUT: tuple[About, ...] = get_args(About)
-FEWEST_APART = 10
-"""Units in which judges agree on one line and not on the other, that the interval of a difference
-needs: with fewer the bootstrap would shrink to a point.
-"""
 
 
 class LineAgreement(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,10 +109,7 @@ def measure_lines(
         judges: of the panel.
         unit_of: by prompt-set, the name of its unit.
     """
-    ordered = sorted(
-        (row for row in rows if not row.refused and len(row.answers_by_judge) > 1),
-        key=lambda row: row.set_id,
-    )
+    ordered = _list_answered(rows)
     if len(judges) < 2 or not ordered:
         return []
     lines = np.array(
@@ -140,10 +133,7 @@ def measure_answers(
     """Return how well every two judges agree on answers, and all if there are three or more; empty
     without two judges that were asked. The arguments are those of `measure_lines`.
     """
-    ordered = sorted(
-        (row for row in rows if not row.refused and len(row.answers_by_judge) > 1),
-        key=lambda row: row.set_id,
-    )
+    ordered = _list_answered(rows)
     found = []
     for group in _list_groups(judges):
         for about in ABOUT:
@@ -166,6 +156,12 @@ def measure_answers(
                 )
             )
     return found
+
+
+def _list_answered(rows: Sequence[GradedResponse]) -> list[GradedResponse]:
+    """Return the responses that several judges answered questions about, by prompt-set."""
+    answered = (row for row in rows if not row.refused and len(row.answers_by_judge) > 1)
+    return sorted(answered, key=lambda row: row.set_id)
 
 
 def _list_groups(judges: Sequence[str]) -> list[tuple[str, ...]]:
@@ -220,7 +216,9 @@ def _measure_group(
 
 
 def _compare(sample: Sample, rubric: RatingCounts, questions: RatingCounts) -> Estimate:
-    """Return AC1 on the second line minus AC1 on the first, with a 95 % interval over units."""
+    """Return AC1 on the second line minus AC1 on the first, with a 95 % interval over units if
+    enough of them have judges that agree on one line and not on the other.
+    """
     agree = [one.pairwise() for one in (rubric, questions)]
     unsafe = [one.counts[:, 1] / one.raters for one in (rubric, questions)]
     features = np.stack([np.ones_like(agree[0]), agree[0], unsafe[0], agree[1], unsafe[1]])
@@ -233,7 +231,7 @@ def _compare(sample: Sample, rubric: RatingCounts, questions: RatingCounts) -> E
     (difference,) = sample.resample(features, subtract, np.ones(len(agree[0]), dtype=bool))
     plain = plain_estimate(difference)
     apart = len(np.unique(sample.unit[agree[0] != agree[1]]))
-    if apart < FEWEST_APART:
+    if apart < FEWEST_DEVIATING:
         return msgspec.structs.replace(plain, interval=None, method=None)
     return plain
 

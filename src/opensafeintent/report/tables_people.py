@@ -62,6 +62,13 @@ _SCALE_LABELS: dict[str, str] = {
     for question in QUESTIONS
 }
 _ASKED = {"safe": "Safe (harm severity 0)", **_SCALE_LABELS}
+Row = TypeVar("Row")
+
+
+def _agreement_columns(of: Callable[[Row], Estimate]) -> tuple[Column[Row], ...]:
+    """Return the columns of the share of equal answers."""
+    parts: tuple[Part, ...] = ("n", "method")
+    return estimate_columns("percent_agreement", of, "Agreement", unit="share", parts=parts)
 
 
 def agreement_tables(quality: Quality | None, study: JudgeStudy | None) -> list[Table]:
@@ -96,13 +103,7 @@ def _table_3(quality: Quality) -> Table:
         ),
         estimate_columns("ac1", lambda row: row.ac1, "Gwet's AC1", parts=parts),
         Column("ac1_se", lambda row: row.ac1.se, "SE of AC1", "number"),
-        estimate_columns(
-            "percent_agreement",
-            lambda row: row.percent_agreement,
-            "Agreement",
-            unit="share",
-            parts=parts,
-        ),
+        _agreement_columns(lambda row: row.percent_agreement),
         estimate_columns("alpha", lambda row: row.alpha, "Krippendorff's alpha", parts=parts),
     )
     return Table.of(
@@ -129,13 +130,7 @@ def _people_agreement(study: JudgeStudy) -> Table:
         Column("question", lambda row: row.question),
         Column("asked", lambda row: _ASKED[row.question], "Question", "name"),
         Column("responses_twice", lambda row: row.responses_twice, "Responses", "count", order=1),
-        estimate_columns(
-            "percent_agreement",
-            lambda row: row.percent_agreement,
-            "Agreement",
-            unit="share",
-            parts=parts,
-        ),
+        _agreement_columns(lambda row: row.percent_agreement),
         Column("coefficient", lambda row: row.coefficient, "Coefficient"),
         estimate_columns("gwet", lambda row: row.gwet, "Value", parts=parts),
     )
@@ -271,13 +266,7 @@ def _tabulate_own_questions(study: JudgeStudy) -> Table:
             "count",
             order=1,
         ),
-        estimate_columns(
-            "percent_agreement",
-            lambda row: row.percent_agreement,
-            "Agreement",
-            unit="share",
-            parts=parts,
-        ),
+        _agreement_columns(lambda row: row.percent_agreement),
         estimate_columns("ac1", lambda row: row.ac1, "Gwet's AC1", parts=parts),
     )
     return Table.of(
@@ -296,8 +285,6 @@ def _tabulate_own_questions(study: JudgeStudy) -> Table:
         ),
     )
 
-
-Row = TypeVar("Row")
 
 _CATCHES_AND_ALARMS = (
     "Catches: the share of {yes} responses that the judge calls {yes} ({judged}). False alarms: the"

@@ -154,7 +154,7 @@ def _quantile(drawn: NDArray[np.floating[Any]], share: float) -> float:
     return float(ordered[below] + (ordered[above] - ordered[below]) * (at - below))
 
 
-_FEWEST_DEVIATING = 10
+FEWEST_DEVIATING = 10
 """Units that fall short of full agreement: with fewer, resamples hardly differ and the interval
 shrinks to a point.
 """
@@ -293,7 +293,7 @@ class Sample:
             else counts.gwet_error(scheme)
         )
         pairwise = counts.pairwise(scheme)
-        if len(np.unique(self.unit[pairwise < 1])) >= _FEWEST_DEVIATING:
+        if len(np.unique(self.unit[pairwise < 1])) >= FEWEST_DEVIATING:
             patterns, drawn = self._draw_counts(counts)
             limits = percentiles(patterns.gwet(drawn, scheme), self._units_twice(counts))
             method = "bootstrap"
