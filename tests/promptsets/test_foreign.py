@@ -124,6 +124,22 @@ def test_jailbreakbench_is_a_folder_or_one_of_its_files(tmp_path: Path, named: s
     assert dataset.name == ("data" if named else "jbb")
 
 
+def test_columns_are_known_in_any_case(tmp_path: Path) -> None:
+    """Copies of the published files have them in lower case."""
+    for half, rows in (
+        ("harmful", HARMFUL),
+        ("benign", [BENIGN[0], (1, "", "", "", "Clothes", "")]),
+    ):
+        lowered = tuple(column.lower() for column in JAILBREAKBENCH)
+        (tmp_path / f"{half}-behaviors.csv").write_bytes(table(lowered, rows))
+    dataset, (problem,) = read_dataset(str(tmp_path))
+    assert dataset is None and "field goal (benign): is empty" in problem
+    lowered_rows = lines({field.lower(): value for field, value in FORTRESS.items()})
+    assert prompts_of(load(tmp_path / "d.jsonl", lowered_rows)).keys() == {"7"}
+    shouted = tuple(column.upper() for column in XSTEST)
+    assert len(load(tmp_path / "d.csv", table(shouted, XSTEST_ROWS)).prompt_sets) == 4
+
+
 @pytest.mark.parametrize("half", ["harmful-behaviors.csv", "benign-behaviors.csv"])
 def test_one_file_of_jailbreakbench_is_half_a_dataset(tmp_path: Path, half: str) -> None:
     other = "harmful" if half.startswith("benign") else "benign"

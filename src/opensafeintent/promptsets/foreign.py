@@ -33,15 +33,33 @@ class ForeignFormat(NamedTuple):
     """A format of another benchmark."""
 
     columns: frozenset[str]
-    """Fields by which it is recognised if all are there."""
+    """Fields by which it is recognised if all are there, in lower case."""
     join: Callable[[Rows], Joined]
-    """Makes prompt-sets of rows. Raises a Problem, which has the others, if any row is faulty."""
+    """Makes prompt-sets of rows whose fields are in lower case. Raises a Problem, which has the
+    others, if any row is faulty.
+    """
 
 
 def recognize_foreign(fields: Collection[str]) -> str | None:
-    """Name the benchmark whose columns these are; None if they are of none."""
-    found = set(fields)
+    """Name the benchmark whose columns these are, in any case; None if they are of none."""
+    found = {field.casefold() for field in fields}
     return next((name for name, form in FOREIGN.items() if form.columns <= found), None)
+
+
+def join_foreign(name: str, files: Rows) -> Joined:
+    """Make prompt-sets of a benchmark's rows. Copies of its files differ in the case of columns.
+
+    Raises:
+        Problem: a row is faulty; it has the others that are.
+    """
+    return FOREIGN[name].join(
+        {file: [_lower_fields(row) for row in rows] for file, rows in files.items()}
+    )
+
+
+def _lower_fields(row: Record) -> Record:
+    headings = {field.casefold(): field for field in row.data}
+    return Record({new: row.data[old] for new, old in headings.items()}, row.location, headings)
 
 
 def make_taxonomy(
@@ -85,7 +103,7 @@ def _read_fortress(row: Record) -> Record:
     subdomain = row.optional_name("risk_subdomain")
     return Record(
         {
-            "id": _read_number(row, "ID"),
+            "id": _read_number(row, "id"),
             "benign": row.data.get("benign_prompt"),
             "malicious": row.data.get("adversarial_prompt"),
             "harm_domain": row.data.get("risk_domain"),
@@ -95,12 +113,12 @@ def _read_fortress(row: Record) -> Record:
         },
         row.location,
         {
-            "id": "ID",
-            "benign": "benign_prompt",
-            "malicious": "adversarial_prompt",
-            "harm_domain": "risk_domain",
-            "task_type": "risk_subdomain",
-            "questions": "rubric",
+            "id": row.find_heading("id"),
+            "benign": row.find_heading("benign_prompt"),
+            "malicious": row.find_heading("adversarial_prompt"),
+            "harm_domain": row.find_heading("risk_domain"),
+            "task_type": row.find_heading("risk_subdomain"),
+            "questions": row.find_heading("rubric"),
         },
     )
 
@@ -137,36 +155,36 @@ def _join_jailbreakbench(files: Rows) -> Joined:
 
 
 def _index_rows(rows: Sequence[Record]) -> dict[str, Record]:
-    indices = read_each({row.location: partial(_read_number, row, "Index") for row in rows})
+    indices = read_each({row.location: partial(_read_number, row, "index") for row in rows})
     by_index: dict[str, Record] = {}
     for row in rows:
         index = indices[row.location]
         if index is None:
-            row.fail_absent("Index", "a whole number")
+            row.fail_absent("index", "a whole number")
         if index in by_index:
-            row.fail("Index", f"{show_name(index)!r} is also that of {by_index[index].location}")
+            row.fail("index", f"{show_name(index)!r} is also that of {by_index[index].location}")
         by_index[index] = row
     return by_index
 
 
 def _refuse_alone(index: str, row: Record, other: DataFile) -> NoReturn:
-    row.fail("Index", f"{show_name(index)!r} is not in {other.shown}")
+    row.fail("index", f"{show_name(index)!r} is not in {other.shown}")
 
 
 def _pair_behaviors(index: str, harmful: Record, benign: Record | None, other: DataFile) -> Record:
     if benign is None:
         _refuse_alone(index, harmful, other)
-    if harmful.optional_name("Category") != benign.optional_name("Category"):
-        harmful.fail("Category", f"is another one at {benign.location}, which has the same Index")
+    if harmful.optional_name("category") != benign.optional_name("category"):
+        harmful.fail("category", f"is another one at {benign.location}, which has the same Index")
     return _pair(
         benign,
         harmful,
-        "Goal",
+        "goal",
         ("benign", "harmful"),
         {
             "id": index,
-            "harm_domain": harmful.data.get("Category"),
-            "source": harmful.data.get("Source"),
+            "harm_domain": harmful.data.get("category"),
+            "source": harmful.data.get("source"),
         },
     )
 
@@ -179,10 +197,11 @@ def _pair(
     further: Mapping[str, Any],
 ) -> Record:
     """Return the record of two rows that have a prompt each; `kinds` tells them apart in errors."""
+    heading = benign.find_heading(prompt)
     return Record(
         {"benign": benign.data.get(prompt), "malicious": malicious.data.get(prompt), **further},
         f"{benign.location} and {malicious.location}",
-        {"benign": f"{prompt} ({kinds[0]})", "malicious": f"{prompt} ({kinds[1]})"},
+        {"benign": f"{heading} ({kinds[0]})", "malicious": f"{heading} ({kinds[1]})"},
     )
 
 
@@ -271,7 +290,7 @@ def _is_same_focus(first: str, second: str) -> bool:
 FOREIGN: dict[str, ForeignFormat] = {
     "FORTRESS": ForeignFormat(frozenset({"adversarial_prompt", "benign_prompt"}), _join_fortress),
     "JailbreakBench": ForeignFormat(
-        frozenset({"Goal", "Behavior", "Category"}), _join_jailbreakbench
+        frozenset({"goal", "behavior", "category"}), _join_jailbreakbench
     ),
     "XSTest": ForeignFormat(frozenset({"prompt", "type", "focus"}), _join_xstest),
 }

@@ -14,7 +14,7 @@ from opensafeintent.errors import InputError, did_you_mean
 from opensafeintent.files import MOST_ROWS, os_errors, sha256_hex, write_beside
 from opensafeintent.hostile import cut_user_info, one_line, show_name
 from opensafeintent.promptsets.fields import Record
-from opensafeintent.promptsets.foreign import FOREIGN, make_taxonomy
+from opensafeintent.promptsets.foreign import FOREIGN, join_foreign, make_taxonomy
 from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.reading import (
     LISTED,
@@ -389,7 +389,7 @@ class _Rows:
             return
         (shape,) = self.shapes
         try:
-            joined = FOREIGN[shape].join(self._foreign)
+            joined = join_foreign(shape, self._foreign)
         except Problem as problem:
             self.problems += (problem, *problem.further)
             return
