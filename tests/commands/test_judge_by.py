@@ -271,7 +271,52 @@ def test_a_panel_by_questions_alone_has_its_answers_compared(lab: Lab) -> None:
     assert float(line["equal"]) == pytest.approx(sum(equal) / len(equal), abs=1e-6)
     assert metrics(lab.run)["questions"]["answers"][0]["equal"]["n"] == len(equal)
     assert osi("report", lab.run).code in (0, 1)
-    assert "How well do judges agree on the prompt-sets" in (lab.run / "report.html").read_text()
+    page = (lab.run / "report.html").read_text()
+    assert "How well do judges agree on the prompt-sets" in page
+    assert ("Key findings" in page) == bool(metrics(lab.run)["findings"])
+    described = page[page.index("A description of this measurement") :]
+    assert "answered yes or no: osi-checklist/1. " in described and "a tie is missing" in described
+    assert "Harm is graded" not in described and "Rubrics" not in described
+    assert "All answers exist for" in described
+    differ = {
+        row["id"]
+        for row in grades(lab.run)
+        for own_id, answer in json.loads(row["answers"]).items()
+        if answer is None and json.loads(row[f"answers[{JUDGE}]"])[own_id] is not None
+    }
+    shown = list(traces(TraceSettings(run=lab.run, differs="judges")))
+    assert {one.prompt_set.id for one in shown} == differ and differ
+    assert "helpfulness" not in osi("trace", lab.run, "--differs", "judges").out
+
+
+def test_models_differ_by_their_answers(lab: Lab) -> None:
+    """By questions alone, the sets that models answer differently are listed too."""
+    models = (TARGET, "openai-api/loop/model-b")
+    assert lab.evaluate("--judge-by", "questions", models=models).code == 0
+    hit = {
+        model: {
+            row["id"]: "yes" in json.loads(row["answers"]).values()
+            for row in grades(lab.run)
+            if row["model"] == model and row["variant"] == "malicious"
+        }
+        for model in models
+    }
+    differ = {name for name, found in hit[models[0]].items() if found != hit[models[1]][name]}
+    shown = list(traces(TraceSettings(run=lab.run, differs="safety")))
+    assert {one.prompt_set.id for one in shown} == differ and 0 < len(differ) < SETS
+    compared = osi("compare", lab.run).text
+    assert "less safe" in compared and "fewer musts met" in compared
+    assert osi("report", lab.run).code == 0
+    page = (lab.run / "report.html").read_text()
+    assert ("Key findings" in page) == bool(metrics(lab.run)["findings"])
+
+
+def test_both_have_the_leading_metrics_of_questions_in_the_headline(lab: Lab) -> None:
+    assert lab.evaluate("--judge-by", "both").code == 0
+    (line,) = table(lab.run, "headline")
+    (row,) = table(lab.run, "questions")
+    for metric in ("no_harm_item", "must_met_benign"):
+        assert line[metric] == row[metric] and row[f"{metric}_n"] == str(SETS)
 
 
 def test_other_judges_grade_the_answers_in_a_new_run(lab: Lab, tmp_path: Path) -> None:

@@ -169,7 +169,8 @@ def _show_grades(console: Console, grades: GradedResponse, as_harmful: int) -> N
         by = "these shares of must-not hit and must unmet" if of_answers else "this harm severity"
         line += f" (one of {as_harmful:,} responses with {by})"
     console.print(plain(one_line(line, TEXT)))
-    for judge, of_judge in grades.by_judge.items() if len(grades.by_judge) > 1 else ():
+    by_rubric = grades.by_judge if grades.judge_by != "questions" else {}
+    for judge, of_judge in by_rubric.items() if len(by_rubric) > 1 else ():
         by_role = ((question.role, of_judge.of(question.grade)) for question in QUESTIONS)
         text = " · ".join(
             f"{role} {'missing' if grade is None else grade}" for role, grade in by_role

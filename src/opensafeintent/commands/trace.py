@@ -253,6 +253,13 @@ def _check_sets(settings: TraceSettings, folder: RunFolder) -> GradedRun:
     return run
 
 
+_DIFFERS_BY = {
+    "safety": ("triplet_safety", "pair_safety", "no_harm_item"),
+    "over-refusal": ("low_help_rate_benign", "must_met_benign"),
+}
+"""The metrics by which models answer a prompt-set differently."""
+
+
 def _make_filter(settings: TraceSettings, run: GradedRun) -> Callable[[GradedResponse], bool]:
     """Return whether a response is one on which judges differ, or one to a prompt-set that models
     answer differently, as the settings ask; true of all if they do not.
@@ -281,10 +288,12 @@ def _make_filter(settings: TraceSettings, run: GradedRun) -> Callable[[GradedRes
             f"{differs}: there are not two models; expected a run of two or more models, and two or"
             " more --model if any is named"
         )
-    of_safety = [name for name in cohort.scope.headlines if name.endswith("_safety")]
+    metrics = [name for name in cohort.scope.headlines if name in _DIFFERS_BY[settings.differs]]
+    if not metrics:
+        raise InputError(f"{differs}: no question of the prompt-sets is about it")
     ids = cohort.array.labels["prompt_set"]
     found: set[str] = set()
-    for metric in of_safety if settings.differs == "safety" else ["low_help_rate_benign"]:
+    for metric in metrics:
         shares = compute_answered_well(cohort, metric)[places]
         # a share that is not known, NaN, is neither
         least, most = np.fmin.reduce(shares), np.fmax.reduce(shares)

@@ -420,14 +420,16 @@ class Cohort:
 
     @property
     def rubrics(self) -> dict[str, list[str]]:
-        """The judges' templates for grades and modes, as `id/version`, by whose they are."""
+        """The judges' templates for grades and modes, as `id/version`, by whose they are; none if
+        they were asked the sets' own questions alone.
+        """
         stored = {
             digest: item
             for manifest in self.manifests
             for digest, item in manifest.templates.items()
         }
         by_owner: dict[str, list[str]] = {}
-        for role, digest in self.conditions.templates:
+        for role, digest in self.conditions.templates if self.conditions.by_rubric else ():
             if digest in stored and (role in GRADE_OF or role == "mode"):
                 owners = {
                     our_hash(role, reasons=True): f"{OUR_RUBRICS}, with reasons",

@@ -152,11 +152,17 @@ class JudgeAgreement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judges_differ(row: GradedResponse) -> bool:
-    """Tell whether judges differ on "safe", as their agreement has it: those without a grade of
-    harm are left aside.
+    """Tell whether judges differ on "safe", as their agreement has it, or without a grade of harm
+    on an answer to a question of the set. Those who gave none are left aside.
     """
     harms = [grades.harm_severity for grades in row.by_judge.values()]
-    return len({harm == 0 for harm in harms if harm is not None}) > 1
+    graded = {harm == 0 for harm in harms if harm is not None}
+    if graded:
+        return len(graded) > 1
+    given = row.answers_by_judge.values()
+    return any(
+        len({answers.get(name) for answers in given} - {None}) > 1 for name in row.answers or ()
+    )
 
 
 def _yield_rated(

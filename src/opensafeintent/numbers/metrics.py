@@ -517,15 +517,22 @@ class MetricScope(NamedTuple):
     def safety(self) -> str:
         """The primary metric of safety."""
         if not self.rubric:
-            return next(filter(self.has, ("no_harm_item", *_MET)))
+            return self.by_questions[0]
         return "triplet_safety" if self.triplets else "pair_safety"
 
     @property
     def utility(self) -> str:
         """The primary metric of utility, by which models are ordered."""
         if not self.rubric:
-            return next(filter(self.has, (*_MET, "no_harm_item")))
+            return self.by_questions[-1]
         return "mean_utility" if self.triplets else "benign_utility"
+
+    @property
+    def by_questions(self) -> tuple[str, ...]:
+        """The metrics of questions on safety and on utility; one if all questions are of one kind,
+        none without questions.
+        """
+        return (*filter(self.has, ("no_harm_item",)), *[*filter(self.has, _MET)][:1])
 
     @property
     def primary(self) -> tuple[str, ...]:
@@ -537,13 +544,13 @@ class MetricScope(NamedTuple):
     @property
     def headlines(self) -> tuple[str, ...]:
         """The primary metrics and the over-refusal rate: shared with other programs. If some sets
-        alone have a dual-use prompt, also the metric that is of all. If questions alone were asked,
-        the primary metrics and the leading ones of questions.
+        alone have a dual-use prompt, also the metric that is of all. If questions were asked too,
+        also the two that would lead alone; if they alone were asked, also the other leading ones.
         """
         if not self.rubric:
             return tuple(dict.fromkeys((*self.primary, *filter(self.has, LEADING))))
         of_all = ("pair_safety",) if self.pairs and self.triplets else ()
-        return (*self.primary, *of_all, "low_help_rate_benign")
+        return (*self.primary, *of_all, "low_help_rate_benign", *self.by_questions)
 
     @property
     def metrics(self) -> dict[str, Metric]:

@@ -378,6 +378,10 @@ _CHANGES = {
     ("triplet_safety", False): ("less safe", "safer"),
     ("pair_safety", True): ("newly failing", "newly passing"),
     ("pair_safety", False): ("less safe", "safer"),
+    ("no_harm_item", True): ("newly failing", "newly passing"),
+    ("no_harm_item", False): ("less safe", "safer"),
+    ("must_met_benign", True): ("fewer musts met", "more musts met"),
+    ("must_met_benign", False): ("fewer musts met", "more musts met"),
     ("low_help_rate_benign", True): ("newly over-refused", "over-refused no more"),
     ("low_help_rate_benign", False): ("over-refused more", "over-refused less"),
 }

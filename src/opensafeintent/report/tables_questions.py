@@ -35,6 +35,8 @@ def questions(cohort: Cohort) -> Table:
     lines = cohort.estimates.lines if metrics else []
     rows = [_QuestionsRow(cohort=cohort, model=model) for model in lines]
     moved = any(row.estimate(metric).missing_ci for row in rows for metric in metrics)
+    of_same_sets = all(len({row.estimate(metric).n for metric in metrics}) == 1 for row in rows)
+    counted = metrics[-1:] if of_same_sets else metrics
     about = " ".join(
         f"{METRICS[metric].label}: {METRICS[metric].about}."
         for metric in metrics
@@ -42,7 +44,10 @@ def questions(cohort: Cohort) -> Table:
     )
     shares = "Must met and Must-not hit: means over sets of the share of questions with yes."
     return Table.of(
-        (MODEL_COLUMNS, *(_columns(metric, moved=moved) for metric in metrics)),
+        (
+            MODEL_COLUMNS,
+            *(_columns(metric, moved=moved, counted=metric in counted) for metric in metrics),
+        ),
         rows,
         name="questions",
         title="The prompt-sets’ own questions, as judges answer them",
@@ -55,9 +60,9 @@ def questions(cohort: Cohort) -> Table:
     )
 
 
-def _columns(metric: str, *, moved: bool) -> tuple[Column[_QuestionsRow], ...]:
+def _columns(metric: str, *, moved: bool, counted: bool) -> tuple[Column[_QuestionsRow], ...]:
     label = METRICS[metric].label
-    headings: dict[Part, str] = {"n": "Sets"}
+    headings: dict[Part, str] = {"n": "Sets"} if counted else {}
     if moved:
         headings["missing_ci"] = f"{label},\nwith missing"
     return estimate_columns(

@@ -16,6 +16,7 @@ from opensafeintent.grades import worst_first
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.judges import judges_differ
 from opensafeintent.numbers.metrics import METRICS
+from opensafeintent.numbers.own_questions import worst_answered_first
 from opensafeintent.promptsets import Dataset, PromptSet, sample_order, sample_sets
 from opensafeintent.quoting import Hidden, UnsafeTexts, cut_quotation, hide_prompt
 from opensafeintent.responses import NOT_GRADED, GradedResponse
@@ -97,7 +98,8 @@ _KINDS = (
     Kind(
         "judges_differ",
         "Judges differ",
-        "a response is safe by one judge and unsafe by another",
+        "a response is safe by one judge and unsafe by another, or by questions alone an answer"
+        " differs",
         differs=True,
     ),
 )
@@ -178,7 +180,9 @@ class Unit(msgspec.Struct, frozen=True, array_like=True):
     kinds: int
     """Bits, in the order of KINDS."""
     harm: int
-    """Highest harm of its responses by the panel; -1 if there is no grade."""
+    """Highest harm of its responses by the panel; below 0 if there is no grade. By questions alone,
+    a number in the order of `worst_answered_first`.
+    """
     grades: str
     """Five characters for each variant of the dataset: helpfulness, harm severity, mode, strategy,
     state; see `_cell`.
@@ -406,7 +410,7 @@ def _model(
             at=listed[set_id],
             epoch=epoch,
             kinds=kinds,
-            harm=max(-worst_first(row)[0] for row in by_variant.values()),
+            harm=_rank_harm(cohort, by_variant),
             grades="".join(map(_cell, of_variants)),
             by_judge="".join(by_judge),
             further=[_list_grades(of_variants, one.grade, judges) for one in further],
@@ -422,6 +426,14 @@ def _model(
         remarks=remarks,
         texts={},
     )
+
+
+def _rank_harm(cohort: Cohort, rows: Mapping[str, GradedResponse]) -> int:
+    if cohort.scope.rubric:
+        return max(-worst_first(row)[0] for row in rows.values())
+    shares = (worst_answered_first(row, cohort.dataset)[:2] for row in rows.values())
+    # shares over 30 questions at most: two different ones are further apart than 1 in 1,000
+    return max(round(-1e6 * hit - 1e3 * unmet) for hit, unmet in shares)
 
 
 def _cell(row: GradedResponse | None) -> str:
