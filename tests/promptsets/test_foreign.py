@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from endtoend import osi
 from opensafeintent import OpenSafeIntentError, load_dataset
 from opensafeintent.promptsets import Dataset, read_dataset, write_dataset
 from opensafeintent.taxonomy import default_taxonomy
@@ -122,6 +123,12 @@ def test_jailbreakbench_is_a_folder_or_one_of_its_files(tmp_path: Path, named: s
     assert [item.harm_domain for item in dataset.prompt_sets] == ["Kitchen", "Clothes"]
     assert {item.source for item in dataset.prompt_sets} == {"Original"}
     assert dataset.name == ("data" if named else "jbb")
+
+
+def test_a_dataset_without_task_types_is_counted_in_one_column(tmp_path: Path) -> None:
+    checked = osi("dataset", "check", write_jailbreakbench(tmp_path / "jbb"))
+    (heading,) = (line for line in checked.out.splitlines() if line.startswith("Harm domain"))
+    assert heading.split() == ["Harm", "domain", "none", "stated", "All"]
 
 
 def test_columns_are_known_in_any_case(tmp_path: Path) -> None:

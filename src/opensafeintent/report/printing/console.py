@@ -6,7 +6,7 @@ import html
 import io
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from textwrap import wrap
 from typing import NamedTuple
 
@@ -279,10 +279,10 @@ _UNLABELLED = "none stated"
 
 def taxonomy_table(taxonomy: Taxonomy, sets: Mapping[tuple[str, str], int]) -> Table:
     """Return the prompt-sets of a dataset by harm domain and task type, with sums; those that lack
-    a label have a line or a column of their own.
+    a label have a line or a column of their own, the only one if all do.
     """
-    types = [*taxonomy.type_names, *({""} & {task for _, task in sets})]
-    domain_names = [*taxonomy.domain_names, *({""} & {domain for domain, _ in sets})]
+    types = _list_labels(taxonomy.type_names, {task for _, task in sets})
+    domain_names = _list_labels(taxonomy.domain_names, {domain for domain, _ in sets})
     rows = []
     for domain in domain_names:
         counts = {task: sets.get((domain, task), 0) for task in types}
@@ -302,6 +302,10 @@ def taxonomy_table(taxonomy: Taxonomy, sets: Mapping[tuple[str, str], int]) -> T
         title="Prompt-sets by harm domain and task type",
         bold=frozenset({len(rows) - 1}),
     )
+
+
+def _list_labels(names: Sequence[str], found: Set[str]) -> list[str]:
+    return [""] if found == {""} else [*names, *({""} & found)]
 
 
 def _task_type_column(task: str) -> Column[_TaxonomyRow]:
