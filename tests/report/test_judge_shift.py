@@ -18,6 +18,7 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.report.metrics_json import judge_results
 from opensafeintent.report.tables import all_tables
 from opensafeintent.report.tables_judges import SHIFT_TABLES
+from opensafeintent.report.tables_metrics import keep_leading
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import estimate
 from opensafeintent.statistics.shifts import least_margin
@@ -250,6 +251,9 @@ def test_tables_and_metrics_have_the_shift(tmp_path: Any) -> None:
     assert "judge_shift_retest" not in names  # nothing was graded twice
     table = SHIFT_TABLES[0](cohort)
     assert len(table.records()) == 5 * 3
+    shown = keep_leading(table, cohort)
+    assert {row["metric"] for row in shown.records()} == {"Triplet Safety", "Mean Utility"}
+    assert shown.notes == (*table.notes, "judge_shift.csv has the other metrics.")
     assert any("Old: openai/zeta. New: openai/alpha." in note for note in table.notes)
     assert {record["old_judge"] for record in table.records()} == {OLD}
     (stored,) = msgspec.to_builtins(judge_results(cohort))["shift"]

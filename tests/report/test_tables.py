@@ -29,9 +29,16 @@ from opensafeintent.report.columns import (
 )
 from opensafeintent.report.figures import figure_names, make_figure
 from opensafeintent.report.printing.console import print_table, to_terminal
-from opensafeintent.report.table_formats import FORMATS, compact, to_csv, to_latex, to_markdown
+from opensafeintent.report.table_formats import (
+    FORMATS,
+    compact,
+    glossary_lines,
+    to_csv,
+    to_latex,
+    to_markdown,
+)
 from opensafeintent.report.tables import all_tables, write_tables
-from opensafeintent.report.tables_metrics import comparisons, drop_unlike
+from opensafeintent.report.tables_metrics import comparisons, drop_unlike, headline
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import Estimate
 from report.runs import (
@@ -568,6 +575,13 @@ def test_latex_compiles_in_its_default_encoding() -> None:
     column: Column[str] = Column("a", lambda text: text, 'x "y"')
     table = Table.of([column], ["z"], name="t", title='a "quoted" title')
     assert "textquotedbl" not in to_latex(table)
+
+
+def test_the_glossary_has_the_metrics_of_the_page_alone() -> None:
+    cohort = gather_models([graded_run(GRADES, "judge")])
+    defined = dict(glossary_lines(cohort.scope, [headline(cohort)]))
+    assert {"Triplet Safety", "Mean Utility", "Utility of an intent"} <= defined.keys()
+    assert {"Mean Safety", "Pair success"}.isdisjoint(defined)
 
 
 def test_the_page_says_which_safety_flips_it_leaves_out() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from functools import cache, lru_cache
 from importlib import resources
+from itertools import chain
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple
@@ -45,7 +46,7 @@ from opensafeintent.report.gate_tables import below_headline, headline
 from opensafeintent.report.notices import hinders_quoting
 from opensafeintent.report.table_formats import data_table, glossary, glossary_lines, to_csv
 from opensafeintent.report.tables import with_and_without
-from opensafeintent.report.tables_metrics import HEADLINE, drop_unlike, headline_table
+from opensafeintent.report.tables_metrics import HEADLINE, drop_unlike, headline_table, keep_leading
 from opensafeintent.report.transcripts import Browser, add_texts, browse
 from opensafeintent.taxonomy import MODES
 
@@ -317,6 +318,11 @@ def render_page(
         data_sets=data_sets,
         data_glossary=page.finish(json_for_html(glossary(cohort.scope))),
         content=content,
+        glossary=glossary_lines(
+            cohort.scope,
+            (item if isinstance(item, Table) else item.table for item in chain(*content.values())),
+            second_turn=cohort.second_turn is not None,
+        ),
         **_values(cohort, runs, tables, options),
         sampled=sampled,
         folded=frozenset(content) - set(_OPEN),
@@ -332,7 +338,7 @@ def _yield_tables(
     yield headline_table(cohort)
     for table in tables:
         if table.has_values and table.name not in drawn | {HEADLINE}:
-            yield drop_unlike(table, cohort)
+            yield keep_leading(drop_unlike(table, cohort), cohort)
     if (table := with_and_without(cohort.changes)).rows:
         yield table
 
@@ -363,7 +369,6 @@ def _values(
         "reproduction": options.reproduction,
         "judges_asked": options.judges_asked,
         "include_unsafe": options.include_unsafe,
-        "glossary": glossary_lines(cohort.scope, second_turn=cohort.second_turn is not None),
         "scope": cohort.scope,
         "modes": MODES,
     }

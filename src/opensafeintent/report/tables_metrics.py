@@ -10,7 +10,7 @@ import msgspec
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.errors import pluralize
 from opensafeintent.numbers.cohort import Cohort
-from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate, Wording
+from opensafeintent.numbers.estimates import AVERAGE, COMPARED, MetricEstimate, Wording
 from opensafeintent.numbers.judges import Ranking
 from opensafeintent.numbers.metrics import METRICS, STATED_POLICY, Unit
 from opensafeintent.report.cohort_columns import (
@@ -772,6 +772,24 @@ def drop_unlike(table: Table, cohort: Cohort) -> Table:
         f" {100 * _SIMILAR:.0f} points apart in dual-use safety; {table.name}.csv has them."
     )
     return msgspec.structs.replace(compared, notes=(*table.notes, note))
+
+
+def keep_leading(table: Table, cohort: Cohort) -> Table:
+    """Return a table of every metric as the page has it: shifts of judges in the primary metrics,
+    points of reference of those in which models are compared; others as they are.
+    """
+    leading = {
+        "judge_shift": cohort.scope.primary,
+        "reference": cohort.scope.select((*COMPARED, *cohort.scope.headlines)),
+    }
+    if table.name not in leading:
+        return table
+    names = {name for metric in leading[table.name] for name in (metric, METRICS[metric].label)}
+    kept = table.only(lambda record: record["metric"] in names)
+    if not kept.rows or len(kept.rows) == len(table.rows):
+        return table
+    note = f"{table.name}.csv has the other metrics."
+    return msgspec.structs.replace(kept, notes=(*table.notes, note))
 
 
 def group_by_family(cohort: Cohort, metric: str) -> list[list[PairRow]]:
