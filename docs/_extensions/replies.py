@@ -88,7 +88,7 @@ def _notices() -> Rows:
     for level in LEVELS:
         for row in NOTICES:
             if row.level == level:
-                yield Code((row.code,)), row.level, " ".join(row.text.split("\n")), row.remedy
+                yield Code((row.code,)), row.level, " ".join(row.text.split("\n"))
 
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Rows]]] = {
@@ -98,7 +98,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Rows]]] = {
     "filters": (("code", "sent by"), _filters),
     "limits": (("result", "codes"), _limits),
     "missing": (("reason", "meaning", "assumed", "what changes it"), _missing),
-    "notices": (("code", "level", "text", "what you can do"), _notices),
+    "notices": (("code", "level", "text"), _notices),
 }
 _PLACE = re.compile(r"(<!-- table: (\S+) -->\n\n)(?:.*?\n\n)??(<!-- end -->)", re.DOTALL)
 
