@@ -101,6 +101,8 @@ class Notice(NamedTuple):
     """What the reader can do; said once."""
     is_banner: bool = False
     """Whether the page has it above everything else."""
+    hinders_quoting: bool = False
+    """Whether it has to be settled before the numbers stand in a paper, as every warning has."""
 
 
 def collect_notices(results: Results, codes: Collection[str] | None = None) -> list[Said]:
@@ -133,14 +135,11 @@ def urgent(notices: Iterable[Said]) -> list[Said]:
     return [said for said in notices if said.level != "note"]
 
 
-_SETTLED_FIRST = frozenset({"few_sets", "undated_judges", "check_stale", "check_never"})
-
-
 def hinders_quoting(said: Said) -> bool:
-    """Tell whether a notice has to be settled before the numbers stand in a paper: the warnings,
-    too few prompt-sets, and judges without a date or a passed check.
-    """
-    return said.level == "warning" or said.code in _SETTLED_FIRST
+    """Tell whether a notice or a finding has to be settled before the numbers stand in a paper."""
+    return said.level == "warning" or any(
+        row.hinders_quoting for row in NOTICES if row.code == said.code
+    )
 
 
 def too_many_missing(cohort: Cohort, most: float) -> list[TooManyMissing]:
@@ -990,12 +989,14 @@ NOTICES: tuple[Notice, ...] = (
         "Checked with other templates, settings or version, so that the check does not cover these"
         " grades: {judges}.",
         "Check again with evaluate --check-judge, or with judge-check and the same options.",
+        hinders_quoting=True,
     ),
     Notice(
         "check_never", "caution",
         _if_named("judges", lambda results: _name_checked_as(results, "unchecked")),
         "No check on the gold cases is known: {judges}.",
         "evaluate --check-judge makes one.",
+        hinders_quoting=True,
     ),
     Notice(
         "rank_changes", "caution", _rank_changes,
@@ -1147,6 +1148,7 @@ NOTICES: tuple[Notice, ...] = (
         "undated_judges", "note", _undated,
         "Neither the name nor the replies of {judges} tell a dated version: it can be any.",
         "Name a judge with a date.",
+        hinders_quoting=True,
     ),
     Notice(
         "own_rubric", "note", _if(lambda results: results.cohort.by_our_line and _judges(results)),
@@ -1196,6 +1198,7 @@ NOTICES: tuple[Notice, ...] = (
         " points: too wide for a paper or a release gate with a small margin.\n"
         "They are {families} families, a set without one being its own.",
         _MORE_SETS,
+        hinders_quoting=True,
     ),
     Notice(
         "detectable", "note", _detectable,
