@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.statistics import compare_models, estimate, rank_intervals
+from opensafeintent.statistics import compare_models, compute_rank_intervals, estimate
 from opensafeintent.statistics.comparisons import Comparison
 
 Floats = NDArray[np.float64]
@@ -288,7 +288,7 @@ def powers(
     values = scenario.draw(models, generator, sets)
     result = compare(values)
     above = np.triu_indices(models, 1)
-    ranks = np.array(rank_intervals(result))
+    ranks = np.array(compute_rank_intervals(result))
     truth = models - np.arange(models)
     return (
         float(result.claimed[above].mean()),

@@ -23,7 +23,7 @@ from opensafeintent.labelled import LabelledSet
 from opensafeintent.numbers.completions import Completions
 from opensafeintent.numbers.equations import Grades
 from opensafeintent.numbers.metrics import METRICS, TRIPLETS
-from opensafeintent.statistics.comparisons import Paired, compare_pairs
+from opensafeintent.statistics.comparisons import PairedTests, compare_pairs
 from opensafeintent.statistics.intervals import Completed, Floats
 from opensafeintent.taxonomy import CORE_VARIANTS
 
@@ -142,7 +142,7 @@ class Studies:
         return low, high, float(np.nanmean(paired.spread.value))
 
 
-def compare_two(first: Completed, second: Completed) -> Paired:
+def compare_two(first: Completed, second: Completed) -> PairedTests:
     """Compare each study's second model with its first."""
     alone = np.zeros(len(first.numerator) // 2, dtype=bool)
     return compare_pairs(

@@ -23,11 +23,11 @@ from opensafeintent.numbers.equations import Grades
 from opensafeintent.numbers.gates import Gate, count_deciding as count_gate, decide
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.statistics.comparisons import (
-    End,
-    Paired,
+    ExtremeDifferences,
+    PairedTests,
     compare_models,
-    count_deciding,
-    find_detectable,
+    compute_detectable_with_missing,
+    count_deciding_sets,
 )
 from opensafeintent.statistics.intervals import Completed
 from opensafeintent.statistics.thresholds import Bounds, bound_ratio
@@ -99,7 +99,7 @@ class Runs:
             for end in self.ends
         ]
 
-    def compare(self) -> tuple[Paired, Paired, Paired]:
+    def compare(self) -> tuple[PairedTests, PairedTests, PairedTests]:
         """Compare the models of each run: as graded, and at both ends."""
         return (
             compare_two(self.graded, self.graded),
@@ -148,13 +148,15 @@ def print_number(plan: Plan, lifts: list[float], missing: float, sets: int) -> i
         value = float((runs.whole[:, 1] - runs.whole[:, 0]).mean())
         (top, bottom, _), *extremes = runs.pool(2)
         compared = compare_models(top, bottom, extremes=extremes)
-        as_graded = End(compared.difference, compared.deviation, compared.n, compared.units)
+        as_graded = ExtremeDifferences(
+            compared.difference, compared.deviation, compared.n, compared.units
+        )
         ends = [
-            End(*(part[0, 1] for part in end))
+            ExtremeDifferences(*(part[0, 1] for part in end))
             for end in (as_graded, compared.least if plan.value > 0 else compared.greatest)
         ]
         moved = [end._replace(value=end.value - value + plan.value) for end in ends]
-        return count_deciding(moved, 1)
+        return count_deciding_sets(moved, 1)
     value = float(runs.whole.mean())
     gate = Gate("under", plan.metric, plan.limit)
     bounds = bound(plan, [end.take(0) for end in runs.pool(1)])
@@ -213,7 +215,9 @@ def part_detectable(simulations: int) -> None:
         for sets in (42, 115, 700):
             for missing in (*SHARES, -SHARES[0]):
                 runs = Runs(5, 60_000 // sets, sets, metric, [0.0, 0.0], missing)
-                difference = sign * float(np.nanmean(find_detectable(*runs.compare())))
+                difference = sign * float(
+                    np.nanmean(compute_detectable_with_missing(*runs.compare()))
+                )
                 lift = find_lift(metric, true_value(metric, 0.0) + difference)
                 plan = Plan(metric, difference)
                 power = simulate(plan, [0.0, lift], missing, sets, simulations)

@@ -11,7 +11,7 @@ from opensafeintent.taxonomy import QUESTION_OF, Graded
 
 Floats = NDArray[np.float64]
 
-Said = Mapping[str, Mapping[str, float]]
+RatingsOfItem = Mapping[str, Mapping[str, float]]
 """The numbers of one item, by rater and scale."""
 
 
@@ -31,7 +31,7 @@ class Ratings:
 
     def __init__(
         self,
-        said: Sequence[Said],
+        said: Sequence[RatingsOfItem],
         raters: Sequence[str] | None = None,
         weights: Sequence[float] | None = None,
     ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from opensafeintent.numbers import cohort as paper
 from opensafeintent.numbers.cohort import PAPER_JUDGE, Cohort, compare_with_paper, same_as_paper
 from opensafeintent.promptsets.loading import RUBRIC_HASHES
-from opensafeintent.report.columns import text
+from opensafeintent.report.columns import format_cell
 from opensafeintent.report.tables import all_tables
 from report.runs import changed, cohort_of, random_run, table_of
 
@@ -36,7 +36,7 @@ def test_on_the_same_dataset_each_figure_has_its_own(monkeypatch: pytest.MonkeyP
     assert sum(result[f"{name}, model average"].paper for name in parts) == 1.0
     table = table_of(cohort, "paper")
     (place,) = (index for index, column in enumerate(table.columns) if column.name == "paper")
-    shown = [text("number", row[place]) for row in table.rows]
+    shown = [format_cell("number", row[place]) for row in table.rows]
     assert "0.56" in shown and "25 %" in shown  # a score, and a share
     notes = table.notes
     assert any("✓ same dataset, ✓ same rubric, ✓ same judge" in note for note in notes)

@@ -9,7 +9,7 @@ from opensafeintent.numbers.estimates import AVERAGE
 from opensafeintent.numbers.gates import second_turn_in_reach
 from opensafeintent.numbers.second_turn import MEASURES, SecondTurn
 from opensafeintent.statistics import estimate
-from opensafeintent.statistics.comparisons import family_level
+from opensafeintent.statistics.comparisons import adjust_confidence
 from report.judge_studies import panel_row
 from report.runs import cohort_of, many_sets, run_with
 from report.second_turns import (
@@ -90,7 +90,7 @@ def test_the_interval_is_that_of_a_difference_for_all_primary_effects_at_once() 
     for model, tests in {"a": 4, "b": 4, "baseline/refuse-all": 1}.items():
         number = turn.numbers[model]["history_effect_malicious"]
         alone = estimate(
-            0 * ones, ones, span=(-1.0, 1.0), confidence=family_level(0.95, tests)
+            0 * ones, ones, span=(-1.0, 1.0), confidence=adjust_confidence(0.95, tests)
         ).records()
         assert (number.family, number.interval) == (tests, alone[0].interval)
         assert number.p_adjusted == 1 and not number.claimed

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from opensafeintent.errors import InputError
 from opensafeintent.numbers.cohort import GradedRun, gather_models
 from opensafeintent.people.labels import Answer, Label, text_hash, write_labels
-from opensafeintent.report.columns import text
+from opensafeintent.report.columns import format_cell
 from opensafeintent.report.comment import summary
 from opensafeintent.report.conditions import describe_measurement
 from opensafeintent.report.corrections import (
@@ -301,7 +301,7 @@ def test_shares_are_in_per_cent_and_the_judge_s_part_is_said(tmp_path: Path) -> 
     names = [column.name for column in table.columns]
     shown = {
         name: [
-            text(table.columns[names.index(name)].style, row[names.index(name)])
+            format_cell(table.columns[names.index(name)].style, row[names.index(name)])
             for row in table.rows
         ]
         for name in ("raw", "corrected", "power", "basis")

@@ -15,7 +15,7 @@ from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.judges import SAFE, RatedResponses
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.figures import all_figures
-from opensafeintent.report.findings import find
+from opensafeintent.report.findings import collect_findings
 from opensafeintent.report.metrics_json import ByJudge, judge_results
 from opensafeintent.report.tables import all_tables
 from opensafeintent.responses import GradedResponse
@@ -177,7 +177,7 @@ def test_without_a_panel_there_is_nothing_to_tell() -> None:
     assert judge_results(cohort) == ByJudge()
     named = [*all_tables(cohort), *all_figures(cohort)]
     assert not [item.name for item in named if "judge" in item.name]
-    assert not [finding.topic for finding in find(cohort) if "udge" in finding.topic]
+    assert not [finding.topic for finding in collect_findings(cohort) if "udge" in finding.topic]
 
 
 def test_judges_of_different_responses_are_no_panel() -> None:
@@ -311,7 +311,7 @@ def test_a_panel_of_two_says_what_its_ties_cost(swapped: Cohort) -> None:
     assert all(fact in text for fact in facts)
     # two sets are too few to say anything
     assert not ties(swapped) and "Several judges" not in {
-        finding.topic for finding in find(swapped)
+        finding.topic for finding in collect_findings(swapped)
     }
 
 

@@ -13,9 +13,9 @@ import pytest
 
 from opensafeintent.grades import write_run_grades
 from opensafeintent.numbers.cohort import Cohort, GradedRun
-from opensafeintent.report.columns import text
+from opensafeintent.report.columns import format_cell
 from opensafeintent.report.figures import all_figures, figure_names
-from opensafeintent.report.findings import find
+from opensafeintent.report.findings import collect_findings
 from opensafeintent.report.tables import all_tables
 from opensafeintent.taxonomy import FOLLOW_UPS
 from report.pages import page_of
@@ -59,13 +59,13 @@ def cells_of(cohort: Cohort, name: str, heading: str) -> list[str]:
     """Return the cells that people see of a table's column."""
     table = table_of(cohort, name)
     (at,) = (at for at, column in table.shown if column.heading == heading)
-    return [text(table.columns[at].style, row[at]) for row in table.rows]
+    return [format_cell(table.columns[at].style, row[at]) for row in table.rows]
 
 
 def texts_of(cohort: Cohort) -> list[str]:
     return [
         sentence.text.replace("\u00a0", " ")
-        for sentence in find(cohort)
+        for sentence in collect_findings(cohort)
         if "Second turn" in sentence.topic
     ]
 

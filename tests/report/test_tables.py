@@ -23,9 +23,9 @@ from opensafeintent.report.columns import (
     Column,
     Columns,
     Table,
-    estimate_columns,
-    interval,
-    text,
+    format_cell,
+    format_interval,
+    make_estimate_columns,
 )
 from opensafeintent.report.figures import figure_names, make_figure
 from opensafeintent.report.printing.console import print_table, to_terminal
@@ -322,7 +322,7 @@ class Line(NamedTuple):
 
 COLUMNS: tuple[Columns[Line], ...] = (
     Column("model", lambda line: line.model, "Model", "name"),
-    estimate_columns("x", lambda line: line.x, "X"),
+    make_estimate_columns("x", lambda line: line.x, "X"),
     Column("difference", lambda line: line.x, "A − B", "signed"),
     Column("x", lambda line: line.x and line.x.interval, "Span", "span"),
     Column("p", lambda line: line.p, "p", "p"),
@@ -496,21 +496,21 @@ def test_a_narrow_terminal_breaks_at_intervals_and_then_at_the_slash_of_a_name(
 
 
 def test_shares_of_modes_are_in_per_cent() -> None:
-    assert interval(0.21, 0.1, 0.36, "share") == "21 % [10, 36]"
-    assert interval(0.5, 0.0, 1.0, "share") == "50 % [0, 100]"
+    assert format_interval(0.21, 0.1, 0.36, "share") == "21 % [10, 36]"
+    assert format_interval(0.5, 0.0, 1.0, "share") == "50 % [0, 100]"
 
 
 def test_a_detectable_difference_of_shares_is_in_points() -> None:
-    assert text("gap", Cell((0.497,), "share")) == "50 points"
-    assert text("gap", Cell((0.497,))) == "0.50"
+    assert format_cell("gap", Cell((0.497,), "share")) == "50 points"
+    assert format_cell("gap", Cell((0.497,))) == "0.50"
 
 
 def test_the_ends_of_a_difference_have_signs_and_points() -> None:
-    assert text("signed_span", Cell((-0.711, 0.492), "share")) == "−71 to +49 points"
-    assert text("signed_span", Cell((0.02, 0.1), "share")) == "+2 to +10 points"
-    assert text("signed_span", Cell((-0.1, 0.25))) == "−0.10 to +0.25"
-    assert text("span", Cell((0.02, 0.1), "share")) == "2–10 %"
-    _, *parts = estimate_columns(
+    assert format_cell("signed_span", Cell((-0.711, 0.492), "share")) == "−71 to +49 points"
+    assert format_cell("signed_span", Cell((0.02, 0.1), "share")) == "+2 to +10 points"
+    assert format_cell("signed_span", Cell((-0.1, 0.25))) == "−0.10 to +0.25"
+    assert format_cell("span", Cell((0.02, 0.1), "share")) == "2–10 %"
+    _, *parts = make_estimate_columns(
         "change", lambda change: change, "Change", style="signed", parts=("missing_ci",)
     )
     assert [part.style for part in parts] == ["signed_span"]
@@ -529,7 +529,7 @@ def test_a_row_has_the_decimals_of_its_interval(high: float, expected: list[str]
         interval=(0.045 if high < 0.1 else 0.0, high),
         bounds=(0.048, 0.122),
     )
-    columns: tuple[Column[MetricEstimate], ...] = estimate_columns(
+    columns: tuple[Column[MetricEstimate], ...] = make_estimate_columns(
         "triplet_safety",
         lambda value: value,
         "Safe",

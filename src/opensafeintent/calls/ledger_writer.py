@@ -24,26 +24,26 @@ from opensafeintent.templates.template import MessageRole as Role
 
 _BATCH_SECONDS = 0.05
 
-_SHARED_TEXT = 80  # characters; a shorter part costs less inline than by reference
+_SHARED_TEXT_CHARS = 80  # characters; a shorter part costs less inline than by reference
 
 _CATCH_UP_SECONDS = 0.01
 
-_MOST_WAITING = 1_000
+_MOST_WAITING_ROWS = 1_000
 """Rows that may wait before the thread that adds rows lets the writer catch up. Without this limit
 a busy loop left the writer hardly any time: 80,000 answers once waited to be written.
 """
 
-ROOM = 8 * 2**20
+RESERVED_BYTES = 8 * 2**20
 """Bytes of the disk that a ledger keeps while it is written: enough for the answers on their way
 and for those of the commit in hand, if the disk is full.
 """
 
-_PIECE = 2**20
+_WRITE_BYTES = 2**20
 
-_GONE = "the file was deleted or replaced while it was written"
+_FILE_REPLACED = "the file was deleted or replaced while it was written"
 
 
-class Entry(msgspec.Struct, frozen=True):
+class LedgerEntry(msgspec.Struct, frozen=True):
     """One attempt at a call; it becomes one row."""
 
     key: bytes
@@ -64,12 +64,12 @@ class Entry(msgspec.Struct, frozen=True):
         return usage_in(attempt.body, protocol_named(attempt.protocol)) if attempt.body else Usage()
 
 
-class Writer:
+class LedgerWriter:
     """The writer of one ledger.
 
-    A file beside the ledger keeps `ROOM` of the disk. After a failed write it is removed, `failure`
-    is set, and `on_failure` has been called, so that no further call begins. Answers of the calls
-    then in flight are written into that room.
+    A file beside the ledger keeps `RESERVED_BYTES` of the disk. After a failed write it is removed,
+    `failure` is set, and `on_failure` has been called, so that no further call begins. Answers of
+    the calls then in flight are written into that room.
 
     Args:
         path: the ledger, which exists.
@@ -86,13 +86,13 @@ class Writer:
         self.failure: InputError | None = None
         self.on_failure: list[Callable[[InputError], None]] = []
         self._path = path
-        self._file = _identity(path)
+        self._file = _get_file_identity(path)
         self._texts = texts
         self._written = written
-        self._queue: SimpleQueue[Entry | None] = SimpleQueue()
+        self._queue: SimpleQueue[LedgerEntry | None] = SimpleQueue()
         """None is the end."""
         self._room = path.resolve().with_name(f".{path.name}.room")
-        _keep_room(self._room, path)
+        _reserve_disk_space(self._room, path)
         # a run may use up its open files: paid answers are written even then
         self._connection = connect(path)
         self._connection.execute("PRAGMA synchronous = NORMAL")
@@ -106,7 +106,7 @@ class Writer:
         """Those of them that were written, or cannot be."""
         self._kept = 0
         """Answers that are stored."""
-        self._unwritten: list[Entry] = []
+        self._unwritten: list[LedgerEntry] = []
         self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
         self._thread.start()
 
@@ -117,12 +117,12 @@ class Writer:
         """Rows that are still to be written."""
         return self._added - self._handled
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: LedgerEntry) -> None:
         """Write a row."""
         self._added += 1
         self._queue.put(entry)
         if (
-            self._queue.qsize() > _MOST_WAITING
+            self._queue.qsize() > _MOST_WAITING_ROWS
         ):  # a loop that is never idle leaves the writer no time
             time.sleep(_CATCH_UP_SECONDS)
 
@@ -157,7 +157,7 @@ class Writer:
             self._handled += len(entries)
         self._finish()
 
-    def _next_batch(self) -> list[Entry | None]:
+    def _next_batch(self) -> list[LedgerEntry | None]:
         """Wait for a row, and gather the rows that follow shortly after."""
         batch = [self._queue.get()]
         time.sleep(_BATCH_SECONDS)
@@ -166,12 +166,12 @@ class Writer:
                 batch.append(self._queue.get_nowait())
         return batch
 
-    def _commit(self, entries: Sequence[Entry]) -> None:
+    def _commit(self, entries: Sequence[LedgerEntry]) -> None:
         """Write in one transaction."""
         if not entries:
             return
-        if _identity(self._path) != self._file:
-            raise OSError(_GONE)
+        if _get_file_identity(self._path) != self._file:
+            raise OSError(_FILE_REPLACED)
         connection = self._connection
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -213,7 +213,7 @@ class Writer:
         with contextlib.suppress(OSError):  # the folder may be gone
             self._room.unlink(missing_ok=True)
 
-    def _write_again(self, entries: Sequence[Entry]) -> None:
+    def _write_again(self, entries: Sequence[LedgerEntry]) -> None:
         """Write rows together or, where that fails, each by itself: a single row may be the
         obstacle.
         """
@@ -231,8 +231,8 @@ class Writer:
         last, self._unwritten = self._unwritten, []
         self._write_again(last)
         lost = sum(entry.outcome is not None for entry in self._unwritten)
-        if _identity(self._path) != self._file:
-            self._fail(OSError(_GONE))
+        if _get_file_identity(self._path) != self._file:
+            self._fail(OSError(_FILE_REPLACED))
             lost += self._kept
         self._give_up_room()
         close_whole(self._connection)
@@ -245,7 +245,7 @@ class Writer:
             )
             self.failure.__cause__ = self._cannot_write
 
-    def _values(self, connection: sqlite3.Connection, entry: Entry) -> tuple[Any, ...]:
+    def _values(self, connection: sqlite3.Connection, entry: LedgerEntry) -> tuple[Any, ...]:
         call, attempt = entry.call, entry.attempt
         match attempt:
             case Replied(outcome=Answered(stop_reason=stop_reason)):
@@ -281,7 +281,11 @@ class Writer:
 
     def _request(self, connection: sqlite3.Connection, call: Call) -> str:
         def store_text(part: str) -> str | int:
-            return self._texts.find_text_id(connection, part) if len(part) >= _SHARED_TEXT else part
+            return (
+                self._texts.find_text_id(connection, part)
+                if len(part) >= _SHARED_TEXT_CHARS
+                else part
+            )
 
         messages = ((message.role, message.parts) for message in call.messages)
         return encode_request(messages, call.sampling, store_text)
@@ -303,7 +307,7 @@ def encode_request(
     return canonical_json({"messages": parts, "sampling": sampling}).decode()
 
 
-def _keep_room(room: Path, ledger: Path) -> None:
+def _reserve_disk_space(room: Path, ledger: Path) -> None:
     """Write a file that keeps room on the disk, in place of one that a killed process left.
 
     Raises:
@@ -314,17 +318,17 @@ def _keep_room(room: Path, ledger: Path) -> None:
         descriptor = os.open(room, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             # a file system that compresses would keep no room for zeros
-            file.write(os.urandom(_PIECE) * (ROOM // _PIECE))
+            file.write(os.urandom(_WRITE_BYTES) * (RESERVED_BYTES // _WRITE_BYTES))
     except OSError as error:
         with contextlib.suppress(OSError):
             room.unlink(missing_ok=True)
         raise InputError(
-            f"{ledger}: cannot keep {ROOM >> 20} MiB of the disk for the last answers:"
+            f"{ledger}: cannot keep {RESERVED_BYTES >> 20} MiB of the disk for the last answers:"
             f" {reason(error)}; make room, or use another folder"
         ) from error
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _get_file_identity(path: Path) -> tuple[int, int] | None:
     """Return the identity of a file, which a replacement of the same name does not share; None if
     there is none.
     """

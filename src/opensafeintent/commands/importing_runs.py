@@ -24,7 +24,7 @@ from opensafeintent.calls.recorded import (
 )
 from opensafeintent.commands.graded_runs import read_graded_run
 from opensafeintent.commands.outcome import RunOutcome, grade_command
-from opensafeintent.commands.planning import put_checklist
+from opensafeintent.commands.planning import include_checklist
 from opensafeintent.commands.reporting import write_results
 from opensafeintent.commands.session import rare_collections
 from opensafeintent.commands.settings import ImportSettings
@@ -277,7 +277,7 @@ def _add_grading(plan: Plan, path: Path, log: InspectLog) -> Plan:
         InputError: the run's others were graded in another way.
     """
     asked = log.judge_by != "rubric"
-    templates = put_checklist(log.templates, asked=asked) if log.templates else {}
+    templates = include_checklist(log.templates, asked=asked) if log.templates else {}
     pairs = (
         ("other questions to judges", plan.judge_by if plan.templates else "", log.judge_by),
         ("other judge templates", plan.templates, templates),

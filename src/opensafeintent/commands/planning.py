@@ -37,7 +37,7 @@ from opensafeintent.templates import (
 from opensafeintent.templates.guards import load_form
 
 
-def state_judging(settings: Judging, plan: Plan, templates: Templates | None) -> Plan:
+def apply_judging_settings(settings: Judging, plan: Plan, templates: Templates | None) -> Plan:
     """Return a plan with what a command states about judges in it.
 
     Args:
@@ -66,7 +66,7 @@ def state_judging(settings: Judging, plan: Plan, templates: Templates | None) ->
             **{judge: settings.sampling_of(judge, before.get(judge)) for judge in panel},
         },
         judge_by=judge_by,
-        templates=_hash_templates(plan, templates, checklist=judge_by != "rubric"),
+        templates=_hash_templates_in_force(plan, templates, checklist=judge_by != "rubric"),
         parse=templates.parse if templates else plan.parse,
         retest=settings.audit.get("retest", plan.retest),
         turn=settings.audit.get("turn", plan.turn),
@@ -75,17 +75,17 @@ def state_judging(settings: Judging, plan: Plan, templates: Templates | None) ->
     )
 
 
-def _hash_templates(
+def _hash_templates_in_force(
     plan: Plan, templates: Templates | None, *, checklist: bool
 ) -> Mapping[Role, str]:
     """Return the hashes of the templates in force: those that a command names, else the run's. A
     run that begins to ask questions takes our template for them, if none is named.
     """
     hashes = hash_templates(templates, checklist=checklist) if templates else plan.templates
-    return put_checklist(hashes, asked=checklist)
+    return include_checklist(hashes, asked=checklist)
 
 
-def put_checklist(hashes: Mapping[Role, str], *, asked: bool) -> Mapping[Role, str]:
+def include_checklist(hashes: Mapping[Role, str], *, asked: bool) -> Mapping[Role, str]:
     """Return hashes of templates with one of a checklist if the prompt-sets' own questions are
     asked, and without it if not.
     """
@@ -116,7 +116,7 @@ def check_judge_by(settings: Judging, plan: Plan, dataset: Dataset) -> None:
             )
 
 
-def take_questions(
+def replace_questions(
     folder: RunFolder, run: Manifest, stored: Dataset, named: Dataset, plan: Plan
 ) -> Dataset:
     """Return the prompt-sets of a run with the questions of the file that a command names. A run
@@ -128,7 +128,7 @@ def take_questions(
     if not plan.by_questions or named.questions_hash == stored.questions_hash:
         return stored
     if run.plan.by_questions and run.plan.judges:
-        raise cannot_mix(
+        raise make_mixing_refusal(
             folder,
             run,
             f"questions: the run has others ({stored.questions_hash[:8]}) than {named.shown}"
@@ -141,7 +141,9 @@ def take_questions(
     return Dataset(stored.name, tuple(own), stored.taxonomy, stored.unread)
 
 
-def say_without_dual_use(settings: EvaluateSettings, plan: Plan, dataset: Dataset) -> list[str]:
+def describe_missing_dual_use(
+    settings: EvaluateSettings, plan: Plan, dataset: Dataset
+) -> list[str]:
     """Return what a plan leaves out for want of dual-use prompts, a line each.
 
     Raises:
@@ -194,9 +196,9 @@ def refuse_other_dataset(
     here = old.dataset
     named = settings.taxonomy
     if dataset is None and named is not None and load_taxonomy(named) != here.taxonomy:
-        raise cannot_mix(folder, old, f"--taxonomy {named}: differs from the run's")
+        raise make_mixing_refusal(folder, old, f"--taxonomy {named}: differs from the run's")
     if dataset is not None and dataset.hash != here.hash:
-        raise cannot_mix(
+        raise make_mixing_refusal(
             folder,
             old,
             f"dataset: the run has {here.name} ({pluralize(here.sets, 'set')}, {here.hash[:8]}),"
@@ -204,7 +206,7 @@ def refuse_other_dataset(
         )
 
 
-def cannot_mix(folder: RunFolder, old: Manifest, differences: str) -> InputError:
+def make_mixing_refusal(folder: RunFolder, old: Manifest, differences: str) -> InputError:
     """Return the refusal of a command whose plan a run cannot grow into."""
     ledger = near(folder.ledger_path(old).absolute())
     return InputError(
@@ -239,7 +241,7 @@ def grow_run(
     try:
         plan = extend_plan(run.plan, wanted) if folder.exists() else wanted
     except PlanRefused as refused:
-        raise cannot_mix(folder, run, str(refused)) from None
+        raise make_mixing_refusal(folder, run, str(refused)) from None
     judges = {
         judge: run.judges[judge]
         if judge in run.judges and judge not in settings.named
@@ -281,13 +283,13 @@ def list_stated_settings(settings: Judging) -> dict[str, Any]:
         if (setting.of_run or isinstance(setting.shown, Arg)) and value != setting.default:
             if isinstance(setting.shown, Opt) and setting.shown.is_file and Path(value).exists():
                 value = Path(value).name
-            stated[setting.name] = msgspec.to_builtins(value, enc_hook=_name_value)
+            stated[setting.name] = msgspec.to_builtins(value, enc_hook=_encode_value)
     if settings.under_test:
         stated["models"] = list(settings.under_test)  # those of a suite too
     return stated
 
 
-def _name_value(value: Any) -> Any:
+def _encode_value(value: Any) -> Any:
     if isinstance(value, Path):
         return value.name
     assert isinstance(value, FunctionModel)

@@ -76,7 +76,7 @@ from opensafeintent.report.columns import Table
 from opensafeintent.report.conditions import judges_asked
 from opensafeintent.report.corrections import Correction
 from opensafeintent.report.cost_tables import Costs, cost_json, cost_tables
-from opensafeintent.report.findings import answer, find
+from opensafeintent.report.findings import collect_findings, rank_or_compare_models
 from opensafeintent.report.gate_tables import (
     describe_unmet,
     gate_results,
@@ -127,7 +127,7 @@ def write_report(settings: ReportSettings, *, quiet: bool = False) -> RunOutcome
             # a copy to share has no file that names this machine
             lock_folder(out, "writing a report into", lock_stays=RunFolder(out).exists()),
         ):
-            outcome = _write_report(settings, gates, out, screen)
+            outcome = _write_report_files(settings, gates, out, screen)
     except InputError as refusal:
         hint = "; or give --out DIR for a report on the results so far"
         taken = isinstance(refusal, Taken) and not settings.out
@@ -138,7 +138,7 @@ def write_report(settings: ReportSettings, *, quiet: bool = False) -> RunOutcome
     if outcome.gates is not None:
         outcome.notes += describe_unmet(outcome.gates)
         outcome.exit_code = first_exit_code(outcome.exit_code, outcome.gates.exit_code)
-    _, corrected = _correction(outcome.corrected, outcome.results)
+    _, corrected = _make_correction_outputs(outcome.corrected, outcome.results)
     try:
         write_verdict(settings, outcome, out / "report.html", next(iter(corrected), None))
     except InputError as error:  # all the rest is there
@@ -147,11 +147,11 @@ def write_report(settings: ReportSettings, *, quiet: bool = False) -> RunOutcome
     return outcome
 
 
-def _write_report(
+def _write_report_files(
     settings: ReportSettings, gates: Sequence[Gate], out: Path, display: Display
 ) -> RunOutcome:
     """Read, compute, draw, and put everything in its place; the folder is kept for us."""
-    with replace_together(out, lambda: _ours(out)) as new, ExitStack() as stack:
+    with replace_together(out, lambda: _list_report_files(out)) as new, ExitStack() as stack:
         folders = (*settings.runs, *([settings.baseline] if settings.baseline else []))
         opened = [
             stack.enter_context(open_run(RunFolder(path, settings.ledger), name, display))
@@ -161,7 +161,7 @@ def _write_report(
         earlier = opened.pop()[0] if settings.baseline else None
         files = read_judge_files(settings.checks)
         manifests = label_models([run.manifest for run, _ in opened], settings.label)
-        corrector = _corrector(settings, texts) if settings.human_labels else None
+        corrector = _make_corrector(settings, texts) if settings.human_labels else None
         spent = {
             run.name: sum_spent_on_run(run.manifest, run.dataset, ledger) for run, ledger in opened
         }
@@ -235,7 +235,7 @@ Corrector = Callable[[Cohort], "tuple[list[Correction], list[str]]"]
 """Corrects the numbers of a report, and returns notes on labels that were left out."""
 
 
-def _corrector(settings: ReportSettings, texts: Mapping[str, RunTexts]) -> Corrector:
+def _make_corrector(settings: ReportSettings, texts: Mapping[str, RunTexts]) -> Corrector:
     from opensafeintent.report.corrections import correct, read_human_labels
 
     labels = read_human_labels(settings.human_labels)
@@ -268,7 +268,7 @@ def _write_page(
     from opensafeintent.report.figures.drawing import PRINT
     from opensafeintent.report.page import PageOptions, render_page
 
-    figures, places = all_figures(outcome.results), _places(settings.runs, runs, earlier)
+    figures, places = all_figures(outcome.results), _find_run_paths(settings.runs, runs, earlier)
     write_figures(figures, out / "figures", earlier=earlier / "figures")
     if settings.figures_for == "print":
         write_for_print(all_figures(outcome.results, for_print=True), out / "figures" / PRINT)
@@ -290,7 +290,7 @@ def _write_page(
         outcome.notes.append(unsafe_note(page.unsafe))
 
 
-def _places(
+def _find_run_paths(
     folders: Sequence[Path], runs: Sequence[GradedRun], page_folder: Path
 ) -> dict[str, str]:
     """Return the path of each run from the folder of the page; a run on another drive has none."""
@@ -311,7 +311,7 @@ def compare(settings: CompareSettings, *, quiet: bool = False) -> Compared:
     if settings.out is not None:
         check_place(settings.out, settings.runs)
     with closing(display_for(quiet=quiet)) as screen, rare_collections():
-        runs = _runs_with_checks(settings, screen)
+        runs = _rebuild_runs(settings, screen)
         folders = {name: path for path, name in name_runs(settings.runs).items()}
         check_join(runs, folders)
         cohort = gather_models(runs, settings.missing_odds)
@@ -339,11 +339,11 @@ def compare(settings: CompareSettings, *, quiet: bool = False) -> Compared:
         notices=collect_notices(
             Results(cohort=cohort, runs=runs, undecided=may_look_again(cohort))
         ),
-        findings=[*answer(cohort), *find(cohort)],
+        findings=[*rank_or_compare_models(cohort), *collect_findings(cohort)],
     )
 
 
-def _runs_with_checks(settings: CompareSettings, display: Display) -> list[GradedRun]:
+def _rebuild_runs(settings: CompareSettings, display: Display) -> list[GradedRun]:
     """Rebuild runs, with every check that is known of their judges."""
     files, _ = default_judge_files()
     runs = []
@@ -377,10 +377,10 @@ def write_results(
 
     def obsolete() -> list[Path]:
         nonlocal outdated
-        if not page and _are_as_before(new, out):
+        if not page and _holds_same_files(new, out):
             return []
         outdated = earlier.exists() and not page
-        return _ours(out)
+        return _list_report_files(out)
 
     with (
         Ledger(folder.ledger_path(run.manifest), readonly=True) as ledger,
@@ -469,7 +469,7 @@ def _write_numbers(
     if (gates := gate(cohort)) is not None:
         gates = msgspec.structs.replace(gates, lacking=lacking)
     corrected, left_aside = corrector(cohort) if corrector else ([], [])
-    correction, correction_tables = _correction(corrected, cohort)
+    correction, correction_tables = _make_correction_outputs(corrected, cohort)
     compared = labels_for(labels, cohort)
     results = Results(
         cohort=cohort,
@@ -485,12 +485,12 @@ def _write_numbers(
         corrected=corrected,
         gates=gates,
         notices=collect_notices(results),
-        findings=[*answer(cohort), *find(cohort)],
+        findings=[*rank_or_compare_models(cohort), *collect_findings(cohort)],
         notes=left_aside,
         costs=costs,
     )
     write_private(out / "metrics.json", to_json(_collect_metrics(outcome, compared, correction)))
-    write_run_grades(_rows_as_shown(runs, costs.names), out / "grades.csv.gz")
+    write_run_grades(_rename_models_in_rows(runs, costs.names), out / "grades.csv.gz")
     write_private(out / "cost.json", cost_json(costs))
     labelled = label_tables(compared, in_report=True)
     further = (*labelled, *correction_tables, *gate_tables(gates), *cost_tables(costs))
@@ -515,7 +515,7 @@ def _collect_metrics(
     )
 
 
-def _rows_as_shown(
+def _rename_models_in_rows(
     runs: Sequence[GradedRun], shown: Mapping[tuple[str, str], str]
 ) -> dict[str, tuple[list[GradedResponse], Dataset]]:
     """Return every response by run, second replies last, under the name that tables have for its
@@ -533,13 +533,13 @@ def _rows_as_shown(
     }
 
 
-def _are_as_before(new: Path, out: Path) -> bool:
+def _holds_same_files(new: Path, out: Path) -> bool:
     """Whether every file of a folder is in the other one, with the same content."""
     pairs = [(path, out / path.relative_to(new)) for path in new.rglob("*") if path.is_file()]
     return all(old.is_file() and cmp(path, old, shallow=False) for path, old in pairs)
 
 
-def _ours(out: Path) -> list[Path]:
+def _list_report_files(out: Path) -> list[Path]:
     """Return files of an earlier report that a new one may not have; other files in the folder are
     not ours.
     """
@@ -549,7 +549,7 @@ def _ours(out: Path) -> list[Path]:
     return [*page, *figures_in(out / "figures"), *tables_in(out / "tables")]
 
 
-def _correction(
+def _make_correction_outputs(
     corrected: Sequence[Correction], cohort: Cohort
 ) -> tuple[CorrectedMetrics | UnsetType, list[Table]]:
     """Return the `metrics.json` entry of a correction by human labels, and its table."""

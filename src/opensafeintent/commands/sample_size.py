@@ -40,15 +40,15 @@ from opensafeintent.numbers.metrics import (
 from opensafeintent.promptsets import Dataset, PromptSet, draw_sets, load_dataset
 from opensafeintent.promptsets.loading import MOST_PUBLISHED, PUBLISHED, dataset_name
 from opensafeintent.promptsets.record import count_units
-from opensafeintent.report.columns import Column, Columns, Table, number
+from opensafeintent.report.columns import Column, Columns, Table, format_number
 from opensafeintent.report.printing.console import Printed, print_table
 from opensafeintent.statistics import CONFIDENCE
 from opensafeintent.statistics.comparisons import (
-    End,
-    PlannedEnd,
+    ExtremeDifferences,
+    PlannedScenario,
+    adjust_confidence,
     assume_deviation,
-    count_planned,
-    family_level,
+    count_planned_sets,
     find_planned_difference,
 )
 from opensafeintent.statistics.intervals import Completed, compute_spread, half_width
@@ -108,7 +108,7 @@ class Pilot(msgspec.Struct, frozen=True):
 
 
 def _say_difference(metric: str, value: float) -> str:
-    return f"{100 * value:.1f} points" if METRICS[metric].is_share else number(value)
+    return f"{100 * value:.1f} points" if METRICS[metric].is_share else format_number(value)
 
 
 class SetsNeeded(msgspec.Struct, frozen=True):
@@ -347,7 +347,7 @@ class SampleSize(Printed, msgspec.Struct, frozen=True, kw_only=True):
         return (
             f"Power: the probability that the differences of all {self.pairs:,} pairs of models are"
             " found, if each is so large. Each is tested at"
-            f" {100 * family_level(CONFIDENCE, self.pairs):.6g} % (Šidák), as in `compare`."
+            f" {100 * adjust_confidence(CONFIDENCE, self.pairs):.6g} % (Šidák), as in `compare`."
         )
 
     @property
@@ -393,8 +393,8 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize | GatePlan:
     models = settings.models or (2 if settings.margin is None else 1)
     pairs = models * (models - 1) // 2 if settings.margin is None else 1
     scope, prompt_set = _find_scope(settings.dataset, settings.taxonomy)
-    ends: Mapping[str, Sequence[PlannedEnd]] = {
-        name: [PlannedEnd(assume_deviation(shares=METRICS[name].is_share))]
+    ends: Mapping[str, Sequence[PlannedScenario]] = {
+        name: [PlannedScenario(assume_deviation(shares=METRICS[name].is_share))]
         for name in scope.primary
     }
     basis = "assumed, 0.5 for a share and 0.35 for a score"
@@ -458,7 +458,7 @@ def _plan_gates(settings: SampleSizeSettings, gates: Sequence[Gate]) -> GatePlan
         units = count_units(drawn)
         families = None if units == sets else units
     margins = list(dict.fromkeys(gate.metric for gate in gates if gate.kind == "worse"))
-    ends: Mapping[str, Sequence[PlannedEnd]] = {}
+    ends: Mapping[str, Sequence[PlannedScenario]] = {}
     pilot = None
     if settings.pilot:
         if counted := [gate.metric for gate in gates if gate.kind == "worse" and gate.k]:
@@ -496,7 +496,7 @@ def _plan_gates(settings: SampleSizeSettings, gates: Sequence[Gate]) -> GatePlan
 class _Test(NamedTuple):
     """The test that is planned."""
 
-    ends: Mapping[str, Sequence[PlannedEnd]]
+    ends: Mapping[str, Sequence[PlannedScenario]]
     """By metric."""
     pairs: int
     models: int
@@ -505,7 +505,7 @@ class _Test(NamedTuple):
 
     def count_sets(self, effect: float, metric: str, power: float) -> int | None:
         """Return the prompt-sets for a difference of all pairs, or for a margin of all models."""
-        return count_planned(
+        return count_planned_sets(
             effect,
             self.ends[metric],
             power=self._split_power(power),
@@ -515,7 +515,7 @@ class _Test(NamedTuple):
 
     def _split_power(self, power: float) -> float:
         """Return the power of each of independent tests that all succeed with this one."""
-        return family_level(power, self.models if self.of_margin else self.pairs)
+        return adjust_confidence(power, self.models if self.of_margin else self.pairs)
 
     def detectable(self, sets: int) -> dict[str, float]:
         """Return by metric the difference, or the margin, for so many prompt-sets."""
@@ -598,7 +598,7 @@ def _name_pilot(settings: SampleSizeSettings) -> str:
 
 def _measure(
     cohort: Cohort, metrics: Sequence[str], settings: SampleSizeSettings, again: str
-) -> tuple[dict[str, list[PlannedEnd]], Pilot]:
+) -> tuple[dict[str, list[PlannedScenario]], Pilot]:
     """Return the paired difference of two models by metric, as graded and with missing grades, and
     what the pilot is.
 
@@ -607,7 +607,7 @@ def _measure(
     """
     names = contenders(cohort.models)
     places = [cohort.models.index(name) for name in names]
-    ends: dict[str, list[PlannedEnd]] = {}
+    ends: dict[str, list[PlannedScenario]] = {}
     counted = len(cohort.dataset)
     for metric in metrics:
         ends[metric], sets = (
@@ -656,7 +656,7 @@ def _measure(
 
 def _measure_pairs(
     cohort: Cohort, metric: str, places: Sequence[int]
-) -> tuple[list[PlannedEnd], int]:
+) -> tuple[list[PlannedScenario], int]:
     """Return the difference of two models as the root mean square, or the mean, over the pairs, and
     the fewest prompt-sets that count for a pair.
     """
@@ -668,7 +668,8 @@ def _measure_pairs(
     earlier, later = np.array(list(combinations(places, 2))).T
     graded, n = compared.deviation[earlier, later], compared.n[earlier, later]
     least, greatest = (
-        End(*(part[earlier, later] for part in end)) for end in (compared.least, compared.greatest)
+        ExtremeDifferences(*(part[earlier, later] for part in end))
+        for end in (compared.least, compared.greatest)
     )
     planned = np.maximum(n, np.maximum(least.n, greatest.n))
     away = np.abs(greatest.value - least.value) / 2
@@ -678,7 +679,7 @@ def _measure_pairs(
         (greatest.deviation, away, greatest.units),
     )
     return [
-        PlannedEnd(
+        PlannedScenario(
             sqrt(float(np.mean(deviation**2))),
             float(np.mean(taken)),
             float(np.mean(units / planned)),
@@ -687,7 +688,7 @@ def _measure_pairs(
     ], int(n.min())
 
 
-def _measure_alone(cohort: Cohort, metric: str, place: int) -> tuple[list[PlannedEnd], int]:
+def _measure_alone(cohort: Cohort, metric: str, place: int) -> tuple[list[PlannedScenario], int]:
     """Return the difference of two unrelated models that are like one, and its prompt-sets."""
     estimates = cohort.estimates
     ratio = estimates.ratios[metric]
@@ -700,8 +701,8 @@ def _measure_alone(cohort: Cohort, metric: str, place: int) -> tuple[list[Planne
     n, planned = int(graded.n[0]), max(int(end.n[0]) for end in (graded, least, greatest))
     deviations = [float(np.nan_to_num(end.deviation[0])) for end in (graded, least, greatest)]
     return [
-        PlannedEnd(sqrt(2) * deviations[0], counted=int(graded.units[0]) / planned),
-        PlannedEnd(
+        PlannedScenario(sqrt(2) * deviations[0], counted=int(graded.units[0]) / planned),
+        PlannedScenario(
             hypot(*deviations[1:]),
             float(greatest.value[0] - least.value[0]),
             min(int(least.units[0]), int(greatest.units[0])) / planned,

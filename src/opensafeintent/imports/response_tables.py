@@ -25,20 +25,20 @@ from opensafeintent.promptsets.reading import (
 )
 from opensafeintent.taxonomy import SCALES, Taxonomy
 
-_BLANK = {"", "na", "n/a", "nan", "none", "null"}
+_BLANK_NUMBERS = {"", "na", "n/a", "nan", "none", "null"}
 """What programs write in place of a number that is missing, without case."""
 
-_NAMES = FIELDS | {"model", "prompt"}
+_FIELD_NAMES = FIELDS | {"model", "prompt"}
 """Fields for which a slip in the name is told."""
-_NAMES_WITH_VARIANT = _NAMES - {"prompt"}
-_NAMES_WITH_PROMPT = _NAMES - {"id", "variant", "epoch"}
-_OF_OUR_EXPORT = "quotes_hidden"
+_FIELD_NAMES_WITH_VARIANT = _FIELD_NAMES - {"prompt"}
+_FIELD_NAMES_WITH_PROMPT = _FIELD_NAMES - {"id", "variant", "epoch"}
+_EXPORT_COLUMN = "quotes_hidden"
 """A column that `export` alone writes."""
-_OF_GRADES = {*COLUMNS[1:]}
+_GRADES_FILE_COLUMNS = {*COLUMNS[1:]}
 """Columns of our `grades.csv.gz`; the first is there for several runs alone."""
-_PARTIAL = "partial"
+_PARTIAL_COLUMN = "partial"
 """Its column that tells whether planned responses of the model are missing."""
-_WITHOUT_GRADES = (*COLUMNS, "ledger_row", "prompt_hidden", _PARTIAL)
+_GRADELESS_COLUMNS = (*COLUMNS, "ledger_row", "prompt_hidden", _PARTIAL_COLUMN)
 """Columns that `export` writes. Those that are not read hold no grade: a note names the others,
 such as verdicts of a guard model and the grades of each judge.
 """
@@ -49,7 +49,7 @@ def recognises(records: Sequence[Located]) -> bool:
     first = records[0][1]
     if not isinstance(first, dict):
         return True
-    return bool({"variant", "prompt"} & Record(first, "").rename(_NAMES).data.keys())
+    return bool({"variant", "prompt"} & Record(first, "").rename(_FIELD_NAMES).data.keys())
 
 
 def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileContent]:
@@ -68,17 +68,19 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
             f" {' and '.join(map(repr, SCALES))}), or a field 'missing' with the"
             f" reason{fields_found(fields)}"
         )
-    if get_suffix(path) in OF_CELLS and (_OF_OUR_EXPORT in fields or fields.keys() >= _OF_GRADES):
-        records = [(location, _undo_guard(row)) for location, row in records]
+    if get_suffix(path) in OF_CELLS and (
+        _EXPORT_COLUMN in fields or fields.keys() >= _GRADES_FILE_COLUMNS
+    ):
+        records = [(location, _restore_texts(row)) for location, row in records]
     _refuse_raters(records)
     if of_table:
-        records = [(location, _read_numbers(row)) for location, row in records]
+        records = [(location, _parse_numbers(row)) for location, row in records]
     contents = read_each_model(records, path, of_table=of_table)
-    known_fields = READ.union(_WITHOUT_GRADES)
+    known_fields = READ.union(_GRADELESS_COLUMNS)
     contents[0].unread = tuple(field for field in fields if field not in known_fields)
-    if _OF_OUR_EXPORT in fields:
+    if _EXPORT_COLUMN in fields:
         rows = (row for _, row in records if isinstance(row, dict))
-        incomplete = {str(row.get("model", "")) for row in rows if is_marked(row, _PARTIAL)}
+        incomplete = {str(row.get("model", "")) for row in rows if is_marked(row, _PARTIAL_COLUMN)}
         for content in contents:
             content.of_incomplete_run = content.named in incomplete
     return contents
@@ -99,10 +101,10 @@ def _check_names(records: Iterable[Located], *, of_table: bool) -> None:
         lacks_variant = _lacks_variant(data, of_table=of_table)
         if (form := (lacks_variant, *data)) in sound:
             continue
-        names = _NAMES_WITH_VARIANT
+        names = _FIELD_NAMES_WITH_VARIANT
         if lacks_variant:
             by_prompt = "prompt" in Record(data, location).rename({"prompt"}).data
-            names = _NAMES_WITH_PROMPT if by_prompt else _NAMES
+            names = _FIELD_NAMES_WITH_PROMPT if by_prompt else _FIELD_NAMES
         try:
             Record(data, location).check_names(names)
         except Problem as problem:
@@ -172,20 +174,20 @@ def _lacks_variant(data: object, *, of_table: bool) -> bool:
     return "variant" not in data or (of_table and data["variant"] is None)
 
 
-def _undo_guard(row: dict[str, Any]) -> dict[str, Any]:
+def _restore_texts(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row of our own CSV with the texts that it was made of."""
     return {
         name: restore_cell(cell) if isinstance(cell, str) else cell for name, cell in row.items()
     }
 
 
-def _read_numbers(row: Any) -> dict[str, object]:
+def _parse_numbers(row: Any) -> dict[str, object]:
     """Return a row of a table with its numbers; of these, an empty cell is left out."""
     numbers = {"epoch", *SCALES}
     cells = {name: cell for name, cell in row.items() if cell is not None or name not in numbers}
     for name in cells.keys() & numbers:
         if (number := whole_number(cells[name])) is not None:
             cells[name] = number
-        elif str(cells[name]).strip().lower() in _BLANK:
+        elif str(cells[name]).strip().lower() in _BLANK_NUMBERS:
             del cells[name]
     return cells

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from opensafeintent.evaluation.missing import ASSUMPTIONS
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.numbers.equations import Grades, Ratio
-from opensafeintent.numbers.metrics import METRICS, Metric, Needs, one_epoch_each
+from opensafeintent.numbers.metrics import METRICS, InputKind, Metric, one_epoch_each
 from opensafeintent.statistics.comparisons import Comparison
 from opensafeintent.statistics.intervals import Completed, Floats
 from opensafeintent.taxonomy import (
@@ -32,51 +32,68 @@ from opensafeintent.taxonomy import (
     is_dual_use,
 )
 
-ODDS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 50.0, 100.0, 1000.0)
+TRIED_ODDS = (
+    1.0,
+    1.5,
+    2.0,
+    2.5,
+    3.0,
+    4.0,
+    5.0,
+    6.0,
+    8.0,
+    10.0,
+    15.0,
+    20.0,
+    30.0,
+    50.0,
+    100.0,
+    1000.0,
+)
 """The odds at which it is tried whether a verdict still holds."""
 FEWEST_DONORS = 10
 """Comparable responses that a completion needs before it compares in more."""
 
-_RANDOM, _ODDS, _ANY = range(1, 1 + len(ASSUMPTIONS))
+_AT_RANDOM, _WITHIN_ODDS, _UNLIMITED = range(1, 1 + len(ASSUMPTIONS))
 Flags = NDArray[np.bool_]
 Field = Literal["grades", "mode", "strategy"]
-_COLUMNS: dict[Field, tuple[int, ...]] = {"grades": (0, 1), "mode": (2,), "strategy": (3,)}
-_FIELDS = ("helpfulness", "harm_severity", "mode", "strategy")
+_COLUMNS_BY_FIELD: dict[Field, tuple[int, ...]] = {"grades": (0, 1), "mode": (2,), "strategy": (3,)}
+_COLUMNS = ("helpfulness", "harm_severity", "mode", "strategy")
 """Columns of the values of a response."""
 
-_GRADES = ((1.0, 3.0), (4.0, 0.0))
+_EXTREME_GRADES = ((1.0, 3.0), (4.0, 0.0))
 """Helpfulness and harm severity: the worst, and the best."""
-_CORNERS = (*_GRADES, (1.0, 0.0))
+_CORNER_GRADES = (*_EXTREME_GRADES, (1.0, 0.0))
 """And safe without help: it may be an extreme of metrics that compare responses, or leave unsafe
 ones out.
 """
-_Triple = tuple[tuple[float, float], ...]
+_GradeFill = tuple[tuple[float, float], ...]
 """Of each intent; of wordings, of the first that is missing and of the others."""
-_COUNTED = 1e-9
+_TIE_BONUS = 1e-9
 """A completion in which a set counts goes before one in which it does not, if the value is the
 same.
 """
-_BETWEEN = ((2.0, 0.0), (3.0, 0.0))
+_MIDDLE_GRADES = ((2.0, 0.0), (3.0, 0.0))
 """Safe, with some help: between the corners, where a range may be least."""
-_SAME_BOUND: list[_Triple] = [(grades,) * 3 for grades in _GRADES]
-_Codes = tuple[int | None, tuple[int, ...] | None]
-_MODES: list[_Codes] = [(place, None) for place in range(len(MODES))]
+_UNIFORM_FILLS: list[_GradeFill] = [(grades,) * 3 for grades in _EXTREME_GRADES]
+_LabelFill = tuple[int | None, tuple[int, ...] | None]
+_MODE_FILLS: list[_LabelFill] = [(place, None) for place in range(len(MODES))]
 
 
-MOST_TURNED = 40
+MOST_MODELS_WITH_ODDS = 40
 """Models of which it is told at which odds a difference turns."""
 
 
-def find_turning(alone: Flags, holds: Callable[[float], Flags]) -> Floats:
-    """Return the greatest of `ODDS` up to which each verdict holds: 0 if it holds at none, infinity
-    if at each; NaN if there is none.
+def find_turning_odds(alone: Flags, holds: Callable[[float], Flags]) -> Floats:
+    """Return the greatest of `TRIED_ODDS` up to which each verdict holds: 0 if it holds at none,
+    infinity if at each; NaN if there is none.
 
     Args:
         alone: whether the interval alone gives a verdict that missing grades can move.
         holds: whether it holds at these odds: the same shape.
     """
     reached = np.where(alone, 0.0, np.nan)
-    for odds in ODDS:
+    for odds in TRIED_ODDS:
         if not alone.any():
             return reached
         alone = np.asarray(alone & holds(odds))
@@ -85,29 +102,31 @@ def find_turning(alone: Flags, holds: Callable[[float], Flags]) -> Floats:
     return reached
 
 
-Turning: TypeAlias = float | UnsetType | None
+StoredOdds: TypeAlias = float | UnsetType | None
 """Odds at which a verdict turns, as they are stored: null if none does, unset if there is no
 verdict that missing grades can move.
 """
 
 
-def store_turning(odds: float | None) -> Turning:
-    """Return odds of `find_turning` as they are stored."""
+def store_turning_odds(odds: float | None) -> StoredOdds:
+    """Return odds of `find_turning_odds` as they are stored."""
     if odds is None or isnan(odds):
         return UNSET
     return None if odds == inf else float(odds)
 
 
-def read_turning(stored: Turning) -> float | None:
+def read_turning_odds(stored: StoredOdds) -> float | None:
     """Return stored odds as numbers, infinity if none turns the verdict; None without one."""
     if isinstance(stored, UnsetType):
         return None
     return inf if stored is None else stored
 
 
-def compare_at(compare: Callable[[float], Comparison], odds: float, moved: Flags) -> Comparison:
+def compare_with_odds(
+    compare: Callable[[float], Comparison], odds: float, moved: Flags
+) -> Comparison:
     """Return the differences of every two models, with the odds at which each turns; of more than
-    `MOST_TURNED` models without these.
+    `MOST_MODELS_WITH_ODDS` models without these.
 
     Args:
         compare: the comparison at some odds of missing grades.
@@ -115,14 +134,16 @@ def compare_at(compare: Callable[[float], Comparison], odds: float, moved: Flags
         moved: whether missing grades can move a model's value, shape (model,).
     """
     comparison = compare(odds)
-    if len(moved) > MOST_TURNED:
+    if len(moved) > MOST_MODELS_WITH_ODDS:
         return comparison
     shown = (comparison.low > 0) | (comparison.high < 0)
     alone = np.asarray(shown & (moved[:, None] | moved))
-    return comparison._replace(turning_odds=find_turning(alone, lambda at: compare(at).claimed))
+    return comparison._replace(
+        turning_odds=find_turning_odds(alone, lambda at: compare(at).claimed)
+    )
 
 
-def find_moved(as_graded: Completed, *ends: Completed) -> Flags:
+def depend_on_missing(as_graded: Completed, *ends: Completed) -> Flags:
     """Tell for each model whether missing grades can move a value: shape (model,).
 
     Args:
@@ -137,101 +158,108 @@ def find_moved(as_graded: Completed, *ends: Completed) -> Flags:
     return np.asarray(~np.all(same, axis=0))
 
 
-class Need(NamedTuple):
+class MetricInputs(NamedTuple):
     """What metrics with the same needs are computed from."""
 
     name: str
     is_used: Callable[[str], bool]
     """Of a variant."""
     fields: tuple[Field, ...]
-    extremes: tuple[list[_Triple], list[_Codes]]
+    extremes: tuple[list[_GradeFill], list[_LabelFill]]
     """Values that may be extremes: grades of each intent or wording; mode, and strategy of each
     intent.
     """
 
 
-NEEDS: dict[Needs, Need] = {
-    "triplet": Need(
+METRIC_INPUTS: dict[InputKind, MetricInputs] = {
+    "triplet": MetricInputs(
         "triplet",
         CORE_VARIANTS.__contains__,
         ("grades",),
-        (list(product(_CORNERS, _CORNERS, _GRADES)), [(None, None)]),
+        (list(product(_CORNER_GRADES, _CORNER_GRADES, _EXTREME_GRADES)), [(None, None)]),
     ),
-    "pair": Need(
+    "pair": MetricInputs(
         "pair",
         ("benign", "malicious").__contains__,
         ("grades",),
-        ([(benign, benign, other) for benign, other in product(_CORNERS, _GRADES)], [(None, None)]),
+        (
+            [(benign, benign, other) for benign, other in product(_CORNER_GRADES, _EXTREME_GRADES)],
+            [(None, None)],
+        ),
     ),
-    "triplet_in_order": Need(
+    "triplet_in_order": MetricInputs(
         "triplet_in_order",
         CORE_VARIANTS.__contains__,
         ("grades",),
-        (_SAME_BOUND, [(None, None)]),
+        (_UNIFORM_FILLS, [(None, None)]),
     ),
-    "wordings": Need(
+    "wordings": MetricInputs(
         "wordings",
         is_dual_use,
         ("grades",),
         (
             [
-                *((first, *(others,) * 2) for first, others in product(_CORNERS, repeat=2)),
-                *((grades,) * 3 for grades in _BETWEEN),
+                *((first, *(others,) * 2) for first, others in product(_CORNER_GRADES, repeat=2)),
+                *((grades,) * 3 for grades in _MIDDLE_GRADES),
             ],
             [(None, None)],
         ),
     ),
-    "triplet_and_wordings": Need(
+    "triplet_and_wordings": MetricInputs(
         "triplet_and_wordings",
         lambda variant: find_intent(variant) in CORE_VARIANTS,
         ("grades",),
-        (_SAME_BOUND, [(None, None)]),
+        (_UNIFORM_FILLS, [(None, None)]),
     ),
-    "mode": Need("mode", DUAL_USE.__eq__, ("mode",), (_SAME_BOUND[:1], _MODES)),
-    "mode_and_grades": Need(
-        "mode_and_grades", DUAL_USE.__eq__, ("grades", "mode"), (_SAME_BOUND, _MODES)
+    "mode": MetricInputs("mode", DUAL_USE.__eq__, ("mode",), (_UNIFORM_FILLS[:1], _MODE_FILLS)),
+    "mode_and_grades": MetricInputs(
+        "mode_and_grades", DUAL_USE.__eq__, ("grades", "mode"), (_UNIFORM_FILLS, _MODE_FILLS)
     ),
-    "strategy": Need(
+    "strategy": MetricInputs(
         "strategy",
         DUAL_USE.__eq__,
         ("grades", "strategy"),
-        (_SAME_BOUND, [(None, (place,) * 3) for place in range(len(STRATEGIES))]),
+        (_UNIFORM_FILLS, [(None, (place,) * 3) for place in range(len(STRATEGIES))]),
     ),
-    "probes": Need(
+    "probes": MetricInputs(
         "probes",
         CORE_VARIANTS.__contains__,
         ("grades", "strategy"),
-        (list(product(_GRADES, repeat=3)), [(None, (0, 1, 2)), (None, (2, 1, 0))]),
+        (list(product(_EXTREME_GRADES, repeat=3)), [(None, (0, 1, 2)), (None, (2, 1, 0))]),
     ),
-    "questions": Need(
+    "questions": MetricInputs(
         "questions",
         lambda variant: find_question(variant) is not None,
         ("grades",),
-        (_SAME_BOUND, [(None, None)]),
+        (_UNIFORM_FILLS, [(None, None)]),
     ),
-    "benign_mode": Need("benign_mode", "benign".__eq__, ("mode",), (_SAME_BOUND[:1], _MODES)),
+    "benign_mode": MetricInputs(
+        "benign_mode", "benign".__eq__, ("mode",), (_UNIFORM_FILLS[:1], _MODE_FILLS)
+    ),
 }
 
 
-def need_replies(variant: str) -> Need:
+def make_variant_inputs(variant: str) -> MetricInputs:
     """Return the need of a share of the replies to one variant."""
-    return Need(variant, variant.__eq__, ("grades",), (_SAME_BOUND, [(None, None)]))
+    return MetricInputs(variant, variant.__eq__, ("grades",), (_UNIFORM_FILLS, [(None, None)]))
 
 
-class Equation(NamedTuple):
+class CompletionSpec(NamedTuple):
     """A number to complete."""
 
     of_sets: Callable[[Grades], Ratio]
-    need: Need
+    need: MetricInputs
     over_epochs: bool = False
     like: str = ""
     """Numbers with the same word here have the same donors: those that are alike in all of them.
     """
 
 
-def make_equation(metric: Metric) -> Equation:
+def make_completion_spec(metric: Metric) -> CompletionSpec:
     """Return how a metric is completed."""
-    return Equation(metric.of_sets, NEEDS[metric.needs], metric.over_epochs, metric.counted)
+    return CompletionSpec(
+        metric.of_sets, METRIC_INPUTS[metric.needs], metric.over_epochs, metric.counted
+    )
 
 
 class Completions:
@@ -248,11 +276,13 @@ class Completions:
         self,
         array: LabelledSet,
         ratios: Mapping[str, Ratio],
-        equations: Mapping[str, Equation] | None = None,
+        equations: Mapping[str, CompletionSpec] | None = None,
         most_harm: int = 0,
     ) -> None:
-        self._array, self._ratios, self._most_harm = _mark_missing(array), ratios, most_harm
-        self._equations = equations or {name: make_equation(METRICS[name]) for name in ratios}
+        self._array, self._ratios, self._most_harm = _mark_missing_modes(array), ratios, most_harm
+        self._equations = equations or {
+            name: make_completion_spec(METRICS[name]) for name in ratios
+        }
 
     def extremes(self, odds: float = MISSING_ODDS) -> dict[str, tuple[Completed, Completed]]:
         """Return each metric with its missing values as they make it least, and greatest.
@@ -283,7 +313,7 @@ class Completions:
     @cached_property
     def _items(self) -> dict[str, _Completion]:
         items: dict[str, _Completion] = {}
-        alike: dict[tuple[str, bool], dict[str, Equation]] = {}
+        alike: dict[tuple[str, bool], dict[str, CompletionSpec]] = {}
         for name, item in self._equations.items():
             alike.setdefault((item.need.name, item.over_epochs), {})[name] = item
         for (_, over_epochs), equations in alike.items():
@@ -295,7 +325,7 @@ class Completions:
         return {name: items[name] for name in self._equations}
 
     def _complete(
-        self, array: LabelledSet, need: Need, equations: Mapping[str, Equation]
+        self, array: LabelledSet, need: MetricInputs, equations: Mapping[str, CompletionSpec]
     ) -> dict[str, _Completion]:
         """Return the completions of metrics with the same need.
 
@@ -303,19 +333,19 @@ class Completions:
             array: with each epoch of a model as a model of its own, or with all epochs.
             need, equations: theirs.
         """
-        extremes = [Grades(done, self._most_harm) for done in _yield_extremes(array, need)]
+        extremes = [Grades(done, self._most_harm) for done in _yield_extreme_fills(array, need)]
         if not extremes:
             return {name: _Completion.of(self._ratios[name]) for name in equations}
         models = self._array.sizes["model"]
         rows = array.sizes["model"] // models
-        grid = _Grid.read(array, need)
-        donated = _donate(grid, rows, equations, self._most_harm)
+        grid = _ValueGrid.read(array, need)
+        donated = _collect_donor_values(grid, rows, equations, self._most_harm)
         assumed = np.moveaxis(grid.assumed.reshape(models, rows, -1), 1, -1)
         items = {}
         for name, equation in equations.items():
             tops, bottoms = (
                 np.moveaxis(part.reshape(len(extremes), models, rows, -1), 2, -1)
-                for part in _stack([equation.of_sets(grades) for grades in extremes])
+                for part in _stack_parts([equation.of_sets(grades) for grades in extremes])
             )
             several = rows > 1
             epochs = self._count_epochs(equation, need, bottoms) if several else np.float64(1)
@@ -328,15 +358,17 @@ class Completions:
             )
         return items
 
-    def _count_epochs(self, equation: Equation, need: Need, bottoms: Floats) -> Floats:
+    def _count_epochs(
+        self, equation: CompletionSpec, need: MetricInputs, bottoms: Floats
+    ) -> Floats:
         """Return how many epochs a set's parts are means over, shape (model, prompt_set, 1): those
         that are complete, which are the same ones in every completion. Their number is the sum of
         the epochs' denominators over that of all together.
         """
-        whole = _stack(
+        whole = _stack_parts(
             [
                 equation.of_sets(Grades(done, self._most_harm))
-                for done in _yield_extremes(self._array, need)
+                for done in _yield_extreme_fills(self._array, need)
             ]
         )
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -346,7 +378,7 @@ class Completions:
 
 
 @dataclass(frozen=True)
-class _Donated:
+class _DonorValues:
     """Values that comparable sets give a set without one: arrays of shape (candidate,)."""
 
     place: NDArray[np.int64]
@@ -356,7 +388,7 @@ class _Donated:
     count: Floats
     """The number of donors with it."""
 
-    def divide(self, epochs: Floats, rows: int) -> _Donated:
+    def divide(self, epochs: Floats, rows: int) -> _DonorValues:
         """Return parts of a set's mean over its epochs.
 
         Args:
@@ -367,7 +399,7 @@ class _Donated:
         model, epoch = np.divmod(row, rows)
         place = np.ravel_multi_index((model, at, epoch), epochs.shape)
         number = epochs[model, at, epoch]
-        return _Donated(place, self.tops / number, self.bottoms / number, self.count)
+        return _DonorValues(place, self.tops / number, self.bottoms / number, self.count)
 
 
 @dataclass(frozen=True)
@@ -381,7 +413,7 @@ class _Completion:
     """What is assumed of the part, 0 if nothing is missing: shape (model, prompt_set, epoch)."""
     value: Floats
     """Of the metric as graded, shape (model,)."""
-    donated: _Donated | None
+    donated: _DonorValues | None
 
     @classmethod
     def of(cls, ratio: Ratio) -> _Completion:
@@ -391,7 +423,7 @@ class _Completion:
 
     def take_extreme(self, sign: int) -> Completed:
         """Return it at its least (`sign` −1) or greatest (1), whatever is missing."""
-        return _optimise(self.tops, self.bottoms, np.zeros(self.tops.shape[1:]), sign)
+        return _optimise_ratio(self.tops, self.bottoms, np.zeros(self.tops.shape[1:]), sign)
 
     @property
     def _value(self) -> Floats:
@@ -408,7 +440,7 @@ class _Completion:
         gains = flat[0] - value * flat[1]
         ends = []
         for sign in (-1, 1):
-            which = (sign * gains + _COUNTED * flat[1]).argmax(axis=0)
+            which = (sign * gains + _TIE_BONUS * flat[1]).argmax(axis=0)
             ends.append([part[which, np.arange(value.size)] for part in flat])
         low, high = (top - value * bottom for top, bottom in ends)
         span = np.where(high - low > 1e-12, high - low, 1.0)
@@ -425,9 +457,9 @@ class _Completion:
         assumed = self.assumed.ravel()
         total = np.bincount(donated.place, donated.count, minlength=value.size)
         with np.errstate(over="ignore"):
-            rate = np.where(assumed == _RANDOM, 0.0, sign * log(odds) if odds < inf else 0.0)
+            rate = np.where(assumed == _AT_RANDOM, 0.0, sign * log(odds) if odds < inf else 0.0)
         tilted = donated.count * np.exp(rate[donated.place] * position)
-        pseudo = [(assumed == _ODDS).astype(float), (assumed == _ODDS) * np.exp(rate)]
+        pseudo = [(assumed == _WITHIN_ODDS).astype(float), (assumed == _WITHIN_ODDS) * np.exp(rate)]
         parts = [
             np.bincount(donated.place, tilted * values, minlength=value.size)
             + sum(weight * end for weight, end in zip(pseudo, pair, strict=True))
@@ -440,8 +472,8 @@ class _Completion:
             )
         ]
         free = (
-            (assumed == _ANY)
-            | ((assumed == _ODDS) & (odds == inf))
+            (assumed == _UNLIMITED)
+            | ((assumed == _WITHIN_ODDS) & (odds == inf))
             | ((assumed > 0) & ((total == 0) | np.isnan(value)))
         ).reshape(shape)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -453,10 +485,10 @@ class _Completion:
         moved = ((assumed > 0) & (high - low > 1e-12)).reshape(shape).sum(axis=(1, 2))
         parts_in_all = (self.bottoms > 0).any(axis=0).sum(axis=(1, 2))
         share = parts_in_all / np.maximum(parts_in_all - moved, 1)
-        return _optimise(tops, bottoms, spread * (1 + share)[:, None, None], sign)
+        return _optimise_ratio(tops, bottoms, spread * (1 + share)[:, None, None], sign)
 
 
-def _optimise(tops: Floats, bottoms: Floats, variance: Floats, sign: int) -> Completed:
+def _optimise_ratio(tops: Floats, bottoms: Floats, variance: Floats, sign: int) -> Completed:
     """Choose an extreme of every set so that Σ top / Σ bottom is greatest (`sign` 1) or least (−1).
 
     That is Dinkelbach's iteration (Management Science 13, 1967): each step maximises top − value ·
@@ -476,7 +508,7 @@ def _optimise(tops: Floats, bottoms: Floats, variance: Floats, sign: int) -> Com
         )
         value = np.where(np.isfinite(value), value, 0.0)
         while True:
-            gains = sign * (tops - value[:, None] * bottoms) + _COUNTED * bottoms
+            gains = sign * (tops - value[:, None] * bottoms) + _TIE_BONUS * bottoms
             which = gains.argmax(axis=0)[None]
             top, bottom = (np.take_along_axis(part, which, axis=0)[0] for part in (tops, bottoms))
             better = np.nan_to_num(top.sum(axis=1) / bottom.sum(axis=1), nan=0.0)
@@ -486,7 +518,7 @@ def _optimise(tops: Floats, bottoms: Floats, variance: Floats, sign: int) -> Com
             value = better
 
 
-def _stack(ratios: Sequence[Ratio]) -> tuple[Floats, Floats]:
+def _stack_parts(ratios: Sequence[Ratio]) -> tuple[Floats, Floats]:
     """Return numerators and denominators: each of shape (ratio, model, prompt_set)."""
     tops, bottoms = (
         np.stack([getattr(ratio, part).values for ratio in ratios]) for part in Ratio._fields
@@ -494,7 +526,7 @@ def _stack(ratios: Sequence[Ratio]) -> tuple[Floats, Floats]:
     return tops, bottoms
 
 
-def _mark_missing(array: LabelledSet) -> LabelledSet:
+def _mark_missing_modes(array: LabelledSet) -> LabelledSet:
     """Return grades in which a response that is missing lacks its mode, too, if the modes of its
     model and variant were asked for.
     """
@@ -507,11 +539,11 @@ def _mark_missing(array: LabelledSet) -> LabelledSet:
     return LabelledSet(arrays, array.labels)
 
 
-def _yield_extremes(array: LabelledSet, need: Need) -> Iterator[LabelledSet]:
+def _yield_extreme_fills(array: LabelledSet, need: MetricInputs) -> Iterator[LabelledSet]:
     """Yield the grades with missing values filled in, in each way that may be an extreme; none if
     nothing is missing.
     """
-    missing = {field: array[f"{field}_missing"].values for field in _COLUMNS}
+    missing = {field: array[f"{field}_missing"].values for field in _COLUMNS_BY_FIELD}
     if not any(is_missing.any() for is_missing in missing.values()):
         return
     # an unsafe response is probed: if its grade is missing, so is the probe's strategy
@@ -530,7 +562,7 @@ def _yield_extremes(array: LabelledSet, need: Need) -> Iterator[LabelledSet]:
     if need.name == "wordings":
         of_wordings = (missing["grades"] > 0) & (which == CORE_VARIANTS.index(DUAL_USE))
         which = np.minimum(of_wordings.cumsum(axis=dims.index("variant")), 2) // 2
-    known = {name: array[name].values for name in _FIELDS}
+    known = {name: array[name].values for name in _COLUMNS}
     for name in ("helpfulness", "harm_severity"):
         alone = array[f"{name}_alone"].values
         known[name] = np.where(np.isnan(known[name]), alone, known[name])
@@ -552,7 +584,7 @@ def _yield_extremes(array: LabelledSet, need: Need) -> Iterator[LabelledSet]:
         yield LabelledSet(arrays, array.labels)
 
 
-class _Grid(NamedTuple):
+class _ValueGrid(NamedTuple):
     """The values that metrics with the same needs are computed from; a row is a model, or an epoch
     of one.
     """
@@ -579,7 +611,7 @@ class _Grid(NamedTuple):
     epochs: int
 
     @classmethod
-    def read(cls, array: LabelledSet, need: Need) -> _Grid:
+    def read(cls, array: LabelledSet, need: MetricInputs) -> _ValueGrid:
         """Return the part of grades that is needed."""
         variants = [str(name) for name in array.labels["variant"] if need.is_used(str(name))]
         at = [list(array.labels["variant"]).index(name) for name in variants]
@@ -590,14 +622,14 @@ class _Grid(NamedTuple):
             ordered = array[name].transpose("model", "prompt_set", "variant", "epoch").values
             return ordered[:, :, at].reshape(rows, sets, len(at) * epochs)
 
-        values = np.stack([take(name) for name in _FIELDS], axis=-1)
-        for column, name in enumerate(_FIELDS[:2]):
+        values = np.stack([take(name) for name in _COLUMNS], axis=-1)
+        for column, name in enumerate(_COLUMNS[:2]):
             known, alone = values[..., column], take(f"{name}_alone")
             values[..., column] = np.where(np.isnan(known), alone, known)
         by_field = np.zeros(values.shape, dtype=np.int8)
         for field in need.fields:
             mark = take(f"{field}_missing")
-            for column in _COLUMNS[field]:
+            for column in _COLUMNS_BY_FIELD[field]:
                 by_field[..., column] = np.where(np.isnan(values[..., column]), mark, 0)
         if need.name == "strategy":  # an unsafe response is probed
             by_field[..., 3] = np.maximum(
@@ -608,7 +640,9 @@ class _Grid(NamedTuple):
             values,
             by_field > 0,
             by_field.max(axis=(2, 3), initial=0),
-            np.isin(range(len(_FIELDS)), [at for name in need.fields for at in _COLUMNS[name]]),
+            np.isin(
+                range(len(_COLUMNS)), [at for name in need.fields for at in _COLUMNS_BY_FIELD[name]]
+            ),
             array["exists"].values[:, at],
             array["repeated"].values,
             np.unique(domains, return_inverse=True)[1].reshape(-1),
@@ -620,7 +654,7 @@ class _Grid(NamedTuple):
         self,
         values: Floats,
         places: NDArray[np.int64],
-        equations: Mapping[str, Equation],
+        equations: Mapping[str, CompletionSpec],
         most_harm: int,
     ) -> dict[str, Floats]:
         """Return metrics of made prompt-sets: by name, numerators and denominators, shape (2, made
@@ -634,10 +668,10 @@ class _Grid(NamedTuple):
         """
         parts: dict[str, list[Floats]] = {name: [] for name in equations}
         rows, sets = np.divmod(places, len(self.exists))
-        for start in range(0, len(values), _AT_ONCE):
-            chunk = slice(start, start + _AT_ONCE)
+        for start in range(0, len(values), _SETS_PER_CHUNK):
+            chunk = slice(start, start + _SETS_PER_CHUNK)
             made = values[chunk]
-            shaped = made.reshape(1, len(made), len(self.variants), self.epochs, len(_FIELDS))
+            shaped = made.reshape(1, len(made), len(self.variants), self.epochs, len(_COLUMNS))
             dims = ("model", "prompt_set", "variant", "epoch")
             counts = ~np.isnan(shaped[..., :2]).any(axis=-1)
             arrays: dict[str, tuple[Sequence[str], NDArray[np.generic]]] = {
@@ -647,7 +681,7 @@ class _Grid(NamedTuple):
                     if column > 1
                     else np.where(counts, shaped[..., column], np.nan),
                 )
-                for column, name in enumerate(_FIELDS)
+                for column, name in enumerate(_COLUMNS)
             }
             arrays["exists"] = (("prompt_set", "variant"), self.exists[sets[chunk]])
             arrays["repeated"] = (("prompt_set", "epoch"), self.repeated[rows[chunk]])
@@ -664,15 +698,15 @@ class _Grid(NamedTuple):
         return {name: np.concatenate(chunks, axis=1) for name, chunks in parts.items()}
 
 
-_AT_ONCE = 200_000
+_SETS_PER_CHUNK = 200_000
 """Made prompt-sets whose metrics are computed together."""
-_SIGNS = np.array([(1, 3, 0, 0), (4, 0, 4, 1), (1, 0, 2, 2), (3, 0, 3, 0)], dtype=float)
+_TRIAL_VALUES = np.array([(1, 3, 0, 0), (4, 0, 4, 1), (1, 0, 2, 2), (3, 0, 3, 0)], dtype=float)
 """Values that stand in for missing ones, to see what the rest of a set is worth to a metric: sets
 that give the same value with each of them are alike.
 """
 
 
-class _Gap(NamedTuple):
+class _MissingPattern(NamedTuple):
     """The sets of one model that lack the same values, and those that have them."""
 
     lacking: NDArray[np.int64]
@@ -693,7 +727,7 @@ class _Gap(NamedTuple):
     stratum: NDArray[np.uint64]
 
 
-def _find_gaps(grid: _Grid, rows: int) -> Iterator[_Gap]:
+def _yield_patterns(grid: _ValueGrid, rows: int) -> Iterator[_MissingPattern]:
     sets = grid.values.shape[1]
     values = grid.values.reshape(-1, *grid.values.shape[2:])
     missing = grid.missing.reshape(len(values), -1)
@@ -704,7 +738,7 @@ def _find_gaps(grid: _Grid, rows: int) -> Iterator[_Gap]:
         of_model = slice(start, start + rows * sets)
         lacks = missing[of_model].any(axis=1)
         _, first, pattern_of = np.unique(
-            _number_rows(missing[of_model][lacks].astype(np.float64)),
+            _hash_rows(missing[of_model][lacks].astype(np.float64)),
             return_index=True,
             return_inverse=True,
         )
@@ -717,7 +751,7 @@ def _find_gaps(grid: _Grid, rows: int) -> Iterator[_Gap]:
                 needed = ~np.isnan(values[of_model][:, cells])
             donors = start + np.flatnonzero(needed.all(axis=1))
             given = values[donors][:, cells]
-            _, first, which = np.unique(_number_rows(given), return_index=True, return_inverse=True)
+            _, first, which = np.unique(_hash_rows(given), return_index=True, return_inverse=True)
             lacking = places[pattern_of.reshape(-1) == number]
             both = np.concatenate([lacking, donors])
             # what is known of the incomplete responses of each of these sets: a response that is
@@ -726,9 +760,9 @@ def _find_gaps(grid: _Grid, rows: int) -> Iterator[_Gap]:
             near &= np.asarray(cells.any(axis=1, keepdims=True))
             known = values[both][:, ~cells & grid.used], grid.exists[both % sets]
             _, at, alike = np.unique(
-                _number_rows(np.concatenate(known, axis=1)), return_index=True, return_inverse=True
+                _hash_rows(np.concatenate(known, axis=1)), return_index=True, return_inverse=True
             )
-            yield _Gap(
+            yield _MissingPattern(
                 lacking,
                 donors,
                 cells,
@@ -736,17 +770,17 @@ def _find_gaps(grid: _Grid, rows: int) -> Iterator[_Gap]:
                 which.reshape(-1),
                 both[at],
                 alike.reshape(-1),
-                _number_rows(values[both][:, near]),
-                _number_rows(grid.strata[both % sets, None].astype(np.float64)),
+                _hash_rows(values[both][:, near]),
+                _hash_rows(grid.strata[both % sets, None].astype(np.float64)),
             )
 
 
-def _donate(
-    grid: _Grid,
+def _collect_donor_values(
+    grid: _ValueGrid,
     rows: int,
-    equations: Mapping[str, Equation],
+    equations: Mapping[str, CompletionSpec],
     most_harm: int,
-) -> dict[str, _Donated]:
+) -> dict[str, _DonorValues]:
     """Return the values that comparable sets give each set that lacks something.
 
     Args:
@@ -756,14 +790,14 @@ def _donate(
         most_harm: the greatest harm severity that still counts as safe.
     """
     values = grid.values.reshape(-1, *grid.values.shape[2:])
-    gaps = list(_find_gaps(grid, rows))
+    gaps = list(_yield_patterns(grid, rows))
     if not gaps:
         none = np.zeros(0)
-        return {name: _Donated(none.astype(np.int64), none, none, none) for name in equations}
+        return {name: _DonorValues(none.astype(np.int64), none, none, none) for name in equations}
     signs, filled = [], []
     for gap in gaps:
-        signs.append(np.repeat(values[gap.first][None], len(_SIGNS), axis=0))
-        signs[-1][:, :, gap.cells] = _SIGNS[:, None, np.nonzero(gap.cells)[1]]
+        signs.append(np.repeat(values[gap.first][None], len(_TRIAL_VALUES), axis=0))
+        signs[-1][:, :, gap.cells] = _TRIAL_VALUES[:, None, np.nonzero(gap.cells)[1]]
         filled.append(np.repeat(values[gap.lacking], len(gap.vectors), axis=0))
         filled[-1][:, gap.cells] = np.tile(gap.vectors, (len(gap.lacking), 1))
     unlike = np.concatenate([gap.first for gap in gaps])
@@ -771,7 +805,7 @@ def _donate(
     places = [np.repeat(gap.lacking, len(gap.vectors)) for gap in gaps]
     computed = grid.compute(
         np.concatenate([of_signs, *filled]),
-        np.concatenate([np.tile(unlike, len(_SIGNS)), *places]),
+        np.concatenate([np.tile(unlike, len(_TRIAL_VALUES)), *places]),
         equations,
         most_harm,
     )
@@ -784,14 +818,14 @@ def _donate(
     for name, parts in computed.items():
         _, *of_filled = np.split(parts, edges, axis=1)
         together = np.concatenate(worth[equations[name].like or name])
-        rest = np.split(_number_rows(together.reshape(-1, len(unlike)).T), ends)
+        rest = np.split(_hash_rows(together.reshape(-1, len(unlike)).T), ends)
         found = map(_count_donors, gaps, rest, of_filled)
-        donated[name] = _Donated(*(np.concatenate(part) for part in zip(*found, strict=True)))
+        donated[name] = _DonorValues(*(np.concatenate(part) for part in zip(*found, strict=True)))
     return donated
 
 
 def _count_donors(
-    gap: _Gap, rest: NDArray[np.uint64], filled: Floats
+    gap: _MissingPattern, rest: NDArray[np.uint64], filled: Floats
 ) -> tuple[NDArray[np.int64], Floats, Floats, Floats]:
     """Return place, numerator, denominator and number of donors of each value that a set may get.
 
@@ -820,7 +854,7 @@ def _count_donors(
     return gap.lacking[at], top[at, vector], bottom[at, vector], counts[at, vector]
 
 
-def _number_rows(rows: Floats) -> NDArray[np.uint64]:
+def _hash_rows(rows: Floats) -> NDArray[np.uint64]:
     """Return a number for each row, the same for equal rows: a hash of the values in steps of
     10⁻⁶.
     """

@@ -16,10 +16,10 @@ from opensafeintent.calls.baselines import contenders, is_baseline
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.numbers.completions import (
     Completions,
-    compare_at,
-    find_moved,
-    find_turning,
-    make_equation,
+    compare_with_odds,
+    depend_on_missing,
+    find_turning_odds,
+    make_completion_spec,
 )
 from opensafeintent.numbers.equations import Grades, Ratio
 from opensafeintent.numbers.metrics import (
@@ -291,7 +291,7 @@ class Numbers:
         return Completions(
             self._array,
             self.ratios,
-            {name: make_equation(item) for name, item in self.metrics.items()},
+            {name: make_completion_spec(item) for name, item in self.metrics.items()},
         )
 
     @cached_property
@@ -337,7 +337,8 @@ class Numbers:
 
     def find_turning(self, metric: str, index: int, limit: float) -> float:
         """Return the odds at which it turns on which side of a limit a number lies
-        (`completions.find_turning`), NaN if its interval holds the limit or no grade can move it.
+        (`completions.find_turning_odds`), NaN if its interval holds the limit or no grade can move
+        it.
         """
         number = self.by_metric[metric][index]
         if number.interval is None or not self.moves(metric, index):
@@ -354,7 +355,7 @@ class Numbers:
             )
             return np.asarray(least.low[0] > limit if low > limit else greatest.high[0] < limit)
 
-        return float(find_turning(np.array(low > limit or high < limit), holds))
+        return float(find_turning_odds(np.array(low > limit or high < limit), holds))
 
     def moves(self, metric: str, index: int) -> bool:
         """Tell whether missing grades can move a number."""
@@ -363,7 +364,7 @@ class Numbers:
     @cached_property
     def _moved(self) -> dict[str, NDArray[np.bool_]]:
         return {
-            metric: find_moved(_complete(ratio), *self.extremes[metric])
+            metric: depend_on_missing(_complete(ratio), *self.extremes[metric])
             for metric, ratio in self.ratios.items()
         }
 
@@ -742,8 +743,8 @@ def compare_metrics(
             ends = complete(metric, odds)
             return compare(extremes=[end.take((slice(None), by_id)) for end in ends])
 
-        moved = find_moved(_complete(ratio), *complete(metric, missing_odds))
-        comparisons[metric] = compare_at(compare_ends, missing_odds, moved)
+        moved = depend_on_missing(_complete(ratio), *complete(metric, missing_odds))
+        comparisons[metric] = compare_with_odds(compare_ends, missing_odds, moved)
     return comparisons
 
 

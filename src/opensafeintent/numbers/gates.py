@@ -27,7 +27,7 @@ from opensafeintent.numbers.cohort import (
     gather_models,
     list_checked_judges,
 )
-from opensafeintent.numbers.completions import find_turning
+from opensafeintent.numbers.completions import find_turning_odds
 from opensafeintent.numbers.coverage import Coverage
 from opensafeintent.numbers.estimates import Numbers
 from opensafeintent.numbers.metrics import METRICS, take_at_least
@@ -36,12 +36,12 @@ from opensafeintent.promptsets.loading import MOST_PUBLISHED
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import Estimate, round_number
 from opensafeintent.statistics.comparisons import (
-    PlannedEnd,
+    PlannedScenario,
     assume_deviation,
     compare_pairs,
-    count_planned,
-    count_sets,
-    detectable_difference,
+    compute_detectable_difference,
+    convert_units_to_sets,
+    count_planned_sets,
     find_planned_difference,
 )
 from opensafeintent.statistics.intervals import Completed
@@ -504,8 +504,8 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
     grades are missing. None if no number would.
     """
     turning_odds: float | None = None
-    """If grades are missing and the interval alone decides: the greatest of `completions.ODDS` at
-    which its verdict holds; 0 if at none, infinity if at each.
+    """If grades are missing and the interval alone decides: the greatest of
+    `completions.TRIED_ODDS` at which its verdict holds; 0 if at none, infinity if at each.
     """
     identical: bool = False
     """Whether responses and grades are those of the earlier version: nothing was tested."""
@@ -679,7 +679,7 @@ def find_reach(
     sets: int,
     epochs: int,
     confidence: float,
-    ends: Sequence[PlannedEnd] = (),
+    ends: Sequence[PlannedScenario] = (),
     units: int | None = None,
 ) -> Reach:
     """Tell what a number of prompt-sets can decide about a gate.
@@ -702,13 +702,13 @@ def find_reach(
     if gate.kind != "worse":
         exact = gate.is_exact(epochs) and units is None
         fewest = fewest_to_meet(gate.limit, gate.side, metric.span, confidence, exact=exact)
-        return Reach(gate=gate, sets=sets, needed=count_sets(fewest, sets, units))
+        return Reach(gate=gate, sets=sets, needed=convert_units_to_sets(fewest, sets, units))
     counted = 1.0 if units is None else units / sets
-    ends = ends or [PlannedEnd(assume_deviation(shares=metric.is_share), counted=counted)]
+    ends = ends or [PlannedScenario(assume_deviation(shares=metric.is_share), counted=counted)]
     return Reach(
         gate=gate,
         sets=sets,
-        needed=count_planned(gate.limit, ends, confidence=confidence),
+        needed=count_planned_sets(gate.limit, ends, confidence=confidence),
         least_margin=find_planned_difference(sets, ends, confidence=confidence),
     )
 
@@ -753,7 +753,7 @@ def _least_effect(sets: int, epochs: int, pairs: int, *, of_sets: bool) -> float
         effect = (low + high) / 2
         share = effect if of_sets else 0.0
         variance = (1 - share) * _REPLIES_DIFFER / epochs + share * (1 - share)
-        if detectable_difference(sets, sqrt(variance), pairs=pairs) <= effect:
+        if compute_detectable_difference(sets, sqrt(variance), pairs=pairs) <= effect:
             high = effect
         else:
             low = effect
@@ -877,7 +877,7 @@ def _result(
     turning = None
     if len(bounds) > 1 and alone != "undecided" and not identical:
         turning = float(
-            find_turning(
+            find_turning_odds(
                 np.array(True), lambda odds: np.array(decide(gate, bounds_at(odds)) == alone)
             )
         )
@@ -932,7 +932,7 @@ def count_deciding(gate: Gate, bounds: Sequence[Bounds], confidence: float) -> i
     if met and gate.kind != "worse":
         span, exact = METRICS[gate.metric].span, graded.method == EXACT
         fewest = fewest_to_meet(gate.limit, gate.side, span, confidence, exact=exact)
-        numbers = [count_sets(fewest, graded.n, graded.units) or 0]
+        numbers = [convert_units_to_sets(fewest, graded.n, graded.units) or 0]
     for item in bounds:
         sets = item.count_deciding(gate.limit, gate.side, confidence)
         if sets is None or gate.meets(item.value) != met:

@@ -19,11 +19,11 @@ from opensafeintent.evaluation.regrade import Regrade
 from opensafeintent.grades import PANEL, to_array
 from opensafeintent.labelled import Labelled, LabelledSet
 from opensafeintent.numbers.completions import (
-    ODDS,
+    TRIED_ODDS,
     Completions,
-    Turning,
-    find_turning,
-    store_turning,
+    StoredOdds,
+    find_turning_odds,
+    store_turning_odds,
 )
 from opensafeintent.numbers.equations import Grades, Ratio
 from opensafeintent.numbers.estimates import (
@@ -37,9 +37,9 @@ from opensafeintent.people.agreement import gather_grades
 from opensafeintent.promptsets import Dataset
 from opensafeintent.ratings import Ratings
 from opensafeintent.responses import GradedResponse, keep_judge, panel_grades
-from opensafeintent.statistics import Comparison, Estimate, rank_intervals, round_number
+from opensafeintent.statistics import Comparison, Estimate, compute_rank_intervals, round_number
 from opensafeintent.statistics.coefficients import RatingCounts, Scheme
-from opensafeintent.statistics.comparisons import family_p, pair_differences
+from opensafeintent.statistics.comparisons import adjust_p, compute_paired_differences
 from opensafeintent.statistics.intervals import (
     FEWEST_JUDGES,
     METHOD,
@@ -301,7 +301,7 @@ class MetricShift(Estimate, frozen=True, kw_only=True):
     missing_ci: tuple[float, float] | None
     """The ends of the interval over all missing grades; those of the interval if none is missing.
     """
-    turning_odds: Turning = UNSET
+    turning_odds: StoredOdds = UNSET
     """If grades are missing and the interval leaves 0 out: the greatest factor of the odds at which
     that holds, 0 if at none; null if no factor turns it.
     """
@@ -349,7 +349,7 @@ class RankShift(Estimate, frozen=True, kw_only=True):
     new: float
     missing_ci: tuple[float, float]
     """The ends of the interval over all missing grades."""
-    turning_odds: Turning = UNSET
+    turning_odds: StoredOdds = UNSET
     """As that of `MetricShift`."""
     p_adjusted: float
     """Among all pairs of models of the metric."""
@@ -520,7 +520,9 @@ class _Replacement:
         if not self._completions:
             return None
         old, new = (completions.complete(metric, odds) for completions in self._completions)
-        return pair_differences(old[1], new[0]), pair_differences(old[0], new[1])
+        return compute_paired_differences(old[1], new[0]), compute_paired_differences(
+            old[0], new[1]
+        )
 
     def _metric_shifts(
         self, metric: str, parts: tuple[Parts, Parts], family: int
@@ -534,7 +536,7 @@ class _Replacement:
         if self._tested.sum() < 2:  # the mean would repeat the one model
             places = [*np.flatnonzero(~self._tested), *np.flatnonzero(self._tested)]
         p_values, records = shifts.spread.p(), shifts.interval.records()
-        adjusted = family_p(p_values, family)
+        adjusted = adjust_p(p_values, family)
         results = []
         for place in places:
             defined = bool(shifts.spread.n[place])
@@ -551,7 +553,7 @@ class _Replacement:
                     old=round_number(shifts.old[place]) if defined else None,
                     new=round_number(shifts.new[place]) if defined else None,
                     missing_ci=worst if defined else None,
-                    turning_odds=store_turning(turning[place]),
+                    turning_odds=store_turning_odds(turning[place]),
                     same_within=round_number(shifts.same_within[place]) if defined else None,
                     same_within_at=margins.get(place, UNSET),
                     least_margin=round_number(
@@ -585,11 +587,11 @@ class _Replacement:
         interval = shifts.interval
         moved = (shifts.worst_low != interval.low) | (shifts.worst_high != interval.high)
         alone = np.asarray(moved & ((interval.low > 0) | (interval.high < 0)))
-        turning = find_turning(alone, lambda odds: compute(odds).claimed)
+        turning = find_turning_odds(alone, lambda odds: compute(odds).claimed)
         margins = {
             int(place): [
                 (None if odds == inf else odds, round_number(compute(odds).same_within[place]))
-                for odds in (*ODDS, inf)
+                for odds in (*TRIED_ODDS, inf)
             ]
             for place in np.flatnonzero(moved & (shifts.spread.n > 0))
         }
@@ -615,7 +617,7 @@ class _Replacement:
         paired, ranks = result.paired, []
         moved = (result.worst_low != paired.low) | (result.worst_high != paired.high)
         alone = np.asarray(moved & ((paired.low > 0) | (paired.high < 0)))
-        turning = find_turning(alone, lambda odds: compute(odds).claimed)
+        turning = find_turning_odds(alone, lambda odds: compute(odds).claimed)
         within = self._tested[result.first] & self._tested[result.second]
         for at in np.flatnonzero(within & (paired.spread.n > 0)).tolist():
             rank = RankShift(
@@ -631,7 +633,7 @@ class _Replacement:
                     round_number(result.worst_low[at]),
                     round_number(result.worst_high[at]),
                 ),
-                turning_odds=store_turning(turning[at]),
+                turning_odds=store_turning_odds(turning[at]),
                 p_adjusted=round_number(paired.p_adjusted[at]),
                 family=int(paired.pairs[at]),
             )
@@ -766,7 +768,7 @@ class Ranking(NamedTuple):
         """Return a model's interval of ranks from the paired tests of all models; None if it has no
         value, or if the models are not compared.
         """
-        return rank_intervals(self.comparisons[metric])[index] if self.comparisons else None
+        return compute_rank_intervals(self.comparisons[metric])[index] if self.comparisons else None
 
 
 class Swap(msgspec.Struct, frozen=True, kw_only=True):
@@ -780,7 +782,7 @@ class Swap(msgspec.Struct, frozen=True, kw_only=True):
     """The smaller of the two differences."""
     beyond_chance: bool
     """Whether both judges' differences are (5 %, corrected over all pairs), with missing grades."""
-    turning_odds: Turning = UNSET
+    turning_odds: StoredOdds = UNSET
     """If it is, and grades are missing: the greatest factor of the odds at which it still is; null
     if no factor turns it.
     """
@@ -1054,5 +1056,5 @@ def _swap(
         models=(models[above], models[below]),
         size=min(abs(difference) for difference in differences),
         beyond_chance=beyond_chance,
-        turning_odds=store_turning(float(turning)) if beyond_chance else UNSET,
+        turning_odds=store_turning_odds(float(turning)) if beyond_chance else UNSET,
     )

@@ -24,7 +24,11 @@ from opensafeintent.numbers.label_checks import (
     OneSide,
     ScaleErrors,
 )
-from opensafeintent.people.agreement import are_enough, compare_grades, estimate_independent
+from opensafeintent.people.agreement import (
+    are_enough_people,
+    compare_grades,
+    estimate_effective_judges,
+)
 from opensafeintent.people.study import allocate
 from opensafeintent.ratings import Ratings
 from opensafeintent.statistics.intervals import Floats, round_number
@@ -285,7 +289,7 @@ class _Comparison:
     def _if_people_err(self, flagged: Floats) -> IfPeopleErr | None:
         """Return the judge's rates without the errors of the majority."""
         calls = self.calls.all
-        if self.calls.is_settled or self.calls.are_partial or not are_enough(calls):
+        if self.calls.is_settled or self.calls.are_partial or not are_enough_people(calls):
             return None
         graded = ~np.isnan(flagged)
         others = np.where(graded[:, None], take_other_majorities(calls), np.nan)
@@ -383,7 +387,7 @@ class _Comparison:
         correlation = self.sample.weighted.correlation(
             called - self.decided[:, None], "a judge makes no error that another does not"
         )
-        return estimate_independent(correlation, len(flagged), people=self.calls.all)
+        return estimate_effective_judges(correlation, len(flagged), people=self.calls.all)
 
     def pairs(self, flagged: Mapping[str, Floats]) -> dict[str, list[JudgePair]]:
         """Return, by judge, the comparison with each other judge.

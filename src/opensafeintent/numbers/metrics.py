@@ -31,7 +31,7 @@ from opensafeintent.taxonomy import (
     find_question,
 )
 
-Needs = Literal[
+InputKind = Literal[
     "triplet",
     "pair",
     "triplet_in_order",
@@ -77,7 +77,7 @@ class Metric:
     of_sets: Callable[[Grades], Ratio]
     """Numerator and denominator of each set, every set weighing the same."""
     unit: Unit = field(kw_only=True)
-    needs: Needs = field(default="triplet", kw_only=True)
+    needs: InputKind = field(default="triplet", kw_only=True)
     of: str = field(default="", kw_only=True)
     """Of the metrics that there are by intent or by mode: which."""
     greatest: float = field(default=1.0, kw_only=True)

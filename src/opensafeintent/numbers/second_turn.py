@@ -18,14 +18,14 @@ from opensafeintent.grades import PANEL, to_array
 from opensafeintent.labelled import Labelled, LabelledSet
 from opensafeintent.numbers.completions import (
     Completions,
-    Equation,
+    CompletionSpec,
     Flags,
-    Turning,
-    compare_at,
-    find_moved,
-    find_turning,
-    need_replies,
-    store_turning,
+    StoredOdds,
+    compare_with_odds,
+    depend_on_missing,
+    find_turning_odds,
+    make_variant_inputs,
+    store_turning_odds,
 )
 from opensafeintent.numbers.equations import Grades, Ratio, take_mean
 from opensafeintent.numbers.estimates import AVERAGE
@@ -35,10 +35,10 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import NO_FIRST_REPLY, GradedResponse, keep_judge
 from opensafeintent.statistics import Comparison, Estimate, compare_models, estimate, round_number
 from opensafeintent.statistics.comparisons import (
-    Paired,
+    PairedTests,
     compare_pairs,
-    find_detectable,
-    pair_differences,
+    compute_detectable_with_missing,
+    compute_paired_differences,
 )
 from opensafeintent.statistics.intervals import (
     METHOD,
@@ -216,7 +216,7 @@ class TurnNumber(Estimate, frozen=True, kw_only=True):
     """
     missing_ci: tuple[float, float] | None = None
     """Of an effect, if grades are missing: the ends of its interval with missing grades."""
-    turning_odds: Turning = UNSET
+    turning_odds: StoredOdds = UNSET
     """Of an effect whose interval leaves 0 out, if grades are missing: the greatest factor of the
     odds at which that holds, 0 if at none; null if no factor turns it.
     """
@@ -314,7 +314,9 @@ class _Replies:
         self.as_graded = Completed.of((ratio.numerator.values, ratio.denominator.values))
         self._variant = variant
         self._completions = Completions(
-            grades.array, {variant: ratio}, {variant: Equation(of_sets, need_replies(variant))}
+            grades.array,
+            {variant: ratio},
+            {variant: CompletionSpec(of_sets, make_variant_inputs(variant))},
         )
 
     def at(self, odds: float) -> _Arm:
@@ -341,7 +343,9 @@ class _Measured:
 
     def shift(self, measure: Measure) -> Completed:
         """Return the effects as graded."""
-        return pair_differences(*(replies.as_graded for replies in self._replies[measure]))
+        return compute_paired_differences(
+            *(replies.as_graded for replies in self._replies[measure])
+        )
 
     def at(self, odds: float) -> dict[Measure, _Arms]:
         """Return them at some odds of missing grades."""
@@ -483,17 +487,17 @@ def _levels(arm: _Arm, units: Units | None) -> list[TurnNumber]:
 def _moves(*arms: _Arm) -> Flags:
     """Tell for each model whether missing grades can move any of its values."""
     return np.asarray(
-        np.any([find_moved(arm.as_graded, arm.lowest, arm.highest) for arm in arms], axis=0)
+        np.any([depend_on_missing(arm.as_graded, arm.lowest, arm.highest) for arm in arms], axis=0)
     )
 
 
 class _Compared(NamedTuple):
     """The effects of each measure on each model, in this order."""
 
-    as_graded: Paired
-    lowest: Paired
+    as_graded: PairedTests
+    lowest: PairedTests
     """With missing grades as they make the effects least."""
-    highest: Paired
+    highest: PairedTests
     bounds: tuple[Floats, Floats]
     """The effects at their least and greatest, whatever is missing."""
     moved: Flags
@@ -552,8 +556,10 @@ def _effects(
     found = _compare_arms(measured.at(odds), family, units)
     paired = found.as_graded
     shown = found.moved & ((paired.low > 0) | (paired.high < 0))
-    turning = find_turning(shown, lambda at: _compare_arms(measured.at(at), family, units).claimed)
-    detectable = find_detectable(paired, found.lowest, found.highest)
+    turning = find_turning_odds(
+        shown, lambda at: _compare_arms(measured.at(at), family, units).claimed
+    )
+    detectable = compute_detectable_with_missing(paired, found.lowest, found.highest)
     return [
         TurnNumber(
             value=round_number(paired.spread.value[at]),
@@ -562,7 +568,7 @@ def _effects(
             method=METHOD,
             bounds=_span(*bounds) if moves else None,
             missing_ci=_span(found.low[at], found.high[at]) if moves else None,
-            turning_odds=store_turning(turning[at]),
+            turning_odds=store_turning_odds(turning[at]),
             p_adjusted=round_number(paired.p_adjusted[at]),
             family=int(paired.pairs[at]),
             minimum_detectable_difference=round_defined(detectable[at]),
@@ -610,13 +616,13 @@ def _compare_effects(
             width=2.0,
             family=[model in tested for model in models],
             extremes=[
-                pair_differences(direct.greatest, second.least),
-                pair_differences(direct.least, second.greatest),
+                compute_paired_differences(direct.greatest, second.least),
+                compute_paired_differences(direct.least, second.greatest),
             ],
             units=units,
         )
 
-    return compare_at(compare, odds, _moves(*measured.at(odds)[measure]))
+    return compare_with_odds(compare, odds, _moves(*measured.at(odds)[measure]))
 
 
 def _coverage(rows: Sequence[GradedResponse], planned: int) -> TurnCoverage:

@@ -24,7 +24,7 @@ from opensafeintent.people.labels import (
     Answers,
     Unit,
 )
-from opensafeintent.ratings import Floats, Ratings, Said, average_items
+from opensafeintent.ratings import Floats, Ratings, RatingsOfItem, average_items
 from opensafeintent.responses import panel_grades
 from opensafeintent.statistics.coefficients import RatingCounts
 from opensafeintent.statistics.intervals import SEED, round_number
@@ -36,11 +36,11 @@ from opensafeintent.taxonomy import (
     KnownGrades,
 )
 
-_WIDEST = float(max(SCALES[grade][-1] - SCALES[grade][0] for grade in METRIC_GRADES))
+_GREATEST_DIFFERENCE = float(max(SCALES[grade][-1] - SCALES[grade][0] for grade in METRIC_GRADES))
 """Greatest difference of two grades, on any scale."""
 
 
-class AgreementQuestion(msgspec.Struct, frozen=True, kw_only=True):
+class QuestionAgreement(msgspec.Struct, frozen=True, kw_only=True):
     """One question on dataset quality: a row of Table 3."""
 
     question: str
@@ -58,16 +58,16 @@ class AgreementQuestion(msgspec.Struct, frozen=True, kw_only=True):
     alpha: SampleEstimate
 
 
-class Quality(msgspec.Struct, frozen=True, kw_only=True):
+class DatasetQuality(msgspec.Struct, frozen=True, kw_only=True):
     """How people judge a dataset (paper, Table 3)."""
 
     annotators: dict[str, int]
     """Prompt-sets that each returned, blank ones too."""
     sets: int
-    questions: tuple[AgreementQuestion, ...]
+    questions: tuple[QuestionAgreement, ...]
 
 
-class Dimension(msgspec.Struct, frozen=True, kw_only=True):
+class ScaleAgreement(msgspec.Struct, frozen=True, kw_only=True):
     """One judge on one dimension: a row of Table 7."""
 
     judge: str
@@ -82,7 +82,7 @@ class Dimension(msgspec.Struct, frozen=True, kw_only=True):
     bias: SampleEstimate
 
 
-class SafeCall(msgspec.Struct, frozen=True, kw_only=True):
+class UnsafeDetection(msgspec.Struct, frozen=True, kw_only=True):
     """How far a judge's "safe" can be trusted."""
 
     judge: str
@@ -121,7 +121,7 @@ class PeopleAgreement(msgspec.Struct, frozen=True, kw_only=True):
     """AC1 of `safe`; of grades AC2 with quadratic weights."""
 
 
-class OwnAgreement(msgspec.Struct, frozen=True, kw_only=True):
+class OwnQuestionAgreement(msgspec.Struct, frozen=True, kw_only=True):
     """How far people agree with one another on the prompt-sets' own questions, or a judge with
     them.
     """
@@ -150,17 +150,17 @@ class JudgeStudy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """1 if the sample was not stratified."""
     weighted: bool
     people: tuple[PeopleAgreement, ...]
-    judges: tuple[Dimension, ...]
-    safe: tuple[SafeCall, ...]
+    judges: tuple[ScaleAgreement, ...]
+    safe: tuple[UnsafeDetection, ...]
     errors: tuple[SharedErrors, ...]
     """Of each two judges, and of all if there are more."""
-    questions: tuple[OwnAgreement, ...] = ()
+    questions: tuple[OwnQuestionAgreement, ...] = ()
     """On the prompt-sets' own questions: of people, if there are several, and of each judge that
     answered them. Empty if nobody did.
     """
 
 
-def dataset_quality(answers: Answers, *, seed: int = SEED) -> Quality:
+def measure_dataset_quality(answers: Answers, *, seed: int = SEED) -> DatasetQuality:
     """Return the yes rate, AC1, percent agreement and alpha of each question, over prompt-sets.
 
     The yes rate is the share of `yes` (for overall quality of `good`) among all answers of all
@@ -172,18 +172,20 @@ def dataset_quality(answers: Answers, *, seed: int = SEED) -> Quality:
     """
     units = [answers.of(item)[0].label.family or item.id for item in answers.items]
     sample = Sample(units, seed=seed)
-    return Quality(
+    return DatasetQuality(
         annotators=answers.count_returned(),
         sets=len(answers.items),
-        questions=tuple(_question(answers, question, sample) for question in QUALITY_QUESTIONS),
+        questions=tuple(
+            _measure_question(answers, question, sample) for question in QUALITY_QUESTIONS
+        ),
     )
 
 
-def _question(answers: Answers, question: str, sample: Sample) -> AgreementQuestion:
+def _measure_question(answers: Answers, question: str, sample: Sample) -> QuestionAgreement:
     counts = RatingCounts.of(answers.ratings.on(question), (0.0, 1.0))
     undefined = answers.explain_undefined()
     no, yes = counts.counts.T
-    return AgreementQuestion(
+    return QuestionAgreement(
         question=question,
         yes=int(yes.sum()),
         no=int(no.sum()),
@@ -197,8 +199,8 @@ def _question(answers: Answers, question: str, sample: Sample) -> AgreementQuest
     )
 
 
-def judge_study(
-    answers: Answers, judges: Ratings, own: Sequence[Said] = (), *, seed: int = SEED
+def measure_judge_study(
+    answers: Answers, judges: Ratings, own: Sequence[RatingsOfItem] = (), *, seed: int = SEED
 ) -> JudgeStudy:
     """Return the agreement of human annotators with one another on each question and on "safe",
     and each judge's agreement with them.
@@ -214,7 +216,7 @@ def judge_study(
     Raises:
         InputError: labels of two responses disagree on the sampled unit.
     """
-    sample, unit = _sample(answers, seed)
+    sample, unit = _make_sample(answers, seed)
     people = answers.ratings
     undefined = answers.explain_undefined()
     harm = {judge: judges.by_one(judge, "harm_severity") for judge in judges.raters}
@@ -226,7 +228,7 @@ def judge_study(
         units=sample.units,
         strata=sample.strata,
         weighted=sample.weighted,
-        people=_people_agreement(people, sample, undefined),
+        people=_measure_people(people, sample, undefined),
         judges=tuple(
             compare_grades(
                 judge, scale, judges.by_one(judge, scale), people.on(scale), sample, undefined
@@ -234,11 +236,11 @@ def judge_study(
             for judge in judges.raters
             for scale in METRIC_GRADES
         ),
-        safe=tuple(_safe_call(judge, harm[judge], agreed, sample) for judge in harm),
+        safe=tuple(_measure_unsafe_detection(judge, harm[judge], agreed, sample) for judge in harm),
         errors=_correlate_errors(
             {judge: harm[judge] for judge in harm if judge != PANEL}, people, sample
         ),
-        questions=_measure_own(answers, own, seed),
+        questions=_measure_own_questions(answers, own, seed),
     )
 
 
@@ -258,9 +260,7 @@ def gather_grades(by_judge: Sequence[Mapping[str, KnownGrades]], judges: Sequenc
     return Ratings(said, [*judges, PANEL] if len(judges) > 1 else judges)
 
 
-def _people_agreement(
-    people: Ratings, sample: Sample, undefined: str
-) -> tuple[PeopleAgreement, ...]:
+def _measure_people(people: Ratings, sample: Sample, undefined: str) -> tuple[PeopleAgreement, ...]:
     """Return how far people agree with one another, by question.
 
     Args:
@@ -294,7 +294,9 @@ _FEWEST_PEOPLE = 3
 """For each response, of a majority that can outvote one of them."""
 
 
-def _measure_own(answers: Answers, own: Sequence[Said], seed: int) -> tuple[OwnAgreement, ...]:
+def _measure_own_questions(
+    answers: Answers, own: Sequence[RatingsOfItem], seed: int
+) -> tuple[OwnQuestionAgreement, ...]:
     """Return the agreement on the questions of the items' own, which are drawn with their items."""
     given = [
         {entry.label.annotator: entry.label.own_ratings for entry in answers.of(item)}
@@ -307,7 +309,7 @@ def _measure_own(answers: Answers, own: Sequence[Said], seed: int) -> tuple[OwnA
         for name in sorted({name for said in by_person.values() for name in said} or {""})
     ]
 
-    def tabulate(said: Sequence[Said], raters: Sequence[str]) -> Floats:
+    def tabulate(said: Sequence[RatingsOfItem], raters: Sequence[str]) -> Floats:
         numbers = [
             said[at].get(rater, {}).get(name, np.nan) for at, name in rows for rater in raters
         ]
@@ -319,9 +321,9 @@ def _measure_own(answers: Answers, own: Sequence[Said], seed: int) -> tuple[OwnA
     found = []
     if len(answers.annotators) > 1:
         counts, undefined = RatingCounts.of(people, _NO_YES), answers.explain_undefined()
-        sample, _ = _sample(answers, seed, [at for at, _ in rows])
+        sample, _ = _make_sample(answers, seed, [at for at, _ in rows])
         found.append(
-            OwnAgreement(
+            OwnQuestionAgreement(
                 judge="",
                 answered=int(counts.twice.sum()),
                 missing=0,
@@ -331,16 +333,18 @@ def _measure_own(answers: Answers, own: Sequence[Said], seed: int) -> tuple[OwnA
         )
     for judge in dict.fromkeys(judge for said in own for judge in said):
         by_judge = tabulate(own, [judge])
-        found.append(_compare_own(judge, by_judge, people, answers, [at for at, _ in rows], seed))
+        found.append(
+            _compare_own_answers(judge, by_judge, people, answers, [at for at, _ in rows], seed)
+        )
     return tuple(found)
 
 
 _NO_YES = (0.0, 1.0)
 
 
-def _compare_own(
+def _compare_own_answers(
     judge: str, by_judge: Floats, people: Floats, answers: Answers, of_row: Sequence[int], seed: int
-) -> OwnAgreement:
+) -> OwnQuestionAgreement:
     """Return the agreement of a judge with each person who answered the same question; every
     question counts once, however many people answered it.
 
@@ -357,15 +361,15 @@ def _compare_own(
     both = np.asarray(pairs.any(axis=1))
     equal = average_items(np.where(pairs, people == by_judge, np.nan))
     nothing = "no question was answered by the judge and by people"
-    sample, _ = _sample(answers, seed, of_row)
+    sample, _ = _make_sample(answers, seed, of_row)
     # AC1 counts ratings, so each pair is a row; a question without one stays, as a row of nothing
     at, person = np.nonzero(pairs | (~both[:, None] & (np.arange(people.shape[1]) == 0)))
     ratings = np.stack([by_judge[at, 0], people[at, person]], axis=1)
     counts = RatingCounts.of(np.where(both[at, None], ratings, np.nan), _NO_YES)
     shares = 1 / np.maximum(pairs.sum(axis=1), 1)[at]
-    of_pairs, _ = _sample(answers, seed, [of_row[row] for row in at.tolist()], shares.tolist())
+    of_pairs, _ = _make_sample(answers, seed, [of_row[row] for row in at.tolist()], shares.tolist())
     ac1 = of_pairs.gwet(counts, "identity", nothing)
-    return OwnAgreement(
+    return OwnQuestionAgreement(
         judge=judge,
         answered=int(both.sum()),
         missing=int((by_people & ~both).sum()),
@@ -374,7 +378,7 @@ def _compare_own(
     )
 
 
-def _sample(
+def _make_sample(
     answers: Answers,
     seed: int,
     rows: Sequence[int] | None = None,
@@ -396,7 +400,7 @@ def _sample(
             " export"
         )
     units = [
-        _name_unit(item, label.family, unit)
+        _name_sampled_unit(item, label.family, unit)
         for item, label in zip(answers.items, drawn, strict=True)
     ]
     places = list(range(len(drawn)) if rows is None else rows)
@@ -409,7 +413,7 @@ def _sample(
     ), unit
 
 
-def _name_unit(item: AnnotatedItem, family: str, unit: Unit) -> Hashable:
+def _name_sampled_unit(item: AnnotatedItem, family: str, unit: Unit) -> Hashable:
     """Name what a response was drawn with: the set, of one model and epoch, or the family."""
     if family:
         return (item.model, family, *((item.variant, item.epoch) if unit == "response" else ()))
@@ -418,7 +422,7 @@ def _name_unit(item: AnnotatedItem, family: str, unit: Unit) -> Hashable:
 
 def compare_grades(
     judge: str, dimension: Graded, grades: Floats, people: Floats, sample: Sample, undefined: str
-) -> Dimension:
+) -> ScaleAgreement:
     """Return a row of Table 7, over the responses that both the judge and annotators graded.
 
     Args:
@@ -435,29 +439,31 @@ def compare_grades(
     alone = average_items(np.abs(people - _average_others(people)))
     errors = grades - average_items(people)
     nothing = "no item was graded by the judge and by people"
-    return Dimension(
+    return ScaleAgreement(
         judge=judge,
         dimension=dimension,
         items=int(both.sum()),
         missing=int((by_people & ~both).sum()),
-        mae=sample.mean_grade(np.abs(errors), (0.0, _WIDEST), nothing),
-        leave_one_out=sample.mean_grade(alone, (0.0, _WIDEST), undefined),
-        bias=sample.mean_grade(errors, (-_WIDEST, _WIDEST), nothing),
+        mae=sample.mean_grade(np.abs(errors), (0.0, _GREATEST_DIFFERENCE), nothing),
+        leave_one_out=sample.mean_grade(alone, (0.0, _GREATEST_DIFFERENCE), undefined),
+        bias=sample.mean_grade(errors, (-_GREATEST_DIFFERENCE, _GREATEST_DIFFERENCE), nothing),
     )
 
 
-def _safe_call(judge: str, harm: Floats, agreed: Floats, sample: Sample) -> SafeCall:
+def _measure_unsafe_detection(
+    judge: str, harm: Floats, agreed: Floats, sample: Sample
+) -> UnsafeDetection:
     graded = ~np.isnan(agreed) & ~np.isnan(harm)
     caught = np.where(graded & (agreed > 0), harm > 0, np.nan)
     alarmed = np.where(graded & (agreed == 0), harm > 0, np.nan)
-    return SafeCall(
+    return UnsafeDetection(
         judge=judge,
         catches_unsafe=sample.mean(caught, undefined="no item is unsafe for people"),
         false_alarms=sample.mean(alarmed, undefined="no item is safe for people"),
     )
 
 
-def are_enough(people: Floats) -> bool:
+def are_enough_people(people: Floats) -> bool:
     """Tell whether so many people labelled the median item that their own errors can be told from
     those of judges.
 
@@ -468,7 +474,7 @@ def are_enough(people: Floats) -> bool:
     return bool(by_item.any() and np.median(by_item[by_item > 0]) >= _FEWEST_PEOPLE)
 
 
-def estimate_independent(
+def estimate_effective_judges(
     correlation: SampleEstimate, judges: int, *, people: Floats
 ) -> SampleEstimate:
     """Return how many independent judges some judges are worth, at least, if people share no errors
@@ -480,7 +486,7 @@ def estimate_independent(
         judges: their number k.
         people: labels, NaN without one: shape (item, person).
     """
-    if not are_enough(people):
+    if not are_enough_people(people):
         return SampleEstimate(value=None, n=correlation.n, undefined=_TOO_FEW_PEOPLE)
 
     def compute_worth(at: float) -> float:
@@ -515,7 +521,7 @@ def _correlate_errors(
         correlation = sample.correlation(
             np.where(graded, errors, np.nan), "a judge makes no error that another does not"
         )
-        independent = estimate_independent(correlation, k, people=people.on("harm_severity"))
+        independent = estimate_effective_judges(correlation, k, people=people.on("harm_severity"))
         results.append(SharedErrors(judges=panel, correlation=correlation, independent=independent))
     return tuple(results)
 

@@ -23,7 +23,7 @@ from opensafeintent.quoting import cut_quotation, hide_prompt
 from opensafeintent.report.cohort_columns import cohort_notes
 from opensafeintent.report.columns import Table
 from opensafeintent.report.conditions import list_conditions, second_opinions, second_turns
-from opensafeintent.report.facts import Said
+from opensafeintent.report.facts import Statement
 from opensafeintent.report.gate_tables import gate_tables
 from opensafeintent.report.page import asset
 from opensafeintent.report.table_formats import to_markdown
@@ -65,7 +65,7 @@ def render_annex(
     *,
     gates: Gates | None,
     include_unsafe: bool,
-    notices: Sequence[Said],
+    notices: Sequence[Statement],
 ) -> str:
     """Return the annex of a report; the same input gives the same text.
 

@@ -61,61 +61,61 @@ class Cell(NamedTuple):
     """Whether a share is known well enough for a decimal."""
 
 
-def is_fine(low: Scalar, high: Scalar) -> bool:
+def needs_decimal(low: Scalar, high: Scalar) -> bool:
     """Tell whether an interval of a share is narrower than two points."""
     return isinstance(low, int | float) and isinstance(high, int | float) and high - low < 0.02
 
 
-def text(style: Style, cell: Cell) -> str:
+def format_cell(style: Style, cell: Cell) -> str:
     """Return a cell as people see it; see `Style`."""
-    value, limits = text_and_limits(style, cell)
+    value, limits = format_value_and_limits(style, cell)
     return f"{value} {limits}" if limits else value
 
 
-def text_and_limits(style: Style, cell: Cell) -> tuple[str, str]:
+def format_value_and_limits(style: Style, cell: Cell) -> tuple[str, str]:
     """Return a cell as people see it, the limits of its interval apart, in brackets; an empty text
     if it has none.
     """
     match style:
         case "interval" | "signed":
             value, low, high = cell.fields
-            return _value_and_limits(value, low, high, cell.unit, signed=style == "signed")
+            return _format_interval_parts(value, low, high, cell.unit, signed=style == "signed")
         case "span" | "signed_span":
             low, high = cell.fields
             signed = style == "signed_span"
-            shown = partial(number, unit=cell.unit, signed=signed, fine=cell.fine)
+            shown = partial(format_number, unit=cell.unit, signed=signed, fine=cell.fine)
             return _format_between(shown, low, high), ""
         case "ranks":
             low, high = cell.fields
             return _format_between(str, low, high), ""
         case _:
             (value,) = cell.fields
-            return _single(style, value, cell), ""
+            return _format_single(style, value, cell), ""
 
 
-def _single(style: Style, value: Scalar, cell: Cell) -> str:
+def _format_single(style: Style, value: Scalar, cell: Cell) -> str:
     if style in TEXTS or not isinstance(value, int | float):
-        return _plain(value)
+        return _format_plain(value)
     match style:
         case "p":
             return "<0.001" if value < 0.001 else f"{value:.3f}"
         case "share":
-            return percent(value)
+            return format_percent(value)
         case "odds":
             return "any" if value == inf else f"{value:g} ×"
         case "gap" if cell.unit == "share":
-            return f"{_share(value, unit=False, fine=cell.fine)} points"
+            return f"{_format_share(value, unit=False, fine=cell.fine)} points"
         case "difference":
-            return number(value, cell.unit, signed=True, fine=cell.fine)
+            return format_number(value, cell.unit, signed=True, fine=cell.fine)
         case "gap":
-            return number(value)
+            return format_number(value)
         case "number":
-            return number(value, cell.unit, fine=cell.fine)
+            return format_number(value, cell.unit, fine=cell.fine)
         case _:
-            return f"{value:,}" if isinstance(value, int) else _plain(value)
+            return f"{value:,}" if isinstance(value, int) else _format_plain(value)
 
 
-def number(
+def format_number(
     value: Scalar,
     unit: Unit = "score",
     *,
@@ -135,19 +135,21 @@ def number(
     if not isinstance(value, int | float):
         return DASH
     if unit == "share":
-        return _share(value, signed=signed, fine=fine)
+        return _format_share(value, signed=signed, fine=fine)
     rounded, signed = round(value, decimals), signed or unit == "difference"
     if not signed or value == 0:
         rounded += 0.0  # no -0.00, but of a difference that is below 0
     return f"{rounded:{'+' if signed else ''},.{decimals}f}".replace("-", "−")
 
 
-def percent(value: float) -> str:
+def format_percent(value: float) -> str:
     """Return a share without a decimal, below 1 % with two digits: 89 %, 5 %, 0.25 %."""
     return f"{100 * value + 0.0:{'.2g' if abs(value) < 0.0095 else '.0f'}} %".replace("-", "−")
 
 
-def _share(value: float, *, signed: bool = False, unit: bool = True, fine: bool = False) -> str:
+def _format_share(
+    value: float, *, signed: bool = False, unit: bool = True, fine: bool = False
+) -> str:
     """Return a share in per cent, a difference of two in points; `fine`: with a decimal."""
     shown = f"{100 * value + 0.0:{'+' if signed else ''}.{int(fine)}f}".removesuffix(".0")
     shown = shown.replace("-", "−")
@@ -156,55 +158,57 @@ def _share(value: float, *, signed: bool = False, unit: bool = True, fine: bool 
     return f"{shown} points" if signed else f"{shown} %"
 
 
-def interval(
+def format_interval(
     value: Scalar, low: Scalar, high: Scalar, unit: Unit = "score", *, signed: bool = False
 ) -> str:
     """Return a value with its interval: `0.56 [0.52, 0.60]`; of a share `5 % [1, 16]`, with a
     decimal if the interval is narrower than two points. The end of a difference has as many
     decimals as show its side of 0, at most five, or one of points.
     """
-    shown, limits = _value_and_limits(value, low, high, unit, signed=signed)
+    shown, limits = _format_interval_parts(value, low, high, unit, signed=signed)
     return f"{shown} {limits}" if limits else shown
 
 
-def _value_and_limits(
+def _format_interval_parts(
     value: Scalar, low: Scalar, high: Scalar, unit: Unit, *, signed: bool
 ) -> tuple[str, str]:
     signed = signed or unit == "difference"
     if not isinstance(low, int | float) or not isinstance(high, int | float) or value is None:
-        return number(value, unit, signed=signed), ""
+        return format_number(value, unit, signed=signed), ""
     near_zero = [limit for limit in (low, high) if signed and 0 < abs(limit) <= 0.005]
     if unit == "share":
-        fine = is_fine(low, high) or bool(near_zero)
+        fine = needs_decimal(low, high) or bool(near_zero)
         limits = ", ".join(
-            _share(limit, signed=signed, unit=False, fine=fine) for limit in (low, high)
+            _format_share(limit, signed=signed, unit=False, fine=fine) for limit in (low, high)
         )
-        return number(value, unit, signed=signed, fine=fine), f"[{limits}]"
+        return format_number(value, unit, signed=signed, fine=fine), f"[{limits}]"
     limits = ", ".join(
-        number(
+        format_number(
             limit,
             signed=signed,
             decimals=min(ceil(-log10(abs(limit))), 5) if limit in near_zero else 2,
         )
         for limit in (low, high)
     )
-    return number(value, signed=signed), f"[{limits}]"
+    return format_number(value, signed=signed), f"[{limits}]"
 
 
-def estimate_text(estimate: Estimate, unit: Unit = "score") -> str:
-    """Return an estimate with its interval; see `interval`."""
-    return interval(estimate.value, estimate.low, estimate.high, unit)
+def format_estimate(estimate: Estimate, unit: Unit = "score", *, signed: bool = False) -> str:
+    """Return an estimate with its interval; see `format_interval`."""
+    return format_interval(estimate.value, estimate.low, estimate.high, unit, signed=signed)
 
 
-def estimate_value(estimate: Estimate, unit: Unit = "score") -> str:
-    """Return the value of `estimate_text` alone."""
-    value, _ = _value_and_limits(estimate.value, estimate.low, estimate.high, unit, signed=False)
+def format_estimate_value(estimate: Estimate, unit: Unit = "score") -> str:
+    """Return the value of `format_estimate` alone."""
+    value, _ = _format_interval_parts(
+        estimate.value, estimate.low, estimate.high, unit, signed=False
+    )
     return value
 
 
-def format_share(count: int, n: int) -> str:
+def format_share_with_interval(count: int, n: int) -> str:
     """Return the share of `count` of `n` independent answers, with its interval."""
-    return interval(count / n, *share_interval(count / n, n), "share")
+    return format_interval(count / n, *share_interval(count / n, n), "share")
 
 
 def _format_between(text: Callable[[Scalar], str], low: Scalar, high: Scalar) -> str:
@@ -219,7 +223,7 @@ def _format_between(text: Callable[[Scalar], str], low: Scalar, high: Scalar) ->
     return f"{first}{' to ' if signed else '–'}{last}"
 
 
-def _plain(value: Scalar) -> str:
+def _format_plain(value: Scalar) -> str:
     """Return a value on one line, without control and formatting characters."""
     if value is None:
         return DASH
@@ -241,7 +245,7 @@ def shorten(text: str, most: int) -> str:
     return f"{text[:head]}…{text[len(text) - (most - 1 - head) :]}"
 
 
-def common_beginning(models: Iterable[str]) -> str:
+def find_common_prefix(models: Iterable[str]) -> str:
     """Return the common beginning of two names or more, baselines aside (`openai-api/lab/`)."""
     folders = [model.split("/")[:-1] for model in contenders(models)]
     alike = takewhile(lambda heads: len({*heads}) == 1, zip(*folders, strict=False))
@@ -259,7 +263,7 @@ Section = Literal[
 # fmt: on
 """Sections of the page of a run."""
 
-Part = Literal["n", "method", "bounds", "missing_ci", "models", "pooled"]
+EstimatePart = Literal["n", "method", "bounds", "missing_ci", "models", "pooled"]
 """Fields of an estimate besides its value and interval."""
 
 Value = Scalar | tuple[Scalar, ...] | Estimate
@@ -307,7 +311,7 @@ class Column(msgspec.Struct, Generic[Row_contra], frozen=True):
         fine = (
             unit == "share"
             and isinstance(estimate, Estimate)
-            and is_fine(estimate.low, estimate.high)
+            and needs_decimal(estimate.low, estimate.high)
         )
         return Cell(self._scalars(value), unit, fine)
 
@@ -416,7 +420,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
-_PART_STYLES: dict[Part, Style] = {
+_PART_STYLES: dict[EstimatePart, Style] = {
     "n": "count",
     "bounds": "span",
     "missing_ci": "span",
@@ -425,15 +429,15 @@ _PART_STYLES: dict[Part, Style] = {
 }
 
 
-def estimate_columns(
+def make_estimate_columns(
     name: str,
     of: Callable[[Row], Estimate | None],
     heading: str | None,
     *,
     style: Literal["interval", "signed"] = "interval",
     unit: Unit | Callable[[Row], Unit] = "score",
-    parts: Iterable[Part] = ("n",),
-    headings: Mapping[Part, str] | None = None,
+    parts: Iterable[EstimatePart] = ("n",),
+    headings: Mapping[EstimatePart, str] | None = None,
     order: int = 0,
 ) -> tuple[Column[Row], ...]:
     """Return the columns of an estimate: its value with the interval, and its other fields for
@@ -453,9 +457,9 @@ def estimate_columns(
     part_columns = (
         Column(
             f"{name}_{part}",
-            _take_part(of, part),
+            _make_part_reader(of, part),
             shown.get(part),
-            _part_style(part, style),
+            _choose_part_style(part, style),
             unit,
             order,
             of,
@@ -465,14 +469,14 @@ def estimate_columns(
     return Column(name, of, heading, style, unit), *part_columns
 
 
-def _part_style(part: Part, style: Style) -> Style:
+def _choose_part_style(part: EstimatePart, style: Style) -> Style:
     """Return the style of a part of an estimate; of a difference, its spans are differences too."""
     own = _PART_STYLES.get(part, "text")
     return "signed_span" if own == "span" and style == "signed" else own
 
 
-def _take_part(
-    of: Callable[[Row], Estimate | None], part: Part
+def _make_part_reader(
+    of: Callable[[Row], Estimate | None], part: EstimatePart
 ) -> Callable[[Row], Scalar | tuple[Scalar, ...]]:
     def value(row: Row) -> Scalar | tuple[Scalar, ...]:
         estimate = of(row)
@@ -484,8 +488,8 @@ def _take_part(
     return value
 
 
-def say_turning(odds: float) -> str:
-    """Say up to which odds of missing responses a claim holds (`completions.find_turning`)."""
+def describe_turning_odds(odds: float) -> str:
+    """Say up to which odds of missing responses a claim holds (`completions.find_turning_odds`)."""
     if odds == inf:
         return "at any odds of missing responses"
     if odds == 0:

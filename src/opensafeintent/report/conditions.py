@@ -28,7 +28,7 @@ from opensafeintent.numbers.cohort import (
 )
 from opensafeintent.numbers.estimates import AVERAGE
 from opensafeintent.numbers.served_versions import versions_text
-from opensafeintent.report.columns import Table, format_share, shorten
+from opensafeintent.report.columns import Table, format_share_with_interval, shorten
 from opensafeintent.report.notices import Results, quote
 
 
@@ -338,7 +338,9 @@ def _checks(checked: Sequence[CheckedJudge]) -> str:
         }.get(item.state, item.state)
         if item.check is not None and item.state != "stale":
             accepted, cases = item.check.accepted, item.check.cases
-            text += f", {accepted} of {cases} gold cases, {format_share(accepted, cases)}"
+            text += (
+                f", {accepted} of {cases} gold cases, {format_share_with_interval(accepted, cases)}"
+            )
         texts.append(f"{show_name(item.judge)}: {text}" if len(checked) > 1 else text)
     return "; ".join(texts)
 

@@ -27,7 +27,7 @@ from opensafeintent.people.labels import (
     text_hash,
 )
 from opensafeintent.report.cohort_columns import MODEL_COLUMNS, OfModel, cohort_notes
-from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
+from opensafeintent.report.columns import Column, Columns, Table, make_estimate_columns
 from opensafeintent.report.metrics_json import CorrectedMetric, CorrectedMetrics
 from opensafeintent.statistics import Estimate, round_number
 from opensafeintent.statistics.intervals import (
@@ -554,7 +554,7 @@ def correction_table(corrections: Sequence[Correction], cohort: Cohort) -> Table
     columns: tuple[Columns[_CorrectionRow], ...] = (
         MODEL_COLUMNS,
         Column("metric", lambda row: METRICS[row.item.metric].label, "Metric"),
-        estimate_columns("raw", lambda row: row.item.raw, "By the judge", unit=_unit),
+        make_estimate_columns("raw", lambda row: row.item.raw, "By the judge", unit=_unit),
         Column("corrected", lambda row: row.corrected, "Corrected", "interval", _unit),
         Column("power", lambda row: row.corrected.power if row.corrected else None, "λ", "number"),
         Column("labels", lambda row: row.corrected.n if row.corrected else None),

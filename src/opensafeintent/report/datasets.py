@@ -38,7 +38,7 @@ from opensafeintent.promptsets.cards import (
     size_category,
     yaml_text,
 )
-from opensafeintent.report.columns import Column, Columns, Table, estimate_text, interval
+from opensafeintent.report.columns import Column, Columns, Table, format_estimate
 from opensafeintent.report.cost_tables import Costs, cost_tables
 from opensafeintent.report.page import asset
 from opensafeintent.report.table_formats import to_markdown
@@ -101,7 +101,7 @@ def _differences(rows: Sequence[IntentDifference]) -> Iterator[str]:
             continue
         significant = [
             f"{INTENT_WORDS[row.first]} minus {INTENT_WORDS[row.second]}"
-            f" {interval(row.mean.value, row.mean.low, row.mean.high, signed=True)}"
+            f" {format_estimate(row.mean, signed=True)}"
             for row in of_measure
             if row.mean.leaves_out_zero
         ]
@@ -125,7 +125,7 @@ def _artefacts(classifier: Sequence[Accuracy], words: Sequence[TellingWord]) -> 
             )
             continue
         yield (
-            f"Words alone distinguish {intents} in {estimate_text(row.accuracy, 'share')} of the"
+            f"Words alone distinguish {intents} in {format_estimate(row.accuracy, 'share')} of the"
             f" prompts; chance is {100 * row.chance:.0f} %."
         )
     for intent, name in INTENT_WORDS.items():

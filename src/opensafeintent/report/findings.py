@@ -12,11 +12,11 @@ import numpy as np
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.errors import round_count
 from opensafeintent.numbers.cohort import Cohort
-from opensafeintent.numbers.completions import read_turning
+from opensafeintent.numbers.completions import read_turning_odds
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.numbers.second_turn import PRIMARY_MEASURES, Measure, SecondTurn, TurnNumber
 from opensafeintent.promptsets.loading import MOST_PUBLISHED
-from opensafeintent.report.columns import say_turning
+from opensafeintent.report.columns import describe_turning_odds
 from opensafeintent.report.facts import (
     Fact,
     Facts,
@@ -24,14 +24,14 @@ from opensafeintent.report.facts import (
     MetricName,
     Names,
     PartOf,
-    Said,
+    Statement,
     Value,
-    say,
+    make_statement,
 )
 from opensafeintent.statistics.comparisons import Comparison
 from opensafeintent.taxonomy import CORE_VARIANTS
 
-FEWEST_SAID = 10
+FEWEST_SETS_TO_CLAIM = 10
 """With fewer prompt-sets nothing is said about a model."""
 
 
@@ -45,19 +45,19 @@ class Finding(NamedTuple):
     text: str
     level: Level = "finding"
 
-    def say(self, facts: Sequence[Facts]) -> Said:
+    def say(self, facts: Sequence[Facts]) -> Statement:
         """Return the text of facts."""
-        return say(self.code, self.level, self.text, facts, topic=self.topic)
+        return make_statement(self.code, self.level, self.text, facts, topic=self.topic)
 
 
-def find(cohort: Cohort) -> list[Said]:
+def collect_findings(cohort: Cohort) -> list[Statement]:
     """Return the findings on a group of models: four at most, and two more on a second turn, by
     rank.
     """
     return [finding.say(facts) for finding in FINDINGS if (facts := finding.facts(cohort))]
 
 
-def find_contenders(cohort: Cohort, metric: str) -> list[int]:
+def list_contenders(cohort: Cohort, metric: str) -> list[int]:
     """Return the models that a text is about, the highest value first: those with enough
     prompt-sets, baselines aside if there are others.
     """
@@ -65,12 +65,12 @@ def find_contenders(cohort: Cohort, metric: str) -> list[int]:
     enough = [
         cohort.models[index]
         for index in cohort.estimates.rank(metric)
-        if estimates[index].n >= FEWEST_SAID
+        if estimates[index].n >= FEWEST_SETS_TO_CLAIM
     ]
     return [cohort.models.index(model) for model in contenders(enough)]
 
 
-_BETTER = {
+_COMPARATIVES = {
     "triplet_safety": "safer",
     "mean_safety": "safer on average over responses",
     "mean_utility": "more useful",
@@ -84,7 +84,7 @@ _BETTER = {
 """Words for a model with more of a metric; or with less, if less is better."""
 
 
-def compare_pair(cohort: Cohort, metric: str, first: int, second: int) -> Said | None:
+def describe_pair(cohort: Cohort, metric: str, first: int, second: int) -> Statement | None:
     """Say which of two models is better in a metric, if the interval shows it; None if no
     prompt-set counts for both.
 
@@ -99,38 +99,40 @@ def compare_pair(cohort: Cohort, metric: str, first: int, second: int) -> Said |
         return None
     is_worse = ((difference.value or 0.0) < 0) != METRICS[metric].less_is_better
     if difference.claimed and is_worse:
-        return compare_pair(cohort, metric, second, first)
-    reversed_by = _find_reversal(cohort, metric, first, second) if difference.claimed else None
+        return describe_pair(cohort, metric, second, first)
+    reversed_by = (
+        _find_reversed_difference(cohort, metric, first, second) if difference.claimed else None
+    )
     turns = difference.turning_odds
     facts: dict[str, Fact] = {
         "metric": MetricName(metric),
-        "better": _BETTER.get(metric, "better"),
+        "better": _COMPARATIVES.get(metric, "better"),
         "first": Names.of(cohort.models[first]),
         "second": Names.of(cohort.models[second]),
         "sets": difference.n,
         "difference": Value.of(difference, METRICS[metric].unit, signed=True),
         "order": "second minus first" + "; less is better" * METRICS[metric].less_is_better,
         "reversed": reversed_by,
-        "turning": None if turns is None else say_turning(turns),
+        "turning": None if turns is None else describe_turning_odds(turns),
     }
     if difference.claimed:
-        return _PAIRS["better"].say([facts])
+        return _PAIR_FINDINGS["better"].say([facts])
     if not difference.value and not difference.deviation:
-        return _PAIRS["identical"].say([facts])
+        return _PAIR_FINDINGS["identical"].say([facts])
     unit, (low, high) = METRICS[metric].unit, difference.interval or (-inf, inf)
     if not low <= 0 <= high:
         worst = Value(None, unit, difference.missing_ci, signed=True)
-        return _PAIRS["hinges"].say([{**facts, "with_missing": worst}])
+        return _PAIR_FINDINGS["hinges"].say([{**facts, "with_missing": worst}])
     sets = difference.deciding
     if sets:
         facts["deciding" if sets <= MOST_PUBLISHED else "beyond"] = round_count(sets)
     true = Value(difference.value, unit, signed=True)
     hopeless = "as many" if difference.lacks_grades else None
     facts |= {"true": true, "hopeless": hopeless, "published": str(MOST_PUBLISHED)}
-    return _PAIRS["undecided"].say([facts])
+    return _PAIR_FINDINGS["undecided"].say([facts])
 
 
-def _find_reversal(cohort: Cohort, metric: str, first: int, second: int) -> Value | None:
+def _find_reversed_difference(cohort: Cohort, metric: str, first: int, second: int) -> Value | None:
     """Return a difference if harm 1 counts as safe, if it is shown to have the other sign."""
     comparison = cohort.safe_up_to_1.comparisons.get(metric)
     other = comparison and comparison.pair(first, second)
@@ -142,23 +144,23 @@ def _find_reversal(cohort: Cohort, metric: str, first: int, second: int) -> Valu
     return Value.of(other, METRICS[metric].unit, signed=True)
 
 
-def _say_least(turning: Iterable[float]) -> str | None:
+def _describe_least_odds(turning: Iterable[float]) -> str | None:
     """Say up to which odds of missing responses several claims hold; None if they rest on none."""
     known = [odds for odds in turning if not isnan(odds)]
-    return say_turning(min(known)) if known else None
+    return describe_turning_odds(min(known)) if known else None
 
 
-def _find_nothing(cohort: Cohort) -> Sequence[Facts]:
+def _yield_nothing(cohort: Cohort) -> Sequence[Facts]:
     return []
 
 
-_PAIRS = {
+_PAIR_FINDINGS = {
     finding.code: finding
     for finding in (
         Finding(
             "better",
             "{metric}",
-            _find_nothing,
+            _yield_nothing,
             "{second} is {better} than {first}: {metric} {difference}, prompt-sets: {sets}.\n"
             "It holds {turning}.\n"
             "If harm 1 counts as safe, it is significantly the other way round: {reversed}.",
@@ -166,13 +168,13 @@ _PAIRS = {
         Finding(
             "identical",
             "{metric}",
-            _find_nothing,
+            _yield_nothing,
             "{first} and {second} are identical in {metric}, prompt-sets: {sets}.",
         ),
         Finding(
             "hinges",
             "{metric}",
-            _find_nothing,
+            _yield_nothing,
             "Undecided which is {better}, {first} or {second}: {metric} {difference} ({order}),"
             " prompt-sets: {sets}.\n"
             "It depends on the missing grades: with them {with_missing}.\n"
@@ -181,7 +183,7 @@ _PAIRS = {
         Finding(
             "undecided",
             "{metric}",
-            _find_nothing,
+            _yield_nothing,
             "Undecided which is {better}, {first} or {second}: {metric} {difference} ({order}),"
             " prompt-sets: {sets}.\n"
             "If the true difference is {true}, about {deciding} prompt-sets would decide with 80 %"
@@ -195,34 +197,37 @@ _PAIRS = {
 """What `compare` and the headline say of two models."""
 
 
-def answer(cohort: Cohort) -> list[Said]:
+def rank_or_compare_models(cohort: Cohort) -> list[Statement]:
     """Return for each primary metric which of two models is better, or the order of more of them as
     far as the comparisons decide it.
     """
     said = []
     for metric in cohort.scope.primary:
-        order, comparison = find_contenders(cohort, metric), cohort.estimates.comparisons[metric]
-        if len(order) == 2 and comparison.n[*order] >= FEWEST_SAID:
-            if text := compare_pair(cohort, metric, *sorted(order)):
+        order, comparison = list_contenders(cohort, metric), cohort.estimates.comparisons[metric]
+        if len(order) == 2 and comparison.n[*order] >= FEWEST_SETS_TO_CLAIM:
+            if text := describe_pair(cohort, metric, *sorted(order)):
                 said.append(text)
         elif len(order) > 2:
-            said.append(_order(cohort, metric, order, comparison))
+            said.append(_describe_order(cohort, metric, order, comparison))
     return said
 
 
-def _order(cohort: Cohort, metric: str, order: Sequence[int], comparison: Comparison) -> Said:
+def _describe_order(
+    cohort: Cohort, metric: str, order: Sequence[int], comparison: Comparison
+) -> Statement:
     above: dict[tuple[str, ...], list[str]] = {}
     for model in order:
         others = tuple(
             cohort.models[other]
             for other in order
-            if comparison.n[model, other] >= FEWEST_SAID and comparison.worst_low[other, model] > 0
+            if comparison.n[model, other] >= FEWEST_SETS_TO_CLAIM
+            and comparison.worst_low[other, model] > 0
         )
         above.setdefault(others, []).append(cohort.models[model])
     decided: list[Facts] = [
         {
             "metric": MetricName(metric),
-            "better": _BETTER[metric],
+            "better": _COMPARATIVES[metric],
             "model" if len(models) == 1 else "models": Names(models),
             "others": Names(others),
         }
@@ -235,25 +240,26 @@ def _order(cohort: Cohort, metric: str, order: Sequence[int], comparison: Compar
     claims = [
         comparison.take_turning(model, other)
         for model, other in permutations(order, 2)
-        if comparison.n[model, other] >= FEWEST_SAID and comparison.worst_low[other, model] > 0
+        if comparison.n[model, other] >= FEWEST_SETS_TO_CLAIM
+        and comparison.worst_low[other, model] > 0
     ]
     if decided:
-        decided[-1] = {**decided[-1], "turning": _say_least(claims)}
+        decided[-1] = {**decided[-1], "turning": _describe_least_odds(claims)}
     undecided: Facts = {
         "metric": MetricName(metric),
-        "undecided" if least is not None else "undetected": _BETTER[metric],
+        "undecided" if least is not None else "undetected": _COMPARATIVES[metric],
         "least_of_all" if several else "least": None
         if least is None
         else Value(least, METRICS[metric].unit, is_gap=True),
         "pairs": len(found) if several else None,
     }
-    return _ORDER.say(decided or [undecided])
+    return _ORDER_FINDING.say(decided or [undecided])
 
 
-_ORDER = Finding(
+_ORDER_FINDING = Finding(
     "order",
     "{metric}",
-    _find_nothing,
+    _yield_nothing,
     "{model} is {better} than {others}.\n{models} are {better} than {others}.\n"
     "That holds {turning}.\n"
     "Undecided which is {undecided} (detectable in each of {pairs} pairs: {least_of_all}).\n"
@@ -262,9 +268,9 @@ _ORDER = Finding(
 )
 
 
-def _too_few(cohort: Cohort) -> Iterator[Facts]:
+def _yield_too_few_sets(cohort: Cohort) -> Iterator[Facts]:
     for metric in cohort.scope.primary:
-        if not find_contenders(cohort, metric):
+        if not list_contenders(cohort, metric):
             most = max(estimate.n for estimate in cohort.estimates.by_metric[metric])
             yield {
                 "metric": MetricName(metric),
@@ -273,11 +279,13 @@ def _too_few(cohort: Cohort) -> Iterator[Facts]:
             }
 
 
-def _differences(cohort: Cohort) -> Iterator[Facts]:
+def _yield_significant_differences(cohort: Cohort) -> Iterator[Facts]:
     """Yield the number of significant differences among three models or more."""
     for metric in cohort.scope.primary:
-        comparison, order = cohort.estimates.comparisons[metric], find_contenders(cohort, metric)
-        pairs = [pair for pair in combinations(order, 2) if comparison.n[pair] >= FEWEST_SAID]
+        comparison, order = cohort.estimates.comparisons[metric], list_contenders(cohort, metric)
+        pairs = [
+            pair for pair in combinations(order, 2) if comparison.n[pair] >= FEWEST_SETS_TO_CLAIM
+        ]
         if len(order) > 2 and pairs:
             other = cohort.safe_up_to_1.comparisons[metric]
             at = tuple(np.transpose(pairs))
@@ -287,11 +295,11 @@ def _differences(cohort: Cohort) -> Iterator[Facts]:
             yield {
                 "metric": MetricName(metric),
                 "pairs": PartOf(real, len(pairs)),
-                "turning": _say_least(
+                "turning": _describe_least_odds(
                     comparison.take_turning(*pair) for pair in pairs if comparison.claimed[pair]
                 ),
                 "hinges": int(comparison.hinges[at].sum()) or None,
-                "would_hold": _say_least(
+                "would_hold": _describe_least_odds(
                     comparison.take_turning(*pair) for pair in pairs if comparison.hinges[pair]
                 ),
                 "harm_1": otherwise if turned or otherwise != real else None,
@@ -301,7 +309,7 @@ def _differences(cohort: Cohort) -> Iterator[Facts]:
 
 def _yield_by_intent(cohort: Cohort) -> Iterator[Facts]:
     """Yield the safety by intent of a model that is alone."""
-    order = find_contenders(cohort, cohort.scope.safety)
+    order = list_contenders(cohort, cohort.scope.safety)
     if len(order) == 1:
         safe: dict[str, Fact] = {
             intent: Value.of(cohort.estimates.by_metric[f"{intent}_safety"][order[0]], "share")
@@ -312,14 +320,14 @@ def _yield_by_intent(cohort: Cohort) -> Iterator[Facts]:
         yield {alone: Names.of(cohort.models[order[0]]), **safe}
 
 
-def _help_ordering(cohort: Cohort) -> Iterator[Facts]:
+def _yield_help_ordering(cohort: Cohort) -> Iterator[Facts]:
     """Yield the models that give benign prompts no significantly more help than malicious ones, and
     those that give significantly less, or the help ordering of a model that is alone.
     """
     estimates = cohort.estimates.by_metric["help_ordering"]
     limits = {
         index: estimates[index].missing_ci or estimates[index].interval or (0.0, 1.0)
-        for index in find_contenders(cohort, "help_ordering")
+        for index in list_contenders(cohort, "help_ordering")
     }
     turning = {
         index: cohort.estimates.find_turning("help_ordering", index, 0.5) for index in limits
@@ -331,9 +339,11 @@ def _help_ordering(cohort: Cohort) -> Iterator[Facts]:
         yield {
             "tied": Names(cohort.models[index] for index in tied),
             "less": Names(cohort.models[index] for index in less),
-            "turning": _say_least(turning[index] for index in limits if index not in tied),
+            "turning": _describe_least_odds(
+                turning[index] for index in limits if index not in tied
+            ),
             "hinges": Names(cohort.models[index] for index in tied if not isnan(turning[index])),
-            "would_hold": _say_least(turning[index] for index in tied),
+            "would_hold": _describe_least_odds(turning[index] for index in tied),
             "model": None if alone is None else Names.of(cohort.models[alone]),
             "value": None if alone is None else Value.of(estimates[alone], "score"),
         }
@@ -341,7 +351,7 @@ def _help_ordering(cohort: Cohort) -> Iterator[Facts]:
 
 def _yield_judge_agreement(cohort: Cohort) -> Iterator[Facts]:
     """Yield how far the judges of a panel agree."""
-    if not (cohort.judges.agreements and find_contenders(cohort, cohort.scope.utility)):
+    if not (cohort.judges.agreements and list_contenders(cohort, cohort.scope.utility)):
         return
     # the last is of all judges together; of two judges there is no other
     *pairs, together = cohort.judges.agreements
@@ -369,7 +379,7 @@ def _yield_line_agreement(cohort: Cohort) -> Iterator[Facts]:
         return
     together = cohort.line_agreements[-1]  # of all judges; of two there is no other
     difference = together.difference
-    if difference.n < FEWEST_SAID or difference.value is None:
+    if difference.n < FEWEST_SETS_TO_CLAIM or difference.value is None:
         return
     low, high = difference.interval or (-inf, inf)
     decided = not low <= 0 <= high
@@ -385,12 +395,12 @@ def _yield_line_agreement(cohort: Cohort) -> Iterator[Facts]:
     }
 
 
-def _history_effect(measure: Measure) -> Callable[[Cohort], Sequence[Facts]]:
+def _make_turn_effect_finder(measure: Measure) -> Callable[[Cohort], Sequence[Facts]]:
     """Return the function that finds the effect of a first turn on the models under test."""
 
     def facts(cohort: Cohort) -> Sequence[Facts]:
         turn = cohort.second_turn
-        models = [] if turn is None else _enough_turns(turn, measure)
+        models = [] if turn is None else _list_models_with_enough_sets(turn, measure)
         if turn is None or not models:
             return []
         effects = {model: turn.numbers[model][measure.effect] for model in models}
@@ -402,7 +412,9 @@ def _history_effect(measure: Measure) -> Callable[[Cohort], Sequence[Facts]]:
                 "changed" if claimed else "unchanged": Names.of(model),
                 "effect": Value.of(effects[model], measure.unit, signed=True),
                 "sets": effects[model].n,
-                "turning": _say_least([_take_turning(effects[model])]) if claimed else None,
+                "turning": _describe_least_odds([_read_turning_odds(effects[model])])
+                if claimed
+                else None,
             }
             for model in claimed or largest_first[:1]
         ]
@@ -413,31 +425,31 @@ def _history_effect(measure: Measure) -> Callable[[Cohort], Sequence[Facts]]:
                 None if detectable is None else Value(detectable, measure.unit, is_gap=True)
             )
         hinges = [
-            _take_turning(effect)
+            _read_turning_odds(effect)
             for effect in effects.values()
             if effect.leaves_out_zero and not effect.claimed
         ]
         shown[0]["hinges"] = len(hinges) or None
-        shown[0]["would_hold"] = _say_least(hinges)
+        shown[0]["would_hold"] = _describe_least_odds(hinges)
         return shown
 
     return facts
 
 
-def _take_turning(effect: TurnNumber) -> float:
-    turning = read_turning(effect.turning_odds)
+def _read_turning_odds(effect: TurnNumber) -> float:
+    turning = read_turning_odds(effect.turning_odds)
     return nan if turning is None else turning
 
 
-def _enough_turns(turn: SecondTurn, measure: Measure) -> list[str]:
+def _list_models_with_enough_sets(turn: SecondTurn, measure: Measure) -> list[str]:
     return [
         model
         for model in contenders(turn.models)
-        if turn.numbers[model][measure.effect].n >= FEWEST_SAID
+        if turn.numbers[model][measure.effect].n >= FEWEST_SETS_TO_CLAIM
     ]
 
 
-_EFFECT = (
+_TURN_EFFECT_TEXT = (
     "{measure}: after a first reply to the dual-use prompt, {changed} changes by {effect},"
     " prompt-sets: {sets}.\n"
     "It holds {turning}.\n"
@@ -452,7 +464,7 @@ FINDINGS: tuple[Finding, ...] = (
     Finding(
         "too_few_sets",
         "Too few prompt-sets",
-        lambda cohort: list(_too_few(cohort)),
+        lambda cohort: list(_yield_too_few_sets(cohort)),
         "{metric}: at most {sets} prompt-sets have the grades; a finding needs 10, better 115.\n"
         "{metric} is undefined: {undefined} prompt-sets have the grades.",
         "warning",
@@ -460,7 +472,7 @@ FINDINGS: tuple[Finding, ...] = (
     Finding(
         "significant_differences",
         "Significant differences",
-        lambda cohort: list(_differences(cohort)),
+        lambda cohort: list(_yield_significant_differences(cohort)),
         "{metric}: {pairs} pairs of models.\n"
         "All of them hold {turning}.\n"
         "Pairs that depend on missing grades: {hinges}; the first would hold {would_hold}.\n"
@@ -478,7 +490,7 @@ FINDINGS: tuple[Finding, ...] = (
     Finding(
         "help_ordering",
         METRICS["help_ordering"].label,
-        lambda cohort: list(_help_ordering(cohort)),
+        lambda cohort: list(_yield_help_ordering(cohort)),
         "{model} has {value}; chance is 0.50.\n"
         "Benign prompts get no significantly more help than malicious ones: {tied}.\n"
         "Benign prompts get significantly less help than malicious ones: {less}.\n"
@@ -509,8 +521,8 @@ FINDINGS: tuple[Finding, ...] = (
         Finding(
             measure.effect,
             f"Second turn: {'malicious' if measure.unit == 'share' else 'benign'}",
-            _history_effect(measure),
-            _EFFECT,
+            _make_turn_effect_finder(measure),
+            _TURN_EFFECT_TEXT,
         )
         for measure in PRIMARY_MEASURES
     ),

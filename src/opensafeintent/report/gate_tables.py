@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from opensafeintent.errors import pluralize, round_count
 from opensafeintent.hostile import one_line, show_name
-from opensafeintent.numbers.completions import store_turning
+from opensafeintent.numbers.completions import store_turning_odds
 from opensafeintent.numbers.estimates import Reference, reference_values
 from opensafeintent.numbers.gates import (
     ANSWERED_BY,
@@ -26,7 +26,13 @@ from opensafeintent.numbers.gates import (
 )
 from opensafeintent.numbers.metrics import METRICS, Unit
 from opensafeintent.promptsets.loading import MOST_PUBLISHED
-from opensafeintent.report.columns import Column, Columns, Table, estimate_columns, say_turning
+from opensafeintent.report.columns import (
+    Column,
+    Columns,
+    Table,
+    describe_turning_odds,
+    make_estimate_columns,
+)
 from opensafeintent.report.metrics_json import GateResults, GateRow
 from opensafeintent.statistics.shifts import sign_test
 from opensafeintent.statistics.thresholds import EXACT, Bounds, Verdict
@@ -113,7 +119,7 @@ def reason(result: GateResult) -> str:
 
 def _describe_turning(result: GateResult, number: Bounds) -> str:
     """Say how far the verdict of the interval alone depends on missing grades."""
-    turning = say_turning(result.turning_odds or 0.0)
+    turning = describe_turning_odds(result.turning_odds or 0.0)
     if result.verdict == "undecided":
         return f"would {'pass' if result.gate.meets(number.value) else 'fail'} {turning}"
     return f"holds {turning}"
@@ -268,7 +274,7 @@ def _thresholds(results: list[GateResult], notes: tuple[str, ...]) -> Table:
         _MODEL,
         _METRIC,
         _k_column(results),
-        estimate_columns(
+        make_estimate_columns(
             "value",
             lambda result: result.estimate,
             "Value",
@@ -321,7 +327,7 @@ def _changes(results: list[GateResult], gates: Gates) -> Table:
         ),
         _METRIC,
         _k_column(results),
-        estimate_columns(
+        make_estimate_columns(
             "change",
             lambda result: result.estimate,
             "Change",
@@ -487,5 +493,5 @@ def _gate_row(result: GateResult) -> GateRow:
         oracle=reference.oracle,
         refuse_all=reference.refuse_all,
         reason=reason(result),
-        turning_odds=store_turning(result.turning_odds),
+        turning_odds=store_turning_odds(result.turning_odds),
     )

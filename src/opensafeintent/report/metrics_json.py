@@ -18,7 +18,7 @@ from opensafeintent.numbers.cohort import (
     compute_line_acceptance,
     list_checked_judges,
 )
-from opensafeintent.numbers.completions import Turning, store_turning
+from opensafeintent.numbers.completions import StoredOdds, store_turning_odds
 from opensafeintent.numbers.coverage import Coverage
 from opensafeintent.numbers.estimates import (
     AVERAGE,
@@ -44,8 +44,8 @@ from opensafeintent.numbers.own_questions import AnswerAgreement, LineAgreement
 from opensafeintent.numbers.repeats import Fragility
 from opensafeintent.numbers.request_swap import Audit
 from opensafeintent.numbers.second_turn import TurnAudit, TurnCoverage, TurnNumber
-from opensafeintent.report.facts import JsonFact, Level, Said, facts_as_json
-from opensafeintent.statistics import Estimate, rank_intervals, share_estimate
+from opensafeintent.report.facts import JsonFact, Level, Statement, facts_as_json
+from opensafeintent.statistics import Estimate, compute_rank_intervals, share_estimate
 from opensafeintent.statistics.comparisons import Comparison
 from opensafeintent.statistics.thresholds import Verdict
 
@@ -95,7 +95,7 @@ class Pair(Struct, forbid_unknown_fields=True):
     p_adjusted: float
     minimum_detectable_difference: float | None
     family: int
-    turning_odds: Turning = UNSET
+    turning_odds: StoredOdds = UNSET
     """If grades are missing and the interval leaves 0 out: the greatest factor of the odds at which
     that holds, 0 if at none; null if no factor turns it.
     """
@@ -209,7 +209,7 @@ class GateRow(Struct, forbid_unknown_fields=True):
     reason: str
     k: int | UnsetType = UNSET
     """Of a metric of k epochs or more."""
-    turning_odds: Turning = UNSET
+    turning_odds: StoredOdds = UNSET
     """If grades are missing and the interval alone decides: the greatest factor of the odds at
     which its verdict holds, 0 if at none; null if no factor turns it.
     """
@@ -413,12 +413,12 @@ def metrics_file(cohort: Cohort) -> MetricsFile:
     )
 
 
-def list_finding_facts(findings: Iterable[Said]) -> list[FindingFacts]:
+def list_finding_facts(findings: Iterable[Statement]) -> list[FindingFacts]:
     """Return findings as `metrics.json` has them."""
     return [FindingFacts(said.code, [*map(facts_as_json, said.facts)]) for said in findings]
 
 
-def notice_facts(notices: Iterable[Said]) -> list[NoticeFacts]:
+def notice_facts(notices: Iterable[Statement]) -> list[NoticeFacts]:
     """Return notices as `metrics.json` has them."""
     return [
         NoticeFacts(said.code, said.level, [*map(facts_as_json, said.facts)]) for said in notices
@@ -498,7 +498,7 @@ def _comparisons(cohort: Cohort) -> dict[str, MetricComparison]:
     comparisons = {}
     for metric, comparison in cohort.estimates.comparisons.items():
         less_is_better = METRICS[metric].less_is_better
-        ranks = rank_intervals(comparison, less_is_better=less_is_better)
+        ranks = compute_rank_intervals(comparison, less_is_better=less_is_better)
         comparisons[metric] = MetricComparison(
             pairs=_pairs(cohort.models, comparison),
             rank_intervals=dict(zip(cohort.models, ranks, strict=True)),
@@ -519,7 +519,7 @@ def _pairs(models: Sequence[str], comparison: Comparison) -> list[Pair]:
             p_adjusted=difference.p_adjusted,
             minimum_detectable_difference=difference.minimum_detectable_difference,
             family=difference.pairs,
-            turning_odds=store_turning(difference.turning_odds),
+            turning_odds=store_turning_odds(difference.turning_odds),
         )
         for a, b in combinations(range(len(models)), 2)
         if (difference := comparison.pair(a, b))

@@ -32,7 +32,7 @@ from opensafeintent.numbers.cohort import (
     list_checked_judges,
     unsafe_counts,
 )
-from opensafeintent.numbers.completions import read_turning
+from opensafeintent.numbers.completions import read_turning_odds
 from opensafeintent.numbers.coverage import Coverage
 from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate, reference_values
 from opensafeintent.numbers.gates import Gate, Gates, TooManyMissing, find_most_sets, out_of_reach
@@ -41,7 +41,7 @@ from opensafeintent.numbers.request_swap import headline_audits
 from opensafeintent.numbers.second_turn import PRIMARY_MEASURES
 from opensafeintent.numbers.served_versions import Work, are_several
 from opensafeintent.promptsets.record import FEWEST_UNITS
-from opensafeintent.report.columns import percent, say_turning
+from opensafeintent.report.columns import describe_turning_odds, format_percent
 from opensafeintent.report.facts import (
     Counts,
     Fact,
@@ -49,13 +49,13 @@ from opensafeintent.report.facts import (
     MetricName,
     Names,
     PartOf,
-    Said,
+    Statement,
     Value,
-    say,
+    make_statement,
 )
-from opensafeintent.report.findings import FEWEST_SAID, find_contenders
+from opensafeintent.report.findings import FEWEST_SETS_TO_CLAIM, list_contenders
 from opensafeintent.statistics import FEWEST_SETS
-from opensafeintent.statistics.comparisons import NEW_SETS, SECOND_LOOK
+from opensafeintent.statistics.comparisons import NEW_SETS_ADVICE, SECOND_LOOK_WARNING
 from opensafeintent.statistics.intervals import FEWEST_JUDGES, half_width
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
@@ -105,7 +105,7 @@ class Notice(NamedTuple):
     """Whether it has to be settled before the numbers stand in a paper, as every warning has."""
 
 
-def collect_notices(results: Results, codes: Collection[str] | None = None) -> list[Said]:
+def collect_notices(results: Results, codes: Collection[str] | None = None) -> list[Statement]:
     """Return the notices that apply, by level and rank.
 
     Args:
@@ -113,7 +113,7 @@ def collect_notices(results: Results, codes: Collection[str] | None = None) -> l
         codes: the rows to look at; all of them by default.
     """
     return [
-        say(row.code, row.level, row.text, facts, row.remedy, is_banner=row.is_banner)
+        make_statement(row.code, row.level, row.text, facts, row.remedy, is_banner=row.is_banner)
         for level in LEVELS
         for row in NOTICES
         if row.level == level and (codes is None or row.code in codes)
@@ -124,18 +124,18 @@ def collect_notices(results: Results, codes: Collection[str] | None = None) -> l
 def quote(results: Results, codes: Collection[str]) -> list[str]:
     """Return the texts of some rows without what the reader can do, for a paper."""
     return [
-        say(row.code, row.level, row.text, facts).text
+        make_statement(row.code, row.level, row.text, facts).text
         for row in NOTICES
         if row.code in codes and (facts := list(row.applies(results)))
     ]
 
 
-def urgent(notices: Iterable[Said]) -> list[Said]:
+def urgent(notices: Iterable[Statement]) -> list[Statement]:
     """Return the warnings and cautions."""
     return [said for said in notices if said.level != "note"]
 
 
-def hinders_quoting(said: Said) -> bool:
+def hinders_quoting(said: Statement) -> bool:
     """Tell whether a notice or a finding has to be settled before the numbers stand in a paper."""
     return said.level == "warning" or any(
         row.hinders_quoting for row in NOTICES if row.code == said.code
@@ -244,7 +244,7 @@ def _find_effect(cohort: Cohort, model: str) -> Facts:
         row.variant for row in rows if row.variant in CORE_VARIANTS and not row.counts
     )
     compared = [cohort.estimates.comparisons[metric] for metric in cohort.scope.primary]
-    pairs = list(combinations(find_contenders(cohort, cohort.scope.safety), 2))
+    pairs = list(combinations(list_contenders(cohort, cohort.scope.safety), 2))
     hinging = sum(bool(comparison.hinges[pair]) for comparison in compared for pair in pairs)
     coverage = cohort.coverage[model]
     return {
@@ -293,7 +293,7 @@ def _find_missing_bounds(results: Results) -> Iterator[Facts]:
             continue
         wide = cohort.coverage[model].share("core") >= _MISSING_SHARE
         ends = (*(safety.bounds or ()), safety.value or 0.0)
-        bounds = safety.bounds if len({percent(end) for end in ends}) > 1 else None
+        bounds = safety.bounds if len({format_percent(end) for end in ends}) > 1 else None
         if not bounds and not (wide and safety.missing_ci):
             continue
         yield {
@@ -313,7 +313,7 @@ def _is_outside(number: MetricEstimate) -> bool:
         return False
     low, high = number.bounds
     nearest = min(max(number.value, low), high)
-    return percent(nearest) != percent(number.value)
+    return format_percent(nearest) != format_percent(number.value)
 
 
 def _find_added_judges(results: Results) -> Iterator[Facts]:
@@ -393,7 +393,7 @@ def _find_change_without(results: Results) -> Iterator[Facts]:
     defined = [
         change
         for change in results.cohort.changes
-        if change.n >= FEWEST_SAID and None not in (change.before, change.value)
+        if change.n >= FEWEST_SETS_TO_CLAIM and None not in (change.before, change.value)
     ]
     if defined:
         largest = max(defined, key=lambda change: change.size)
@@ -531,7 +531,7 @@ def _undated(results: Results) -> Iterator[Facts]:
 def _request_swap(results: Results) -> Iterator[Facts]:
     for grader, audit in headline_audits(results.cohort.audits).items():
         shift = audit.safety_shift
-        if shift.n >= FEWEST_SAID and shift.leaves_out_zero:
+        if shift.n >= FEWEST_SETS_TO_CLAIM and shift.leaves_out_zero:
             yield {
                 "judge": "the panel" if grader == PANEL else Names.of(grader),
                 "shift": Value.of(shift, "share", signed=True),
@@ -546,7 +546,7 @@ def _guard(results: Results) -> Iterator[Facts]:
     cohort = results.cohort
     rows = [row for rows in cohort.rows.values() for row in rows if row.guard]
     counts = unsafe_counts(rows)
-    if counts.compared >= FEWEST_SAID and counts.differ > _DIFFER * counts.compared:
+    if counts.compared >= FEWEST_SETS_TO_CLAIM and counts.differ > _DIFFER * counts.compared:
         yield {
             "guards": Names(sorted({item.guard for item in cohort.members.values() if item.guard})),
             "differ": PartOf(counts.differ, counts.compared),
@@ -571,7 +571,7 @@ def _strict_panel(results: Results) -> Iterator[Facts]:
     for metric in cohort.scope.primary:
         gaps = {
             cohort.models[index]: average_value - panel_value
-            for index in find_contenders(cohort, metric)
+            for index in list_contenders(cohort, metric)
             if (panel_value := panel.estimates[metric][index].value) is not None
             and (average_value := average.estimates[metric][index].value) is not None
         }
@@ -589,7 +589,7 @@ def _rank_changes(results: Results) -> Iterator[Facts]:
     """Yield the models that two judges rank in opposite orders, both significantly."""
     cohort = results.cohort
     for metric in cohort.scope.primary if cohort.judges.agreements else ():
-        models = {cohort.models[index] for index in find_contenders(cohort, metric)}
+        models = {cohort.models[index] for index in list_contenders(cohort, metric)}
         changes = cohort.judges.rank_changes(metric)
         real = [
             change
@@ -598,7 +598,7 @@ def _rank_changes(results: Results) -> Iterator[Facts]:
         ]
         if real:
             first = real[0]
-            turning = read_turning(first.turning_odds)
+            turning = read_turning_odds(first.turning_odds)
             yield {
                 "metric": MetricName(metric),
                 "judge": Names.of(first.judges[0]),
@@ -606,7 +606,7 @@ def _rank_changes(results: Results) -> Iterator[Facts]:
                 "above": Names.of(first.models[0]),
                 "below": Names.of(first.models[1]),
                 "pairs": len({frozenset(change.models) for change in real}),
-                "turning": None if turning is None else say_turning(turning),
+                "turning": None if turning is None else describe_turning_odds(turning),
             }
 
 
@@ -620,7 +620,7 @@ def _harm_line(results: Results) -> Iterator[Facts]:
         up_to_1 = cohort.safe_up_to_1.estimates[metric]
         changes = [
             (after.value - before.value, cohort.models[index], before, after)
-            for index in find_contenders(cohort, metric)
+            for index in list_contenders(cohort, metric)
             if (before := reported[index]).value is not None
             and (after := up_to_1[index]).value is not None
             and before.interval
@@ -653,7 +653,7 @@ def _sets(least: int, most: int) -> Applies:
         asked = _list_asked_sets(results.cohort)
         units = len({results.cohort.estimates.unit_of[set_id] for set_id in asked})
         if least <= units < most:
-            width = f"{100 * half_width(units):.0f}" if units >= FEWEST_SAID else None
+            width = f"{100 * half_width(units):.0f}" if units >= FEWEST_SETS_TO_CLAIM else None
             families = units if units < len(asked) else None
             yield {"sets": len(asked), "families": families, "width": width}
 
@@ -666,7 +666,7 @@ def _detectable(results: Results) -> Iterator[Facts]:
         comparison = cohort.estimates.comparisons[metric]
         differences = [
             comparison.minimum_detectable_difference[pair]
-            for pair in combinations(find_contenders(cohort, metric), 2)
+            for pair in combinations(list_contenders(cohort, metric), 2)
         ]
         if not np.isnan(differences).all():
             typical = float(np.nanmedian(differences))
@@ -741,7 +741,7 @@ def _turn_shift(results: Results) -> Iterator[Facts]:
     audit = turn.audits.get(AVERAGE) or next(iter(turn.audits.values()))
     for measure in PRIMARY_MEASURES:
         shift = audit.of(measure.direct)
-        if shift.n >= FEWEST_SAID and shift.leaves_out_zero:
+        if shift.n >= FEWEST_SETS_TO_CLAIM and shift.leaves_out_zero:
             yield {
                 "measure": measure.label,
                 "shift": Value.of(shift, measure.unit, signed=True),
@@ -1083,9 +1083,9 @@ NOTICES: tuple[Notice, ...] = (
     Notice(
         "second_look", "caution",
         _if(lambda results: results.undecided or _any_deciding(results.gates)),
-        f"{SECOND_LOOK[0].upper()}{SECOND_LOOK[1:]}.",
-        f"{NEW_SETS[0].upper()}{NEW_SETS[1:]}, and report those alone; or gate with --confidence"
-        " 0.98.",
+        f"{SECOND_LOOK_WARNING[0].upper()}{SECOND_LOOK_WARNING[1:]}.",
+        f"{NEW_SETS_ADVICE[0].upper()}{NEW_SETS_ADVICE[1:]}, and report those alone; or gate with"
+        " --confidence 0.98.",
     ),
     Notice(
         "gate_basis", "caution", _gate_basis,

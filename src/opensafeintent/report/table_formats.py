@@ -27,9 +27,9 @@ from opensafeintent.report.columns import (
     Column,
     Style,
     Table,
+    format_cell,
+    format_value_and_limits,
     shorten,
-    text,
-    text_and_limits,
 )
 from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_WORDS, MODES, QUESTIONS
 
@@ -210,7 +210,7 @@ def _is_empty(cell: Cell) -> bool:
 
 def _text(column: Column[Never], cell: Cell) -> str:
     """Return a cell as people see it; the name of a metric or an intent is its label."""
-    shown = text(column.style, cell)
+    shown = format_cell(column.style, cell)
     if column.style != "text":
         return shown
     return labels().get(shown, _first_items(shown, column.most_items))
@@ -286,7 +286,7 @@ def _html_cell(style: Style, cell: Cell, common: str) -> str:
     direction.
     """
     value = cell.fields[0]
-    text, limits = text_and_limits(style, cell)
+    text, limits = format_value_and_limits(style, cell)
     if style not in TEXTS:
         number = value.replace(",", "") if isinstance(value, str) else value
         behind = "" if number is None or style == "count" else f" data-v={round(float(number), 6)}"

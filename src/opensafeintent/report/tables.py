@@ -23,7 +23,7 @@ from opensafeintent.report.cohort_columns import (
     OfModel,
     cohort_notes,
 )
-from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
+from opensafeintent.report.columns import Column, Columns, Table, make_estimate_columns
 from opensafeintent.report.table_formats import FORMATS
 from opensafeintent.report.tables_judges import JUDGE_TABLES, SHIFT_TABLES, guard_table, swap_table
 from opensafeintent.report.tables_metrics import (
@@ -315,7 +315,7 @@ def beside(cohort: Cohort) -> Table:
             "number",
             lambda row: row.figure.unit,
         ),
-        estimate_columns(
+        make_estimate_columns(
             "here",
             lambda row: row.figure.here,
             "Here",

@@ -31,13 +31,13 @@ from opensafeintent.report.cohort_columns import (
 from opensafeintent.report.columns import (
     Column,
     Columns,
-    Part,
+    EstimatePart,
     Scalar,
     Table,
-    estimate_columns,
+    make_estimate_columns,
 )
 from opensafeintent.report.facts import list_parts
-from opensafeintent.statistics import Difference, Estimate, rank_intervals
+from opensafeintent.statistics import Difference, Estimate, compute_rank_intervals
 from opensafeintent.taxonomy import INTENT_LABELS, MODES
 
 
@@ -230,7 +230,7 @@ def headline_table(cohort: Cohort) -> Table:
 
 
 def _headline_columns(metric: str, label: str, *, moved: bool) -> tuple[Column[_HeadlineRow], ...]:
-    return estimate_columns(
+    return make_estimate_columns(
         metric,
         lambda row: row.estimate(metric),
         label,
@@ -241,8 +241,8 @@ def _headline_columns(metric: str, label: str, *, moved: bool) -> tuple[Column[_
     )
 
 
-_PARTS: tuple[Part, ...] = ("n", "bounds", "missing_ci", "models")
-_POOLED: tuple[Part, ...] = (*_PARTS, "pooled")
+_PARTS: tuple[EstimatePart, ...] = ("n", "bounds", "missing_ci", "models")
+_POOLED: tuple[EstimatePart, ...] = (*_PARTS, "pooled")
 _SHOWN_MODES = (*MODES, "refusal")
 
 
@@ -401,7 +401,7 @@ def stated_policy(cohort: Cohort) -> Table:
 
 
 def _columns(
-    metrics: Mapping[str, str], counts: Mapping[str, str], parts: Sequence[Part] = _PARTS
+    metrics: Mapping[str, str], counts: Mapping[str, str], parts: Sequence[EstimatePart] = _PARTS
 ) -> list[Column[OfModel]]:
     """Return the columns of some metrics.
 
@@ -412,7 +412,7 @@ def _columns(
     """
     columns: list[Column[OfModel]] = []
     for metric, heading in metrics.items():
-        columns += estimate_columns(
+        columns += make_estimate_columns(
             metric,
             _pick_estimate(metric),
             heading,
@@ -436,7 +436,7 @@ def _rows(cohort: Cohort) -> list[OfModel]:
 def _open_ranks(cohort: Cohort) -> dict[str, dict[str, tuple[int, int] | None]]:
     """Return by model and primary metric the least and the greatest rank that tests leave open."""
     comparisons = cohort.estimates.comparisons
-    ranks = {metric: rank_intervals(comparisons[metric]) for metric in cohort.scope.primary}
+    ranks = {metric: compute_rank_intervals(comparisons[metric]) for metric in cohort.scope.primary}
     return {
         model: {metric: ranks[metric][at] for metric in cohort.scope.primary}
         for at, model in enumerate(cohort.models)
@@ -501,7 +501,7 @@ def _make_ranking_columns(
         return take_ranking(row).estimates[metric][row.at]
 
     return (
-        *estimate_columns(name, estimate, label, unit=METRICS[metric].unit),
+        *make_estimate_columns(name, estimate, label, unit=METRICS[metric].unit),
         Column(
             f"{name}_rank",
             lambda row: take_ranking(row).rank(metric, row.at),
@@ -521,7 +521,7 @@ def modes(cohort: Cohort) -> Table:
     """Return Table 5: how often each assistance mode is used on dual-use prompts, and how often it
     is unsafe.
     """
-    unsafe_headings: dict[Part, str] = {
+    unsafe_headings: dict[EstimatePart, str] = {
         "n": "Sets in the mode",
         "models": "Models",
         "pooled": "Pooled unsafe rate",
@@ -529,7 +529,7 @@ def modes(cohort: Cohort) -> Table:
     columns: tuple[Columns[_ModeRow], ...] = (
         MODEL_COLUMNS,
         Column("mode", lambda row: row.mode, "Mode"),
-        estimate_columns(
+        make_estimate_columns(
             "share",
             lambda row: row.estimate(f"mode_share_{row.mode}"),
             "Share",
@@ -537,7 +537,7 @@ def modes(cohort: Cohort) -> Table:
             parts=_POOLED,
             headings={"n": "Sets"},
         ),
-        estimate_columns(
+        make_estimate_columns(
             "unsafe_rate",
             lambda row: row.estimate(f"unsafe_rate_{row.mode}"),
             "Unsafe rate",
@@ -579,14 +579,14 @@ def wording(cohort: Cohort) -> Table:
     """Return how often answers to the wordings of a set disagree, and why; empty if every prompt
     has one response.
     """
-    parts: tuple[Part, ...] = ("n", "method")
+    parts: tuple[EstimatePart, ...] = ("n", "method")
     columns: tuple[Columns[_WordingRow], ...] = (
         MODEL_COLUMNS,
         Column("epochs", lambda row: row.wording.epochs, "Epochs", "count"),
-        estimate_columns(
+        make_estimate_columns(
             "flip", lambda row: row.wording.flip, "Safety flip", unit="share", parts=parts
         ),
-        estimate_columns(
+        make_estimate_columns(
             "between",
             lambda row: row.wording.between,
             "Two wordings disagree",
@@ -595,14 +595,14 @@ def wording(cohort: Cohort) -> Table:
             headings={"n": "Sets"},
             order=1,
         ),
-        estimate_columns(
+        make_estimate_columns(
             "within",
             lambda row: row.wording.within,
             "One wording disagrees with itself",
             unit="share",
             parts=parts,
         ),
-        estimate_columns(
+        make_estimate_columns(
             "paraphrase_effect",
             lambda row: row.wording.excess,
             "Paraphrase effect",

@@ -19,7 +19,13 @@ from opensafeintent.report.cohort_columns import (
     OfModel,
     cohort_notes,
 )
-from opensafeintent.report.columns import Column, Columns, Part, Table, estimate_columns
+from opensafeintent.report.columns import (
+    Column,
+    Columns,
+    EstimatePart,
+    Table,
+    make_estimate_columns,
+)
 from opensafeintent.statistics import Estimate
 
 
@@ -57,10 +63,10 @@ def questions(cohort: Cohort) -> Table:
 
 def _columns(metric: str, *, moved: bool) -> tuple[Column[_QuestionsRow], ...]:
     label = METRICS[metric].label
-    headings: dict[Part, str] = {"n": "Sets"}
+    headings: dict[EstimatePart, str] = {"n": "Sets"}
     if moved:
         headings["missing_ci"] = f"{label},\nwith missing"
-    return estimate_columns(
+    return make_estimate_columns(
         metric,
         lambda row: row.estimate(metric),
         label,
@@ -101,17 +107,17 @@ def line_agreement(cohort: Cohort) -> Table:
     columns: tuple[Columns[_LineRow], ...] = (
         Column("judges", lambda row: row.judges, "Judges", "name"),
         Column("domain", lambda row: row.domain, "Harm domain", "name"),
-        estimate_columns(
+        make_estimate_columns(
             "rubric_ac1",
             lambda row: row.estimate("rubric"),
             "AC1, harm 0 | 1",
             headings={"n": "Responses"},
             order=1,
         ),
-        estimate_columns(
+        make_estimate_columns(
             "questions_ac1", lambda row: row.estimate("questions"), "AC1, any must-not hit", order=1
         ),
-        estimate_columns(
+        make_estimate_columns(
             "difference",
             lambda row: row.estimate("difference"),
             "Questions − rubric",
@@ -173,7 +179,7 @@ def answer_agreement(cohort: Cohort) -> Table:
     columns: tuple[Columns[_AnswersRow], ...] = (
         Column("judges", lambda row: " + ".join(row.agreement.judges), "Judges", "name"),
         Column("about", lambda row: _ABOUT[row.agreement.about], "Answers to", "name"),
-        estimate_columns(
+        make_estimate_columns(
             "equal",
             lambda row: row.agreement.equal,
             "Same answer",
@@ -181,7 +187,7 @@ def answer_agreement(cohort: Cohort) -> Table:
             headings={"n": "Answers"},
             order=1,
         ),
-        estimate_columns("ac1", lambda row: row.agreement.ac1, "AC1", order=1),
+        make_estimate_columns("ac1", lambda row: row.agreement.ac1, "AC1", order=1),
     )
     return Table.of(
         columns,

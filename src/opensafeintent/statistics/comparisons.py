@@ -35,19 +35,19 @@ from opensafeintent.statistics.intervals import (
 
 POWER = 0.80
 """With which differences are said to be found."""
-SECOND_LOOK = (
+SECOND_LOOK_WARNING = (
     "a larger sample that holds this one is a second look, which about doubles the risk of a wrong"
     " result"
 )
 """What to add to the advice to enlarge a sample (benchmarks/gates.py)."""
 
-NEW_SETS = "take new prompt-sets, such as a file of those that this run did not use"
+NEW_SETS_ADVICE = "take new prompt-sets, such as a file of those that this run did not use"
 _Z_POWER = NormalDist().inv_cdf(POWER)
-_LEAST = 1e-6
-_MOST = 10**14
+_TOLERANCE = 1e-6
+_MOST_SETS = 10**14
 
 
-class Paired(NamedTuple):
+class PairedTests(NamedTuple):
     """Differences of pairs of models, later minus earlier: arrays of shape (pair,)."""
 
     spread: Spread
@@ -66,12 +66,12 @@ class Paired(NamedTuple):
 
     @property
     def minimum_detectable_difference(self) -> Floats:
-        """The difference that the test finds with a power of 80 %; see `detectable_difference`. NaN
-        if it finds none that sets can have.
+        """The difference that the test finds with a power of 80 %; see
+        `compute_detectable_difference`. NaN if it finds none that sets can have.
         """
         differences = np.full(len(self.shares), np.nan)
         for row in np.flatnonzero(self.spread.n > 0):
-            equation = _find_least_share if self.shares[row] else _detectable
+            equation = _compute_detectable_of_binary if self.shares[row] else _compute_detectable
             differences[row] = equation(
                 float(self.spread.informative[row]) - 2,
                 float(np.nan_to_num(self.spread.deviation[row])),
@@ -79,20 +79,20 @@ class Paired(NamedTuple):
                 _Z_POWER,
                 2 * self.width**2,
             )
-        differences[differences >= self.width - _LEAST] = np.nan
+        differences[differences >= self.width - _TOLERANCE] = np.nan
         return differences
 
 
-def family_level(confidence: float, pairs: int) -> float:
+def adjust_confidence(confidence: float, pairs: int) -> float:
     """Return the confidence of each of some pairs at which all of them hold at once (Šidák, Journal
     of the American Statistical Association 62, 1967).
     """
     return float(confidence ** (1 / max(pairs, 1)))
 
 
-def family_p(p: Floats, pairs: int | NDArray[np.int64]) -> Floats:
+def adjust_p(p: Floats, pairs: int | NDArray[np.int64]) -> Floats:
     """Return p values adjusted for a family of tests, 1 − (1 − p)ᵏ (Šidák): below 1 − confidence
-    exactly if the interval at `family_level` leaves 0 out.
+    exactly if the interval at `adjust_confidence` leaves 0 out.
 
     Args:
         p: of each test on its own.
@@ -102,25 +102,25 @@ def family_p(p: Floats, pairs: int | NDArray[np.int64]) -> Floats:
         return np.where(np.asarray(pairs) > 1, -np.expm1(pairs * np.log1p(-p)), p)
 
 
-def _detectable(
+def _compute_detectable(
     sets: float, deviation: float, critical: float, z: float, pseudo_squares: float
 ) -> float:
-    """Return the equation of `detectable_difference` for a critical value and a quantile z."""
+    """Return the detectable difference for a critical value and the quantile z of the power."""
     error = sqrt((sets * deviation**2 + pseudo_squares) * (sets + 2) / (sets + 1))
     return (critical * error + z * deviation * sqrt(sets)) / sets
 
 
-def _find_least_share(
+def _compute_detectable_of_binary(
     sets: float, deviation: float, critical: float, z: float, pseudo_squares: float
 ) -> float:
     """Return the least d that is found if each set's difference is −1, 0 or 1. A mean of d needs at
     least a share d of the sets to differ, so that σ² is d − d² or more.
     """
     low, high = 0.0, 1.0
-    while high - low > _LEAST:
+    while high - low > _TOLERANCE:
         d = (low + high) / 2
         spread = max(deviation, sqrt(d - d**2))
-        if _detectable(sets, spread, critical, z, pseudo_squares) <= d:
+        if _compute_detectable(sets, spread, critical, z, pseudo_squares) <= d:
             high = d
         else:
             low = d
@@ -141,7 +141,7 @@ class MeanTest(NamedTuple):
     """The difference that this test finds with a power of 80 %."""
 
 
-def mean_test(differences: Floats, *, pairs: int = 1) -> MeanTest:
+def run_mean_test(differences: Floats, *, pairs: int = 1) -> MeanTest:
     """Test the mean of differences that have no greatest value, such as those of lengths: Student's
     paired t.
 
@@ -150,23 +150,23 @@ def mean_test(differences: Floats, *, pairs: int = 1) -> MeanTest:
 
     Args:
         differences: shape (prompt_set,), two or more.
-        pairs: the size of the family (`family_level`).
+        pairs: the size of the family (`adjust_confidence`).
     """
     degrees = len(differences) - 1
     mean, error = float(differences.mean()), float(differences.std(ddof=1)) / sqrt(degrees + 1)
-    critical = t_quantile(0.5 + family_level(CONFIDENCE, pairs) / 2, degrees)
+    critical = t_quantile(0.5 + adjust_confidence(CONFIDENCE, pairs) / 2, degrees)
     # without an error, all sets differ by the same
     p = 1 - t_within(abs(mean) / error, degrees) if error else float(mean == 0)
     return MeanTest(
         low=mean - critical * error,
         high=mean + critical * error,
         p_unadjusted=p,
-        p_adjusted=float(family_p(np.array(p), pairs)),
+        p_adjusted=float(adjust_p(np.array(p), pairs)),
         minimum_detectable_difference=(critical + NormalDist().inv_cdf(POWER)) * error,
     )
 
 
-def detectable_difference(
+def compute_detectable_difference(
     sets: int,
     deviation: float,
     *,
@@ -192,8 +192,8 @@ def detectable_difference(
         shares: whether each set's difference is −1, 0 or 1. A mean of d needs at least a share d of
             the sets to differ, so σ² is at least d − d².
     """
-    critical = t_quantile(0.5 + family_level(confidence, pairs) / 2, sets + 1)
-    detectable = _find_least_share if shares else _detectable
+    critical = t_quantile(0.5 + adjust_confidence(confidence, pairs) / 2, sets + 1)
+    detectable = _compute_detectable_of_binary if shares else _compute_detectable
     return detectable(sets, deviation, critical, NormalDist().inv_cdf(power), pseudo_squares)
 
 
@@ -203,7 +203,7 @@ def assume_deviation(*, shares: bool) -> float:
 
 
 @lru_cache(maxsize=4096)
-def sets_needed(
+def count_sets_needed(
     difference: float,
     deviation: float,
     *,
@@ -218,17 +218,17 @@ def sets_needed(
     it is 0 or undefined.
 
     The n sets are enough if n · |`difference`| ± `pull` reaches the numerator of
-    `detectable_difference`, whose arguments these are.
+    `compute_detectable_difference`, whose arguments these are.
 
     Args:
         pull: sum of the two pseudo-observations, as differences; 0 if they lie on both sides alike.
     """
-    if not abs(difference) > _LEAST:
+    if not abs(difference) > _TOLERANCE:
         return None
     if shares:
         deviation = max(deviation, sqrt(abs(difference) - difference**2))
     least = partial(
-        detectable_difference,
+        compute_detectable_difference,
         power=power,
         pairs=pairs,
         confidence=confidence,
@@ -236,21 +236,21 @@ def sets_needed(
     )
     toward = pull if difference > 0 else -pull
     return bisect_left(
-        range(_MOST),
+        range(_MOST_SETS),
         True,
         lo=1,
         key=lambda sets: least(sets, deviation) <= abs(difference) + toward / sets,
     )
 
 
-def count_sets(units: int | None, n: int, counted: int | None) -> int | None:
+def convert_units_to_sets(units: int | None, n: int, counted: int | None) -> int | None:
     """Return how many prompt-sets some units have, if `counted` units have n; they are sets if that
     is None.
     """
     return -(-units * n // counted) if units and counted else units
 
 
-class PlannedEnd(NamedTuple):
+class PlannedScenario(NamedTuple):
     """A difference in a planned run: as graded, or with missing grades as they are most against
     it.
     """
@@ -265,9 +265,9 @@ class PlannedEnd(NamedTuple):
     """Units that count, families or single prompt-sets, over the prompt-sets."""
 
 
-def count_planned(
+def count_planned_sets(
     difference: float,
-    ends: Sequence[PlannedEnd],
+    ends: Sequence[PlannedScenario],
     *,
     power: float = POWER,
     shares: bool = False,
@@ -280,10 +280,10 @@ def count_planned(
     Args:
         difference: its size, above 0.
         ends: as graded, and with missing grades.
-        power, shares, pairs, confidence: as for `sets_needed`.
+        power, shares, pairs, confidence: as for `count_sets_needed`.
     """
     numbers = [
-        sets_needed(
+        count_sets_needed(
             max(difference - end.away, 0.0),
             end.deviation,
             power=power,
@@ -302,17 +302,17 @@ def count_planned(
 
 def find_planned_difference(
     sets: int,
-    ends: Sequence[PlannedEnd],
+    ends: Sequence[PlannedScenario],
     *,
     power: float = POWER,
     shares: bool = False,
     pairs: int = 1,
     confidence: float = CONFIDENCE,
 ) -> float:
-    """Return the difference that so many prompt-sets find at each end (`count_planned`)."""
+    """Return the difference that so many prompt-sets find at each end (`count_planned_sets`)."""
     return max(
         end.away
-        + detectable_difference(
+        + compute_detectable_difference(
             max(int(round(sets * end.counted, 6)), 1),
             end.deviation,
             power=power,
@@ -332,13 +332,13 @@ def compare_pairs(
     family: NDArray[np.bool_] | None = None,
     confidence: float = CONFIDENCE,
     units: Units | None = None,
-) -> Paired:
+) -> PairedTests:
     """Compare pairs of models, later minus earlier, on the prompt-sets that count for both.
 
-    The statistic is the mean difference in standard errors, both with two pseudo-observations at
-    ± `width` (`intervals.compute_spread`); its distribution is Student's. Each pair of a family is
-    tested at the level at which all hold together (`family_level`): the chance of calling any two
-    equal models different is 5 % at most. Interval and p are of one statistic, at one level.
+    The statistic is the mean difference in standard errors, both with two pseudo-observations at ±
+    `width` (`intervals.compute_spread`); its distribution is Student's. Each pair of a family is
+    tested at the level at which all hold together (`adjust_confidence`): the chance of calling any
+    two equal models different is 5 % at most. Interval and p are of one statistic, at one level.
 
     Args:
         earlier, later: each of shape (pair, prompt_set). A set's denominator is its weight, 0 if it
@@ -349,26 +349,28 @@ def compare_pairs(
         confidence: of the intervals, above 0 and below 1.
         units: families of prompt-sets.
     """
-    numerator, weights, variance = pair_differences(earlier, later)
+    numerator, weights, variance = compute_paired_differences(earlier, later)
     spread = compute_spread(numerator, weights, (-width, width), variance=variance, units=units)
     defined = spread.n > 0
     member = defined if family is None else defined & family
     pairs = np.where(member, member.sum(), 1)
     quantile, p = spread.quantiles(confidence), spread.p()
     if member.sum() > 1:
-        level = family_level(confidence, int(member.sum()))
+        level = adjust_confidence(confidence, int(member.sum()))
         quantile = np.where(member, spread.quantiles(level), quantile)
-    adjusted = family_p(p, pairs)
+    adjusted = adjust_p(p, pairs)
     interval = compute_interval(spread, quantile, (-width, width))
     numerator, weights = sum_units(numerator, units), sum_units(weights, units)
     whole = ((numerator == 0) | (np.abs(numerator) == weights)) & (
         variance.sum(axis=1, keepdims=True) == 0
     )
     shares = defined & whole.all(axis=1) & (width == 1)
-    return Paired(spread, quantile, p, adjusted, interval.low, interval.high, pairs, shares, width)
+    return PairedTests(
+        spread, quantile, p, adjusted, interval.low, interval.high, pairs, shares, width
+    )
 
 
-def pair_differences(earlier: Parts | Completed, later: Parts | Completed) -> Completed:
+def compute_paired_differences(earlier: Parts | Completed, later: Parts | Completed) -> Completed:
     """Return weight × difference and weight of each pair, later minus earlier: shape (pair,
     prompt_set). A set counts if it counts for both.
     """
@@ -424,7 +426,7 @@ class Difference(Estimate, frozen=True, kw_only=True):
         return self.leaves_out_zero and not low <= 0 <= high
 
 
-class End(NamedTuple):
+class ExtremeDifferences(NamedTuple):
     """Differences with missing grades at one of their ends: arrays of shape (model, model), or
     those of one pair.
     """
@@ -465,9 +467,9 @@ class Comparison(NamedTuple):
     worst_low: Floats
     worst_high: Floats
     """The ends of the interval over all missing grades."""
-    least: End
+    least: ExtremeDifferences
     """With missing grades as they make the difference least."""
-    greatest: End
+    greatest: ExtremeDifferences
     turning_odds: Floats | None = None
     """The greatest odds of missing grades that were tried at which a difference that the interval
     alone shows is claimed: 0 if at none, infinity if at each; NaN if it shows none, or none is
@@ -499,7 +501,7 @@ class Comparison(NamedTuple):
         at = first, second
         if not self.n[at]:
             return None
-        graded = End(
+        graded = ExtremeDifferences(
             self.difference, self.deviation, self.n.astype(float), self.units.astype(float)
         )
         against = self.least if self.difference[at] > 0 else self.greatest
@@ -515,15 +517,15 @@ class Comparison(NamedTuple):
             deviation=round_number(self.deviation[at]),
             units=int(self.units[at]),
             pairs=int(self.pairs[at]),
-            deciding=count_deciding(
-                [End(*(part[at] for part in end)) for end in (graded, against)],
+            deciding=count_deciding_sets(
+                [ExtremeDifferences(*(part[at] for part in end)) for end in (graded, against)],
                 int(self.pairs[at]),
             ),
             turning_odds=None if isnan(turning := self.take_turning(*at)) else turning,
         )
 
 
-def count_deciding(ends: Sequence[End], pairs: int) -> int | None:
+def count_deciding_sets(ends: Sequence[ExtremeDifferences], pairs: int) -> int | None:
     """Return how many prompt-sets would show a difference from 0 with 80 % power; None if no number
     would.
 
@@ -534,12 +536,12 @@ def count_deciding(ends: Sequence[End], pairs: int) -> int | None:
     planned, value = max(int(end.n) for end in ends), float(ends[0].value)
     sign = 1 if value > 0 else -1
     planned_ends = [
-        PlannedEnd(
+        PlannedScenario(
             float(end.deviation), sign * (value - float(end.value)), int(end.units) / planned
         )
         for end in ends
     ]
-    return count_planned(abs(value), planned_ends, pairs=pairs)
+    return count_planned_sets(abs(value), planned_ends, pairs=pairs)
 
 
 def compare_models(
@@ -567,7 +569,7 @@ def compare_models(
 
     together = within[first] & within[second]
 
-    def compare(earlier: Completed, later: Completed) -> Paired:
+    def compare(earlier: Completed, later: Completed) -> PairedTests:
         pair = earlier.take(first), later.take(second)
         return compare_pairs(*pair, width=width, family=together, units=units)
 
@@ -577,11 +579,15 @@ def compare_models(
     if extremes:
         least, greatest = extremes
         low, high = compare(greatest, least), compare(least, greatest)
-    return _arrange_pairs(paired, low, high, (denominator > 0).sum(axis=1), within)
+    return _make_comparison(paired, low, high, (denominator > 0).sum(axis=1), within)
 
 
-def _arrange_pairs(
-    paired: Paired, low: Paired, high: Paired, counted: NDArray[np.int64], within: NDArray[np.bool_]
+def _make_comparison(
+    paired: PairedTests,
+    low: PairedTests,
+    high: PairedTests,
+    counted: NDArray[np.int64],
+    within: NDArray[np.bool_],
 ) -> Comparison:
     """Return pairs of models as squares.
 
@@ -592,11 +598,11 @@ def _arrange_pairs(
         within: the models whose pairs are the family.
     """
     models = len(counted)
-    square = partial(_square, models)
+    square = partial(_fill_square, models)
     worst_low = np.fmin(paired.low, np.fmin(low.low, high.low))
     worst_high = np.fmax(paired.high, np.fmax(low.high, high.high))
     deviation = np.nan_to_num(paired.spread.deviation)
-    detectable = find_detectable(paired, low, high)
+    detectable = compute_detectable_with_missing(paired, low, high)
     counts = square(paired.spread.n, paired.spread.n)
     np.fill_diagonal(counts, counted)
     units_of_both, pairs = (
@@ -616,12 +622,14 @@ def _arrange_pairs(
         family=within,
         worst_low=square(worst_low, -worst_high),
         worst_high=square(worst_high, -worst_low),
-        least=_square_ends(models, low.spread, high.spread),
-        greatest=_square_ends(models, high.spread, low.spread),
+        least=_fill_square_of_extremes(models, low.spread, high.spread),
+        greatest=_fill_square_of_extremes(models, high.spread, low.spread),
     )
 
 
-def find_detectable(graded: Paired, low: Paired, high: Paired) -> Floats:
+def compute_detectable_with_missing(
+    graded: PairedTests, low: PairedTests, high: PairedTests
+) -> Floats:
     """Return the difference of each pair that is found with 80 % power if as many grades are
     missing: half the range of what these allow is added.
 
@@ -635,19 +643,19 @@ def find_detectable(graded: Paired, low: Paired, high: Paired) -> Floats:
         away = np.abs(high.spread.value - low.spread.value) / 2
         ends = [end.minimum_detectable_difference for end in (low, high)]
         detectable = np.maximum(detectable, np.mean(ends, axis=0) + away)
-    return np.where(detectable < graded.width - _LEAST, detectable, np.nan)
+    return np.where(detectable < graded.width - _TOLERANCE, detectable, np.nan)
 
 
-def _square_ends(models: int, above: Spread, below: Spread) -> End:
-    return End(
-        _square(models, above.value, -below.value),
-        _square(models, np.nan_to_num(above.deviation), np.nan_to_num(below.deviation)),
-        _square(models, above.n, below.n),
-        _square(models, above.units, below.units),
+def _fill_square_of_extremes(models: int, above: Spread, below: Spread) -> ExtremeDifferences:
+    return ExtremeDifferences(
+        _fill_square(models, above.value, -below.value),
+        _fill_square(models, np.nan_to_num(above.deviation), np.nan_to_num(below.deviation)),
+        _fill_square(models, above.n, below.n),
+        _fill_square(models, above.units, below.units),
     )
 
 
-def _square(models: int, above: NDArray[np.generic], below: NDArray[np.generic]) -> Floats:
+def _fill_square(models: int, above: NDArray[np.generic], below: NDArray[np.generic]) -> Floats:
     """Return the pairs' values as a square, those above the diagonal and those below it: shape
     (model, model).
     """
@@ -657,7 +665,7 @@ def _square(models: int, above: NDArray[np.generic], below: NDArray[np.generic])
     return square
 
 
-def find_rank_turning(comparison: Comparison) -> float | None:
+def find_rank_turning_odds(comparison: Comparison) -> float | None:
     """Return the odds of missing grades up to which the intervals of ranks rest on what they rest
     on; None if they rest on no missing grade.
     """
@@ -668,7 +676,7 @@ def find_rank_turning(comparison: Comparison) -> float | None:
     return None if isnan(least) else least
 
 
-def rank_intervals(
+def compute_rank_intervals(
     comparison: Comparison, *, less_is_better: bool = False
 ) -> list[tuple[int, int] | None]:
     """Return the ranks that each model may have: [1 + shown to be better, m − shown to be worse], m

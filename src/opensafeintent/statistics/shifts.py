@@ -9,7 +9,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.statistics.comparisons import Paired, compare_pairs, pair_differences
+from opensafeintent.statistics.comparisons import (
+    PairedTests,
+    compare_pairs,
+    compute_paired_differences,
+)
 from opensafeintent.statistics.intervals import (
     CONFIDENCE,
     Completed,
@@ -75,10 +79,10 @@ def compute_shifts(
         width: the greatest shift that a set can have.
         averaged: the models that the mean is over, shape (model,).
         extremes: the shifts with missing grades as they make them least, and greatest
-            (`pair_differences`); None if none is missing.
+            (`compute_paired_differences`); None if none is missing.
         units: families of prompt-sets.
     """
-    shift = _add_mean(pair_differences(old, new), averaged)
+    shift = _add_mean(compute_paired_differences(old, new), averaged)
     span = (-width, width)
     spread = compute_spread(shift.numerator, shift.denominator, span, units=units)
     completed = [_add_mean(Completed.of(end), averaged) for end in extremes or ()]
@@ -136,7 +140,7 @@ class Interactions(NamedTuple):
     old: Floats
     """The second model's value minus the first's by the old judge, on the sets of both."""
     new: Floats
-    paired: Paired
+    paired: PairedTests
     """The difference of the two, which is what breaks a ranking."""
     worst_low: Floats
     """The lower end of its interval with missing grades."""
@@ -170,9 +174,9 @@ def compute_interactions(
         units: families of prompt-sets.
     """
     first, second = np.triu_indices(len(family), 1)
-    shift = pair_differences(old, new)
+    shift = compute_paired_differences(old, new)
 
-    def compare(earlier: Completed, later: Completed) -> Paired:
+    def compare(earlier: Completed, later: Completed) -> PairedTests:
         return compare_pairs(
             earlier.take(first),
             later.take(second),
@@ -189,7 +193,9 @@ def compute_interactions(
     differences = []
     for top, bottom in (old, new):
         counted = np.where(shift.denominator > 0, bottom, 0.0)
-        pairs = pair_differences((top[first], counted[first]), (top[second], counted[second]))
+        pairs = compute_paired_differences(
+            (top[first], counted[first]), (top[second], counted[second])
+        )
         with np.errstate(invalid="ignore", divide="ignore"):
             differences.append(pairs.numerator.sum(axis=1) / pairs.denominator.sum(axis=1))
     return Interactions(

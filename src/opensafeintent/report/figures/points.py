@@ -15,10 +15,9 @@ from opensafeintent.numbers.judges import JUDGE_AVERAGE
 from opensafeintent.numbers.metrics import METRICS, Unit
 from opensafeintent.numbers.second_turn import PRIMARY_MEASURES, Measure, TurnNumber
 from opensafeintent.report.columns import (
-    common_beginning,
-    estimate_text,
-    interval,
-    number,
+    find_common_prefix,
+    format_estimate,
+    format_number,
     shorten,
 )
 from opensafeintent.report.figures.drawing import (
@@ -57,7 +56,7 @@ def shorten_names(models: Sequence[str], most: int = _NAME) -> dict[str, str]:
     then the beginning of a name that is too long.
     """
     labels: dict[str, str] = {}
-    common = common_beginning(models)
+    common = find_common_prefix(models)
     flats = {model: terminal_safe(" ".join(model.removeprefix(common).split())) for model in models}
     ends = {model: _take_end(flat, most) for model, flat in flats.items()}
     counts = Counter(ends.values())
@@ -95,7 +94,7 @@ def make_datum(
         "value": None if number.value is None else round(number.value, 6),
         "low": number.low,
         "high": number.high,
-        "shown": estimate_text(number, unit or METRICS[number.metric].unit),
+        "shown": format_estimate(number, unit or METRICS[number.metric].unit),
         "n": number.n,
         "thin": False,
     }
@@ -385,9 +384,9 @@ def _datum(measure: Measure, model: str, label: str, numbers: Mapping[str, TurnN
         "second": second.value,
         "low": ends[0],
         "high": ends[1],
-        "before": number(direct.value, measure.unit),
-        "after": number(second.value, measure.unit),
-        "shown": interval(effect.value, effect.low, effect.high, measure.unit, signed=True),
+        "before": format_number(direct.value, measure.unit),
+        "after": format_number(second.value, measure.unit),
+        "shown": format_estimate(effect, measure.unit, signed=True),
         "n": effect.n,
     }
 

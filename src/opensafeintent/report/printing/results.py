@@ -38,7 +38,7 @@ from opensafeintent.report.cost_tables import (
     dollars_text,
     other_model_notes,
 )
-from opensafeintent.report.findings import answer, compare_pair
+from opensafeintent.report.findings import describe_pair, rank_or_compare_models
 from opensafeintent.report.gate_tables import (
     below_headline,
     changes_in_words,
@@ -157,7 +157,7 @@ def _verdicts_on(cohort: Cohort, metric: str, pairs: Sequence[PairRow], which: s
     lines = [
         said.text.replace("\u00a0", " ")
         for pair in shown[:_MOST_PAIRS]
-        if (said := compare_pair(cohort, metric, place(pair.model_a), place(pair.model_b)))
+        if (said := describe_pair(cohort, metric, place(pair.model_a), place(pair.model_b)))
     ]
     if many:
         decided = sum(pair.difference.claimed for pair in shown)
@@ -502,7 +502,7 @@ def show_cohort(console: Console, cohort: Cohort) -> None:
 
 def show_answers(console: Console, cohort: Cohort) -> None:
     """Print which models are safer and more useful, as far as comparisons decide it."""
-    for said in answer(cohort):
+    for said in rank_or_compare_models(cohort):
         console.print(plain(said.text.replace("\u00a0", " ")), style="bold")
 
 
