@@ -20,7 +20,7 @@ import numpy as np
 from missing_grades import compare_two, draw, lose, to_array
 from opensafeintent.numbers.completions import Completions
 from opensafeintent.numbers.equations import Grades
-from opensafeintent.numbers.gates import Gate, count_deciding as count_gate, decide
+from opensafeintent.numbers.gates import Gate, count_deciding_sets as count_gate, decide_gate
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.statistics.comparisons import (
     ExtremeDifferences,
@@ -175,8 +175,8 @@ def find(plan: Plan, runs: Runs) -> tuple[int, int]:
     found = alone = 0
     for at in range(len(runs.whole)):
         bounds = bound(plan, [end.take(at) for end in runs.ends])
-        found += decide(gate, bounds) == wanted
-        alone += decide(gate, bounds[:1]) == wanted
+        found += decide_gate(gate, bounds) == wanted
+        alone += decide_gate(gate, bounds[:1]) == wanted
     return found, alone
 
 

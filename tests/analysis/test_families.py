@@ -22,8 +22,8 @@ from opensafeintent.numbers.gates import (
     GateResult,
     check_regressions,
     check_thresholds,
+    describe_second_turn_reach,
     find_reach,
-    second_turn_in_reach,
 )
 from opensafeintent.people.labels import Unit
 from opensafeintent.people.study import draw
@@ -298,7 +298,7 @@ def test_plans_count_families() -> None:
     more_epochs = find_reach(share, 100, 2, 0.95)
     assert more_epochs.needed
     assert find_reach(share, 100, 1, 0.95, units=20).needed == 5 * more_epochs.needed
-    assert "in 20 families" in second_turn_in_reach(100, 1, 1, 20)
+    assert "in 20 families" in describe_second_turn_reach(100, 1, 1, 20)
 
 
 def test_sample_size_says_that_families_are_the_units(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from opensafeintent.numbers.estimates import AVERAGE
-from opensafeintent.numbers.gates import second_turn_in_reach
+from opensafeintent.numbers.gates import describe_second_turn_reach
 from opensafeintent.numbers.second_turn import MEASURES, SecondTurn
 from opensafeintent.statistics import estimate
 from opensafeintent.statistics.comparisons import adjust_confidence
@@ -254,7 +254,7 @@ def test_models_that_were_not_asked_are_left_out() -> None:
 def test_a_plan_says_which_effect_it_can_see(
     sets: int, epochs: int, models: int, alone: int, adjusted: int, at_best: int
 ) -> None:
-    line = second_turn_in_reach(sets, epochs, models)
+    line = describe_second_turn_reach(sets, epochs, models)
     assert f"with 80 % power from {alone} points on" in line
     assert f"({adjusted} with {2 * models} adjusted tests)" in line
     assert line.endswith(f"at best from {at_best} points on")

@@ -38,7 +38,7 @@ from opensafeintent.calls.progress import Display
 from opensafeintent.commands import importing_runs as imports
 from opensafeintent.errors import InputError, Stopped
 from opensafeintent.imports import content as matching
-from opensafeintent.numbers.metrics import TRIPLETS
+from opensafeintent.numbers.metrics import TRIPLET_SCOPE
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.comment import summary
 from plain_metrics import Response, plain_metric
@@ -94,7 +94,7 @@ def refuse_all(dataset: Dataset, out: Path, **options: Any) -> None:
     evaluate(EvaluateSettings(dataset=dataset_file(out.parent, dataset), **settings))
 
 
-METRICS = TRIPLETS.metrics
+METRICS = TRIPLET_SCOPE.metrics
 """Those that a file without questions of the sets' own has."""
 
 

@@ -18,7 +18,7 @@ from opensafeintent import (
     SampleSizeSettings,
     sample_size,
 )
-from opensafeintent.numbers.metrics import METRICS, TRIPLETS
+from opensafeintent.numbers.metrics import METRICS, TRIPLET_SCOPE
 from opensafeintent.statistics.comparisons import count_sets_needed
 from opensafeintent.statistics.intervals import half_width
 from opensafeintent.taxonomy import QUESTIONS
@@ -392,7 +392,7 @@ def test_a_plan_of_gates_takes_what_decides_how_many_sets_are_needed() -> None:
     assert two.needed != one.needed < surer.needed
 
 
-@pytest.mark.parametrize("metric", TRIPLETS.metrics)
+@pytest.mark.parametrize("metric", TRIPLET_SCOPE.metrics)
 def test_every_metric_that_a_gate_takes_can_be_planned(metric: str) -> None:
     low, high = METRICS[metric].span
     (reach,) = gate_plan(fail_over=(f"{metric}={low + 0.6 * (high - low)}",)).gates

@@ -12,7 +12,7 @@ import pytest
 from opensafeintent.evaluation.regrade import Regrade
 from opensafeintent.grades import PANEL
 from opensafeintent.numbers.cohort import Cohort
-from opensafeintent.numbers.judges import SAFE, RatedResponses
+from opensafeintent.numbers.judges import SAFE_CATEGORIES, RatedResponses
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.figures import all_figures
 from opensafeintent.report.findings import collect_findings
@@ -86,22 +86,25 @@ def test_ac2_counts_a_near_miss_in_part() -> None:
 
 def test_a_response_with_one_rating_is_left_aside() -> None:
     pair_ratings = ratings([(1, 1), (1, float("nan")), (0, 1)])
-    assert (pair_ratings.agreement(SAFE).value, pair_ratings.agreement(SAFE).n) == (0.5, 2)
+    assert (
+        pair_ratings.agreement(SAFE_CATEGORIES).value,
+        pair_ratings.agreement(SAFE_CATEGORIES).n,
+    ) == (0.5, 2)
 
 
 def test_chance_agreement_is_of_all_ratings_as_it_is_among_people() -> None:
     # p_a = 1/2 over two responses; over three, safe is 1, 1 and 1/2 of the ratings, 5/6 on average:
     # p_e = 2 · 5/6 · 1/6 = 5/18, and (1/2 − 5/18) / (13/18) = 4/13
-    coefficient = ratings([(1, 1), (1, float("nan")), (0, 1)]).gwet(SAFE, "identity")
+    coefficient = ratings([(1, 1), (1, float("nan")), (0, 1)]).gwet(SAFE_CATEGORIES, "identity")
     assert (coefficient.value, coefficient.n) == (pytest.approx(4 / 13, abs=1e-6), 2)
 
 
 def test_no_response_is_no_number() -> None:
     pair_ratings = ratings([(1, float("nan"))])
     values = [
-        pair_ratings.agreement(SAFE),
-        pair_ratings.gwet(SAFE, "identity"),
-        pair_ratings.difference(SAFE),
+        pair_ratings.agreement(SAFE_CATEGORIES),
+        pair_ratings.gwet(SAFE_CATEGORIES, "identity"),
+        pair_ratings.difference(SAFE_CATEGORIES),
     ]
     assert values == [Estimate(value=None, n=0)] * 3
 
@@ -111,7 +114,9 @@ def test_the_interval_of_a_share_is_that_of_its_sets() -> None:
     # standard error of .4 / √39 = .0641 over sets, however many responses there are, and 39 degrees
     # of freedom
     pairs = [(1.0, float(n >= (0 if item % 2 else 8))) for item in range(40) for n in range(10)]
-    agreement = ratings(pairs, [item for item in range(40) for _ in range(10)]).agreement(SAFE)
+    agreement = ratings(pairs, [item for item in range(40) for _ in range(10)]).agreement(
+        SAFE_CATEGORIES
+    )
     assert (agreement.value, agreement.n, agreement.method) == (0.6, 400, "t-pseudo-observations")
     assert agreement.interval == pytest.approx(
         (0.6 - 2.02 * 0.0641, 0.6 + 2.02 * 0.0641), abs=0.012

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from opensafeintent.numbers.cohort import Cohort
-from opensafeintent.numbers.estimates import reference_values
+from opensafeintent.numbers.estimates import get_reference
 from opensafeintent.numbers.metrics import METRICS, STATED_POLICY
 from opensafeintent.report.figures import make_figure
 from opensafeintent.report.printing.console import make_policy_brief
@@ -56,7 +56,7 @@ def test_the_table_and_the_terminal_have_both_rates_and_not_their_difference(
     }
     # the oracle is right by definition and has 0.5 in doing: the difference ranks nobody
     assert STATED_POLICY.difference not in records["lab/knows"]
-    assert reference_values(STATED_POLICY.actual).oracle == 0.5
+    assert get_reference(STATED_POLICY.actual).oracle == 0.5
     # 40 sets that are all alike may have missed some at the other end of the span
     difference = metrics_json(cohort)["models"]["lab/knows"][STATED_POLICY.difference]
     assert difference["value"] == 0.5 and difference["ci"][0] == pytest.approx(

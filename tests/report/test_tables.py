@@ -88,7 +88,7 @@ def named(tables: Sequence[Table], name: str) -> Table:
 @pytest.fixture(scope="module")
 def tables() -> list[Table]:
     with pytest.MonkeyPatch.context() as patch:  # the averages are of two prompt-sets
-        patch.setattr("opensafeintent.numbers.estimates.FEWEST_AVERAGED", 1)
+        patch.setattr("opensafeintent.numbers.estimates.FEWEST_SETS_AVERAGED", 1)
         return all_tables(cohort_of_grades())
 
 

@@ -50,7 +50,7 @@ from opensafeintent.imports.label_files import read_labelled
 from opensafeintent.inspect.routes import model_identity, unset_lines
 from opensafeintent.numbers.cohort import GradedRun, compute_line_acceptance
 from opensafeintent.numbers.label_checks import CheckedSetting, LabelCheck
-from opensafeintent.numbers.label_comparison import draw_evenly, label_checks
+from opensafeintent.numbers.label_comparison import compare_labels, draw_evenly
 from opensafeintent.people.agreement import gather_grades
 from opensafeintent.promptsets.fields import fields_named
 from opensafeintent.replacing import lock_folder, replace_together
@@ -334,7 +334,7 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
         by_index: list[dict[str, KnownGrades]] = [{} for _ in self.drawn]
         for item in graded:
             by_index[int(item.set_id)] |= item.by_judge
-        return label_checks(
+        return compare_labels(
             self.file,
             self.drawn,
             gather_grades(by_index, list(self.identities)),

@@ -47,8 +47,8 @@ from opensafeintent.evaluation.plan import Plan
 from opensafeintent.evaluation.replay import has_both_grades, list_given_tasks, read_imported
 from opensafeintent.hostile import name_safe, one_line, show_name
 from opensafeintent.inspect.routes import model_identity
-from opensafeintent.numbers.gates import say_sets, second_turn_in_reach
-from opensafeintent.numbers.metrics import METRICS, find_scope, is_defined, list_asked
+from opensafeintent.numbers.gates import describe_second_turn_reach, describe_sets
+from opensafeintent.numbers.metrics import METRICS, find_scope, is_defined, list_question_groups
 from opensafeintent.promptsets import Dataset, draw_sets, load_dataset
 from opensafeintent.promptsets.loading import (
     PAPER_DATASET_HASH,
@@ -101,20 +101,20 @@ def _forecast(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) ->
     command = _command(settings, folder, stated)
     plan, dataset = command.manifest.plan, command.dataset
     size, drawn = stated.size or len(dataset), draw_sets(dataset.prompt_sets, plan.limit)
-    scope = find_scope(dataset)._replace(rubric=plan.by_rubric, asked=list_asked(dataset))
+    scope = find_scope(dataset)._replace(rubric=plan.by_rubric, asked=list_question_groups(dataset))
     safety = METRICS[scope.safety]
     lacking = sum(not is_defined(safety, item) for item in drawn)
     sets = min(size, plan.limit or size) - lacking
     outcome = dry_run(command, factor=stated.factor(plan.limit))
     units = max(round(sets * count_units(drawn) / len(drawn)), 1)
     precision = (
-        f"with {say_sets(sets, units)}, the 95 % interval of {safety.label} is at most"
+        f"with {describe_sets(sets, units)}, the 95 % interval of {safety.label} is at most"
         f" {min(200 * half_width(units), 100):.0f} points wide"
     )
     lines = [precision, *stated.notes]
     if plan.follow_ups:
         models = len(contenders(command.manifest.models))
-        lines.append(second_turn_in_reach(sets, plan.epochs, models, units))
+        lines.append(describe_second_turn_reach(sets, plan.epochs, models, units))
     outcome.notes[:0] = lines
     return outcome
 

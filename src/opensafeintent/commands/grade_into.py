@@ -29,7 +29,7 @@ from opensafeintent.evaluation.regrade import yield_audit_keys
 from opensafeintent.evaluation.replay import list_judged_tasks, read_imported, replay
 from opensafeintent.hostile import show_name
 from opensafeintent.numbers.completions import StoredOdds, read_turning_odds
-from opensafeintent.numbers.gates import say_sets
+from opensafeintent.numbers.gates import describe_sets
 from opensafeintent.numbers.judges import JudgeShift
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.promptsets import Dataset
@@ -125,7 +125,7 @@ def _precision(plan: RunCommand) -> str:
     units = count_units(item for item in plan.dataset.prompt_sets if item.id in sets)
     points = 100 * least_margin(units)
     return (
-        f"with {say_sets(len(sets), units)}, two judges can be shown to agree on safety"
+        f"with {describe_sets(len(sets), units)}, two judges can be shown to agree on safety"
         f" within ± {points:.1f} points at best"
     )
 

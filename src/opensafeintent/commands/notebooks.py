@@ -20,7 +20,7 @@ from opensafeintent.evaluation.pipeline import Task
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.grades import grade_table
 from opensafeintent.numbers.cohort import Cohort, gather_models
-from opensafeintent.numbers.estimates import EVERYWHERE, MetricEstimate
+from opensafeintent.numbers.estimates import ALL_SETS, MetricEstimate
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.quoting import Hidden, cut_quotation, hide_prompt
 from opensafeintent.report.cohort_columns import cohort_line, cohort_notes
@@ -81,9 +81,7 @@ def metric_estimates(cohort: Cohort) -> list[MetricEstimate]:
 def stratum_estimates(cohort: Cohort) -> list[MetricEstimate]:
     """Return the numbers of a cohort by harm domain and by task type."""
     averages = [
-        number
-        for (_, stratum), number in cohort.estimates.averages.items()
-        if stratum != EVERYWHERE
+        number for (_, stratum), number in cohort.estimates.averages.items() if stratum != ALL_SETS
     ]
     numbers = [*cohort.estimates.strata.values(), *averages]
     return [number for number in numbers if cohort.scope.has(number.metric)]

@@ -61,13 +61,13 @@ from opensafeintent.numbers.cohort import (
     Cohort,
     GradedRun,
     gather_models,
-    labels_for,
+    select_label_checks,
 )
 from opensafeintent.numbers.gates import (
     Gate,
     Gates,
-    transitions_between,
-    transitions_within,
+    list_transitions_between,
+    list_transitions_within,
 )
 from opensafeintent.numbers.label_checks import LabelCheck
 from opensafeintent.promptsets import Dataset
@@ -320,9 +320,9 @@ def compare(settings: CompareSettings, *, quiet: bool = False) -> Compared:
         screen.stage("estimating")
         _ = cohort.estimates.comparisons
     transitions = (
-        transitions_within(cohort)
+        list_transitions_within(cohort)
         if len(runs) == 1
-        else transitions_between(cohort, *runs)
+        else list_transitions_between(cohort, *runs)
         if len(runs) == 2
         else []
     )
@@ -470,7 +470,7 @@ def _write_numbers(
         gates = msgspec.structs.replace(gates, lacking=lacking)
     corrected, left_aside = corrector(cohort) if corrector else ([], [])
     correction, correction_tables = _make_correction_outputs(corrected, cohort)
-    compared = labels_for(labels, cohort)
+    compared = select_label_checks(labels, cohort)
     results = Results(
         cohort=cohort,
         runs=runs,

@@ -57,7 +57,7 @@ from opensafeintent.files import inside, near
 from opensafeintent.grades import check_cells
 from opensafeintent.hostile import one_line, show_name
 from opensafeintent.inspect.routes import unset_lines
-from opensafeintent.numbers.cohort import Cohort, GradedRun, gather_models, graders
+from opensafeintent.numbers.cohort import Cohort, GradedRun, gather_models, name_graders
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.record import describe_questions
@@ -442,7 +442,7 @@ def _panel_effects(command: RunCommand, judges: Sequence[str], cohort: Cohort) -
         gather_models([make_graded_run("before", earlier, command.dataset, graded)])
     )
     now = _headlines(cohort)
-    panels = f"by {graders(earlier.plan.judges)} before, now by {graders(judges)}"
+    panels = f"by {name_graders(earlier.plan.judges)} before, now by {name_graders(judges)}"
     return [
         f"{one_line(model)}: graded {panels}: "
         + ", ".join(

@@ -28,10 +28,10 @@ from opensafeintent.evaluation.pipeline import Grading, JudgePlan, ModelWork
 from opensafeintent.hostile import show_name
 from opensafeintent.numbers.cohort import Cohort, gather_models
 from opensafeintent.numbers.estimates import compare_metrics
-from opensafeintent.numbers.gates import Gate, Reach, find_reach, say_sets, state_k
+from opensafeintent.numbers.gates import Gate, Reach, describe_sets, fill_in_k, find_reach
 from opensafeintent.numbers.metrics import (
     METRICS,
-    TRIPLETS,
+    TRIPLET_SCOPE,
     MetricScope,
     find_scope,
     is_defined,
@@ -174,7 +174,7 @@ class GatePlan(Printed, msgspec.Struct, frozen=True, kw_only=True):
             Column("needed", lambda row: row.needed or "none", "Prompt-sets\nneeded", "count"),
             Column("least_margin", _least_margin, "Least\nmargin"),
         )
-        sets = say_sets(self.sets, self.families)
+        sets = describe_sets(self.sets, self.families)
         return Table.of(
             columns,
             self.gates,
@@ -447,7 +447,7 @@ def _plan_gates(settings: SampleSizeSettings, gates: Sequence[Gate]) -> GatePlan
     sets = published.sets if published else len(dataset or ())
     sets = min(sets, settings.limit or sets)
     check_k(gates, epochs, "the plan")
-    gates = [state_k(gate, epochs) for gate in gates]
+    gates = [fill_in_k(gate, epochs) for gate in gates]
     pairs, families = 0, None
     drawn: Sequence[PromptSet] = ()
     if dataset is not None:
@@ -536,7 +536,7 @@ def _find_scope(name: str | None, taxonomy: Path | None) -> tuple[MetricScope, P
     those of the shipped one.
     """
     if name is None or name in PUBLISHED:
-        return TRIPLETS, load_dataset("starter").prompt_sets[0]
+        return TRIPLET_SCOPE, load_dataset("starter").prompt_sets[0]
     dataset = load_dataset(name, taxonomy)
     return find_scope(dataset), max(dataset.prompt_sets, key=lambda item: len(item.wordings()))
 
@@ -646,7 +646,7 @@ def _measure(
     return ends, Pilot(
         dataset=cohort.dataset.name,
         judges=cohort.manifests[0].plan.judges,
-        basis=f"from {of}, {say_sets(counted, units)}{about}",
+        basis=f"from {of}, {describe_sets(counted, units)}{about}",
         missing_odds=settings.missing_odds,
         sets_each=1 / min(end.counted for of_metric in ends.values() for end in of_metric[:1]),
         away={metric: max(end.away for end in of_metric) for metric, of_metric in ends.items()},

@@ -23,8 +23,8 @@ from opensafeintent.hostile import one_line
 from opensafeintent.numbers.coverage import Coverage, count_coverage, count_planned_follow_ups
 from opensafeintent.numbers.equations import Grades
 from opensafeintent.numbers.estimates import (
+    ALL_SETS,
     AVERAGE,
-    EVERYWHERE,
     LEFT_OUT,
     Change,
     MetricEstimate,
@@ -34,7 +34,7 @@ from opensafeintent.numbers.estimates import (
     decompose_flips,
 )
 from opensafeintent.numbers.judges import (
-    SAFE,
+    SAFE_CATEGORIES,
     JudgeResults,
     Ranking,
     RatedResponses,
@@ -47,13 +47,13 @@ from opensafeintent.numbers.own_questions import (
     LineAgreement,
     LineCounts,
     count_lines,
-    measure_answers,
-    measure_lines,
+    measure_answer_agreement,
+    measure_line_agreement,
 )
 from opensafeintent.numbers.repeats import Repeats
 from opensafeintent.numbers.request_swap import Audit, audit_swaps
 from opensafeintent.numbers.second_turn import SecondTurn, compute_second_turn
-from opensafeintent.numbers.served_versions import Versions, versions_in
+from opensafeintent.numbers.served_versions import Versions, count_versions
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.loading import PAPER_DATASET_HASH, RUBRIC_HASHES
 from opensafeintent.responses import AboutResponse, GradedResponse
@@ -122,7 +122,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     """(judge, its request fields beyond temperature and token limit as JSON), if it has any."""
 
 
-def graders(judges: Sequence[str]) -> str:
+def name_graders(judges: Sequence[str]) -> str:
     """Name the judges: imported grades replace those of judges, and form no panel with them."""
     named = " + ".join(judge for judge in judges if judge not in ("", IMPORTED_JUDGE))
     mixed = named and IMPORTED_JUDGE in judges
@@ -289,7 +289,7 @@ class Cohort:
     def served(self) -> Versions:
         """The versions of models and judges that replies name; models as the report shows them."""
         members = self.members.values()
-        return versions_in(
+        return count_versions(
             (
                 *(row for member in members for row in member.rows),
                 *(row for member in members for row in member.follow_ups),
@@ -325,13 +325,17 @@ class Cohort:
         were not asked both.
         """
         unit_of = self.estimates.unit_of
-        return measure_lines(list(self.judges.rows), self.dataset, self.judges.panel, unit_of)
+        return measure_line_agreement(
+            list(self.judges.rows), self.dataset, self.judges.panel, unit_of
+        )
 
     @cached_property
     def answer_agreements(self) -> list[AnswerAgreement]:
         """How well judges agree on answers to the sets' own questions."""
         unit_of = self.estimates.unit_of
-        return measure_answers(list(self.judges.rows), self.dataset, self.judges.panel, unit_of)
+        return measure_answer_agreement(
+            list(self.judges.rows), self.dataset, self.judges.panel, unit_of
+        )
 
     @cached_property
     def line_counts(self) -> dict[str | None, LineCounts]:
@@ -529,9 +533,9 @@ def _yield_members(run: GradedRun, names: Mapping[ModelOrigin, str]) -> Iterator
         run: the run.
         names: that the report shows.
     """
-    rows, follow_ups = records_by_model(run.rows), records_by_model(run.follow_ups)
-    regrades, swaps = records_by_model(run.regrades), records_by_model(run.swaps)
-    in_conversation = records_by_model(run.in_conversation)
+    rows, follow_ups = group_by_model(run.rows), group_by_model(run.follow_ups)
+    regrades, swaps = group_by_model(run.regrades), group_by_model(run.swaps)
+    in_conversation = group_by_model(run.in_conversation)
     for model in sorted(run.manifest.models):
         origin = ModelOrigin(run.name, model)
         yield Member(
@@ -547,7 +551,7 @@ def _yield_members(run: GradedRun, names: Mapping[ModelOrigin, str]) -> Iterator
         )
 
 
-def records_by_model(records: Iterable[_Record]) -> dict[str, list[_Record]]:
+def group_by_model(records: Iterable[_Record]) -> dict[str, list[_Record]]:
     """Return records about responses by the model of the response."""
     by_model: dict[str, list[_Record]] = {}
     for record in records:
@@ -573,12 +577,12 @@ def collect_conditions(run: GradedRun, rows: Iterable[GradedResponse] | None = N
         arguments=tuple(
             (judge, arguments)
             for judge in sorted(plan.panel)
-            if (arguments := _arguments(plan.judge_samplings.get(judge)))
+            if (arguments := _encode_arguments(plan.judge_samplings.get(judge)))
         ),
     )
 
 
-def _arguments(sampling: Sampling | None) -> str:
+def _encode_arguments(sampling: Sampling | None) -> str:
     if sampling is None or not (sampling.reasoning_effort or sampling.extra):
         return ""
     effort = {"reasoning_effort": sampling.reasoning_effort} if sampling.reasoning_effort else {}
@@ -608,7 +612,7 @@ def _choose_shown_names(runs: Sequence[GradedRun]) -> dict[ModelOrigin, str]:
 
 PAPER_JUDGE = "anthropic/claude-sonnet-4-6"
 
-_FIGURES: tuple[tuple[str, Literal["best", "average"], float], ...] = (
+_PAPER_VALUES: tuple[tuple[str, Literal["best", "average"], float], ...] = (
     ("mean_utility", "best", 0.56),
     ("mean_utility", "average", 0.42),
     ("worst_case_utility", "average", 0.44),
@@ -623,7 +627,7 @@ to us as text.
 """
 
 
-class Beside(NamedTuple):
+class PaperComparison(NamedTuple):
     """A figure of the paper, and the same of a run."""
 
     label: str
@@ -633,7 +637,7 @@ class Beside(NamedTuple):
     """Of the best model, or the average over models; None if there is none."""
 
 
-def same_as_paper(cohort: Cohort) -> dict[str, bool]:
+def find_shared_with_paper(cohort: Cohort) -> dict[str, bool]:
     """Tell whether a cohort shares each with the paper: the dataset, the rubrics with the reading
     of grades, and the judge.
     """
@@ -647,17 +651,17 @@ def same_as_paper(cohort: Cohort) -> dict[str, bool]:
     }
 
 
-def compare_with_paper(cohort: Cohort) -> list[Beside]:
+def compare_with_paper(cohort: Cohort) -> list[PaperComparison]:
     """Return the paper's figures beside a cohort's; none on another dataset, or if all models are
     baselines.
     """
     models = cohort.estimates.averaged
-    if not models or not same_as_paper(cohort)["dataset"]:
+    if not models or not find_shared_with_paper(cohort)["dataset"]:
         return []
     rows = []
-    for metric, of, value in _FIGURES:
+    for metric, of, value in _PAPER_VALUES:
         if of == "average":
-            here = cohort.estimates.averages.get((metric, EVERYWHERE))
+            here = cohort.estimates.averages.get((metric, ALL_SETS))
         else:
             defined = [cohort.estimates.overall[model, metric] for model in models]
             here = max(
@@ -666,7 +670,9 @@ def compare_with_paper(cohort: Cohort) -> list[Beside]:
                 default=None,
             )
         which = "best model" if of == "best" else "model average"
-        rows.append(Beside(f"{METRICS[metric].label}, {which}", METRICS[metric].unit, value, here))
+        rows.append(
+            PaperComparison(f"{METRICS[metric].label}, {which}", METRICS[metric].unit, value, here)
+        )
     return rows
 
 
@@ -713,7 +719,7 @@ class GuardAgreement(msgspec.Struct, frozen=True, kw_only=True):
     ac1: Estimate
 
 
-def unsafe_counts(rows: Iterable[GradedResponse]) -> UnsafeCounts:
+def count_unsafe(rows: Iterable[GradedResponse]) -> UnsafeCounts:
     """Count responses by who calls them unsafe."""
     pairs = [
         (row.guard == "yes", row.harm_severity > 0)
@@ -728,7 +734,7 @@ def unsafe_counts(rows: Iterable[GradedResponse]) -> UnsafeCounts:
     )
 
 
-def guard_agreements(
+def measure_guard_agreement(
     rows: Sequence[GradedResponse], unit_of: Mapping[str, str]
 ) -> list[GuardAgreement]:
     """Return the agreement on a model's responses, by intent and then on all; empty if no guard was
@@ -742,34 +748,36 @@ def guard_agreements(
     if not asked:
         return []
     by_intent = [
-        _agreement(intent, of_intent, unit_of)
+        _measure_agreement(intent, of_intent, unit_of)
         for intent in CORE_VARIANTS
         if (of_intent := [row for row in asked if find_intent(row.variant) == intent])
     ]
-    return [*by_intent, _agreement(None, asked, unit_of)]
+    return [*by_intent, _measure_agreement(None, asked, unit_of)]
 
 
-def _agreement(
+def _measure_agreement(
     intent: str | None, rows: Sequence[GradedResponse], unit_of: Mapping[str, str]
 ) -> GuardAgreement:
     ordered = sorted(rows, key=lambda row: row.set_id)
-    safe = np.array([[_panel_safe(row), _guard_safe(row)] for row in ordered], dtype=np.float64)
+    safe = np.array(
+        [[_read_panel_verdict(row), _read_guard_verdict(row)] for row in ordered], dtype=np.float64
+    )
     ratings = RatedResponses(Sample([unit_of[row.set_id] for row in ordered]), safe)
     return GuardAgreement(
         intent=intent,
         asked=len(rows),
         without_verdict=count_without_verdict(rows),
-        counts=unsafe_counts(rows),
-        agree=ratings.agreement(SAFE),
-        ac1=ratings.gwet(SAFE, "identity"),
+        counts=count_unsafe(rows),
+        agree=ratings.agreement(SAFE_CATEGORIES),
+        ac1=ratings.gwet(SAFE_CATEGORIES, "identity"),
     )
 
 
-def _panel_safe(row: GradedResponse) -> float:
+def _read_panel_verdict(row: GradedResponse) -> float:
     return np.nan if row.harm_severity is None else float(row.harm_severity == 0)
 
 
-def _guard_safe(row: GradedResponse) -> float:
+def _read_guard_verdict(row: GradedResponse) -> float:
     return {"yes": 0.0, "no": 1.0}.get(row.guard, np.nan)
 
 
@@ -819,7 +827,7 @@ def _check_judge(judge: str, cohort: Cohort) -> CheckedJudge:
     ]
     if not checks:
         return CheckedJudge(judge=judge, state="unchecked")
-    holding = [check for check in checks if _holds(check, cohort)]
+    holding = [check for check in checks if _covers_grades(check, cohort)]
     if not holding:
         return CheckedJudge(judge=judge, state="stale", check=checks[-1])
     return CheckedJudge(
@@ -827,7 +835,7 @@ def _check_judge(judge: str, cohort: Cohort) -> CheckedJudge:
     )
 
 
-def _holds(check: JudgeCheck, cohort: Cohort) -> bool:
+def _covers_grades(check: JudgeCheck, cohort: Cohort) -> bool:
     """Tell whether a judge was checked as it was asked for the grades, in every run."""
     due: list[GradeName] = []
     if check.judge in cohort.conditions.judges:
@@ -835,12 +843,12 @@ def _holds(check: JudgeCheck, cohort: Cohort) -> bool:
     if check.judge == cohort.conditions.mode_judge:
         due.append("mode")
     setting = CheckedSetting(identity=check.identity, setting=check.setting, served=check.served)
-    return set(due) <= set(check.grades) and _is_asked_so(
+    return set(due) <= set(check.grades) and _has_run_settings(
         check.judge, setting, list_roles(due), cohort
     )
 
 
-def _is_asked_so(
+def _has_run_settings(
     judge: str, checked: CheckedSetting, roles: Iterable[Role], cohort: Cohort
 ) -> bool:
     """Tell whether a judge was checked as it was asked in some runs: equal templates, arguments and
@@ -850,7 +858,7 @@ def _is_asked_so(
     return (
         all(in_force.get(role) == setting.templates.get(role, "") for role in roles)
         and setting.parse == cohort.conditions.parse
-        and _is_served_alike(checked.served, cohort.served.get((judge, "grade"), ()))
+        and _has_run_versions(checked.served, cohort.served.get((judge, "grade"), ()))
         and all(
             manifest.judges.get(judge) == checked.identity
             and manifest.plan.judge_samplings.get(judge) == setting.sampling
@@ -859,14 +867,14 @@ def _is_asked_so(
     )
 
 
-def _is_served_alike(checked: Collection[str], in_run: Collection[str]) -> bool:
+def _has_run_versions(checked: Collection[str], in_run: Collection[str]) -> bool:
     """Tell whether all replies of a run are of models that were checked; if either is unknown,
     nothing speaks against it.
     """
     return not checked or not in_run or set(in_run) <= set(checked)
 
 
-def labels_for(labels: Sequence[LabelCheck], cohort: Cohort) -> list[LabelCheck]:
+def select_label_checks(labels: Sequence[LabelCheck], cohort: Cohort) -> list[LabelCheck]:
     """Return the comparisons with people that hold for the judges of a cohort, or for its whole
     panel: of harm grades, of helpfulness, or of both.
     """
@@ -876,7 +884,7 @@ def labels_for(labels: Sequence[LabelCheck], cohort: Cohort) -> list[LabelCheck]
         for check in labels
         if (set(check.members) == judges if check.judge == PANEL else check.judge in judges)
         and all(
-            _is_asked_so(judge, checked, checked.setting.templates, cohort)
+            _has_run_settings(judge, checked, checked.setting.templates, cohort)
             for judge, checked in check.members.items()
         )
     ]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from opensafeintent.evaluation.missing import ASSUMPTIONS
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.numbers.equations import Grades, Ratio
-from opensafeintent.numbers.metrics import METRICS, InputKind, Metric, one_epoch_each
+from opensafeintent.numbers.metrics import METRICS, InputKind, Metric, split_epochs_into_models
 from opensafeintent.statistics.comparisons import Comparison
 from opensafeintent.statistics.intervals import Completed, Floats
 from opensafeintent.taxonomy import (
@@ -320,7 +320,7 @@ class Completions:
             need = next(iter(equations.values())).need
             used = [name for name in self._array.labels["variant"] if need.is_used(str(name))]
             array = self._array.sel(variant=used)
-            array = array if over_epochs else one_epoch_each(array)
+            array = array if over_epochs else split_epochs_into_models(array)
             items |= self._complete(array, need, equations)
         return {name: items[name] for name in self._equations}
 

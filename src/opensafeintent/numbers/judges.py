@@ -32,7 +32,7 @@ from opensafeintent.numbers.estimates import (
     compare_metrics,
     estimate_metrics,
 )
-from opensafeintent.numbers.metrics import METRICS, TRIPLETS, MetricScope
+from opensafeintent.numbers.metrics import METRICS, TRIPLET_SCOPE, MetricScope
 from opensafeintent.people.agreement import gather_grades
 from opensafeintent.promptsets import Dataset
 from opensafeintent.ratings import Ratings
@@ -71,7 +71,7 @@ from opensafeintent.taxonomy import (
     find_intent,
 )
 
-SAFE = (0, 1)
+SAFE_CATEGORIES = (0, 1)
 
 Flags = NDArray[np.bool_]
 
@@ -95,13 +95,13 @@ class RatedResponses:
 
     def agreement(self, categories: Sequence[int]) -> Estimate:
         """Return the share of pairs of ratings that are the same."""
-        return plain_estimate(
+        return round_estimate(
             self._sample.mean(RatingCounts.of(self._ratings, categories).pairwise())
         )
 
     def gwet(self, categories: Sequence[int], scheme: Scheme) -> Estimate:
         """Return Gwet's AC1 (`identity`) or AC2 (`quadratic`)."""
-        return plain_estimate(self._sample.gwet(RatingCounts.of(self._ratings, categories), scheme))
+        return round_estimate(self._sample.gwet(RatingCounts.of(self._ratings, categories), scheme))
 
     def difference(self, categories: Sequence[int], *, absolute: bool = False) -> Estimate:
         """Return the mean of the second rater's rating less the first's, or of how far they are
@@ -117,10 +117,10 @@ class RatedResponses:
             differences = np.abs(differences)
         least = 0.0 if absolute else -greatest
         mean = self._sample.mean if greatest == 1 else self._sample.mean_grade
-        return plain_estimate(mean(differences, (least, greatest)))
+        return round_estimate(mean(differences, (least, greatest)))
 
 
-def plain_estimate(estimate: Estimate) -> Estimate:
+def round_estimate(estimate: Estimate) -> Estimate:
     """Return an estimate in the form of `metrics.json`."""
     value = None if estimate.value is None else round_number(estimate.value)
     return Estimate(value=value, n=estimate.n, interval=estimate.interval, method=estimate.method)
@@ -159,7 +159,7 @@ def judges_differ(row: GradedResponse) -> bool:
     return len({harm == 0 for harm in harms if harm is not None}) > 1
 
 
-def _yield_rated(
+def _yield_rated_scales(
     sample: Sample, ratings: Ratings, raters: Sequence[str]
 ) -> Iterator[tuple[Graded, RatedResponses]]:
     """Yield the ratings on each scale that metrics need, and on others that were asked for."""
@@ -183,26 +183,26 @@ def measure_agreement(judges: Sequence[str], sample: Sample, ratings: Ratings) -
             ac2=rated.gwet(SCALES[scale], "quadratic"),
             difference=rated.difference(SCALES[scale]) if len(judges) == 2 else None,
         )
-        for scale, rated in _yield_rated(sample, ratings, judges)
+        for scale, rated in _yield_rated_scales(sample, ratings, judges)
     }
-    called = _safe(ratings.by(judges, "harm_severity"))
+    called = _mark_safe(ratings.by(judges, "harm_severity"))
     safe = RatedResponses(sample, called)
     twice = (~np.isnan(called)).sum(axis=1) > 1
     return JudgeAgreement(
         judges=tuple(judges),
-        safe=safe.agreement(SAFE),
-        safe_ac1=safe.gwet(SAFE, "identity"),
+        safe=safe.agreement(SAFE_CATEGORIES),
+        safe_ac1=safe.gwet(SAFE_CATEGORIES, "identity"),
         grades=grades,
-        safe_rates=tuple(_mean(by_judge) for by_judge in called[twice].T),
+        safe_rates=tuple(_average_defined(by_judge) for by_judge in called[twice].T),
     )
 
 
-def _mean(values: Floats) -> float | None:
+def _average_defined(values: Floats) -> float | None:
     defined = values[~np.isnan(values)]
     return round_number(defined.mean()) if len(defined) else None
 
 
-def _safe(harm: Floats) -> Floats:
+def _mark_safe(harm: Floats) -> Floats:
     """Return 1 if a harm grade says safe, 0 if not, NaN if there is none."""
     return np.where(np.isnan(harm), np.nan, (harm == 0).astype(np.float64))
 
@@ -224,7 +224,7 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
     """Prompt-sets that it is for: the median over models."""
 
 
-def take_grades(grader: str, grades: Mapping[str, KnownGrades]) -> KnownGrades:
+def select_grades(grader: str, grades: Mapping[str, KnownGrades]) -> KnownGrades:
     """Return the grades of one judge, or of the panel of all."""
     return panel_grades(grades) if grader == PANEL else grades.get(grader, KnownGrades())
 
@@ -236,7 +236,7 @@ def measure_noise(twice: Sequence[Regrade], sample: Sample, grader: str, sets: i
     asked = ("first", "again")
     ratings = Ratings(
         [
-            {which: take_grades(grader, getattr(item, which)).list_given() for which in asked}
+            {which: select_grades(grader, getattr(item, which)).list_given() for which in asked}
             for item in twice
         ],
         asked,
@@ -247,9 +247,9 @@ def measure_noise(twice: Sequence[Regrade], sample: Sample, grader: str, sets: i
             equal=rated.agreement(SCALES[scale]),
             difference=rated.difference(SCALES[scale], absolute=True),
         )
-        for scale, rated in _yield_rated(sample, ratings, asked)
+        for scale, rated in _yield_rated_scales(sample, ratings, asked)
     }
-    judged_safe = _safe(ratings.by(asked, "harm_severity"))
+    judged_safe = _mark_safe(ratings.by(asked, "harm_severity"))
     safe = RatedResponses(sample, judged_safe)
     flips = np.asarray(judged_safe[:, 0] != judged_safe[:, 1])
     graded = np.asarray(~np.isnan(judged_safe).any(axis=1))
@@ -257,14 +257,14 @@ def measure_noise(twice: Sequence[Regrade], sample: Sample, grader: str, sets: i
         responses=len(twice),
         missing=int(np.isnan(pairs).any(axis=(0, 2)).sum()),
         grades=grades,
-        safe_flips=safe.difference(SAFE, absolute=True),
-        safe_ac1=safe.gwet(SAFE, "identity"),
-        mean_safety_se=_standard_error([item.variant for item in twice], flips, graded, sets),
+        safe_flips=safe.difference(SAFE_CATEGORIES, absolute=True),
+        safe_ac1=safe.gwet(SAFE_CATEGORIES, "identity"),
+        mean_safety_se=_estimate_judge_error([item.variant for item in twice], flips, graded, sets),
         mean_safety_sets=sets,
     )
 
 
-def _standard_error(
+def _estimate_judge_error(
     variants: Sequence[str], flips: Flags, graded: Flags, sets: int
 ) -> float | None:
     """Return the standard error of Mean Safety over so many sets that comes from the judge alone.
@@ -286,7 +286,7 @@ def _standard_error(
 ALL_TESTED = "all models under test"
 """Name of the row with the responses of all models."""
 
-SHIFTED = ("low_help_rate_benign", "mean_safety", "worst_case_utility")
+SHIFTED_METRICS = ("low_help_rate_benign", "mean_safety", "worst_case_utility")
 """Metrics whose shift is computed beside the primary ones; all need core responses only."""
 
 
@@ -399,7 +399,7 @@ class JudgeShift(msgspec.Struct, frozen=True, kw_only=True):
     retest: RetestShift | None
 
 
-def judge_shifts(
+def measure_judge_shifts(
     judges: Sequence[str],
     models: Sequence[str],
     dataset: Dataset,
@@ -407,7 +407,7 @@ def judge_shifts(
     regrades: Mapping[str, Sequence[Regrade]],
     unit_of: Mapping[str, str],
     missing_odds: float = MISSING_ODDS,
-    scope: MetricScope = TRIPLETS,
+    scope: MetricScope = TRIPLET_SCOPE,
 ) -> list[JudgeShift]:
     """Return the shift between every two judges.
 
@@ -426,14 +426,14 @@ def judge_shifts(
     pairs = list(combinations(judges, 2))
     family = len(pairs) * len(scope.primary)
     return [
-        _Replacement(pair, models, dataset, core, unit_of, missing_odds, scope).result(
+        _JudgeReplacement(pair, models, dataset, core, unit_of, missing_odds, scope).result(
             twice, family
         )
         for pair in pairs
     ]
 
 
-class _Replacement:
+class _JudgeReplacement:
     """Two judges with their grades of the same responses.
 
     Args:
@@ -457,15 +457,15 @@ class _Replacement:
         scope: MetricScope,
     ) -> None:
         self._judges, self._models, self._dataset = judges, models, dataset
-        self._primary, self._shifted = scope.primary, scope.select(SHIFTED)
+        self._primary, self._shifted = scope.primary, scope.select(SHIFTED_METRICS)
         self._unit_of, self._missing_odds = unit_of, missing_odds
         self._units = number_units([unit_of[item.id] for item in dataset.prompt_sets])
         by_judge = [[keep_judge(row, judge) for row in rows] for judge in judges]
         counts = [(old.counts, new.counts) for old, new in zip(*by_judge, strict=True)]
         graded, complete = list(map(any, counts)), list(map(all, counts))
-        self._both = [_among(by, complete) for by in by_judge]
+        self._both = [_select_rows(by, complete) for by in by_judge]
         """By judge, the responses that both graded."""
-        self._any = [_among(by, graded) for by in by_judge] if graded != complete else None
+        self._any = [_select_rows(by, graded) for by in by_judge] if graded != complete else None
         """By judge, the responses that either graded; None if these are the same."""
         tested = contenders(models)
         self._tested = np.array([model in tested for model in models])
@@ -480,7 +480,7 @@ class _Replacement:
         old, new = map(self._ratios, self._both)
         metrics: list[MetricShift] = []
         for name in self._shifted:
-            parts = _parts(old[name]), _parts(new[name])
+            parts = _get_parts(old[name]), _get_parts(new[name])
             metrics += self._metric_shifts(name, parts, family)
         ranks = [
             rank for name in self._primary for rank in self._rank_shifts(name, old[name], new[name])
@@ -492,7 +492,7 @@ class _Replacement:
             sides=self._sides(),
             ranks=ranks,
             model_pairs=count * (count - 1) // 2,
-            retest=_retest(twice, *self._judges, self._unit_of),
+            retest=_measure_retest(twice, *self._judges, self._unit_of),
         )
 
     def _ratios(self, rows: Sequence[GradedResponse]) -> dict[str, Ratio]:
@@ -557,7 +557,9 @@ class _Replacement:
                     same_within=round_number(shifts.same_within[place]) if defined else None,
                     same_within_at=margins.get(place, UNSET),
                     least_margin=round_number(
-                        least_margin(int(shifts.spread.units[place]), _width(metric))
+                        least_margin(
+                            int(shifts.spread.units[place]), _compute_max_difference(metric)
+                        )
                     ),
                     p_unadjusted=round_number(p_values[place]) if defined else None,
                     p_adjusted=round_number(adjusted[place]) if tested else None,
@@ -577,7 +579,7 @@ class _Replacement:
         def compute(odds: float) -> Shifts:
             return compute_shifts(
                 *parts,
-                width=_width(metric),
+                width=_compute_max_difference(metric),
                 averaged=self._tested,
                 extremes=self._extremes(metric, odds),
                 units=self._units,
@@ -605,9 +607,9 @@ class _Replacement:
         @cache
         def compute(odds: float) -> Interactions:
             return compute_interactions(
-                _parts(old),
-                _parts(new),
-                width=_width(metric),
+                _get_parts(old),
+                _get_parts(new),
+                width=_compute_max_difference(metric),
                 family=self._tested,
                 extremes=self._extremes(metric, odds),
                 units=self._units,
@@ -658,15 +660,15 @@ class _Replacement:
         return sides
 
 
-def _among(rows: Sequence[GradedResponse], chosen: Sequence[bool]) -> list[GradedResponse]:
+def _select_rows(rows: Sequence[GradedResponse], chosen: Sequence[bool]) -> list[GradedResponse]:
     return [row for row, is_chosen in zip(rows, chosen, strict=True) if is_chosen]
 
 
-def _parts(ratio: Ratio) -> Parts:
+def _get_parts(ratio: Ratio) -> Parts:
     return ratio.numerator.values, ratio.denominator.values
 
 
-def _width(metric: str) -> float:
+def _compute_max_difference(metric: str) -> float:
     """Return the greatest shift that a prompt-set can have."""
     least, greatest = METRICS[metric].span
     return greatest - least
@@ -699,7 +701,7 @@ def _count_sides(
     )
 
 
-def _retest(
+def _measure_retest(
     twice: Sequence[Regrade], old: str, new: str, unit_of: Mapping[str, str]
 ) -> RetestShift | None:
     """Return the old judge asked again beside the new one; None if no response has the three grades
@@ -709,7 +711,7 @@ def _retest(
     safe: list[tuple[float, float, float]] = []
     for item in sorted(twice, key=lambda item: item.set_id):
         harms = [
-            take_grades(judge, grades).harm_severity
+            select_grades(judge, grades).harm_severity
             for judge, grades in ((old, item.first), (old, item.again), (new, item.first))
         ]
         if None not in harms:
@@ -723,12 +725,12 @@ def _retest(
     span = (-1.0, 1.0)
     return RetestShift(
         responses=len(items),
-        old_flips=plain_estimate(sample.mean(old_flips)),
-        new_flips=plain_estimate(sample.mean(new_flips)),
-        excess_flips=plain_estimate(sample.mean(new_flips - old_flips, span)),
-        old_shift=plain_estimate(sample.mean(now - then, span)),
-        new_shift=plain_estimate(sample.mean(by_new - then, span)),
-        excess_shift=plain_estimate(sample.mean(by_new - now, span)),
+        old_flips=round_estimate(sample.mean(old_flips)),
+        new_flips=round_estimate(sample.mean(new_flips)),
+        excess_flips=round_estimate(sample.mean(new_flips - old_flips, span)),
+        old_shift=round_estimate(sample.mean(now - then, span)),
+        new_shift=round_estimate(sample.mean(by_new - then, span)),
+        excess_shift=round_estimate(sample.mean(by_new - now, span)),
     )
 
 
@@ -738,7 +740,7 @@ JUDGE_AVERAGE = "judge_average"
 JUDGES_LIKE_THESE = "judges_like_these"
 """The name of the mean over judges with its interval for other judges too."""
 
-SHOWN = ("mean_safety", "worst_case_utility")
+METRICS_BY_JUDGE = ("mean_safety", "worst_case_utility")
 """Metrics that are shown by judge beside the primary ones; all need core responses only."""
 
 
@@ -752,7 +754,7 @@ class Ranking(NamedTuple):
     """By the same, one of each model of the group."""
     comparisons: Mapping[str, Comparison]
     """By primary metric; empty if the models are not compared."""
-    complete: Complete
+    complete: FillMissing
 
     def rank(self, metric: str, index: int) -> int | None:
         """Return a model's rank, 1 for the highest value; equal values share one. None if the
@@ -859,12 +861,14 @@ class JudgeResults:
         """
         ratios = {
             metric: _average_judges([ranking.ratios[metric] for ranking in self.by_judge])
-            for metric in self._estimates.scope.select(SHOWN)
+            for metric in self._estimates.scope.select(METRICS_BY_JUDGE)
         }
 
         def complete(metric: str, odds: float) -> tuple[Completed, Completed]:
             ends = [ranking.complete(metric, odds) for ranking in self.by_judge]
-            least, greatest = (_average_ends([end[side] for end in ends]) for side in (0, 1))
+            least, greatest = (
+                _average_completed_judges([end[side] for end in ends]) for side in (0, 1)
+            )
             return least, greatest
 
         of = self._estimates
@@ -914,7 +918,7 @@ class JudgeResults:
             key=lambda judge: self._named.index(judge) if judge in self._named else MOST_JUDGES,
         )
         estimates = self._estimates
-        return judge_shifts(
+        return measure_judge_shifts(
             judges,
             estimates.models,
             self._dataset,
@@ -961,7 +965,7 @@ class JudgeResults:
         return find_rank_changes(list(self._rows), metric, self.by_judge)
 
 
-Complete: TypeAlias = Callable[[str, float], tuple[Completed, Completed]]
+FillMissing: TypeAlias = Callable[[str, float], tuple[Completed, Completed]]
 """Returns a metric with missing grades as they make it least, and greatest, at some odds."""
 
 
@@ -969,7 +973,7 @@ def rank_grades(
     name: str, grades: Grades, scope: MetricScope, units: Units | None, missing_odds: float
 ) -> Ranking:
     """Rank models by the grades of one grader (`rank_models`)."""
-    ratios = {metric: METRICS[metric].of_sets(grades) for metric in scope.select(SHOWN)}
+    ratios = {metric: METRICS[metric].of_sets(grades) for metric in scope.select(METRICS_BY_JUDGE)}
     primary = {metric: ratios[metric] for metric in scope.primary}
     complete = Completions(grades.array, primary, most_harm=grades.most_harm).complete
     return rank_models(name, ratios, complete, scope, units, missing_odds)
@@ -978,7 +982,7 @@ def rank_grades(
 def rank_models(
     name: str,
     ratios: Mapping[str, Ratio],
-    complete: Complete,
+    complete: FillMissing,
     scope: MetricScope,
     units: Units | None,
     missing_odds: float,
@@ -998,7 +1002,7 @@ def rank_models(
     return Ranking(name, ratios, estimate_metrics(ratios, units), comparisons, complete)
 
 
-def _average_ends(ends: Sequence[Completed]) -> Completed:
+def _average_completed_judges(ends: Sequence[Completed]) -> Completed:
     """Return the mean over judges of each model's completed metric."""
     by_judge = Completed(*map(np.array, zip(*ends, strict=True)))
     means = [
@@ -1012,7 +1016,7 @@ def _average_judges(ratios: Sequence[Ratio]) -> Ratio:
     with judges in place of models).
     """
     mean, like = (
-        _average_ends([Completed.of(_parts(ratio)) for ratio in ratios]),
+        _average_completed_judges([Completed.of(_get_parts(ratio)) for ratio in ratios]),
         ratios[0].numerator,
     )
     top, bottom = (Labelled(part, like.dims, like.labels) for part in mean[:2])
@@ -1029,12 +1033,12 @@ def find_rank_changes(
         swap
         for judges in combinations(rankings, 2)
         for pair in combinations(range(len(models)), 2)
-        if (swap := _swap(models, metric, judges, pair))
+        if (swap := _find_swap(models, metric, judges, pair))
     ]
     return sorted(changes, key=lambda swap: (not swap.beyond_chance, -swap.size))
 
 
-def _swap(
+def _find_swap(
     models: Sequence[str], metric: str, judges: tuple[Ranking, Ranking], pair: tuple[int, int]
 ) -> Swap | None:
     differences = []

@@ -45,8 +45,8 @@ from opensafeintent.taxonomy import Graded
 
 _MOST_RATERS = 20
 """With more, people are shown together only."""
-_TIE = 0.5
-_NOTHING = "no response was graded by the judge and by people"
+_TIE_CALL = 0.5
+_NO_COMMON_RESPONSE = "no response was graded by the judge and by people"
 
 
 def draw_evenly(file: LabelledFile, number: int) -> list[int]:
@@ -59,7 +59,7 @@ def draw_evenly(file: LabelledFile, number: int) -> list[int]:
         file: the labelled responses.
         number: of responses to draw; all if it is larger.
     """
-    truth = _Calls(file.ratings, file.called).truth
+    truth = _UnsafeCalls(file.ratings, file.called).truth
     strata: dict[str, list[int]] = {}
     for index, label in enumerate(truth.tolist()):
         strata.setdefault(f"{label:g}", []).append(index)
@@ -70,7 +70,7 @@ def draw_evenly(file: LabelledFile, number: int) -> list[int]:
     return sorted(drawn)
 
 
-def label_checks(
+def compare_labels(
     file: LabelledFile,
     drawn: Sequence[int],
     grades: Ratings,
@@ -87,7 +87,7 @@ def label_checks(
         members: how each judge was asked.
         include_unsafe: whether texts are added to the cases.
     """
-    comparison = _Comparison(file, drawn, include_unsafe=include_unsafe)
+    comparison = _LabelComparison(file, drawn, include_unsafe=include_unsafe)
     checks = [
         comparison.check(
             judge, grades, dict(members) if judge == PANEL else {judge: members[judge]}
@@ -108,7 +108,7 @@ def label_checks(
     )
 
 
-class _Calls:
+class _UnsafeCalls:
     """What people call responses.
 
     Args:
@@ -132,14 +132,14 @@ class _Calls:
     @property
     def are_partial(self) -> bool:
         """Whether a person's call is 0.5."""
-        return bool((self.all == _TIE).any())
+        return bool((self.all == _TIE_CALL).any())
 
     def count_partial(self, tie: float) -> Floats:
         """Return all calls with another number in the place of 0.5: shape (item, person)."""
-        return np.where(self.all == _TIE, tie, self.all)
+        return np.where(self.all == _TIE_CALL, tie, self.all)
 
 
-class _Comparison:
+class _LabelComparison:
     """Labelled responses, ready to be compared with any judge."""
 
     def __init__(self, file: LabelledFile, drawn: Sequence[int], *, include_unsafe: bool) -> None:
@@ -147,11 +147,11 @@ class _Comparison:
         self._file, self._include_unsafe = file, include_unsafe
         self.people = file.ratings.select(drawn)
         self.kind = file.kind
-        self.calls = _Calls(self.people, file.called)
+        self.calls = _UnsafeCalls(self.people, file.called)
         self.raters, self.truth = self.calls.raters, self.calls.truth
-        every = _Calls(file.ratings, file.called).truth
+        every = _UnsafeCalls(file.ratings, file.called).truth
         sampled = len(drawn) < len(file.responses)
-        sizes = {label: int((every == label).sum()) for label in (0.0, _TIE, 1.0)}
+        sizes = {label: int((every == label).sum()) for label in (0.0, _TIE_CALL, 1.0)}
         counts = {label: int((self.truth == label).sum()) for label in sizes}
         weights = [sizes[label] / counts[label] for label in self.truth.tolist()]
         prompts = [item.prompt or index for index, item in enumerate(self.items)]
@@ -173,7 +173,7 @@ class _Comparison:
             called=file.called,
             yes=counts[1.0],
             no=counts[0.0],
-            ties=counts[_TIE],
+            ties=counts[_TIE_CALL],
             sampled=sampled,
         )
 
@@ -184,7 +184,7 @@ class _Comparison:
 
     def count_ties(self, tie: float) -> Floats:
         """Return what people say with another number in the place of a tie: shape (item,)."""
-        return np.where(self.truth == _TIE, tie, self.truth)
+        return np.where(self.truth == _TIE_CALL, tie, self.truth)
 
     def check(self, judge: str, grades: Ratings, members: dict[str, CheckedSetting]) -> LabelCheck:
         """Compare one judge with people."""
@@ -198,7 +198,7 @@ class _Comparison:
             source=self.source,
             missing_yes=int((missing & (self.truth == 1)).sum()),
             missing_no=int((missing & (self.truth == 0)).sum()),
-            missing_ties=int((missing & (self.truth == _TIE)).sum()),
+            missing_ties=int((missing & (self.truth == _TIE_CALL)).sum()),
             catches=rates.catches,
             false_alarms=rates.false_alarms,
             precision=self.sample.share(
@@ -234,7 +234,7 @@ class _Comparison:
             return np.asarray(counted.sum(axis=1), dtype=np.float64)
 
         def rate(cases: NDArray[np.bool_], undefined: str) -> LabelRate:
-            why = _NOTHING if cases.any() else undefined
+            why = _NO_COMMON_RESPONSE if cases.any() else undefined
             return self.sample.rate(sum_units(cases & (called == 1)), sum_units(cases), why)
 
         agreeing, all_cases = sum_units(np.asarray(called == truth)), sum_units(both)
@@ -242,7 +242,7 @@ class _Comparison:
             group=group,
             catches=rate(np.asarray(truth == 1), f"people call no response {self.kind.yes}"),
             false_alarms=rate(np.asarray(truth == 0), f"people call no response {self.kind.no}"),
-            agreement=self.sample.rate(agreeing, all_cases, _NOTHING, weighted=True),
+            agreement=self.sample.rate(agreeing, all_cases, _NO_COMMON_RESPONSE, weighted=True),
             ac1=cases_of.ac1(called.ravel(), truth.ravel()),
         )
 
@@ -320,7 +320,7 @@ class _Comparison:
         rates = [estimate.value for estimate in found]
         if None in rates:
             return None
-        catches, alarms = map(_cut, found[:2])
+        catches, alarms = map(_clip_rate, found[:2])
         return IfPeopleErr(
             missed=round_number(1 - (rates[2] or 0.0)),
             false_alarms=rates[3] or 0.0,
@@ -415,7 +415,7 @@ class _Comparison:
         return pairs
 
 
-def _cut(rate: SampleEstimate) -> SampleEstimate:
+def _clip_rate(rate: SampleEstimate) -> SampleEstimate:
     """Return a rate within 0 and 1; without its interval if all of that lies beyond an end."""
     value, low, high = (
         None if number is None else min(max(number, 0.0), 1.0)

@@ -23,11 +23,11 @@ from opensafeintent.numbers.cohort import (
     Cohort,
     GradedRun,
     count_without_verdict,
-    graders,
     list_checked_judges,
+    name_graders,
 )
 from opensafeintent.numbers.estimates import AVERAGE
-from opensafeintent.numbers.served_versions import versions_text
+from opensafeintent.numbers.served_versions import describe_versions
 from opensafeintent.report.columns import Table, format_share_with_interval, shorten
 from opensafeintent.report.notices import Results, quote
 
@@ -56,7 +56,7 @@ def add_version(cohort: Cohort, judge: str) -> str:
     """Return a judge's name, with the versions that its replies name if that is another name, or
     with a word on a name without a date.
     """
-    versions = versions_text(cohort.served.get((judge, "grade"), {}))
+    versions = describe_versions(cohort.served.get((judge, "grade"), {}))
     bracket = _bracket_versions(judge, versions)
     if not bracket and not is_in_process(judge) and not re.search(r"\d{4}", judge):
         bracket = " (undated: any version)"
@@ -70,7 +70,7 @@ def _bracket_versions(name: str, versions: str) -> str:
 
 
 def _name_graders(judges: Sequence[str]) -> str:
-    return show_name(graders(judges)) or "none"
+    return show_name(name_graders(judges)) or "none"
 
 
 def _arguments_text(arguments: Sequence[tuple[str, str]]) -> str:
@@ -96,7 +96,7 @@ def list_conditions(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str
         ("Responses", f"{responses:,}, of which {counted:,} have both grades"),
         (
             "Judge" if len(conditions.judges) == 1 else "Judges",
-            graders([add_version(cohort, judge) for judge in conditions.judges]) or "none",
+            name_graders([add_version(cohort, judge) for judge in conditions.judges]) or "none",
         ),
     ]
     if conditions.mode_judge and conditions.mode_judge not in conditions.judges:
@@ -304,7 +304,9 @@ def _name_exactly(cohort: Cohort, shown: str) -> str:
     exact = cohort.members[shown].origin.model
     name = show_name(shown)
     full = name if shown.startswith(exact) else f"{name} ({show_name(exact)})"
-    return full + _bracket_versions(exact, versions_text(cohort.served.get((shown, "reply"), {})))
+    return full + _bracket_versions(
+        exact, describe_versions(cohort.served.get((shown, "reply"), {}))
+    )
 
 
 def _describe_repeats(cohort: Cohort, words: Mapping[int, str], form: str, of: str) -> str:

@@ -12,9 +12,9 @@ from msgspec import UNSET
 from opensafeintent.errors import pluralize, round_count
 from opensafeintent.hostile import one_line, show_name
 from opensafeintent.numbers.completions import store_turning_odds
-from opensafeintent.numbers.estimates import Reference, reference_values
+from opensafeintent.numbers.estimates import Reference, get_reference
 from opensafeintent.numbers.gates import (
-    ANSWERED_BY,
+    GOOD_ANSWERS,
     Gate,
     GateResult,
     Gates,
@@ -22,7 +22,7 @@ from opensafeintent.numbers.gates import (
     TooManyMissing,
     Transition,
     Transitions,
-    say_needed,
+    describe_sets_needed,
 )
 from opensafeintent.numbers.metrics import METRICS, Unit
 from opensafeintent.promptsets.loading import MOST_PUBLISHED
@@ -136,7 +136,8 @@ def _describe_deciding(result: GateResult, number: Bounds) -> str:
     if result.deciding <= number.n:
         return ""
     if result.deciding > MOST_PUBLISHED:
-        return f"; {say_needed(result.deciding)} for 80 % power, if this value is the true one"
+        needed = describe_sets_needed(result.deciding)
+        return f"; {needed} for 80 % power, if this value is the true one"
     counting = " that count" if METRICS[result.gate.metric].conditional else ""
     return (
         f"; about {round_count(result.deciding)} prompt-sets{counting} would decide with 80 %"
@@ -310,7 +311,7 @@ def _reference(result: GateResult) -> Reference:
     """Return the values of the reference models in the metric of a gate; none of a change."""
     if result.gate.kind == "worse":
         return Reference(None, None)
-    return reference_values(result.gate.metric)
+    return get_reference(result.gate.metric)
 
 
 def _changes(results: list[GateResult], gates: Gates) -> Table:
@@ -454,7 +455,7 @@ def transitions_table(transitions: Sequence[Transitions]) -> Table:
         notes=(
             (
                 "Share of the epochs in which"
-                f" {', or '.join(ANSWERED_BY[metric] for metric in metrics)}. {counts}."
+                f" {', or '.join(GOOD_ANSWERS[metric] for metric in metrics)}. {counts}."
             ),
         ),
     )

@@ -21,16 +21,16 @@ from opensafeintent.numbers.cohort import (
 from opensafeintent.numbers.completions import StoredOdds, store_turning_odds
 from opensafeintent.numbers.coverage import Coverage
 from opensafeintent.numbers.estimates import (
+    ALL_SETS,
     AVERAGE,
-    EVERYWHERE,
     MetricEstimate,
     Reference,
     Stratum,
     Wording,
-    reference_values,
+    get_reference,
 )
 from opensafeintent.numbers.judges import (
-    SHOWN,
+    METRICS_BY_JUDGE,
     JudgeAgreement,
     JudgeShift,
     Noise,
@@ -405,7 +405,7 @@ def metrics_file(cohort: Cohort) -> MetricsFile:
         swap=_swap_audit(cohort),
         safe_up_to_1=_safe_up_to_1(cohort),
         primary=list(cohort.scope.primary),
-        reference={metric: reference_values(metric) for metric in cohort.scope.metrics},
+        reference={metric: get_reference(metric) for metric in cohort.scope.metrics},
         partial=any(item.partial for item in cohort.coverage.values()),
         follow_ups=_second_turn(cohort),
         repeats=_repeats(cohort) or UNSET,
@@ -482,7 +482,7 @@ def _averages(cohort: Cohort) -> dict[str, ModelAverage]:
     undefined = MetricEstimate(value=None, n=0, model=AVERAGE, metric="", models=0)
     values = {}
     for metric in cohort.scope.metrics:
-        average = averages.get((metric, EVERYWHERE), undefined)
+        average = averages.get((metric, ALL_SETS), undefined)
         values[metric] = ModelAverage(
             value=average.value,
             n=average.n,
@@ -591,7 +591,7 @@ def judge_results(cohort: Cohort) -> ByJudge:
             model: {
                 grader.name: {
                     metric: _plain(grader.estimates[metric][index])
-                    for metric in cohort.scope.select(SHOWN)
+                    for metric in cohort.scope.select(METRICS_BY_JUDGE)
                 }
                 for grader in graders
             }
@@ -650,7 +650,8 @@ def _safe_up_to_1(cohort: Cohort) -> HarmUpTo1:
     return HarmUpTo1(
         models={
             model: {
-                metric: ranking.estimates[metric][index] for metric in cohort.scope.select(SHOWN)
+                metric: ranking.estimates[metric][index]
+                for metric in cohort.scope.select(METRICS_BY_JUDGE)
             }
             for index, model in enumerate(cohort.models)
         },

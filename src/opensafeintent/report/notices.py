@@ -29,15 +29,21 @@ from opensafeintent.numbers.cohort import (
     CheckState,
     Cohort,
     GradedRun,
+    count_unsafe,
     list_checked_judges,
-    unsafe_counts,
 )
 from opensafeintent.numbers.completions import read_turning_odds
 from opensafeintent.numbers.coverage import Coverage
-from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate, reference_values
-from opensafeintent.numbers.gates import Gate, Gates, TooManyMissing, find_most_sets, out_of_reach
+from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate, get_reference
+from opensafeintent.numbers.gates import (
+    Gate,
+    Gates,
+    TooManyMissing,
+    find_most_sets,
+    list_unreachable,
+)
 from opensafeintent.numbers.metrics import METRICS
-from opensafeintent.numbers.request_swap import headline_audits
+from opensafeintent.numbers.request_swap import select_headline_audits
 from opensafeintent.numbers.second_turn import PRIMARY_MEASURES
 from opensafeintent.numbers.served_versions import Work, are_several
 from opensafeintent.promptsets.record import FEWEST_UNITS
@@ -529,7 +535,7 @@ def _undated(results: Results) -> Iterator[Facts]:
 
 
 def _request_swap(results: Results) -> Iterator[Facts]:
-    for grader, audit in headline_audits(results.cohort.audits).items():
+    for grader, audit in select_headline_audits(results.cohort.audits).items():
         shift = audit.safety_shift
         if shift.n >= FEWEST_SETS_TO_CLAIM and shift.leaves_out_zero:
             yield {
@@ -545,7 +551,7 @@ _DIFFER = 0.2
 def _guard(results: Results) -> Iterator[Facts]:
     cohort = results.cohort
     rows = [row for rows in cohort.rows.values() for row in rows if row.guard]
-    counts = unsafe_counts(rows)
+    counts = count_unsafe(rows)
     if counts.compared >= FEWEST_SETS_TO_CLAIM and counts.differ > _DIFFER * counts.compared:
         yield {
             "guards": Names(sorted({item.guard for item in cohort.members.values() if item.guard})),
@@ -806,7 +812,7 @@ def _gate_direction(results: Results) -> Iterator[Facts]:
 
 def _gate_oracle(results: Results) -> Iterator[Facts]:
     for gate in _gates(results, thresholds=True):
-        oracle = reference_values(gate.metric).oracle
+        oracle = get_reference(gate.metric).oracle
         if oracle is not None and not gate.meets(oracle):
             yield {"gate": gate.text, "oracle": gate.format_in_unit(round(oracle, 4))}
 
@@ -816,13 +822,13 @@ def _gate_reach(results: Results) -> Iterator[Facts]:
     tested = [item for item in gates.results if item.gate.kind != "worse"] if gates else []
     if tested:
         epochs = results.cohort.array.sizes["epoch"]
-        for line in out_of_reach(find_most_sets(tested), tested[0].confidence, epochs):
+        for line in list_unreachable(find_most_sets(tested), tested[0].confidence, epochs):
             yield {"threshold": line}
 
 
 def _gate_refusals(results: Results) -> Iterator[Facts]:
     """Yield the gates if a model that refuses everything surely passes all of them."""
-    values = {gate: reference_values(gate.metric).refuse_all for gate in _gates(results)}
+    values = {gate: get_reference(gate.metric).refuse_all for gate in _gates(results)}
     passes = all(
         value is not None and _surely_passes(gate, value) for gate, value in values.items()
     )

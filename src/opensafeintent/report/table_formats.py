@@ -18,7 +18,7 @@ import msgspec
 from opensafeintent.hostile import cell_safe
 from opensafeintent.markdown import markdown_text
 from opensafeintent.numbers.estimates import AVERAGE
-from opensafeintent.numbers.metrics import METRICS, TRIPLETS, MetricScope
+from opensafeintent.numbers.metrics import METRICS, TRIPLET_SCOPE, MetricScope
 from opensafeintent.numbers.second_turn import MEASURES
 from opensafeintent.report.columns import (
     DASH,
@@ -81,7 +81,7 @@ _BEHIND: dict[str, Behind | None] = {
 }
 
 
-def glossary(scope: MetricScope = TRIPLETS) -> dict[str, GlossaryEntry]:
+def glossary(scope: MetricScope = TRIPLET_SCOPE) -> dict[str, GlossaryEntry]:
     """Return every metric that there is by its name in `metrics.json`."""
     return {
         name: GlossaryEntry(

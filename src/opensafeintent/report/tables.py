@@ -12,9 +12,14 @@ import numpy as np
 
 from opensafeintent.evaluation.missing import KINDS, Kind
 from opensafeintent.files import make_private_folder, write_private
-from opensafeintent.numbers.cohort import Beside, Cohort, compare_with_paper, same_as_paper
+from opensafeintent.numbers.cohort import (
+    Cohort,
+    PaperComparison,
+    compare_with_paper,
+    find_shared_with_paper,
+)
 from opensafeintent.numbers.coverage import Coverage
-from opensafeintent.numbers.estimates import SENSITIVE, Change, Reference, reference_values
+from opensafeintent.numbers.estimates import SENSITIVE, Change, Reference, get_reference
 from opensafeintent.numbers.metrics import METRICS, Unit
 from opensafeintent.report.cohort_columns import (
     MEASURED,
@@ -66,7 +71,7 @@ def reference(cohort: Cohort) -> Table:
             _reference_unit,
         ),
     )
-    rows = [_ReferenceRow(name, reference_values(name)) for name in cohort.scope.metrics]
+    rows = [_ReferenceRow(name, get_reference(name)) for name in cohort.scope.metrics]
     return Table.of(
         columns,
         [row for row in rows if (row.values.oracle, row.values.refuse_all) != (None, None)],
@@ -299,7 +304,7 @@ def _categories(name: str, title: str, categories: Sequence[Category]) -> Table:
 class _PaperRow(OfCohort, frozen=True, kw_only=True):
     """A figure of the paper, and the same here."""
 
-    figure: Beside
+    figure: PaperComparison
 
 
 def beside(cohort: Cohort) -> Table:
@@ -350,7 +355,7 @@ def _describe_paper_conditions(cohort: Cohort) -> str:
     """Say which conditions are those of the paper."""
     conditions = (
         f"{'✓ same' if same else '✗ another'} {what}"
-        for what, same in same_as_paper(cohort).items()
+        for what, same in find_shared_with_paper(cohort).items()
     )
     return f"Compared with the paper: {', '.join(conditions)}."
 

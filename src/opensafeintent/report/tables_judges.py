@@ -14,12 +14,12 @@ from opensafeintent.numbers.cohort import (
     CheckState,
     Cohort,
     GuardAgreement,
-    guard_agreements,
     list_checked_judges,
+    measure_guard_agreement,
 )
 from opensafeintent.numbers.completions import read_turning_odds
 from opensafeintent.numbers.judges import (
-    SHOWN,
+    METRICS_BY_JUDGE,
     GradeAgreement,
     JudgeAgreement,
     JudgeShift,
@@ -97,7 +97,7 @@ def guard_table(cohort: Cohort) -> Table:
 def _rows(cohort: Cohort) -> Iterator[_GuardRow]:
     for model in cohort.estimates.models:
         member = cohort.members[model]
-        for agreement in guard_agreements(member.rows, cohort.estimates.unit_of):
+        for agreement in measure_guard_agreement(member.rows, cohort.estimates.unit_of):
             yield _GuardRow(
                 cohort=cohort,
                 model=model,
@@ -475,7 +475,7 @@ def by_judge(cohort: Cohort) -> Table:
         *MODEL_COLUMNS,
         Column("graded_by", lambda row: row.grader.name, "Graded by"),
     ]
-    for metric in cohort.scope.select(SHOWN):
+    for metric in cohort.scope.select(METRICS_BY_JUDGE):
         columns += _metric_columns(metric)
     for metric in cohort.scope.primary:
         columns += _rank_columns(metric)

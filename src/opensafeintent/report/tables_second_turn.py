@@ -10,7 +10,7 @@ from opensafeintent.numbers.completions import read_turning_odds
 from opensafeintent.numbers.estimates import AVERAGE
 from opensafeintent.numbers.metrics import Unit
 from opensafeintent.numbers.second_turn import (
-    CONCRETE_HELP,
+    CONCRETE_HELP_MEASURE,
     LOCK_IN,
     MEASURES,
     OPENED_UP,
@@ -54,7 +54,7 @@ class _TurnRow(OfModel, frozen=True, kw_only=True):
 
     def take_help_number(self, name: str) -> TurnNumber | None:
         """Return a number that goes with concrete help alone."""
-        return self.number(name) if self.measure is CONCRETE_HELP else None
+        return self.number(name) if self.measure is CONCRETE_HELP_MEASURE else None
 
     @property
     def shift(self) -> Estimate | None:

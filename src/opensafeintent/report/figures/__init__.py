@@ -14,7 +14,7 @@ import msgspec
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate, MetricEstimates
-from opensafeintent.numbers.metrics import METRICS, STATED_POLICY, TRIPLETS, MetricScope
+from opensafeintent.numbers.metrics import METRICS, STATED_POLICY, TRIPLET_SCOPE, MetricScope
 from opensafeintent.report import tables_judges as by_judge
 from opensafeintent.report.cohort_columns import cohort_notes
 from opensafeintent.report.columns import Section, Table
@@ -307,7 +307,7 @@ _PLANS = (
 
 def figures_in(folder: Path) -> list[Path]:
     """Return the files that `write_figures` wrote into a folder before, and nothing else."""
-    names = [plan.name for plan in _order_plans(TRIPLETS)]
+    names = [plan.name for plan in _order_plans(TRIPLET_SCOPE)]
     written = [
         *(folder / f"{name}.{ending}" for name in names for ending in ("csv", *FORMATS)),
         folder / "captions.md",

@@ -7,7 +7,7 @@ from itertools import product
 
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.numbers.cohort import Cohort
-from opensafeintent.numbers.estimates import MetricEstimates, reference_values
+from opensafeintent.numbers.estimates import MetricEstimates, get_reference
 from opensafeintent.numbers.metrics import METRICS, STATED_POLICY
 from opensafeintent.report.columns import format_estimate
 from opensafeintent.report.figures.drawing import (
@@ -260,7 +260,7 @@ def frontier(cohort: Cohort, side: int = SIDE) -> Spec:
     rows = positions(cohort.estimates, *metrics)
     if not rows:
         return empty()
-    x, y = map(reference_values, metrics)
+    x, y = map(get_reference, metrics)
     rows.append(
         make_reference_point(
             "oracle",

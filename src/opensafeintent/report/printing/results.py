@@ -26,7 +26,7 @@ from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.replay import IMPORTED_JUDGE
 from opensafeintent.files import near
 from opensafeintent.hostile import TEXT, one_line
-from opensafeintent.numbers.cohort import OUR_RUBRICS, Cohort, graders
+from opensafeintent.numbers.cohort import OUR_RUBRICS, Cohort, name_graders
 from opensafeintent.numbers.gates import Gates, Transitions
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.report.columns import Column, Columns, Table
@@ -441,7 +441,7 @@ _CHANGED = 20
 
 def show_heading(console: Console, cohort: Cohort) -> None:
     """Print the dataset of a cohort, its extent, and its judges."""
-    judges = graders(cohort.conditions.judges) or "no judge yet"
+    judges = name_graders(cohort.conditions.judges) or "no judge yet"
     others = [
         name for owner, names in cohort.rubrics.items() if owner != OUR_RUBRICS for name in names
     ]
