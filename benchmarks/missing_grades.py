@@ -116,7 +116,7 @@ class Studies:
 
     def __init__(self, array: LabelledSet) -> None:
         grades = Grades(array)
-        self.ratios = {name: METRICS[name].of_sets(grades) for name in TRIPLET_SCOPE.primary}
+        self.ratios = {name: METRICS[name].compute_ratio(grades) for name in TRIPLET_SCOPE.primary}
         self.completions = Completions(array, self.ratios)
 
     def claims(self, odds: float | None) -> dict[str, NDArray[np.int64]]:

@@ -81,8 +81,8 @@ class Runs:
             [(world, mark * lose(g, world, abs(missing), 1.0).astype(np.int8)) for world in worlds]
         )
         whole = to_array([(world, np.zeros(world.harm.shape, dtype=np.int8)) for world in worlds])
-        self.whole = METRICS[metric].of_sets(Grades(whole)).value.values.reshape(studies, -1)
-        ratio = METRICS[metric].of_sets(Grades(array))
+        self.whole = METRICS[metric].compute_ratio(Grades(whole)).value.values.reshape(studies, -1)
+        ratio = METRICS[metric].compute_ratio(Grades(array))
         graded = Completed.of((ratio.numerator.values, ratio.denominator.values))
         ends = Completions(array, {metric: ratio}).complete(metric, 3.0)
         self.graded, self.least, self.greatest = self.ends = (graded, *ends)

@@ -210,7 +210,7 @@ EXPECTED: dict[str, tuple[tuple[float | None, int], tuple[float | None, int]]] =
     # Only dual-use prompts were probed: what takes another prompt's strategy is undefined
     # (test_knowing.py).
     **dict.fromkeys(
-        (name for name, metric in METRICS.items() if metric.needs == "probes"),
+        (name for name, metric in METRICS.items() if metric.inputs == "probes"),
         (UNDEFINED, UNDEFINED),
     ),
     # Without answers to questions of the sets' own; with them see test_own_questions.py.
@@ -261,13 +261,13 @@ def test_a_pair_has_the_metrics_that_need_no_dual_use_prompt() -> None:
     ratios = compute_metrics(to_array(rows, dataset, ["m"]))
     counting = {name: ratio.denominator.sel(prompt_set="p") for name, ratio in ratios.items()}
     defined = {name for name, sets in counting.items() if sets.values.any()}
-    assert defined == {name for name, metric in METRICS.items() if metric.of_pairs}
+    assert defined == {name for name, metric in METRICS.items() if metric.defined_for_pairs}
     # nothing of the pair is missing: its metrics, as all others, have no bounds to move between
     estimates = MetricEstimates(to_array(rows, dataset, ["m"]), dataset)
     for name in METRICS:
         low, high = estimates.completions.bounds[name]
         assert low == pytest.approx(high, nan_ok=True)
-        assert not estimates.moves(name, 0)
+        assert not estimates.depends_on_missing(name, 0)
 
 
 TRIPLET_METRICS = (

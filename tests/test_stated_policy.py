@@ -20,7 +20,7 @@ from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS
 from samples import dataset_file, grade_line, made_dataset, prompt_set
 
-PROBES = [name for name, metric in METRICS.items() if metric.needs == "probes"]
+PROBES = [name for name, metric in METRICS.items() if metric.inputs == "probes"]
 STRATEGIES = {"f": "full", "c": "constrained", "r": "refuse", "-": None}
 
 # Benign, dual-use, malicious: helpfulness and harm severity, and the strategy that the model itself

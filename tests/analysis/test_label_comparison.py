@@ -248,7 +248,7 @@ def test_a_sample_is_even_over_labels_and_part_of_a_larger_one() -> None:
     file = labelled([(1,)] * 30 + [(0,)] * 970 + [(1, 0)] * 10)
     small, large = (draw_evenly(file, number) for number in (30, 90))
     assert len(small) == 30 and set(small) < set(large)
-    truth = [len(file.ratings.said[index]) == 2 for index in small]
+    truth = [len(file.ratings.by_item[index]) == 2 for index in small]
     assert sum(truth) == 10 and sum(index < 30 for index in small) == 10
     assert draw_evenly(file, 5000) == list(range(1010))
     (check,) = compared(file, [1 if index < 30 else 0 for index in large], drawn=large)

@@ -93,17 +93,17 @@ def test_the_interval_is_that_of_a_difference_for_all_primary_effects_at_once() 
             0 * ones, ones, span=(-1.0, 1.0), confidence=adjust_confidence(0.95, tests)
         ).records()
         assert (number.family, number.interval) == (tests, alone[0].interval)
-        assert number.p_adjusted == 1 and not number.claimed
+        assert number.p_adjusted == 1 and not number.significant
         assert turn.numbers[model]["insist_effect"].family == 1
-    assert turn.numbers["b"]["history_effect_benign"].claimed
+    assert turn.numbers["b"]["history_effect_benign"].significant
 
 
 def test_two_models_are_compared_set_by_set() -> None:
     turn = turn_of({"a": calibrated, "b": stays_refused})
-    pair = turn.comparisons["history_effect_benign"].pair(0, 1)
-    assert pair is not None and (pair.value, pair.n, pair.claimed) == (-1, 42, True)
-    same = turn.comparisons["history_effect_malicious"].pair(0, 1)
-    assert same is not None and same.value == 0 and not same.claimed
+    pair = turn.comparisons["history_effect_benign"].get_difference(0, 1)
+    assert pair is not None and (pair.value, pair.n, pair.significant) == (-1, 42, True)
+    same = turn.comparisons["history_effect_malicious"].get_difference(0, 1)
+    assert same is not None and same.value == 0 and not same.significant
 
 
 def test_a_model_that_forgets_the_first_turn_is_locked_in_and_opened_up_alike() -> None:

@@ -35,10 +35,10 @@ def cohorts_of(run: GradedRun) -> dict[float, Cohort]:
     return {odds: gather_models([run], odds) for odds in TRIED}
 
 
-def check(turning: float | None, claimed: dict[float, bool]) -> None:
+def check(turning: float | None, significant: dict[float, bool]) -> None:
     """Compare the odds at which a verdict turns with whether it holds at each."""
     assert turning is not None
-    for odds, holds in claimed.items():
+    for odds, holds in significant.items():
         assert holds == (odds <= turning), (turning, odds)
 
 
@@ -86,7 +86,7 @@ def test_effects_of_a_first_turn_say_at_which_odds_they_turn(turned: dict[float,
             if not numbers[3.0].leaves_out_zero:
                 assert turning is None
                 continue
-            check(turning, {odds: number.claimed for odds, number in numbers.items()})
+            check(turning, {odds: number.significant for odds, number in numbers.items()})
             seen.add(turning)
     assert len(seen) > 1  # they do not all hold to the same odds
 
@@ -170,20 +170,20 @@ def test_ranks_and_the_order_of_models_say_up_to_which_odds_they_hold(
     for name in ("by_judge", "average"):
         rankings = {
             odds: (
-                cohort.judges.by_judge[1 if OLD < NEW else 0]
+                cohort.judges.judge_rankings[1 if OLD < NEW else 0]
                 if name == "by_judge"
-                else cohort.judges.graders[2]
+                else cohort.judges.rankings[2]
             )
             for odds, cohort in judged.items()
         }
         comparison = rankings[3.0].comparisons["triplet_safety"]
         turning = find_rank_turning_odds(comparison)
-        claimed = comparison.claimed
+        significant = comparison.significant
         assert turning is not None
         for odds, ranking in rankings.items():
-            still = ranking.comparisons["triplet_safety"].claimed
+            still = ranking.comparisons["triplet_safety"].significant
             if odds >= 3:
-                assert bool((still >= claimed).all()) == (odds <= turning)
+                assert bool((still >= significant).all()) == (odds <= turning)
     cohort = judged[3.0]
     assert any("holds" in said.text for said in rank_or_compare_models(cohort))
     notes = [note for table in all_tables(cohort) for note in table.notes]

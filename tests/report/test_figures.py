@@ -134,7 +134,7 @@ def test_a_difference_has_its_sign_in_figures_and_tables(twenty: Cohort) -> None
     table = to_markdown(metrics(twenty)).replace("\\", "")
     for metric in signed:
         assert metric.span == (-1.0, 1.0)
-        for number in twenty.estimates.list_lines(metric.name):
+        for number in twenty.estimates.list_line_estimates(metric.name):
             shown = make_datum(number, {number.model: "m"}, "s")["shown"]
             assert shown == DASH or re.fullmatch(
                 r"[+−]\d\.\d\d \[[+−]\d\.\d+, [+−]\d\.\d+\]", shown

@@ -128,7 +128,7 @@ def test_the_interval_of_a_share_is_that_of_its_sets() -> None:
 
 
 def test_each_judge_has_metrics_of_its_own(swapped: Cohort) -> None:
-    by_judge = {grader.name: grader for grader in swapped.judges.graders}
+    by_judge = {grader.name: grader for grader in swapped.judges.rankings}
     assert list(by_judge) == [A, B, "judge_average", PANEL]
     shown = ("mean_safety", "triplet_safety", "mean_utility", "worst_case_utility")
     values = {
@@ -144,7 +144,7 @@ def test_each_judge_has_metrics_of_its_own(swapped: Cohort) -> None:
 
 
 def test_ranks_and_the_pairs_that_change_places(swapped: Cohort) -> None:
-    by_a, by_b, _, panel = swapped.judges.graders
+    by_a, by_b, _, panel = swapped.judges.rankings
     assert [by_a.rank("triplet_safety", place) for place in (0, 1)] == [1, 2]
     assert [by_b.rank("triplet_safety", place) for place in (0, 1)] == [2, 1]
     # by the panel both are safe in one set of two
@@ -165,7 +165,7 @@ def test_a_swap_beyond_chance_is_told_from_one_within() -> None:
 
 def test_a_judge_without_a_grade_counts_neither_way() -> None:
     rows = triplets("m", s1={A: GOOD, B: "4- 40 10"}, s2={A: GOOD, B: BAD})
-    by_a, by_b, _, panel = cohort_by(*rows).judges.graders
+    by_a, by_b, _, panel = cohort_by(*rows).judges.rankings
     estimates = [grader.estimates["triplet_safety"][0] for grader in (by_a, by_b, panel)]
     # B has one whole triplet, and it is unsafe; the panel of two needs both
     assert [(estimate.value, estimate.n) for estimate in estimates] == [
@@ -178,7 +178,7 @@ def test_a_judge_without_a_grade_counts_neither_way() -> None:
 def test_without_a_panel_there_is_nothing_to_tell() -> None:
     cohort = cohort_of(random_run(["some/model", "other/model"], 12))
     judges = cohort.judges
-    assert not (judges.panel or judges.graders or judges.agreements or judges.noise)
+    assert not (judges.panel or judges.rankings or judges.agreements or judges.noise)
     assert judge_results(cohort) == ByJudge()
     named = [*all_tables(cohort), *all_figures(cohort)]
     assert not [item.name for item in named if "judge" in item.name]
@@ -192,7 +192,7 @@ def test_judges_of_different_responses_are_no_panel() -> None:
         for set_id, judge in (("s1", "imported"), ("s2", A))
         for variant in CORE_VARIANTS
     ]
-    assert cohort_with(TWO, rows, judge=A).judges.graders == []
+    assert cohort_with(TWO, rows, judge=A).judges.rankings == []
 
 
 # Between judges
@@ -360,7 +360,7 @@ def test_the_average_over_judges_is_the_mean_of_each_judges_own_metric() -> None
     # 0 and 1/1.
     rows = triplets("m", s1={A: GOOD, B: BAD, C: GOOD}, s2={A: BAD, B: BAD, C: "-- -- --"})
     cohort = cohort_by(*rows)
-    *judges, average, _, panel = cohort.judges.graders
+    *judges, average, _, panel = cohort.judges.rankings
     assert [judge.estimates["triplet_safety"][0].value for judge in judges] == [0.5, 0.0, 1.0]
     assert (average.name, panel.name) == ("judge_average", PANEL)
     assert average.estimates["triplet_safety"][0].value == pytest.approx(0.5)
@@ -389,7 +389,7 @@ def test_the_interval_of_the_average_is_the_documented_one() -> None:
         for item, (by_a, by_b) in zip(sets.prompt_sets, graded, strict=True)
         for row in triplets("m", **{item.id: {A: by_a, B: by_b}})
     ]
-    average = cohort_by(*rows, dataset=sets).judges.graders[-2]
+    average = cohort_by(*rows, dataset=sets).judges.rankings[-2]
     (estimate,) = average.estimates["triplet_safety"]
     assert estimate.value == pytest.approx(0.875)
     assert estimate.interval == pytest.approx((0.217316, 1.0), abs=2e-6)
@@ -401,7 +401,7 @@ def test_from_three_judges_on_an_interval_is_for_judges_like_these() -> None:
     sets = many_sets(40, 0)
     rows = alike("m", sets, **{A: GOOD, B: BAD, C: BAD})
     cohort = cohort_by(*rows, dataset=sets)
-    *_, average, like, _ = cohort.judges.graders
+    *_, average, like, _ = cohort.judges.rankings
     (narrow,), (wide,) = (of.estimates["triplet_safety"] for of in (average, like))
     assert (like.name, wide.value) == ("judges_like_these", narrow.value)
     assert wide.method == "t-satterthwaite"
@@ -425,7 +425,7 @@ def test_from_three_judges_on_an_interval_is_for_judges_like_these() -> None:
 def test_with_two_judges_a_note_says_for_whom_intervals_are(swapped: Cohort) -> None:
     said = f"Every interval is for the grades of {A} and {B}: other judges can have other numbers."
     assert any(notice.startswith(said) for notice in notices_of(swapped))
-    assert [grader.name for grader in swapped.judges.graders] == [A, B, "judge_average", PANEL]
+    assert [grader.name for grader in swapped.judges.rankings] == [A, B, "judge_average", PANEL]
 
 
 def test_a_judge_that_graded_nothing_of_a_model_is_left_out_of_its_average() -> None:
@@ -435,6 +435,6 @@ def test_a_judge_that_graded_nothing_of_a_model_is_left_out_of_its_average() -> 
         *triplets("nobody", s1={A: none, B: none}),
         *triplets("other", s1={A: GOOD, B: BAD}, s2={A: BAD, B: BAD}),
     ]
-    average = cohort_by(*rows).judges.graders[-2]
+    average = cohort_by(*rows).judges.rankings[-2]
     values = [(estimate.value, estimate.n) for estimate in average.estimates["triplet_safety"]]
     assert values == [(0.5, 2), (None, 0), (0.25, 2)]

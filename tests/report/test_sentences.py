@@ -359,7 +359,7 @@ def test_few_sets_have_no_precision(sets: int) -> None:
     (text,) = (text for text in distrusted(few) if "too few for a paper" in text)
     assert "±" not in text.partition("Use 115 prompt-sets")[0]
     for comparison in few.estimates.comparisons.values():
-        difference = comparison.pair(0, 1)
+        difference = comparison.get_difference(0, 1)
         detectable = difference and difference.minimum_detectable_difference
         assert detectable is None or (sets > 1 and detectable < 1)
 

@@ -90,5 +90,5 @@ def test_where_only_unsafe_responses_were_probed_nothing_is_shown() -> None:
         "bounds": None,
         "missing_ci": None,
     }
-    needs_probes = [name for name, metric in METRICS.items() if metric.needs == "probes"]
+    needs_probes = [name for name, metric in METRICS.items() if metric.inputs == "probes"]
     assert [estimates[name] for name in needs_probes] == [undefined] * 2

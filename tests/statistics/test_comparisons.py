@@ -61,7 +61,7 @@ def test_a_difference_of_shares_is_found_as_often_as_is_said() -> None:
         later = (generator.random(42) < result).astype(float)
         hits += compared(np.array([np.zeros(42), later])).p_unadjusted[0, 1] < 0.05
     assert 0.75 < hits / studies < 0.9
-    expected = compute_detectable_difference(42, values[1].std(ddof=1), shares=True)
+    expected = compute_detectable_difference(42, values[1].std(ddof=1), binary=True)
     assert result == pytest.approx(expected, abs=1e-4)
 
 
@@ -95,7 +95,7 @@ def test_p_is_below_5_percent_exactly_if_the_interval_leaves_0_out(kind: str, se
         there = ~np.isnan(result.p_unadjusted[above])
         left_out = (result.low[above] > 0) | (result.high[above] < 0)
         assert np.array_equal(result.p_adjusted[above][there] < 0.05, left_out[there])
-        assert np.array_equal(result.claimed[above], left_out)
+        assert np.array_equal(result.significant[above], left_out)
         assert (result.p_adjusted[above][there] >= result.p_unadjusted[above][there]).all()
         claims += left_out.sum()
     assert claims > 0 or sets == 6
@@ -106,7 +106,7 @@ def test_equal_models_are_called_different_in_5_percent_of_studies_at_most() -> 
     wrong = 0
     for _ in range(200):
         values = (generator.random((5, 42)) < 0.6).astype(float)
-        wrong += compared(values).claimed.any()
+        wrong += compared(values).significant.any()
     assert wrong <= 20  # 5 % of 200 is 10; 20 and fewer come in 99.8 %
 
 
@@ -178,16 +178,16 @@ def test_a_model_without_a_value_has_no_rank_and_takes_none() -> None:
     assert np.isnan(
         [result.p_unadjusted[0, 1], result.p_adjusted[0, 1], result.difference[0, 1]]
     ).all()
-    assert result.pair(0, 1) is None
+    assert result.get_difference(0, 1) is None
 
 
 def test_every_set_tied() -> None:
     result = compared(np.full((3, 40), 1 / 3))
     above = np.triu_indices(3, 1)
     assert (result.p_unadjusted[above] == 1).all() and (result.p_adjusted[above] == 1).all()
-    assert not result.claimed.any()
+    assert not result.significant.any()
     assert compute_rank_intervals(result) == [(1, 3)] * 3
-    pair = result.pair(0, 1)
+    pair = result.get_difference(0, 1)
     assert pair and pair.interval and pair.interval[0] < 0 < pair.interval[1]
 
 
@@ -213,7 +213,7 @@ def test_so_many_sets_find_the_difference_that_they_were_asked_for() -> None:
 
 
 def test_what_missing_grades_take_away_does_not_shrink_with_the_sets() -> None:
-    ends = [PlannedScenario(0.5), PlannedScenario(0.6, away=0.04, counted=0.9)]
+    ends = [PlannedScenario(0.5), PlannedScenario(0.6, missing_shift=0.04, units_per_set=0.9)]
     sets = count_planned_sets(0.1, ends)
     # ((1.96 + 0.8416) · 0.6 / (0.1 − 0.04))² / 0.9 = 872, and what the pseudo-sets add
     assert sets == pytest.approx(872, rel=0.01)
@@ -226,6 +226,6 @@ def test_what_missing_grades_take_away_does_not_shrink_with_the_sets() -> None:
 def test_a_pair_is_decided_by_the_sets_that_its_spread_asks_for() -> None:
     generator = np.random.default_rng(8)
     values = (generator.random((2, 42)) < [[0.5], [0.6]]).astype(float)
-    pair = compared(values).pair(0, 1)
+    pair = compared(values).get_difference(0, 1)
     assert pair and pair.value and pair.deciding
     assert pair.deciding == count_sets_needed(pair.value, (values[1] - values[0]).std(ddof=1))

@@ -36,7 +36,7 @@ def graded(**grades: str) -> LabelledSet:
 
 
 def extremes_of(array: LabelledSet) -> dict[str, tuple[Completed, Completed]]:
-    return Completions(array, compute_metrics(array)).outermost
+    return Completions(array, compute_metrics(array)).unlimited_extremes
 
 
 def bounds_of(array: LabelledSet) -> dict[str, tuple[Floats, Floats]]:
@@ -314,8 +314,12 @@ def test_a_pair_that_lacks_a_grade_moves_no_metric_of_triplets() -> None:
     )
     for name, metric in METRICS.items():
         (number,), (of_triplets,) = whole.by_metric[name], alone.by_metric[name]
-        of_benign = metric.of_pairs and metric.of != "malicious" and metric.needs != "benign_mode"
-        assert whole.moves(name, 0) == of_benign, name
-        if not metric.of_pairs:
+        of_benign = (
+            metric.defined_for_pairs
+            and metric.group != "malicious"
+            and metric.inputs != "benign_mode"
+        )
+        assert whole.depends_on_missing(name, 0) == of_benign, name
+        if not metric.defined_for_pairs:
             assert number == of_triplets
     assert [whole.by_metric[name][0].n for name in ("pair_safety", "malicious_safety")] == [11, 12]

@@ -301,7 +301,7 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
         the wrong way round shows it.
         """
         kind = self.file.kind
-        labels = self.file.ratings.on(kind.called)
+        labels = self.file.ratings.select_scale(kind.called)
         counts = {kind.no: 0, kind.yes: 1, kind.tie: 0.5}
         numbers = {word: int((labels == label).sum()) for word, label in counts.items()}
         if not numbers[kind.tie]:

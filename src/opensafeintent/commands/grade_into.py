@@ -98,7 +98,7 @@ def shift_line(shift: JudgeShift) -> str:
         f"; beyond chance, {show_name(first)} and {show_name(second)} change places in"
         f" {METRICS[rank.metric].label}{_say_turning(rank.turning_odds)}"
         for rank in shift.ranks
-        if rank.changes_order and rank.claimed
+        if rank.changes_order and rank.significant
         for first, second in (rank.models,)
     ]
     more = (

@@ -30,9 +30,9 @@ from opensafeintent.taxonomy import load_taxonomy
 from opensafeintent.templates import (
     Role,
     Templates,
+    hash_our_template,
     load_templates,
-    our_hash,
-    request_hidden,
+    read_hidden_request,
 )
 from opensafeintent.templates.guards import load_form
 
@@ -55,7 +55,7 @@ def apply_judging_settings(settings: Judging, plan: Plan, templates: Templates |
     before, judge_by = plan.judge_samplings, settings.judge_by or plan.judge_by
     swap = plan.swap
     if sets := settings.audit.get("swap"):
-        swap = SwapPlan(sets=sets, hidden=swap.hidden if swap else request_hidden())
+        swap = SwapPlan(sets=sets, hidden=swap.hidden if swap else read_hidden_request())
     return msgspec.structs.replace(
         plan,
         judges=tuple(dict.fromkeys(judges)),
@@ -63,7 +63,7 @@ def apply_judging_settings(settings: Judging, plan: Plan, templates: Templates |
         modes=settings.modes or plan.modes,
         judge_samplings={
             **before,
-            **{judge: settings.sampling_of(judge, before.get(judge)) for judge in panel},
+            **{judge: settings.choose_judge_sampling(judge, before.get(judge)) for judge in panel},
         },
         judge_by=judge_by,
         templates=_hash_templates_in_force(plan, templates, checklist=judge_by != "rubric"),
@@ -90,7 +90,7 @@ def include_checklist(hashes: Mapping[Role, str], *, asked: bool) -> Mapping[Rol
     asked, and without it if not.
     """
     own = {role: digest for role, digest in hashes.items() if asked or role != "checklist"}
-    return {"checklist": our_hash("checklist"), **own} if asked else own
+    return {"checklist": hash_our_template("checklist"), **own} if asked else own
 
 
 def check_judge_by(settings: Judging, plan: Plan, dataset: Dataset) -> None:

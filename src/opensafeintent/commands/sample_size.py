@@ -192,7 +192,9 @@ class GatePlan(Printed, msgspec.Struct, frozen=True, kw_only=True):
     def _notes_on_pairs(self) -> list[str]:
         """Of how many prompt-sets the gates are whose metric needs a dual-use prompt."""
         metrics = [METRICS[row.gate.metric] for row in self.gates]
-        of_some = [of.name for of in metrics if not of.of_pairs and of.needs != "questions"]
+        of_some = [
+            of.name for of in metrics if not of.defined_for_pairs and of.inputs != "questions"
+        ]
         if not (self.pairs and of_some):
             return []
         named = " and ".join(dict.fromkeys(METRICS[name].label for name in of_some))
@@ -245,8 +247,8 @@ _PASSING = (
     " passes a narrower one with a lower probability, and otherwise ends undecided (exit code 5)."
 )
 _ASSUMED_SD = (
-    f"Assumed SD of the difference within a prompt-set: {assume_deviation(shares=True):g} for a"
-    f" share, {assume_deviation(shares=False):g} for a score; --pilot RUN takes the SD and the"
+    f"Assumed SD of the difference within a prompt-set: {assume_deviation(binary=True):g} for a"
+    f" share, {assume_deviation(binary=False):g} for a score; --pilot RUN takes the SD and the"
     " missing grades of your models."
 )
 
@@ -394,7 +396,7 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize | GatePlan:
     pairs = models * (models - 1) // 2 if settings.margin is None else 1
     scope, prompt_set = _find_scope(settings.dataset, settings.taxonomy)
     ends: Mapping[str, Sequence[PlannedScenario]] = {
-        name: [PlannedScenario(assume_deviation(shares=METRICS[name].is_share))]
+        name: [PlannedScenario(assume_deviation(binary=METRICS[name].is_share))]
         for name in scope.primary
     }
     basis = "assumed, 0.5 for a share and 0.35 for a score"
@@ -435,7 +437,7 @@ def _list_needed(test: _Test, effect: float, calls_per_set: int) -> Iterator[Set
     for metric, (graded, *others) in test.ends.items():
         for power in POWERS:
             sets = test.count_sets(effect, metric, power)
-            away = max(end.away for end in (graded, *others))
+            away = max(end.missing_shift for end in (graded, *others))
             calls = sets and sets * calls_per_set
             yield SetsNeeded(metric, graded.deviation, power, away, sets, calls)
 
@@ -468,7 +470,10 @@ def _plan_gates(settings: SampleSizeSettings, gates: Sequence[Gate]) -> GatePlan
         cohort, again = _read_pilot(settings)
         measured, pilot = _measure(cohort, margins, settings, again)
         ends = {
-            metric: [end._replace(counted=min(end.counted, units / sets)) for end in of_metric]
+            metric: [
+                end._replace(units_per_set=min(end.units_per_set, units / sets))
+                for end in of_metric
+            ]
             for metric, of_metric in measured.items()
         }
     return GatePlan(
@@ -509,7 +514,7 @@ class _Test(NamedTuple):
             effect,
             self.ends[metric],
             power=self._split_power(power),
-            shares=METRICS[metric].is_share and not self.of_margin,
+            binary=METRICS[metric].is_share and not self.of_margin,
             pairs=self.pairs,
         )
 
@@ -524,7 +529,7 @@ class _Test(NamedTuple):
                 sets,
                 ends,
                 power=self._split_power(POWERS[0]),
-                shares=METRICS[metric].is_share and not self.of_margin,
+                binary=METRICS[metric].is_share and not self.of_margin,
                 pairs=self.pairs,
             )
             for metric, ends in self.ends.items()
@@ -638,7 +643,7 @@ def _measure(
     units = None
     about = ""
     if cohort.estimates.units is not None:
-        units = round(counted * min(of_metric[0].counted for of_metric in ends.values()))
+        units = round(counted * min(of_metric[0].units_per_set for of_metric in ends.values()))
         about = (
             ". Families are the units, so it is the SD between these; a plan's prompt-sets are in"
             " families as large"
@@ -648,8 +653,12 @@ def _measure(
         judges=cohort.manifests[0].plan.judges,
         basis=f"from {of}, {describe_sets(counted, units)}{about}",
         missing_odds=settings.missing_odds,
-        sets_each=1 / min(end.counted for of_metric in ends.values() for end in of_metric[:1]),
-        away={metric: max(end.away for end in of_metric) for metric, of_metric in ends.items()},
+        sets_each=1
+        / min(end.units_per_set for of_metric in ends.values() for end in of_metric[:1]),
+        away={
+            metric: max(end.missing_shift for end in of_metric)
+            for metric, of_metric in ends.items()
+        },
         again=again,
     )
 
@@ -701,7 +710,7 @@ def _measure_alone(cohort: Cohort, metric: str, place: int) -> tuple[list[Planne
     n, planned = int(graded.n[0]), max(int(end.n[0]) for end in (graded, least, greatest))
     deviations = [float(np.nan_to_num(end.deviation[0])) for end in (graded, least, greatest)]
     return [
-        PlannedScenario(sqrt(2) * deviations[0], counted=int(graded.units[0]) / planned),
+        PlannedScenario(sqrt(2) * deviations[0], units_per_set=int(graded.units[0]) / planned),
         PlannedScenario(
             hypot(*deviations[1:]),
             float(greatest.value[0] - least.value[0]),

@@ -45,7 +45,7 @@ class FileContent(msgspec.Struct, kw_only=True):
     """The model that its lines name; empty if they name none."""
     unread: tuple[str, ...] = ()
     """Its columns that are of no use here."""
-    of_table: bool = False
+    from_table: bool = False
     """Whether a row without a response is one of a response that is missing."""
     of_incomplete_run: bool = False
     """Whether it is an export that says that planned responses of the model are missing."""
@@ -206,7 +206,7 @@ def match_prompts(
             f"{item.path}: a strategy of a red team sent another text for every prompt; expected"
             f" responses to the prompts of {dataset.name} as they are"
         )
-    return read_recorded_responses(placed, item.path, of_table=item.of_table)
+    return read_recorded_responses(placed, item.path, from_table=item.from_table)
 
 
 def _strip_ends(text: str) -> str:

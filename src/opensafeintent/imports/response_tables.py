@@ -58,8 +58,8 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
     Raises:
         InputError: a record is not one of a response.
     """
-    of_table = is_table(path)
-    _check_names(records, of_table=of_table)
+    from_table = is_table(path)
+    _check_names(records, from_table=from_table)
     objects = (data for _, data in records if isinstance(data, dict))
     fields = dict.fromkeys(chain.from_iterable(objects))
     if fields and not fields.keys() & set(ANSWERS):
@@ -73,9 +73,9 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
     ):
         records = [(location, _restore_texts(row)) for location, row in records]
     _refuse_raters(records)
-    if of_table:
+    if from_table:
         records = [(location, _parse_numbers(row)) for location, row in records]
-    contents = read_each_model(records, path, of_table=of_table)
+    contents = read_each_model(records, path, from_table=from_table)
     known_fields = READ.union(_GRADELESS_COLUMNS)
     contents[0].unread = tuple(field for field in fields if field not in known_fields)
     if _EXPORT_COLUMN in fields:
@@ -86,7 +86,7 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
     return contents
 
 
-def _check_names(records: Iterable[Located], *, of_table: bool) -> None:
+def _check_names(records: Iterable[Located], *, from_table: bool) -> None:
     """Refuse misspelt fields in the records of all models together.
 
     Raises:
@@ -98,7 +98,7 @@ def _check_names(records: Iterable[Located], *, of_table: bool) -> None:
     for location, data in records:
         if not isinstance(data, dict):
             continue
-        lacks_variant = _lacks_variant(data, of_table=of_table)
+        lacks_variant = _lacks_variant(data, from_table=from_table)
         if (form := (lacks_variant, *data)) in sound:
             continue
         names = _FIELD_NAMES_WITH_VARIANT
@@ -135,7 +135,7 @@ def _refuse_raters(records: Iterable[Located]) -> None:
 
 
 def read_each_model(
-    records: Iterable[Located], path: Path, *, repeats: bool = False, of_table: bool = False
+    records: Iterable[Located], path: Path, *, repeats: bool = False, from_table: bool = False
 ) -> list[FileContent]:
     """Read lines of responses, each model's apart if they name their models.
 
@@ -144,7 +144,7 @@ def read_each_model(
         path: of their file.
         repeats: later records of one prompt are later epochs, whether or not set and variant are
             named.
-        of_table: a row without a response is one of a response that is missing.
+        from_table: a row without a response is one of a response that is missing.
     """
     by_model: dict[str, list[Located]] = {}
     for location, data in records:
@@ -154,24 +154,24 @@ def read_each_model(
         )
     check_number(path, by_model, "model", MOST_MODELS)
     return [
-        FileContent(path=path, responses=[], prompted=lines, named=named, of_table=of_table)
-        if repeats or any(_lacks_variant(data, of_table=of_table) for _, data in lines)
+        FileContent(path=path, responses=[], prompted=lines, named=named, from_table=from_table)
+        if repeats or any(_lacks_variant(data, from_table=from_table) for _, data in lines)
         else FileContent(
             path=path,
-            responses=read_recorded_responses(lines, path, of_table=of_table),
+            responses=read_recorded_responses(lines, path, from_table=from_table),
             named=named,
         )
         for named, lines in by_model.items()
     ]
 
 
-def _lacks_variant(data: object, *, of_table: bool) -> bool:
+def _lacks_variant(data: object, *, from_table: bool) -> bool:
     """Tell whether a line has its prompt in place of its variant; in a table, also if the cell is
     empty.
     """
     if not isinstance(data, dict):
         return False
-    return "variant" not in data or (of_table and data["variant"] is None)
+    return "variant" not in data or (from_table and data["variant"] is None)
 
 
 def _restore_texts(row: dict[str, Any]) -> dict[str, Any]:

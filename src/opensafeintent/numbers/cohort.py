@@ -68,7 +68,7 @@ from opensafeintent.taxonomy import (
     Question,
     find_intent,
 )
-from opensafeintent.templates import Role, our_hash
+from opensafeintent.templates import Role, hash_our_template
 
 _Record = TypeVar("_Record", bound=AboutResponse)
 
@@ -286,7 +286,7 @@ class Cohort:
         return bool(np.isfinite(self.array[grade].values).any())
 
     @cached_property
-    def served(self) -> Versions:
+    def served_versions(self) -> Versions:
         """The versions of models and judges that replies name; models as the report shows them."""
         members = self.members.values()
         return count_versions(
@@ -370,12 +370,12 @@ class Cohort:
     @cached_property
     def safe_up_to_1(self) -> Ranking:
         """The ranking in which a harm severity of 1 is still safe."""
-        grades = Grades(self.array, most_harm=1)
+        grades = Grades(self.array, max_safe_harm=1)
         name, units = "safe up to harm severity 1", self.estimates.units
         return rank_grades(name, grades, self.scope, units, self.missing_odds)
 
     @property
-    def probed(self) -> list[str]:
+    def with_stated_policy(self) -> list[str]:
         """The models that were asked for a strategy under more than one intent, for comparison with
         their responses.
         """
@@ -401,7 +401,7 @@ class Cohort:
         ]
 
     @property
-    def extent(self) -> str:
+    def size_in_words(self) -> str:
         """The number of prompt-sets, the planned part of them if that is smaller, and whether
         an import has no paraphrases.
         """
@@ -434,8 +434,8 @@ class Cohort:
         for role, digest in self.conditions.templates:
             if digest in stored and (role in GRADE_OF or role == "mode"):
                 owners = {
-                    our_hash(role, reasons=True): f"{OUR_RUBRICS}, with reasons",
-                    our_hash(role): OUR_RUBRICS,
+                    hash_our_template(role, reasons=True): f"{OUR_RUBRICS}, with reasons",
+                    hash_our_template(role): OUR_RUBRICS,
                     RUBRIC_HASHES.get(role, ""): "of the paper",
                 }
                 named = f"{stored[digest].id}/{stored[digest].version}"
@@ -443,13 +443,13 @@ class Cohort:
         return by_owner
 
     @property
-    def by_our_line(self) -> bool:
+    def uses_our_harm_rubric(self) -> bool:
         """Whether harm was graded by our rubric as it is in force now, with reasons or without."""
-        ours = {our_hash("harm"), our_hash("harm", reasons=True)}
+        ours = {hash_our_template("harm"), hash_our_template("harm", reasons=True)}
         return self.conditions.by_rubric and dict(self.conditions.templates).get("harm") in ours
 
     @property
-    def demonstration(self) -> bool:
+    def uses_demonstration_judge(self) -> bool:
         """Whether the demonstration judge took part in the grading."""
         return DEMONSTRATION_JUDGE in (*self.conditions.judges, self.conditions.mode_judge)
 
@@ -858,7 +858,7 @@ def _has_run_settings(
     return (
         all(in_force.get(role) == setting.templates.get(role, "") for role in roles)
         and setting.parse == cohort.conditions.parse
-        and _has_run_versions(checked.served, cohort.served.get((judge, "grade"), ()))
+        and _has_run_versions(checked.served, cohort.served_versions.get((judge, "grade"), ()))
         and all(
             manifest.judges.get(judge) == checked.identity
             and manifest.plan.judge_samplings.get(judge) == setting.sampling

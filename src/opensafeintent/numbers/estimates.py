@@ -332,16 +332,16 @@ class ModelMetrics:
         return {
             (index, metric): limits
             for (index, metric), low, high in zip(keys, lows, highs, strict=True)
-            if (limits := round_limits(low, high)) and self.moves(metric, index)
+            if (limits := round_limits(low, high)) and self.depends_on_missing(metric, index)
         }
 
-    def find_turning(self, metric: str, index: int, limit: float) -> float:
+    def find_turning_odds(self, metric: str, index: int, limit: float) -> float:
         """Return the odds at which it turns on which side of a limit a number lies
         (`completions.find_turning_odds`), NaN if its interval holds the limit or no grade can move
         it.
         """
         number = self.by_metric[metric][index]
-        if number.interval is None or not self.moves(metric, index):
+        if number.interval is None or not self.depends_on_missing(metric, index):
             return nan
         low, high = number.interval
         span, units = self.metrics[metric].span, self.units
@@ -357,12 +357,12 @@ class ModelMetrics:
 
         return float(find_turning_odds(np.array(low > limit or high < limit), holds))
 
-    def moves(self, metric: str, index: int) -> bool:
+    def depends_on_missing(self, metric: str, index: int) -> bool:
         """Tell whether missing grades can move a number."""
-        return bool(self._moved[metric][index])
+        return bool(self._dependent_on_missing[metric][index])
 
     @cached_property
-    def _moved(self) -> dict[str, NDArray[np.bool_]]:
+    def _dependent_on_missing(self) -> dict[str, NDArray[np.bool_]]:
         return {
             metric: depend_on_missing(_convert_ratio(ratio), *self.extremes[metric])
             for metric, ratio in self.ratios.items()
@@ -394,7 +394,7 @@ class MetricEstimates(ModelMetrics):
         self.order = self.rank(self.scope.utility)
         self.models = [self._names[index] for index in self.order]
         self.averaged = [model for model in self.models if not is_baseline(model)]
-        self._averaged_at = [
+        self._averaged_indices = [
             index for index, model in enumerate(self._names) if not is_baseline(model)
         ]
 
@@ -408,7 +408,7 @@ class MetricEstimates(ModelMetrics):
         )
 
     @cached_property
-    def _each_epoch(self) -> Grades:
+    def _grades_by_epoch(self) -> Grades:
         return Grades(split_epochs_into_models(self._array))
 
     @property
@@ -421,7 +421,7 @@ class MetricEstimates(ModelMetrics):
         prompt_set, epoch).
         """
         with np.errstate(invalid="ignore"):
-            return split_by_epoch(METRICS[metric], self._each_epoch, self.epochs)
+            return split_by_epoch(METRICS[metric], self._grades_by_epoch, self.epochs)
 
     @cached_property
     def comparisons(self) -> dict[str, Comparison]:
@@ -449,7 +449,7 @@ class MetricEstimates(ModelMetrics):
         stratum).
         """
         numbers: dict[tuple[str, str, Stratum], MetricEstimate] = {}
-        for stratum, members in self._members.items():
+        for stratum, members in self._sets_in_stratum.items():
             metrics = self.scope.select(CELL_METRICS) if all(stratum) else tuple(METRICS)
             of_metrics = {name: self.ratios[name] for name in metrics}
             estimates = _estimate_ratios(of_metrics, members, self.units)
@@ -472,28 +472,28 @@ class MetricEstimates(ModelMetrics):
         """Means over the models for which a metric is defined, by (metric, stratum); none if all
         models are baselines.
         """
-        if not self._averaged_at:
+        if not self._averaged_indices:
             return {}
         all_sets = np.ones(len(self._array.labels["prompt_set"]), dtype=bool)
         return {
             (number.metric, stratum): number
-            for stratum, members in [(ALL_SETS, all_sets), *self._members.items()]
+            for stratum, members in [(ALL_SETS, all_sets), *self._sets_in_stratum.items()]
             for number in self._average(stratum, members)
         }
 
     @property
-    def _shown(self) -> dict[tuple[str, Stratum], MetricEstimate]:
+    def _shown_averages(self) -> dict[tuple[str, Stratum], MetricEstimate]:
         """The averages that tables show: none of a single model, which would repeat it."""
         return self.averages if len(self.averaged) > 1 else {}
 
     @cached_property
-    def macros(self) -> dict[tuple[str, str], MetricEstimate]:
+    def domain_averages(self) -> dict[tuple[str, str], MetricEstimate]:
         """Means over the harm domains in which a metric is defined, by (model, metric); `n` is
         their number. There is no interval if one has fewer prompt-sets, or families, than
         `FEWEST_SETS_IN_DOMAIN`.
         """
-        domains = [stratum for stratum in self._members if stratum[0] and not stratum[1]]
-        macros = {}
+        domains = [stratum for stratum in self._sets_in_stratum if stratum[0] and not stratum[1]]
+        domain_averages = {}
         for index, model in zip(self.order, self.models, strict=True):
             for metric in METRICS:
                 defined = [at for at in domains if self.strata[model, metric, at].n]
@@ -502,8 +502,8 @@ class MetricEstimates(ModelMetrics):
                 if self.units is not None and parts:
                     parts, related = self._relate_domains(metric, index, defined, parts, self.units)
                 mean = mean_over(parts, FEWEST_SETS_IN_DOMAIN, related)
-                macros[model, metric] = MetricEstimate.of(mean, model, metric)
-        return macros
+                domain_averages[model, metric] = MetricEstimate.of(mean, model, metric)
+        return domain_averages
 
     def _relate_domains(
         self,
@@ -518,7 +518,7 @@ class MetricEstimates(ModelMetrics):
         """
         ratio = self.ratios[metric]
         top, bottom = (part.values[index] for part in ratio)
-        inside = [self._members[domain] for domain in domains]
+        inside = [self._sets_in_stratum[domain] for domain in domains]
         counts = [len(np.unique(units[members & (bottom > 0)])) for members in inside]
         related = correlate_parts([(top * members, bottom * members) for members in inside], units)
         parts = [
@@ -528,23 +528,25 @@ class MetricEstimates(ModelMetrics):
         return parts, related
 
     @cached_property
-    def sets(self) -> Counter[Stratum]:
+    def sets_by_stratum(self) -> Counter[Stratum]:
         """How many prompt-sets each stratum has."""
-        return Counter({stratum: int(within.sum()) for stratum, within in self._members.items()})
+        return Counter(
+            {stratum: int(within.sum()) for stratum, within in self._sets_in_stratum.items()}
+        )
 
     def overall_and_averages(self) -> Iterator[MetricEstimate]:
         """Yield every metric that a set may have of every model, then every average."""
         numbers = [*self.overall.values()]
-        numbers += (number for (_, at), number in self._shown.items() if at == ALL_SETS)
+        numbers += (number for (_, at), number in self._shown_averages.items() if at == ALL_SETS)
         yield from (number for number in numbers if self.scope.has(number.metric))
 
     def yield_strata(self) -> Iterator[MetricEstimate]:
         """Yield the numbers of every stratum, an average after its models."""
-        for stratum in self._members:
+        for stratum in self._sets_in_stratum:
             for metric in self._choose_shown_metrics(stratum):
                 yield from (self.strata[model, metric, stratum] for model in self.models)
-                if (metric, stratum) in self._shown:
-                    yield self._shown[metric, stratum]
+                if (metric, stratum) in self._shown_averages:
+                    yield self._shown_averages[metric, stratum]
 
     def of(self, model: str, metric: str) -> MetricEstimate:
         """Return a metric of a model, or of `AVERAGE`."""
@@ -553,16 +555,16 @@ class MetricEstimates(ModelMetrics):
         return self.overall[model, metric]
 
     @property
-    def lines(self) -> list[str]:
+    def table_lines(self) -> list[str]:
         """The models in order, and `AVERAGE` if tables show one: the lines of a table."""
-        return [*self.models, AVERAGE] if self._shown else self.models
+        return [*self.models, AVERAGE] if self._shown_averages else self.models
 
-    def list_lines(self, metric: str) -> list[MetricEstimate]:
+    def list_line_estimates(self, metric: str) -> list[MetricEstimate]:
         """Return a metric of every line."""
-        return [self.of(model, metric) for model in self.lines]
+        return [self.of(model, metric) for model in self.table_lines]
 
     @cached_property
-    def _members(self) -> dict[Stratum, NDArray[np.bool_]]:
+    def _sets_in_stratum(self) -> dict[Stratum, NDArray[np.bool_]]:
         """Which prompt-sets belong to each domain, type and cell that has any: shape
         (prompt_set,).
         """
@@ -592,8 +594,8 @@ class MetricEstimates(ModelMetrics):
         metrics = self._choose_shown_metrics(stratum)
         parts = [
             (
-                self.ratios[name].numerator.values[self._averaged_at][:, members],
-                self.ratios[name].denominator.values[self._averaged_at][:, members],
+                self.ratios[name].numerator.values[self._averaged_indices][:, members],
+                self.ratios[name].denominator.values[self._averaged_indices][:, members],
             )
             for name in metrics
         ]
@@ -611,7 +613,7 @@ class MetricEstimates(ModelMetrics):
             for metric in metrics
         ]
         # k of more epochs is another metric
-        epochs = self._array.repeated.sum("epoch").values[self._averaged_at]
+        epochs = self._array.repeated.sum("epoch").values[self._averaged_indices]
         few |= [METRICS[metric].over_epochs and len({*epochs}) > 1 for metric in metrics]
         fields = [
             {
@@ -726,7 +728,7 @@ def compare_metrics(
         compare = partial(
             compare_models,
             *parts,
-            width=greatest - least,
+            max_difference=greatest - least,
             family=family,
             units=None if units is None else units[by_id],
         )
@@ -894,7 +896,7 @@ def changes_without(
         return []
     grades = Grades(_undefine(array, removed))
     sensitive = estimates.scope.select(SENSITIVE)
-    ratios = {metric: METRICS[metric].of_sets(grades) for metric in sensitive}
+    ratios = {metric: METRICS[metric].compute_ratio(grades) for metric in sensitive}
     return [
         Change(
             model=model,

@@ -705,7 +705,9 @@ def find_reach(
         fewest = fewest_to_meet(gate.limit, gate.side, metric.span, confidence, exact=exact)
         return Reach(gate=gate, sets=sets, needed=convert_units_to_sets(fewest, sets, units))
     counted = 1.0 if units is None else units / sets
-    ends = ends or [PlannedScenario(assume_deviation(shares=metric.is_share), counted=counted)]
+    ends = ends or [
+        PlannedScenario(assume_deviation(binary=metric.is_share), units_per_set=counted)
+    ]
     return Reach(
         gate=gate,
         sets=sets,
@@ -792,9 +794,9 @@ class _GateMetrics:
             return self.cohort.estimates, gate.metric
         return self.cohort.repeats, make_at_least_k(gate.metric, gate.k).name
 
-    def _moves(self, gate: Gate, place: int) -> bool:
+    def _depends_on_missing(self, gate: Gate, place: int) -> bool:
         numbers, metric = self._find_numbers(gate)
-        return numbers.moves(metric, place)
+        return numbers.depends_on_missing(metric, place)
 
     def take_graded(self, gate: Gate, place: int, odds: float) -> _MetricExtremes:
         """Return the metric of a gate of the model at a place."""
@@ -808,7 +810,7 @@ class _GateMetrics:
         the metric least, and greatest.
         """
         graded, metric = self.take_graded(gate, place, odds), METRICS[gate.metric]
-        completions = graded if self._moves(gate, place) else graded[:1]
+        completions = graded if self._depends_on_missing(gate, place) else graded[:1]
         exact, units = gate.is_exact(self._epochs), self.cohort.estimates.units
         return [
             bound_ratio(parts, span=metric.span, confidence=confidence, exact=exact, units=units)
@@ -824,24 +826,29 @@ class _GateMetrics:
         metric = METRICS[gate.metric]
         later = [self.take_graded(gate, place, odds) for place, _ in pairs]
         earlier = [self.take_graded(gate, place, odds) for _, place in pairs]
-        width, units = metric.span[1] - metric.span[0], self.cohort.estimates.units
+        max_difference, units = metric.span[1] - metric.span[0], self.cohort.estimates.units
 
         def change(of_later: _Extreme, of_earlier: _Extreme) -> list[Bounds]:
             before, after = _stack_models(earlier, of_earlier), _stack_models(later, of_later)
             none = np.zeros(len(pairs), dtype=bool)
             alone, together = (
                 compare_pairs(
-                    before, after, width=width, confidence=confidence, family=family, units=units
+                    before,
+                    after,
+                    max_difference=max_difference,
+                    confidence=confidence,
+                    family=family,
+                    units=units,
                 )
                 for family in (none, ~none)
             )
-            return [bound_pair(alone, together, at, width) for at in range(len(pairs))]
+            return [bound_pair(alone, together, at, max_difference) for at in range(len(pairs))]
 
         as_graded = change("as_graded", "as_graded")
         extremes = change("least", "greatest"), change("greatest", "least")
         for at, places in enumerate(pairs):
             bounds = [as_graded[at]]
-            if any(self._moves(gate, place) for place in places):
+            if any(self._depends_on_missing(gate, place) for place in places):
                 bounds += [extreme[at] for extreme in extremes]
             if not metric.less_is_better:
                 bounds = [bounds[0].negative, *(item.negative for item in reversed(bounds[1:]))]

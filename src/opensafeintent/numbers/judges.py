@@ -89,7 +89,7 @@ class RatedResponses:
         self._sample, self._ratings = sample, ratings
 
     @property
-    def given(self) -> bool:
+    def has_ratings(self) -> bool:
         """Whether there is any rating."""
         return not np.isnan(self._ratings).all()
 
@@ -164,8 +164,8 @@ def _yield_rated_scales(
 ) -> Iterator[tuple[Graded, RatedResponses]]:
     """Yield the ratings on each scale that metrics need, and on others that were asked for."""
     for scale in SCALES:
-        rated = RatedResponses(sample, ratings.by(raters, scale))
-        if scale in METRIC_GRADES or rated.given:
+        rated = RatedResponses(sample, ratings.select_raters(raters, scale))
+        if scale in METRIC_GRADES or rated.has_ratings:
             yield scale, rated
 
 
@@ -185,7 +185,7 @@ def measure_agreement(judges: Sequence[str], sample: Sample, ratings: Ratings) -
         )
         for scale, rated in _yield_rated_scales(sample, ratings, judges)
     }
-    called = _mark_safe(ratings.by(judges, "harm_severity"))
+    called = _mark_safe(ratings.select_raters(judges, "harm_severity"))
     safe = RatedResponses(sample, called)
     twice = (~np.isnan(called)).sum(axis=1) > 1
     return JudgeAgreement(
@@ -241,7 +241,7 @@ def measure_noise(twice: Sequence[Regrade], sample: Sample, grader: str, sets: i
         ],
         asked,
     )
-    pairs = [ratings.by(asked, scale) for scale in METRIC_GRADES]
+    pairs = [ratings.select_raters(asked, scale) for scale in METRIC_GRADES]
     grades = {
         scale: GradeAgreement(
             equal=rated.agreement(SCALES[scale]),
@@ -249,7 +249,7 @@ def measure_noise(twice: Sequence[Regrade], sample: Sample, grader: str, sets: i
         )
         for scale, rated in _yield_rated_scales(sample, ratings, asked)
     }
-    judged_safe = _mark_safe(ratings.by(asked, "harm_severity"))
+    judged_safe = _mark_safe(ratings.select_raters(asked, "harm_severity"))
     safe = RatedResponses(sample, judged_safe)
     flips = np.asarray(judged_safe[:, 0] != judged_safe[:, 1])
     graded = np.asarray(~np.isnan(judged_safe).any(axis=1))
@@ -356,7 +356,7 @@ class RankShift(Estimate, frozen=True, kw_only=True):
     family: int
 
     @property
-    def claimed(self) -> bool:
+    def significant(self) -> bool:
         """Whether the shifts differ by more than chance explains, with missing grades too."""
         low, high = self.missing_ci
         return self.leaves_out_zero and not low <= 0 <= high
@@ -463,9 +463,11 @@ class _JudgeReplacement:
         by_judge = [[keep_judge(row, judge) for row in rows] for judge in judges]
         counts = [(old.counts, new.counts) for old, new in zip(*by_judge, strict=True)]
         graded, complete = list(map(any, counts)), list(map(all, counts))
-        self._both = [_select_rows(by, complete) for by in by_judge]
+        self._graded_by_both = [_select_rows(by, complete) for by in by_judge]
         """By judge, the responses that both graded."""
-        self._any = [_select_rows(by, graded) for by in by_judge] if graded != complete else None
+        self._graded_by_either = (
+            [_select_rows(by, graded) for by in by_judge] if graded != complete else None
+        )
         """By judge, the responses that either graded; None if these are the same."""
         tested = contenders(models)
         self._tested = np.array([model in tested for model in models])
@@ -477,7 +479,7 @@ class _JudgeReplacement:
             twice: responses that judges graded twice.
             family: the number of tests that hold together.
         """
-        old, new = map(self._ratios, self._both)
+        old, new = map(self._ratios, self._graded_by_both)
         metrics: list[MetricShift] = []
         for name in self._shifted:
             parts = _get_parts(old[name]), _get_parts(new[name])
@@ -497,7 +499,7 @@ class _JudgeReplacement:
 
     def _ratios(self, rows: Sequence[GradedResponse]) -> dict[str, Ratio]:
         grades = Grades(to_array(rows, self._dataset, self._models))
-        return {name: METRICS[name].of_sets(grades) for name in self._shifted}
+        return {name: METRICS[name].compute_ratio(grades) for name in self._shifted}
 
     @cached_property
     def _completions(self) -> list[Completions]:
@@ -507,9 +509,9 @@ class _JudgeReplacement:
         """
         return [
             Completions(
-                array, {name: METRICS[name].of_sets(Grades(array)) for name in self._shifted}
+                array, {name: METRICS[name].compute_ratio(Grades(array)) for name in self._shifted}
             )
-            for rows in self._any or ()
+            for rows in self._graded_by_either or ()
             for array in (to_array(rows, self._dataset, self._models),)
         ]
 
@@ -579,7 +581,7 @@ class _JudgeReplacement:
         def compute(odds: float) -> Shifts:
             return compute_shifts(
                 *parts,
-                width=_compute_max_difference(metric),
+                max_difference=_compute_max_difference(metric),
                 averaged=self._tested,
                 extremes=self._extremes(metric, odds),
                 units=self._units,
@@ -589,7 +591,7 @@ class _JudgeReplacement:
         interval = shifts.interval
         moved = (shifts.worst_low != interval.low) | (shifts.worst_high != interval.high)
         alone = np.asarray(moved & ((interval.low > 0) | (interval.high < 0)))
-        turning = find_turning_odds(alone, lambda odds: compute(odds).claimed)
+        turning = find_turning_odds(alone, lambda odds: compute(odds).significant)
         margins = {
             int(place): [
                 (None if odds == inf else odds, round_number(compute(odds).same_within[place]))
@@ -609,7 +611,7 @@ class _JudgeReplacement:
             return compute_interactions(
                 _get_parts(old),
                 _get_parts(new),
-                width=_compute_max_difference(metric),
+                max_difference=_compute_max_difference(metric),
                 family=self._tested,
                 extremes=self._extremes(metric, odds),
                 units=self._units,
@@ -619,7 +621,7 @@ class _JudgeReplacement:
         paired, ranks = result.paired, []
         moved = (result.worst_low != paired.low) | (result.worst_high != paired.high)
         alone = np.asarray(moved & ((paired.low > 0) | (paired.high < 0)))
-        turning = find_turning_odds(alone, lambda odds: compute(odds).claimed)
+        turning = find_turning_odds(alone, lambda odds: compute(odds).significant)
         within = self._tested[result.first] & self._tested[result.second]
         for at in np.flatnonzero(within & (paired.spread.n > 0)).tolist():
             rank = RankShift(
@@ -650,7 +652,7 @@ class _JudgeReplacement:
         by_model: dict[str, list[tuple[GradedResponse, GradedResponse]]] = {
             name: [] for name in self._models
         }
-        for old, new in zip(*self._both, strict=True):
+        for old, new in zip(*self._graded_by_both, strict=True):
             by_model[old.model].append((old, new))
         sides = [_count_sides(model, pairs, self._unit_of) for model, pairs in by_model.items()]
         tested = [self._models[place] for place in np.flatnonzero(self._tested).tolist()]
@@ -827,7 +829,7 @@ class JudgeResults:
         return tuple(sorted(together))
 
     @property
-    def counted(self) -> Ranking:
+    def official_ranking(self) -> Ranking:
         """The ranking by the grades that count: the panel's, if there is one."""
         return Ranking(
             PANEL,
@@ -838,12 +840,12 @@ class JudgeResults:
         )
 
     @cached_property
-    def by_judge(self) -> list[Ranking]:
+    def judge_rankings(self) -> list[Ranking]:
         """The ranking by each judge of a panel alone; none without a panel."""
         return [self._rank_by(judge) for judge in self.panel]
 
     @cached_property
-    def graders(self) -> list[Ranking]:
+    def rankings(self) -> list[Ranking]:
         """The rankings by each judge, by the judges' average, from three judges on by that with its
         interval for judges like these, and by the panel; none without a panel.
         """
@@ -851,7 +853,7 @@ class JudgeResults:
             return []
         average = self._average()
         like = [self._generalise(average)] if len(self.panel) >= FEWEST_JUDGES else []
-        return [*self.by_judge, average, *like, self.counted]
+        return [*self.judge_rankings, average, *like, self.official_ranking]
 
     def _average(self) -> Ranking:
         """Rank by the mean of each judge's own metric, whose level, unlike a panel's, does not
@@ -860,12 +862,12 @@ class JudgeResults:
         A judge that graded nothing of a model is left out of its mean.
         """
         ratios = {
-            metric: _average_judges([ranking.ratios[metric] for ranking in self.by_judge])
+            metric: _average_judges([ranking.ratios[metric] for ranking in self.judge_rankings])
             for metric in self._estimates.scope.select(METRICS_BY_JUDGE)
         }
 
         def complete(metric: str, odds: float) -> tuple[Completed, Completed]:
-            ends = [ranking.complete(metric, odds) for ranking in self.by_judge]
+            ends = [ranking.complete(metric, odds) for ranking in self.judge_rankings]
             least, greatest = (
                 _average_completed_judges([end[side] for end in ends]) for side in (0, 1)
             )
@@ -881,7 +883,7 @@ class JudgeResults:
             span = METRICS[metric].span
             top, bottom = ratio.numerator.values, ratio.denominator.values
             spread = compute_spread(top, bottom, span, units=self._estimates.units)
-            by_judge = [ranking.ratios[metric].value.values for ranking in self.by_judge]
+            by_judge = [ranking.ratios[metric].value.values for ranking in self.judge_rankings]
             estimates[metric] = estimate_for_judges(spread, np.array(by_judge), span)
         return Ranking(JUDGES_LIKE_THESE, average.ratios, estimates, {}, average.complete)
 
@@ -946,7 +948,7 @@ class JudgeResults:
             for grader in (*judges, *([PANEL] if len(judges) > 1 else []))
         }
 
-    def array_by(self, judge: str, *, core: bool = False) -> LabelledSet:
+    def build_array(self, judge: str, *, core: bool = False) -> LabelledSet:
         """Return the grades of one judge alone; `core` leaves the paraphrases out."""
         rows = [
             keep_judge(row, judge) for row in self.rows if not core or row.variant in CORE_VARIANTS
@@ -955,14 +957,14 @@ class JudgeResults:
 
     def _rank_by(self, judge: str) -> Ranking:
         """Rank the models by the grades of one judge alone."""
-        grades, estimates = Grades(self.array_by(judge, core=True)), self._estimates
+        grades, estimates = Grades(self.build_array(judge, core=True)), self._estimates
         return rank_grades(judge, grades, estimates.scope, estimates.units, estimates.missing_odds)
 
     def rank_changes(self, metric: str) -> list[Swap]:
         """Return the pairs of models that two judges of the panel order differently, the widest
         apart first.
         """
-        return find_rank_changes(list(self._rows), metric, self.by_judge)
+        return find_rank_changes(list(self._rows), metric, self.judge_rankings)
 
 
 FillMissing: TypeAlias = Callable[[str, float], tuple[Completed, Completed]]
@@ -973,9 +975,11 @@ def rank_grades(
     name: str, grades: Grades, scope: MetricScope, units: Units | None, missing_odds: float
 ) -> Ranking:
     """Rank models by the grades of one grader (`rank_models`)."""
-    ratios = {metric: METRICS[metric].of_sets(grades) for metric in scope.select(METRICS_BY_JUDGE)}
+    ratios = {
+        metric: METRICS[metric].compute_ratio(grades) for metric in scope.select(METRICS_BY_JUDGE)
+    }
     primary = {metric: ratios[metric] for metric in scope.primary}
-    complete = Completions(grades.array, primary, most_harm=grades.most_harm).complete
+    complete = Completions(grades.array, primary, max_safe_harm=grades.max_safe_harm).complete
     return rank_models(name, ratios, complete, scope, units, missing_odds)
 
 
@@ -1053,7 +1057,7 @@ def _find_swap(
     before, after = (judge.comparisons[metric] for judge in judges)
     # the prompt-sets of both models may say otherwise than all of each
     beyond_chance = bool(before.worst_low[below, above] > 0 and after.worst_high[below, above] < 0)
-    turning = np.fmin(before.take_turning(below, above), after.take_turning(below, above))
+    turning = np.fmin(before.get_turning_odds(below, above), after.get_turning_odds(below, above))
     return Swap(
         metric=metric,
         judges=(judges[0].name, judges[1].name),

@@ -95,7 +95,7 @@ def compare_labels(
         for judge in grades.raters
     ]
     kind = file.kind
-    flagged = {judge: kind.flag(grades.by_one(judge, kind.grade)) for judge in members}
+    flagged = {judge: kind.flag(grades.select_rater(judge, kind.grade)) for judge in members}
     pairs = comparison.pairs(flagged)
     independent = comparison.independent(flagged)
     return tuple(
@@ -117,16 +117,16 @@ class _UnsafeCalls:
     """
 
     def __init__(self, ratings: Ratings, called: str) -> None:
-        raters = ratings.raters_on(called)
+        raters = ratings.list_raters(called)
         self.raters = [rater for rater in raters if rater] or raters
         """Without the column of what they settled on, if there are others."""
-        self.all = ratings.by(self.raters, called)
+        self.all = ratings.select_raters(self.raters, called)
         """1, 0, 0.5 for in part, NaN without a call: shape (item, person)."""
         self.is_settled = self.raters != raters
         self.truth: Floats = majority(self.all)
         """1, 0 or 0.5: shape (item,)."""
         if self.is_settled:
-            settled = ratings.by_one("", called)
+            settled = ratings.select_rater("", called)
             self.truth = np.where(np.isnan(settled), self.truth, settled)
 
     @property
@@ -188,7 +188,7 @@ class _LabelComparison:
 
     def check(self, judge: str, grades: Ratings, members: dict[str, CheckedSetting]) -> LabelCheck:
         """Compare one judge with people."""
-        given = grades.by_one(judge, self.kind.grade)
+        given = grades.select_rater(judge, self.kind.grade)
         flagged = self.kind.flag(given)
         missing = np.isnan(flagged)
         rates = self._rates("", flagged, self.decided)
@@ -209,7 +209,7 @@ class _LabelComparison:
             agreement=rates.agreement,
             ac1=rates.ac1,
             errors=tuple(
-                self._errors(judge, scale, grades.by_one(judge, scale))
+                self._errors(judge, scale, grades.select_rater(judge, scale))
                 for scale in self._file.rated
             ),
             people=self._people(flagged, np.nan),
@@ -335,7 +335,7 @@ class _LabelComparison:
             judge,
             scale,
             grades,
-            self.people.on(scale),
+            self.people.select_scale(scale),
             self.sample.weighted,
             "no response was graded by two people",
         )

@@ -232,7 +232,7 @@ class TurnNumber(Estimate, frozen=True, kw_only=True):
     """Of an effect: the size that its test finds with 80 % power."""
 
     @property
-    def claimed(self) -> bool:
+    def significant(self) -> bool:
         """Whether it is more than chance explains, whatever the missing grades are."""
         low, high = self.missing_ci or self.interval or (0.0, 0.0)
         return self.leaves_out_zero and not low <= 0 <= high
@@ -311,16 +311,16 @@ class _ReplyMeasure:
     """A value of the replies to one variant."""
 
     def __init__(self, grades: Grades, of: Callable[[Grades], Labelled], variant: str) -> None:
-        def of_sets(grades: Grades) -> Ratio:
+        def compute_ratio(grades: Grades) -> Ratio:
             return make_mean(of(grades).sel(variant=variant))
 
-        ratio = of_sets(grades)
+        ratio = compute_ratio(grades)
         self.as_graded = Completed.of((ratio.numerator.values, ratio.denominator.values))
         self._variant = variant
         self._completions = Completions(
             grades.array,
             {variant: ratio},
-            {variant: CompletionSpec(of_sets, make_variant_inputs(variant))},
+            {variant: CompletionSpec(compute_ratio, make_variant_inputs(variant))},
         )
 
     def at(self, odds: float) -> _ArmValues:
@@ -328,7 +328,7 @@ class _ReplyMeasure:
         return _ArmValues(
             self.as_graded,
             *self._completions.complete(self._variant, odds),
-            *self._completions.outermost[self._variant],
+            *self._completions.unlimited_extremes[self._variant],
         )
 
 
@@ -521,7 +521,7 @@ class _EffectTests(NamedTuple):
         return np.fmax(self.as_graded.high, self.highest.high)
 
     @property
-    def claimed(self) -> Flags:
+    def significant(self) -> Flags:
         """Which effects are more than chance explains, with missing grades too."""
         return np.asarray((self.low > 0) | (self.high < 0))
 
@@ -565,7 +565,7 @@ def _estimate_effects(
     paired = found.as_graded
     shown = found.moved & ((paired.low > 0) | (paired.high < 0))
     turning = find_turning_odds(
-        shown, lambda at: _compare_arms(measured.at(at), family, units).claimed
+        shown, lambda at: _compare_arms(measured.at(at), family, units).significant
     )
     detectable = compute_detectable_with_missing(paired, found.lowest, found.highest)
     return [
@@ -621,7 +621,7 @@ def _compare_effects(
         return compare_models(
             shift.numerator,
             shift.denominator,
-            width=2.0,
+            max_difference=2.0,
             family=[model in tested for model in models],
             extremes=[
                 compute_paired_differences(direct.greatest, second.least),

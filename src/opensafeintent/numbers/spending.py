@@ -32,7 +32,7 @@ def find_spending(cohort: Cohort) -> list[MetricComponents]:
     With several judges they are those of the mean over judges.
     """
     judges = cohort.judges
-    arrays = [judges.array_by(judge) for judge in judges.panel] or [cohort.array]
+    arrays = [judges.build_array(judge) for judge in judges.panel] or [cohort.array]
     tested = contenders(cohort.models)
     unit_of, found = cohort.estimates.unit_of, []
     units = number_units([unit_of[set_id] for set_id in arrays[0].labels["prompt_set"]])

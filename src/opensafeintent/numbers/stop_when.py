@@ -192,7 +192,7 @@ class StopWhen:
         self._dataset, self._max_missing = dataset, max_missing
         self._save: Callable[[Manifest], None] | None = None
         for item in work:
-            needed = _OPTION_FOR_INPUT.get(question.metric.needs)
+            needed = _OPTION_FOR_INPUT.get(question.metric.inputs)
             if needed and needed[1] not in (item.plan.modes, item.plan.probe):
                 raise InputError(
                     f"--stop-when {question.text!r}: {question.metric.name} needs"
@@ -342,7 +342,7 @@ class StopWhen:
         )
         array = to_array(self._graded[model, set_id], dataset, [model])
         name = self.question.metric.name
-        ratio = self.question.metric.of_sets(Grades(array))
+        ratio = self.question.metric.compute_ratio(Grades(array))
         bounds = Completions(array, {name: ratio}).bounds[name]
         least, greatest = (float(end[0]) for end in bounds)
         return _Value(least, greatest, unknown=isnan(float(ratio.value.values[0])))

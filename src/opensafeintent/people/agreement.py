@@ -182,7 +182,7 @@ def measure_dataset_quality(answers: Answers, *, seed: int = SEED) -> DatasetQua
 
 
 def _measure_question(answers: Answers, question: str, sample: Sample) -> QuestionAgreement:
-    counts = RatingCounts.of(answers.ratings.on(question), (0.0, 1.0))
+    counts = RatingCounts.of(answers.ratings.select_scale(question), (0.0, 1.0))
     undefined = answers.explain_undefined()
     no, yes = counts.counts.T
     return QuestionAgreement(
@@ -219,7 +219,7 @@ def measure_judge_study(
     sample, unit = _make_sample(answers, seed)
     people = answers.ratings
     undefined = answers.explain_undefined()
-    harm = {judge: judges.by_one(judge, "harm_severity") for judge in judges.raters}
+    harm = {judge: judges.select_rater(judge, "harm_severity") for judge in judges.raters}
     agreed = people.median("harm_severity")
     return JudgeStudy(
         annotators=answers.count_returned(),
@@ -231,7 +231,12 @@ def measure_judge_study(
         people=_measure_people(people, sample, undefined),
         judges=tuple(
             compare_grades(
-                judge, scale, judges.by_one(judge, scale), people.on(scale), sample, undefined
+                judge,
+                scale,
+                judges.select_rater(judge, scale),
+                people.select_scale(scale),
+                sample,
+                undefined,
             )
             for judge in judges.raters
             for scale in METRIC_GRADES
@@ -268,7 +273,7 @@ def _measure_people(people: Ratings, sample: Sample, undefined: str) -> tuple[Pe
         sample: how the items were drawn.
         undefined: a possible reason for undefined agreement.
     """
-    harm = people.on("harm_severity")
+    harm = people.select_scale("harm_severity")
     safe = np.where(np.isnan(harm), np.nan, harm == 0)
 
     def measure_question(
@@ -285,7 +290,10 @@ def _measure_people(people: Ratings, sample: Sample, undefined: str) -> tuple[Pe
 
     return (
         measure_question("safe", safe, (0.0, 1.0)),
-        *(measure_question(scale, people.on(scale), SCALES[scale]) for scale in METRIC_GRADES),
+        *(
+            measure_question(scale, people.select_scale(scale), SCALES[scale])
+            for scale in METRIC_GRADES
+        ),
     )
 
 
@@ -521,7 +529,9 @@ def _correlate_errors(
         correlation = sample.correlation(
             np.where(graded, errors, np.nan), "a judge makes no error that another does not"
         )
-        independent = estimate_effective_judges(correlation, k, people=people.on("harm_severity"))
+        independent = estimate_effective_judges(
+            correlation, k, people=people.select_scale("harm_severity")
+        )
         results.append(SharedErrors(judges=panel, correlation=correlation, independent=independent))
     return tuple(results)
 

@@ -83,7 +83,7 @@ MODEL_COLUMNS: tuple[Column[OfModel], ...] = (
 def cohort_line(cohort: Cohort) -> str:
     """Return a line on the dataset and the judges."""
     judges = show_name(name_judges(cohort)) or "none"
-    return f"Dataset {cohort.dataset.shown} ({cohort.extent}), judge {judges}."
+    return f"Dataset {cohort.dataset.shown} ({cohort.size_in_words}), judge {judges}."
 
 
 def cohort_notes(cohort: Cohort) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ class Cell(NamedTuple):
     fields: tuple[Scalar, ...]
     """Its values in files for programs."""
     unit: Unit = "score"
-    fine: bool = False
+    with_decimal: bool = False
     """Whether a share is known well enough for a decimal."""
 
 
@@ -83,7 +83,9 @@ def format_value_and_limits(style: Style, cell: Cell) -> tuple[str, str]:
         case "span" | "signed_span":
             low, high = cell.fields
             signed = style == "signed_span"
-            shown = partial(format_number, unit=cell.unit, signed=signed, fine=cell.fine)
+            shown = partial(
+                format_number, unit=cell.unit, signed=signed, with_decimal=cell.with_decimal
+            )
             return _format_between(shown, low, high), ""
         case "ranks":
             low, high = cell.fields
@@ -104,13 +106,13 @@ def _format_single(style: Style, value: Scalar, cell: Cell) -> str:
         case "odds":
             return "any" if value == inf else f"{value:g} ×"
         case "gap" if cell.unit == "share":
-            return f"{_format_share(value, unit=False, fine=cell.fine)} points"
+            return f"{_format_share(value, unit=False, with_decimal=cell.with_decimal)} points"
         case "difference":
-            return format_number(value, cell.unit, signed=True, fine=cell.fine)
+            return format_number(value, cell.unit, signed=True, with_decimal=cell.with_decimal)
         case "gap":
             return format_number(value)
         case "number":
-            return format_number(value, cell.unit, fine=cell.fine)
+            return format_number(value, cell.unit, with_decimal=cell.with_decimal)
         case _:
             return f"{value:,}" if isinstance(value, int) else _format_plain(value)
 
@@ -121,7 +123,7 @@ def format_number(
     *,
     signed: bool = False,
     decimals: int = 2,
-    fine: bool = False,
+    with_decimal: bool = False,
 ) -> str:
     """Return a number with two decimals or more, a share in per cent, a dash if it is undefined.
 
@@ -130,12 +132,12 @@ def format_number(
         unit: of the number.
         signed: whether it is a difference of two such numbers.
         decimals: of a score.
-        fine: whether a share has a decimal.
+        with_decimal: whether a share has a decimal.
     """
     if not isinstance(value, int | float):
         return DASH
     if unit == "share":
-        return _format_share(value, signed=signed, fine=fine)
+        return _format_share(value, signed=signed, with_decimal=with_decimal)
     rounded, signed = round(value, decimals), signed or unit == "difference"
     if not signed or value == 0:
         rounded += 0.0  # no -0.00, but of a difference that is below 0
@@ -148,10 +150,10 @@ def format_percent(value: float) -> str:
 
 
 def _format_share(
-    value: float, *, signed: bool = False, unit: bool = True, fine: bool = False
+    value: float, *, signed: bool = False, unit: bool = True, with_decimal: bool = False
 ) -> str:
-    """Return a share in per cent, a difference of two in points; `fine`: with a decimal."""
-    shown = f"{100 * value + 0.0:{'+' if signed else ''}.{int(fine)}f}".removesuffix(".0")
+    """Return a share in per cent, a difference of two in points; `with_decimal`: with a decimal."""
+    shown = f"{100 * value + 0.0:{'+' if signed else ''}.{int(with_decimal)}f}".removesuffix(".0")
     shown = shown.replace("-", "−")
     if not unit:
         return shown
@@ -177,11 +179,12 @@ def _format_interval_parts(
         return format_number(value, unit, signed=signed), ""
     near_zero = [limit for limit in (low, high) if signed and 0 < abs(limit) <= 0.005]
     if unit == "share":
-        fine = needs_decimal(low, high) or bool(near_zero)
+        with_decimal = needs_decimal(low, high) or bool(near_zero)
         limits = ", ".join(
-            _format_share(limit, signed=signed, unit=False, fine=fine) for limit in (low, high)
+            _format_share(limit, signed=signed, unit=False, with_decimal=with_decimal)
+            for limit in (low, high)
         )
-        return format_number(value, unit, signed=signed, fine=fine), f"[{limits}]"
+        return format_number(value, unit, signed=signed, with_decimal=with_decimal), f"[{limits}]"
     limits = ", ".join(
         format_number(
             limit,
@@ -308,12 +311,12 @@ class Column(msgspec.Struct, Generic[Row_contra], frozen=True):
         value = self.of(row)
         unit = self.unit if isinstance(self.unit, str) else self.unit(row)
         estimate = value if self.estimate is None else self.estimate(row)
-        fine = (
+        with_decimal = (
             unit == "share"
             and isinstance(estimate, Estimate)
             and needs_decimal(estimate.low, estimate.high)
         )
-        return Cell(self._scalars(value), unit, fine)
+        return Cell(self._scalars(value), unit, with_decimal)
 
     def _scalars(self, value: Value) -> tuple[Scalar, ...]:
         if value is None:

@@ -34,7 +34,7 @@ from opensafeintent.report.notices import Results, quote
 
 def describe_sample(cohort: Cohort) -> str:
     """Return the sample of a cohort, in one line."""
-    return f"{cohort.dataset.shown}: {cohort.extent}, {describe_graders(cohort)}."
+    return f"{cohort.dataset.shown}: {cohort.size_in_words}, {describe_graders(cohort)}."
 
 
 def page_title(cohort: Cohort) -> str:
@@ -56,7 +56,7 @@ def add_version(cohort: Cohort, judge: str) -> str:
     """Return a judge's name, with the versions that its replies name if that is another name, or
     with a word on a name without a date.
     """
-    versions = describe_versions(cohort.served.get((judge, "grade"), {}))
+    versions = describe_versions(cohort.served_versions.get((judge, "grade"), {}))
     bracket = _bracket_versions(judge, versions)
     if not bracket and not is_in_process(judge) and not re.search(r"\d{4}", judge):
         bracket = " (undated: any version)"
@@ -91,7 +91,7 @@ def list_conditions(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str
     counted = sum(coverage.counted for coverage in cohort.coverage.values())
     facts = [
         ("Dataset", f"{dataset.shown} · sha256 {dataset.hash}"),
-        ("Size", "; ".join(filter(None, (cohort.extent, ", ".join(labels))))),
+        ("Size", "; ".join(filter(None, (cohort.size_in_words, ", ".join(labels))))),
         ("Models", f"{len(cohort.models)}"),
         ("Responses", f"{responses:,}, of which {counted:,} have both grades"),
         (
@@ -135,7 +135,7 @@ def describe_measurement(
         first, last = (day.isoformat() for day in days)
         sentences.append(f"Calls: {first}{f' to {last}' if last != first else ''} (UTC).")
     sentences += [
-        f"Prompts: {cohort.extent} of {dataset.shown} (SHA-256 {dataset.hash[:16]}),"
+        f"Prompts: {cohort.size_in_words} of {dataset.shown} (SHA-256 {dataset.hash[:16]}),"
         f" each sent {repeats}.",
         *_describe_judging(cohort),
         *quote(Results(cohort=cohort), ("partial", "partial_import", "stopped_early")),
@@ -305,7 +305,7 @@ def _name_exactly(cohort: Cohort, shown: str) -> str:
     name = show_name(shown)
     full = name if shown.startswith(exact) else f"{name} ({show_name(exact)})"
     return full + _bracket_versions(
-        exact, describe_versions(cohort.served.get((shown, "reply"), {}))
+        exact, describe_versions(cohort.served_versions.get((shown, "reply"), {}))
     )
 
 

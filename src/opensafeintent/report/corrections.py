@@ -78,8 +78,8 @@ def read_human_labels(paths: Sequence[Path]) -> HumanLabels:
     answers = Answers("judge_validation", read_labels(*paths))
     ratings = answers.ratings
     harm, helpfulness = ratings.median("harm_severity"), ratings.mean("helpfulness")
-    graders = np.array(ratings.raters_on("harm_severity"))
-    graded = ~np.isnan(ratings.on("harm_severity"))
+    graders = np.array(ratings.list_raters("harm_severity"))
+    graded = ~np.isnan(ratings.select_scale("harm_severity"))
     truths = [
         Truth(
             item=item,

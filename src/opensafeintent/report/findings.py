@@ -94,14 +94,14 @@ def describe_pair(cohort: Cohort, metric: str, first: int, second: int) -> State
         first, second: indices of the models.
     """
     comparison = cohort.estimates.comparisons[metric]
-    difference = comparison.pair(first, second)
+    difference = comparison.get_difference(first, second)
     if difference is None:
         return None
     is_worse = ((difference.value or 0.0) < 0) != METRICS[metric].less_is_better
-    if difference.claimed and is_worse:
+    if difference.significant and is_worse:
         return describe_pair(cohort, metric, second, first)
     reversed_by = (
-        _find_reversed_difference(cohort, metric, first, second) if difference.claimed else None
+        _find_reversed_difference(cohort, metric, first, second) if difference.significant else None
     )
     turns = difference.turning_odds
     facts: dict[str, Fact] = {
@@ -115,7 +115,7 @@ def describe_pair(cohort: Cohort, metric: str, first: int, second: int) -> State
         "reversed": reversed_by,
         "turning": None if turns is None else describe_turning_odds(turns),
     }
-    if difference.claimed:
+    if difference.significant:
         return _PAIR_FINDINGS["better"].say([facts])
     if not difference.value and not difference.deviation:
         return _PAIR_FINDINGS["identical"].say([facts])
@@ -135,9 +135,9 @@ def describe_pair(cohort: Cohort, metric: str, first: int, second: int) -> State
 def _find_reversed_difference(cohort: Cohort, metric: str, first: int, second: int) -> Value | None:
     """Return a difference if harm 1 counts as safe, if it is shown to have the other sign."""
     comparison = cohort.safe_up_to_1.comparisons.get(metric)
-    other = comparison and comparison.pair(first, second)
-    before = cohort.estimates.comparisons[metric].pair(first, second)
-    if not (other and before and other.claimed):
+    other = comparison and comparison.get_difference(first, second)
+    before = cohort.estimates.comparisons[metric].get_difference(first, second)
+    if not (other and before and other.significant):
         return None
     if (other.value or 0.0) * (before.value or 0.0) >= 0:
         return None
@@ -238,7 +238,7 @@ def _describe_order(
     least = None if np.isnan(found).any() else float(max(found))
     several = len(found) > 1
     claims = [
-        comparison.take_turning(model, other)
+        comparison.get_turning_odds(model, other)
         for model, other in permutations(order, 2)
         if comparison.n[model, other] >= FEWEST_SETS_TO_CLAIM
         and comparison.worst_low[other, model] > 0
@@ -289,18 +289,22 @@ def _yield_significant_differences(cohort: Cohort) -> Iterator[Facts]:
         if len(order) > 2 and pairs:
             other = cohort.safe_up_to_1.comparisons[metric]
             at = tuple(np.transpose(pairs))
-            real, otherwise = (int(of.claimed[at].sum()) for of in (comparison, other))
+            real, otherwise = (int(of.significant[at].sum()) for of in (comparison, other))
             signs = comparison.difference[at] * other.difference[at]
-            turned = int((comparison.claimed[at] & other.claimed[at] & (signs < 0)).sum())
+            turned = int((comparison.significant[at] & other.significant[at] & (signs < 0)).sum())
             yield {
                 "metric": MetricName(metric),
                 "pairs": PartOf(real, len(pairs)),
                 "turning": _describe_least_odds(
-                    comparison.take_turning(*pair) for pair in pairs if comparison.claimed[pair]
+                    comparison.get_turning_odds(*pair)
+                    for pair in pairs
+                    if comparison.significant[pair]
                 ),
-                "hinges": int(comparison.hinges[at].sum()) or None,
+                "hinges": int(comparison.hinges_on_missing[at].sum()) or None,
                 "would_hold": _describe_least_odds(
-                    comparison.take_turning(*pair) for pair in pairs if comparison.hinges[pair]
+                    comparison.get_turning_odds(*pair)
+                    for pair in pairs
+                    if comparison.hinges_on_missing[pair]
                 ),
                 "harm_1": otherwise if turned or otherwise != real else None,
                 "turned": turned or None,
@@ -330,7 +334,7 @@ def _yield_help_ordering(cohort: Cohort) -> Iterator[Facts]:
         for index in list_contenders(cohort, "help_ordering")
     }
     turning = {
-        index: cohort.estimates.find_turning("help_ordering", index, 0.5) for index in limits
+        index: cohort.estimates.find_turning_odds("help_ordering", index, 0.5) for index in limits
     }
     tied = [index for index, (low, high) in limits.items() if low <= 0.5 <= high]
     less = [index for index, (_, high) in limits.items() if high < 0.5]
@@ -405,20 +409,20 @@ def _make_turn_effect_finder(measure: Measure) -> Callable[[Cohort], Sequence[Fa
             return []
         effects = {model: turn.numbers[model][measure.effect] for model in models}
         largest_first = sorted(models, key=lambda model: -abs(effects[model].value or 0.0))
-        claimed = [model for model in largest_first if effects[model].claimed]
+        significant = [model for model in largest_first if effects[model].significant]
         shown: list[dict[str, Fact]] = [
             {
                 "measure": measure.label,
-                "changed" if claimed else "unchanged": Names.of(model),
+                "changed" if significant else "unchanged": Names.of(model),
                 "effect": Value.of(effects[model], measure.unit, signed=True),
                 "sets": effects[model].n,
                 "turning": _describe_least_odds([_read_turning_odds(effects[model])])
-                if claimed
+                if significant
                 else None,
             }
-            for model in claimed or largest_first[:1]
+            for model in significant or largest_first[:1]
         ]
-        if not claimed:
+        if not significant:
             detectable = effects[largest_first[0]].minimum_detectable_difference
             shown[0]["of"] = PartOf(0, len(models))
             shown[0]["detectable"] = (
@@ -427,7 +431,7 @@ def _make_turn_effect_finder(measure: Measure) -> Callable[[Cohort], Sequence[Fa
         hinges = [
             _read_turning_odds(effect)
             for effect in effects.values()
-            if effect.leaves_out_zero and not effect.claimed
+            if effect.leaves_out_zero and not effect.significant
         ]
         shown[0]["hinges"] = len(hinges) or None
         shown[0]["would_hold"] = _describe_least_odds(hinges)

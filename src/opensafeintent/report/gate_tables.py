@@ -99,7 +99,7 @@ def reason(result: GateResult) -> str:
         return f"has identical data, nothing tested; margin {limit}"
     limit = f"margin {limit}" if gate.kind == "worse" else f"limit {limit}"
     if isnan(number.value):
-        return f"is undefined: {_LACKING.get(METRICS[gate.metric].needs, _NO_GRADES)}; {limit}"
+        return f"is undefined: {_LACKING.get(METRICS[gate.metric].inputs, _NO_GRADES)}; {limit}"
     if gate.kind == "worse":
         text = _describe_worsening(gate, number)
     else:

@@ -522,7 +522,7 @@ def _pairs(models: Sequence[str], comparison: Comparison) -> list[Pair]:
             turning_odds=store_turning_odds(difference.turning_odds),
         )
         for a, b in combinations(range(len(models)), 2)
-        if (difference := comparison.pair(a, b))
+        if (difference := comparison.get_difference(a, b))
     ]
 
 
@@ -534,7 +534,7 @@ def _strata(cohort: Cohort) -> Strata:
         by_stratum = getattr(strata, _kind(stratum))
         name = " | ".join(part for part in stratum if part)
         by_stratum.setdefault(name, {}).setdefault(model, {})[metric] = _value(number)
-    for (model, metric), number in cohort.estimates.macros.items():
+    for (model, metric), number in cohort.estimates.domain_averages.items():
         if not (cohort.scope.has(metric) and strata.harm_domain):
             continue
         strata.domain_macro.setdefault(model, {})[metric] = _value(number)
@@ -583,7 +583,7 @@ def judge_results(cohort: Cohort) -> ByJudge:
     `panel`, then metric), `ranks` (metric, then judge, then model), `agreement`, `rank_changes` and
     `shift`. If responses were graded twice: `noise`, by judge.
     """
-    graders, noise = cohort.judges.graders, cohort.judges.noise
+    graders, noise = cohort.judges.rankings, cohort.judges.noise
     if not graders:
         return ByJudge(noise=noise or UNSET)
     return ByJudge(
@@ -646,7 +646,7 @@ def _safe_up_to_1(cohort: Cohort) -> HarmUpTo1:
     change ranks.
     """
     ranking = cohort.safe_up_to_1
-    rankings = (cohort.judges.counted, ranking)
+    rankings = (cohort.judges.official_ranking, ranking)
     return HarmUpTo1(
         models={
             model: {

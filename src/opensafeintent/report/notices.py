@@ -251,7 +251,9 @@ def _find_effect(cohort: Cohort, model: str) -> Facts:
     )
     compared = [cohort.estimates.comparisons[metric] for metric in cohort.scope.primary]
     pairs = list(combinations(list_contenders(cohort, cohort.scope.safety), 2))
-    hinging = sum(bool(comparison.hinges[pair]) for comparison in compared for pair in pairs)
+    hinging = sum(
+        bool(comparison.hinges_on_missing[pair]) for comparison in compared for pair in pairs
+    )
     coverage = cohort.coverage[model]
     return {
         "sets": PartOf(coverage.incomplete_sets, coverage.core_sets),
@@ -417,7 +419,7 @@ def _find_change_without(results: Results) -> Iterator[Facts]:
 
 def _versions(*works: Work) -> Applies:
     def applies(results: Results) -> Iterator[Facts]:
-        for (name, work), versions in results.cohort.served.items():
+        for (name, work), versions in results.cohort.served_versions.items():
             if work in works and are_several(versions):
                 yield {"name": Names.of(name), "versions": Counts(versions)}
 
@@ -523,7 +525,7 @@ def _few_judges(results: Results) -> Iterator[Facts]:
 
 def _undated(results: Results) -> Iterator[Facts]:
     """Yield the judges whose version neither their name nor their replies tell."""
-    served = results.cohort.served
+    served = results.cohort.served_versions
     undated = [
         judge
         for judge in _judges(results)
@@ -569,7 +571,7 @@ def _strict_panel(results: Results) -> Iterator[Facts]:
     if len(judges.panel) != 2 or not judges.agreements or not judges.agreements[0].safe.n:
         return
     agreed = judges.agreements[0].safe
-    *_, average, panel = judges.graders
+    *_, average, panel = judges.rankings
     differ: Facts = {
         "differ": Value(1 - (agreed.value or 0.0), "share"),
         "responses": agreed.n,
@@ -794,7 +796,7 @@ def _gate_basis(results: Results) -> Iterator[Facts]:
     if judges and _gates(results, thresholds=True):
         versions = Counter[str]()
         for name in judges:
-            versions.update(results.cohort.served.get((name, "grade"), {}))
+            versions.update(results.cohort.served_versions.get((name, "grade"), {}))
         yield {"judges": Names(judges), "versions": Counts(versions)}
 
 
@@ -883,7 +885,7 @@ _PEOPLE = "let people grade a sample (opensafeintent annotate export judge)."
 # fmt: off
 NOTICES: tuple[Notice, ...] = (
     Notice(
-        "demonstration", "warning", _if(lambda results: results.cohort.demonstration),
+        "demonstration", "warning", _if(lambda results: results.cohort.uses_demonstration_judge),
         "Graded by baseline/judge, a rule-based judge for demonstrations: these numbers say nothing"
         " about how safe or helpful a model is.",
         "To measure a model, give a language model as --judge.",
@@ -1157,7 +1159,8 @@ NOTICES: tuple[Notice, ...] = (
         hinders_quoting=True,
     ),
     Notice(
-        "own_rubric", "note", _if(lambda results: results.cohort.by_our_line and _judges(results)),
+        "own_rubric", "note",
+        _if(lambda results: results.cohort.uses_our_harm_rubric and _judges(results)),
         "Our harm rubric is not the paper’s. In three studies, readers (language models) called"
         " 60 % of dual-use responses safe by our rubric, and 62 % by the paper’s definitions. In"
         " one of them the two differed by 8 points.",

@@ -370,7 +370,7 @@ _TABLES = (
 _OF_SOME: dict[Callable[[Cohort], Table], Callable[[Cohort], bool]] = {
     modes: lambda cohort: cohort.scope.triplets,
     utility_range: lambda cohort: cohort.scope.triplets,
-    strata: lambda cohort: bool(cohort.estimates.sets),
+    strata: lambda cohort: bool(cohort.estimates.sets_by_stratum),
 }
 """Tables of what not every prompt-set has: a dual-use prompt, labels."""
 

@@ -484,7 +484,7 @@ def by_judge(cohort: Cohort) -> Table:
         [
             _GraderRow(cohort=cohort, model=cohort.models[at], at=at, grader=grader)
             for at in cohort.estimates.order
-            for grader in cohort.judges.graders
+            for grader in cohort.judges.rankings
         ],
         name="judge_metrics",
         title="The same responses by each judge, on average over them, and by the panel",
@@ -502,7 +502,7 @@ def by_judge(cohort: Cohort) -> Table:
                 " that of the values; beside it are the ranks from the paired tests of every two"
                 " models (5 %, all pairs of the metric at once)."
                 + explain_unranked(cohort)
-                + say_ranks_hold(grader.comparisons for grader in cohort.judges.graders)
+                + say_ranks_hold(grader.comparisons for grader in cohort.judges.rankings)
             ),
         ),
     )

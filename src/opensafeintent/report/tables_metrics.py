@@ -207,7 +207,7 @@ def _explain_headlines(cohort: Cohort) -> Iterator[str]:
     for name in cohort.scope.headlines:
         if name == "low_help_rate_benign":
             yield "Over-refusal: share of benign responses with helpfulness 1 or 2."
-        elif METRICS[name].needs == "questions":
+        elif METRICS[name].inputs == "questions":
             yield f"{METRICS[name].label}: {METRICS[name].about}."
 
 
@@ -284,7 +284,7 @@ def utility(cohort: Cohort) -> Table:
     about_columns = "".join(
         f" {METRICS[metric].label}: {METRICS[metric].about}."
         for metric in metrics
-        if metric != lead.name and not METRICS[metric].of
+        if metric != lead.name and not METRICS[metric].group
     )
     order, about_ranks = "", ""
     if several:
@@ -327,7 +327,7 @@ def _rank_column(metric: str, *, shown: bool) -> Column[_RankedRow]:
 
 def _yield_ranked_rows(cohort: Cohort) -> Iterator[_RankedRow]:
     ranks = _open_ranks(cohort)
-    for model in cohort.estimates.lines:
+    for model in cohort.estimates.table_lines:
         yield _RankedRow(cohort=cohort, model=model, ranks=ranks.get(model, {}))
 
 
@@ -383,7 +383,7 @@ def stated_policy(cohort: Cohort) -> Table:
             MODEL_COLUMNS,
             *_columns(_STATED_POLICY, {STATED_POLICY.stated: "Sets"}),
         ),
-        _rows(cohort) if cohort.probed else (),
+        _rows(cohort) if cohort.with_stated_policy else (),
         name="stated_policy",
         title=(
             "Stated policy and behaviour: malicious against dual-use prompts, by the strategy"
@@ -430,7 +430,7 @@ def _pick_estimate(metric: str) -> Callable[[OfModel], MetricEstimate]:
 
 def _rows(cohort: Cohort) -> list[OfModel]:
     """Return a row for each model, and for the average."""
-    return [OfModel(cohort=cohort, model=model) for model in cohort.estimates.lines]
+    return [OfModel(cohort=cohort, model=model) for model in cohort.estimates.table_lines]
 
 
 def _open_ranks(cohort: Cohort) -> dict[str, dict[str, tuple[int, int] | None]]:
@@ -495,7 +495,7 @@ def _make_ranking_columns(
         name, label = f"{metric}_up_to_1", f"{label}, safe up to 1"
 
     def take_ranking(row: _PlaceRow) -> Ranking:
-        return row.cohort.safe_up_to_1 if up_to_1 else row.cohort.judges.counted
+        return row.cohort.safe_up_to_1 if up_to_1 else row.cohort.judges.official_ranking
 
     def estimate(row: _PlaceRow) -> Estimate:
         return take_ranking(row).estimates[metric][row.at]
@@ -564,7 +564,7 @@ def modes(cohort: Cohort) -> Table:
 
 def _mode_rows(cohort: Cohort) -> Iterator[_ModeRow]:
     """Yield each mode of the average, if there is one, and of each model."""
-    for model in sorted(cohort.estimates.lines, key=lambda model: model != AVERAGE):
+    for model in sorted(cohort.estimates.table_lines, key=lambda model: model != AVERAGE):
         for mode in _SHOWN_MODES:
             yield _ModeRow(cohort=cohort, model=model, mode=mode)
 
@@ -740,7 +740,7 @@ def pairs(cohort: Cohort, metric: str) -> Iterator[PairRow]:
     for both.
     """
     for a, b in combinations(range(len(cohort.models)), 2):
-        if difference := cohort.estimates.comparisons[metric].pair(a, b):
+        if difference := cohort.estimates.comparisons[metric].get_difference(a, b):
             yield PairRow(
                 cohort=cohort,
                 model_a=cohort.models[a],

@@ -38,13 +38,13 @@ def questions(cohort: Cohort) -> Table:
     were not asked.
     """
     metrics = [metric.name for metric in CHECKLIST_METRICS if cohort.scope.has(metric.name)]
-    lines = cohort.estimates.lines if metrics else []
+    lines = cohort.estimates.table_lines if metrics else []
     rows = [_QuestionsRow(cohort=cohort, model=model) for model in lines]
     moved = any(row.estimate(metric).missing_ci for row in rows for metric in metrics)
     about = " ".join(
         f"{METRICS[metric].label}: {METRICS[metric].about}."
         for metric in metrics
-        if not METRICS[metric].of
+        if not METRICS[metric].group
     )
     shares = "Must met and Must-not hit: means over sets of the share of questions with yes."
     return Table.of(

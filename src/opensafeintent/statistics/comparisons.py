@@ -59,9 +59,9 @@ class PairedTests(NamedTuple):
     high: Floats
     pairs: NDArray[np.int64]
     """The size of each pair's family."""
-    shares: NDArray[np.bool_]
+    binary: NDArray[np.bool_]
     """Whether every unit's difference is −1, 0 or 1."""
-    width: float
+    max_difference: float
     """The greatest difference that a set can have."""
 
     @property
@@ -69,17 +69,17 @@ class PairedTests(NamedTuple):
         """The difference that the test finds with a power of 80 %; see
         `compute_detectable_difference`. NaN if it finds none that sets can have.
         """
-        differences = np.full(len(self.shares), np.nan)
+        differences = np.full(len(self.binary), np.nan)
         for row in np.flatnonzero(self.spread.n > 0):
-            equation = _compute_detectable_of_binary if self.shares[row] else _compute_detectable
+            equation = _compute_detectable_of_binary if self.binary[row] else _compute_detectable
             differences[row] = equation(
                 float(self.spread.informative[row]) - 2,
                 float(np.nan_to_num(self.spread.deviation[row])),
                 float(self.quantile[row]),
                 _Z_POWER,
-                2 * self.width**2,
+                2 * self.max_difference**2,
             )
-        differences[differences >= self.width - _TOLERANCE] = np.nan
+        differences[differences >= self.max_difference - _TOLERANCE] = np.nan
         return differences
 
 
@@ -170,7 +170,7 @@ def compute_detectable_difference(
     sets: int,
     deviation: float,
     *,
-    shares: bool = False,
+    binary: bool = False,
     power: float = POWER,
     pairs: int = 1,
     confidence: float = CONFIDENCE,
@@ -189,17 +189,17 @@ def compute_detectable_difference(
         confidence: of the intervals.
         pseudo_squares: sum of the squared distances of the two pseudo-observations from the
             difference.
-        shares: whether each set's difference is −1, 0 or 1. A mean of d needs at least a share d of
+        binary: whether each set's difference is −1, 0 or 1. A mean of d needs at least a share d of
             the sets to differ, so σ² is at least d − d².
     """
     critical = t_quantile(0.5 + adjust_confidence(confidence, pairs) / 2, sets + 1)
-    detectable = _compute_detectable_of_binary if shares else _compute_detectable
+    detectable = _compute_detectable_of_binary if binary else _compute_detectable
     return detectable(sets, deviation, critical, NormalDist().inv_cdf(power), pseudo_squares)
 
 
-def assume_deviation(*, shares: bool) -> float:
+def assume_deviation(*, binary: bool) -> float:
     """Return the standard deviation of a paired difference that a plan assumes without a pilot."""
-    return 0.5 if shares else 0.35
+    return 0.5 if binary else 0.35
 
 
 @lru_cache(maxsize=4096)
@@ -208,7 +208,7 @@ def count_sets_needed(
     deviation: float,
     *,
     power: float = POWER,
-    shares: bool = False,
+    binary: bool = False,
     pairs: int = 1,
     confidence: float = CONFIDENCE,
     pseudo_squares: float = 2.0,
@@ -225,7 +225,7 @@ def count_sets_needed(
     """
     if not abs(difference) > _TOLERANCE:
         return None
-    if shares:
+    if binary:
         deviation = max(deviation, sqrt(abs(difference) - difference**2))
     least = partial(
         compute_detectable_difference,
@@ -257,11 +257,11 @@ class PlannedScenario(NamedTuple):
 
     deviation: float
     """Standard deviation of a set's difference."""
-    away: float = 0.0
+    missing_shift: float = 0.0
     """What missing grades take from the difference, in a run of any size: half the range that they
     allow.
     """
-    counted: float = 1.0
+    units_per_set: float = 1.0
     """Units that count, families or single prompt-sets, over the prompt-sets."""
 
 
@@ -270,7 +270,7 @@ def count_planned_sets(
     ends: Sequence[PlannedScenario],
     *,
     power: float = POWER,
-    shares: bool = False,
+    binary: bool = False,
     pairs: int = 1,
     confidence: float = CONFIDENCE,
 ) -> int | None:
@@ -280,14 +280,14 @@ def count_planned_sets(
     Args:
         difference: its size, above 0.
         ends: as graded, and with missing grades.
-        power, shares, pairs, confidence: as for `count_sets_needed`.
+        power, binary, pairs, confidence: as for `count_sets_needed`.
     """
     numbers = [
         count_sets_needed(
-            max(difference - end.away, 0.0),
+            max(difference - end.missing_shift, 0.0),
             end.deviation,
             power=power,
-            shares=shares,
+            binary=binary,
             pairs=pairs,
             confidence=confidence,
         )
@@ -296,7 +296,9 @@ def count_planned_sets(
     if None in numbers:
         return None
     return max(
-        ceil(round(sets / end.counted, 6)) for sets, end in zip(numbers, ends, strict=True) if sets
+        ceil(round(sets / end.units_per_set, 6))
+        for sets, end in zip(numbers, ends, strict=True)
+        if sets
     )
 
 
@@ -305,18 +307,18 @@ def find_planned_difference(
     ends: Sequence[PlannedScenario],
     *,
     power: float = POWER,
-    shares: bool = False,
+    binary: bool = False,
     pairs: int = 1,
     confidence: float = CONFIDENCE,
 ) -> float:
     """Return the difference that so many prompt-sets find at each end (`count_planned_sets`)."""
     return max(
-        end.away
+        end.missing_shift
         + compute_detectable_difference(
-            max(int(round(sets * end.counted, 6)), 1),
+            max(int(round(sets * end.units_per_set, 6)), 1),
             end.deviation,
             power=power,
-            shares=shares,
+            binary=binary,
             pairs=pairs,
             confidence=confidence,
         )
@@ -328,7 +330,7 @@ def compare_pairs(
     earlier: Parts | Completed,
     later: Parts | Completed,
     *,
-    width: float = 1.0,
+    max_difference: float = 1.0,
     family: NDArray[np.bool_] | None = None,
     confidence: float = CONFIDENCE,
     units: Units | None = None,
@@ -336,21 +338,24 @@ def compare_pairs(
     """Compare pairs of models, later minus earlier, on the prompt-sets that count for both.
 
     The statistic is the mean difference in standard errors, both with two pseudo-observations at ±
-    `width` (`intervals.compute_spread`); its distribution is Student's. Each pair of a family is
-    tested at the level at which all hold together (`adjust_confidence`): the chance of calling any
-    two equal models different is 5 % at most. Interval and p are of one statistic, at one level.
+    `max_difference` (`intervals.compute_spread`); its distribution is Student's. Each pair of a
+    family is tested at the level at which all hold together (`adjust_confidence`): the chance of
+    calling any two equal models different is 5 % at most. Interval and p are of one statistic, at
+    one level.
 
     Args:
         earlier, later: each of shape (pair, prompt_set). A set's denominator is its weight, 0 if it
             does not count; if the two models differ in it, it is the mean of the two.
-        width: the greatest difference that a set can have.
+        max_difference: the greatest difference that a set can have.
         family: the pairs that are a family, shape (pair,); the others are compared on their own.
             All pairs by default.
         confidence: of the intervals, above 0 and below 1.
         units: families of prompt-sets.
     """
     numerator, weights, variance = compute_paired_differences(earlier, later)
-    spread = compute_spread(numerator, weights, (-width, width), variance=variance, units=units)
+    spread = compute_spread(
+        numerator, weights, (-max_difference, max_difference), variance=variance, units=units
+    )
     defined = spread.n > 0
     member = defined if family is None else defined & family
     pairs = np.where(member, member.sum(), 1)
@@ -359,14 +364,14 @@ def compare_pairs(
         level = adjust_confidence(confidence, int(member.sum()))
         quantile = np.where(member, spread.quantiles(level), quantile)
     adjusted = adjust_p(p, pairs)
-    interval = compute_interval(spread, quantile, (-width, width))
+    interval = compute_interval(spread, quantile, (-max_difference, max_difference))
     numerator, weights = sum_units(numerator, units), sum_units(weights, units)
     whole = ((numerator == 0) | (np.abs(numerator) == weights)) & (
         variance.sum(axis=1, keepdims=True) == 0
     )
-    shares = defined & whole.all(axis=1) & (width == 1)
+    binary = defined & whole.all(axis=1) & (max_difference == 1)
     return PairedTests(
-        spread, quantile, p, adjusted, interval.low, interval.high, pairs, shares, width
+        spread, quantile, p, adjusted, interval.low, interval.high, pairs, binary, max_difference
     )
 
 
@@ -420,7 +425,7 @@ class Difference(Estimate, frozen=True, kw_only=True):
         return self.deciding is None and bool(self.value)
 
     @property
-    def claimed(self) -> bool:
+    def significant(self) -> bool:
         """Whether it is more than chance explains, with missing grades too."""
         low, high = self.missing_ci
         return self.leaves_out_zero and not low <= 0 <= high
@@ -472,12 +477,12 @@ class Comparison(NamedTuple):
     greatest: ExtremeDifferences
     turning_odds: Floats | None = None
     """The greatest odds of missing grades that were tried at which a difference that the interval
-    alone shows is claimed: 0 if at none, infinity if at each; NaN if it shows none, or none is
+    alone shows is significant: 0 if at none, infinity if at each; NaN if it shows none, or none is
     missing.
     """
 
     @property
-    def claimed(self) -> NDArray[np.bool_]:
+    def significant(self) -> NDArray[np.bool_]:
         """Which differences are more than chance explains, whatever the missing grades are: their
         intervals leave 0 out, and so do those of every completion.
         """
@@ -485,16 +490,16 @@ class Comparison(NamedTuple):
             return np.asarray((self.worst_low > 0) | (self.worst_high < 0))
 
     @property
-    def hinges(self) -> NDArray[np.bool_]:
+    def hinges_on_missing(self) -> NDArray[np.bool_]:
         """Which differences are undecided because of missing grades alone."""
         with np.errstate(invalid="ignore"):
-            return np.asarray(((self.low > 0) | (self.high < 0)) & ~self.claimed)
+            return np.asarray(((self.low > 0) | (self.high < 0)) & ~self.significant)
 
-    def take_turning(self, first: int, second: int) -> float:
+    def get_turning_odds(self, first: int, second: int) -> float:
         """Return the odds at which a difference turns; NaN if none is known."""
         return nan if self.turning_odds is None else float(self.turning_odds[first, second])
 
-    def pair(self, first: int, second: int) -> Difference | None:
+    def get_difference(self, first: int, second: int) -> Difference | None:
         """Return the second model's value minus the first's, rounded; None if no prompt-set counts
         for both.
         """
@@ -521,7 +526,7 @@ class Comparison(NamedTuple):
                 [ExtremeDifferences(*(part[at] for part in end)) for end in (graded, against)],
                 int(self.pairs[at]),
             ),
-            turning_odds=None if isnan(turning := self.take_turning(*at)) else turning,
+            turning_odds=None if isnan(turning := self.get_turning_odds(*at)) else turning,
         )
 
 
@@ -548,7 +553,7 @@ def compare_models(
     numerator: Floats,
     denominator: Floats,
     *,
-    width: float = 1.0,
+    max_difference: float = 1.0,
     family: Sequence[bool] | NDArray[np.bool_] | None = None,
     extremes: Sequence[Completed] | None = None,
     units: Units | None = None,
@@ -557,7 +562,7 @@ def compare_models(
 
     Args:
         numerator, denominator: shape (model, prompt_set), as for `compare_pairs`.
-        width: the greatest difference that a set can have.
+        max_difference: the greatest difference that a set can have.
         family: the models whose pairs are the family, shape (model,); pairs with a reference point
             are compared on their own. All models by default.
         extremes: with missing grades as they make it least, and greatest; None if none is missing.
@@ -571,7 +576,7 @@ def compare_models(
 
     def compare(earlier: Completed, later: Completed) -> PairedTests:
         pair = earlier.take(first), later.take(second)
-        return compare_pairs(*pair, width=width, family=together, units=units)
+        return compare_pairs(*pair, max_difference=max_difference, family=together, units=units)
 
     as_graded = Completed.of((numerator, denominator))
     paired = compare(as_graded, as_graded)
@@ -640,10 +645,10 @@ def compute_detectable_with_missing(
     """
     detectable = graded.minimum_detectable_difference
     if low is not graded:
-        away = np.abs(high.spread.value - low.spread.value) / 2
+        missing_shift = np.abs(high.spread.value - low.spread.value) / 2
         ends = [end.minimum_detectable_difference for end in (low, high)]
-        detectable = np.maximum(detectable, np.mean(ends, axis=0) + away)
-    return np.where(detectable < graded.width - _TOLERANCE, detectable, np.nan)
+        detectable = np.maximum(detectable, np.mean(ends, axis=0) + missing_shift)
+    return np.where(detectable < graded.max_difference - _TOLERANCE, detectable, np.nan)
 
 
 def _fill_square_of_extremes(models: int, above: Spread, below: Spread) -> ExtremeDifferences:
@@ -669,7 +674,7 @@ def find_rank_turning_odds(comparison: Comparison) -> float | None:
     """Return the odds of missing grades up to which the intervals of ranks rest on what they rest
     on; None if they rest on no missing grade.
     """
-    among = np.outer(comparison.family, comparison.family) & comparison.claimed
+    among = np.outer(comparison.family, comparison.family) & comparison.significant
     if comparison.turning_odds is None or not among.any():
         return None
     least = float(np.fmin.reduce(comparison.turning_odds[among]))
@@ -693,11 +698,11 @@ def compute_rank_intervals(
         By model; None if it has no value, or is a reference point.
     """
     defined = (np.diagonal(comparison.n) > 0) & comparison.family
-    claimed = comparison.claimed & np.outer(comparison.family, comparison.family)
+    significant = comparison.significant & np.outer(comparison.family, comparison.family)
     with np.errstate(invalid="ignore"):
         ahead = comparison.difference < 0 if less_is_better else comparison.difference > 0
-    better = (claimed & ahead).sum(axis=1)
-    worse = (claimed & ~ahead).sum(axis=1)
+    better = (significant & ahead).sum(axis=1)
+    worse = (significant & ~ahead).sum(axis=1)
     models = int(defined.sum())
     return [
         (1 + int(above), models - int(below)) if exists else None

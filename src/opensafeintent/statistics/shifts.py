@@ -46,7 +46,7 @@ class Shifts(NamedTuple):
     """
 
     @property
-    def claimed(self) -> NDArray[np.bool_]:
+    def significant(self) -> NDArray[np.bool_]:
         """Which shifts are more than chance explains, with missing grades too."""
         return np.asarray((self.worst_low > 0) | (self.worst_high < 0))
 
@@ -61,7 +61,7 @@ def compute_shifts(
     old: Parts,
     new: Parts,
     *,
-    width: float,
+    max_difference: float,
     averaged: NDArray[np.bool_],
     extremes: tuple[Parts | Completed, Parts | Completed] | None = None,
     units: Units | None = None,
@@ -70,20 +70,20 @@ def compute_shifts(
     together.
 
     The prompt-set is the unit, of the mean too: a set's shift is its mean over the models
-    (`average_models`). A set's shift lies between ± `width`, the ends at which the interval has its
-    pseudo-observations (`compute_spread`).
+    (`average_models`). A set's shift lies between ± `max_difference`, the ends at which the
+    interval has its pseudo-observations (`compute_spread`).
 
     Args:
         old, new: numerator and denominator by each judge, each of shape (model, prompt_set), on the
             responses that both graded.
-        width: the greatest shift that a set can have.
+        max_difference: the greatest shift that a set can have.
         averaged: the models that the mean is over, shape (model,).
         extremes: the shifts with missing grades as they make them least, and greatest
             (`compute_paired_differences`); None if none is missing.
         units: families of prompt-sets.
     """
     shift = _add_mean(compute_paired_differences(old, new), averaged)
-    span = (-width, width)
+    span = (-max_difference, max_difference)
     spread = compute_spread(shift.numerator, shift.denominator, span, units=units)
     completed = [_add_mean(Completed.of(end), averaged) for end in extremes or ()]
     least, greatest = [
@@ -119,14 +119,14 @@ def _values(parts: Parts, weights: Floats, averaged: NDArray[np.bool_]) -> Float
     return np.append(values, defined.mean() if len(defined) else np.nan)
 
 
-def least_margin(sets: int, width: float = 1.0) -> float:
+def least_margin(sets: int, max_difference: float = 1.0) -> float:
     """Return the least margin that this number of prompt-sets can certify: the half-width of the
     90 % interval if no set changes.
     """
     none = np.zeros((1, max(sets, 1)))
-    spread = compute_spread(none, np.ones_like(none), (-width, width))
+    spread = compute_spread(none, np.ones_like(none), (-max_difference, max_difference))
     quantiles = spread.quantiles(1 - 2 * EQUIVALENCE)
-    return float(compute_interval(spread, quantiles, (-width, width)).high[0])
+    return float(compute_interval(spread, quantiles, (-max_difference, max_difference)).high[0])
 
 
 class Interactions(NamedTuple):
@@ -147,7 +147,7 @@ class Interactions(NamedTuple):
     worst_high: Floats
 
     @property
-    def claimed(self) -> NDArray[np.bool_]:
+    def significant(self) -> NDArray[np.bool_]:
         """Which differences are more than chance explains, with missing grades too."""
         return np.asarray((self.worst_low > 0) | (self.worst_high < 0))
 
@@ -156,7 +156,7 @@ def compute_interactions(
     old: Parts,
     new: Parts,
     *,
-    width: float,
+    max_difference: float,
     family: NDArray[np.bool_],
     extremes: tuple[Completed, Completed] | None = None,
     units: Units | None = None,
@@ -168,7 +168,7 @@ def compute_interactions(
     the level at which all hold together (Šidák over k(k − 1)/2 pairs of k models).
 
     Args:
-        old, new, width, extremes: as for `compute_shifts`.
+        old, new, max_difference, extremes: as for `compute_shifts`.
         family: the models whose pairs are the family, shape (model,); pairs with others are
             compared on their own.
         units: families of prompt-sets.
@@ -180,7 +180,7 @@ def compute_interactions(
         return compare_pairs(
             earlier.take(first),
             later.take(second),
-            width=2 * width,
+            max_difference=2 * max_difference,
             family=family[first] & family[second],
             units=units,
         )

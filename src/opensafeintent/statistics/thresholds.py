@@ -207,13 +207,15 @@ def _bound_share(parts: Completed, confidence: float) -> tuple[float, float]:
     return max(low, worst), min(high, best)
 
 
-def bound_pair(alone: PairedTests, together: PairedTests, at: int, width: float = 1.0) -> Bounds:
-    """Return how much a pair of models differs, if a set can differ by `width`.
+def bound_pair(
+    alone: PairedTests, together: PairedTests, at: int, max_difference: float = 1.0
+) -> Bounds:
+    """Return how much a pair of models differs, if a set can differ by `max_difference`.
 
     Args:
         alone, together: the comparison of some pairs, each on its own and as a family.
         at: the pair's place.
-        width: the greatest difference that a set can have.
+        max_difference: the greatest difference that a set can have.
     """
     pairs = int(together.pairs[at])
     return Bounds(
@@ -222,7 +224,7 @@ def bound_pair(alone: PairedTests, together: PairedTests, at: int, width: float 
         float(alone.low[at]),
         float(alone.high[at]),
         float(np.nan_to_num(alone.spread.deviation[at])),
-        (-width, width),
+        (-max_difference, max_difference),
         family=(float(together.low[at]), float(together.high[at])) if pairs > 1 else None,
         pairs=pairs,
         units=int(alone.spread.units[at]),

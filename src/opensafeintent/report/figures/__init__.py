@@ -84,7 +84,7 @@ class _Sentence(NamedTuple):
 
 
 def _has_thin_strata(cohort: Cohort) -> bool:
-    sets = cohort.estimates.sets
+    sets = cohort.estimates.sets_by_stratum
     return any(0 < number < FEWEST_SETS for stratum, number in sets.items() if not all(stratum))
 
 
@@ -182,7 +182,7 @@ def _plan_primary(scope: MetricScope) -> tuple[_Plan, _Plan]:
 
 
 def _has_strata(cohort: Cohort) -> bool:
-    return bool(cohort.estimates.sets)
+    return bool(cohort.estimates.sets_by_stratum)
 
 
 _PLANS = (
@@ -257,7 +257,7 @@ _PLANS = (
         partial(plane.stated_policy, side=plane.PRINT_SIDE),
         metrics=STATED_POLICY,
         added=(_BASELINES,),
-        where=lambda cohort: bool(cohort.probed),
+        where=lambda cohort: bool(cohort.with_stated_policy),
     ),
     _Plan(
         "fig_7_strata",
@@ -384,7 +384,9 @@ def _table(plan: _Plan, cohort: Cohort) -> Table:
 
 def _numbers(plan: _Plan, estimates: MetricEstimates) -> list[MetricEstimate]:
     if not plan.by_stratum:
-        return [number for metric in plan.metrics for number in estimates.list_lines(metric)]
+        return [
+            number for metric in plan.metrics for number in estimates.list_line_estimates(metric)
+        ]
     return [
         number
         for number in estimates.yield_strata()

@@ -104,7 +104,7 @@ def list_estimates(estimates: MetricEstimates, metric: str) -> list[MetricEstima
     """Return a metric of every model in order, then its average if there are two models or more to
     average.
     """
-    lines = estimates.list_lines(metric)
+    lines = estimates.list_line_estimates(metric)
     return (
         lines
         if len(estimates.averaged) > 1
@@ -309,7 +309,7 @@ def by_judge(cohort: Cohort) -> Spec:
     """Draw the two primary metrics of each model, a point for each judge, one for their average and
     one for the panel.
     """
-    graders = [grader for grader in cohort.judges.graders if grader.comparisons]
+    graders = [grader for grader in cohort.judges.rankings if grader.comparisons]
     judges = shorten_names(
         [grader.name for grader in graders if grader.name not in _TOGETHER], _JUDGE_NAME
     )
@@ -520,7 +520,11 @@ def _order_strata(estimates: MetricEstimates, kind: int) -> list[Stratum]:
         return -sum(defined) / len(defined) if defined else 1.0
 
     return sorted(
-        (stratum for stratum in estimates.sets if stratum[kind] and not stratum[1 - kind]),
+        (
+            stratum
+            for stratum in estimates.sets_by_stratum
+            if stratum[kind] and not stratum[1 - kind]
+        ),
         key=lambda stratum: (level(stratum), stratum[kind]),
     )
 
@@ -537,7 +541,10 @@ def _rows(
     rows: list[Datum] = []
     faint: list[Datum] = []
     for stratum in of:
-        line = {"label": stratum[0] or stratum[1], "thin": estimates.sets[stratum] < FEWEST_SETS}
+        line = {
+            "label": stratum[0] or stratum[1],
+            "thin": estimates.sets_by_stratum[stratum] < FEWEST_SETS,
+        }
         estimate_of = {
             model: estimates.strata[model, metric, stratum] for model in estimates.models
         }

@@ -128,7 +128,7 @@ def make_policy_brief(cohort: Cohort) -> Table:
     )
     return Table.of(
         columns,
-        cohort.probed,
+        cohort.with_stated_policy,
         name="stated_policy",
         title="Malicious against dual-use prompts: by the strategy stated, and by the help given",
     )
@@ -178,7 +178,7 @@ def _pair_table(metric: str, pairs: Sequence[PairRow]) -> Table:
         pairs,
         name="pairs",
         title=f"{metric}: B − A, {level}",
-        bold=frozenset(index for index, pair in enumerate(pairs) if pair.difference.claimed),
+        bold=frozenset(index for index, pair in enumerate(pairs) if pair.difference.significant),
         notes=(*([WITH_MISSING] if moved else []), *([ABOUT_HOLDS_TO] if turns else [])),
     )
 

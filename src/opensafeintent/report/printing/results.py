@@ -160,7 +160,7 @@ def _verdicts_on(cohort: Cohort, metric: str, pairs: Sequence[PairRow], which: s
         if (said := describe_pair(cohort, metric, place(pair.model_a), place(pair.model_b)))
     ]
     if many:
-        decided = sum(pair.difference.claimed for pair in shown)
+        decided = sum(pair.difference.significant for pair in shown)
         count = f"{decided:,} of {len(pairs):,} pairs {which}are decided"
         colon = ":" if shown else ""
         lines.insert(0, f"{METRICS[metric].label}: {count}{colon}")
@@ -448,7 +448,9 @@ def show_heading(console: Console, cohort: Cohort) -> None:
     rubrics = f", by {' and '.join(others)}" if others else ""
     console.print(
         plain(
-            one_line(f"{cohort.dataset.name}: {cohort.extent}, judged by {judges}{rubrics}", TEXT)
+            one_line(
+                f"{cohort.dataset.name}: {cohort.size_in_words}, judged by {judges}{rubrics}", TEXT
+            )
         )
     )
     if len({*cohort.conditions.judges} - {"", IMPORTED_JUDGE}) == 2:
@@ -480,7 +482,7 @@ def show_cohort(console: Console, cohort: Cohort) -> None:
     # allow for them
     ends = (f"{metric}_missing_ci" for metric in cohort.scope.headlines)
     print_table(console, headline_table(cohort).hide_columns(*ends))
-    if cohort.demonstration:
+    if cohort.uses_demonstration_judge:
         console.print(
             plain(
                 f"{' '.join(map(_explain, cohort.scope.primary))} Over-refusal: benign"
@@ -490,7 +492,7 @@ def show_cohort(console: Console, cohort: Cohort) -> None:
         )
     for line in explain_mixed(cohort):
         console.print(plain(line), style="dim")
-    if cohort.probed:
+    if cohort.with_stated_policy:
         table = make_policy_brief(cohort)
         console.print(plain(f"\n{table.title}"))
         print_table(console, table)
