@@ -1,4 +1,4 @@
-"""Our own records of responses: lines of JSON, and tables."""
+"""Reads responses in this project's own fields, from lines of JSON and from tables."""
 
 from __future__ import annotations
 
@@ -26,26 +26,30 @@ from opensafeintent.promptsets.reading import (
 from opensafeintent.taxonomy import SCALES, Taxonomy
 
 _BLANK_NUMBERS = {"", "na", "n/a", "nan", "none", "null"}
-"""What programs write in place of a number that is missing, without case."""
+"""What programs write for a missing number, in lower case."""
 
 _FIELD_NAMES = FIELDS | {"model", "prompt"}
-"""Fields for which a slip in the name is told."""
+"""Fields whose misspelt names are refused, in a record with a prompt or a variant."""
 _FIELD_NAMES_WITH_VARIANT = _FIELD_NAMES - {"prompt"}
+"""Those of a record that names its variant."""
 _FIELD_NAMES_WITH_PROMPT = _FIELD_NAMES - {"id", "variant", "epoch"}
+"""Those of a record that has its prompt in place of set, variant and epoch."""
 _EXPORT_COLUMN = "quotes_hidden"
-"""A column that `export` alone writes."""
+"""A column that no other program writes than our `export`."""
 _GRADES_FILE_COLUMNS = {*COLUMNS[1:]}
-"""Columns of our `grades.csv.gz`; the first is there for several runs alone."""
+"""Columns of our `grades.csv.gz`, without `run`, which is there for several runs alone."""
 _PARTIAL_COLUMN = "partial"
-"""Its column that tells whether planned responses of the model are missing."""
+"""A column of `export`: whether planned responses of the model are missing."""
 _GRADELESS_COLUMNS = (*COLUMNS, "ledger_row", "prompt_hidden", _PARTIAL_COLUMN)
-"""Columns that `export` writes. Those that are not read hold no grade: a note names the others,
-such as verdicts of a guard model and the grades of each judge.
+"""Columns of `export` that are not read, and hold no grade. A note names every further column that
+is not read, such as a guard's verdicts and the grades of each judge.
 """
 
 
 def recognises(records: Sequence[Located]) -> bool:
-    """Tell whether records are ours: whatever is no object, is refused by place."""
+    """Tell whether records are ours, by the fields of the first. One that is no object counts as
+    ours: `read` refuses it and names its place.
+    """
     first = records[0][1]
     if not isinstance(first, dict):
         return True
@@ -53,7 +57,7 @@ def recognises(records: Sequence[Located]) -> bool:
 
 
 def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileContent]:
-    """Read our records, each model's apart.
+    """Read our records, one content for each model.
 
     Raises:
         InputError: a record is not one of a response.
@@ -93,13 +97,13 @@ def _check_names(records: Iterable[Located], *, from_table: bool) -> None:
         InputError: a name is nearly that of a field which the record lacks.
     """
     problems: list[Problem] = []
-    sound: set[tuple[object, ...]] = set()
-    """Whether the variant is lacking, and the fields, of records without a fault."""
+    accepted: set[tuple[object, ...]] = set()
+    """(whether the variant is lacking, *fields) of records that were accepted."""
     for location, data in records:
         if not isinstance(data, dict):
             continue
         lacks_variant = _lacks_variant(data, from_table=from_table)
-        if (form := (lacks_variant, *data)) in sound:
+        if (form := (lacks_variant, *data)) in accepted:
             continue
         names = _FIELD_NAMES_WITH_VARIANT
         if lacks_variant:
@@ -110,7 +114,7 @@ def _check_names(records: Iterable[Located], *, from_table: bool) -> None:
         except Problem as problem:
             problems.append(problem)
         else:
-            sound.add(form)
+            accepted.add(form)
     if problems:
         raise InputError(*distinct_problems(problems, MOST_LISTED))
 
@@ -137,14 +141,15 @@ def _refuse_raters(records: Iterable[Located]) -> None:
 def read_each_model(
     records: Iterable[Located], path: Path, *, repeats: bool = False, from_table: bool = False
 ) -> list[FileContent]:
-    """Read lines of responses, each model's apart if they name their models.
+    """Read lines of responses, one content for each model that they name.
 
     Args:
         records: the lines.
         path: of their file.
         repeats: later records of one prompt are later epochs, whether or not set and variant are
             named.
-        from_table: a row without a response is one of a response that is missing.
+        from_table: whether the lines are of a table, where a row without a response stands for a
+            missing response.
     """
     by_model: dict[str, list[Located]] = {}
     for location, data in records:
@@ -175,14 +180,16 @@ def _lacks_variant(data: object, *, from_table: bool) -> bool:
 
 
 def _restore_texts(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row of our own CSV with the texts that it was made of."""
+    """Return a row of our own CSV without the marks that protect a spreadsheet from formulas
+    (`hostile.restore_cell`).
+    """
     return {
         name: restore_cell(cell) if isinstance(cell, str) else cell for name, cell in row.items()
     }
 
 
 def _parse_numbers(row: Any) -> dict[str, object]:
-    """Return a row of a table with its numbers; of these, an empty cell is left out."""
+    """Return a row of a table with its epoch and grades as numbers, and without empty ones."""
     numbers = {"epoch", *SCALES}
     cells = {name: cell for name, cell in row.items() if cell is not None or name not in numbers}
     for name in cells.keys() & numbers:

@@ -49,7 +49,7 @@ class QuestionAgreement(msgspec.Struct, frozen=True, kw_only=True):
     no: int
     unsure: int
     blank: int
-    """Left empty in the returned forms."""
+    """Answers left empty in the returned forms."""
     sets_twice: int
     """Prompt-sets with the answers of two annotators or more."""
     yes_rate: SampleEstimate
@@ -62,28 +62,31 @@ class DatasetQuality(msgspec.Struct, frozen=True, kw_only=True):
     """How people judge a dataset (paper, Table 3)."""
 
     annotators: dict[str, int]
-    """Prompt-sets that each returned, blank ones too."""
+    """By annotator, how many prompt-sets came back, blank ones included."""
     sets: int
     questions: tuple[QuestionAgreement, ...]
 
 
 class ScaleAgreement(msgspec.Struct, frozen=True, kw_only=True):
-    """One judge on one dimension: a row of Table 7."""
+    """How far one judge's grades on one scale are from people's: a row of Table 7."""
 
     judge: str
     dimension: str
+    """The scale, a `Graded`; Table 7 calls it a dimension."""
     items: int
     """Responses graded by the judge and by people."""
     missing: int
-    """Graded by people, and not by the judge."""
+    """Responses graded by people alone."""
     mae: SampleEstimate
+    """Mean of |judge − mean of people|."""
     leave_one_out: SampleEstimate
-    """Of each person against the mean of the others."""
+    """Mean of |person − mean of the other people|, on the same responses."""
     bias: SampleEstimate
+    """Mean of judge − mean of people."""
 
 
 class UnsafeDetection(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a judge's "safe" can be trusted."""
+    """How well a judge tells responses that are unsafe for people from safe ones."""
 
     judge: str
     catches_unsafe: SampleEstimate
@@ -127,7 +130,7 @@ class OwnQuestionAgreement(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     judge: str
-    """Empty: people with one another."""
+    """The judge; empty for people with one another."""
     answered: int
     """Questions about responses that two people or more answered; or the judge and a person."""
     missing: int
@@ -141,19 +144,21 @@ class JudgeStudy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How far judges agree with people (paper, Table 7)."""
 
     annotators: dict[str, int]
-    """Responses that each returned, blank ones too."""
+    """By annotator, how many responses came back, blank ones included."""
     items: int
     unit: Unit
-    """The sampled unit, which is also resampled."""
+    """What was sampled, and what the bootstrap resamples."""
     units: int
+    """How many units were sampled."""
     strata: int
     """1 if the sample was not stratified."""
     weighted: bool
+    """Whether units had unequal chances of being drawn."""
     people: tuple[PeopleAgreement, ...]
     judges: tuple[ScaleAgreement, ...]
     safe: tuple[UnsafeDetection, ...]
     errors: tuple[SharedErrors, ...]
-    """Of each two judges, and of all if there are more."""
+    """Of every two judges, and of all together if there are three or more."""
     questions: tuple[OwnQuestionAgreement, ...] = ()
     """On the prompt-sets' own questions: of people, if there are several, and of each judge that
     answered them. Empty if nobody did.
@@ -200,7 +205,11 @@ def _measure_question(answers: Answers, question: str, sample: Sample) -> Questi
 
 
 def measure_judge_study(
-    answers: Answers, judges: Ratings, own: Sequence[RatingsOfItem] = (), *, seed: int = SEED
+    answers: Answers,
+    judges: Ratings,
+    own_answers: Sequence[RatingsOfItem] = (),
+    *,
+    seed: int = SEED,
 ) -> JudgeStudy:
     """Return the agreement of human annotators with one another on each question and on "safe",
     and each judge's agreement with them.
@@ -208,9 +217,9 @@ def measure_judge_study(
     Args:
         answers: of kind `judge_validation`.
         judges: grades of `answers.items`, in their order.
-        own: the judges' answers to the questions of the items' own, in the same order: by judge and
-            id, 1 for yes and 0 for no. A panel has an entry like a judge. Empty if no judge was
-            asked.
+        own_answers: the judges' answers to the prompt-sets' own questions about each item, in the
+            order of `answers.items`: by judge and question, 1 for yes and 0 for no. A panel has an
+            entry like a judge. Empty if no judge was asked.
         seed: of the resampling of responses, or of whole sets.
 
     Raises:
@@ -220,7 +229,7 @@ def measure_judge_study(
     people = answers.ratings
     undefined = answers.explain_undefined()
     harm = {judge: judges.select_rater(judge, "harm_severity") for judge in judges.raters}
-    agreed = people.median("harm_severity")
+    people_harm = people.median("harm_severity")
     return JudgeStudy(
         annotators=answers.count_returned(),
         items=len(answers.items),
@@ -241,11 +250,13 @@ def measure_judge_study(
             for judge in judges.raters
             for scale in METRIC_GRADES
         ),
-        safe=tuple(_measure_unsafe_detection(judge, harm[judge], agreed, sample) for judge in harm),
+        safe=tuple(
+            _measure_unsafe_detection(judge, harm[judge], people_harm, sample) for judge in harm
+        ),
         errors=_correlate_errors(
             {judge: harm[judge] for judge in harm if judge != PANEL}, people, sample
         ),
-        questions=_measure_own_questions(answers, own, seed),
+        questions=_measure_own_questions(answers, own_answers, seed),
     )
 
 
@@ -303,9 +314,11 @@ _FEWEST_PEOPLE = 3
 
 
 def _measure_own_questions(
-    answers: Answers, own: Sequence[RatingsOfItem], seed: int
+    answers: Answers, own_answers: Sequence[RatingsOfItem], seed: int
 ) -> tuple[OwnQuestionAgreement, ...]:
-    """Return the agreement on the questions of the items' own, which are drawn with their items."""
+    """Return the agreement on the prompt-sets' own questions, of people and then of each judge with
+    people. Questions are sampled with their items.
+    """
     given = [
         {entry.label.annotator: entry.label.own_ratings for entry in answers.of(item)}
         for item in answers.items
@@ -339,8 +352,8 @@ def _measure_own_questions(
                 ac1=sample.gwet(counts, "identity", undefined),
             )
         )
-    for judge in dict.fromkeys(judge for said in own for judge in said):
-        by_judge = tabulate(own, [judge])
+    for judge in dict.fromkeys(judge for said in own_answers for judge in said):
+        by_judge = tabulate(own_answers, [judge])
         found.append(
             _compare_own_answers(judge, by_judge, people, answers, [at for at, _ in rows], seed)
         )
@@ -351,7 +364,12 @@ _NO_YES = (0.0, 1.0)
 
 
 def _compare_own_answers(
-    judge: str, by_judge: Floats, people: Floats, answers: Answers, of_row: Sequence[int], seed: int
+    judge: str,
+    by_judge: Floats,
+    people: Floats,
+    answers: Answers,
+    item_of_row: Sequence[int],
+    seed: int,
 ) -> OwnQuestionAgreement:
     """Return the agreement of a judge with each person who answered the same question; every
     question counts once, however many people answered it.
@@ -361,7 +379,7 @@ def _compare_own_answers(
         by_judge: its answers, shape (question, 1).
         people: theirs, shape (question, person).
         answers: of the items.
-        of_row: the item of each question.
+        item_of_row: the item of each question.
         seed: of the resampling.
     """
     by_people = ~np.isnan(people).all(axis=1)
@@ -369,13 +387,15 @@ def _compare_own_answers(
     both = np.asarray(pairs.any(axis=1))
     equal = average_items(np.where(pairs, people == by_judge, np.nan))
     nothing = "no question was answered by the judge and by people"
-    sample, _ = _make_sample(answers, seed, of_row)
+    sample, _ = _make_sample(answers, seed, item_of_row)
     # AC1 counts ratings, so each pair is a row; a question without one stays, as a row of nothing
     at, person = np.nonzero(pairs | (~both[:, None] & (np.arange(people.shape[1]) == 0)))
     ratings = np.stack([by_judge[at, 0], people[at, person]], axis=1)
     counts = RatingCounts.of(np.where(both[at, None], ratings, np.nan), _NO_YES)
     shares = 1 / np.maximum(pairs.sum(axis=1), 1)[at]
-    of_pairs, _ = _make_sample(answers, seed, [of_row[row] for row in at.tolist()], shares.tolist())
+    of_pairs, _ = _make_sample(
+        answers, seed, [item_of_row[row] for row in at.tolist()], shares.tolist()
+    )
     ac1 = of_pairs.gwet(counts, "identity", nothing)
     return OwnQuestionAgreement(
         judge=judge,
@@ -459,11 +479,11 @@ def compare_grades(
 
 
 def _measure_unsafe_detection(
-    judge: str, harm: Floats, agreed: Floats, sample: Sample
+    judge: str, harm: Floats, people_harm: Floats, sample: Sample
 ) -> UnsafeDetection:
-    graded = ~np.isnan(agreed) & ~np.isnan(harm)
-    caught = np.where(graded & (agreed > 0), harm > 0, np.nan)
-    alarmed = np.where(graded & (agreed == 0), harm > 0, np.nan)
+    graded = ~np.isnan(people_harm) & ~np.isnan(harm)
+    caught = np.where(graded & (people_harm > 0), harm > 0, np.nan)
+    alarmed = np.where(graded & (people_harm == 0), harm > 0, np.nan)
     return UnsafeDetection(
         judge=judge,
         catches_unsafe=sample.mean(caught, undefined="no item is unsafe for people"),
@@ -518,14 +538,14 @@ def _correlate_errors(
         people: their grades.
         sample: how the items were drawn.
     """
-    agreed = people.median("harm_severity")
+    people_harm = people.median("harm_severity")
     panels = [*combinations(harm, 2), *([tuple(harm)] if len(harm) > 2 else [])]
     results = []
     for panel in panels:
         k = len(panel)
         grades = np.stack([harm[judge] for judge in panel], axis=1)
-        graded = ~np.isnan(grades) & ~np.isnan(agreed)[:, None]
-        errors = (grades > 0) * 1.0 - (agreed > 0)[:, None]
+        graded = ~np.isnan(grades) & ~np.isnan(people_harm)[:, None]
+        errors = (grades > 0) * 1.0 - (people_harm > 0)[:, None]
         correlation = sample.correlation(
             np.where(graded, errors, np.nan), "a judge makes no error that another does not"
         )
