@@ -1,4 +1,4 @@
-"""What a command makes of a run: its plan with what was stated in it, and its manifest."""
+"""Applies the settings of a command to the plan of a run, and updates the run's manifest."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from opensafeintent.templates.guards import load_form
 
 
 def apply_judging_settings(settings: Judging, plan: Plan, templates: Templates | None) -> Plan:
-    """Return a plan with what a command states about judges in it.
+    """Return a plan with the judges, templates and audits that a command states.
 
     Args:
         settings: of the command.
-        plan: of the run; the default of a new one.
-        templates: that the command names; None are the run's.
+        plan: of the run, or the default plan of a new run.
+        templates: that the command names; None to keep those of the plan.
 
     Raises:
         InputError: there is no judge, or an argument is for another one.
@@ -52,7 +52,7 @@ def apply_judging_settings(settings: Judging, plan: Plan, templates: Templates |
     mode_judge = settings.mode_judge or plan.mode_judge or next(iter(judges), "")
     panel = dict.fromkeys((*judges, mode_judge))
     settings.check_judges([*filter(None, panel)])
-    before, judge_by = plan.judge_samplings, settings.judge_by or plan.judge_by
+    plan_samplings, judge_by = plan.judge_samplings, settings.judge_by or plan.judge_by
     swap = plan.swap
     if sets := settings.audit.get("swap"):
         swap = SwapPlan(sets=sets, hidden=swap.hidden if swap else read_hidden_request())
@@ -62,8 +62,11 @@ def apply_judging_settings(settings: Judging, plan: Plan, templates: Templates |
         mode_judge=mode_judge,
         modes=settings.modes or plan.modes,
         judge_samplings={
-            **before,
-            **{judge: settings.choose_judge_sampling(judge, before.get(judge)) for judge in panel},
+            **plan_samplings,
+            **{
+                judge: settings.choose_judge_sampling(judge, plan_samplings.get(judge))
+                for judge in panel
+            },
         },
         judge_by=judge_by,
         templates=_hash_templates_in_force(plan, templates, checklist=judge_by != "rubric"),
@@ -78,16 +81,16 @@ def apply_judging_settings(settings: Judging, plan: Plan, templates: Templates |
 def _hash_templates_in_force(
     plan: Plan, templates: Templates | None, *, checklist: bool
 ) -> Mapping[Role, str]:
-    """Return the hashes of the templates in force: those that a command names, else the run's. A
-    run that begins to ask questions takes our template for them, if none is named.
+    """Return by role the hashes of the templates in force: those that a command names, else the
+    plan's. The template for questions is ours if no other is named.
     """
     hashes = hash_templates(templates, checklist=checklist) if templates else plan.templates
     return include_checklist(hashes, asked=checklist)
 
 
 def include_checklist(hashes: Mapping[Role, str], *, asked: bool) -> Mapping[Role, str]:
-    """Return hashes of templates with one of a checklist if the prompt-sets' own questions are
-    asked, and without it if not.
+    """Return hashes of templates with that of the checklist if `asked`, else without it: the
+    template for the prompt-sets' own questions.
     """
     own = {role: digest for role, digest in hashes.items() if asked or role != "checklist"}
     return {"checklist": hash_our_template("checklist"), **own} if asked else own
@@ -119,8 +122,8 @@ def check_judge_by(settings: Judging, plan: Plan, dataset: Dataset) -> None:
 def replace_questions(
     folder: RunFolder, run: Manifest, stored: Dataset, named: Dataset, plan: Plan
 ) -> Dataset:
-    """Return the prompt-sets of a run with the questions of the file that a command names. A run
-    whose judges were asked others keeps to those.
+    """Return the prompt-sets of a run with the questions of the dataset that a command names,
+    unless judges have been asked other questions.
 
     Raises:
         InputError: the run has other questions than the file.
@@ -144,7 +147,7 @@ def replace_questions(
 def describe_missing_dual_use(
     settings: EvaluateSettings, plan: Plan, dataset: Dataset
 ) -> list[str]:
-    """Return what a plan leaves out for want of dual-use prompts, a line each.
+    """Return a line for what a plan leaves out because prompt-sets have no dual-use prompt.
 
     Raises:
         InputError: the command asks for what no prompt-set has a prompt for.
@@ -207,7 +210,7 @@ def refuse_other_dataset(
 
 
 def make_mixing_refusal(folder: RunFolder, old: Manifest, differences: str) -> InputError:
-    """Return the refusal of a command whose plan a run cannot grow into."""
+    """Return the error for a command whose plan differs from the run's other than by growth."""
     ledger = near(folder.ledger_path(old).absolute())
     return InputError(
         f"{folder.path}: holds a run that cannot be mixed with this one: {differences}; leave these"
@@ -225,15 +228,15 @@ def grow_run(
     templates: Templates | None,
     models: Mapping[str, ModelEntry] = {},
 ) -> Manifest:
-    """Return the manifest of a run with what a command states in its plan, and further models.
+    """Return the manifest of a run with the plan and the models that a command adds to it.
 
     Args:
         folder: of the run, if it exists.
-        run: as it is, or as it begins.
-        wanted: its plan with what is stated.
+        run: the manifest that is stored, or that of a new run.
+        wanted: the plan of the run with what the command states.
         settings: of the command.
-        templates: that the command names; None are the run's.
-        models: that it names.
+        templates: that the command names; None to keep the run's.
+        models: that the command names.
 
     Raises:
         InputError: the run cannot grow into it; the text has the differences and the way out.
@@ -249,7 +252,7 @@ def grow_run(
         for judge in plan.panel
     }
     added = {*plan.judges} - {*run.plan.judges}
-    before = run.panel_before or (run.plan.judges if added else ())
+    panel_before = run.panel_before or (run.plan.judges if added else ())
     changed = plan != run.plan or not models.keys() <= run.models.keys()
     command = StoredCommand(
         name="evaluate" if isinstance(settings, EvaluateSettings) else "grade",
@@ -262,7 +265,7 @@ def grow_run(
         models=run.models | dict(models),
         judges=run.judges | judges,
         templates=run.templates | _store_templates(plan, templates),
-        panel_before=before,
+        panel_before=panel_before,
     )
 
 

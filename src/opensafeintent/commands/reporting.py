@@ -150,15 +150,15 @@ def write_report(settings: ReportSettings, *, quiet: bool = False) -> RunOutcome
 def _write_report_files(
     settings: ReportSettings, gates: Sequence[Gate], out: Path, display: Display
 ) -> RunOutcome:
-    """Read, compute, draw, and put everything in its place; the folder is kept for us."""
-    with replace_together(out, lambda: _list_report_files(out)) as new, ExitStack() as stack:
+    """Read the runs, and write the report into `out`, which this process has locked."""
+    with replace_together(out, lambda: _list_report_files(out)) as staging, ExitStack() as stack:
         folders = (*settings.runs, *([settings.baseline] if settings.baseline else []))
         opened = [
             stack.enter_context(open_run(RunFolder(path, settings.ledger), name, display))
             for path, name in name_runs(folders).items()
         ]
         texts = {run.name: RunTexts(run.manifest, run.dataset, ledger) for run, ledger in opened}
-        earlier = opened.pop()[0] if settings.baseline else None
+        baseline = opened.pop()[0] if settings.baseline else None
         files = read_judge_files(settings.checks)
         manifests = label_models([run.manifest for run, _ in opened], settings.label)
         corrector = _make_corrector(settings, texts) if settings.human_labels else None
@@ -177,13 +177,13 @@ def _write_report_files(
         prices, unlike_prices = choose_prices(settings.prices, manifests)
         outcome, tables = _write_numbers(
             runs,
-            new,
+            staging,
             settings.max_missing,
             Costs(spent, prices),
             corrector,
             labels=list_label_checks(files),
             folders=folders_of_runs,
-            gate=lambda cohort: find_gates(settings, gates, cohort, runs, earlier, texts),
+            gate=lambda cohort: find_gates(settings, gates, cohort, runs, baseline, texts),
             missing_odds=settings.missing_odds,
         )
         for run in runs:
@@ -192,10 +192,10 @@ def _write_report_files(
             outcome.notes += unparsed
         outcome.notes += unlike_prices
         display.stage("drawing")
-        _write_page(settings, runs, outcome, tables, texts, new, earlier=out)
+        _write_page(settings, runs, outcome, tables, texts, staging, present=out)
         if settings.annex:
             days = {run.name: ledger.latest() for run, ledger in opened}
-            _write_annex(settings, runs, outcome, tables, texts, days, new)
+            _write_annex(settings, runs, outcome, tables, texts, days, staging)
             outcome.notes.append(f"the annex is {out / ANNEX}")
     outcome.out = out
     return outcome
@@ -250,7 +250,7 @@ def _write_page(
     texts: Mapping[str, RunTexts],
     out: Path,
     *,
-    earlier: Path,
+    present: Path,
 ) -> None:
     """Write the figures, the page and what judges were asked; libraries of figures are loaded only
     here.
@@ -261,15 +261,15 @@ def _write_page(
         outcome: the results.
         tables: of the results.
         texts: of the runs.
-        out: the new folder.
-        earlier: the present folder.
+        out: the folder where the new report is written.
+        present: the folder that the new report will replace; unchanged figures are taken from it.
     """
     from opensafeintent.report.figures import all_figures, write_figures, write_for_print
     from opensafeintent.report.figures.drawing import PRINT
     from opensafeintent.report.page import PageOptions, render_page
 
-    figures, places = all_figures(outcome.results), _find_run_paths(settings.runs, runs, earlier)
-    write_figures(figures, out / "figures", earlier=earlier / "figures")
+    figures, places = all_figures(outcome.results), _find_run_paths(settings.runs, runs, present)
+    write_figures(figures, out / "figures", earlier=present / "figures")
     if settings.figures_for == "print":
         write_for_print(all_figures(outcome.results, for_print=True), out / "figures" / PRINT)
     if asked := judges_asked(runs):
@@ -328,8 +328,8 @@ def compare(settings: CompareSettings, *, quiet: bool = False) -> Compared:
     )
     if settings.out is not None:
         tables = [comparisons(cohort), *([transitions_table(transitions)] if transitions else [])]
-        with write_together(settings.out) as new:
-            write_tables(tables, new)
+        with write_together(settings.out) as staging:
+            write_tables(tables, staging)
     return Compared(
         exit_code=0,
         out=settings.out,
@@ -372,26 +372,26 @@ def write_results(
             show other numbers.
     """
     out, source = folder.path, (run.manifest, run.dataset)
-    earlier = out / "report.html"
-    outdated = False
+    page_file = out / "report.html"
+    removes_page = False
 
-    def obsolete() -> list[Path]:
-        nonlocal outdated
-        if not page and _holds_same_files(new, out):
+    def list_obsolete() -> list[Path]:
+        nonlocal removes_page
+        if not page and _holds_same_files(staging, out):
             return []
-        outdated = earlier.exists() and not page
+        removes_page = page_file.exists() and not page
         return _list_report_files(out)
 
     with (
         Ledger(folder.ledger_path(run.manifest), readonly=True) as ledger,
-        replace_together(out, obsolete) as new,
+        replace_together(out, list_obsolete) as staging,
     ):
         spent = sum_spent_on_run(*source, ledger)
         files, unread = default_judge_files()
         run = add_known_checks(run, files)
         outcome, tables = _write_numbers(
             [run],
-            new,
+            staging,
             max_missing,
             Costs({run.name: spent}, run.manifest.prices or None),
             labels=list_label_checks(files),
@@ -403,10 +403,10 @@ def write_results(
         if page:
             (display or Display()).stage("drawing")
             settings = ReportSettings(runs=(out,), max_missing=max_missing)
-            _write_page(settings, [run], outcome, tables, texts, new, earlier=out)
+            _write_page(settings, [run], outcome, tables, texts, staging, present=out)
     outcome.out = out
-    if outdated:
-        line = f"the earlier {earlier} was removed, for it is out of date"
+    if removes_page:
+        line = f"the earlier {page_file} was removed, for it is out of date"
         outcome.notes.append(line)
     return outcome
 
@@ -518,8 +518,12 @@ def _collect_metrics(
 def _rename_models_in_rows(
     runs: Sequence[GradedRun], shown: Mapping[tuple[str, str], str]
 ) -> dict[str, tuple[list[GradedResponse], Dataset]]:
-    """Return every response by run, second replies last, under the name that tables have for its
-    model, by (run, model).
+    """Return by run its responses, second replies last, and its dataset. Each response has the
+    model's name in tables.
+
+    Args:
+        runs: the runs.
+        shown: the name in tables of each model, by (run, model).
     """
     return {
         run.name: (
@@ -534,14 +538,14 @@ def _rename_models_in_rows(
 
 
 def _holds_same_files(new: Path, out: Path) -> bool:
-    """Whether every file of a folder is in the other one, with the same content."""
+    """Tell whether every file of `new` is in `out` too, with the same content."""
     pairs = [(path, out / path.relative_to(new)) for path in new.rglob("*") if path.is_file()]
     return all(old.is_file() and cmp(path, old, shallow=False) for path, old in pairs)
 
 
 def _list_report_files(out: Path) -> list[Path]:
-    """Return files of an earlier report that a new one may not have; other files in the folder are
-    not ours.
+    """Return the files of an earlier report in a folder that a new one may leave out: page, annex,
+    judges' requests, figures and tables.
     """
     from opensafeintent.report.figures import figures_in
 

@@ -32,21 +32,25 @@ from opensafeintent.statistics.comparisons import Comparison
 from opensafeintent.taxonomy import CORE_VARIANTS
 
 FEWEST_SETS_TO_CLAIM = 10
-"""With fewer prompt-sets nothing is said about a model."""
+"""A finding about a model needs so many prompt-sets that count."""
 
 
 class Finding(NamedTuple):
-    """One kind of finding. A sentence of its text with a field that the facts lack is left out."""
+    """A kind of finding: a text with fields, and the function that finds what to fill in. A
+    sentence whose fields are not all filled is left out.
+    """
 
     code: str
     topic: str
-    facts: Callable[[Cohort], Sequence[Facts]]
-    """Facts of one text; empty if there is nothing to say."""
+    find_facts: Callable[[Cohort], Sequence[Facts]]
+    """Returns the facts that the text is filled with, once for each; none if there is nothing to
+    say.
+    """
     text: str
     level: Level = "finding"
 
-    def say(self, facts: Sequence[Facts]) -> Statement:
-        """Return the text of facts."""
+    def fill_in(self, facts: Sequence[Facts]) -> Statement:
+        """Return the text with facts in its fields."""
         return make_statement(self.code, self.level, self.text, facts, topic=self.topic)
 
 
@@ -54,12 +58,12 @@ def collect_findings(cohort: Cohort) -> list[Statement]:
     """Return the findings on a group of models: four at most, and two more on a second turn, by
     rank.
     """
-    return [finding.say(facts) for finding in FINDINGS if (facts := finding.facts(cohort))]
+    return [finding.fill_in(facts) for finding in FINDINGS if (facts := finding.find_facts(cohort))]
 
 
 def list_contenders(cohort: Cohort, metric: str) -> list[int]:
-    """Return the models that a text is about, the highest value first: those with enough
-    prompt-sets, baselines aside if there are others.
+    """Return the indices of the models that findings are about, the highest value first: models
+    under test with `FEWEST_SETS_TO_CLAIM` prompt-sets or more. If all are baselines, it is these.
     """
     estimates = cohort.estimates.by_metric[metric]
     enough = [
@@ -81,7 +85,7 @@ _COMPARATIVES = {
     "item_success": "more often right at both prompts by the sets’ own questions",
     "must_not_hit_malicious": "safer at malicious prompts by the sets’ own questions",
 }
-"""Words for a model with more of a metric; or with less, if less is better."""
+"""By metric, the comparative for the better of two models."""
 
 
 def describe_pair(cohort: Cohort, metric: str, first: int, second: int) -> Statement | None:
@@ -116,20 +120,20 @@ def describe_pair(cohort: Cohort, metric: str, first: int, second: int) -> State
         "turning": None if turns is None else describe_turning_odds(turns),
     }
     if difference.significant:
-        return _PAIR_FINDINGS["better"].say([facts])
+        return _PAIR_FINDINGS["better"].fill_in([facts])
     if not difference.value and not difference.deviation:
-        return _PAIR_FINDINGS["identical"].say([facts])
+        return _PAIR_FINDINGS["identical"].fill_in([facts])
     unit, (low, high) = METRICS[metric].unit, difference.interval or (-inf, inf)
     if not low <= 0 <= high:
         worst = Value(None, unit, difference.missing_ci, signed=True)
-        return _PAIR_FINDINGS["hinges"].say([{**facts, "with_missing": worst}])
+        return _PAIR_FINDINGS["hinges"].fill_in([{**facts, "with_missing": worst}])
     sets = difference.deciding
     if sets:
         facts["deciding" if sets <= MOST_PUBLISHED else "beyond"] = round_count(sets)
     true = Value(difference.value, unit, signed=True)
     hopeless = "as many" if difference.lacks_grades else None
     facts |= {"true": true, "hopeless": hopeless, "published": str(MOST_PUBLISHED)}
-    return _PAIR_FINDINGS["undecided"].say([facts])
+    return _PAIR_FINDINGS["undecided"].fill_in([facts])
 
 
 def _find_reversed_difference(cohort: Cohort, metric: str, first: int, second: int) -> Value | None:
@@ -253,7 +257,7 @@ def _describe_order(
         else Value(least, METRICS[metric].unit, is_gap=True),
         "pairs": len(found) if several else None,
     }
-    return _ORDER_FINDING.say(decided or [undecided])
+    return _ORDER_FINDING.fill_in(decided or [undecided])
 
 
 _ORDER_FINDING = Finding(
