@@ -133,10 +133,10 @@ def test_bounds_are_those_of_all_completions(seed: int, epochs: int, second: Pro
     result = bounds_of(array)
     values = {name: ratio.value.values for name, ratio in compute_metrics(completed(array)).items()}
     for name in METRICS:
-        if METRICS[name].needs in ("strategy", "probes"):
+        if METRICS[name].inputs in ("strategy", "probes"):
             continue
         # if all responses to an intent are missing, nothing shows that modes were asked for
-        if second.is_pair and "mode" in METRICS[name].needs:
+        if second.is_pair and "mode" in METRICS[name].inputs:
             continue
         low, high = (float(end[0]) for end in result[name])
         if np.isnan(values[name]).all():
