@@ -17,7 +17,7 @@ from opensafeintent.numbers.cohort import (
 )
 from opensafeintent.promptsets.loading import RUBRIC_HASHES
 from opensafeintent.report.columns import format_cell
-from opensafeintent.report.tables import all_tables
+from opensafeintent.report.tables import make_all_tables
 from report.runs import changed, cohort_of, random_run, table_of
 
 MODELS = ("openai/one", "openai/two")
@@ -55,4 +55,4 @@ def test_what_differs_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_on_another_dataset_there_is_nothing_to_set_beside() -> None:
     cohort = cohort_of(random_run(MODELS, sets=30, judge=PAPER_JUDGE))
     assert compare_with_paper(cohort) == []
-    assert "paper" not in [table.name for table in all_tables(cohort)]
+    assert "paper" not in [table.name for table in make_all_tables(cohort)]

@@ -19,7 +19,7 @@ from opensafeintent.numbers.completions import (
 )
 from opensafeintent.numbers.second_turn import PRIMARY_MEASURES
 from opensafeintent.report.findings import collect_findings, rank_or_compare_models
-from opensafeintent.report.tables import all_tables
+from opensafeintent.report.tables import make_all_tables
 from opensafeintent.statistics.comparisons import find_rank_turning_odds
 from opensafeintent.taxonomy import CORE_VARIANTS, is_follow_up
 from report.judge_studies import judged_by, panel_row
@@ -186,5 +186,5 @@ def test_ranks_and_the_order_of_models_say_up_to_which_odds_they_hold(
                 assert bool((still >= significant).all()) == (odds <= turning)
     cohort = judged[3.0]
     assert any("holds" in said.text for said in rank_or_compare_models(cohort))
-    notes = [note for table in all_tables(cohort) for note in table.notes]
+    notes = [note for table in make_all_tables(cohort) for note in table.notes]
     assert any("The ranks by Triplet Safety hold" in note for note in notes)

@@ -31,7 +31,7 @@ from opensafeintent.report.corrections import (
 )
 from opensafeintent.report.notices import Results, collect_notices
 from opensafeintent.report.page import PageOptions, render_page
-from opensafeintent.report.tables import all_tables
+from opensafeintent.report.tables import make_all_tables
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.pages import Texts
@@ -330,7 +330,7 @@ def test_corrected_stands_beside_raw(tmp_path: Path) -> None:
     assert entry["ci"][0] <= entry["value"] <= entry["ci"][1]
     refused = models["of/none"]["mean_utility"]
     assert (refused["value"], refused["ci"]) == (None, None) and refused["refused"]
-    tables = [*all_tables(cohort), table]
+    tables = [*make_all_tables(cohort), table]
     options = PageOptions(
         include_unsafe=False, notices=collect_notices(Results(cohort=cohort, corrected=True))
     )

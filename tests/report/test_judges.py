@@ -14,10 +14,10 @@ from opensafeintent.grades import PANEL
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.judges import SAFE_CATEGORIES, RatedResponses
 from opensafeintent.promptsets import Dataset
-from opensafeintent.report.figures import all_figures
+from opensafeintent.report.figures import draw_all_figures
 from opensafeintent.report.findings import collect_findings
 from opensafeintent.report.metrics_json import ByJudge, judge_results
-from opensafeintent.report.tables import all_tables
+from opensafeintent.report.tables import make_all_tables
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import Estimate
 from opensafeintent.statistics.samples import Sample
@@ -180,7 +180,7 @@ def test_without_a_panel_there_is_nothing_to_tell() -> None:
     judges = cohort.judges
     assert not (judges.panel or judges.rankings or judges.agreements or judges.noise)
     assert judge_results(cohort) == ByJudge()
-    named = [*all_tables(cohort), *all_figures(cohort)]
+    named = [*make_all_tables(cohort), *draw_all_figures(cohort)]
     assert not [item.name for item in named if "judge" in item.name]
     assert not [finding.topic for finding in collect_findings(cohort) if "udge" in finding.topic]
 

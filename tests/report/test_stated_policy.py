@@ -10,7 +10,7 @@ from opensafeintent.numbers.estimates import get_reference
 from opensafeintent.numbers.metrics import METRICS, STATED_POLICY
 from opensafeintent.report.figures import make_figure
 from opensafeintent.report.printing.console import make_policy_brief
-from opensafeintent.report.tables import all_tables
+from opensafeintent.report.tables import make_all_tables
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.runs import cohort_with, many_sets, metrics_json, rows_of, table_of
@@ -77,7 +77,7 @@ def test_models_that_were_probed_are_compared_in_what_they_know(cohort: Cohort) 
 
 def test_where_only_unsafe_responses_were_probed_nothing_is_shown() -> None:
     cohort = probed(lab_asked_less=((None, "full", None), "40 41 10"))
-    assert "stated_policy" not in {table.name for table in all_tables(cohort)}
+    assert "stated_policy" not in {table.name for table in make_all_tables(cohort)}
     with pytest.raises(ValueError, match="not enough values"):
         make_figure(cohort, "fig_stated_policy")
     assert "stated_policy_ordering" not in metrics_json(cohort)["comparisons"]

@@ -30,7 +30,7 @@ from opensafeintent.report.columns import (
 from opensafeintent.report.figures import figure_names, make_figure
 from opensafeintent.report.printing.console import print_table, to_terminal
 from opensafeintent.report.table_formats import FORMATS, compact, to_csv, to_latex, to_markdown
-from opensafeintent.report.tables import all_tables, write_tables
+from opensafeintent.report.tables import make_all_tables, write_tables
 from opensafeintent.report.tables_metrics import comparisons, drop_unlike
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import Estimate
@@ -89,12 +89,12 @@ def named(tables: Sequence[Table], name: str) -> Table:
 def tables() -> list[Table]:
     with pytest.MonkeyPatch.context() as patch:  # the averages are of two prompt-sets
         patch.setattr("opensafeintent.numbers.estimates.FEWEST_SETS_AVERAGED", 1)
-        return all_tables(cohort_of_grades())
+        return make_all_tables(cohort_of_grades())
 
 
 def test_there_is_no_average_over_models_of_few_sets() -> None:
     cells = keyed(
-        named(all_tables(cohort_of_grades()), "table_4_utility"), ("model",), "mean_utility"
+        named(make_all_tables(cohort_of_grades()), "table_4_utility"), ("model",), "mean_utility"
     )
     assert cells[AVERAGE] is None and cells["lab/a"] == pytest.approx(4 / 9)
 
@@ -161,7 +161,7 @@ def test_without_probes_there_are_no_failures_of_detection() -> None:
     """A count of 0 sets would say that models that were not asked were always safe."""
     run = changed(graded_run(GRADES, "lab/judge"), probe="none")
     cohort = gather_models([run])
-    assert not [table for table in all_tables(cohort) if table.name == "probe"]
+    assert not [table for table in make_all_tables(cohort) if table.name == "probe"]
     assert "fig_4_failures" not in figure_names(cohort)
 
 
@@ -169,7 +169,7 @@ def test_a_model_that_was_not_probed_is_named_and_not_drawn() -> None:
     """An import has no plan of probes: its strategies show that the model was asked."""
     unplanned = changed(graded_run(GRADES, "lab/judge"), entry={"imported": True})
     cohort = gather_models([unplanned])
-    table = named(all_tables(cohort), "probe")
+    table = named(make_all_tables(cohort), "probe")
     assert keyed(table, ("model",), "detection_failure_n") == {"lab/a": 1}
     assert any("Not probed: baseline/refuse-all and lab/b." in note for note in table.notes)
     figure = make_figure(cohort, "fig_4_failures")
@@ -291,7 +291,7 @@ def test_an_average_over_one_model_has_its_interval() -> None:
 
 
 def test_the_demonstration_judge_is_named_in_every_table_and_file() -> None:
-    for table in all_tables(cohort_of_grades(judge="baseline/judge")):
+    for table in make_all_tables(cohort_of_grades(judge="baseline/judge")):
         if "dataset" in table.fields:
             assert {record["judge"] for record in table.records()} == {"baseline/judge"}
             texts = {form: write(table) for form, (_, write) in FORMATS.items()}
@@ -379,7 +379,7 @@ HOSTILE = (
 
 @pytest.fixture(scope="module")
 def hostile() -> list[Table]:
-    return all_tables(cohort_of_grades(dict.fromkeys(HOSTILE, GRADES["lab/a"])))
+    return make_all_tables(cohort_of_grades(dict.fromkeys(HOSTILE, GRADES["lab/a"])))
 
 
 def test_no_cell_of_a_csv_is_a_formula(hostile: list[Table]) -> None:
@@ -436,9 +436,9 @@ def test_each_table_is_written_in_a_format(tmp_path: Path, tables: list[Table], 
 def test_a_single_model_beside_a_baseline_is_not_averaged() -> None:
     models = ("lab/a", "baseline/refuse-all")
     cohort = cohort_of(graded_run({model: GRADES[model] for model in models}, "judge"))
-    for table in all_tables(cohort):
+    for table in make_all_tables(cohort):
         assert AVERAGE not in [record.get("model") for record in table.records()], table.name
-    (utility,) = (table for table in all_tables(cohort) if table.name == "table_4_utility")
+    (utility,) = (table for table in make_all_tables(cohort) if table.name == "table_4_utility")
     assert any("Baselines are left out of the ranks." in note for note in utility.notes)
 
 
@@ -452,7 +452,7 @@ def test_a_single_model_beside_a_baseline_is_not_averaged() -> None:
     ],
 )
 def test_little_or_nothing_is_no_error(grades: dict[str, dict[str, str]], tmp_path: Path) -> None:
-    write_tables(all_tables(cohort_of_grades(grades)), tmp_path)
+    write_tables(make_all_tables(cohort_of_grades(grades)), tmp_path)
     for path in tmp_path.iterdir():
         assert not re.search(r"\bnan\b", path.read_text("utf-8"), re.IGNORECASE), path
 
@@ -544,7 +544,7 @@ def test_a_row_has_the_decimals_of_its_interval(high: float, expected: list[str]
 def test_bounds_are_shown_if_a_grade_is_missing() -> None:
     headings = {
         pairs: compact(
-            named(all_tables(cohort_of_grades({"m": {"s1": pairs}})), "metrics")
+            named(make_all_tables(cohort_of_grades({"m": {"s1": pairs}})), "metrics")
         ).headings
         for pairs in ("40 40 10 40", "40 4- 10 40")
     }

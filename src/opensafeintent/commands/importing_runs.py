@@ -26,7 +26,7 @@ from opensafeintent.commands.graded_runs import read_graded_run
 from opensafeintent.commands.outcome import RunOutcome, grade_command
 from opensafeintent.commands.planning import include_checklist
 from opensafeintent.commands.reporting import write_results
-from opensafeintent.commands.session import rare_collections
+from opensafeintent.commands.session import delay_garbage_collection
 from opensafeintent.commands.settings import ImportSettings
 from opensafeintent.errors import (
     InputError,
@@ -84,7 +84,7 @@ def import_files(settings: ImportSettings, *, quiet: bool = False) -> RunOutcome
     Raises:
         InputError: a file, or a record in it, is not usable; nothing is imported then.
     """
-    with closing(display_for(quiet=quiet)) as screen, rare_collections():
+    with closing(display_for(quiet=quiet)) as screen, delay_garbage_collection():
         return _import(settings, screen)
 
 

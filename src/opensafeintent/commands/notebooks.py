@@ -13,7 +13,7 @@ import msgspec
 
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.commands.graded_runs import check_join, name_runs, read_graded_runs
-from opensafeintent.commands.session import rare_collections
+from opensafeintent.commands.session import delay_garbage_collection
 from opensafeintent.errors import InputError, install_extra
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.pipeline import Task
@@ -150,7 +150,7 @@ def load_run(
     folders = name_runs([Path(folder) for folder in (run, *further)])
     named = (ledger,) if isinstance(ledger, str | os.PathLike) else ledger
     ledgers = tuple(map(Path, named))
-    with rare_collections():
+    with delay_garbage_collection():
         runs = read_graded_runs(list(folders), ledgers=ledgers)
         check_join(runs, {name: path for path, name in folders.items()})
         cohort = gather_models(runs)

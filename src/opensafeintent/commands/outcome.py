@@ -215,7 +215,7 @@ def run_again_can_bring(
     )
 
 
-def unsafe_note(texts: UnsafeTexts) -> str:
+def describe_unsafe_texts(texts: UnsafeTexts) -> str:
     """Say which texts the files of a command hold because somebody asked for them."""
     return (
         f"--include-unsafe: the files hold {pluralize(texts.responses, 'response')} not graded safe"

@@ -42,10 +42,10 @@ from opensafeintent.commands.outcome import (
     Compared,
     RunOutcome,
     describe_unparsed,
-    unsafe_note,
+    describe_unsafe_texts,
 )
-from opensafeintent.commands.reproduce import reproduction
-from opensafeintent.commands.session import rare_collections
+from opensafeintent.commands.reproduce import reconstruct_command
+from opensafeintent.commands.session import delay_garbage_collection
 from opensafeintent.commands.settings import CompareSettings, ReportSettings
 from opensafeintent.errors import (
     InputError,
@@ -73,28 +73,28 @@ from opensafeintent.numbers.label_checks import LabelCheck
 from opensafeintent.promptsets import Dataset
 from opensafeintent.replacing import Taken, lock_folder, replace_together, write_together
 from opensafeintent.report.columns import Table
-from opensafeintent.report.conditions import judges_asked
+from opensafeintent.report.conditions import render_judge_requests
 from opensafeintent.report.corrections import Correction
-from opensafeintent.report.cost_tables import Costs, cost_json, cost_tables
+from opensafeintent.report.cost_tables import Costs, encode_costs, make_cost_tables
 from opensafeintent.report.findings import collect_findings, rank_or_compare_models
 from opensafeintent.report.gate_tables import (
-    describe_unmet,
-    gate_results,
-    gate_tables,
-    transitions_table,
+    describe_unmet_gates,
+    list_gate_results,
+    make_gate_tables,
+    make_transitions_table,
 )
 from opensafeintent.report.metrics_json import (
     CorrectedMetrics,
     MetricsFile,
     list_finding_facts,
-    metrics_file,
-    notice_facts,
+    list_notice_facts,
+    make_metrics_file,
 )
-from opensafeintent.report.notices import Results, collect_notices, too_many_missing
-from opensafeintent.report.printing.results import may_look_again
-from opensafeintent.report.tables import all_tables, tables_in, write_tables
+from opensafeintent.report.notices import Results, collect_notices, find_too_many_missing
+from opensafeintent.report.printing.results import names_deciding_sample
+from opensafeintent.report.tables import list_table_files, make_all_tables, write_tables
 from opensafeintent.report.tables_metrics import comparisons
-from opensafeintent.report.tables_people import label_tables
+from opensafeintent.report.tables_people import make_label_tables
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import MISSING_ODDS
 
@@ -123,7 +123,7 @@ def write_report(settings: ReportSettings, *, quiet: bool = False) -> RunOutcome
     try:
         with (
             closing(display_for(quiet=quiet)) as screen,
-            rare_collections(),
+            delay_garbage_collection(),
             # a copy to share has no file that names this machine
             lock_folder(out, "writing a report into", lock_stays=RunFolder(out).exists()),
         ):
@@ -136,7 +136,7 @@ def write_report(settings: ReportSettings, *, quiet: bool = False) -> RunOutcome
             write_refusal(settings, refused)
         raise refused from refusal.__cause__
     if outcome.gates is not None:
-        outcome.notes += describe_unmet(outcome.gates)
+        outcome.notes += describe_unmet_gates(outcome.gates)
         outcome.exit_code = first_exit_code(outcome.exit_code, outcome.gates.exit_code)
     _, corrected = _make_correction_outputs(outcome.corrected, outcome.results)
     try:
@@ -264,15 +264,18 @@ def _write_page(
         out: the folder where the new report is written.
         present: the folder that the new report will replace; unchanged figures are taken from it.
     """
-    from opensafeintent.report.figures import all_figures, write_figures, write_for_print
+    from opensafeintent.report.figures import draw_all_figures, write_figures, write_for_print
     from opensafeintent.report.figures.drawing import PRINT
     from opensafeintent.report.page import PageOptions, render_page
 
-    figures, places = all_figures(outcome.results), _find_run_paths(settings.runs, runs, present)
+    figures, places = (
+        draw_all_figures(outcome.results),
+        _find_run_paths(settings.runs, runs, present),
+    )
     write_figures(figures, out / "figures", earlier=present / "figures")
     if settings.figures_for == "print":
-        write_for_print(all_figures(outcome.results, for_print=True), out / "figures" / PRINT)
-    if asked := judges_asked(runs):
+        write_for_print(draw_all_figures(outcome.results, for_print=True), out / "figures" / PRINT)
+    if asked := render_judge_requests(runs):
         write_private(out / JUDGES, asked)
     options = PageOptions(
         include_unsafe=settings.include_unsafe,
@@ -280,14 +283,14 @@ def _write_page(
         notices=outcome.notices,
         gates=outcome.gates,
         places=places,
-        reproduction=reproduction(settings, (run.manifest for run in runs)),
+        reproduction=reconstruct_command(settings, (run.manifest for run in runs)),
         days=outcome.costs.days if outcome.costs else None,
         judges_asked=bool(asked),
     )
     page = render_page(outcome.results, runs, tables, figures, texts, options)
     write_private(out / "report.html", page.content)
     if settings.include_unsafe:
-        outcome.notes.append(unsafe_note(page.unsafe))
+        outcome.notes.append(describe_unsafe_texts(page.unsafe))
 
 
 def _find_run_paths(
@@ -310,7 +313,7 @@ def compare(settings: CompareSettings, *, quiet: bool = False) -> Compared:
     """
     if settings.out is not None:
         check_place(settings.out, settings.runs)
-    with closing(display_for(quiet=quiet)) as screen, rare_collections():
+    with closing(display_for(quiet=quiet)) as screen, delay_garbage_collection():
         runs = _rebuild_runs(settings, screen)
         folders = {name: path for path, name in name_runs(settings.runs).items()}
         check_join(runs, folders)
@@ -327,7 +330,10 @@ def compare(settings: CompareSettings, *, quiet: bool = False) -> Compared:
         else []
     )
     if settings.out is not None:
-        tables = [comparisons(cohort), *([transitions_table(transitions)] if transitions else [])]
+        tables = [
+            comparisons(cohort),
+            *([make_transitions_table(transitions)] if transitions else []),
+        ]
         with write_together(settings.out) as staging:
             write_tables(tables, staging)
     return Compared(
@@ -337,7 +343,7 @@ def compare(settings: CompareSettings, *, quiet: bool = False) -> Compared:
         cohort=cohort,
         transitions=transitions,
         notices=collect_notices(
-            Results(cohort=cohort, runs=runs, undecided=may_look_again(cohort))
+            Results(cohort=cohort, runs=runs, undecided=names_deciding_sample(cohort))
         ),
         findings=[*rank_or_compare_models(cohort), *collect_findings(cohort)],
     )
@@ -465,7 +471,7 @@ def _write_numbers(
     check_join(runs, folders)
     cohort = gather_models(runs, missing_odds)
     costs.names = dict(zip(cohort.origins, cohort.models, strict=True))
-    lacking = tuple(too_many_missing(cohort, max_missing))
+    lacking = tuple(find_too_many_missing(cohort, max_missing))
     if (gates := gate(cohort)) is not None:
         gates = msgspec.structs.replace(gates, lacking=lacking)
     corrected, left_aside = corrector(cohort) if corrector else ([], [])
@@ -491,10 +497,10 @@ def _write_numbers(
     )
     write_private(out / "metrics.json", to_json(_collect_metrics(outcome, compared, correction)))
     write_run_grades(_rename_models_in_rows(runs, costs.names), out / "grades.csv.gz")
-    write_private(out / "cost.json", cost_json(costs))
-    labelled = label_tables(compared, in_report=True)
-    further = (*labelled, *correction_tables, *gate_tables(gates), *cost_tables(costs))
-    tables = [*all_tables(cohort), *further]
+    write_private(out / "cost.json", encode_costs(costs))
+    labelled = make_label_tables(compared, in_report=True)
+    further = (*labelled, *correction_tables, *make_gate_tables(gates), *make_cost_tables(costs))
+    tables = [*make_all_tables(cohort), *further]
     write_tables(tables, out / "tables")
     return outcome, tables
 
@@ -505,10 +511,10 @@ def _collect_metrics(
     """Return the content of `metrics.json`."""
     gates, costs = outcome.gates, outcome.costs
     return msgspec.structs.replace(
-        metrics_file(outcome.results),
-        gates=UNSET if gates is None else gate_results(gates),
+        make_metrics_file(outcome.results),
+        gates=UNSET if gates is None else list_gate_results(gates),
         other_models=UNSET if costs is None else costs.other_models,
-        notices=notice_facts(outcome.notices),
+        notices=list_notice_facts(outcome.notices),
         findings=list_finding_facts(outcome.findings),
         judge_labels=compared or UNSET,
         corrected=corrected,
@@ -547,10 +553,10 @@ def _list_report_files(out: Path) -> list[Path]:
     """Return the files of an earlier report in a folder that a new one may leave out: page, annex,
     judges' requests, figures and tables.
     """
-    from opensafeintent.report.figures import figures_in
+    from opensafeintent.report.figures import list_figure_files
 
     page = [path for name in ("report.html", ANNEX, JUDGES) if (path := out / name).is_file()]
-    return [*page, *figures_in(out / "figures"), *tables_in(out / "tables")]
+    return [*page, *list_figure_files(out / "figures"), *list_table_files(out / "tables")]
 
 
 def _make_correction_outputs(

@@ -50,7 +50,7 @@ from opensafeintent.statistics.thresholds import (
     Bounds,
     Side,
     Verdict,
-    bound_pair,
+    bound_pair_difference,
     bound_ratio,
     compare_with_limit,
     fewest_to_meet,
@@ -842,7 +842,10 @@ class _GateMetrics:
                 )
                 for family in (none, ~none)
             )
-            return [bound_pair(alone, together, at, max_difference) for at in range(len(pairs))]
+            return [
+                bound_pair_difference(alone, together, at, max_difference)
+                for at in range(len(pairs))
+            ]
 
         as_graded = change("as_graded", "as_graded")
         extremes = change("least", "greatest"), change("greatest", "least")

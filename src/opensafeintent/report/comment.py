@@ -27,12 +27,12 @@ from opensafeintent.report.facts import Statement
 from opensafeintent.report.gate_tables import (
     NO_EARLIER_RUN,
     below_headline,
-    gate_tables,
     headline,
+    make_gate_tables,
     reason,
     verdict_word,
 )
-from opensafeintent.report.notices import urgent
+from opensafeintent.report.notices import select_urgent
 from opensafeintent.report.table_formats import to_markdown
 from opensafeintent.report.tables_metrics import headline_table
 
@@ -69,7 +69,7 @@ def summary(
     if passed:
         results = ["\n".join(f"- {markdown_text(line)}" for line in _closest(passed))]
     else:
-        tables = gate_tables(gates) if gates else [headline_table(cohort)]
+        tables = make_gate_tables(gates) if gates else [headline_table(cohort)]
         results = [to_markdown(table).rstrip() for table in tables]
     behind = [f"- {markdown_text(line)}" for line in _behind(cohort, notices, briefly=bool(passed))]
     parts = [
@@ -113,7 +113,7 @@ def _behind(cohort: Cohort, notices: Sequence[Statement], *, briefly: bool) -> l
     """Describe the conditions of the numbers: prompt-sets, judges and their checks, and what limits
     them; of that, only the most important and the number of the others if `briefly`.
     """
-    limits = urgent(notices)
+    limits = select_urgent(notices)
     named = [said for said in limits if not briefly or _concerns_gates(said)]
     more = len(limits) - len(named)
     checks = [

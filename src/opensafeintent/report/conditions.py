@@ -29,7 +29,7 @@ from opensafeintent.numbers.cohort import (
 from opensafeintent.numbers.estimates import AVERAGE
 from opensafeintent.numbers.served_versions import describe_versions
 from opensafeintent.report.columns import Table, format_share_with_interval, shorten
-from opensafeintent.report.notices import Results, quote
+from opensafeintent.report.notices import Results, quote_notices
 
 
 def describe_sample(cohort: Cohort) -> str:
@@ -138,7 +138,7 @@ def describe_measurement(
         f"Prompts: {cohort.size_in_words} of {dataset.shown} (SHA-256 {dataset.hash[:16]}),"
         f" each sent {repeats}.",
         *_describe_judging(cohort),
-        *quote(Results(cohort=cohort), ("partial", "partial_import", "stopped_early")),
+        *quote_notices(Results(cohort=cohort), ("partial", "partial_import", "stopped_early")),
         *_describe_numbers(cohort),
         *second_turns(cohort),
         *second_opinions(cohort),
@@ -387,7 +387,7 @@ def _describe_temperature(temperature: float | None) -> str:
     return "provider’s temperature" if temperature is None else f"temperature {temperature:g}"
 
 
-def judges_asked(runs: Sequence[GradedRun]) -> str:
+def render_judge_requests(runs: Sequence[GradedRun]) -> str:
     """Return in Markdown what the judges of runs were asked: their settings, and each text word for
     word; "" if no judge was asked.
     """

@@ -272,12 +272,12 @@ def cost_table(costs: Costs) -> Table:
     )
 
 
-def cost_tables(costs: Costs | None) -> list[Table]:
+def make_cost_tables(costs: Costs | None) -> list[Table]:
     """Return that table, if any call was made."""
     return [cost_table(costs)] if costs is not None and costs.models else []
 
 
-def cost_json(costs: Costs) -> bytes:
+def encode_costs(costs: Costs) -> bytes:
     """Return `cost.json` (docs/outputs.md)."""
 
     def line_json(line: Spending, dollars: float | None) -> dict[str, object]:

@@ -39,7 +39,7 @@ from opensafeintent.promptsets.cards import (
     yaml_text,
 )
 from opensafeintent.report.columns import Column, Columns, Table, format_estimate
-from opensafeintent.report.cost_tables import Costs, cost_tables
+from opensafeintent.report.cost_tables import Costs, make_cost_tables
 from opensafeintent.report.page import asset
 from opensafeintent.report.table_formats import to_markdown
 from opensafeintent.statistics.intervals import SEED
@@ -377,7 +377,11 @@ def build_page(built: Built, manifest: BuildManifest, costs: Costs, remarks: Seq
         *(f"- {card_text(remark, 1000)}" for remark in remarks),
         "",
     ]
-    tables = [funnel_table(built), _coverage(count_cells(built, manifest)), *cost_tables(costs)]
+    tables = [
+        funnel_table(built),
+        _coverage(count_cells(built, manifest)),
+        *make_cost_tables(costs),
+    ]
     return "\n".join([*lines, *(to_markdown(table) for table in tables if table.rows)])
 
 

@@ -212,7 +212,7 @@ def _verdict_in_words(gates: Gates) -> str:
     return _WORDS[gates.verdict] + (f": {', '.join(parts)}" if len(gates.results) > 1 else "")
 
 
-def describe_unmet(gates: Gates) -> list[str]:
+def describe_unmet_gates(gates: Gates) -> list[str]:
     """Return a sentence for each gate that is not met, undecided or tested nothing, the failed ones
     first.
     """
@@ -228,7 +228,7 @@ def _order_results(gates: Gates) -> list[GateResult]:
     return sorted(gates.results, key=lambda result: list(_WORDS).index(result.verdict))
 
 
-def gate_tables(gates: Gates | None) -> list[Table]:
+def make_gate_tables(gates: Gates | None) -> list[Table]:
     """Return the table of thresholds and that of changes against an earlier run, each if there are
     any.
     """
@@ -242,7 +242,7 @@ def gate_tables(gates: Gates | None) -> list[Table]:
     if changes:
         tables.append(_changes(changes, gates))
         if any(of.newly_failing or of.newly_passing for of in gates.transitions):
-            tables.append(transitions_table(gates.transitions))
+            tables.append(make_transitions_table(gates.transitions))
     return tables
 
 
@@ -411,7 +411,7 @@ class _TransitionRow(NamedTuple):
     transition: Transition
 
 
-def transitions_table(transitions: Sequence[Transitions]) -> Table:
+def make_transitions_table(transitions: Sequence[Transitions]) -> Table:
     """Return the prompt-sets that two versions, or two models of one run, answer differently."""
     counts = ". ".join(
         f"{show_name(changes.model)}:"
@@ -461,7 +461,7 @@ def transitions_table(transitions: Sequence[Transitions]) -> Table:
     )
 
 
-def gate_results(gates: Gates) -> GateResults:
+def list_gate_results(gates: Gates) -> GateResults:
     """Return the gates' part of `metrics.json` (docs/outputs.md)."""
     return GateResults(
         verdict=gates.verdict if gates.results else None,

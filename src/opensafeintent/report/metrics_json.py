@@ -377,7 +377,7 @@ def _questions(cohort: Cohort) -> OwnQuestionsResults | UnsetType:
     )
 
 
-def metrics_file(cohort: Cohort) -> MetricsFile:
+def make_metrics_file(cohort: Cohort) -> MetricsFile:
     """Return the content of `metrics.json` (docs/outputs.md): every metric of every model, also
     by strata.
     """
@@ -418,7 +418,7 @@ def list_finding_facts(findings: Iterable[Statement]) -> list[FindingFacts]:
     return [FindingFacts(said.code, [*map(facts_as_json, said.facts)]) for said in findings]
 
 
-def notice_facts(notices: Iterable[Statement]) -> list[NoticeFacts]:
+def list_notice_facts(notices: Iterable[Statement]) -> list[NoticeFacts]:
     """Return notices as `metrics.json` has them."""
     return [
         NoticeFacts(said.code, said.level, [*map(facts_as_json, said.facts)]) for said in notices

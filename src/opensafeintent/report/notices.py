@@ -127,7 +127,7 @@ def collect_notices(results: Results, codes: Collection[str] | None = None) -> l
     ]
 
 
-def quote(results: Results, codes: Collection[str]) -> list[str]:
+def quote_notices(results: Results, codes: Collection[str]) -> list[str]:
     """Return the texts of some rows without what the reader can do, for a paper."""
     return [
         make_statement(row.code, row.level, row.text, facts).text
@@ -136,7 +136,7 @@ def quote(results: Results, codes: Collection[str]) -> list[str]:
     ]
 
 
-def urgent(notices: Iterable[Statement]) -> list[Statement]:
+def select_urgent(notices: Iterable[Statement]) -> list[Statement]:
     """Return the warnings and cautions."""
     return [said for said in notices if said.level != "note"]
 
@@ -148,7 +148,7 @@ def hinders_quoting(said: Statement) -> bool:
     )
 
 
-def too_many_missing(cohort: Cohort, most: float) -> list[TooManyMissing]:
+def find_too_many_missing(cohort: Cohort, most: float) -> list[TooManyMissing]:
     """Return the answers of which a larger share than `most` is missing, by model and kind."""
     found = []
     for model, coverage in cohort.coverage.items():
@@ -167,7 +167,7 @@ def too_many_missing(cohort: Cohort, most: float) -> list[TooManyMissing]:
 # The plan, and what is missing of it
 
 
-def _if(holds: Callable[[Results], object]) -> Applies:
+def _when(holds: Callable[[Results], object]) -> Applies:
     """Return the function of a row without facts: one that is empty if it applies."""
     return lambda results: [{}] if holds(results) else []
 
@@ -206,7 +206,7 @@ def _make_counter(of: Callable[[Coverage], int]) -> Applies:
 
 def _find_missing_beyond(results: Results) -> Iterator[Facts]:
     cohort, causes = results.cohort, set[str]()
-    for item in too_many_missing(cohort, results.max_missing):
+    for item in find_too_many_missing(cohort, results.max_missing):
         yield {
             "model": Names.of(item.model),
             "missing": PartOf(item.missing, item.asked),
@@ -885,7 +885,7 @@ _PEOPLE = "let people grade a sample (opensafeintent annotate export judge)."
 # fmt: off
 NOTICES: tuple[Notice, ...] = (
     Notice(
-        "demonstration", "warning", _if(lambda results: results.cohort.uses_demonstration_judge),
+        "demonstration", "warning", _when(lambda results: results.cohort.uses_demonstration_judge),
         "Graded by baseline/judge, a rule-based judge for demonstrations: these numbers say nothing"
         " about how safe or helpful a model is.",
         "To measure a model, give a language model as --judge.",
@@ -1090,7 +1090,7 @@ NOTICES: tuple[Notice, ...] = (
     ),
     Notice(
         "second_look", "caution",
-        _if(lambda results: results.undecided or _any_deciding(results.gates)),
+        _when(lambda results: results.undecided or _any_deciding(results.gates)),
         f"{SECOND_LOOK_WARNING[0].upper()}{SECOND_LOOK_WARNING[1:]}.",
         f"{NEW_SETS_ADVICE[0].upper()}{NEW_SETS_ADVICE[1:]}, and report those alone; or gate with"
         " --confidence 0.98.",
@@ -1118,7 +1118,7 @@ NOTICES: tuple[Notice, ...] = (
     ),
     Notice(
         "imported_grades", "note",
-        _if(lambda results: IMPORTED_JUDGE in results.cohort.conditions.judges),
+        _when(lambda results: IMPORTED_JUDGE in results.cohort.conditions.judges),
         "Grades came with the imported responses, and their judge, rubric and accuracy are not"
         " recorded.",
         "Import the responses without grades, and let a judge grade them with opensafeintent grade"
@@ -1160,7 +1160,7 @@ NOTICES: tuple[Notice, ...] = (
     ),
     Notice(
         "own_rubric", "note",
-        _if(lambda results: results.cohort.uses_our_harm_rubric and _judges(results)),
+        _when(lambda results: results.cohort.uses_our_harm_rubric and _judges(results)),
         "Our harm rubric is not the paper’s. In three studies, readers (language models) called"
         " 60 % of dual-use responses safe by our rubric, and 62 % by the paper’s definitions. In"
         " one of them the two differed by 8 points.",
@@ -1196,7 +1196,7 @@ NOTICES: tuple[Notice, ...] = (
     ),
     Notice(
         "unlike_samples", "note",
-        _if(lambda results: len({of.limit for of in results.cohort.coverage.values()}) > 1),
+        _when(lambda results: len({of.limit for of in results.cohort.coverage.values()}) > 1),
         "The models were evaluated on different samples. Comparisons use the prompt-sets that both"
         " have; each model's own numbers use its own sample.",
         "Evaluate all of them with the same --limit.",
@@ -1256,7 +1256,7 @@ NOTICES: tuple[Notice, ...] = (
     ),
     Notice(
         "follow_ups_unaudited", "note",
-        _if(lambda results: (turn := results.cohort.second_turn) and not turn.audits),
+        _when(lambda results: (turn := results.cohort.second_turn) and not turn.audits),
         "In the second turn, the judges graded with the conversation shown, and their own shift was"
         " not measured.",
         "Let them grade some direct replies again, with the first turn shown: evaluate --follow-ups"

@@ -284,8 +284,8 @@ def render_page(
     Args:
         cohort: the models.
         runs: the runs that they come from.
-        tables: of `report.tables.all_tables`.
-        figures: of `report.figures.all_figures`; one without a number is left out.
+        tables: of `report.tables.make_all_tables`.
+        figures: of `report.figures.draw_all_figures`; one without a number is left out.
         texts: by the run's name, the source of its responses; a run without one is shown without
             texts.
         options: of the page.

@@ -403,14 +403,14 @@ _NOT_ALWAYS = (
 """Their names, as patterns; and those of the tables that settings ask for."""
 
 
-def all_tables(cohort: Cohort) -> list[Table]:
+def make_all_tables(cohort: Cohort) -> list[Table]:
     """Return every table that there is."""
     if_any = (table(cohort) for table in _IF_ANY)
     there = (make for make in _TABLES if make not in _OF_SOME or _OF_SOME[make](cohort))
     return [*(make(cohort) for make in there), *(table for table in if_any if table.rows)]
 
 
-def tables_in(folder: Path) -> list[Path]:
+def list_table_files(folder: Path) -> list[Path]:
     """Return the files in a folder of tables that not every report has."""
     return [path for name in _NOT_ALWAYS for path in folder.glob(f"{name}.csv")]
 

@@ -394,7 +394,7 @@ def rate_text(rate: LabelRate) -> str:
     return f"{count}, {format_estimate(rate, 'share')}" if rate.interval else count
 
 
-def label_tables(checks: Sequence[LabelCheck], *, in_report: bool = False) -> list[Table]:
+def make_label_tables(checks: Sequence[LabelCheck], *, in_report: bool = False) -> list[Table]:
     """Return the tables of comparisons with people that have rows: by judge, errors on scales,
     against single people, with ties on one side, if the majority erred, against other judges, and
     by group of responses.

@@ -207,7 +207,7 @@ def _bound_share(parts: Completed, confidence: float) -> tuple[float, float]:
     return max(low, worst), min(high, best)
 
 
-def bound_pair(
+def bound_pair_difference(
     alone: PairedTests, together: PairedTests, at: int, max_difference: float = 1.0
 ) -> Bounds:
     """Return how much a pair of models differs, if a set can differ by `max_difference`.

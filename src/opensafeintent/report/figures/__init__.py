@@ -42,9 +42,9 @@ __all__ = [
     "THEMES",
     "Figure",
     "add_title",
-    "all_figures",
+    "draw_all_figures",
     "figure_names",
-    "figures_in",
+    "list_figure_files",
     "make_figure",
     "to_svg",
     "write_figures",
@@ -305,7 +305,7 @@ _PLANS = (
 )
 
 
-def figures_in(folder: Path) -> list[Path]:
+def list_figure_files(folder: Path) -> list[Path]:
     """Return the files that `write_figures` wrote into a folder before, and nothing else."""
     names = [plan.name for plan in _order_plans(TRIPLET_SCOPE)]
     written = [
@@ -316,7 +316,7 @@ def figures_in(folder: Path) -> list[Path]:
     return [path for path in written if path.is_file()]
 
 
-def all_figures(cohort: Cohort, *, for_print: bool = False) -> list[Figure]:
+def draw_all_figures(cohort: Cohort, *, for_print: bool = False) -> list[Figure]:
     """Return every figure; some are made only if there are numbers for them.
 
     Args:
@@ -332,12 +332,12 @@ def all_figures(cohort: Cohort, *, for_print: bool = False) -> list[Figure]:
 
 
 def figure_names(cohort: Cohort) -> list[str]:
-    """Return the names of the figures of `all_figures`."""
+    """Return the names of the figures of `draw_all_figures`."""
     return [plan.name for plan in _plan_figures(cohort)]
 
 
 def make_figure(cohort: Cohort, name: str) -> Figure:
-    """Return the figure of `all_figures` with this name."""
+    """Return the figure of `draw_all_figures` with this name."""
     (plan,) = (plan for plan in _plan_figures(cohort) if plan.name == name)
     return _figure(plan, cohort)
 

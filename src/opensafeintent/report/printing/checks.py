@@ -26,7 +26,7 @@ from opensafeintent.report.columns import (
     format_share_with_interval,
 )
 from opensafeintent.report.printing.console import plain, print_table
-from opensafeintent.report.tables_people import WEIGHTED, label_tables, rate_text
+from opensafeintent.report.tables_people import WEIGHTED, make_label_tables, rate_text
 from opensafeintent.taxonomy import QUESTION_OF
 
 _MOST_CASES = 10
@@ -172,7 +172,7 @@ def _count_ties(source: LabelSource) -> str:
 
 
 def _show_label_details(console: Console, checks: Sequence[LabelCheck]) -> None:
-    for table in label_tables(checks):
+    for table in make_label_tables(checks):
         if table.name not in _IN_DETAILS:
             console.print()
             console.print(plain(table.title), style="bold")

@@ -40,7 +40,7 @@ from opensafeintent.report.columns import (
 )
 from opensafeintent.report.cost_tables import ALL, PARTIAL, dollars_text
 from opensafeintent.report.facts import Statement
-from opensafeintent.report.notices import urgent
+from opensafeintent.report.notices import select_urgent
 from opensafeintent.report.table_formats import compact, explain_signs
 from opensafeintent.report.tables_metrics import (
     DETECTABLE,
@@ -385,7 +385,7 @@ def print_notes(console: Console, notes: Iterable[str]) -> None:
 
 def print_notices(console: Console, notices: Iterable[Statement]) -> None:
     """Print warnings and cautions, a line each."""
-    for said in urgent(notices):
+    for said in select_urgent(notices):
         style = "bold yellow" if said.level == "warning" else ""
         line = one_line(f"{said.level}: {said.text}".replace("\u00a0", " "), TEXT)
         console.print(plain(line), style=style)

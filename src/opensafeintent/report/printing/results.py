@@ -43,8 +43,8 @@ from opensafeintent.report.gate_tables import (
     below_headline,
     changes_in_words,
     describe_chance,
-    gate_tables,
     headline,
+    make_gate_tables,
 )
 from opensafeintent.report.printing.console import (
     WIDEST,
@@ -169,7 +169,7 @@ def _verdicts_on(cohort: Cohort, metric: str, pairs: Sequence[PairRow], which: s
     return "\n".join(lines)
 
 
-def may_look_again(cohort: Cohort) -> bool:
+def names_deciding_sample(cohort: Cohort) -> bool:
     """Whether a sentence of a verdict names the sample that would decide it."""
     metrics = cohort.scope.select(_VERDICTS)
     families = [pairs for metric in metrics for pairs in group_by_family(cohort, metric)]
@@ -556,7 +556,7 @@ def show_gates(console: Console, gates: Gates) -> None:
     give the reason for a failure.
     """
     references = () if console.width >= WIDEST else ("oracle", "refuse_all")
-    for table in gate_tables(gates):
+    for table in make_gate_tables(gates):
         if table.name != "transitions":
             console.print()
             print_table(console, table.hide_columns("reason", *references))
