@@ -376,8 +376,8 @@ class Cohort:
 
     @property
     def with_stated_policy(self) -> list[str]:
-        """The models that were asked for a strategy under more than one intent, for comparison with
-        their responses.
+        """The models whose stated policy is known: they were asked for a strategy under more than
+        one intent.
         """
         overall = self.estimates.overall
         return [model for model in self.estimates.models if overall[model, STATED_POLICY.stated].n]
@@ -402,8 +402,8 @@ class Cohort:
 
     @property
     def size_in_words(self) -> str:
-        """The number of prompt-sets, the planned part of them if that is smaller, and whether
-        an import has no paraphrases.
+        """The number of prompt-sets as a phrase: how many of them were planned, how many are pairs,
+        and whether an import has no paraphrases.
         """
         whole = len(self.dataset)
         numbers = sorted({coverage.sets for coverage in self.coverage.values()})
@@ -622,13 +622,13 @@ _PAPER_VALUES: tuple[tuple[str, Literal["best", "average"], float], ...] = (
     ("stable_unsafe", "average", 0.2139),
     ("safety_flip", "average", 0.2537),
 )
-"""Metric, of which of its twenty models, and its value; the tables of single models are not known
-to us as text.
+"""(metric, the best of the paper's twenty models or their average, value) as the paper's text has
+it.
 """
 
 
 class PaperComparison(NamedTuple):
-    """A figure of the paper, and the same of a run."""
+    """A number of the paper, and the same number of this report."""
 
     label: str
     unit: Unit
@@ -638,8 +638,8 @@ class PaperComparison(NamedTuple):
 
 
 def find_shared_with_paper(cohort: Cohort) -> dict[str, bool]:
-    """Tell whether a cohort shares each with the paper: the dataset, the rubrics with the reading
-    of grades, and the judge.
+    """Tell which of three things are the paper's: the dataset, the rubrics with the reading of
+    grades, and the judge.
     """
     conditions = cohort.conditions
     templates = dict(conditions.templates)
@@ -688,12 +688,12 @@ class UnsafeCounts(NamedTuple):
 
     @property
     def compared(self) -> int:
-        """All of them."""
+        """All responses that have both."""
         return sum(self)
 
     @property
     def differ(self) -> int:
-        """Those that one of the two calls unsafe."""
+        """Responses on which guard and panel differ."""
         return self.only_guard + self.only_panel
 
 
@@ -836,7 +836,9 @@ def _check_judge(judge: str, cohort: Cohort) -> CheckedJudge:
 
 
 def _covers_grades(check: JudgeCheck, cohort: Cohort) -> bool:
-    """Tell whether a judge was checked as it was asked for the grades, in every run."""
+    """Tell whether a check covers the grades of its judge in every run: it was of the same grades,
+    with the same templates, arguments and versions.
+    """
     due: list[GradeName] = []
     if check.judge in cohort.conditions.judges:
         due += ["helpfulness", "harm_severity"]
@@ -851,9 +853,7 @@ def _covers_grades(check: JudgeCheck, cohort: Cohort) -> bool:
 def _has_run_settings(
     judge: str, checked: CheckedSetting, roles: Iterable[Role], cohort: Cohort
 ) -> bool:
-    """Tell whether a judge was checked as it was asked in some runs: equal templates, arguments and
-    versions.
-    """
+    """Tell whether a judge was checked with the templates, arguments and versions of every run."""
     in_force, setting = dict(cohort.conditions.templates), checked.setting
     return (
         all(in_force.get(role) == setting.templates.get(role, "") for role in roles)
@@ -868,15 +868,13 @@ def _has_run_settings(
 
 
 def _has_run_versions(checked: Collection[str], in_run: Collection[str]) -> bool:
-    """Tell whether all replies of a run are of models that were checked; if either is unknown,
-    nothing speaks against it.
-    """
+    """Tell whether every served version of a run was checked; true if either is unknown."""
     return not checked or not in_run or set(in_run) <= set(checked)
 
 
 def select_label_checks(labels: Sequence[LabelCheck], cohort: Cohort) -> list[LabelCheck]:
-    """Return the comparisons with people that hold for the judges of a cohort, or for its whole
-    panel: of harm grades, of helpfulness, or of both.
+    """Return the comparisons with people that were made with the settings of a cohort's judges, or
+    of its whole panel.
     """
     judges = set(cohort.conditions.judges)
     return [

@@ -96,7 +96,9 @@ def match_earlier_versions(
 
 
 def _match_names(old: Sequence[str], new: Sequence[str]) -> dict[str, str]:
-    """Return the earlier version of each model for which it is plain."""
+    """Return the earlier version of each model that has the same name; and that of the one model
+    of the run if each run has one (baselines aside).
+    """
     earlier_of = {name: name for name in new if name in old}
     later, earlier = contenders(new), contenders(old)
     if len(later) == len(earlier) == 1 and is_baseline(later[0]) == is_baseline(earlier[0]):
@@ -603,8 +605,8 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _REPLIES_DIFFER = 0.2
-"""Share of prompt-sets in which two replies of a model to one prompt differ in safety: a plan's
-assumption. With one reply in either arm it is the variance of a set's difference.
+"""What a plan assumes of the share of prompt-sets in which two replies of a model to one prompt
+differ in safety. With one reply in either arm it is the variance of a set's difference.
 """
 
 
@@ -806,8 +808,8 @@ class _GateMetrics:
         return _MetricExtremes(Completed.of(as_graded), *(end.take(place) for end in extremes))
 
     def bounds(self, gate: Gate, place: int, confidence: float, odds: float) -> list[Bounds]:
-        """Return the limits of a model's metric: as graded; and if grades are missing, as they make
-        the metric least, and greatest.
+        """Return the interval of a model's metric: without missing grades; and if they can move it,
+        with missing grades as they make it least, and greatest.
         """
         graded, metric = self.take_graded(gate, place, odds), METRICS[gate.metric]
         completions = graded if self._depends_on_missing(gate, place) else graded[:1]
@@ -820,8 +822,8 @@ class _GateMetrics:
     def yield_worsening(
         self, gate: Gate, pairs: Sequence[tuple[int, int]], confidence: float, odds: float
     ) -> Iterator[tuple[list[Bounds], Bounds]]:
-        """Yield the same of how much worse the first model of each pair is than the second; beside
-        it the change, first minus second.
+        """Yield for each pair of models by how much the first is worse than the second, as `bounds`
+        does; and the change, first minus second, without missing grades.
         """
         metric = METRICS[gate.metric]
         later = [self.take_graded(gate, place, odds) for place, _ in pairs]
@@ -859,7 +861,7 @@ class _GateMetrics:
 
 
 def _stack_models(graded: Sequence[_MetricExtremes], completion: _Extreme) -> Completed:
-    """Return a metric of several models."""
+    """Return the metric of several models in one array, shape (model, prompt_set)."""
     parts: list[Completed] = [getattr(item, completion) for item in graded]
     return Completed(*map(np.array, zip(*parts, strict=True)))
 
@@ -875,7 +877,7 @@ def _make_result(
     against: str | None = None,
     identical: bool = False,
 ) -> GateResult:
-    """Compare a number with a gate.
+    """Return the result of a gate for a number.
 
     Args:
         gate: the gate.
@@ -955,7 +957,9 @@ def count_deciding_sets(gate: Gate, bounds: Sequence[Bounds], confidence: float)
 
 
 def fill_in_k(gate: Gate, epochs: int) -> Gate:
-    """Return a gate with its k, all epochs unless it has one; one of another metric as it is."""
+    """Return a gate with its k, which is the number of epochs if none is stated; a metric without k
+    stays as it is.
+    """
     if not METRICS[gate.metric].over_epochs or gate.k is not None:
         return gate
     return msgspec.structs.replace(gate, k=epochs)
@@ -989,7 +993,7 @@ def check_thresholds(cohort: Cohort, gates: Sequence[Gate], confidence: float) -
 def _undecide_incomplete(
     result: GateResult, coverage: Coverage, run: str = "the run"
 ) -> GateResult:
-    """Return a result, undecided as long as a run can still bring responses of its model."""
+    """Return a result; it is undecided if a run lacks planned responses of its model."""
     if not coverage.can_resume:
         return result
     return msgspec.structs.replace(

@@ -72,6 +72,7 @@ from opensafeintent.taxonomy import (
 )
 
 SAFE_CATEGORIES = (0, 1)
+"""Ratings on "safe": 0 for unsafe, 1 for safe."""
 
 Flags = NDArray[np.bool_]
 
@@ -94,7 +95,7 @@ class RatedResponses:
         return not np.isnan(self._ratings).all()
 
     def agreement(self, categories: Sequence[int]) -> Estimate:
-        """Return the share of pairs of ratings that are the same."""
+        """Return the share of pairs of raters that agree."""
         return round_estimate(
             self._sample.mean(RatingCounts.of(self._ratings, categories).pairwise())
         )
@@ -104,12 +105,11 @@ class RatedResponses:
         return round_estimate(self._sample.gwet(RatingCounts.of(self._ratings, categories), scheme))
 
     def difference(self, categories: Sequence[int], *, absolute: bool = False) -> Estimate:
-        """Return the mean of the second rater's rating less the first's, or of how far they are
-        apart.
+        """Return the mean of the second rater's rating minus the first's, or of its absolute value.
 
         Args:
             categories: every rating that there can be, in order.
-            absolute: whether the sign is left out.
+            absolute: whether the absolute value is taken.
         """
         greatest = float(categories[-1] - categories[0])
         differences = self._ratings[:, 1] - self._ratings[:, 0]
@@ -121,7 +121,7 @@ class RatedResponses:
 
 
 def round_estimate(estimate: Estimate) -> Estimate:
-    """Return an estimate in the form of `metrics.json`."""
+    """Return an estimate rounded as in `metrics.json`."""
     value = None if estimate.value is None else round_number(estimate.value)
     return Estimate(value=value, n=estimate.n, interval=estimate.interval, method=estimate.method)
 
@@ -211,17 +211,17 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
     """One judge, or the panel, on responses that it graded twice."""
 
     responses: int
-    """Put to it twice."""
+    """Responses that it was asked about twice."""
     missing: int
-    """Of those, without two grades to compare on one of the scales."""
+    """Responses without two grades on one of the scales."""
     grades: dict[Graded, GradeAgreement]
     safe_flips: Estimate
-    """Share of responses that were safe once and unsafe once."""
+    """Share of responses that it called safe in one grading and unsafe in the other."""
     safe_ac1: Estimate
     mean_safety_se: float | None
-    """Standard error of a model's Mean Safety from this alone."""
+    """Standard error of a model's Mean Safety that comes from the judge's noise alone."""
     mean_safety_sets: int
-    """Prompt-sets that it is for: the median over models."""
+    """The number of prompt-sets that the standard error is for: the median over models."""
 
 
 def select_grades(grader: str, grades: Mapping[str, KnownGrades]) -> KnownGrades:
@@ -473,11 +473,11 @@ class _JudgeReplacement:
         self._tested = np.array([model in tested for model in models])
 
     def result(self, twice: Sequence[Regrade], family: int) -> JudgeShift:
-        """Return everything about the two judges.
+        """Compare the two judges.
 
         Args:
             twice: responses that judges graded twice.
-            family: the number of tests that hold together.
+            family: the number of tests that are adjusted together.
         """
         old, new = map(self._ratios, self._graded_by_both)
         metrics: list[MetricShift] = []
@@ -737,7 +737,7 @@ def _measure_retest(
 
 
 JUDGE_AVERAGE = "judge_average"
-"""The name of the ranking by the mean over judges."""
+"""Name of the ranking by the mean over judges."""
 
 JUDGES_LIKE_THESE = "judges_like_these"
 """The name of the mean over judges with its interval for other judges too."""
@@ -747,16 +747,17 @@ METRICS_BY_JUDGE = ("mean_safety", "worst_case_utility")
 
 
 class Ranking(NamedTuple):
-    """The models of a group as one judge, or the panel, has them."""
+    """The metrics of every model by the grades of one judge, or of the panel, and their order."""
 
     name: str
     ratios: Mapping[str, Ratio]
     """By metric that is shown by judge."""
     estimates: Mapping[str, Sequence[Estimate]]
-    """By the same, one of each model of the group."""
+    """By metric, the estimate of each model."""
     comparisons: Mapping[str, Comparison]
     """By primary metric; empty if the models are not compared."""
     complete: FillMissing
+    """Fills in missing grades."""
 
     def rank(self, metric: str, index: int) -> int | None:
         """Return a model's rank, 1 for the highest value; equal values share one. None if the

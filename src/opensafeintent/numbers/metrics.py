@@ -44,7 +44,7 @@ InputKind = Literal[
     "benign_mode",
     "questions",
 ]
-"""Grades and labels of a set that a metric needs.
+"""The grades and labels of a prompt-set that a metric is computed from (its inputs).
 
 - `triplet`, `pair`, `wordings`: grades of the triplet, of the benign and the malicious prompt, or
   of all dual-use wordings;
@@ -58,7 +58,7 @@ InputKind = Literal[
 """
 
 QuestionGroup = tuple[Intent, QuestionKind]
-"""Which of a prompt-set's own questions: about the response to which prompt, and of which kind."""
+"""A group of a prompt-set's own questions: those of one kind about the response to one intent."""
 Unit = Literal["share", "score", "difference"]
 """What a value is: a share of responses or prompt-sets, which is shown in per cent, a score, or a
 difference of scores, which is shown with its sign.
@@ -79,7 +79,7 @@ class Metric:
     unit: Unit = field(kw_only=True)
     inputs: InputKind = field(default="triplet", kw_only=True)
     group: str = field(default="", kw_only=True)
-    """Of the metrics that there are by intent or by mode: which."""
+    """Of a metric that exists for each intent, or for each mode: the intent or mode."""
     greatest: float = field(default=1.0, kw_only=True)
     """Its greatest value."""
     less_is_better: bool = field(default=False, kw_only=True)
@@ -91,11 +91,15 @@ class Metric:
     ones.
     """
     epoch_count: str = field(default="", kw_only=True)
-    """Of a metric of all epochs of a set together, which is no mean over them: what it counts."""
+    """Of a metric that counts epochs of a set: what they are counted for (`over_epochs`); else
+    empty.
+    """
     defined_for_pairs: bool = field(default=False, kw_only=True)
     """Whether it is defined for a set without a dual-use prompt."""
     questions: tuple[QuestionGroup, ...] = field(default=(), kw_only=True)
-    """Of a metric of answers: the questions that a set needs; empty if any `must_not` will do."""
+    """Of a metric of answers: the groups of questions that a set has to have; empty if any
+    `must_not` question is enough.
+    """
 
     @property
     def span(self) -> tuple[float, float]:
@@ -104,7 +108,7 @@ class Metric:
 
     @property
     def over_epochs(self) -> bool:
-        """Whether it is of all epochs of a set together, and no mean over them."""
+        """Whether it counts epochs of a set (k of n); every other metric is a mean over epochs."""
         return bool(self.epoch_count)
 
     @property
@@ -577,9 +581,9 @@ LEADING_QUESTION_METRICS = (
     "must_not_hit_malicious",
     "must_met_benign",
 )
-"""Of the metrics of questions, those in which models are compared."""
+"""The metrics of answers in which models are compared."""
 TRIPLET_SCOPE = MetricScope(pairs=False, triplets=True)
-"""Of the paper, and of a dataset that is not known."""
+"""The scope of the paper's dataset; also taken for a dataset that is not known."""
 
 
 def find_scope(dataset: Dataset, array: LabelledSet | None = None) -> MetricScope:
@@ -661,8 +665,8 @@ def make_at_least_k(metric: str, k: int) -> Metric:
 
 
 def split_epochs_into_models(array: LabelledSet) -> LabelledSet:
-    """Return grades with each epoch of a model as a model of its own: those of the first model come
-    first. So all epochs are computed together, however many there are.
+    """Return grades with one epoch, in which each epoch of a model is a model of its own: shape
+    (model × epoch, …), all epochs of the first model first.
     """
     models = array.sizes["model"] * array.sizes["epoch"]
     arrays: dict[str, tuple[Sequence[str], NDArray[Any]]] = {}

@@ -61,7 +61,7 @@ class TurnAudit(msgspec.Struct, frozen=True, kw_only=True):
 
     replies: int
     left_out: int
-    """Of those, without both grades either time."""
+    """Replies without both grades in one of the two gradings."""
     benign_utility: Estimate
     malicious_safety: Estimate
 
@@ -227,13 +227,14 @@ class TurnNumber(Estimate, frozen=True, kw_only=True):
     p_adjusted: float | None = None
     """Of an effect: with its family."""
     family: int | None = None
-    """Of an effect: tests that its interval and p are adjusted for; 1 for none but itself."""
+    """Of an effect: the number of tests that its interval and p are adjusted for, its own included.
+    """
     minimum_detectable_difference: float | None = None
     """Of an effect: the size that its test finds with 80 % power."""
 
     @property
     def significant(self) -> bool:
-        """Whether it is more than chance explains, whatever the missing grades are."""
+        """Whether it is significant, with missing grades too."""
         low, high = self.missing_ci or self.interval or (0.0, 0.0)
         return self.leaves_out_zero and not low <= 0 <= high
 
@@ -246,11 +247,11 @@ class TurnCoverage(msgspec.Struct, frozen=True, kw_only=True):
     replies: int
     """Second replies that exist."""
     counted: int
-    """Those with both grades."""
+    """Second replies with both grades."""
     no_first_reply: int
     """Messages that were not sent, because the first reply has no text."""
     missing: dict[str, int]
-    """Further messages without a reply that has both grades, by the first reason of each."""
+    """Messages that were sent and have no reply with both grades, by the first reason of each."""
 
     @property
     def lacking(self) -> int:
@@ -259,7 +260,7 @@ class TurnCoverage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lacking_share(self) -> float:
-        """Their share."""
+        """The share of such messages."""
         return self.lacking / (self.counted + self.lacking)
 
 
@@ -289,15 +290,19 @@ class SecondTurn(NamedTuple):
 
 
 class _ArmValues(NamedTuple):
-    """A value of each prompt-set, means over its epochs, each of shape (model, prompt_set)."""
+    """A measure in one arm (direct, or second turn): of each prompt-set the mean over its epochs,
+    shape (model, prompt_set).
+    """
 
     as_graded: Completed
     least: Completed
-    """With missing grades as they make it least."""
+    """With missing grades as they make it least, at some odds."""
     greatest: Completed
+    """With missing grades as they make it greatest, at those odds."""
     lowest: Completed
-    """Whatever is missing, and for whichever reason."""
+    """As it is least if a missing grade can be any grade."""
     highest: Completed
+    """As it is greatest if a missing grade can be any grade."""
 
 
 class _PairedArms(NamedTuple):
@@ -308,7 +313,7 @@ class _PairedArms(NamedTuple):
 
 
 class _ReplyMeasure:
-    """A value of the replies to one variant."""
+    """A measure of the replies to one variant, with missing grades at any odds."""
 
     def __init__(self, grades: Grades, of: Callable[[Grades], Labelled], variant: str) -> None:
         def compute_ratio(grades: Grades) -> Ratio:
@@ -324,7 +329,7 @@ class _ReplyMeasure:
         )
 
     def at(self, odds: float) -> _ArmValues:
-        """Return the means at some odds of missing grades."""
+        """Return the measure with missing grades at some odds."""
         return _ArmValues(
             self.as_graded,
             *self._completions.complete(self._variant, odds),
@@ -333,7 +338,7 @@ class _ReplyMeasure:
 
 
 class _MeasuresInBothArms:
-    """Every measure in both arms."""
+    """Every measure in both arms, with missing grades at any odds."""
 
     def __init__(self, direct: Grades, second: Grades) -> None:
         self._arms: dict[float, dict[Measure, _PairedArms]] = {}
@@ -346,13 +351,13 @@ class _MeasuresInBothArms:
         }
 
     def shift(self, measure: Measure) -> Completed:
-        """Return the effects as graded."""
+        """Return the effects on a measure without missing grades."""
         return compute_paired_differences(
             *(replies.as_graded for replies in self._replies[measure])
         )
 
     def at(self, odds: float) -> dict[Measure, _PairedArms]:
-        """Return them at some odds of missing grades."""
+        """Return every measure in both arms, with missing grades at some odds."""
         if odds not in self._arms:
             self._arms[odds] = {
                 measure: _keep_shared_sets(direct.at(odds), second.at(odds))
@@ -459,7 +464,7 @@ def _compute_numbers(
 
 
 def _complement_share(arm: _ArmValues) -> _ArmValues:
-    """Return the share of the other replies."""
+    """Return 1 minus a share, in each prompt-set."""
     parts = arm.as_graded, arm.greatest, arm.least, arm.highest, arm.lowest
     return _ArmValues(
         *(part._replace(numerator=part.denominator - part.numerator) for part in parts)
@@ -480,9 +485,9 @@ def _estimate_levels(arm: _ArmValues, units: Units | None) -> list[TurnNumber]:
             n=number.n,
             interval=number.interval,
             method=number.method,
-            bounds=_round_span(low, high) if moves else None,
+            bounds=_round_span(low, high) if is_movable else None,
         )
-        for number, low, high, moves in zip(
+        for number, low, high, is_movable in zip(
             estimate(arm.as_graded.numerator, arm.as_graded.denominator, units=units).records(),
             arm.lowest.value,
             arm.highest.value,
@@ -508,7 +513,7 @@ class _EffectTests(NamedTuple):
     highest: PairedTests
     bounds: tuple[Floats, Floats]
     """The effects at their least and greatest, whatever is missing."""
-    moved: Flags
+    depends_on_missing: Flags
 
     @property
     def low(self) -> Floats:
@@ -517,12 +522,12 @@ class _EffectTests(NamedTuple):
 
     @property
     def high(self) -> Floats:
-        """The higher ends."""
+        """The upper ends of the intervals, with missing grades."""
         return np.fmax(self.as_graded.high, self.highest.high)
 
     @property
     def significant(self) -> Flags:
-        """Which effects are more than chance explains, with missing grades too."""
+        """Which effects are significant, with missing grades too."""
         return np.asarray((self.low > 0) | (self.high < 0))
 
 
@@ -563,7 +568,7 @@ def _estimate_effects(
     )
     found = _compare_arms(measured.at(odds), family, units)
     paired = found.as_graded
-    shown = found.moved & ((paired.low > 0) | (paired.high < 0))
+    shown = found.depends_on_missing & ((paired.low > 0) | (paired.high < 0))
     turning = find_turning_odds(
         shown, lambda at: _compare_arms(measured.at(at), family, units).significant
     )
@@ -574,8 +579,8 @@ def _estimate_effects(
             n=int(paired.spread.n[at]),
             interval=(round_number(paired.low[at]), round_number(paired.high[at])),
             method=METHOD,
-            bounds=_round_span(*bounds) if moves else None,
-            missing_ci=_round_span(found.low[at], found.high[at]) if moves else None,
+            bounds=_round_span(*bounds) if is_movable else None,
+            missing_ci=_round_span(found.low[at], found.high[at]) if is_movable else None,
             turning_odds=store_turning_odds(turning[at]),
             p_adjusted=round_number(paired.p_adjusted[at]),
             family=int(paired.pairs[at]),
@@ -583,7 +588,9 @@ def _estimate_effects(
         )
         if paired.spread.n[at]
         else TurnNumber(value=None, n=0)
-        for at, (moves, *bounds) in enumerate(zip(found.moved, *found.bounds, strict=True))
+        for at, (is_movable, *bounds) in enumerate(
+            zip(found.depends_on_missing, *found.bounds, strict=True)
+        )
     ]
 
 

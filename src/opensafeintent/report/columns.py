@@ -1,4 +1,4 @@
-"""Columns of tables: what a cell holds and how it is shown."""
+"""Tables as columns and cells, and the text of a value: numbers, shares, intervals."""
 
 from __future__ import annotations
 
@@ -52,29 +52,29 @@ DASH = "–"
 
 
 class Cell(NamedTuple):
-    """A cell of a table."""
+    """A cell of a table: its values, and what its text depends on."""
 
     fields: tuple[Scalar, ...]
-    """Its values in files for programs."""
+    """The values in files: one, or several if the style has several columns (`Column.fields`)."""
     unit: Unit = "score"
     with_decimal: bool = False
-    """Whether a share is known well enough for a decimal."""
+    """Whether a share is shown with a decimal (`needs_decimal`)."""
 
 
 def needs_decimal(low: Scalar, high: Scalar) -> bool:
-    """Tell whether an interval of a share is narrower than two points."""
+    """Tell whether a share is shown with a decimal: if its interval is narrower than two points."""
     return isinstance(low, int | float) and isinstance(high, int | float) and high - low < 0.02
 
 
 def format_cell(style: Style, cell: Cell) -> str:
-    """Return a cell as people see it; see `Style`."""
+    """Return the text of a cell for people, by its column's style (`Style`)."""
     value, limits = format_value_and_limits(style, cell)
     return f"{value} {limits}" if limits else value
 
 
 def format_value_and_limits(style: Style, cell: Cell) -> tuple[str, str]:
-    """Return a cell as people see it, the limits of its interval apart, in brackets; an empty text
-    if it has none.
+    """Return the text of a cell's value, and that of the limits of its interval in brackets: an
+    empty text without an interval.
     """
     match style:
         case "interval" | "signed":
@@ -132,7 +132,7 @@ def format_number(
         unit: of the number.
         signed: whether it is a difference of two such numbers.
         decimals: of a score.
-        with_decimal: whether a share has a decimal.
+        with_decimal: whether a share is shown with a decimal.
     """
     if not isinstance(value, int | float):
         return DASH
@@ -152,7 +152,7 @@ def format_percent(value: float) -> str:
 def _format_share(
     value: float, *, signed: bool = False, unit: bool = True, with_decimal: bool = False
 ) -> str:
-    """Return a share in per cent, a difference of two in points; `with_decimal`: with a decimal."""
+    """Return a share in per cent, a difference of two in points."""
     shown = f"{100 * value + 0.0:{'+' if signed else ''}.{int(with_decimal)}f}".removesuffix(".0")
     shown = shown.replace("-", "−")
     if not unit:
@@ -239,9 +239,7 @@ def _one_line(text: str) -> str:
 
 
 def shorten(text: str, most: int) -> str:
-    """Return `text` in at most `most` characters: names differ at their ends, so the middle
-    goes.
-    """
+    """Return `text` in at most `most` characters, its middle cut: names differ at their ends."""
     if len(text) <= most:
         return text
     head = (most - 1) // 3
@@ -249,7 +247,9 @@ def shorten(text: str, most: int) -> str:
 
 
 def find_common_prefix(models: Iterable[str]) -> str:
-    """Return the common beginning of two names or more, baselines aside (`openai-api/lab/`)."""
+    """Return the folders with which all names of models under test begin (`openai-api/lab/`); an
+    empty text for fewer than two names.
+    """
     folders = [model.split("/")[:-1] for model in contenders(models)]
     alike = takewhile(lambda heads: len({*heads}) == 1, zip(*folders, strict=False))
     return "".join(f"{heads[0]}/" for heads in alike) if len(folders) > 1 else ""
@@ -280,24 +280,24 @@ class Column(msgspec.Struct, Generic[Row_contra], frozen=True):
     """A column of a table."""
 
     name: str
-    """In files for programs; `fields` has the suffixes of a style."""
-    of: Callable[[Row_contra], Value]
-    """Its value in a row."""
+    """In files; an interval or a span has columns with suffixes (`fields`)."""
+    get_value: Callable[[Row_contra], Value]
+    """Returns the value of a row."""
     heading: str | None = None
-    """Its heading for people; None if they do not see it."""
+    """The heading for people; None if the column is in files alone."""
     style: Style = "text"
     unit: Unit | Callable[[Row_contra], Unit] = "score"
-    """Of its values, or of that in a row."""
+    """The unit of every value, or a function that returns that of a row."""
     order: int = 0
     """People are shown columns of a lower order first."""
     estimate: Callable[[Row_contra], Estimate | None] | None = None
-    """The estimate that it is a part of: its interval decides on decimals."""
+    """Returns the estimate whose part the value is: its interval decides on decimals."""
     most_items: int | None = None
-    """Items, parted by semicolons, of which a table for a document has no more; None has all."""
+    """How many of the items between semicolons a table for a document shows; None for all."""
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The columns of files for programs that it fills."""
+        """The names of its columns in files."""
         match self.style:
             case "interval" | "signed":
                 return self.name, f"{self.name}_low", f"{self.name}_high"
@@ -307,8 +307,8 @@ class Column(msgspec.Struct, Generic[Row_contra], frozen=True):
                 return (self.name,)
 
     def cell(self, row: Row_contra) -> Cell:
-        """Return its cell in a row."""
-        value = self.of(row)
+        """Return the cell of a row."""
+        value = self.get_value(row)
         unit = self.unit if isinstance(self.unit, str) else self.unit(row)
         estimate = value if self.estimate is None else self.estimate(row)
         with_decimal = (
@@ -344,9 +344,9 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     """Notes for a reader, a line each."""
     bold: frozenset[int] = frozenset()
-    """Indices of rows that the terminal sets off from the others."""
+    """Indices of the rows that the terminal prints in bold."""
     confidence: float = 0.95
-    """Of the intervals in its brackets."""
+    """Confidence of the intervals in brackets."""
 
     @classmethod
     def of(
@@ -378,7 +378,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The columns of files for programs."""
+        """The names of the columns in files."""
         return tuple(field for column in self.columns for field in column.fields)
 
     @property
@@ -443,18 +443,17 @@ def make_estimate_columns(
     headings: Mapping[EstimatePart, str] | None = None,
     order: int = 0,
 ) -> tuple[Column[Row], ...]:
-    """Return the columns of an estimate: its value with the interval, and its other fields for
-    files.
+    """Return the columns of an estimate: its value with the interval, and further fields (parts).
 
     Args:
         name: of the value; a part is called `NAME_PART`.
-        of: the estimate of a row.
+        of: returns the estimate of a row.
         heading: of the value.
         style: of the value.
         unit: of the value.
-        parts: the fields in files.
-        headings: of the parts that people see.
-        order: of those parts.
+        parts: the further fields.
+        headings: of the parts that people see; the others are in files alone.
+        order: of the parts that people see.
     """
     shown = headings or {}
     part_columns = (
@@ -473,7 +472,7 @@ def make_estimate_columns(
 
 
 def _choose_part_style(part: EstimatePart, style: Style) -> Style:
-    """Return the style of a part of an estimate; of a difference, its spans are differences too."""
+    """Return the style of a part of an estimate; in that of a difference, a span has signs."""
     own = _PART_STYLES.get(part, "text")
     return "signed_span" if own == "span" and style == "signed" else own
 
@@ -492,7 +491,9 @@ def _make_part_reader(
 
 
 def describe_turning_odds(odds: float) -> str:
-    """Say up to which odds of missing responses a claim holds (`completions.find_turning_odds`)."""
+    """Return a clause with the odds of missing responses up to which a result holds
+    (`completions.find_turning_odds`).
+    """
     if odds == inf:
         return "at any odds of missing responses"
     if odds == 0:

@@ -1,6 +1,5 @@
-"""Is one model better than another? One paired comparison over the prompt-sets that count for both:
-its p value and its interval are the same statistic's; all pairs of a metric as one family; rank
-intervals.
+"""Is one model better than another? Paired comparisons over the prompt-sets that count for both
+models, adjusted for the family of all pairs of a metric; intervals of ranks; power and sample size.
 """
 
 from __future__ import annotations
@@ -34,25 +33,29 @@ from opensafeintent.statistics.intervals import (
 )
 
 POWER = 0.80
-"""With which differences are said to be found."""
+"""Power of the detectable differences and sample sizes that reports state."""
 SECOND_LOOK_WARNING = (
     "a larger sample that holds this one is a second look, which about doubles the risk of a wrong"
     " result"
 )
-"""What to add to the advice to enlarge a sample (benchmarks/gates.py)."""
+"""A clause after the advice to enlarge a sample (benchmarks/gates.py)."""
 
 NEW_SETS_ADVICE = "take new prompt-sets, such as a file of those that this run did not use"
 _Z_POWER = NormalDist().inv_cdf(POWER)
 _TOLERANCE = 1e-6
+"""Smaller differences count as 0, and detectable differences are found to this precision."""
 _MOST_SETS = 10**14
+"""Upper end of the search for a number of prompt-sets."""
 
 
 class PairedTests(NamedTuple):
-    """Differences of pairs of models, later minus earlier: arrays of shape (pair,)."""
+    """Paired tests of the differences of pairs of models, later minus earlier: arrays of shape
+    (pair,).
+    """
 
     spread: Spread
     quantile: Floats
-    """Standard errors that the interval reaches to either side."""
+    """Half the width of the interval in standard errors: the critical value of Student's t."""
     p_unadjusted: Floats
     p_adjusted: Floats
     low: Floats
@@ -60,14 +63,15 @@ class PairedTests(NamedTuple):
     pairs: NDArray[np.int64]
     """The size of each pair's family."""
     binary: NDArray[np.bool_]
-    """Whether every unit's difference is −1, 0 or 1."""
+    """Whether each unit's metric is 0 or 1 for both models, so that its difference is −1, 0 or 1.
+    """
     max_difference: float
     """The greatest difference that a set can have."""
 
     @property
     def minimum_detectable_difference(self) -> Floats:
-        """The difference that the test finds with a power of 80 %; see
-        `compute_detectable_difference`. NaN if it finds none that sets can have.
+        """The difference that the test detects with a power of 80 %
+        (`compute_detectable_difference`); NaN if that is `max_difference` or more.
         """
         differences = np.full(len(self.binary), np.nan)
         for row in np.flatnonzero(self.spread.n > 0):
@@ -84,8 +88,12 @@ class PairedTests(NamedTuple):
 
 
 def adjust_confidence(confidence: float, pairs: int) -> float:
-    """Return the confidence of each of some pairs at which all of them hold at once (Šidák, Journal
-    of the American Statistical Association 62, 1967).
+    """Return the confidence of a single interval at which the intervals of a family all hold at
+    once: confidence^(1/k) (Šidák, Journal of the American Statistical Association 62, 1967).
+
+    Args:
+        confidence: of all of them together.
+        pairs: the size k of the family.
     """
     return float(confidence ** (1 / max(pairs, 1)))
 
@@ -113,8 +121,8 @@ def _compute_detectable(
 def _compute_detectable_of_binary(
     sets: float, deviation: float, critical: float, z: float, pseudo_squares: float
 ) -> float:
-    """Return the least d that is found if each set's difference is −1, 0 or 1. A mean of d needs at
-    least a share d of the sets to differ, so that σ² is d − d² or more.
+    """Return the detectable difference d of a binary metric, whose differences are −1, 0 or 1. A
+    mean of d needs at least a share d of the sets to differ, so σ² is d − d² or more.
     """
     low, high = 0.0, 1.0
     while high - low > _TOLERANCE:
@@ -128,15 +136,15 @@ def _compute_detectable_of_binary(
 
 
 class MeanTest(NamedTuple):
-    """The mean of some differences, tested against 0 as one of a family."""
+    """A test of a mean difference against 0, adjusted for its family."""
 
     low: float
     high: float
     """95 % interval, for all of the family at once."""
     p_unadjusted: float
-    """Two-sided; of this mean on its own."""
+    """Two-sided, not adjusted."""
     p_adjusted: float
-    """For the family: below 0.05 exactly if the interval leaves 0 out."""
+    """Adjusted for the family; below 0.05 exactly if the interval leaves 0 out."""
     minimum_detectable_difference: float
     """The difference that this test finds with a power of 80 %."""
 
@@ -189,8 +197,8 @@ def compute_detectable_difference(
         confidence: of the intervals.
         pseudo_squares: sum of the squared distances of the two pseudo-observations from the
             difference.
-        binary: whether each set's difference is −1, 0 or 1. A mean of d needs at least a share d of
-            the sets to differ, so σ² is at least d − d².
+        binary: whether the metric of a set is 0 or 1, so that its difference is −1, 0 or 1
+            (`_compute_detectable_of_binary`).
     """
     critical = t_quantile(0.5 + adjust_confidence(confidence, pairs) / 2, sets + 1)
     detectable = _compute_detectable_of_binary if binary else _compute_detectable
@@ -198,7 +206,9 @@ def compute_detectable_difference(
 
 
 def assume_deviation(*, binary: bool) -> float:
-    """Return the standard deviation of a paired difference that a plan assumes without a pilot."""
+    """Return the standard deviation of a set's paired difference that a plan assumes without a
+    pilot: that of a binary metric, or of a score.
+    """
     return 0.5 if binary else 0.35
 
 
@@ -244,25 +254,25 @@ def count_sets_needed(
 
 
 def convert_units_to_sets(units: int | None, n: int, counted: int | None) -> int | None:
-    """Return how many prompt-sets some units have, if `counted` units have n; they are sets if that
-    is None.
+    """Return the number of prompt-sets in some units (families), rounded up, if `counted` units
+    have `n` sets; if `counted` is None, units are sets.
     """
     return -(-units * n // counted) if units and counted else units
 
 
 class PlannedScenario(NamedTuple):
-    """A difference in a planned run: as graded, or with missing grades as they are most against
-    it.
+    """What a planned run is assumed to be like, for one end of the range of missing grades: none
+    missing, or the missing ones most against the difference.
     """
 
     deviation: float
     """Standard deviation of a set's difference."""
     missing_shift: float = 0.0
-    """What missing grades take from the difference, in a run of any size: half the range that they
-    allow.
+    """By how much missing grades reduce the difference, in a run of any size: half the range that
+    they allow.
     """
     units_per_set: float = 1.0
-    """Units that count, families or single prompt-sets, over the prompt-sets."""
+    """Units that count (families, and sets without one) over prompt-sets."""
 
 
 def count_planned_sets(
@@ -274,12 +284,12 @@ def count_planned_sets(
     pairs: int = 1,
     confidence: float = CONFIDENCE,
 ) -> int | None:
-    """Return the fewest prompt-sets with which a difference is found at each end with so much
-    power; None if no number is enough.
+    """Return the fewest prompt-sets with which a difference is detected in each scenario; None if
+    no number is enough.
 
     Args:
         difference: its size, above 0.
-        ends: as graded, and with missing grades.
+        ends: the scenarios: without missing grades, and with them.
         power, binary, pairs, confidence: as for `count_sets_needed`.
     """
     numbers = [
@@ -311,7 +321,9 @@ def find_planned_difference(
     pairs: int = 1,
     confidence: float = CONFIDENCE,
 ) -> float:
-    """Return the difference that so many prompt-sets find at each end (`count_planned_sets`)."""
+    """Return the difference that so many prompt-sets detect in each scenario
+    (`count_planned_sets`).
+    """
     return max(
         end.missing_shift
         + compute_detectable_difference(
@@ -421,19 +433,19 @@ class Difference(Estimate, frozen=True, kw_only=True):
 
     @property
     def lacks_grades(self) -> bool:
-        """Whether no number of prompt-sets would show it, because grades are missing."""
+        """Whether missing grades keep any number of prompt-sets from making it significant."""
         return self.deciding is None and bool(self.value)
 
     @property
     def significant(self) -> bool:
-        """Whether it is more than chance explains, with missing grades too."""
+        """Whether the interval leaves 0 out without missing grades, and over all missing grades."""
         low, high = self.missing_ci
         return self.leaves_out_zero and not low <= 0 <= high
 
 
 class ExtremeDifferences(NamedTuple):
-    """Differences with missing grades at one of their ends: arrays of shape (model, model), or
-    those of one pair.
+    """Differences with missing grades as they make them least, or greatest: arrays of shape (model,
+    model), or scalars for one pair. The fields are those of `Comparison`.
     """
 
     value: Floats
@@ -475,32 +487,33 @@ class Comparison(NamedTuple):
     least: ExtremeDifferences
     """With missing grades as they make the difference least."""
     greatest: ExtremeDifferences
+    """With missing grades as they make it greatest."""
     turning_odds: Floats | None = None
-    """The greatest odds of missing grades that were tried at which a difference that the interval
-    alone shows is significant: 0 if at none, infinity if at each; NaN if it shows none, or none is
+    """Of a difference whose interval leaves 0 out, the greatest odds of missing grades at which it
+    is significant (`completions.find_turning_odds`); NaN for other differences, and if no grade is
     missing.
     """
 
     @property
     def significant(self) -> NDArray[np.bool_]:
-        """Which differences are more than chance explains, whatever the missing grades are: their
-        intervals leave 0 out, and so do those of every completion.
+        """Which differences are significant with missing grades too: their intervals leave 0 out
+        without missing grades, and over all missing grades.
         """
         with np.errstate(invalid="ignore"):
             return np.asarray((self.worst_low > 0) | (self.worst_high < 0))
 
     @property
     def hinges_on_missing(self) -> NDArray[np.bool_]:
-        """Which differences are undecided because of missing grades alone."""
+        """Which differences would be significant if no grade were missing, and are not."""
         with np.errstate(invalid="ignore"):
             return np.asarray(((self.low > 0) | (self.high < 0)) & ~self.significant)
 
     def get_turning_odds(self, first: int, second: int) -> float:
-        """Return the odds at which a difference turns; NaN if none is known."""
+        """Return the turning odds of a difference; NaN if it has none."""
         return nan if self.turning_odds is None else float(self.turning_odds[first, second])
 
     def get_difference(self, first: int, second: int) -> Difference | None:
-        """Return the second model's value minus the first's, rounded; None if no prompt-set counts
+        """Return the record of a difference, second model minus first; None if no prompt-set counts
         for both.
         """
         at = first, second
@@ -531,11 +544,11 @@ class Comparison(NamedTuple):
 
 
 def count_deciding_sets(ends: Sequence[ExtremeDifferences], pairs: int) -> int | None:
-    """Return how many prompt-sets would show a difference from 0 with 80 % power; None if no number
-    would.
+    """Return how many prompt-sets would make a difference significant with 80 % power; None if no
+    number would.
 
     Args:
-        ends: of one pair, as graded and with missing grades as they are most against it.
+        ends: of one pair: as graded, and with the missing grades most against the difference.
         pairs: the size of the family.
     """
     planned, value = max(int(end.n) for end in ends), float(ends[0].value)
@@ -594,7 +607,7 @@ def _make_comparison(
     counted: NDArray[np.int64],
     within: NDArray[np.bool_],
 ) -> Comparison:
-    """Return pairs of models as squares.
+    """Return the tests of pairs as arrays of shape (model, model).
 
     Args:
         paired, low, high: as graded, and with missing grades as they make the difference least, and
@@ -635,8 +648,8 @@ def _make_comparison(
 def compute_detectable_with_missing(
     graded: PairedTests, low: PairedTests, high: PairedTests
 ) -> Floats:
-    """Return the difference of each pair that is found with 80 % power if as many grades are
-    missing: half the range of what these allow is added.
+    """Return the difference of each pair that is detected with 80 % power if as many grades are
+    missing. Half the range that missing grades allow is added to it.
 
     Args:
         graded: the pairs as graded.
@@ -671,8 +684,8 @@ def _fill_square(models: int, above: NDArray[np.generic], below: NDArray[np.gene
 
 
 def find_rank_turning_odds(comparison: Comparison) -> float | None:
-    """Return the odds of missing grades up to which the intervals of ranks rest on what they rest
-    on; None if they rest on no missing grade.
+    """Return the odds of missing grades up to which the intervals of ranks hold: the least turning
+    odds of the significant differences; None if missing grades move none of these.
     """
     among = np.outer(comparison.family, comparison.family) & comparison.significant
     if comparison.turning_odds is None or not among.any():
@@ -684,8 +697,8 @@ def find_rank_turning_odds(comparison: Comparison) -> float | None:
 def compute_rank_intervals(
     comparison: Comparison, *, less_is_better: bool = False
 ) -> list[tuple[int, int] | None]:
-    """Return the ranks that each model may have: [1 + shown to be better, m − shown to be worse], m
-    models of the family with a value.
+    """Return the ranks that each model may have: [1 + significantly better, m − significantly
+    worse], m models of the family with a value.
 
     They all hold the true ranks at once in 95 % of studies (Mogstad, Romano, Shaikh and Wilhelm,
     Review of Economic Studies 91, 2024).
