@@ -334,7 +334,7 @@ class ModelMetrics:
         }
 
     def find_turning_odds(self, metric: str, index: int, limit: float) -> float:
-        """Return the greatest odds of missing grades at which a model's metric lies on the same side
+        """Return the greatest odds of missing grades at which a model's metric is on the same side
         of a limit as without them; NaN if its interval contains the limit, or missing grades cannot
         move it.
 
