@@ -85,10 +85,10 @@ def _hash_templates_in_force(
     plan's. The template for questions is ours if no other is named.
     """
     hashes = hash_templates(templates, checklist=checklist) if templates else plan.templates
-    return include_checklist(hashes, asked=checklist)
+    return set_checklist(hashes, asked=checklist)
 
 
-def include_checklist(hashes: Mapping[Role, str], *, asked: bool) -> Mapping[Role, str]:
+def set_checklist(hashes: Mapping[Role, str], *, asked: bool) -> Mapping[Role, str]:
     """Return hashes of templates with that of the checklist if `asked`, else without it: the
     template for the prompt-sets' own questions.
     """

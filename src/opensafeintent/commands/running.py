@@ -30,7 +30,7 @@ from opensafeintent.commands.batching import begin_batches, fill_in_batches, nee
 from opensafeintent.commands.checking_judges import check_before_run, describe_passed
 from opensafeintent.commands.graded_runs import make_graded_run, name_runs
 from opensafeintent.commands.outcome import RunOutcome, run_again_can_bring
-from opensafeintent.commands.planning import check_judge_by, include_checklist
+from opensafeintent.commands.planning import check_judge_by, set_checklist
 from opensafeintent.commands.reporting import write_results
 from opensafeintent.commands.session import Limits, flex_plan, run_async, session
 from opensafeintent.commands.settings import EvaluateSettings, GradeSettings
@@ -300,7 +300,7 @@ def _judge_otherwise(command: RunCommand, judge_by: JudgeBy) -> RunCommand:
     manifest, dataset = command.manifest, command.dataset
     plan = msgspec.structs.replace(manifest.plan, judge_by=judge_by)
     plan = msgspec.structs.replace(
-        plan, templates=include_checklist(plan.templates, asked=plan.by_questions)
+        plan, templates=set_checklist(plan.templates, asked=plan.by_questions)
     )
     manifest = msgspec.structs.replace(
         manifest, plan=plan, templates=store_templates(load_templates()) | manifest.templates

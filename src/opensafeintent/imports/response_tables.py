@@ -86,7 +86,7 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
         rows = (row for _, row in records if isinstance(row, dict))
         incomplete = {str(row.get("model", "")) for row in rows if is_marked(row, _PARTIAL_COLUMN)}
         for content in contents:
-            content.of_incomplete_run = content.named in incomplete
+            content.is_incomplete_export = content.stated_model in incomplete
     return contents
 
 
@@ -159,12 +159,18 @@ def read_each_model(
         )
     check_number(path, by_model, "model", MOST_MODELS)
     return [
-        FileContent(path=path, responses=[], prompted=lines, named=named, from_table=from_table)
+        FileContent(
+            path=path,
+            responses=[],
+            unplaced_records=lines,
+            stated_model=named,
+            from_table=from_table,
+        )
         if repeats or any(_lacks_variant(data, from_table=from_table) for _, data in lines)
         else FileContent(
             path=path,
             responses=read_recorded_responses(lines, path, from_table=from_table),
-            named=named,
+            stated_model=named,
         )
         for named, lines in by_model.items()
     ]

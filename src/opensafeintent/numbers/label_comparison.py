@@ -87,7 +87,7 @@ def compare_labels(
         members: how each judge was asked.
         include_unsafe: whether texts are added to the cases.
     """
-    comparison = _LabelComparison(file, drawn, include_unsafe=include_unsafe)
+    comparison = _PeopleComparison(file, drawn, include_unsafe=include_unsafe)
     checks = [
         comparison.check(
             judge, grades, dict(members) if judge == PANEL else {judge: members[judge]}
@@ -139,7 +139,7 @@ class _UnsafeCalls:
         return np.where(self.all == _TIE_CALL, tie, self.all)
 
 
-class _LabelComparison:
+class _PeopleComparison:
     """Labelled responses, ready to be compared with any judge."""
 
     def __init__(self, file: LabelledFile, drawn: Sequence[int], *, include_unsafe: bool) -> None:
