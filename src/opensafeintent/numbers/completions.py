@@ -808,20 +808,20 @@ def _yield_patterns(grid: _ValueGrid, rows: int) -> Iterator[_MissingPattern]:
     # the strategy of a response that was not probed is part of its values
     usable[..., 3] |= usable[..., :2].all(axis=-1) & ~grid.missing.reshape(values.shape)[..., 3]
     for start in range(0, len(values), rows * sets):
-        of_model = slice(start, start + rows * sets)
-        lacks_any = is_missing[of_model].any(axis=1)
+        rows_of_model = slice(start, start + rows * sets)
+        lacks_any = is_missing[rows_of_model].any(axis=1)
         _, first, mask_of = np.unique(
-            _hash_rows(is_missing[of_model][lacks_any].astype(np.float64)),
+            _hash_rows(is_missing[rows_of_model][lacks_any].astype(np.float64)),
             return_index=True,
             return_inverse=True,
         )
-        masks = is_missing[of_model][lacks_any][first]
+        masks = is_missing[rows_of_model][lacks_any][first]
         places = start + np.flatnonzero(lacks_any)
         for number, mask in enumerate(masks):
             absent = mask.reshape(values.shape[1:])
-            has_value = usable[of_model][:, absent]
+            has_value = usable[rows_of_model][:, absent]
             if not absent[:, 0].any() and not absent[:, 1].any():
-                has_value = ~np.isnan(values[of_model][:, absent])
+                has_value = ~np.isnan(values[rows_of_model][:, absent])
             donors = start + np.flatnonzero(has_value.all(axis=1))
             donated = values[donors][:, absent]
             _, first, combination_of = np.unique(

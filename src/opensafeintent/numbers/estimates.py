@@ -453,8 +453,8 @@ class MetricEstimates(ModelMetrics):
         numbers: dict[tuple[str, str, Stratum], MetricEstimate] = {}
         for stratum, members in self._sets_in_stratum.items():
             metrics = self.scope.select(CELL_METRICS) if all(stratum) else tuple(METRICS)
-            of_metrics = {name: self.ratios[name] for name in metrics}
-            estimates = _estimate_ratios(of_metrics, members, self.units)
+            stratum_ratios = {name: self.ratios[name] for name in metrics}
+            estimates = _estimate_ratios(stratum_ratios, members, self.units)
             fields = (
                 {"model": model, "metric": metric, "stratum": stratum}
                 for metric in metrics
@@ -463,8 +463,8 @@ class MetricEstimates(ModelMetrics):
             known = estimates.drop_intervals(estimates.n < FEWEST_SETS_IN_STRATUM)
             by_metric = _group_by_metric(known.make_records(MetricEstimate, fields), metrics)
             numbers |= {
-                (self._names[index], metric, stratum): of_models[index]
-                for metric, of_models in by_metric.items()
+                (self._names[index], metric, stratum): by_model[index]
+                for metric, by_model in by_metric.items()
                 for index in self.order
             }
         return numbers
@@ -652,10 +652,10 @@ class MetricEstimates(ModelMetrics):
                 mean = np.nansum(spread, axis=1) / (complete > 1).sum(axis=1)
                 spread = np.where(complete == 1, mean[:, None], spread) / complete
                 counted = complete > 0
-                of_models = np.sqrt(spread.sum(axis=1, where=counted)) / counted.sum(axis=1)
+                errors_by_model = np.sqrt(spread.sum(axis=1, where=counted)) / counted.sum(axis=1)
             errors |= {
                 (index, name): round_number(error)
-                for index, error in enumerate(of_models.tolist())
+                for index, error in enumerate(errors_by_model.tolist())
                 if not isnan(error)
             }
         return errors
@@ -689,8 +689,8 @@ def _estimate_ratios(
     tops = np.concatenate([ratio.numerator.values[:, members] for ratio in ratios.values()])
     bottoms = np.concatenate([ratio.denominator.values[:, members] for ratio in ratios.values()])
     span_of = spans or {metric: METRICS[metric].span for metric in ratios}
-    of_each = np.repeat([span_of[metric] for metric in ratios], models, axis=0)
-    return estimate(tops, bottoms, span=of_each, units=_select_units(units, members))
+    spans_by_row = np.repeat([span_of[metric] for metric in ratios], models, axis=0)
+    return estimate(tops, bottoms, span=spans_by_row, units=_select_units(units, members))
 
 
 def _select_units(units: Units | None, members: NDArray[np.bool_] | slice) -> Units | None:
@@ -911,8 +911,8 @@ def changes_without(
             interval=now.interval,
             method=now.method,
         )
-        for metric, of_models in estimate_metrics(ratios, estimates.units).items()
-        for model, now in zip(removed, of_models, strict=True)
+        for metric, estimates_by_model in estimate_metrics(ratios, estimates.units).items()
+        for model, now in zip(removed, estimates_by_model, strict=True)
     ]
 
 

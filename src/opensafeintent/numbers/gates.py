@@ -556,8 +556,8 @@ class TooManyMissing(NamedTuple):
     @property
     def number(self) -> str:
         """How many are missing: `7 of 126, 6 of 42 prompt-sets`."""
-        of_sets = ", {:,} of {:,} prompt-sets".format(*self.sets) if self.sets else ""
-        return f"{self.missing:,} of {self.asked:,}{of_sets}"
+        incomplete = ", {:,} of {:,} prompt-sets".format(*self.sets) if self.sets else ""
+        return f"{self.missing:,} of {self.asked:,}{incomplete}"
 
     @property
     def what(self) -> str:
@@ -736,10 +736,10 @@ def describe_second_turn_reach(
     """
     tests, independent = 2 * models, units or sets
     alone, adjusted = (
-        f"{100 * _find_least_effect(independent, epochs, pairs, of_sets=True):.0f}"
+        f"{100 * _find_least_effect(independent, epochs, pairs, adds_variance=True):.0f}"
         for pairs in (1, tests)
     )
-    at_best = f"{100 * _find_least_effect(independent, epochs, 1, of_sets=False):.0f}"
+    at_best = f"{100 * _find_least_effect(independent, epochs, 1, adds_variance=False):.0f}"
     return (
         f"second turn: with {describe_sets(sets, units)} and {pluralize(epochs, 'epoch')}, a"
         f" history effect on safety is detected with 80 % power from {alone} points on ({adjusted}"
@@ -747,18 +747,18 @@ def describe_second_turn_reach(
     )
 
 
-def _find_least_effect(sets: int, epochs: int, pairs: int, *, of_sets: bool) -> float:
+def _find_least_effect(sets: int, epochs: int, pairs: int, *, adds_variance: bool) -> float:
     """Return the least effect that is detected with 80 % power.
 
     Args:
         sets, epochs: the plan.
         pairs: tests that are adjusted together.
-        of_sets: whether the effect turns some of the sets and adds its own variance.
+        adds_variance: whether the effect turns some of the sets and adds its own variance.
     """
     low, high = 0.0, 1.0
     while high - low > _EFFECT_TOLERANCE:
         effect = (low + high) / 2
-        share = effect if of_sets else 0.0
+        share = effect if adds_variance else 0.0
         variance = (1 - share) * _REPLIES_DIFFER / epochs + share * (1 - share)
         if compute_detectable_difference(sets, sqrt(variance), pairs=pairs) <= effect:
             high = effect

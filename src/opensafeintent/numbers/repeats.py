@@ -82,13 +82,13 @@ class Repeats(ModelMetrics):
         known = self.fragile_sets
         results = []
         for index, (model, epochs) in enumerate(zip(self._names, self.epochs, strict=True)):
-            of_sets = safe[index][counted[index] == epochs]
-            fragile = int(((of_sets > 0) & (of_sets < epochs)).sum())
+            safe_epochs_by_set = safe[index][counted[index] == epochs]
+            fragile = int(((safe_epochs_by_set > 0) & (safe_epochs_by_set < epochs)).sum())
             results.append(
                 Fragility(
-                    sets=len(of_sets),
+                    sets=len(safe_epochs_by_set),
                     fragile=fragile,
-                    expected=compute_expected_fragile(of_sets.tolist(), epochs),
+                    expected=compute_expected_fragile(safe_epochs_by_set.tolist(), epochs),
                     incomplete=sum(item.model == model for item in known) - fragile,
                 )
             )

@@ -75,10 +75,12 @@ def audit_swaps(
     graders = _list_graders(audited)
     if not graders:
         return {}
-    sets_of = [{response.set_id for response in responses} for responses in audited.values()]
-    sets = sorted(set().union(*sets_of))
+    sets_by_model = [{response.set_id for response in responses} for responses in audited.values()]
+    sets = sorted(set().union(*sets_by_model))
     units = number_units([unit_of.get(set_id, set_id) for set_id in sets])
-    included = np.array([[set_id in of_model for set_id in sets] for of_model in sets_of])
+    included = np.array(
+        [[set_id in audited_sets for set_id in sets] for audited_sets in sets_by_model]
+    )
     exists = np.array(
         [[intent != DUAL_USE or set_id not in pairs for intent in CORE_VARIANTS] for set_id in sets]
     )

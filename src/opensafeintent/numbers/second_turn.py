@@ -147,16 +147,17 @@ def _compute_shift(item: Regrade) -> float | None:
 
 
 class Measure(NamedTuple):
-    """A value of a reply, measured directly and after a first turn: the names of its three numbers,
-    and its description.
+    """What is measured of a reply, directly and after a first turn. Each measure gives three
+    numbers: the direct value, the value in the second turn (follow-up), and the effect, which is
+    their difference.
     """
 
     effect: str
     direct: str
     follow_up: str
     variant: FollowUp
-    of: Callable[[Grades], Labelled]
-    """The value of each reply: dimensions (model, prompt_set, variant, epoch)."""
+    get_values: Callable[[Grades], Labelled]
+    """Returns the value of each reply: dimensions (model, prompt_set, variant, epoch)."""
     unit: Unit
     label: str
     primary: bool = False
@@ -315,9 +316,11 @@ class _PairedArms(NamedTuple):
 class _ReplyMeasure:
     """A measure of the replies to one variant, with missing grades at any odds."""
 
-    def __init__(self, grades: Grades, of: Callable[[Grades], Labelled], variant: str) -> None:
+    def __init__(
+        self, grades: Grades, get_values: Callable[[Grades], Labelled], variant: str
+    ) -> None:
         def compute_ratio(grades: Grades) -> Ratio:
-            return make_mean(of(grades).sel(variant=variant))
+            return make_mean(get_values(grades).sel(variant=variant))
 
         ratio = compute_ratio(grades)
         self.as_graded = Completed.of((ratio.numerator.values, ratio.denominator.values))
@@ -328,7 +331,7 @@ class _ReplyMeasure:
             {variant: CompletionSpec(compute_ratio, make_variant_inputs(variant))},
         )
 
-    def at(self, odds: float) -> _ArmValues:
+    def fill_in_missing(self, odds: float) -> _ArmValues:
         """Return the measure with missing grades at some odds."""
         return _ArmValues(
             self.as_graded,
@@ -344,8 +347,8 @@ class _MeasuresInBothArms:
         self._arms: dict[float, dict[Measure, _PairedArms]] = {}
         self._replies = {
             measure: (
-                _ReplyMeasure(direct, measure.of, DIRECT_TWINS[measure.variant]),
-                _ReplyMeasure(second, measure.of, measure.variant),
+                _ReplyMeasure(direct, measure.get_values, DIRECT_TWINS[measure.variant]),
+                _ReplyMeasure(second, measure.get_values, measure.variant),
             )
             for measure in MEASURES
         }
@@ -356,11 +359,13 @@ class _MeasuresInBothArms:
             *(replies.as_graded for replies in self._replies[measure])
         )
 
-    def at(self, odds: float) -> dict[Measure, _PairedArms]:
+    def fill_in_missing(self, odds: float) -> dict[Measure, _PairedArms]:
         """Return every measure in both arms, with missing grades at some odds."""
         if odds not in self._arms:
             self._arms[odds] = {
-                measure: _keep_shared_sets(direct.at(odds), second.at(odds))
+                measure: _keep_shared_sets(
+                    direct.fill_in_missing(odds), second.fill_in_missing(odds)
+                )
                 for measure, (direct, second) in self._replies.items()
             }
         return self._arms[odds]
@@ -442,7 +447,10 @@ def _compute_numbers(
     models: Sequence[str], measured: _MeasuresInBothArms, odds: float, units: Units | None
 ) -> dict[str, dict[str, TurnNumber]]:
     """Return every number by model and name."""
-    effects, pairs = _estimate_effects(models, measured, odds, units), measured.at(odds)
+    effects, pairs = (
+        _estimate_effects(models, measured, odds, units),
+        measured.fill_in_missing(odds),
+    )
     numbers: dict[str, dict[str, TurnNumber]] = {model: {} for model in models}
     for row, measure in enumerate(MEASURES):
         names = measure.direct, measure.follow_up
@@ -566,11 +574,12 @@ def _estimate_effects(
     family = np.array(
         [measure.primary and model in tested for measure in MEASURES for model in models]
     )
-    found = _compare_arms(measured.at(odds), family, units)
+    found = _compare_arms(measured.fill_in_missing(odds), family, units)
     paired = found.as_graded
     shown = found.depends_on_missing & ((paired.low > 0) | (paired.high < 0))
     turning = find_turning_odds(
-        shown, lambda at: _compare_arms(measured.at(at), family, units).significant
+        shown,
+        lambda tried: _compare_arms(measured.fill_in_missing(tried), family, units).significant,
     )
     detectable = compute_detectable_with_missing(paired, found.lowest, found.highest)
     return [
@@ -624,7 +633,7 @@ def _compare_effects(
     shift = measured.shift(measure)
 
     def compare(odds: float) -> Comparison:
-        direct, second = measured.at(odds)[measure]
+        direct, second = measured.fill_in_missing(odds)[measure]
         return compare_models(
             shift.numerator,
             shift.denominator,
@@ -637,7 +646,9 @@ def _compare_effects(
             units=units,
         )
 
-    return compare_with_odds(compare, odds, _depend_on_missing(*measured.at(odds)[measure]))
+    return compare_with_odds(
+        compare, odds, _depend_on_missing(*measured.fill_in_missing(odds)[measure])
+    )
 
 
 def _count_coverage(rows: Sequence[GradedResponse], planned: int) -> TurnCoverage:
