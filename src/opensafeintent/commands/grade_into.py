@@ -90,13 +90,13 @@ def shift_line(shift: JudgeShift) -> str:
     moves = ", ".join(
         f"{METRICS[item.metric].label}"
         f" {format_estimate(item, METRICS[item.metric].unit, signed=True)}"
-        f"{_say_turning(item.turning_odds)}"
+        f"{_describe_turning_odds(item.turning_odds)}"
         for item in shift.metrics
         if item.family is not None
     )
     places = [
         f"; beyond chance, {show_name(first)} and {show_name(second)} change places in"
-        f" {METRICS[rank.metric].label}{_say_turning(rank.turning_odds)}"
+        f" {METRICS[rank.metric].label}{_describe_turning_odds(rank.turning_odds)}"
         for rank in shift.ranks
         if rank.changes_order and rank.significant
         for first, second in (rank.models,)
@@ -110,7 +110,7 @@ def shift_line(shift: JudgeShift) -> str:
     )
 
 
-def _say_turning(stored: StoredOdds) -> str:
+def _describe_turning_odds(stored: StoredOdds) -> str:
     turning = read_turning_odds(stored)
     return "" if turning is None else f" (holds {describe_turning_odds(turning)})"
 

@@ -98,9 +98,7 @@ JsonFact: TypeAlias = str | int | float | list[str] | dict[str, int | float | st
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """Facts of one kind, and the text that says them in parts: our words as `str`, names as
-    `Name`.
-    """
+    """A text with the facts that it states. It is in parts: our words as `str`, names as `Name`."""
 
     code: str
     level: Level
@@ -127,7 +125,7 @@ def make_statement(
     topic: str = "",
     is_banner: bool = False,
 ) -> Statement:
-    """Return the text of facts.
+    """Fill facts into a text.
 
     Args:
         code, level: of the text.
