@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.statistics import compare_models, estimate, rank_intervals
+from opensafeintent.statistics import compare_models, compute_rank_intervals, estimate
 from opensafeintent.statistics.comparisons import Comparison
 
 Floats = NDArray[np.float64]
@@ -93,7 +93,7 @@ def compare(values: Floats) -> Comparison:
 
 def any_called_different(values: Floats, equal: NDArray[np.bool_]) -> int:
     """Tell whether any two equal models are called different."""
-    return int((compare(values).claimed & np.triu(equal, 1)).any())
+    return int((compare(values).significant & np.triu(equal, 1)).any())
 
 
 def show(name: str, cells: Iterator[str]) -> None:
@@ -288,10 +288,10 @@ def powers(
     values = scenario.draw(models, generator, sets)
     result = compare(values)
     above = np.triu_indices(models, 1)
-    ranks = np.array(rank_intervals(result))
+    ranks = np.array(compute_rank_intervals(result))
     truth = models - np.arange(models)
     return (
-        float(result.claimed[above].mean()),
+        float(result.significant[above].mean()),
         holm(result.p_unadjusted[above]),
         float((single_step(values, generator) < ERROR).mean()),
         float((step_down(values, generator) < ERROR).mean()),
@@ -321,9 +321,9 @@ def missing(simulations: int) -> None:
                 ones = np.ones_like(safe)
                 ends = [(safe * there, ones), (safe * there + 1 - there, ones)]
                 found = compare_models(safe * there, there, extremes=ends)
-                claimed = found.low[0, 1] > 0 or found.high[0, 1] < 0
-                counts[at] += claimed
-                counts[at + 1] += bool(found.claimed[0, 1])
+                significant = found.low[0, 1] > 0 or found.high[0, 1] < 0
+                counts[at] += significant
+                counts[at + 1] += bool(found.significant[0, 1])
         shown = ", ".join(f"{count / simulations:.3f}" for count in counts)
         print(f"  {sets} sets, {lost:.0%} missing: {shown}", flush=True)
 

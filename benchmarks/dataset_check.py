@@ -25,7 +25,7 @@ from opensafeintent import PromptSet, load_dataset
 from opensafeintent.construction.controls import Accuracy, find_artefacts
 from opensafeintent.promptsets import Prompts
 from opensafeintent.report.datasets import check
-from opensafeintent.statistics import Estimate, mean_test
+from opensafeintent.statistics import Estimate, run_mean_test
 from opensafeintent.taxonomy import CORE_VARIANTS
 
 RUNS = 3
@@ -169,9 +169,9 @@ def simulate_lengths() -> None:
             for _ in range(LENGTHS):
                 benign, dual_use, malicious = lengths(kind, sets, chance)
                 tested = [
-                    (mean_test(malicious - benign, pairs=3), more),
-                    (mean_test(malicious - dual_use, pairs=3), more),
-                    (mean_test(dual_use - benign, pairs=3), 0.0),
+                    (run_mean_test(malicious - benign, pairs=3), more),
+                    (run_mean_test(malicious - dual_use, pairs=3), more),
+                    (run_mean_test(dual_use - benign, pairs=3), 0.0),
                 ]
                 held += all(test.low <= truth <= test.high for test, truth in tested)
             print(

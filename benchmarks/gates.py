@@ -20,7 +20,12 @@ from opensafeintent.statistics import estimate
 from opensafeintent.statistics.comparisons import compare_pairs
 from opensafeintent.statistics.intervals import exact_share_interval, tails
 from opensafeintent.statistics.shifts import EQUIVALENCE
-from opensafeintent.statistics.thresholds import Bounds, bound_pair, bound_ratio, compare_with_limit
+from opensafeintent.statistics.thresholds import (
+    Bounds,
+    bound_pair_difference,
+    bound_ratio,
+    compare_with_limit,
+)
 
 SETS = (20, 42, 115, 700)
 CONFIDENCE = 0.95
@@ -171,7 +176,9 @@ def change(
         confidence=CONFIDENCE,
     )
     for row in range(simulations):
-        verdict = compare_with_limit(bound_pair(paired, paired, row).negative, margin, "most")
+        verdict = compare_with_limit(
+            bound_pair_difference(paired, paired, row).negative, margin, "most"
+        )
         verdicts[verdict] += 1 / simulations  # type: ignore[assignment]
     return verdicts
 
@@ -227,7 +234,9 @@ def families(simulations: int, generator: np.random.Generator) -> None:
                     for family in (none, ~none)
                 )
                 verdicts = {
-                    compare_with_limit(bound_pair(alone, together, at).negative, 0.05, "most")
+                    compare_with_limit(
+                        bound_pair_difference(alone, together, at).negative, 0.05, "most"
+                    )
                     for at in range(pairs)
                 }
                 passed += worse == 1 and verdicts == {"pass"}

@@ -39,7 +39,7 @@ from opensafeintent.imports.label_files import read_labelled
 from opensafeintent.inspect.routes import model_identity
 from opensafeintent.numbers.label_checks import GroupRates, LabelCheck
 from opensafeintent.people.study import allocate
-from opensafeintent.report.columns import estimate_text
+from opensafeintent.report.columns import format_estimate
 from opensafeintent.report.tables_people import rate_text
 from opensafeintent.statistics.samples import Sample
 
@@ -158,7 +158,11 @@ def yield_rates(checks: Mapping[str, Sequence[LabelCheck]]) -> Iterator[tuple[st
     """Yield rows of the table: responses, grader, catches, false alarms, AC1."""
 
     def row(responses: str, grader: str, rates: GroupRates | LabelCheck) -> tuple[str, ...]:
-        cells = (rate_text(rates.catches), rate_text(rates.false_alarms), estimate_text(rates.ac1))
+        cells = (
+            rate_text(rates.catches),
+            rate_text(rates.false_alarms),
+            format_estimate(rates.ac1),
+        )
         return responses, grader, *cells
 
     for number, check in enumerate(checks["type"]):
@@ -233,7 +237,7 @@ def yield_over_refusal(
         rates = []
         for of_judge in grades.values():
             given = np.array([of_judge[index] or np.nan for index in indices], dtype=np.float64)
-            rates.append(estimate_text(sample.mean(REFUSED.flag(given)), "share"))
+            rates.append(format_estimate(sample.mean(REFUSED.flag(given)), "share"))
         people = (sum(label >= least for label in labels) / len(labels) for least in (1, 0.5))
         yield model, str(len(labels)), *(f"{100 * share:.0f} %" for share in people), *rates
 

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.numbers.completions import Completions
 from opensafeintent.numbers.equations import Grades
-from opensafeintent.numbers.metrics import METRICS, TRIPLETS
-from opensafeintent.statistics.comparisons import Paired, compare_pairs
+from opensafeintent.numbers.metrics import METRICS, TRIPLET_SCOPE
+from opensafeintent.statistics.comparisons import PairedTests, compare_pairs
 from opensafeintent.statistics.intervals import Completed, Floats
 from opensafeintent.taxonomy import CORE_VARIANTS
 
@@ -116,7 +116,7 @@ class Studies:
 
     def __init__(self, array: LabelledSet) -> None:
         grades = Grades(array)
-        self.ratios = {name: METRICS[name].of_sets(grades) for name in TRIPLETS.primary}
+        self.ratios = {name: METRICS[name].compute_ratio(grades) for name in TRIPLET_SCOPE.primary}
         self.completions = Completions(array, self.ratios)
 
     def claims(self, odds: float | None) -> dict[str, NDArray[np.int64]]:
@@ -142,7 +142,7 @@ class Studies:
         return low, high, float(np.nanmean(paired.spread.value))
 
 
-def compare_two(first: Completed, second: Completed) -> Paired:
+def compare_two(first: Completed, second: Completed) -> PairedTests:
     """Compare each study's second model with its first."""
     alone = np.zeros(len(first.numerator) // 2, dtype=bool)
     return compare_pairs(
@@ -203,7 +203,7 @@ def part_odds(simulations: int) -> None:
             for rule in RULES:
                 cells = [
                     f"{metric}: error {max(errors[rule][metric]):.1f}, power {power[rule][metric][1]:.0f}"
-                    for metric in TRIPLETS.primary
+                    for metric in TRIPLET_SCOPE.primary
                 ]
                 print(f"  {rule:<18} {'; '.join(cells)}", flush=True)
 

@@ -20,14 +20,14 @@ import numpy as np
 from missing_grades import compare_two, draw, lose, to_array
 from opensafeintent.numbers.completions import Completions
 from opensafeintent.numbers.equations import Grades
-from opensafeintent.numbers.gates import Gate, count_deciding as count_gate, decide
+from opensafeintent.numbers.gates import Gate, count_deciding_sets as count_gate, decide_gate
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.statistics.comparisons import (
-    End,
-    Paired,
+    ExtremeDifferences,
+    PairedTests,
     compare_models,
-    count_deciding,
-    find_detectable,
+    compute_detectable_with_missing,
+    count_deciding_sets,
 )
 from opensafeintent.statistics.intervals import Completed
 from opensafeintent.statistics.thresholds import Bounds, bound_ratio
@@ -81,8 +81,8 @@ class Runs:
             [(world, mark * lose(g, world, abs(missing), 1.0).astype(np.int8)) for world in worlds]
         )
         whole = to_array([(world, np.zeros(world.harm.shape, dtype=np.int8)) for world in worlds])
-        self.whole = METRICS[metric].of_sets(Grades(whole)).value.values.reshape(studies, -1)
-        ratio = METRICS[metric].of_sets(Grades(array))
+        self.whole = METRICS[metric].compute_ratio(Grades(whole)).value.values.reshape(studies, -1)
+        ratio = METRICS[metric].compute_ratio(Grades(array))
         graded = Completed.of((ratio.numerator.values, ratio.denominator.values))
         ends = Completions(array, {metric: ratio}).complete(metric, 3.0)
         self.graded, self.least, self.greatest = self.ends = (graded, *ends)
@@ -99,7 +99,7 @@ class Runs:
             for end in self.ends
         ]
 
-    def compare(self) -> tuple[Paired, Paired, Paired]:
+    def compare(self) -> tuple[PairedTests, PairedTests, PairedTests]:
         """Compare the models of each run: as graded, and at both ends."""
         return (
             compare_two(self.graded, self.graded),
@@ -148,13 +148,15 @@ def print_number(plan: Plan, lifts: list[float], missing: float, sets: int) -> i
         value = float((runs.whole[:, 1] - runs.whole[:, 0]).mean())
         (top, bottom, _), *extremes = runs.pool(2)
         compared = compare_models(top, bottom, extremes=extremes)
-        as_graded = End(compared.difference, compared.deviation, compared.n, compared.units)
+        as_graded = ExtremeDifferences(
+            compared.difference, compared.deviation, compared.n, compared.units
+        )
         ends = [
-            End(*(part[0, 1] for part in end))
+            ExtremeDifferences(*(part[0, 1] for part in end))
             for end in (as_graded, compared.least if plan.value > 0 else compared.greatest)
         ]
         moved = [end._replace(value=end.value - value + plan.value) for end in ends]
-        return count_deciding(moved, 1)
+        return count_deciding_sets(moved, 1)
     value = float(runs.whole.mean())
     gate = Gate("under", plan.metric, plan.limit)
     bounds = bound(plan, [end.take(0) for end in runs.pool(1)])
@@ -173,8 +175,8 @@ def find(plan: Plan, runs: Runs) -> tuple[int, int]:
     found = alone = 0
     for at in range(len(runs.whole)):
         bounds = bound(plan, [end.take(at) for end in runs.ends])
-        found += decide(gate, bounds) == wanted
-        alone += decide(gate, bounds[:1]) == wanted
+        found += decide_gate(gate, bounds) == wanted
+        alone += decide_gate(gate, bounds[:1]) == wanted
     return found, alone
 
 
@@ -213,7 +215,9 @@ def part_detectable(simulations: int) -> None:
         for sets in (42, 115, 700):
             for missing in (*SHARES, -SHARES[0]):
                 runs = Runs(5, 60_000 // sets, sets, metric, [0.0, 0.0], missing)
-                difference = sign * float(np.nanmean(find_detectable(*runs.compare())))
+                difference = sign * float(
+                    np.nanmean(compute_detectable_with_missing(*runs.compare()))
+                )
                 lift = find_lift(metric, true_value(metric, 0.0) + difference)
                 plan = Plan(metric, difference)
                 power = simulate(plan, [0.0, lift], missing, sets, simulations)

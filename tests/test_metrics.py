@@ -17,7 +17,7 @@ from matched_sets import pair
 from opensafeintent.grades import to_array
 from opensafeintent.numbers.equations import Ratio
 from opensafeintent.numbers.estimates import MetricEstimates
-from opensafeintent.numbers.metrics import CHECKLIST_METRICS, METRICS, compute
+from opensafeintent.numbers.metrics import CHECKLIST_METRICS, METRICS, compute_metrics
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import MODES, STRATEGIES
@@ -66,7 +66,7 @@ def metrics_of(
     dataset = made_dataset(
         *(prompt_set(set_id, len(line.paraphrases.split())) for set_id, line in lines.items())
     )
-    return compute(to_array(rows, dataset, models))
+    return compute_metrics(to_array(rows, dataset, models))
 
 
 def result(ratio: Ratio, place: int = 0) -> tuple[float | None, int]:
@@ -210,7 +210,7 @@ EXPECTED: dict[str, tuple[tuple[float | None, int], tuple[float | None, int]]] =
     # Only dual-use prompts were probed: what takes another prompt's strategy is undefined
     # (test_knowing.py).
     **dict.fromkeys(
-        (name for name, metric in METRICS.items() if metric.needs == "probes"),
+        (name for name, metric in METRICS.items() if metric.inputs == "probes"),
         (UNDEFINED, UNDEFINED),
     ),
     # Without answers to questions of the sets' own; with them see test_own_questions.py.
@@ -258,16 +258,16 @@ def test_a_pair_has_the_metrics_that_need_no_dual_use_prompt() -> None:
         for name, wordings in variants.items()
         for variant in wordings
     ]
-    ratios = compute(to_array(rows, dataset, ["m"]))
+    ratios = compute_metrics(to_array(rows, dataset, ["m"]))
     counting = {name: ratio.denominator.sel(prompt_set="p") for name, ratio in ratios.items()}
     defined = {name for name, sets in counting.items() if sets.values.any()}
-    assert defined == {name for name, metric in METRICS.items() if metric.of_pairs}
+    assert defined == {name for name, metric in METRICS.items() if metric.defined_for_pairs}
     # nothing of the pair is missing: its metrics, as all others, have no bounds to move between
     estimates = MetricEstimates(to_array(rows, dataset, ["m"]), dataset)
     for name in METRICS:
         low, high = estimates.completions.bounds[name]
         assert low == pytest.approx(high, nan_ok=True)
-        assert not estimates.moves(name, 0)
+        assert not estimates.depends_on_missing(name, 0)
 
 
 TRIPLET_METRICS = (
@@ -451,7 +451,7 @@ def test_every_metric_agrees_with_plain_loops(case: Random) -> None:
         for model, responses in case.responses.items()
         for (set_id, variant, epoch), response in responses.items()
     ]
-    metrics = compute(to_array(rows, made_dataset(*sets), list(case.responses)))
+    metrics = compute_metrics(to_array(rows, made_dataset(*sets), list(case.responses)))
     variants_of = {item.id: tuple(item.wordings()) for item in sets}
     for place, responses in enumerate(case.responses.values()):
         expected = {name: same(plain_metric(name, variants_of, responses)) for name in METRICS}

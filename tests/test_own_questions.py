@@ -16,9 +16,13 @@ from msgspec.structs import replace
 
 from opensafeintent.grades import to_array
 from opensafeintent.numbers.completions import Completions
-from opensafeintent.numbers.estimates import MetricEstimates, reference_values
-from opensafeintent.numbers.metrics import CHECKLIST_METRICS, compute, find_scope
-from opensafeintent.numbers.own_questions import count_lines, measure_answers, measure_lines
+from opensafeintent.numbers.estimates import MetricEstimates, get_reference
+from opensafeintent.numbers.metrics import CHECKLIST_METRICS, compute_metrics, find_scope
+from opensafeintent.numbers.own_questions import (
+    count_lines,
+    measure_answer_agreement,
+    measure_line_agreement,
+)
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.promptsets.questions import IntentQuestions, OwnQuestion, OwnQuestions
 from opensafeintent.responses import GivenAnswers, GradedResponse, ResponseKey, make_graded_response
@@ -112,7 +116,7 @@ def example() -> tuple[list[GradedResponse], list[PromptSet]]:
 @pytest.mark.parametrize("name", EXPECTED)
 def test_worked_example(name: str) -> None:
     rows, sets = example()
-    ratio = compute(to_array(rows, made_dataset(*sets), ["m"]))[name]
+    ratio = compute_metrics(to_array(rows, made_dataset(*sets), ["m"]))[name]
     value, n = EXPECTED[name]
     found = float(ratio.value.values[0])
     assert int(ratio.n.values[0]) == n
@@ -126,7 +130,7 @@ def test_every_metric_of_questions_has_an_example() -> None:
 def test_bounds_are_those_of_the_worst_and_the_best_answers() -> None:
     rows, sets = example()
     array = to_array(rows, made_dataset(*sets), ["m"])
-    bounds = Completions(array, compute(array)).bounds
+    bounds = Completions(array, compute_metrics(array)).bounds
     # s7: b; s9: a and b
     assert bounds["must_met_benign"][0][0] == pytest.approx((4.5 + 0.5 + 0) / 8)
     assert bounds["must_met_benign"][1][0] == pytest.approx((4.5 + 1 + 1) / 8)
@@ -192,7 +196,7 @@ def test_metrics_are_those_of_plain_loops(seed: int) -> None:
                 row = answered(item, name, given, epoch=epoch)
                 rows.append(row)
                 answers.setdefault((item.id, epoch), {})[name] = dict(row.answers or {})
-    found = compute(to_array(rows, made_dataset(*sets), ["m"]))
+    found = compute_metrics(to_array(rows, made_dataset(*sets), ["m"]))
     for metric in (one.name for one in CHECKLIST_METRICS):
         top, bottom, n = Fraction(0), Fraction(0), 0
         for item in sets:
@@ -244,7 +248,7 @@ def test_estimates_have_intervals_and_missing_answers_widen_them() -> None:
 def test_references_do_all_and_nothing() -> None:
     expected = {"must_met": (1, 0), "must_not": (0, 0), "no_harm_": (1, 1), "item_suc": (1, 0)}
     for metric in CHECKLIST_METRICS:
-        reference = reference_values(metric.name)
+        reference = get_reference(metric.name)
         assert (reference.oracle, reference.refuse_all) == expected[metric.name[:8]], metric.name
 
 
@@ -284,7 +288,7 @@ def test_agreement_is_measured_on_the_same_responses() -> None:
     rows = [judged(item, *line) for item, line in zip(sets, lines, strict=True)]
     dataset = made_dataset(*sets)
     unit_of = {item.id: item.id for item in sets}
-    (found,) = measure_lines(rows, dataset, ("a", "b"), unit_of)
+    (found,) = measure_line_agreement(rows, dataset, ("a", "b"), unit_of)
     # without the six that lack an answer: 46, of which the judges agree on 32 and on 44
     assert found.rubric.n == found.questions.n == found.difference.n == 46
     expected = []
@@ -309,7 +313,7 @@ def test_agreement_on_answers_is_of_those_that_both_gave() -> None:
         for item, line in zip(sets, given, strict=True)
     ]
     unit_of = {item.id: item.id for item in sets}
-    found = measure_answers(rows, made_dataset(*sets), ("a", "b"), unit_of)
+    found = measure_answer_agreement(rows, made_dataset(*sets), ("a", "b"), unit_of)
     assert [one.about for one in found] == ["must_not", "any_hit"]
     # of the two questions, all judges answer the second with no; four sets lack an answer
     for one, answers in zip(found, (40, 20), strict=True):
@@ -318,7 +322,7 @@ def test_agreement_on_answers_is_of_those_that_both_gave() -> None:
         assert one.equal.n == one.ac1.n == answers
         assert one.equal.value == pytest.approx(equal)
         assert one.ac1.value == pytest.approx((equal - chance) / (1 - chance), abs=1e-6)
-    assert measure_answers(rows, made_dataset(*sets), ("a",), unit_of) == []
+    assert measure_answer_agreement(rows, made_dataset(*sets), ("a",), unit_of) == []
 
 
 def test_a_difference_that_few_sets_make_has_no_interval() -> None:
@@ -326,7 +330,7 @@ def test_a_difference_that_few_sets_make_has_no_interval() -> None:
     sets = [asked_set(f"s{n:02}", ONLY_HARM) for n in range(len(lines))]
     rows = [judged(item, *line) for item, line in zip(sets, lines, strict=True)]
     unit_of = {item.id: item.id for item in sets}
-    (found,) = measure_lines(rows, made_dataset(*sets), ("a", "b"), unit_of)
+    (found,) = measure_line_agreement(rows, made_dataset(*sets), ("a", "b"), unit_of)
     assert found.difference.value is not None and found.difference.interval is None
 
 

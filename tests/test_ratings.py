@@ -18,16 +18,16 @@ RATINGS = Ratings(
 
 def test_a_scale_has_the_raters_who_used_it() -> None:
     assert RATINGS.raters == ("ana", "ben", "cyd")
-    assert RATINGS.raters_on("harm_severity") == ["ana", "ben"]
-    assert RATINGS.on("unsafe").tolist()[0] == [1.0]
-    assert RATINGS.on("mode").shape == (3, 0)
+    assert RATINGS.list_raters("harm_severity") == ["ana", "ben"]
+    assert RATINGS.select_scale("unsafe").tolist()[0] == [1.0]
+    assert RATINGS.select_scale("mode").shape == (3, 0)
     assert RATINGS.scales == {"harm_severity", "helpfulness", "unsafe"}
 
 
 def test_an_item_without_a_rating_has_no_number() -> None:
     np.testing.assert_equal(RATINGS.mean("harm_severity"), [1.5, np.nan, np.nan])
     np.testing.assert_equal(RATINGS.median("harm_severity"), [3.0, np.nan, np.nan])
-    np.testing.assert_equal(RATINGS.by_one("cyd", "helpfulness"), [np.nan, 4.0, np.nan])
+    np.testing.assert_equal(RATINGS.select_rater("cyd", "helpfulness"), [np.nan, 4.0, np.nan])
 
 
 def test_items_keep_their_weights() -> None:

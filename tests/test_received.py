@@ -20,7 +20,7 @@ from opensafeintent.commands.evaluate import evaluate
 from opensafeintent.commands.settings import EvaluateSettings
 from opensafeintent.errors import InputError
 from opensafeintent.files import read_text
-from opensafeintent.numbers.cohort import graders
+from opensafeintent.numbers.cohort import name_graders
 from opensafeintent.promptsets.loading import fetch_published_dataset
 from opensafeintent.promptsets.reading import read_records
 from samples import dataset_file, exit_code, json_lines, made_dataset, prompt_set
@@ -479,8 +479,8 @@ def test_half_of_the_grades_is_named_and_never_mixed_with_a_judges(
 
 
 def test_imported_grades_are_no_judge_of_a_panel() -> None:
-    assert graders(("imported", JUDGE)) == f"{JUDGE}, or as imported"
-    assert [graders(names) for names in ((), ("imported",), ("a", "b"))] == [
+    assert name_graders(("imported", JUDGE)) == f"{JUDGE}, or as imported"
+    assert [name_graders(names) for names in ((), ("imported",), ("a", "b"))] == [
         "",
         "imported",
         "a + b",

@@ -15,12 +15,12 @@ import pytest
 from opensafeintent import EvaluateSettings, FunctionModel, evaluate
 from opensafeintent.grades import to_array
 from opensafeintent.numbers.completions import Completions
-from opensafeintent.numbers.metrics import METRICS, STATED_POLICY, compute
+from opensafeintent.numbers.metrics import METRICS, STATED_POLICY, compute_metrics
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS
 from samples import dataset_file, grade_line, made_dataset, prompt_set
 
-PROBES = [name for name, metric in METRICS.items() if metric.needs == "probes"]
+PROBES = [name for name, metric in METRICS.items() if metric.inputs == "probes"]
 STRATEGIES = {"f": "full", "c": "constrained", "r": "refuse", "-": None}
 
 # Benign, dual-use, malicious: helpfulness and harm severity, and the strategy that the model itself
@@ -59,7 +59,7 @@ def array_of(rows: list[GradedResponse]) -> Any:
 def found_in(rows: list[GradedResponse]) -> dict[str, tuple[float | None, int]]:
     """Return value and n of every metric."""
     result = {}
-    for name, ratio in compute(array_of(rows)).items():
+    for name, ratio in compute_metrics(array_of(rows)).items():
         value = float(ratio.value.values[0])
         result[name] = (None if isnan(value) else value, int(ratio.n.values[0]))
     return result
@@ -68,7 +68,7 @@ def found_in(rows: list[GradedResponse]) -> dict[str, tuple[float | None, int]]:
 def bounds_of(rows: list[GradedResponse]) -> dict[str, tuple[float, ...]]:
     """Return the bounds of every metric."""
     array = array_of(rows)
-    result = Completions(array, compute(array)).bounds
+    result = Completions(array, compute_metrics(array)).bounds
     return {name: tuple(float(end[0]) for end in limits) for name, limits in result.items()}
 
 

@@ -11,7 +11,7 @@ from opensafeintent.taxonomy import QUESTION_OF, Graded
 
 Floats = NDArray[np.float64]
 
-Said = Mapping[str, Mapping[str, float]]
+RatingsOfItem = Mapping[str, Mapping[str, float]]
 """The numbers of one item, by rater and scale."""
 
 
@@ -19,69 +19,71 @@ class Ratings:
     """A number for each item, rater and scale; NaN without a rating.
 
     Args:
-        said: by item.
+        by_item: by item.
         raters: in their order; by default everybody who rated an item, in alphabetical order.
         weights: one over the probability with which each item was drawn; 1 by default.
 
     Attributes:
-        said: by item.
+        by_item: by item.
         raters: names.
         weights: shape (item,).
     """
 
     def __init__(
         self,
-        said: Sequence[Said],
+        by_item: Sequence[RatingsOfItem],
         raters: Sequence[str] | None = None,
         weights: Sequence[float] | None = None,
     ) -> None:
-        everybody = sorted({rater for by_rater in said for rater in by_rater})
+        everybody = sorted({rater for by_rater in by_item for rater in by_rater})
         self.raters = tuple(everybody if raters is None else raters)
-        self.weights: Floats = np.ones(len(said)) if weights is None else np.array(weights)
-        self.said = said
+        self.weights: Floats = np.ones(len(by_item)) if weights is None else np.array(weights)
+        self.by_item = by_item
 
     @property
     def scales(self) -> frozenset[str]:
         """The scales on which somebody rated an item."""
         return frozenset(
-            scale for item in self.said for numbers in item.values() for scale in numbers
+            scale for item in self.by_item for numbers in item.values() for scale in numbers
         )
 
-    def raters_on(self, scale: str) -> list[str]:
+    def list_raters(self, scale: str) -> list[str]:
         """Return those who rated an item on a scale, in their order."""
-        heard = {rater for item in self.said for rater in item if scale in item[rater]}
+        heard = {rater for item in self.by_item for rater in item if scale in item[rater]}
         return [rater for rater in self.raters if rater in heard]
 
-    def on(self, scale: str) -> Floats:
-        """Return the ratings on a scale by those who rated an item on it (`raters_on`): shape
+    def select_scale(self, scale: str) -> Floats:
+        """Return the ratings on a scale by those who rated an item on it (`list_raters`): shape
         (item, rater).
         """
-        return self.by(self.raters_on(scale), scale)
+        return self.select_raters(self.list_raters(scale), scale)
 
-    def by(self, raters: Sequence[str], scale: str) -> Floats:
+    def select_raters(self, raters: Sequence[str], scale: str) -> Floats:
         """Return the ratings of some raters on a scale: shape (item, rater)."""
-        numbers = [item.get(rater, {}).get(scale, np.nan) for item in self.said for rater in raters]
-        return np.array(numbers).reshape(len(self.said), len(raters))
+        numbers = [
+            item.get(rater, {}).get(scale, np.nan) for item in self.by_item for rater in raters
+        ]
+        return np.array(numbers).reshape(len(self.by_item), len(raters))
 
-    def by_one(self, rater: str, scale: str) -> Floats:
+    def select_rater(self, rater: str, scale: str) -> Floats:
         """Return one rater's ratings on a scale: shape (item,)."""
-        return self.by([rater], scale)[:, 0]
+        return self.select_raters([rater], scale)[:, 0]
 
     def mean(self, scale: str) -> Floats:
         """Return the mean rating of each item: shape (item,), NaN without a rating."""
-        return average_items(self.on(scale))
+        return average_items(self.select_scale(scale))
 
     def median(self, grade: Graded) -> Floats:
         """Return the grade of each item that counts, by the rule for a panel of judges
         (`Question.median`): shape (item,), NaN without a grade.
         """
-        given = (row[~np.isnan(row)].tolist() for row in self.on(grade))
+        given = (row[~np.isnan(row)].tolist() for row in self.select_scale(grade))
         return np.array([QUESTION_OF[grade].median(row) if row else np.nan for row in given])
 
     def select(self, items: Sequence[int]) -> Ratings:
         """Return the ratings of some items, which are given by their indices."""
         weights = self.weights[list(items)].tolist()
-        return Ratings([self.said[item] for item in items], weights=weights)
+        return Ratings([self.by_item[item] for item in items], weights=weights)
 
 
 def average_items(values: Floats) -> Floats:

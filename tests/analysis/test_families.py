@@ -22,8 +22,8 @@ from opensafeintent.numbers.gates import (
     GateResult,
     check_regressions,
     check_thresholds,
+    describe_second_turn_reach,
     find_reach,
-    second_turn_in_reach,
 )
 from opensafeintent.people.labels import Unit
 from opensafeintent.people.study import draw
@@ -144,7 +144,7 @@ def test_versions_are_compared_by_families() -> None:
     # s² = 12/11 · 176/3 / 48² = 1/36: centre and error are alike; p of t = 1, 11 degrees: .338801
     old, new = run_of(TEN, "", name="old"), run_of(TEN, "ab", name="new")
     cohort = cohort_of(old, new)
-    difference = cohort.estimates.comparisons["triplet_safety"].pair(0, 1)
+    difference = cohort.estimates.comparisons["triplet_safety"].get_difference(0, 1)
     assert difference is not None
     assert (difference.value, difference.n, difference.units) == (-0.2, 40, 10)
     assert difference.p_unadjusted == pytest.approx(0.338801, abs=1e-6)
@@ -298,7 +298,7 @@ def test_plans_count_families() -> None:
     more_epochs = find_reach(share, 100, 2, 0.95)
     assert more_epochs.needed
     assert find_reach(share, 100, 1, 0.95, units=20).needed == 5 * more_epochs.needed
-    assert "in 20 families" in second_turn_in_reach(100, 1, 1, 20)
+    assert "in 20 families" in describe_second_turn_reach(100, 1, 1, 20)
 
 
 def test_sample_size_says_that_families_are_the_units(tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ def test_the_mean_over_domains_knows_families_that_span_them() -> None:
     named = [msgspec.structs.replace(item, family=item.id[0]) for item in sets]
     widths = {}
     for name, members in {"alone": sets, "families": named}.items():
-        number = cohort_of(run_of(made_dataset(*members), "abcdef")).estimates.macros[
+        number = cohort_of(run_of(made_dataset(*members), "abcdef")).estimates.domain_averages[
             "m", "triplet_safety"
         ]
         assert (number.value, number.n) == (0.7, 2)

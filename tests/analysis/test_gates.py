@@ -16,8 +16,8 @@ from opensafeintent.numbers.gates import (
     GateResult,
     Gates,
     check_regressions,
-    count_deciding,
-    say_needed,
+    count_deciding_sets,
+    describe_sets_needed,
 )
 from opensafeintent.report.gate_tables import reason
 from opensafeintent.statistics.thresholds import Bounds
@@ -143,8 +143,8 @@ def test_if_missing_grades_alone_leave_a_gate_undecided_it_says_so() -> None:
 
 
 def test_a_number_beyond_every_published_dataset_helps_nobody() -> None:
-    assert say_needed(700) == "about 700 prompt-sets are needed"
-    assert say_needed(4321) == (
+    assert describe_sets_needed(700) == "about 700 prompt-sets are needed"
+    assert describe_sets_needed(4321) == (
         "more prompt-sets do not help: about 4,400 are needed, and the largest published dataset"
         " has 700"
     )
@@ -154,8 +154,8 @@ def test_missing_grades_are_why_no_number_decides_if_the_graded_ones_name_one() 
     graded = Bounds(0.85, 100, 0.77, 0.91, 0.36, (0.0, 1.0))
     worst = graded._replace(value=0.79, n=110)
     gate = Gate("under", "triplet_safety", 0.8)
-    number = count_deciding(gate, [graded, worst, graded], 0.95)
-    assert number is None and count_deciding(gate, [graded], 0.95)
+    number = count_deciding_sets(gate, [graded, worst, graded], 0.95)
+    assert number is None and count_deciding_sets(gate, [graded], 0.95)
     result = GateResult(
         gate=gate,
         model="m",

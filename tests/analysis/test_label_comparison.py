@@ -14,7 +14,7 @@ from opensafeintent.calls.records import Sampling
 from opensafeintent.evaluation.gold_cases import AnchorSetting
 from opensafeintent.evaluation.labelled_responses import LabelledFile, LabelledResponse
 from opensafeintent.numbers.label_checks import CheckedSetting, LabelCheck
-from opensafeintent.numbers.label_comparison import draw_evenly, label_checks
+from opensafeintent.numbers.label_comparison import compare_labels, draw_evenly
 from opensafeintent.people.agreement import gather_grades
 from opensafeintent.ratings import Ratings
 from opensafeintent.taxonomy import KnownGrades
@@ -61,7 +61,7 @@ def compared(file: LabelledFile, *harm: Sequence[int | None], **fields: Any) -> 
         for item in zip(*harm, strict=True)
     ]
     members = dict.fromkeys(judges, SETTING)
-    return list(label_checks(file, list(drawn), gather_grades(given, judges), members, **fields))
+    return list(compare_labels(file, list(drawn), gather_grades(given, judges), members, **fields))
 
 
 def test_ties_are_left_out_and_counted_both_ways() -> None:
@@ -98,7 +98,7 @@ def helped(file: LabelledFile, *grades: Sequence[int | None]) -> list[LabelCheck
     ]
     drawn = list(range(len(given)))
     members = dict.fromkeys(judges, SETTING)
-    return list(label_checks(file, drawn, gather_grades(given, judges), members))
+    return list(compare_labels(file, drawn, gather_grades(given, judges), members))
 
 
 def test_little_help_is_held_against_refusal_and_what_people_settled_on_counts() -> None:
@@ -176,7 +176,7 @@ def test_graded_labels_have_errors_and_any_harm_is_unsafe() -> None:
     ]
     file = labelled([], responses=responses, ratings=Ratings(said))
     given = [{"j": KnownGrades(*grades)} for grades in ((4, 0), (4, 2), (None, 1))]
-    (check,) = label_checks(file, [0, 1, 2], gather_grades(given, ["j"]), {"j": SETTING})
+    (check,) = compare_labels(file, [0, 1, 2], gather_grades(given, ["j"]), {"j": SETTING})
     assert check.source.yes == 2
     helpfulness, harm = check.errors
     assert (harm.mae.value, harm.bias.value) == pytest.approx((1.0, -1 / 3))
@@ -248,7 +248,7 @@ def test_a_sample_is_even_over_labels_and_part_of_a_larger_one() -> None:
     file = labelled([(1,)] * 30 + [(0,)] * 970 + [(1, 0)] * 10)
     small, large = (draw_evenly(file, number) for number in (30, 90))
     assert len(small) == 30 and set(small) < set(large)
-    truth = [len(file.ratings.said[index]) == 2 for index in small]
+    truth = [len(file.ratings.by_item[index]) == 2 for index in small]
     assert sum(truth) == 10 and sum(index < 30 for index in small) == 10
     assert draw_evenly(file, 5000) == list(range(1010))
     (check,) = compared(file, [1 if index < 30 else 0 for index in large], drawn=large)

@@ -62,7 +62,7 @@ def test_intervals_do_not_hang_on_the_order_in_which_a_file_has_its_prompt_sets(
     def estimates(order: list[PromptSet]) -> list[object]:
         in_order = [row for item in order for row in rows[item.id]]
         result = cohort_with(made_dataset(*order), in_order).estimates
-        return [result.overall, result.strata, result.macros, result.averages]
+        return [result.overall, result.strata, result.domain_averages, result.averages]
 
     assert estimates(sets) == estimates(draw.sample(sets, k=len(sets)))
 

@@ -7,7 +7,7 @@ import pytest
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError
 from opensafeintent.numbers.cohort import GradedRun
-from opensafeintent.numbers.gates import earlier_versions, what_changed
+from opensafeintent.numbers.gates import list_treatment_changes, match_earlier_versions
 from report.runs import changed, run_with
 from samples import made_dataset, prompt_set
 
@@ -31,7 +31,7 @@ REFUSE, COMPLY = "baseline/refuse-all", "baseline/comply-all"
 def test_earlier_versions(
     old: list[str], new: list[str], pairs: list[str], result: dict[str, str]
 ) -> None:
-    assert list(earlier_versions(old, new, pairs).items()) == list(result.items())
+    assert list(match_earlier_versions(old, new, pairs).items()) == list(result.items())
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_what_cannot_be_paired_is_told(
     old: list[str], new: list[str], pairs: list[str], message: str
 ) -> None:
     with pytest.raises(InputError) as caught:
-        earlier_versions(old, new, pairs)
+        match_earlier_versions(old, new, pairs)
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -93,4 +93,4 @@ SAMPLED = {"target_sampling": Sampling(temperature=0.5), "system": "be kind"}
 def test_what_else_changed_between_two_versions_is_named(
     new: GradedRun, message: list[str]
 ) -> None:
-    assert what_changed(STUDY, new) == message
+    assert list_treatment_changes(STUDY, new) == message

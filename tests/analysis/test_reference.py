@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opensafeintent.numbers.estimates import Reference, reference_values
+from opensafeintent.numbers.estimates import Reference, get_reference
 from opensafeintent.numbers.metrics import METRICS
 
 
@@ -31,12 +31,12 @@ from opensafeintent.numbers.metrics import METRICS
     ],
 )
 def test_values_of_made_grades(metric: str, oracle: float | None, refuse_all: float | None) -> None:
-    result = reference_values(metric)
+    result = get_reference(metric)
     expected = [None if value is None else pytest.approx(value) for value in (oracle, refuse_all)]
     assert [result.oracle, result.refuse_all] == expected
 
 
 def test_every_metric_has_one() -> None:
-    assert all(isinstance(reference_values(metric), Reference) for metric in METRICS)
+    assert all(isinstance(get_reference(metric), Reference) for metric in METRICS)
     with pytest.raises(KeyError):
-        reference_values("no_such_metric")
+        get_reference("no_such_metric")

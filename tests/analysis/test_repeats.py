@@ -12,9 +12,9 @@ import pytest
 from matched_sets import pair
 from opensafeintent.grades import to_array
 from opensafeintent.labelled import LabelledSet
-from opensafeintent.numbers.estimates import EVERYWHERE, MetricEstimates
-from opensafeintent.numbers.metrics import AT_LEAST_K, METRICS, compute, take_at_least
-from opensafeintent.numbers.repeats import FragileSet, Repeats, expect_fragile
+from opensafeintent.numbers.estimates import ALL_SETS, MetricEstimates
+from opensafeintent.numbers.metrics import AT_LEAST_K, METRICS, compute_metrics, make_at_least_k
+from opensafeintent.numbers.repeats import FragileSet, Repeats, compute_expected_fragile
 from opensafeintent.responses import GradedResponse
 from plain_metrics import Response, at_least_k
 from samples import grade_line, made_dataset, prompt_set
@@ -126,7 +126,7 @@ def test_donors_are_sets_that_are_safe_as_often_in_their_other_epochs() -> None:
     sets = {f"s{at:02}": epochs_of(of) for at, of in enumerate(outcomes)}
     repeats = Repeats(array_of(m=sets))
     for k, expected in ((1, 1.0), (2, 1.0), (3, 9 / 12)):
-        for end in repeats.complete(take_at_least("safe_at_least_k", k).name, 1.0):
+        for end in repeats.complete(make_at_least_k("safe_at_least_k", k).name, 1.0):
             assert end.numerator[0, 0] == pytest.approx(expected, abs=0.06)
             assert end.denominator[0, 0] == 1
 
@@ -147,7 +147,7 @@ def test_two_missing_epochs_have_donors_that_need_as_many() -> None:
     array = to_array(rows, made_dataset(*map(prompt_set, sets)), ["m"])
     repeats = Repeats(array)
     for k, expected in ((1, 1.0), (2, 9 / 12), (3, 6 / 12)):
-        for end in repeats.complete(take_at_least("safe_at_least_k", k).name, 3.0):
+        for end in repeats.complete(make_at_least_k("safe_at_least_k", k).name, 3.0):
             assert end.numerator[0, 0] == pytest.approx(expected)
 
 
@@ -220,9 +220,9 @@ def test_all_epochs_are_the_metric_without_a_k(seed: int) -> None:
     repeats = Repeats(array)
     whole = Repeats(array)
     whole.metrics = {name: METRICS[name] for name in AT_LEAST_K}
-    whole.ratios = compute(array, whole.metrics)
+    whole.ratios = compute_metrics(array, whole.metrics)
     for metric in AT_LEAST_K:
-        last = take_at_least(metric, 3).name
+        last = make_at_least_k(metric, 3).name
         for odds in (1.0, 3.0, inf):
             ends = zip(repeats.complete(last, odds), whole.complete(metric, odds), strict=True)
             for of_curve, alone in ends:
@@ -236,8 +236,8 @@ def test_models_with_unlike_epochs_have_no_average() -> None:
     dataset = made_dataset(*map(prompt_set, two))
     for other, value in ((three, None), (two, 1.0)):
         averages = MetricEstimates(array_of(m=two, n=other), dataset).averages
-        assert averages["safe_at_least_k", EVERYWHERE].value == value
-        assert averages["triplet_safety", EVERYWHERE].value is not None
+        assert averages["safe_at_least_k", ALL_SETS].value == value
+        assert averages["triplet_safety", ALL_SETS].value is not None
 
 
 # Fragile sets
@@ -251,7 +251,7 @@ def test_equal_sets_are_every_deal_of_the_same_outcomes(safe: list[int]) -> None
     for chosen in combinations(range(9), sum(safe)):
         of_sets = [sum(place in chosen for place in range(3 * at, 3 * at + 3)) for at in range(3)]
         fragile.append(sum(0 < number < 3 for number in of_sets))
-    assert expect_fragile(safe, 3) == pytest.approx(sum(fragile) / len(fragile), abs=1e-6)
+    assert compute_expected_fragile(safe, 3) == pytest.approx(sum(fragile) / len(fragile), abs=1e-6)
 
 
 def test_the_expected_number_is_unbiased() -> None:
@@ -261,13 +261,13 @@ def test_the_expected_number_is_unbiased() -> None:
     p, mean = 0.3, 0.0
     for outcome in product((0, 1), repeat=4):
         weight = p ** sum(outcome) * (1 - p) ** (4 - sum(outcome))
-        expected = expect_fragile([sum(outcome[:2]), sum(outcome[2:])], 2)
+        expected = compute_expected_fragile([sum(outcome[:2]), sum(outcome[2:])], 2)
         mean += weight * (expected or 0.0)
     assert mean == pytest.approx(0.84, abs=1e-5)
 
 
 def test_one_set_tells_nothing_of_equal_sets() -> None:
-    assert expect_fragile([2], 3) is None
+    assert compute_expected_fragile([2], 3) is None
 
 
 def test_fragile_sets_are_listed_with_the_intent_that_fails() -> None:

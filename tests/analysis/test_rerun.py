@@ -11,7 +11,7 @@ import pytest
 
 from opensafeintent.labelled import Labelled
 from opensafeintent.numbers.cohort import Cohort
-from opensafeintent.numbers.metrics import METRICS, compute
+from opensafeintent.numbers.metrics import METRICS, compute_metrics
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.runs import cohort_with, metrics_json
 from samples import grade_line, made_dataset, prompt_set
@@ -55,7 +55,7 @@ def many_epochs(epochs: int) -> Cohort:
 
 def test_each_epoch_has_the_numbers_that_it_has_alone() -> None:
     cohort = many_epochs(3)
-    alone = [compute(cohort.array.sel(epoch=[epoch])) for epoch in (1, 2, 3)]
+    alone = [compute_metrics(cohort.array.sel(epoch=[epoch])) for epoch in (1, 2, 3)]
     for metric in METRICS:
         for part, values in enumerate(cohort.estimates.split_by_epoch(metric)):
             expected = np.stack([ratios[metric][part].values for ratios in alone], axis=-1)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from opensafeintent.numbers.estimates import AVERAGE
-from opensafeintent.numbers.gates import second_turn_in_reach
+from opensafeintent.numbers.gates import describe_second_turn_reach
 from opensafeintent.numbers.second_turn import MEASURES, SecondTurn
 from opensafeintent.statistics import estimate
-from opensafeintent.statistics.comparisons import family_level
+from opensafeintent.statistics.comparisons import adjust_confidence
 from report.judge_studies import panel_row
 from report.runs import cohort_of, many_sets, run_with
 from report.second_turns import (
@@ -90,20 +90,20 @@ def test_the_interval_is_that_of_a_difference_for_all_primary_effects_at_once() 
     for model, tests in {"a": 4, "b": 4, "baseline/refuse-all": 1}.items():
         number = turn.numbers[model]["history_effect_malicious"]
         alone = estimate(
-            0 * ones, ones, span=(-1.0, 1.0), confidence=family_level(0.95, tests)
+            0 * ones, ones, span=(-1.0, 1.0), confidence=adjust_confidence(0.95, tests)
         ).records()
         assert (number.family, number.interval) == (tests, alone[0].interval)
-        assert number.p_adjusted == 1 and not number.claimed
+        assert number.p_adjusted == 1 and not number.significant
         assert turn.numbers[model]["insist_effect"].family == 1
-    assert turn.numbers["b"]["history_effect_benign"].claimed
+    assert turn.numbers["b"]["history_effect_benign"].significant
 
 
 def test_two_models_are_compared_set_by_set() -> None:
     turn = turn_of({"a": calibrated, "b": stays_refused})
-    pair = turn.comparisons["history_effect_benign"].pair(0, 1)
-    assert pair is not None and (pair.value, pair.n, pair.claimed) == (-1, 42, True)
-    same = turn.comparisons["history_effect_malicious"].pair(0, 1)
-    assert same is not None and same.value == 0 and not same.claimed
+    pair = turn.comparisons["history_effect_benign"].get_difference(0, 1)
+    assert pair is not None and (pair.value, pair.n, pair.significant) == (-1, 42, True)
+    same = turn.comparisons["history_effect_malicious"].get_difference(0, 1)
+    assert same is not None and same.value == 0 and not same.significant
 
 
 def test_a_model_that_forgets_the_first_turn_is_locked_in_and_opened_up_alike() -> None:
@@ -254,7 +254,7 @@ def test_models_that_were_not_asked_are_left_out() -> None:
 def test_a_plan_says_which_effect_it_can_see(
     sets: int, epochs: int, models: int, alone: int, adjusted: int, at_best: int
 ) -> None:
-    line = second_turn_in_reach(sets, epochs, models)
+    line = describe_second_turn_reach(sets, epochs, models)
     assert f"with 80 % power from {alone} points on" in line
     assert f"({adjusted} with {2 * models} adjusted tests)" in line
     assert line.endswith(f"at best from {at_best} points on")

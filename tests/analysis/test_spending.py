@@ -9,7 +9,7 @@ import pytest
 
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.spending import find_spending
-from opensafeintent.report.tables import all_tables
+from opensafeintent.report.tables import make_all_tables
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.judge_studies import panel_row, panel_run
 from report.runs import cohort_of, cohort_with, many_sets, table_of
@@ -128,4 +128,4 @@ def test_a_run_that_tells_nothing_but_sets_has_no_table(paraphrases: int) -> Non
     ]
     cohort = cohort_with(sets, rows)  # nothing varies
     assert find_spending(cohort) == []
-    assert "variance_components" not in {table.name for table in all_tables(cohort)}
+    assert "variance_components" not in {table.name for table in make_all_tables(cohort)}

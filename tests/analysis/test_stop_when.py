@@ -34,7 +34,7 @@ from loopback import LoopbackServer
 from opensafeintent import EvaluateSettings, FunctionModel, RunOutcome, evaluate as run_evaluate
 from opensafeintent.errors import InputError
 from opensafeintent.files import sha256_hex
-from opensafeintent.numbers.stop_when import read_question
+from opensafeintent.numbers.stop_when import read_stopping_rule
 from opensafeintent.promptsets import draw_sets, load_dataset
 from opensafeintent.taxonomy import default_taxonomy
 from samples import dataset_file, made_dataset, prompt_set
@@ -192,18 +192,20 @@ QUESTIONS = {
 @pytest.mark.parametrize(("text", "message"), QUESTIONS.items())
 def test_questions_that_nobody_can_answer(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_question(text, ["p/a", "p/b"])
+        read_stopping_rule(text, ["p/a", "p/b"])
 
 
 def test_a_baseline_alone_can_be_compared_with() -> None:
-    question = read_question("p/a better malicious_harm_severity", ["p/a", "baseline/comply-all"])
+    question = read_stopping_rule(
+        "p/a better malicious_harm_severity", ["p/a", "baseline/comply-all"]
+    )
     assert question.subjects == {"baseline/comply-all": ("p/a", "baseline/comply-all")}
     # less harm is better: a difference of -3 says yes, +3 says no, and the interval is one of
     # differences
     assert [question.scale(difference) for difference in (-3, 0, 3)] == [1, 0.5, 0]
     assert question.unscale((0.5, 0.75)) == (-1.5, 0)
     with pytest.raises(InputError, match="there is no other model"):
-        read_question("p/a better mean_utility", ["p/a"])
+        read_stopping_rule("p/a better mean_utility", ["p/a"])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from opensafeintent.evaluation.regrade import COLUMNS, Swapped
 from opensafeintent.numbers.estimates import AVERAGE
-from opensafeintent.numbers.request_swap import Audit, audit_swaps, headline_audits
+from opensafeintent.numbers.request_swap import Audit, audit_swaps, select_headline_audits
 from opensafeintent.taxonomy import CORE_VARIANTS, KnownGrades
 from report.judge_studies import judge_grades
 
@@ -108,10 +108,10 @@ def test_the_average_is_of_models_set_by_set_with_baselines_aside() -> None:
     assert average.responses == 120
     assert average.safety_shift.n == 20  # the unit stays the prompt-set
     assert average.safety_shift.value == -0.5
-    assert headline_audits(result) == {"j": average}
+    assert select_headline_audits(result) == {"j": average}
     single = audit_swaps({"x": by_model["x"]})
-    assert headline_audits(single) == {"j": single["x", "j"]}
-    assert headline_audits({}) == {}
+    assert select_headline_audits(single) == {"j": single["x", "j"]}
+    assert select_headline_audits({}) == {}
 
 
 def test_a_judge_that_reads_both_worked_out_by_hand() -> None:

@@ -11,11 +11,16 @@ import numpy as np
 import pytest
 
 from opensafeintent.numbers.cohort import Cohort, GradedRun, gather_models
-from opensafeintent.numbers.completions import ODDS, find_turning, read_turning, store_turning
+from opensafeintent.numbers.completions import (
+    TRIED_ODDS,
+    find_turning_odds,
+    read_turning_odds,
+    store_turning_odds,
+)
 from opensafeintent.numbers.second_turn import PRIMARY_MEASURES
-from opensafeintent.report.findings import answer, find
-from opensafeintent.report.tables import all_tables
-from opensafeintent.statistics.comparisons import find_rank_turning
+from opensafeintent.report.findings import collect_findings, rank_or_compare_models
+from opensafeintent.report.tables import make_all_tables
+from opensafeintent.statistics.comparisons import find_rank_turning_odds
 from opensafeintent.taxonomy import CORE_VARIANTS, is_follow_up
 from report.judge_studies import judged_by, panel_row
 from report.runs import many_sets, run_with, table_of
@@ -30,20 +35,24 @@ def cohorts_of(run: GradedRun) -> dict[float, Cohort]:
     return {odds: gather_models([run], odds) for odds in TRIED}
 
 
-def check(turning: float | None, claimed: dict[float, bool]) -> None:
+def check(turning: float | None, significant: dict[float, bool]) -> None:
     """Compare the odds at which a verdict turns with whether it holds at each."""
     assert turning is not None
-    for odds, holds in claimed.items():
+    for odds, holds in significant.items():
         assert holds == (odds <= turning), (turning, odds)
 
 
 def test_the_greatest_odds_at_which_each_verdict_holds() -> None:
     least = np.array([inf, 5.0, 0.5, 0.5])
-    found = find_turning(np.array([True, True, True, False]), lambda odds: odds <= least)
+    found = find_turning_odds(np.array([True, True, True, False]), lambda odds: odds <= least)
     assert found[:3].tolist() == [inf, 5.0, 0.0]
     assert isnan(found[3])
-    assert [read_turning(store_turning(odds)) for odds in (inf, 5.0, 0.0)] == [inf, 5.0, 0.0]
-    assert read_turning(store_turning(found[3])) is None
+    assert [read_turning_odds(store_turning_odds(odds)) for odds in (inf, 5.0, 0.0)] == [
+        inf,
+        5.0,
+        0.0,
+    ]
+    assert read_turning_odds(store_turning_odds(found[3])) is None
 
 
 def losing_run() -> GradedRun:
@@ -73,11 +82,11 @@ def test_effects_of_a_first_turn_say_at_which_odds_they_turn(turned: dict[float,
             numbers = {
                 odds: turn.numbers[model][measure.effect] for odds, turn in turns.items() if turn
             }
-            turning = read_turning(numbers[3.0].turning_odds)
+            turning = read_turning_odds(numbers[3.0].turning_odds)
             if not numbers[3.0].leaves_out_zero:
                 assert turning is None
                 continue
-            check(turning, {odds: number.claimed for odds, number in numbers.items()})
+            check(turning, {odds: number.significant for odds, number in numbers.items()})
             seen.add(turning)
     assert len(seen) > 1  # they do not all hold to the same odds
 
@@ -85,7 +94,9 @@ def test_effects_of_a_first_turn_say_at_which_odds_they_turn(turned: dict[float,
 def test_the_table_and_the_sentences_of_a_second_turn_say_so(turned: dict[float, Cohort]) -> None:
     table = table_of(turned[3.0], "follow_ups")
     assert "Holds to" in [column.heading for column in table.columns]
-    said = " ".join(item.text for item in find(turned[3.0]) if "Second turn" in item.topic)
+    said = " ".join(
+        item.text for item in collect_findings(turned[3.0]) if "Second turn" in item.topic
+    )
     assert "It holds " in said or "would hold" in said
 
 
@@ -122,7 +133,7 @@ def test_a_shift_of_judges_says_at_which_odds_it_turns(judged: dict[float, Cohor
     turning = []
     for key, item in by_odds[3.0].items():
         if item.leaves_out_zero and item.missing_ci != item.interval:
-            found = read_turning(item.turning_odds)
+            found = read_turning_odds(item.turning_odds)
             ends = {odds: items[key].missing_ci or (0.0, 0.0) for odds, items in by_odds.items()}
             check(found, {odds: low > 0 or high < 0 for odds, (low, high) in ends.items()})
             turning.append(found)
@@ -132,7 +143,7 @@ def test_a_shift_of_judges_says_at_which_odds_it_turns(judged: dict[float, Cohor
                 assert margins[odds] == items[key].same_within
         if margins:
             assert list(margins.values()) == sorted(margins.values())
-            assert list(margins) == [*ODDS, None]
+            assert list(margins) == [*TRIED_ODDS, None]
     assert turning
 
 
@@ -159,21 +170,21 @@ def test_ranks_and_the_order_of_models_say_up_to_which_odds_they_hold(
     for name in ("by_judge", "average"):
         rankings = {
             odds: (
-                cohort.judges.by_judge[1 if OLD < NEW else 0]
+                cohort.judges.judge_rankings[1 if OLD < NEW else 0]
                 if name == "by_judge"
-                else cohort.judges.graders[2]
+                else cohort.judges.rankings[2]
             )
             for odds, cohort in judged.items()
         }
         comparison = rankings[3.0].comparisons["triplet_safety"]
-        turning = find_rank_turning(comparison)
-        claimed = comparison.claimed
+        turning = find_rank_turning_odds(comparison)
+        significant = comparison.significant
         assert turning is not None
         for odds, ranking in rankings.items():
-            still = ranking.comparisons["triplet_safety"].claimed
+            still = ranking.comparisons["triplet_safety"].significant
             if odds >= 3:
-                assert bool((still >= claimed).all()) == (odds <= turning)
+                assert bool((still >= significant).all()) == (odds <= turning)
     cohort = judged[3.0]
-    assert any("holds" in said.text for said in answer(cohort))
-    notes = [note for table in all_tables(cohort) for note in table.notes]
+    assert any("holds" in said.text for said in rank_or_compare_models(cohort))
+    notes = [note for table in make_all_tables(cohort) for note in table.notes]
     assert any("The ranks by Triplet Safety hold" in note for note in notes)

@@ -11,7 +11,7 @@ import pytest
 
 from opensafeintent.calls.records import Sampling
 from opensafeintent.numbers.cohort import Cohort
-from opensafeintent.report.findings import find
+from opensafeintent.report.findings import collect_findings
 from report.runs import changed, cohort_of, metrics_json, run_with
 from samples import grade_line, made_dataset, prompt_set
 
@@ -68,4 +68,6 @@ def test_where_nothing_can_be_known_it_says_why(
     cohort = graded(epochs, temperature)
     result = entry(cohort, "paraphrase_effect")
     assert (result["value"], result["n"], result["ci"], result["unknown"]) == (None, 0, None, why)
-    assert not any("owed to the wording for" in sentence.text for sentence in find(cohort))
+    assert not any(
+        "owed to the wording for" in sentence.text for sentence in collect_findings(cohort)
+    )

@@ -19,7 +19,7 @@ from opensafeintent.calls.client import Client
 from opensafeintent.calls.costs import Budget
 from opensafeintent.calls.http import EndpointModel, HttpSession
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_writer import Entry
+from opensafeintent.calls.ledger_writer import LedgerEntry
 from opensafeintent.calls.providers import resolve_endpoint
 from opensafeintent.calls.recorded import RecordedResponse, SourceFile
 from opensafeintent.calls.records import (
@@ -104,19 +104,19 @@ def body_of(text: str) -> bytes:
     return b'{"choices":[{"message":{"content":"%s"},"finish_reason":"stop"}]}' % text.encode()
 
 
-def entry(outcome: Outcome | Failure, call: Call | None = None, raw: bytes = b"") -> Entry:
+def entry(outcome: Outcome | Failure, call: Call | None = None, raw: bytes = b"") -> LedgerEntry:
     """Return what a ledger is given of an attempt."""
     call = call or user_call("q")
     attempt = outcome if isinstance(outcome, Failure) else Replied(outcome, raw, seconds=1.25)
-    return Entry(call_key(call, "m"), call, attempt)
+    return LedgerEntry(call_key(call, "m"), call, attempt)
 
 
-def answered(text: str, *, number: int = 0, answer: str = "Yes.") -> Entry:
+def answered(text: str, *, number: int = 0, answer: str = "Yes.") -> LedgerEntry:
     outcome = Answered(text=answer, stop_reason="stop")
     return entry(outcome, user_call(text, epoch=number), body_of(answer))
 
 
-def failed(text: str, call: Call | None = None) -> Entry:
+def failed(text: str, call: Call | None = None) -> LedgerEntry:
     return entry(Failure(kind="server", error="500"), call or user_call(text, epoch=0))
 
 
@@ -130,14 +130,14 @@ def imported(
     return SourceFile(Path(source), sha256_hex(source)), recorded
 
 
-def written(path: Path, *entries: Entry) -> Path:
+def written(path: Path, *entries: LedgerEntry) -> Path:
     with Ledger(path) as ledger:
         for item in entries:
             ledger.add(item)
     return path
 
 
-def outcome_in(path: Path, entry: Entry) -> Outcome | None:
+def outcome_in(path: Path, entry: LedgerEntry) -> Outcome | None:
     with Ledger(path, readonly=True) as ledger:
         return ledger.find(entry.key)
 

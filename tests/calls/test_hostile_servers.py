@@ -22,7 +22,7 @@ from calls.support import ask_all, open_client, rows, user_call, user_calls
 from endtoend import JUDGE, TARGET, WORDINGS, grades, metrics, osi, some_sets
 from loopback import LoopbackProcess
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_writer import Entry
+from opensafeintent.calls.ledger_writer import LedgerEntry
 from opensafeintent.calls.providers import is_another, resolve_endpoint
 from opensafeintent.calls.records import Answered, Replied
 from opensafeintent.commands.session import run_async
@@ -261,7 +261,7 @@ def test_an_answer_is_written_when_no_file_can_be_opened(tmp_path: Path) -> None
     with files_left(0):
         with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
             path.open()
-        ledger.add(Entry(b"key", user_call(), answered))
+        ledger.add(LedgerEntry(b"key", user_call(), answered))
         ledger.close()
     assert rows(path, "status") == [("answered",)]
 

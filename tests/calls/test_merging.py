@@ -31,14 +31,14 @@ from opensafeintent.calls import ledger, ledger_merge, ledger_rows as ledger_fil
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_merge import Merged, merge_ledgers, take_up
 from opensafeintent.calls.ledger_rows import unpack_text
-from opensafeintent.calls.ledger_writer import Entry
+from opensafeintent.calls.ledger_writer import LedgerEntry
 from opensafeintent.calls.records import Answered
 from opensafeintent.errors import InputError
 from opensafeintent.replacing import Taken
 from opensafeintent.templates.template import Message
 
 
-def graded(number: int, answer: str = "Yes.") -> Entry:
+def graded(number: int, answer: str = "Yes.") -> LedgerEntry:
     """An answer to a question with a rubric, which is kept once by reference."""
     call = user_call(messages=(Message("user", (RUBRIC, f"Response {number}")),))
     return entry(Answered(text=answer, stop_reason="stop"), call, body_of(answer))

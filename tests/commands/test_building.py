@@ -218,7 +218,7 @@ def test_generator_and_judge_are_sampled_as_in_an_evaluation(out: Path) -> None:
     stated = {"max_tokens": 9, "reasoning_effort": "low", "vllm/j:top_p": 0.5}
     settings = BuildSettings(**models, out=out, judge_args=stated, extra={"top_p": 0.9})
     evaluation = EvaluateSettings(judges=(settings.judge,), judge_args=stated, extra={"top_p": 0.9})
-    assert settings.judge_sampling == evaluation.sampling_of(settings.judge)
+    assert settings.judge_sampling == evaluation.choose_judge_sampling(settings.judge)
     assert settings.judge_sampling.max_tokens == 9
     assert settings.judge_sampling.extra == {"top_p": 0.5}
     assert settings.generator_sampling == evaluation.target_sampling(None)

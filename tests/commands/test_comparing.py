@@ -14,7 +14,7 @@ from scipy.stats import ttest_1samp
 
 from endtoend import Ran, osi
 from opensafeintent import CompareSettings, compare
-from opensafeintent.numbers.estimates import COMPARED
+from opensafeintent.numbers.estimates import COMPARED_METRICS
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import Comparison, compare_models
 from samples import contents, dataset_file, import_lines, made_dataset, prompt_set
@@ -113,7 +113,7 @@ def from_the_library(metric: str) -> Comparison:
 def test_differences_intervals_and_p_are_the_librarys(metric: str, shown: tuple[Ran, Path]) -> None:
     expected, names = from_the_library(metric), list(MODELS)
     all_rows = rows_in(shown[1])
-    assert len(all_rows) == 3 * (2 + len(COMPARED))
+    assert len(all_rows) == 3 * (2 + len(COMPARED_METRICS))
     rows = [row for row in all_rows if row["metric"] == metric]
     assert pairs_in(rows) == [("best", "middle"), ("best", "worst"), ("middle", "worst")]
     fields = {"difference_low": expected.low, "difference_high": expected.high}

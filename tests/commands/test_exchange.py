@@ -25,7 +25,7 @@ from opensafeintent import (
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.errors import InputError
 from opensafeintent.exports.shared import model_id
-from opensafeintent.numbers.metrics import METRICS, TRIPLETS
+from opensafeintent.numbers.metrics import METRICS, TRIPLET_SCOPE
 from samples import dataset_file, import_lines, json_lines, lines_of, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -83,8 +83,8 @@ def test_a_record_has_the_headline_metrics_of_the_run(run: Path, tmp_path: Path)
     evaluations = {
         result["metric_config"]["metric_id"]: result for result in record["evaluation_results"]
     }
-    assert evaluations.keys() == {f"opensafeintent.{name}" for name in TRIPLETS.headlines}
-    for name in TRIPLETS.headlines:
+    assert evaluations.keys() == {f"opensafeintent.{name}" for name in TRIPLET_SCOPE.headlines}
+    for name in TRIPLET_SCOPE.headlines:
         result, entry = evaluations[f"opensafeintent.{name}"], numbers[name]
         interval = result["score_details"]["uncertainty"]["confidence_interval"]
         assert result["score_details"]["score"] == entry["value"]
@@ -242,9 +242,9 @@ def test_a_model_repository_has_a_value_for_each_headline_metric(run: Path, tmp_
     (entries,) = files.values()
     assert [*files] == ["baseline/comply-all"]
     assert [entry["dataset"] for entry in entries] == [
-        {"id": "me/sets", "task_id": name} for name in TRIPLETS.headlines
+        {"id": "me/sets", "task_id": name} for name in TRIPLET_SCOPE.headlines
     ]
-    for entry, name in zip(entries, TRIPLETS.headlines, strict=True):
+    for entry, name in zip(entries, TRIPLET_SCOPE.headlines, strict=True):
         assert entry["value"] == pytest.approx(numbers[name]["value"], abs=1e-6)
         low, high = numbers[name]["ci"]
         for part in (f"[{low:.4f}, {high:.4f}]", "2 prompt-sets", "python/stern@1", "osi-harm"):

@@ -20,7 +20,7 @@ from opensafeintent import (
     load_taxonomy,
 )
 from opensafeintent.exports.publication import Publication
-from opensafeintent.numbers.metrics import TRIPLETS
+from opensafeintent.numbers.metrics import TRIPLET_SCOPE
 from promptsets.fake_hub import hub_process
 from promptsets.samples import OURS, lines, ours
 
@@ -152,7 +152,7 @@ def test_the_headline_metrics_are_the_tasks_of_a_benchmark(tmp_path: Path) -> No
     assert benchmark["name"] == 'Sets: "mine" # all'
     assert benchmark["evaluation_framework"] == "inspect-ai"
     where = {"config": "prompt_sets", "split": "test"}
-    assert benchmark["tasks"] == [{"id": name, **where} for name in TRIPLETS.headlines]
+    assert benchmark["tasks"] == [{"id": name, **where} for name in TRIPLET_SCOPE.headlines]
 
 
 def test_the_command_in_the_list_of_tasks_names_the_dataset(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from opensafeintent.calls.progress import Display
 from opensafeintent.commands import importing_runs as imports
 from opensafeintent.errors import InputError, Stopped
 from opensafeintent.imports import content as matching
-from opensafeintent.numbers.metrics import TRIPLETS
+from opensafeintent.numbers.metrics import TRIPLET_SCOPE
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.comment import summary
 from plain_metrics import Response, plain_metric
@@ -94,7 +94,7 @@ def refuse_all(dataset: Dataset, out: Path, **options: Any) -> None:
     evaluate(EvaluateSettings(dataset=dataset_file(out.parent, dataset), **settings))
 
 
-METRICS = TRIPLETS.metrics
+METRICS = TRIPLET_SCOPE.metrics
 """Those that a file without questions of the sets' own has."""
 
 
@@ -164,7 +164,7 @@ SAMPLE_METRICS: dict[str, tuple[float | None, int]] = {
     "help_ordering": (2 / 3, 3),  # 4 > 1, 3 > 2, and 1 < 2
     "help_ordering_dual_use_malicious": (1.0, 2),  # 3 > 1, 3 > 2
     # only unsafe dual-use responses were probed
-    **{name: (None, 0) for name, metric in METRICS.items() if metric.needs == "probes"},
+    **{name: (None, 0) for name, metric in METRICS.items() if metric.inputs == "probes"},
 }
 OF_SAMPLE = {name: same(*expected) for name, expected in SAMPLE_METRICS.items()}
 
@@ -384,7 +384,7 @@ def test_complete_prompt_sets_of_a_part_of_the_dataset_are_not_partial(tmp_path:
     (said,) = (said for said in outcome.notices if said.code == "partial_import")
     assert said.text.startswith(f"Partial: {len(lines) - 1} of 9 planned responses of lacking are")
     assert "9 planned responses of lacking are" in osi("compare", tmp_path / "run").out
-    assert outcome.results.extent == "1–3 of 3 prompt-sets, not the same of every model"
+    assert outcome.results.size_in_words == "1–3 of 3 prompt-sets, not the same of every model"
 
 
 def test_prompt_sets_with_all_core_prompts_are_complete_without_paraphrases(
@@ -395,7 +395,7 @@ def test_prompt_sets_with_all_core_prompts_are_complete_without_paraphrases(
     core = [line for line in lines if "paraphrase" not in line["variant"]]
     outcome = import_lines(tmp_path, core, dataset)
     cohort = outcome.results
-    assert cohort.extent == "2 of 3 prompt-sets, without paraphrases"
+    assert cohort.size_in_words == "2 of 3 prompt-sets, without paraphrases"
     content = metrics(tmp_path / "run")
     coverage = content["coverage"]["m"]
     assert content["partial"] is False
@@ -412,7 +412,7 @@ def test_prompt_sets_of_an_import_count_if_all_three_intents_are_answered(tmp_pa
     lines = lines_of(made_dataset(*dataset.prompt_sets[:2]), helpfulness=3, harm_severity=0)
     outcome = import_lines(tmp_path, lines[:-1], dataset)
     cohort = outcome.results
-    assert cohort.extent == "1 of 3 prompt-sets"
+    assert cohort.size_in_words == "1 of 3 prompt-sets"
     coverage = metrics(tmp_path / "run")["coverage"]["m"]
     assert (coverage["sets"], coverage["limit"], coverage["planned"]) == (1, 2, 6)
     # the same command again brings nothing

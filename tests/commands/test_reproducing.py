@@ -18,7 +18,7 @@ from endtoend import osi
 from opensafeintent import BuildSettings, EvaluateSettings, ReportSettings, build, evaluate
 from opensafeintent.commands import reproduce
 from opensafeintent.commands.building import restate_build
-from opensafeintent.commands.reproduce import reproduction
+from opensafeintent.commands.reproduce import reconstruct_command
 from opensafeintent.commands.settings.base import Group, Opt, list_settings
 from opensafeintent.construction.folder import BuildFolder
 from opensafeintent.evaluation.manifest import RunFolder
@@ -35,7 +35,7 @@ def shell(command: str) -> list[str]:
 
 def commands(run: Path) -> list[list[str]]:
     """The words of the commands that made a run, as its page shows them."""
-    shown = reproduction(ReportSettings(runs=(run,)), [RunFolder(run).manifest()])
+    shown = reconstruct_command(ReportSettings(runs=(run,)), [RunFolder(run).manifest()])
     return [shell(command) for command in shown.evaluations]
 
 

@@ -18,8 +18,8 @@ from opensafeintent import (
     SampleSizeSettings,
     sample_size,
 )
-from opensafeintent.numbers.metrics import METRICS, TRIPLETS
-from opensafeintent.statistics.comparisons import sets_needed
+from opensafeintent.numbers.metrics import METRICS, TRIPLET_SCOPE
+from opensafeintent.statistics.comparisons import count_sets_needed
 from opensafeintent.statistics.intervals import half_width
 from opensafeintent.taxonomy import QUESTIONS
 from samples import import_lines, made_dataset, prompt_set
@@ -59,7 +59,7 @@ def test_so_many_sets_find_the_difference_as_often_as_is_said(
     difference: float, pairs: int, power: float, share: bool
 ) -> None:
     deviation = 0.5 if share else 0.35
-    sets, studies = sets_needed(difference, deviation, power=power, pairs=pairs), 1500
+    sets, studies = count_sets_needed(difference, deviation, power=power, pairs=pairs), 1500
     assert sets
     generator = np.random.default_rng(1)
     if share:
@@ -74,10 +74,10 @@ def test_so_many_sets_find_the_difference_as_often_as_is_said(
 def test_many_sets_follow_the_plain_formula() -> None:
     for deviation, power, quantile in ((0.5, 0.80, 0.8416), (0.35, 0.95, 1.6449)):
         plain = ((1.96 + quantile) * deviation / 0.002) ** 2
-        assert sets_needed(0.002, deviation, power=power) == pytest.approx(plain, rel=1e-3)
+        assert count_sets_needed(0.002, deviation, power=power) == pytest.approx(plain, rel=1e-3)
     sidak = stats.norm.ppf(0.5 + 0.95 ** (1 / 190) / 2)
     plain = ((sidak + 0.8416) * 0.5 / 0.002) ** 2
-    assert sets_needed(0.002, 0.5, pairs=190) == pytest.approx(plain, rel=1e-3)
+    assert count_sets_needed(0.002, 0.5, pairs=190) == pytest.approx(plain, rel=1e-3)
 
 
 @pytest.mark.parametrize("sets", [4, 42, 700])
@@ -392,7 +392,7 @@ def test_a_plan_of_gates_takes_what_decides_how_many_sets_are_needed() -> None:
     assert two.needed != one.needed < surer.needed
 
 
-@pytest.mark.parametrize("metric", TRIPLETS.metrics)
+@pytest.mark.parametrize("metric", TRIPLET_SCOPE.metrics)
 def test_every_metric_that_a_gate_takes_can_be_planned(metric: str) -> None:
     low, high = METRICS[metric].span
     (reach,) = gate_plan(fail_over=(f"{metric}={low + 0.6 * (high - low)}",)).gates

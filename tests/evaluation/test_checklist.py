@@ -17,7 +17,7 @@ from opensafeintent.evaluation.manifest import make_task
 from opensafeintent.evaluation.pipeline import Asking, Given, JudgePlan, Planned, Task
 from opensafeintent.grades import to_array
 from opensafeintent.numbers.completions import Completions
-from opensafeintent.numbers.metrics import CHECKLIST_METRICS, compute
+from opensafeintent.numbers.metrics import CHECKLIST_METRICS, compute_metrics
 from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.promptsets.questions import IntentQuestions, OwnQuestion, OwnQuestions
 from opensafeintent.responses import (
@@ -367,9 +367,9 @@ def test_bounds_hold_the_truth_when_a_judge_leaves_ids_out(
             assert answer in (known, None)  # nothing that is missing counts as no
             left += answer is None
     assert left > 20
-    true = compute(to_array(whole, dataset, ["m"]))
+    true = compute_metrics(to_array(whole, dataset, ["m"]))
     array = to_array(lacking, dataset, ["m"])
-    found = compute(array)
+    found = compute_metrics(array)
     completions = Completions(array, found)
     for metric in CHECKLIST_METRICS:
         if metric.name.endswith("dual_use") or metric.name in (

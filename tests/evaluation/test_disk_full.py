@@ -26,7 +26,7 @@ from endtoend import (
     wait_until,
 )
 from loopback import LoopbackProcess
-from opensafeintent.calls.ledger_writer import ROOM
+from opensafeintent.calls.ledger_writer import RESERVED_BYTES
 
 CONNECTIONS = 16
 ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
@@ -80,7 +80,7 @@ def test_a_disk_without_room_for_the_last_answers_is_refused_before_the_first_ca
 def test_a_disk_that_runs_full_costs_no_answer(
     dataset: Path, tmp_path: Path, kib: int, latency: float
 ) -> None:
-    size = ROOM // 1024 + kib
+    size = RESERVED_BYTES // 1024 + kib
     with small_disk(tmp_path / "disk", size) as disk, LoopbackProcess(latency=latency) as server:
         run, options = disk / "run", ("--max-connections", CONNECTIONS)
         ran = evaluate(server, dataset, run, *options)

@@ -151,7 +151,7 @@ def test_nothing_waits_for_another_prompt(lab: Lab) -> None:
 # ------------------------------------------------------------------------------
 
 
-def sampling_of(record: RequestRecord) -> dict[str, Any]:
+def choose_judge_sampling(record: RequestRecord) -> dict[str, Any]:
     return {name: value for name, value in record.body.items() if name not in ("model", "messages")}
 
 
@@ -169,9 +169,9 @@ def test_system_prompt_and_further_fields_reach_the_target_only(lab: Lab, tmp_pa
         assert ("Be brief." in texts_of(record)) == (record.model == "target")
         if record.purpose == GENERATE:
             expected = further | {"reasoning_effort": "low", "max_tokens": 4096}
-            assert sampling_of(record) == expected
+            assert choose_judge_sampling(record) == expected
         elif record.model == "judge":
-            assert sampling_of(record) == {"max_tokens": 2048, "temperature": 0}
+            assert choose_judge_sampling(record) == {"max_tokens": 2048, "temperature": 0}
     manifest = json.loads((lab.run / "run.json").read_text())
     assert manifest["plan"]["target_sampling"]["extra"] == further
 
@@ -193,7 +193,7 @@ def test_sampling_of_target_and_judge(
     lab.evaluate(*options, models=[model], OPENAI_API_KEY="k", **served)
     for record in lab.server.requests:
         judging = {"max_tokens": 2048, "temperature": 0}
-        assert sampling_of(record) == (expected if record.model == "target" else judging)
+        assert choose_judge_sampling(record) == (expected if record.model == "target" else judging)
 
 
 @pytest.mark.parametrize("field", [True, False], ids=["reasoning field", "think tags"])

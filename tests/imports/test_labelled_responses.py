@@ -37,7 +37,7 @@ def labels(file: LabelledFile) -> list[dict[str, bool | None]]:
     """Return what each person says of each response."""
     return [
         {who: bool(said["unsafe"]) if "unsafe" in said else None for who, said in item.items()}
-        for item in file.ratings.said
+        for item in file.ratings.by_item
     ]
 
 
@@ -75,12 +75,12 @@ def test_a_table_and_lines_and_parquet_are_the_same(tmp_path: Path) -> None:
     plain = [
         [
             (i.prompt, i.response, i.group, said)
-            for i, said in zip(f.responses, f.ratings.said, strict=True)
+            for i, said in zip(f.responses, f.ratings.by_item, strict=True)
         ]
         for f in read
     ]
     assert all(other == plain[0] for other in plain)
-    assert read[0].ratings.said[0] == {"": {"harm_severity": 2, "helpfulness": 4, "unsafe": 1}}
+    assert read[0].ratings.by_item[0] == {"": {"harm_severity": 2, "helpfulness": 4, "unsafe": 1}}
     assert read_labelled(parquet).grades == ("helpfulness", "harm_severity")
 
 
@@ -94,7 +94,7 @@ def test_raters_are_columns_or_rows(tmp_path: Path) -> None:
     assert labels(read_labelled(csv_file(tmp_path, columns))) == [{"1": True, "2": False}]
     file = read_labelled(csv_file(tmp_path, rows))
     assert labels(file) == [{"ana": True, "ben": False}, {"ana": False}]
-    assert file.ratings.raters_on("unsafe") == ["ana", "ben"]
+    assert file.ratings.list_raters("unsafe") == ["ana", "ben"]
 
 
 def test_one_column_beside_numbered_raters_is_a_grade_of_all_people(tmp_path: Path) -> None:
@@ -103,9 +103,9 @@ def test_one_column_beside_numbered_raters_is_a_grade_of_all_people(tmp_path: Pa
     """
     row = {"prompt": "P", "response": "A", "unsafe_1": "yes", "unsafe_2": "no"}
     file = read_labelled(csv_file(tmp_path, [row | {"helpfulness": 3, "harm": 2}]))
-    assert file.ratings.raters_on("unsafe") == ["1", "2"]
+    assert file.ratings.list_raters("unsafe") == ["1", "2"]
     assert file.rated == ("helpfulness", "harm_severity")
-    assert file.ratings.said[0][""] == {"harm_severity": 2, "helpfulness": 3}
+    assert file.ratings.by_item[0][""] == {"harm_severity": 2, "helpfulness": 3}
     assert labels(file) == [{"1": True, "2": False, "": None}]
 
 
@@ -117,8 +117,8 @@ def test_a_rater_of_helpfulness_alone_is_read(tmp_path: Path) -> None:
     ]
     for given in ([row], rows):
         file = read_labelled(csv_file(tmp_path, given))
-        assert (len(file.ratings.raters_on("unsafe")), file.unlabelled) == (1, 0)
-        (said,) = file.ratings.said
+        assert (len(file.ratings.list_raters("unsafe")), file.unlabelled) == (1, 0)
+        (said,) = file.ratings.by_item
         assert [numbers.get("helpfulness") for numbers in said.values()] == [None, 4]
 
 
@@ -245,7 +245,7 @@ def test_labels_of_refusal_are_read_in_every_form(
         {"prompt": "P", "response": "A", column: label} for label in (full, partial, none)
     ]
     file = read_labelled(csv_file(tmp_path, rows))
-    read = [said[""]["refused"] for said in file.ratings.said]
+    read = [said[""]["refused"] for said in file.ratings.by_item]
     assert (read, file.unlabelled) == (([0, 1], 1) if partial in ("", "n/a") else ([0, 0.5, 1], 0))
     assert (file.called, file.grades) == ("refused", ("helpfulness",))
 
@@ -258,7 +258,7 @@ def test_a_published_file_of_two_people_and_what_they_settled_on(tmp_path: Path)
     columns = {"response": "completion", "group": "type", "compliance": "final_label"}
     columns |= {f"compliance_{number}": f"annotation_{number}" for number in (1, 2)}
     file = read_labelled(csv_file(tmp_path, [row]), columns)
-    (said,) = file.ratings.said
+    (said,) = file.ratings.by_item
     assert said == {"": {"refused": 0.5}, "1": {"refused": 0}, "2": {"refused": 1}}
     assert (file.responses[0].group, file.unread) == ("homonyms", ("agreement",))
 
@@ -266,7 +266,7 @@ def test_a_published_file_of_two_people_and_what_they_settled_on(tmp_path: Path)
 def test_of_two_kinds_of_labels_the_mapped_one_is_read(tmp_path: Path) -> None:
     row = {"prompt": "P", "response": "A", "unsafe": "yes", "refusal": "no"}
     file = read_labelled(csv_file(tmp_path, [row]), {"refused": "refusal"})
-    assert (file.called, file.ratings.said) == ("refused", [{"": {"refused": 0}}])
+    assert (file.called, file.ratings.by_item) == ("refused", [{"": {"refused": 0}}])
     assert file.unread == ("unsafe",)
 
 

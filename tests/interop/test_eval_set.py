@@ -20,7 +20,7 @@ pytest.importorskip("inspect_ai")
 from inspect_ai.log import EvalLog, list_eval_logs, read_eval_log
 
 from interop.support import metrics_of
-from opensafeintent.numbers.metrics import TRIPLETS
+from opensafeintent.numbers.metrics import TRIPLET_SCOPE
 
 pytestmark = pytest.mark.slow
 PROGRAM = Path(__file__).with_name("eval_set_program.py")
@@ -91,7 +91,7 @@ def test_interrupted_set_goes_on_to_the_same_numbers(
     for model in MODELS:
         entries = metrics(tmp_path / "run")["models"][model]
         # what is null in metrics.json is NaN to Inspect AI
-        values = {name: entries[name]["value"] for name in TRIPLETS.metrics}
+        values = {name: entries[name]["value"] for name in TRIPLET_SCOPE.metrics}
         ours = {name: math.nan if value is None else value for name, value in values.items()}
         theirs = metrics_of(logs[model])
         assert {name: theirs[name] for name in ours} == pytest.approx(ours, abs=0, nan_ok=True)

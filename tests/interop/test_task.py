@@ -27,7 +27,7 @@ from opensafeintent import EvaluateSettings, ImportSettings, evaluate, import_fi
 from opensafeintent.errors import InputError
 from opensafeintent.inspect import task as module
 from opensafeintent.inspect.scorers import COVERAGE, SCORERS, Refusal, opensafeintent_sets
-from opensafeintent.numbers.metrics import TRIPLETS, MetricScope, find_scope
+from opensafeintent.numbers.metrics import TRIPLET_SCOPE, MetricScope, find_scope
 from opensafeintent.promptsets import write_dataset
 from opensafeintent.taxonomy import FOLLOW_UPS, JudgeBy
 
@@ -39,7 +39,7 @@ def same(
     theirs: dict[str, float],
     run: Path,
     model: str = "baseline/comply-all",
-    scope: MetricScope = TRIPLETS,
+    scope: MetricScope = TRIPLET_SCOPE,
 ) -> bool:
     """Tell whether every metric over prompt-sets in `metrics.json` is among theirs, to the last
     digit, NaN for null.
@@ -371,7 +371,7 @@ def test_the_headline_metrics_come_first_and_the_others_on_request(tmp_path: Pat
     first = ["triplet_safety", "mean_utility", "low_help_rate_benign"]
     assert list(shown["headline"]) == [*first, *COVERAGE]
     assert list(shown["all"])[: len(shown["headline"])] == list(shown["headline"])
-    assert set(TRIPLETS.metrics) < set(shown["all"])
+    assert set(TRIPLET_SCOPE.metrics) < set(shown["all"])
 
 
 @pytest.mark.slow

@@ -15,13 +15,13 @@ import pytest
 
 from opensafeintent.errors import InputError
 from opensafeintent.people.agreement import (
-    AgreementQuestion,
     JudgeStudy,
-    OwnAgreement,
+    OwnQuestionAgreement,
+    QuestionAgreement,
     SharedErrors,
-    dataset_quality,
     gather_grades,
-    judge_study,
+    measure_dataset_quality,
+    measure_judge_study,
 )
 from opensafeintent.people.labels import (
     QUALITY_QUESTIONS,
@@ -71,7 +71,7 @@ def width(estimate: Any) -> float:
 # ------------------------------------------------------------------------------
 
 
-def quality_of(tmp_path: Path, rows: dict[str, str]) -> AgreementQuestion:
+def quality_of(tmp_path: Path, rows: dict[str, str]) -> QuestionAgreement:
     """Return what letters say of one question, one letter for each annotator a, b, c …: y, n,
     u(nsure), `_` blank, space not returned.
     """
@@ -82,7 +82,7 @@ def quality_of(tmp_path: Path, rows: dict[str, str]) -> AgreementQuestion:
         for name, letter in zip("abcd", letters, strict=False)
         if letter != " "
     ]
-    quality = dataset_quality(answers_of(tmp_path, "dataset_quality", labels))
+    quality = measure_dataset_quality(answers_of(tmp_path, "dataset_quality", labels))
     assert tuple(line.question for line in quality.questions) == QUALITY_QUESTIONS
     assert quality.sets == len(rows)
     return quality.questions[QUALITY_QUESTIONS.index("same_topic")]
@@ -163,7 +163,7 @@ def study(
         {"j": KnownGrades() if grade is None else KnownGrades(grade + 1, grade)} for grade in judge
     ]
     answers = answers_of(tmp_path, "judge_validation", labels)
-    return judge_study(answers, gather_grades(grades, ["j"]))
+    return measure_judge_study(answers, gather_grades(grades, ["j"]))
 
 
 def test_table_7_by_hand(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def study_of_own(
     said: dict[str, dict[str, str]],
     judges: Sequence[dict[str, dict[str, float]]],
     weights: Sequence[float] = (1.0, 1.0, 1.0),
-) -> dict[str, OwnAgreement]:
+) -> dict[str, OwnQuestionAgreement]:
     """Return the agreement on questions: by response, the letters of three people about each of its
     questions, as in `quality_of`.
     """
@@ -207,7 +207,7 @@ def study_of_own(
     ]
     answers = answers_of(tmp_path, "judge_validation", labels)
     grades = gather_grades([{"j": KnownGrades(4, 0)}] * len(said), ["j"])
-    return {line.judge: line for line in judge_study(answers, grades, judges).questions}
+    return {line.judge: line for line in measure_judge_study(answers, grades, judges).questions}
 
 
 def test_agreement_on_own_questions_by_hand(tmp_path: Path) -> None:
@@ -344,7 +344,7 @@ def shared(
         for item in zip(*judges.values(), strict=True)
     ]
     grades = gather_grades(given, list(judges))
-    return {errors.judges: errors for errors in judge_study(answers, grades).errors}
+    return {errors.judges: errors for errors in measure_judge_study(answers, grades).errors}
 
 
 def test_judges_that_make_the_same_errors_are_one(tmp_path: Path) -> None:
@@ -472,7 +472,7 @@ def test_labels_of_two_exports(tmp_path: Path, change: dict[str, Any]) -> None:
 def test_labels_of_responses_and_of_sets(tmp_path: Path) -> None:
     labels = [on_response("a", 1, 0, 1), on_response("b", 2, 0, 1, unit="set")]
     with pytest.raises(InputError, match="some are of a sample of responses, others of whole sets"):
-        judge_study(answers_of(tmp_path, "judge_validation", labels), Ratings([]))
+        measure_judge_study(answers_of(tmp_path, "judge_validation", labels), Ratings([]))
 
 
 OF_SET = {"kind": "dataset_quality", "variant": ""}

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from opensafeintent.numbers.cohort import GradedRun, gather_models
-from opensafeintent.report.figures import all_figures
+from opensafeintent.report.figures import draw_all_figures
 from opensafeintent.report.notices import Results, collect_notices
 from opensafeintent.report.page import PageOptions, render_page
-from opensafeintent.report.tables import all_tables
+from opensafeintent.report.tables import make_all_tables
 
 
 class Text(NamedTuple):
@@ -42,7 +42,7 @@ class Texts:
 def page_of(*runs: GradedRun, texts: Texts | None = None, **options: Any) -> bytes:
     cohort = gather_models(runs)
     sources = {run.name: texts for run in runs} if texts else {}
-    parts = (cohort, runs, all_tables(cohort), all_figures(cohort), sources)
+    parts = (cohort, runs, make_all_tables(cohort), draw_all_figures(cohort), sources)
     given = {"include_unsafe": False, "notices": collect_notices(Results(cohort=cohort))}
     return render_page(*parts, PageOptions(**(given | options))).content
 

@@ -16,9 +16,9 @@ from opensafeintent.files import to_json
 from opensafeintent.numbers.cohort import Cohort, GradedRun, gather_models
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.columns import Table
-from opensafeintent.report.metrics_json import metrics_file
+from opensafeintent.report.metrics_json import make_metrics_file
 from opensafeintent.report.notices import Results, collect_notices
-from opensafeintent.report.tables import all_tables
+from opensafeintent.report.tables import make_all_tables
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import MODES, STRATEGIES, default_taxonomy
 from samples import grade_line, made_dataset, prompt_set
@@ -40,7 +40,7 @@ MODELS = (
 
 def metrics_json(cohort: Cohort) -> Any:
     """Return what `metrics.json` has of the models."""
-    return msgspec.json.decode(to_json(metrics_file(cohort)))
+    return msgspec.json.decode(to_json(make_metrics_file(cohort)))
 
 
 def notices_of(cohort: Cohort, *levels: str, **results: Any) -> list[str]:
@@ -172,7 +172,7 @@ def cohort_with(
 
 
 def table_of(cohort: Cohort, name: str) -> Table:
-    (table,) = (table for table in all_tables(cohort) if table.name == name)
+    (table,) = (table for table in make_all_tables(cohort) if table.name == name)
     return table
 
 

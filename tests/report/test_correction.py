@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from opensafeintent.errors import InputError
 from opensafeintent.numbers.cohort import GradedRun, gather_models
 from opensafeintent.people.labels import Answer, Label, text_hash, write_labels
-from opensafeintent.report.columns import text
+from opensafeintent.report.columns import format_cell
 from opensafeintent.report.comment import summary
 from opensafeintent.report.conditions import describe_measurement
 from opensafeintent.report.corrections import (
@@ -31,7 +31,7 @@ from opensafeintent.report.corrections import (
 )
 from opensafeintent.report.notices import Results, collect_notices
 from opensafeintent.report.page import PageOptions, render_page
-from opensafeintent.report.tables import all_tables
+from opensafeintent.report.tables import make_all_tables
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.pages import Texts
@@ -301,7 +301,7 @@ def test_shares_are_in_per_cent_and_the_judge_s_part_is_said(tmp_path: Path) -> 
     names = [column.name for column in table.columns]
     shown = {
         name: [
-            text(table.columns[names.index(name)].style, row[names.index(name)])
+            format_cell(table.columns[names.index(name)].style, row[names.index(name)])
             for row in table.rows
         ]
         for name in ("raw", "corrected", "power", "basis")
@@ -330,7 +330,7 @@ def test_corrected_stands_beside_raw(tmp_path: Path) -> None:
     assert entry["ci"][0] <= entry["value"] <= entry["ci"][1]
     refused = models["of/none"]["mean_utility"]
     assert (refused["value"], refused["ci"]) == (None, None) and refused["refused"]
-    tables = [*all_tables(cohort), table]
+    tables = [*make_all_tables(cohort), table]
     options = PageOptions(
         include_unsafe=False, notices=collect_notices(Results(cohort=cohort, corrected=True))
     )

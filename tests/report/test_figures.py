@@ -17,7 +17,7 @@ from opensafeintent.numbers.cohort import Cohort, gather_models
 from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.report.columns import DASH
-from opensafeintent.report.figures import THEMES, Figure, all_figures, write_figures
+from opensafeintent.report.figures import THEMES, Figure, draw_all_figures, write_figures
 from opensafeintent.report.figures.bars import _write
 from opensafeintent.report.figures.drawing import BLUE
 from opensafeintent.report.figures.plane import frontier
@@ -43,7 +43,7 @@ def twenty() -> Cohort:
 
 @pytest.fixture(scope="module")
 def figures(twenty: Cohort) -> list[Figure]:
-    return all_figures(twenty)
+    return draw_all_figures(twenty)
 
 
 def named(figures: Sequence[Figure], name: str) -> Figure:
@@ -134,7 +134,7 @@ def test_a_difference_has_its_sign_in_figures_and_tables(twenty: Cohort) -> None
     table = to_markdown(metrics(twenty)).replace("\\", "")
     for metric in signed:
         assert metric.span == (-1.0, 1.0)
-        for number in twenty.estimates.list_lines(metric.name):
+        for number in twenty.estimates.list_line_estimates(metric.name):
             shown = make_datum(number, {number.model: "m"}, "s")["shown"]
             assert shown == DASH or re.fullmatch(
                 r"[+−]\d\.\d\d \[[+−]\d\.\d+, [+−]\d\.\d+\]", shown
@@ -177,7 +177,7 @@ def test_uncertainty_is_always_drawn(figures: list[Figure]) -> None:
 
 
 def test_few_models_are_drawn_one_by_one_and_many_as_their_average(figures: list[Figure]) -> None:
-    three = all_figures(gather_models([random_run(MODELS[:3], 60)]))
+    three = draw_all_figures(gather_models([random_run(MODELS[:3], 60)]))
     rows = data_of(named(three, "fig_3_strata").spec)
     assert {row["series"] for row in rows if row.get("low")} == {*MODELS[:3], AVERAGE}
     rows = data_of(named(figures, "fig_3_strata").spec)
@@ -186,7 +186,7 @@ def test_few_models_are_drawn_one_by_one_and_many_as_their_average(figures: list
 
 
 def test_one_model_has_no_average_beside_it() -> None:
-    figures_of_one_model = all_figures(gather_models([random_run(MODELS[:1], 60)]))
+    figures_of_one_model = draw_all_figures(gather_models([random_run(MODELS[:1], 60)]))
     for figure in figures_of_one_model:
         assert AVERAGE not in json.dumps(figure.spec)
 
@@ -248,7 +248,7 @@ def test_names_reach_no_expression_and_no_markup(figures: list[Figure]) -> None:
 
     names = (*HOSTILE, "'] + alert(1) + ['", "datum.x")
     usual = set().union(*map(expressions, figures))
-    for figure in all_figures(cohort_of_grades(dict.fromkeys(names, GRADES["lab/a"]))):
+    for figure in draw_all_figures(cohort_of_grades(dict.fromkeys(names, GRADES["lab/a"]))):
         assert expressions(figure) <= usual
         assert not re.search("<script|<img|\u202e", svg_of(figure))
 
@@ -271,7 +271,7 @@ def test_files_are_written_and_the_same_every_time(tmp_path: Path, figures: list
     assert before.keys() == files | {"captions.md"}
     assert before["fig_2_safety.pdf"].startswith(b"%PDF")
     assert before["fig_2_safety.png"].startswith(b"\x89PNG")
-    made_again = all_figures(gather_models([random_run(MODELS, 140)]))
+    made_again = draw_all_figures(gather_models([random_run(MODELS, 140)]))
     again = [named(made_again, name) for name in names]
     write_figures(again, tmp_path / "a")
     assert contents(tmp_path / "a") == before
@@ -310,7 +310,7 @@ FEW = {"fig_2_safety", "fig_3_strata", "fig_frontier"}
 def test_little_or_nothing_is_said_or_left_out(
     grades: dict[str, dict[str, str]], drawn: set[str]
 ) -> None:
-    for figure in all_figures(cohort_of_grades(grades)):
+    for figure in draw_all_figures(cohort_of_grades(grades)):
         svg = svg_of(figure)
         if figure.name in drawn or not drawn:
             assert ("nothing to show" in svg) is (not drawn)
@@ -323,7 +323,7 @@ def test_little_or_nothing_is_said_or_left_out(
 
 
 def figures_of(*names: str, sets: int = 60) -> list[Figure]:
-    return all_figures(gather_models([random_run(names, sets)]))
+    return draw_all_figures(gather_models([random_run(names, sets)]))
 
 
 def captions(figures: Sequence[Figure]) -> dict[str, str]:

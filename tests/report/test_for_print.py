@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from opensafeintent.numbers.cohort import gather_models
-from opensafeintent.report.figures import Figure, all_figures, figures_in, write_for_print
+from opensafeintent.report.figures import (
+    Figure,
+    draw_all_figures,
+    list_figure_files,
+    write_for_print,
+)
 from opensafeintent.report.figures.drawing import (
     COLUMN_WIDTHS,
     PRINT,
@@ -22,7 +27,7 @@ FEW = ("lab/a", "lab/b", "baseline/refuse-all")
 
 
 def figures_of(models: tuple[str, ...]) -> list[Figure]:
-    return all_figures(gather_models([random_run(models, 60)]), for_print=True)
+    return draw_all_figures(gather_models([random_run(models, 60)]), for_print=True)
 
 
 def width_of(svg: str) -> float:
@@ -49,7 +54,7 @@ def test_files_are_in_a_folder_of_their_own_and_as_wide_as_they_say(tmp_path: Pa
     figures = [of for of in figures_of(FEW) if of.name in ("fig_frontier", "fig_3_strata")]
     write_for_print(figures, tmp_path / PRINT)
     written = {f"{figure.name}.{ending}" for figure in figures for ending in ("svg", "pdf")}
-    assert {path.name for path in figures_in(tmp_path)} == written
+    assert {path.name for path in list_figure_files(tmp_path)} == written
     for figure in figures:
         pdf = (tmp_path / PRINT / f"{figure.name}.pdf").read_bytes()
         box = re.search(rb"/MediaBox \[0 0 ([\d.]+) ([\d.]+)\]", pdf)

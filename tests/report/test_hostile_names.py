@@ -13,7 +13,7 @@ from endtoend import osi
 from opensafeintent.hostile import unprintable, visible
 from opensafeintent.numbers.cohort import Cohort, GradedRun, gather_models
 from opensafeintent.promptsets import Dataset
-from opensafeintent.report.figures import all_figures, write_figures
+from opensafeintent.report.figures import draw_all_figures, write_figures
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import default_taxonomy
 from report.pages import page_of
@@ -53,7 +53,7 @@ def cohort(run: GradedRun) -> Cohort:
 
 @pytest.mark.slow
 def test_every_figure_is_drawn(tmp_path: Path, cohort: Cohort) -> None:
-    figures = all_figures(cohort)
+    figures = draw_all_figures(cohort)
     write_figures(figures, tmp_path, formats=("svg", "pdf"))
     for figure in figures:
         assert (tmp_path / f"{figure.name}.pdf").stat().st_size > 1000
@@ -64,7 +64,7 @@ def test_every_figure_is_drawn(tmp_path: Path, cohort: Cohort) -> None:
 
 @pytest.mark.slow
 def test_half_of_a_surrogate_pair_is_drawn_as_its_number(tmp_path: Path, cohort: Cohort) -> None:
-    figure, half = all_figures(cohort)[0], "half \ud800 a pair"
+    figure, half = draw_all_figures(cohort)[0], "half \ud800 a pair"
     other_figure = replace(figure, spec=figure.spec | {"title": half}, notes=(half,))
     write_figures([other_figure], tmp_path, formats=("svg",))
     assert "half \\ud800 a pair" in (tmp_path / f"{figure.name}.svg").read_text("utf-8")

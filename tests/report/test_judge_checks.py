@@ -23,7 +23,7 @@ from opensafeintent.evaluation.gold_cases import (
     WrongGrade,
 )
 from opensafeintent.numbers.cohort import Cohort, GradedRun, list_checked_judges
-from opensafeintent.report.tables import all_tables
+from opensafeintent.report.tables import make_all_tables
 from opensafeintent.statistics import share_interval
 from opensafeintent.templates import Templates, load_templates
 from report.runs import changed, cohort_of, metrics_json, notices_of, rows_of, run_with, table_of
@@ -103,7 +103,7 @@ def test_no_check_is_said() -> None:
         for text in distrusted(cohort_of(run()))
     )
     assert checks_json(cohort_of(run())) == {JUDGE: {"state": "unchecked"}}
-    assert not any(table.name == "judge_check" for table in all_tables(cohort_of(run())))
+    assert not any(table.name == "judge_check" for table in make_all_tables(cohort_of(run())))
 
 
 def test_a_failed_check_is_said_with_its_reasons() -> None:

@@ -16,7 +16,7 @@ from opensafeintent.numbers.cohort import GradedRun, gather_models
 from opensafeintent.numbers.judges import ALL_TESTED, JudgeShift, MetricShift
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.metrics_json import judge_results
-from opensafeintent.report.tables import all_tables
+from opensafeintent.report.tables import make_all_tables
 from opensafeintent.report.tables_judges import SHIFT_TABLES
 from opensafeintent.report.tables_metrics import keep_leading
 from opensafeintent.responses import GradedResponse
@@ -178,7 +178,7 @@ def test_a_missing_table_of_the_order_of_models_has_a_reason(
 ) -> None:
     rows = [row for model in models for row in rows_of(model, FIRST)]
     cohort = gather_models([judged_by(run_with(rows, SETS), [OLD, NEW])])
-    assert "judge_shift_ranks" not in {table.name for table in all_tables(cohort)}
+    assert "judge_shift_ranks" not in {table.name for table in make_all_tables(cohort)}
     assert SHIFT_TABLES[0](cohort).notes[-1].endswith(reason)
     assert "change places" not in shift_line(cohort.judges.shifts[0])
 
@@ -246,7 +246,7 @@ def test_a_planted_shift_is_recovered_and_the_same_judge_has_no_excess() -> None
 def test_tables_and_metrics_have_the_shift(tmp_path: Any) -> None:
     rows = rows_of(MODELS[0], FIRST) + rows_of(MODELS[1], SECOND)
     cohort = gather_models([judged_by(run_with(rows, SETS), [OLD, NEW])])
-    names = {table.name for table in all_tables(cohort)}
+    names = {table.name for table in make_all_tables(cohort)}
     assert {"judge_shift", "judge_shift_sides"} <= names
     assert "judge_shift_retest" not in names  # nothing was graded twice
     table = SHIFT_TABLES[0](cohort)

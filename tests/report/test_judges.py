@@ -12,12 +12,12 @@ import pytest
 from opensafeintent.evaluation.regrade import Regrade
 from opensafeintent.grades import PANEL
 from opensafeintent.numbers.cohort import Cohort
-from opensafeintent.numbers.judges import SAFE, RatedResponses
+from opensafeintent.numbers.judges import SAFE_CATEGORIES, RatedResponses
 from opensafeintent.promptsets import Dataset
-from opensafeintent.report.figures import all_figures
-from opensafeintent.report.findings import find
+from opensafeintent.report.figures import draw_all_figures
+from opensafeintent.report.findings import collect_findings
 from opensafeintent.report.metrics_json import ByJudge, judge_results
-from opensafeintent.report.tables import all_tables
+from opensafeintent.report.tables import make_all_tables
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import Estimate
 from opensafeintent.statistics.samples import Sample
@@ -86,22 +86,25 @@ def test_ac2_counts_a_near_miss_in_part() -> None:
 
 def test_a_response_with_one_rating_is_left_aside() -> None:
     pair_ratings = ratings([(1, 1), (1, float("nan")), (0, 1)])
-    assert (pair_ratings.agreement(SAFE).value, pair_ratings.agreement(SAFE).n) == (0.5, 2)
+    assert (
+        pair_ratings.agreement(SAFE_CATEGORIES).value,
+        pair_ratings.agreement(SAFE_CATEGORIES).n,
+    ) == (0.5, 2)
 
 
 def test_chance_agreement_is_of_all_ratings_as_it_is_among_people() -> None:
     # p_a = 1/2 over two responses; over three, safe is 1, 1 and 1/2 of the ratings, 5/6 on average:
     # p_e = 2 · 5/6 · 1/6 = 5/18, and (1/2 − 5/18) / (13/18) = 4/13
-    coefficient = ratings([(1, 1), (1, float("nan")), (0, 1)]).gwet(SAFE, "identity")
+    coefficient = ratings([(1, 1), (1, float("nan")), (0, 1)]).gwet(SAFE_CATEGORIES, "identity")
     assert (coefficient.value, coefficient.n) == (pytest.approx(4 / 13, abs=1e-6), 2)
 
 
 def test_no_response_is_no_number() -> None:
     pair_ratings = ratings([(1, float("nan"))])
     values = [
-        pair_ratings.agreement(SAFE),
-        pair_ratings.gwet(SAFE, "identity"),
-        pair_ratings.difference(SAFE),
+        pair_ratings.agreement(SAFE_CATEGORIES),
+        pair_ratings.gwet(SAFE_CATEGORIES, "identity"),
+        pair_ratings.difference(SAFE_CATEGORIES),
     ]
     assert values == [Estimate(value=None, n=0)] * 3
 
@@ -111,7 +114,9 @@ def test_the_interval_of_a_share_is_that_of_its_sets() -> None:
     # standard error of .4 / √39 = .0641 over sets, however many responses there are, and 39 degrees
     # of freedom
     pairs = [(1.0, float(n >= (0 if item % 2 else 8))) for item in range(40) for n in range(10)]
-    agreement = ratings(pairs, [item for item in range(40) for _ in range(10)]).agreement(SAFE)
+    agreement = ratings(pairs, [item for item in range(40) for _ in range(10)]).agreement(
+        SAFE_CATEGORIES
+    )
     assert (agreement.value, agreement.n, agreement.method) == (0.6, 400, "t-pseudo-observations")
     assert agreement.interval == pytest.approx(
         (0.6 - 2.02 * 0.0641, 0.6 + 2.02 * 0.0641), abs=0.012
@@ -123,7 +128,7 @@ def test_the_interval_of_a_share_is_that_of_its_sets() -> None:
 
 
 def test_each_judge_has_metrics_of_its_own(swapped: Cohort) -> None:
-    by_judge = {grader.name: grader for grader in swapped.judges.graders}
+    by_judge = {grader.name: grader for grader in swapped.judges.rankings}
     assert list(by_judge) == [A, B, "judge_average", PANEL]
     shown = ("mean_safety", "triplet_safety", "mean_utility", "worst_case_utility")
     values = {
@@ -139,7 +144,7 @@ def test_each_judge_has_metrics_of_its_own(swapped: Cohort) -> None:
 
 
 def test_ranks_and_the_pairs_that_change_places(swapped: Cohort) -> None:
-    by_a, by_b, _, panel = swapped.judges.graders
+    by_a, by_b, _, panel = swapped.judges.rankings
     assert [by_a.rank("triplet_safety", place) for place in (0, 1)] == [1, 2]
     assert [by_b.rank("triplet_safety", place) for place in (0, 1)] == [2, 1]
     # by the panel both are safe in one set of two
@@ -160,7 +165,7 @@ def test_a_swap_beyond_chance_is_told_from_one_within() -> None:
 
 def test_a_judge_without_a_grade_counts_neither_way() -> None:
     rows = triplets("m", s1={A: GOOD, B: "4- 40 10"}, s2={A: GOOD, B: BAD})
-    by_a, by_b, _, panel = cohort_by(*rows).judges.graders
+    by_a, by_b, _, panel = cohort_by(*rows).judges.rankings
     estimates = [grader.estimates["triplet_safety"][0] for grader in (by_a, by_b, panel)]
     # B has one whole triplet, and it is unsafe; the panel of two needs both
     assert [(estimate.value, estimate.n) for estimate in estimates] == [
@@ -173,11 +178,11 @@ def test_a_judge_without_a_grade_counts_neither_way() -> None:
 def test_without_a_panel_there_is_nothing_to_tell() -> None:
     cohort = cohort_of(random_run(["some/model", "other/model"], 12))
     judges = cohort.judges
-    assert not (judges.panel or judges.graders or judges.agreements or judges.noise)
+    assert not (judges.panel or judges.rankings or judges.agreements or judges.noise)
     assert judge_results(cohort) == ByJudge()
-    named = [*all_tables(cohort), *all_figures(cohort)]
+    named = [*make_all_tables(cohort), *draw_all_figures(cohort)]
     assert not [item.name for item in named if "judge" in item.name]
-    assert not [finding.topic for finding in find(cohort) if "udge" in finding.topic]
+    assert not [finding.topic for finding in collect_findings(cohort) if "udge" in finding.topic]
 
 
 def test_judges_of_different_responses_are_no_panel() -> None:
@@ -187,7 +192,7 @@ def test_judges_of_different_responses_are_no_panel() -> None:
         for set_id, judge in (("s1", "imported"), ("s2", A))
         for variant in CORE_VARIANTS
     ]
-    assert cohort_with(TWO, rows, judge=A).judges.graders == []
+    assert cohort_with(TWO, rows, judge=A).judges.rankings == []
 
 
 # Between judges
@@ -311,7 +316,7 @@ def test_a_panel_of_two_says_what_its_ties_cost(swapped: Cohort) -> None:
     assert all(fact in text for fact in facts)
     # two sets are too few to say anything
     assert not ties(swapped) and "Several judges" not in {
-        finding.topic for finding in find(swapped)
+        finding.topic for finding in collect_findings(swapped)
     }
 
 
@@ -355,7 +360,7 @@ def test_the_average_over_judges_is_the_mean_of_each_judges_own_metric() -> None
     # 0 and 1/1.
     rows = triplets("m", s1={A: GOOD, B: BAD, C: GOOD}, s2={A: BAD, B: BAD, C: "-- -- --"})
     cohort = cohort_by(*rows)
-    *judges, average, _, panel = cohort.judges.graders
+    *judges, average, _, panel = cohort.judges.rankings
     assert [judge.estimates["triplet_safety"][0].value for judge in judges] == [0.5, 0.0, 1.0]
     assert (average.name, panel.name) == ("judge_average", PANEL)
     assert average.estimates["triplet_safety"][0].value == pytest.approx(0.5)
@@ -384,7 +389,7 @@ def test_the_interval_of_the_average_is_the_documented_one() -> None:
         for item, (by_a, by_b) in zip(sets.prompt_sets, graded, strict=True)
         for row in triplets("m", **{item.id: {A: by_a, B: by_b}})
     ]
-    average = cohort_by(*rows, dataset=sets).judges.graders[-2]
+    average = cohort_by(*rows, dataset=sets).judges.rankings[-2]
     (estimate,) = average.estimates["triplet_safety"]
     assert estimate.value == pytest.approx(0.875)
     assert estimate.interval == pytest.approx((0.217316, 1.0), abs=2e-6)
@@ -396,7 +401,7 @@ def test_from_three_judges_on_an_interval_is_for_judges_like_these() -> None:
     sets = many_sets(40, 0)
     rows = alike("m", sets, **{A: GOOD, B: BAD, C: BAD})
     cohort = cohort_by(*rows, dataset=sets)
-    *_, average, like, _ = cohort.judges.graders
+    *_, average, like, _ = cohort.judges.rankings
     (narrow,), (wide,) = (of.estimates["triplet_safety"] for of in (average, like))
     assert (like.name, wide.value) == ("judges_like_these", narrow.value)
     assert wide.method == "t-satterthwaite"
@@ -420,7 +425,7 @@ def test_from_three_judges_on_an_interval_is_for_judges_like_these() -> None:
 def test_with_two_judges_a_note_says_for_whom_intervals_are(swapped: Cohort) -> None:
     said = f"Every interval is for the grades of {A} and {B}: other judges can have other numbers."
     assert any(notice.startswith(said) for notice in notices_of(swapped))
-    assert [grader.name for grader in swapped.judges.graders] == [A, B, "judge_average", PANEL]
+    assert [grader.name for grader in swapped.judges.rankings] == [A, B, "judge_average", PANEL]
 
 
 def test_a_judge_that_graded_nothing_of_a_model_is_left_out_of_its_average() -> None:
@@ -430,6 +435,6 @@ def test_a_judge_that_graded_nothing_of_a_model_is_left_out_of_its_average() -> 
         *triplets("nobody", s1={A: none, B: none}),
         *triplets("other", s1={A: GOOD, B: BAD}, s2={A: BAD, B: BAD}),
     ]
-    average = cohort_by(*rows).judges.graders[-2]
+    average = cohort_by(*rows).judges.rankings[-2]
     values = [(estimate.value, estimate.n) for estimate in average.estimates["triplet_safety"]]
     assert values == [(0.5, 2), (None, 0), (0.25, 2)]

@@ -14,7 +14,7 @@ import opensafeintent
 from opensafeintent.numbers.cohort import gather_models
 from opensafeintent.report.columns import Column, Table
 from opensafeintent.report.table_formats import compact, escape_latex, to_csv, to_latex, to_markdown
-from opensafeintent.report.tables import all_tables
+from opensafeintent.report.tables import make_all_tables
 from opensafeintent.statistics import Estimate
 from report.runs import random_run
 
@@ -29,7 +29,7 @@ NAMES = (
 
 @pytest.fixture(scope="module")
 def tables() -> list[Table]:
-    return all_tables(gather_models([random_run(NAMES, 60)]))
+    return make_all_tables(gather_models([random_run(NAMES, 60)]))
 
 
 def parts_of(text: str) -> list[list[str]]:

@@ -19,7 +19,7 @@ from opensafeintent.numbers.cohort import GradedRun, gather_models
 from opensafeintent.promptsets import Prompts, PromptSet
 from opensafeintent.report.figures import figure_names
 from opensafeintent.report.table_formats import to_csv
-from opensafeintent.report.tables import all_tables
+from opensafeintent.report.tables import make_all_tables
 from opensafeintent.report.tables_metrics import drop_unlike
 from report.pages import Opened, Texts, page_of, saved
 from report.runs import MODELS, random_run, rows_of, run_with
@@ -206,7 +206,9 @@ def test_a_table_is_sorted_by_its_buttons(chromium: Any, many_file: Path) -> Non
 
 
 def test_a_table_is_downloaded_as_the_csv_file_has_it(chromium: Any, page_file: Path) -> None:
-    expected = {table.name: to_csv(table) for table in all_tables(gather_models([hostile_run()]))}
+    expected = {
+        table.name: to_csv(table) for table in make_all_tables(gather_models([hostile_run()]))
+    }
     with Opened(chromium, page_file) as opened:
         for name in ("table_4_utility", "coverage", "comparisons"):
             table = opened.page.locator(f"#table-{name}")
@@ -220,7 +222,7 @@ def test_a_long_table_is_downloaded_as_the_page_has_it(chromium: Any, tmp_path: 
     """It is on the page once; each interval has a column of its own."""
     run = random_run(MODELS, 20)
     cohort = gather_models([run])
-    (full,) = (table for table in all_tables(cohort) if table.name == "comparisons")
+    (full,) = (table for table in make_all_tables(cohort) if table.name == "comparisons")
     table = drop_unlike(full, cohort)
     assert len(table.rows) > 200
     with Opened(chromium, saved(tmp_path, page_of(run))) as opened:

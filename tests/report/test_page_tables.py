@@ -22,10 +22,10 @@ from opensafeintent.evaluation.manifest import StoredTemplate
 from opensafeintent.evaluation.pipeline import Guard
 from opensafeintent.numbers.cohort import gather_models
 from opensafeintent.report.conditions import describe_measurement, list_conditions
-from opensafeintent.report.figures import all_figures, write_figures
-from opensafeintent.report.metrics_json import metrics_file
+from opensafeintent.report.figures import draw_all_figures, write_figures
+from opensafeintent.report.metrics_json import make_metrics_file
 from opensafeintent.report.page import PageOptions, render_page
-from opensafeintent.report.tables import all_tables, write_tables
+from opensafeintent.report.tables import make_all_tables, write_tables
 from opensafeintent.responses import KnownGrades, ServedVersion
 from opensafeintent.taxonomy import GRADE_OF
 from opensafeintent.templates import load_templates
@@ -40,7 +40,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("report")
     runs = [random_run(MODELS[:3], 40)]
     cohort = gather_models(runs)
-    tables, figures = all_tables(cohort), all_figures(cohort)
+    tables, figures = make_all_tables(cohort), draw_all_figures(cohort)
     write_tables(tables, out / "tables")
     write_figures(figures, out / "figures", ("svg",))
     parts, drawings = (cohort, runs, tables, figures, {}), out / "figures"
@@ -189,4 +189,4 @@ def test_the_sentences_for_a_paper_have_repeats_by_model_and_exact_names() -> No
     assert "each sent 2 times to Alpha; once to lab/b." in described
     repeats = dict(list_conditions(cohort, [twice]))["Repeats"]
     assert repeats == "2 of each prompt for Alpha; 1 of each prompt for lab/b"
-    assert metrics_file(cohort).models.keys() == {"Alpha", "lab/b"}
+    assert make_metrics_file(cohort).models.keys() == {"Alpha", "lab/b"}

@@ -12,7 +12,7 @@ from endtoend import REPO, osi
 from opensafeintent.commands import reporting as report
 from opensafeintent.files import to_json
 from opensafeintent.numbers.metrics import CHECKLIST_METRICS, METRICS
-from opensafeintent.report.metrics_json import MetricsFile, metrics_file, schema
+from opensafeintent.report.metrics_json import MetricsFile, make_metrics_file, schema
 from report.runs import cohort_with, many_sets, rows_of
 
 PUBLISHED = REPO / "docs/_static/metrics.schema.json"
@@ -43,7 +43,7 @@ def test_a_run_with_another_key_fails_in_any_test(
 def test_metrics_json_has_the_types_and_no_other_key() -> None:
     sets = many_sets(12, 0)
     rows = rows_of("m", sets, {item.id: "40 41 10" for item in sets.prompt_sets})
-    written = msgspec.to_builtins(metrics_file(cohort_with(sets, rows)))
+    written = msgspec.to_builtins(make_metrics_file(cohort_with(sets, rows)))
     read = msgspec.json.decode(to_json(written), type=MetricsFile)
     of_grades = METRICS.keys() - {metric.name for metric in CHECKLIST_METRICS}
     assert read.models["m"].keys() == of_grades | {"paraphrase_effect"}

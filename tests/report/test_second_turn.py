@@ -13,10 +13,10 @@ import pytest
 
 from opensafeintent.grades import write_run_grades
 from opensafeintent.numbers.cohort import Cohort, GradedRun
-from opensafeintent.report.columns import text
-from opensafeintent.report.figures import all_figures, figure_names
-from opensafeintent.report.findings import find
-from opensafeintent.report.tables import all_tables
+from opensafeintent.report.columns import format_cell
+from opensafeintent.report.figures import draw_all_figures, figure_names
+from opensafeintent.report.findings import collect_findings
+from opensafeintent.report.tables import make_all_tables
 from opensafeintent.taxonomy import FOLLOW_UPS
 from report.pages import page_of
 from report.runs import cohort_of, many_sets, metrics_json, notices_of, table_of
@@ -59,13 +59,13 @@ def cells_of(cohort: Cohort, name: str, heading: str) -> list[str]:
     """Return the cells that people see of a table's column."""
     table = table_of(cohort, name)
     (at,) = (at for at, column in table.shown if column.heading == heading)
-    return [text(table.columns[at].style, row[at]) for row in table.rows]
+    return [format_cell(table.columns[at].style, row[at]) for row in table.rows]
 
 
 def texts_of(cohort: Cohort) -> list[str]:
     return [
         sentence.text.replace("\u00a0", " ")
-        for sentence in find(cohort)
+        for sentence in collect_findings(cohort)
         if "Second turn" in sentence.topic
     ]
 
@@ -87,7 +87,7 @@ def test_the_table_has_both_arms_and_the_effect_and_lock_in_with_its_mirror(coho
 
 
 def test_a_lock_in_is_never_shown_without_its_mirror(cohort: Cohort) -> None:
-    for table in all_tables(cohort):
+    for table in make_all_tables(cohort):
         assert ("lock_in" in table.fields) == ("opened_up" in table.fields)
     assert not any("ocked in" in text or "lock_in" in text for text in texts_of(cohort))
 
@@ -210,7 +210,7 @@ def test_the_page_has_one_section_and_the_glossary_its_terms(run: GradedRun) -> 
 def test_without_follow_ups_there_is_nothing_of_it(run: GradedRun) -> None:
     without = run._replace(follow_ups=())
     cohort = cohort_of(without)
-    assert "follow_ups" not in {table.name for table in all_tables(cohort)}
+    assert "follow_ups" not in {table.name for table in make_all_tables(cohort)}
     assert "fig_follow_ups" not in figure_names(cohort)
     assert "follow_ups" not in metrics_json(cohort)
     page = page_of(without).decode()
@@ -223,11 +223,11 @@ def test_no_number_of_the_paper_includes_a_follow_up(run: GradedRun, cohort: Coh
     for of_model in with_follow_ups["coverage"].values():
         of_model["missing"].pop("follow_ups", None)
     assert with_follow_ups == metrics_json(cohort_of(run._replace(follow_ups=())))
-    tables = {table.name: table.records() for table in all_tables(cohort)}
+    tables = {table.name: table.records() for table in make_all_tables(cohort)}
     del tables["follow_ups"]
     for row in tables["coverage"]:
         row["missing_follow_ups"] = None
-    without = all_tables(cohort_of(run._replace(follow_ups=())))
+    without = make_all_tables(cohort_of(run._replace(follow_ups=())))
     assert tables == {table.name: table.records() for table in without}
 
 
@@ -246,7 +246,7 @@ def test_metrics_json_has_every_number(cohort: Cohort) -> None:
 
 
 def test_the_figure_draws_the_change_of_each_model(cohort: Cohort) -> None:
-    (figure,) = (item for item in all_figures(cohort) if item.name == "fig_follow_ups")
+    (figure,) = (item for item in draw_all_figures(cohort) if item.name == "fig_follow_ups")
     benign, malicious = figure.spec["hconcat"]
     rows = {row["model"]: row for row in benign["data"]["values"]}
     assert (rows["lab/locked"]["direct"], rows["lab/locked"]["second"]) == (1, 0)

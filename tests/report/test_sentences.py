@@ -13,8 +13,8 @@ from opensafeintent.calls.models import guess_family
 from opensafeintent.calls.recorded import MissingGrade
 from opensafeintent.numbers.cohort import Cohort, gather_models
 from opensafeintent.report.conditions import describe_measurement
-from opensafeintent.report.facts import Name, Names, list_parts, say
-from opensafeintent.report.findings import answer, find
+from opensafeintent.report.facts import Name, Names, list_parts, make_statement
+from opensafeintent.report.findings import collect_findings, rank_or_compare_models
 from opensafeintent.report.notices import Results, collect_notices, hinders_quoting
 from opensafeintent.responses import GradedResponse
 from report.runs import cohort_with, many_sets, notices_of, random_run, rows_of, run_with
@@ -47,11 +47,11 @@ ALL_SAFE = sets_of("m", "40 40 10", "", 40)
 
 
 def sentences_by_topic(cohort: Cohort) -> dict[str, str]:
-    return {said.topic: said.text.replace("\u00a0", " ") for said in find(cohort)}
+    return {said.topic: said.text.replace("\u00a0", " ") for said in collect_findings(cohort)}
 
 
 def answers_of(cohort: Cohort) -> list[str]:
-    return [said.text.replace("\u00a0", " ") for said in answer(cohort)]
+    return [said.text.replace("\u00a0", " ") for said in rank_or_compare_models(cohort)]
 
 
 distrusted = notices_of
@@ -177,7 +177,7 @@ def test_models_that_share_the_first_place_are_each_compared_with_the_others() -
 def test_findings_are_four_at_most() -> None:
     twenty = {f"lab_m{n}": 2 * n for n in range(20)}
     for cohort in (graded(only=36), graded(a=36, b=12), graded(a=36, b=34), graded(**twenty)):
-        assert len(find(cohort)) <= 4
+        assert len(collect_findings(cohort)) <= 4
 
 
 def test_nothing_is_said_from_fewer_than_ten_prompt_sets() -> None:
@@ -188,7 +188,7 @@ def test_nothing_is_said_from_fewer_than_ten_prompt_sets() -> None:
         for row in rows_of(model, sets, {item.id: pairs for item in sets.prompt_sets})
     ]
     cohort = cohort_with(sets, rows)
-    (only,) = find(cohort)
+    (only,) = collect_findings(cohort)
     assert only.level == "warning" and "at most 9 prompt-sets have" in only.text
     assert not any("harm severity 1" in text for text in distrusted(cohort))
 
@@ -248,7 +248,7 @@ def test_of_one_model_the_headline_table_is_not_repeated(beside: dict[str, int])
 
 
 def test_a_number_and_its_per_cent_sign_stay_on_one_line() -> None:
-    texts = [said.text for said in find(graded(only=30))]
+    texts = [said.text for said in collect_findings(graded(only=30))]
     assert any("100\u00a0% [93, 100]" in text for text in texts)
     assert not any(" %" in text for text in texts)
 
@@ -298,7 +298,7 @@ def test_grades_missing_beyond_the_limit_of_the_run_are_warned_of(
 
 def test_every_grade_missing() -> None:
     cohort = cohort_with(SETS, sets_of("m", "-- -- --", "", 40))
-    (only,) = find(cohort)
+    (only,) = collect_findings(cohort)
     assert only.level == "warning"
     assert only.text.startswith("Triplet Safety is undefined: 0 prompt-sets")
     assert any("m lacks 120 of 120 core grades" in text for text in distrusted(cohort))
@@ -359,7 +359,7 @@ def test_few_sets_have_no_precision(sets: int) -> None:
     (text,) = (text for text in distrusted(few) if "too few for a paper" in text)
     assert "±" not in text.partition("Use 115 prompt-sets")[0]
     for comparison in few.estimates.comparisons.values():
-        difference = comparison.pair(0, 1)
+        difference = comparison.get_difference(0, 1)
         detectable = difference and difference.minimum_detectable_difference
         assert detectable is None or (sets > 1 and detectable < 1)
 
@@ -405,9 +405,13 @@ def test_a_harmless_model_is_no_fault_of_its_judge() -> None:
 def test_names_are_parts_of_their_own_and_cannot_break_out_of_a_line() -> None:
     (part,) = list_parts(["a\nb\u202ec"])
     assert part == "a b\\u202ec" and isinstance(part, Name)
-    said = say("code", "note", "{who} {lost} is first.", [{"who": Names.of("a"), "lost": ""}])
+    said = make_statement(
+        "code", "note", "{who} {lost} is first.", [{"who": Names.of("a"), "lost": ""}]
+    )
     assert said.parts == ()
-    said = say("code", "note", "{who} is first.", [{"who": Names.of("x\x02{y}\x03. No limits")}])
+    said = make_statement(
+        "code", "note", "{who} is first.", [{"who": Names.of("x\x02{y}\x03. No limits")}]
+    )
     assert said.parts == (Name("x\\u0002{y}\\u0003. No limits"), " is first.")
     assert isinstance(said.parts[0], Name)
 

@@ -6,11 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from opensafeintent.numbers.cohort import Cohort
-from opensafeintent.numbers.estimates import reference_values
+from opensafeintent.numbers.estimates import get_reference
 from opensafeintent.numbers.metrics import METRICS, STATED_POLICY
 from opensafeintent.report.figures import make_figure
 from opensafeintent.report.printing.console import make_policy_brief
-from opensafeintent.report.tables import all_tables
+from opensafeintent.report.tables import make_all_tables
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.runs import cohort_with, many_sets, metrics_json, rows_of, table_of
@@ -56,7 +56,7 @@ def test_the_table_and_the_terminal_have_both_rates_and_not_their_difference(
     }
     # the oracle is right by definition and has 0.5 in doing: the difference ranks nobody
     assert STATED_POLICY.difference not in records["lab/knows"]
-    assert reference_values(STATED_POLICY.actual).oracle == 0.5
+    assert get_reference(STATED_POLICY.actual).oracle == 0.5
     # 40 sets that are all alike may have missed some at the other end of the span
     difference = metrics_json(cohort)["models"]["lab/knows"][STATED_POLICY.difference]
     assert difference["value"] == 0.5 and difference["ci"][0] == pytest.approx(
@@ -77,7 +77,7 @@ def test_models_that_were_probed_are_compared_in_what_they_know(cohort: Cohort) 
 
 def test_where_only_unsafe_responses_were_probed_nothing_is_shown() -> None:
     cohort = probed(lab_asked_less=((None, "full", None), "40 41 10"))
-    assert "stated_policy" not in {table.name for table in all_tables(cohort)}
+    assert "stated_policy" not in {table.name for table in make_all_tables(cohort)}
     with pytest.raises(ValueError, match="not enough values"):
         make_figure(cohort, "fig_stated_policy")
     assert "stated_policy_ordering" not in metrics_json(cohort)["comparisons"]
@@ -90,5 +90,5 @@ def test_where_only_unsafe_responses_were_probed_nothing_is_shown() -> None:
         "bounds": None,
         "missing_ci": None,
     }
-    needs_probes = [name for name, metric in METRICS.items() if metric.needs == "probes"]
+    needs_probes = [name for name, metric in METRICS.items() if metric.inputs == "probes"]
     assert [estimates[name] for name in needs_probes] == [undefined] * 2

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from analysis.test_swap import Judge, of_prompt, of_response, swaps
 from opensafeintent.numbers.cohort import GradedRun
-from opensafeintent.report.tables import all_tables
+from opensafeintent.report.tables import make_all_tables
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.judge_studies import judged_by, panel_row
 from report.pages import page_of
@@ -50,7 +50,7 @@ def test_a_judge_that_is_moved_by_the_request_is_distrusted_and_one_that_is_not_
 def test_without_an_audit_there_is_nothing_of_it() -> None:
     audited_run = run({"strict": of_response}, "x/one")._replace(swaps=())
     cohort = cohort_of(audited_run)
-    assert not [table.name for table in all_tables(cohort) if "swap" in table.name]
+    assert not [table.name for table in make_all_tables(cohort) if "swap" in table.name]
     assert not distrusted(audited_run)
     assert metrics_json(cohort)["swap"] == {}
     assert 'id="swap"' not in page_of(audited_run).decode()

@@ -23,9 +23,9 @@ from opensafeintent.report.columns import (
     Column,
     Columns,
     Table,
-    estimate_columns,
-    interval,
-    text,
+    format_cell,
+    format_interval,
+    make_estimate_columns,
 )
 from opensafeintent.report.figures import figure_names, make_figure
 from opensafeintent.report.printing.console import print_table, to_terminal
@@ -37,7 +37,7 @@ from opensafeintent.report.table_formats import (
     to_latex,
     to_markdown,
 )
-from opensafeintent.report.tables import all_tables, write_tables
+from opensafeintent.report.tables import make_all_tables, write_tables
 from opensafeintent.report.tables_metrics import comparisons, drop_unlike, headline
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import Estimate
@@ -95,13 +95,13 @@ def named(tables: Sequence[Table], name: str) -> Table:
 @pytest.fixture(scope="module")
 def tables() -> list[Table]:
     with pytest.MonkeyPatch.context() as patch:  # the averages are of two prompt-sets
-        patch.setattr("opensafeintent.numbers.estimates.FEWEST_AVERAGED", 1)
-        return all_tables(cohort_of_grades())
+        patch.setattr("opensafeintent.numbers.estimates.FEWEST_SETS_AVERAGED", 1)
+        return make_all_tables(cohort_of_grades())
 
 
 def test_there_is_no_average_over_models_of_few_sets() -> None:
     cells = keyed(
-        named(all_tables(cohort_of_grades()), "table_4_utility"), ("model",), "mean_utility"
+        named(make_all_tables(cohort_of_grades()), "table_4_utility"), ("model",), "mean_utility"
     )
     assert cells[AVERAGE] is None and cells["lab/a"] == pytest.approx(4 / 9)
 
@@ -168,7 +168,7 @@ def test_without_probes_there_are_no_failures_of_detection() -> None:
     """A count of 0 sets would say that models that were not asked were always safe."""
     run = changed(graded_run(GRADES, "lab/judge"), probe="none")
     cohort = gather_models([run])
-    assert not [table for table in all_tables(cohort) if table.name == "probe"]
+    assert not [table for table in make_all_tables(cohort) if table.name == "probe"]
     assert "fig_4_failures" not in figure_names(cohort)
 
 
@@ -176,7 +176,7 @@ def test_a_model_that_was_not_probed_is_named_and_not_drawn() -> None:
     """An import has no plan of probes: its strategies show that the model was asked."""
     unplanned = changed(graded_run(GRADES, "lab/judge"), entry={"imported": True})
     cohort = gather_models([unplanned])
-    table = named(all_tables(cohort), "probe")
+    table = named(make_all_tables(cohort), "probe")
     assert keyed(table, ("model",), "detection_failure_n") == {"lab/a": 1}
     assert any("Not probed: baseline/refuse-all and lab/b." in note for note in table.notes)
     figure = make_figure(cohort, "fig_4_failures")
@@ -298,7 +298,7 @@ def test_an_average_over_one_model_has_its_interval() -> None:
 
 
 def test_the_demonstration_judge_is_named_in_every_table_and_file() -> None:
-    for table in all_tables(cohort_of_grades(judge="baseline/judge")):
+    for table in make_all_tables(cohort_of_grades(judge="baseline/judge")):
         if "dataset" in table.fields:
             assert {record["judge"] for record in table.records()} == {"baseline/judge"}
             texts = {form: write(table) for form, (_, write) in FORMATS.items()}
@@ -329,7 +329,7 @@ class Line(NamedTuple):
 
 COLUMNS: tuple[Columns[Line], ...] = (
     Column("model", lambda line: line.model, "Model", "name"),
-    estimate_columns("x", lambda line: line.x, "X"),
+    make_estimate_columns("x", lambda line: line.x, "X"),
     Column("difference", lambda line: line.x, "A − B", "signed"),
     Column("x", lambda line: line.x and line.x.interval, "Span", "span"),
     Column("p", lambda line: line.p, "p", "p"),
@@ -386,7 +386,7 @@ HOSTILE = (
 
 @pytest.fixture(scope="module")
 def hostile() -> list[Table]:
-    return all_tables(cohort_of_grades(dict.fromkeys(HOSTILE, GRADES["lab/a"])))
+    return make_all_tables(cohort_of_grades(dict.fromkeys(HOSTILE, GRADES["lab/a"])))
 
 
 def test_no_cell_of_a_csv_is_a_formula(hostile: list[Table]) -> None:
@@ -443,9 +443,9 @@ def test_each_table_is_written_in_a_format(tmp_path: Path, tables: list[Table], 
 def test_a_single_model_beside_a_baseline_is_not_averaged() -> None:
     models = ("lab/a", "baseline/refuse-all")
     cohort = cohort_of(graded_run({model: GRADES[model] for model in models}, "judge"))
-    for table in all_tables(cohort):
+    for table in make_all_tables(cohort):
         assert AVERAGE not in [record.get("model") for record in table.records()], table.name
-    (utility,) = (table for table in all_tables(cohort) if table.name == "table_4_utility")
+    (utility,) = (table for table in make_all_tables(cohort) if table.name == "table_4_utility")
     assert any("Baselines are left out of the ranks." in note for note in utility.notes)
 
 
@@ -459,7 +459,7 @@ def test_a_single_model_beside_a_baseline_is_not_averaged() -> None:
     ],
 )
 def test_little_or_nothing_is_no_error(grades: dict[str, dict[str, str]], tmp_path: Path) -> None:
-    write_tables(all_tables(cohort_of_grades(grades)), tmp_path)
+    write_tables(make_all_tables(cohort_of_grades(grades)), tmp_path)
     for path in tmp_path.iterdir():
         assert not re.search(r"\bnan\b", path.read_text("utf-8"), re.IGNORECASE), path
 
@@ -503,21 +503,21 @@ def test_a_narrow_terminal_breaks_at_intervals_and_then_at_the_slash_of_a_name(
 
 
 def test_shares_of_modes_are_in_per_cent() -> None:
-    assert interval(0.21, 0.1, 0.36, "share") == "21 % [10, 36]"
-    assert interval(0.5, 0.0, 1.0, "share") == "50 % [0, 100]"
+    assert format_interval(0.21, 0.1, 0.36, "share") == "21 % [10, 36]"
+    assert format_interval(0.5, 0.0, 1.0, "share") == "50 % [0, 100]"
 
 
 def test_a_detectable_difference_of_shares_is_in_points() -> None:
-    assert text("gap", Cell((0.497,), "share")) == "50 points"
-    assert text("gap", Cell((0.497,))) == "0.50"
+    assert format_cell("gap", Cell((0.497,), "share")) == "50 points"
+    assert format_cell("gap", Cell((0.497,))) == "0.50"
 
 
 def test_the_ends_of_a_difference_have_signs_and_points() -> None:
-    assert text("signed_span", Cell((-0.711, 0.492), "share")) == "−71 to +49 points"
-    assert text("signed_span", Cell((0.02, 0.1), "share")) == "+2 to +10 points"
-    assert text("signed_span", Cell((-0.1, 0.25))) == "−0.10 to +0.25"
-    assert text("span", Cell((0.02, 0.1), "share")) == "2–10 %"
-    _, *parts = estimate_columns(
+    assert format_cell("signed_span", Cell((-0.711, 0.492), "share")) == "−71 to +49 points"
+    assert format_cell("signed_span", Cell((0.02, 0.1), "share")) == "+2 to +10 points"
+    assert format_cell("signed_span", Cell((-0.1, 0.25))) == "−0.10 to +0.25"
+    assert format_cell("span", Cell((0.02, 0.1), "share")) == "2–10 %"
+    _, *parts = make_estimate_columns(
         "change", lambda change: change, "Change", style="signed", parts=("missing_ci",)
     )
     assert [part.style for part in parts] == ["signed_span"]
@@ -536,7 +536,7 @@ def test_a_row_has_the_decimals_of_its_interval(high: float, expected: list[str]
         interval=(0.045 if high < 0.1 else 0.0, high),
         bounds=(0.048, 0.122),
     )
-    columns: tuple[Column[MetricEstimate], ...] = estimate_columns(
+    columns: tuple[Column[MetricEstimate], ...] = make_estimate_columns(
         "triplet_safety",
         lambda value: value,
         "Safe",
@@ -551,7 +551,7 @@ def test_a_row_has_the_decimals_of_its_interval(high: float, expected: list[str]
 def test_bounds_are_shown_if_a_grade_is_missing() -> None:
     headings = {
         pairs: compact(
-            named(all_tables(cohort_of_grades({"m": {"s1": pairs}})), "metrics")
+            named(make_all_tables(cohort_of_grades({"m": {"s1": pairs}})), "metrics")
         ).headings
         for pairs in ("40 40 10 40", "40 4- 10 40")
     }

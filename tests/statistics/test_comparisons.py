@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from opensafeintent.statistics import Comparison, compare_models, rank_intervals
+from opensafeintent.statistics import Comparison, compare_models, compute_rank_intervals
 from opensafeintent.statistics.comparisons import (
-    PlannedEnd,
+    PlannedScenario,
     compare_pairs,
-    count_planned,
-    detectable_difference,
+    compute_detectable_difference,
+    count_planned_sets,
+    count_sets_needed,
     find_planned_difference,
-    sets_needed,
 )
 
 Floats = NDArray[np.float64]
@@ -47,7 +47,7 @@ def test_one_pair_is_a_t_test_with_the_pseudo_sets() -> None:
     error = ((40 * deviation**2 + 2) * 42 / 41) ** 0.5
     power = stats.t.ppf(0.975, 41) * error + stats.norm.ppf(0.8) * deviation * 40**0.5
     assert result.minimum_detectable_difference[0, 1] == pytest.approx(power / 40)
-    assert detectable_difference(40, deviation) == pytest.approx(power / 40)
+    assert compute_detectable_difference(40, deviation) == pytest.approx(power / 40)
 
 
 def test_a_difference_of_shares_is_found_as_often_as_is_said() -> None:
@@ -61,7 +61,7 @@ def test_a_difference_of_shares_is_found_as_often_as_is_said() -> None:
         later = (generator.random(42) < result).astype(float)
         hits += compared(np.array([np.zeros(42), later])).p_unadjusted[0, 1] < 0.05
     assert 0.75 < hits / studies < 0.9
-    expected = detectable_difference(42, values[1].std(ddof=1), shares=True)
+    expected = compute_detectable_difference(42, values[1].std(ddof=1), binary=True)
     assert result == pytest.approx(expected, abs=1e-4)
 
 
@@ -95,7 +95,7 @@ def test_p_is_below_5_percent_exactly_if_the_interval_leaves_0_out(kind: str, se
         there = ~np.isnan(result.p_unadjusted[above])
         left_out = (result.low[above] > 0) | (result.high[above] < 0)
         assert np.array_equal(result.p_adjusted[above][there] < 0.05, left_out[there])
-        assert np.array_equal(result.claimed[above], left_out)
+        assert np.array_equal(result.significant[above], left_out)
         assert (result.p_adjusted[above][there] >= result.p_unadjusted[above][there]).all()
         claims += left_out.sum()
     assert claims > 0 or sets == 6
@@ -106,7 +106,7 @@ def test_equal_models_are_called_different_in_5_percent_of_studies_at_most() -> 
     wrong = 0
     for _ in range(200):
         values = (generator.random((5, 42)) < 0.6).astype(float)
-        wrong += compared(values).claimed.any()
+        wrong += compared(values).significant.any()
     assert wrong <= 20  # 5 % of 200 is 10; 20 and fewer come in 99.8 %
 
 
@@ -118,7 +118,7 @@ def test_reference_points_are_outside_the_family() -> None:
     assert result.pairs[3, :3].tolist() == [1, 1, 1]
     among = compared(values[:3])
     assert np.array_equal(result.p_adjusted[:3, :3], among.p_adjusted, equal_nan=True)
-    assert rank_intervals(result) == [*rank_intervals(among), None]
+    assert compute_rank_intervals(result) == [*compute_rank_intervals(among), None]
     alone = compared(values[[0, 3]])
     assert result.p_adjusted[0, 3] == pytest.approx(alone.p_unadjusted[0, 1])
 
@@ -158,15 +158,15 @@ def test_the_order_of_models_changes_nothing_but_signs() -> None:
         assert np.allclose(values[np.ix_(order, order)], squares(after)[name], equal_nan=True), name
     assert np.array_equal(before.difference, -before.difference.T, equal_nan=True)
     assert np.array_equal(before.low, -before.high.T, equal_nan=True)
-    ranks = rank_intervals(before)
-    assert rank_intervals(after) == [ranks[place] for place in order]
+    ranks = compute_rank_intervals(before)
+    assert compute_rank_intervals(after) == [ranks[place] for place in order]
 
 
 def test_ranks_of_clearly_different_models() -> None:
     values = np.array([[0.2], [0.9], [0.5], [0.9]]) + np.zeros((4, 60))
     result = compared(values)
-    assert rank_intervals(result) == [(4, 4), (1, 2), (3, 3), (1, 2)]
-    assert rank_intervals(result, less_is_better=True) == [(1, 1), (3, 4), (2, 2), (3, 4)]
+    assert compute_rank_intervals(result) == [(4, 4), (1, 2), (3, 3), (1, 2)]
+    assert compute_rank_intervals(result, less_is_better=True) == [(1, 1), (3, 4), (2, 2), (3, 4)]
 
 
 def test_a_model_without_a_value_has_no_rank_and_takes_none() -> None:
@@ -174,20 +174,20 @@ def test_a_model_without_a_value_has_no_rank_and_takes_none() -> None:
     weights = np.ones_like(values)
     weights[1] = 0.0
     result = compared(values, weights)
-    assert rank_intervals(result) == [(2, 2), None, (1, 1)]
+    assert compute_rank_intervals(result) == [(2, 2), None, (1, 1)]
     assert np.isnan(
         [result.p_unadjusted[0, 1], result.p_adjusted[0, 1], result.difference[0, 1]]
     ).all()
-    assert result.pair(0, 1) is None
+    assert result.get_difference(0, 1) is None
 
 
 def test_every_set_tied() -> None:
     result = compared(np.full((3, 40), 1 / 3))
     above = np.triu_indices(3, 1)
     assert (result.p_unadjusted[above] == 1).all() and (result.p_adjusted[above] == 1).all()
-    assert not result.claimed.any()
-    assert rank_intervals(result) == [(1, 3)] * 3
-    pair = result.pair(0, 1)
+    assert not result.significant.any()
+    assert compute_rank_intervals(result) == [(1, 3)] * 3
+    pair = result.get_difference(0, 1)
     assert pair and pair.interval and pair.interval[0] < 0 < pair.interval[1]
 
 
@@ -204,28 +204,28 @@ def test_a_metric_undefined_in_half_the_sets() -> None:
 
 def test_so_many_sets_find_the_difference_that_they_were_asked_for() -> None:
     for deviation, pairs in ((0.5, 1), (0.35, 10), (0.0, 1)):
-        sets = sets_needed(0.1, deviation, pairs=pairs)
+        sets = count_sets_needed(0.1, deviation, pairs=pairs)
         assert sets
-        assert detectable_difference(sets, deviation, pairs=pairs) <= 0.1
-        assert detectable_difference(sets - 1, deviation, pairs=pairs) > 0.1
-    assert sets_needed(-0.1, 0.5) == sets_needed(0.1, 0.5)
-    assert sets_needed(0.0, 0.5) is sets_needed(float("nan"), 0.5) is None
+        assert compute_detectable_difference(sets, deviation, pairs=pairs) <= 0.1
+        assert compute_detectable_difference(sets - 1, deviation, pairs=pairs) > 0.1
+    assert count_sets_needed(-0.1, 0.5) == count_sets_needed(0.1, 0.5)
+    assert count_sets_needed(0.0, 0.5) is count_sets_needed(float("nan"), 0.5) is None
 
 
 def test_what_missing_grades_take_away_does_not_shrink_with_the_sets() -> None:
-    ends = [PlannedEnd(0.5), PlannedEnd(0.6, away=0.04, counted=0.9)]
-    sets = count_planned(0.1, ends)
+    ends = [PlannedScenario(0.5), PlannedScenario(0.6, missing_shift=0.04, units_per_set=0.9)]
+    sets = count_planned_sets(0.1, ends)
     # ((1.96 + 0.8416) · 0.6 / (0.1 − 0.04))² / 0.9 = 872, and what the pseudo-sets add
     assert sets == pytest.approx(872, rel=0.01)
     assert find_planned_difference(sets, ends) == pytest.approx(0.1, abs=1e-4)
-    assert count_planned(0.1, ends[:1]) == sets_needed(0.1, 0.5)
-    assert count_planned(0.04, ends) is count_planned(0.03, ends) is None
+    assert count_planned_sets(0.1, ends[:1]) == count_sets_needed(0.1, 0.5)
+    assert count_planned_sets(0.04, ends) is count_planned_sets(0.03, ends) is None
     assert find_planned_difference(10**7, ends) == pytest.approx(0.04, abs=1e-3)
 
 
 def test_a_pair_is_decided_by_the_sets_that_its_spread_asks_for() -> None:
     generator = np.random.default_rng(8)
     values = (generator.random((2, 42)) < [[0.5], [0.6]]).astype(float)
-    pair = compared(values).pair(0, 1)
+    pair = compared(values).get_difference(0, 1)
     assert pair and pair.value and pair.deciding
-    assert pair.deciding == sets_needed(pair.value, (values[1] - values[0]).std(ddof=1))
+    assert pair.deciding == count_sets_needed(pair.value, (values[1] - values[0]).std(ddof=1))

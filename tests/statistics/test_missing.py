@@ -14,7 +14,7 @@ from opensafeintent.grades import to_array
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.numbers.completions import Completions
 from opensafeintent.numbers.estimates import MetricEstimates
-from opensafeintent.numbers.metrics import METRICS, compute
+from opensafeintent.numbers.metrics import METRICS, compute_metrics
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.statistics.intervals import Completed, Floats
 from samples import grade_line, made_dataset, prompt_set
@@ -36,11 +36,11 @@ def graded(**grades: str) -> LabelledSet:
 
 
 def extremes_of(array: LabelledSet) -> dict[str, tuple[Completed, Completed]]:
-    return Completions(array, compute(array)).outermost
+    return Completions(array, compute_metrics(array)).unlimited_extremes
 
 
 def bounds_of(array: LabelledSet) -> dict[str, tuple[Floats, Floats]]:
-    return Completions(array, compute(array)).bounds
+    return Completions(array, compute_metrics(array)).bounds
 
 
 @pytest.mark.parametrize(
@@ -131,12 +131,12 @@ def test_bounds_are_those_of_all_completions(seed: int, epochs: int, second: Pro
     ]
     array = to_array(rows, made_dataset(*sets), ["m"])
     result = bounds_of(array)
-    values = {name: ratio.value.values for name, ratio in compute(completed(array)).items()}
+    values = {name: ratio.value.values for name, ratio in compute_metrics(completed(array)).items()}
     for name in METRICS:
-        if METRICS[name].needs in ("strategy", "probes"):
+        if METRICS[name].inputs in ("strategy", "probes"):
             continue
         # if all responses to an intent are missing, nothing shows that modes were asked for
-        if second.is_pair and "mode" in METRICS[name].needs:
+        if second.is_pair and "mode" in METRICS[name].inputs:
             continue
         low, high = (float(end[0]) for end in result[name])
         if np.isnan(values[name]).all():
@@ -215,7 +215,7 @@ def completed_value(
     array: LabelledSet, metric: str, odds: float, at: int = 12
 ) -> tuple[float, float, float, float]:
     """Return a set's least and greatest value, and their variances."""
-    least, greatest = Completions(array, compute(array)).extremes(odds)[metric]
+    least, greatest = Completions(array, compute_metrics(array)).extremes(odds)[metric]
     return (
         float(least.numerator[0, at]),
         float(greatest.numerator[0, at]),
@@ -314,8 +314,12 @@ def test_a_pair_that_lacks_a_grade_moves_no_metric_of_triplets() -> None:
     )
     for name, metric in METRICS.items():
         (number,), (of_triplets,) = whole.by_metric[name], alone.by_metric[name]
-        of_benign = metric.of_pairs and metric.of != "malicious" and metric.needs != "benign_mode"
-        assert whole.moves(name, 0) == of_benign, name
-        if not metric.of_pairs:
+        of_benign = (
+            metric.defined_for_pairs
+            and metric.group != "malicious"
+            and metric.inputs != "benign_mode"
+        )
+        assert whole.depends_on_missing(name, 0) == of_benign, name
+        if not metric.defined_for_pairs:
             assert number == of_triplets
     assert [whole.by_metric[name][0].n for name in ("pair_safety", "malicious_safety")] == [11, 12]

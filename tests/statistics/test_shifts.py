@@ -31,7 +31,7 @@ BOTH = np.array([True, True])
 
 
 def test_a_shift_is_the_mean_over_the_sets_that_both_judges_graded() -> None:
-    shifts = compute_shifts(OLD, NEW, width=1.0, averaged=BOTH)
+    shifts = compute_shifts(OLD, NEW, max_difference=1.0, averaged=BOTH)
     # the first model: 0, −1, 0, −1 in four sets; the second: 0, 1, 0, −1, 0 in five
     assert shifts.spread.value[:2] == pytest.approx([-2 / 4, 0])
     assert shifts.spread.n.tolist() == [4, 5, 5]
@@ -50,10 +50,12 @@ def test_the_unit_of_the_mean_is_the_prompt_set() -> None:
     generator = np.random.default_rng(4)
     old = generator.integers(0, 2, 30).astype(float)
     new = np.where(generator.random(30) < 0.2, 1 - old, old)
-    one = compute_shifts(parts([*old]), parts([*new]), width=1.0, averaged=np.array([True]))
+    one = compute_shifts(
+        parts([*old]), parts([*new]), max_difference=1.0, averaged=np.array([True])
+    )
     rows = [[*old]] * 20, [[*new]] * 20
     twenty = compute_shifts(
-        parts(*rows[0]), parts(*rows[1]), width=1.0, averaged=np.ones(20, dtype=bool)
+        parts(*rows[0]), parts(*rows[1]), max_difference=1.0, averaged=np.ones(20, dtype=bool)
     )
     assert twenty.interval.low[-1] == pytest.approx(one.interval.low[0])
     assert twenty.interval.high[-1] == pytest.approx(one.interval.high[0])
@@ -68,7 +70,9 @@ def test_missing_grades_widen_the_interval_to_both_sides() -> None:
     least = np.array([[0.0, 0, 0, 0, -1]]), np.ones((1, 5))
     greatest = np.zeros((1, 5)), np.ones((1, 5))
     alone = np.array([True])
-    shifts = compute_shifts(old, new, width=1.0, averaged=alone, extremes=(least, greatest))
+    shifts = compute_shifts(
+        old, new, max_difference=1.0, averaged=alone, extremes=(least, greatest)
+    )
     assert shifts.spread.n[0] == 4
     expected = estimate(*least, span=(-1.0, 1.0)).low[0]
     assert shifts.worst_low[0] == pytest.approx(min(expected, shifts.interval.low[0]))
@@ -94,27 +98,29 @@ def test_the_least_margin_is_that_of_no_change() -> None:
 def test_what_breaks_a_ranking_is_the_difference_of_two_shifts() -> None:
     old, new = parts([0.9, 0.8, 0.7, 0.6], [0.5, 0.6, 0.7, 0.2]), None
     alike = parts([0.8, 0.7, 0.6, 0.5], [0.4, 0.5, 0.6, 0.1])
-    same = compute_interactions(old, alike, width=1.0, family=BOTH)
+    same = compute_interactions(old, alike, max_difference=1.0, family=BOTH)
     assert same.paired.spread.value == pytest.approx([0])
     assert (same.old, same.new) == (pytest.approx([-0.25]), pytest.approx([-0.25]))
     # the first model loses 0.4 in each set, the second gains 0.1: an interaction of 0.5
     new = parts([0.5, 0.4, 0.3, 0.2], [0.6, 0.7, 0.8, 0.3])
-    turned = compute_interactions(old, new, width=1.0, family=BOTH)
+    turned = compute_interactions(old, new, max_difference=1.0, family=BOTH)
     assert turned.paired.spread.value == pytest.approx([0.5])
     assert (turned.old, turned.new) == (pytest.approx([-0.25]), pytest.approx([0.25]))
-    assert turned.paired.width == 2
+    assert turned.paired.max_difference == 2
     assert turned.paired.pairs.tolist() == [1]
 
 
 def test_interactions_are_one_family() -> None:
     generator = np.random.default_rng(1)
     old, new = (parts(*generator.random((4, 40)).tolist()) for _ in range(2))
-    four = compute_interactions(old, new, width=1.0, family=np.ones(4, dtype=bool))
+    four = compute_interactions(old, new, max_difference=1.0, family=np.ones(4, dtype=bool))
     assert four.paired.pairs.tolist() == [6] * 6
     # Šidák: 1 − (1 − p)⁶
     assert four.paired.p_adjusted == pytest.approx(1 - (1 - four.paired.p_unadjusted) ** 6)
     # a baseline is compared on its own
-    three = compute_interactions(old, new, width=1.0, family=np.array([True, True, True, False]))
+    three = compute_interactions(
+        old, new, max_difference=1.0, family=np.array([True, True, True, False])
+    )
     assert sorted(three.paired.pairs.tolist()) == [1, 1, 1, 3, 3, 3]
 
 
@@ -136,7 +142,7 @@ def test_a_judge_that_differs_by_the_margin_is_rarely_called_the_same() -> None:
     for _ in range(studies):
         change = generator.choice([1.0, -1.0, 0.0], p=[0.12, 0.02, 0.86], size=115)
         shifts = compute_shifts(
-            parts([0.0] * 115), parts([*change]), width=1.0, averaged=np.array([True])
+            parts([0.0] * 115), parts([*change]), max_difference=1.0, averaged=np.array([True])
         )
         certified += shifts.same_within[0] <= 0.1
     assert 0.03 <= certified / studies <= 0.08

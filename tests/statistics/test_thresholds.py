@@ -14,7 +14,7 @@ from opensafeintent.statistics.intervals import Parts, exact_share_interval, t_q
 from opensafeintent.statistics.thresholds import (
     Bounds,
     Side,
-    bound_pair,
+    bound_pair_difference,
     bound_ratio,
     compare_with_limit,
     fewest_to_meet,
@@ -50,7 +50,7 @@ def ends_of(parts: Parts, *, confidence: float = 0.95, exact: bool = False) -> B
 def change(new: Parts, old: Parts, confidence: float = 0.95) -> Bounds:
     before, after = ((top[None], bottom[None]) for top, bottom in (old, new))
     compared = compare_pairs(before, after, confidence=confidence)
-    return bound_pair(compared, compared, 0)
+    return bound_pair_difference(compared, compared, 0)
 
 
 def test_the_ends_are_those_of_the_interval_that_the_number_has_everywhere() -> None:
@@ -215,7 +215,7 @@ def test_passing_needs_no_family_and_failing_does() -> None:
     earlier, later = ((item[0], item[1]) for item in tops)
     none = np.zeros(3, dtype=bool)
     alone = compare_pairs(earlier, later, family=none)
-    result = bound_pair(alone, compare_pairs(earlier, later), 0).negative
+    result = bound_pair_difference(alone, compare_pairs(earlier, later), 0).negative
     assert result.family and result.family[0] < result.low and result.high < result.family[1]
     assert compare_with_limit(result, result.high, "most") == "pass"
     assert compare_with_limit(result, (result.low + result.family[0]) / 2, "most") == "undecided"

@@ -15,7 +15,7 @@ import msgspec
 
 from opensafeintent.calls.costs import Budget, Tally
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_writer import Entry
+from opensafeintent.calls.ledger_writer import LedgerEntry
 from opensafeintent.calls.left_out import really_left_out
 from opensafeintent.calls.limiter import Limiter, Trial
 from opensafeintent.calls.outcomes import NotAnAnswer, classify_response, no_answer
@@ -321,7 +321,7 @@ class Client:
                 self.tally.in_flight -= 1
             for refused in result.refused:
                 self.tally.retries += 1
-                self.ledger.add(Entry(key, call, refused))
+                self.ledger.add(LedgerEntry(key, call, refused))
             result = self.record(call, key, result)
             if isinstance(result, Replied):
                 model.limiter.note_answer()
@@ -373,7 +373,7 @@ class Client:
         call's purpose.
         """
         attempt = self._settle(call, attempt)
-        entry = Entry(key, call, attempt)
+        entry = LedgerEntry(key, call, attempt)
         self.ledger.add(entry)
         if isinstance(attempt, Replied):
             self._answered.add(call.model)

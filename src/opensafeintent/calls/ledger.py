@@ -33,7 +33,7 @@ from opensafeintent.calls.ledger_rows import (
     unpack,
     unpack_text,
 )
-from opensafeintent.calls.ledger_writer import Entry, Writer
+from opensafeintent.calls.ledger_writer import LedgerEntry, LedgerWriter
 from opensafeintent.calls.outcomes import REPLIED
 from opensafeintent.calls.reasoning import REASONING_ONLY
 from opensafeintent.calls.recorded import Imports
@@ -173,7 +173,7 @@ class Ledger:
         self.added: set[bytes] = set()
         """Keys of the outcomes that were added."""
         self._texts = Texts()
-        self._writer: Writer | None = None
+        self._writer: LedgerWriter | None = None
         with contextlib.ExitStack() as opened:  # if a later step fails, the opened files are closed
             try:
                 if not readonly:
@@ -182,7 +182,7 @@ class Ledger:
                 self.imports = Imports(path, self._reader, self._texts)
                 """Responses from elsewhere."""
                 if not readonly:
-                    self._writer = Writer(path, self._texts, self._drop_pending)
+                    self._writer = LedgerWriter(path, self._texts, self._drop_pending)
             except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
                 # SQLite quotes a damaged schema in an error, and Python decodes it
                 unreadable = type(error) in (sqlite3.DatabaseError, UnicodeDecodeError)
@@ -412,7 +412,7 @@ class Ledger:
 
     # Writing
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: LedgerEntry) -> None:
         """Record one attempt; it is on disk within a twentieth of a second.
 
         A failed write is raised by `check`: a paid answer is accepted in any case.

@@ -267,12 +267,12 @@ READ = {*FIELDS, *ANSWERS, "model", "prompt", "usage", "quotes_hidden", *REASONI
 """Fields that a line of a file of responses may have; others are not read."""
 
 
-def parse_recorded(record: Record, *, of_table: bool = False) -> RecordedResponse:
+def parse_recorded(record: Record, *, from_table: bool = False) -> RecordedResponse:
     """Turn one line into a recorded response, or raise the Problem that it has.
 
     Args:
         record: the line.
-        of_table: a line that states nothing is one of a response that is missing: a table has a
+        from_table: a line that states nothing is one of a response that is missing: a table has a
             row for each prompt.
     """
     record.check_names(FIELDS)
@@ -301,7 +301,7 @@ def parse_recorded(record: Record, *, of_table: bool = False) -> RecordedRespons
     if not missing and not {"response", "answers", *SCALES} & fields.keys():
         if is_marked(data, "response_hidden"):
             missing = (WITHHELD,)
-        elif of_table:
+        elif from_table:
             missing = (_NOT_RECORDED,)
     without_response = any(entry.what == "response" for entry in missing)
     if not (
@@ -356,7 +356,7 @@ def _read_answers(record: Record) -> dict[str, dict[str, Answer | None]]:
 
 
 def read_recorded_responses(
-    records: Iterable[tuple[str, object]], path: Path, *, of_table: bool = False
+    records: Iterable[tuple[str, object]], path: Path, *, from_table: bool = False
 ) -> list[RecordedResponse]:
     """Turn the records of a file, each with its location, into responses; see `parse_recorded`.
 
@@ -369,7 +369,7 @@ def read_recorded_responses(
     try:
         for location, data in records:
             try:
-                response = parse_recorded(Record(data, location), of_table=of_table)
+                response = parse_recorded(Record(data, location), from_table=from_table)
                 key = (response.set_id, response.variant, response.epoch)
                 if key in locations:
                     raise Problem(

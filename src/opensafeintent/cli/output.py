@@ -28,7 +28,7 @@ from opensafeintent.files import near
 from opensafeintent.hostile import TEXT, one_line, terminal_safe
 from opensafeintent.numbers.repeats import FragileSet
 from opensafeintent.quoting import Hidden, cut_quotation, hide_prompt, hide_text
-from opensafeintent.report.columns import Column, Table, estimate_text
+from opensafeintent.report.columns import Column, Table, format_estimate
 from opensafeintent.report.printing.console import (
     new_console,
     plain,
@@ -524,7 +524,7 @@ def show_build(outcome: BuildOutcome, taxonomy: Path | None = None) -> int:
         sets = pluralize(len(outcome.dataset), "prompt-set")
         lines = [f"{out}/dataset.jsonl: {sets} (sha256 {outcome.dataset.hash[:12]})"]
     if outcome.check and outcome.check.lexical_leakage:
-        share = estimate_text(outcome.check.lexical_leakage, "share")
+        share = format_estimate(outcome.check.lexical_leakage, "share")
         lines.append(
             f"Lexical leakage: words alone distinguish benign from malicious in {share};"
             " chance is 50 %."

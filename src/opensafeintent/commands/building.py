@@ -66,7 +66,7 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.cards import name_generated_source
 from opensafeintent.promptsets.sources import CARD
 from opensafeintent.replacing import replace_together
-from opensafeintent.report.cost_tables import Costs, cost_json
+from opensafeintent.report.cost_tables import Costs, encode_costs
 from opensafeintent.report.datasets import (
     CARD_MARK,
     build_card,
@@ -136,7 +136,7 @@ def write_build_results(
         write_private(
             new / "coverage.json", _json([cell._asdict() for cell in count_cells(built, manifest)])
         )
-        write_private(new / "cost.json", cost_json(costs))
+        write_private(new / "cost.json", encode_costs(costs))
         write_private(new / "build.md", build_page(built, manifest, costs, remarks).encode())
         if dataset:
             checked = check(dataset)

@@ -50,11 +50,11 @@ from opensafeintent.imports.label_files import read_labelled
 from opensafeintent.inspect.routes import model_identity, unset_lines
 from opensafeintent.numbers.cohort import GradedRun, compute_line_acceptance
 from opensafeintent.numbers.label_checks import CheckedSetting, LabelCheck
-from opensafeintent.numbers.label_comparison import draw_evenly, label_checks
+from opensafeintent.numbers.label_comparison import compare_labels, draw_evenly
 from opensafeintent.people.agreement import gather_grades
 from opensafeintent.promptsets.fields import fields_named
 from opensafeintent.replacing import lock_folder, replace_together
-from opensafeintent.report.cost_tables import Costs, cost_json
+from opensafeintent.report.cost_tables import Costs, encode_costs
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import KnownGrades
 from opensafeintent.templates import Templates
@@ -231,7 +231,7 @@ def costs_if_stopped(
     except Stopped:
         _, costs = calls_and_costs(settings, identities, work)
         with replace_together(settings.out) as new:
-            write_private(new / "cost.json", cost_json(costs))
+            write_private(new / "cost.json", encode_costs(costs))
         raise
 
 
@@ -301,7 +301,7 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
         the wrong way round shows it.
         """
         kind = self.file.kind
-        labels = self.file.ratings.on(kind.called)
+        labels = self.file.ratings.select_scale(kind.called)
         counts = {kind.no: 0, kind.yes: 1, kind.tie: 0.5}
         numbers = {word: int((labels == label).sum()) for word, label in counts.items()}
         if not numbers[kind.tie]:
@@ -334,7 +334,7 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
         by_index: list[dict[str, KnownGrades]] = [{} for _ in self.drawn]
         for item in graded:
             by_index[int(item.set_id)] |= item.by_judge
-        return label_checks(
+        return compare_labels(
             self.file,
             self.drawn,
             gather_grades(by_index, list(self.identities)),
@@ -387,7 +387,7 @@ async def _compare(comparison: _LabelComparison, display: Display, headers: Head
     asked, costs = calls_and_costs(settings, identities, comparison.work)
     labels = comparison.compare(graded, asked)
     with replace_together(settings.out) as new:
-        write_private(new / "cost.json", cost_json(costs))
+        write_private(new / "cost.json", encode_costs(costs))
         files = write_judge_files(settings.out, new, labels=labels, left_out=client.left_out)
     return RunOutcome(
         exit_code=JudgeFailed.exit_code if any(check.ungraded for check in labels) else 0,
@@ -469,7 +469,7 @@ async def _check(
     asked, costs = calls_and_costs(settings, identities, work)
     checks = add_served(checks, asked.served)
     with replace_together(settings.out) as new:
-        write_private(new / "cost.json", cost_json(costs))
+        write_private(new / "cost.json", encode_costs(costs))
         files = write_judge_files(settings.out, new, checks=checks, left_out=client.left_out)
     return RunOutcome(
         exit_code=0 if all(check.passed for check in checks) else JudgeFailed.exit_code,

@@ -22,12 +22,12 @@ from opensafeintent.commands.checking_judges import (
 from opensafeintent.commands.grade_into import grade_into
 from opensafeintent.commands.outcome import RunOutcome
 from opensafeintent.commands.planning import (
-    cannot_mix,
+    apply_judging_settings,
+    describe_missing_dual_use,
     grow_run,
+    make_mixing_refusal,
     refuse_other_dataset,
-    say_without_dual_use,
-    state_judging,
-    take_questions,
+    replace_questions,
 )
 from opensafeintent.commands.running import RunCommand, dry_run, execute, leave_out_silent
 from opensafeintent.commands.session import run_async, wait_or_refuse
@@ -47,8 +47,8 @@ from opensafeintent.evaluation.plan import Plan
 from opensafeintent.evaluation.replay import has_both_grades, list_given_tasks, read_imported
 from opensafeintent.hostile import name_safe, one_line, show_name
 from opensafeintent.inspect.routes import model_identity
-from opensafeintent.numbers.gates import say_sets, second_turn_in_reach
-from opensafeintent.numbers.metrics import METRICS, find_scope, is_defined, list_asked
+from opensafeintent.numbers.gates import describe_second_turn_reach, describe_sets
+from opensafeintent.numbers.metrics import METRICS, find_scope, is_defined, list_question_groups
 from opensafeintent.promptsets import Dataset, draw_sets, load_dataset
 from opensafeintent.promptsets.loading import (
     PAPER_DATASET_HASH,
@@ -101,20 +101,20 @@ def _forecast(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) ->
     command = _command(settings, folder, stated)
     plan, dataset = command.manifest.plan, command.dataset
     size, drawn = stated.size or len(dataset), draw_sets(dataset.prompt_sets, plan.limit)
-    scope = find_scope(dataset)._replace(rubric=plan.by_rubric, asked=list_asked(dataset))
+    scope = find_scope(dataset)._replace(rubric=plan.by_rubric, asked=list_question_groups(dataset))
     safety = METRICS[scope.safety]
     lacking = sum(not is_defined(safety, item) for item in drawn)
     sets = min(size, plan.limit or size) - lacking
     outcome = dry_run(command, factor=stated.factor(plan.limit))
     units = max(round(sets * count_units(drawn) / len(drawn)), 1)
     precision = (
-        f"with {say_sets(sets, units)}, the 95 % interval of {safety.label} is at most"
+        f"with {describe_sets(sets, units)}, the 95 % interval of {safety.label} is at most"
         f" {min(200 * half_width(units), 100):.0f} points wide"
     )
     lines = [precision, *stated.notes]
     if plan.follow_ups:
         models = len(contenders(command.manifest.models))
-        lines.append(second_turn_in_reach(sets, plan.epochs, models, units))
+        lines.append(describe_second_turn_reach(sets, plan.epochs, models, units))
     outcome.notes[:0] = lines
     return outcome
 
@@ -233,16 +233,16 @@ def _command(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> 
     size = stated.size or len(dataset)
     wanted = _state(settings, manifest.plan, size, stated.templates)
     if old is not None and stated.dataset is not None:
-        dataset = take_questions(folder, old, dataset, stated.dataset, wanted)
+        dataset = replace_questions(folder, old, dataset, stated.dataset, wanted)
     entries = {model: _entry(settings, manifest, model) for model in settings.under_test}
     manifest = grow_run(
         folder, manifest, wanted, settings, templates=stated.templates, models=entries
     )
     manifest, plan = label_models([manifest], settings.label)[0], manifest.plan
-    about_pairs = say_without_dual_use(settings, plan, dataset)
+    about_pairs = describe_missing_dual_use(settings, plan, dataset)
     ended = stored if stored and stored.stop_when and stored.stop_when.limits else None
     if ended and (ended.plan != plan or ended.models.keys() != manifest.models.keys()):
-        raise cannot_mix(folder, ended, "the run ended with an answer to --stop-when")
+        raise make_mixing_refusal(folder, ended, "the run ended with an answer to --stop-when")
     work = _work(manifest, dataset, models, to_the_end=settings.stop_when is not None)
     command = RunCommand(
         settings=settings,
@@ -351,7 +351,7 @@ def _models_to_ask(
 
 def _state(settings: EvaluateSettings, plan: Plan, sets: int, templates: Templates | None) -> Plan:
     """Return the plan of a run on so many prompt-sets with what a command states in it."""
-    plan = state_judging(settings, plan, templates)
+    plan = apply_judging_settings(settings, plan, templates)
     limit = plan.limit if settings.limit is None else settings.limit
     follow_up_texts = plan.follow_ups or (second_turn() if settings.follow_ups else None)
     if plan.turn and follow_up_texts is None:
@@ -419,7 +419,7 @@ def _to_grade(settings: GradeSettings, folder: RunFolder) -> RunCommand:
             " file without its grade columns"
         )
     templates = settings.judge_templates() if settings.rubrics or not old.plan.judges else None
-    wanted = state_judging(settings, old.plan, templates)
+    wanted = apply_judging_settings(settings, old.plan, templates)
     manifest = grow_run(folder, old, wanted, settings, templates=templates)
     return RunCommand(
         settings=settings,

@@ -17,9 +17,9 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.recorded import WITHHELD
 from opensafeintent.commands.gate_check import check_file
 from opensafeintent.commands.notebooks import Run, column_type, load_run
-from opensafeintent.commands.outcome import unsafe_note
+from opensafeintent.commands.outcome import describe_unsafe_texts
 from opensafeintent.commands.reporting import read_tables
-from opensafeintent.commands.session import rare_collections
+from opensafeintent.commands.session import delay_garbage_collection
 from opensafeintent.commands.settings import ExportSettings
 from opensafeintent.errors import (
     InputError,
@@ -90,7 +90,7 @@ def export_run(settings: ExportSettings) -> Exported:
         InputError: the folder holds no run, or one that is damaged; the file cannot be written, or
             its name has another ending than the format; an extra is missing.
     """
-    with rare_collections():
+    with delay_garbage_collection():
         return _export(settings)
 
 
@@ -120,7 +120,7 @@ def _export(settings: ExportSettings) -> Exported:
             f"{show_name(model)}: left out, for no headline metric is defined" for model in lacking
         ]
     if settings.include_unsafe:
-        notes.append(unsafe_note(UnsafeTexts(held.responses, len(held.prompts))))
+        notes.append(describe_unsafe_texts(UnsafeTexts(held.responses, len(held.prompts))))
     return Exported(files=tuple(files), notes=tuple(notes))
 
 

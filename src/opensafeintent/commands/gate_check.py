@@ -32,7 +32,7 @@ from opensafeintent.numbers.gates import (
     UnlikeRuns,
     check_regressions,
     check_thresholds,
-    state_k,
+    fill_in_k,
 )
 from opensafeintent.numbers.metrics import AT_LEAST_K, METRICS, refuse_undefined
 from opensafeintent.report.columns import Table
@@ -61,7 +61,7 @@ def list_gates(settings: GateOptions) -> list[Gate]:
         raise InputError(
             f"--k {settings.k}: no gate counts epochs; valid: gates on {' and '.join(AT_LEAST_K)}"
         )
-    return [state_k(gate, settings.k) for gate in gates]
+    return [fill_in_k(gate, settings.k) for gate in gates]
 
 
 def check_k(gates: Sequence[Gate], epochs: int, of: str) -> None:

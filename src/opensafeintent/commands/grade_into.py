@@ -14,7 +14,7 @@ from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.ledger_merge import copy_calls, copy_ledger
 from opensafeintent.calls.progress import Display
 from opensafeintent.commands.outcome import RunOutcome
-from opensafeintent.commands.planning import grow_run, state_judging
+from opensafeintent.commands.planning import apply_judging_settings, grow_run
 from opensafeintent.commands.running import RunCommand, dry_run, execute, leave_out_silent
 from opensafeintent.commands.session import run_async, wait_or_refuse
 from opensafeintent.commands.settings import GradeSettings
@@ -28,13 +28,13 @@ from opensafeintent.evaluation.plan import Plan, PlanChange
 from opensafeintent.evaluation.regrade import yield_audit_keys
 from opensafeintent.evaluation.replay import list_judged_tasks, read_imported, replay
 from opensafeintent.hostile import show_name
-from opensafeintent.numbers.completions import Turning, read_turning
-from opensafeintent.numbers.gates import say_sets
+from opensafeintent.numbers.completions import StoredOdds, read_turning_odds
+from opensafeintent.numbers.gates import describe_sets
 from opensafeintent.numbers.judges import JudgeShift
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.record import count_units
-from opensafeintent.report.columns import interval, say_turning
+from opensafeintent.report.columns import describe_turning_odds, format_estimate
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics.shifts import least_margin
 from opensafeintent.taxonomy import ProbeScope
@@ -89,16 +89,16 @@ def shift_line(shift: JudgeShift) -> str:
     old, new = (show_name(judge) for judge in shift.judges)
     moves = ", ".join(
         f"{METRICS[item.metric].label}"
-        f" {interval(item.value, item.low, item.high, METRICS[item.metric].unit, signed=True)}"
-        f"{_say_turning(item.turning_odds)}"
+        f" {format_estimate(item, METRICS[item.metric].unit, signed=True)}"
+        f"{_describe_turning_odds(item.turning_odds)}"
         for item in shift.metrics
         if item.family is not None
     )
     places = [
         f"; beyond chance, {show_name(first)} and {show_name(second)} change places in"
-        f" {METRICS[rank.metric].label}{_say_turning(rank.turning_odds)}"
+        f" {METRICS[rank.metric].label}{_describe_turning_odds(rank.turning_odds)}"
         for rank in shift.ranks
-        if rank.changes_order and rank.claimed
+        if rank.changes_order and rank.significant
         for first, second in (rank.models,)
     ]
     more = (
@@ -110,9 +110,9 @@ def shift_line(shift: JudgeShift) -> str:
     )
 
 
-def _say_turning(stored: Turning) -> str:
-    turning = read_turning(stored)
-    return "" if turning is None else f" (holds {say_turning(turning)})"
+def _describe_turning_odds(stored: StoredOdds) -> str:
+    turning = read_turning_odds(stored)
+    return "" if turning is None else f" (holds {describe_turning_odds(turning)})"
 
 
 _MOST_PLACES = 3
@@ -125,7 +125,7 @@ def _precision(plan: RunCommand) -> str:
     units = count_units(item for item in plan.dataset.prompt_sets if item.id in sets)
     points = 100 * least_margin(units)
     return (
-        f"with {say_sets(len(sets), units)}, two judges can be shown to agree on safety"
+        f"with {describe_sets(len(sets), units)}, two judges can be shown to agree on safety"
         f" within ± {points:.1f} points at best"
     )
 
@@ -229,7 +229,7 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
                 retest=0,
                 swap=None,
             )
-        wanted = state_judging(settings, base, templates)
+        wanted = apply_judging_settings(settings, base, templates)
         for judge in before.judge_samplings.keys() & wanted.judge_samplings.keys():
             was, now = before.judge_samplings[judge], wanted.judge_samplings[judge]
             if was != now:

@@ -26,7 +26,7 @@ from opensafeintent.files import near
 from opensafeintent.grades import sort_rows
 from opensafeintent.hostile import one_line, show_name
 from opensafeintent.numbers.cohort import GradedRun
-from opensafeintent.numbers.gates import find_moved_judges, find_unlike_conditions
+from opensafeintent.numbers.gates import find_changed_judges, find_unlike_conditions
 from opensafeintent.numbers.served_versions import VersionChange
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import GradedResponse
@@ -52,7 +52,7 @@ def check_join(runs: Sequence[GradedRun], places: Mapping[str, Path]) -> None:
     """
     for old, new in combinations(runs, 2):
         changes = find_unlike_conditions(old, new) or [
-            change.text for change in find_moved_judges(old, new)
+            change.text for change in find_changed_judges(old, new)
         ]
         if changes:
             names = " and ".join(one_line(run.name) for run in (old, new))
@@ -72,7 +72,7 @@ def how_to_grade_alike(old: GradedRun, new: GradedRun, places: tuple[Path, Path]
         return ""
     first, second = (str(near(place.absolute())) for place in places)
     plan = new.manifest.plan
-    if moved := find_moved_judges(old, new):
+    if moved := find_changed_judges(old, new):
         plan = _fix_judges(plan, moved)
         one = _render_grading_command(old.manifest.plan, plan, first, second, NEW)
         two = _render_grading_command(new.manifest.plan, plan, second, second, f"{NEW}-2")

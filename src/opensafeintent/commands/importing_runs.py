@@ -24,9 +24,9 @@ from opensafeintent.calls.recorded import (
 )
 from opensafeintent.commands.graded_runs import read_graded_run
 from opensafeintent.commands.outcome import RunOutcome, grade_command
-from opensafeintent.commands.planning import put_checklist
+from opensafeintent.commands.planning import set_checklist
 from opensafeintent.commands.reporting import write_results
-from opensafeintent.commands.session import rare_collections
+from opensafeintent.commands.session import delay_garbage_collection
 from opensafeintent.commands.settings import ImportSettings
 from opensafeintent.errors import (
     InputError,
@@ -84,7 +84,7 @@ def import_files(settings: ImportSettings, *, quiet: bool = False) -> RunOutcome
     Raises:
         InputError: a file, or a record in it, is not usable; nothing is imported then.
     """
-    with closing(display_for(quiet=quiet)) as screen, rare_collections():
+    with closing(display_for(quiet=quiet)) as screen, delay_garbage_collection():
         return _import(settings, screen)
 
 
@@ -98,7 +98,7 @@ def _import(settings: ImportSettings, screen: Display) -> RunOutcome:
     dataset = _dataset(settings, labels, of_run, read)
     of_text = index_prompts(dataset)
     for item in read:
-        if item.prompted:
+        if item.unplaced_records:
             item.responses = match_prompts(item, dataset, of_text, screen)
     prompts = list_places(dataset)
     with folder.lock():
@@ -248,7 +248,7 @@ def _group_by_model(
     for item in read:
         model = settings.model or item.model
         check_model_name(model, "--model" if settings.model else f"{item.path}: model")
-        if settings.model and item.named != named.setdefault(item.path, item.named):
+        if settings.model and item.stated_model != named.setdefault(item.path, item.stated_model):
             raise InputError(f"--model {model}: {item.path} names several models; leave it out")
         by_model.setdefault(model, []).append(item)
     return by_model
@@ -277,7 +277,7 @@ def _add_grading(plan: Plan, path: Path, log: InspectLog) -> Plan:
         InputError: the run's others were graded in another way.
     """
     asked = log.judge_by != "rubric"
-    templates = put_checklist(log.templates, asked=asked) if log.templates else {}
+    templates = set_checklist(log.templates, asked=asked) if log.templates else {}
     pairs = (
         ("other questions to judges", plan.judge_by if plan.templates else "", log.judge_by),
         ("other judge templates", plan.templates, templates),

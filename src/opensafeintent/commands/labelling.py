@@ -27,11 +27,11 @@ from opensafeintent.grades import PANEL
 from opensafeintent.hostile import name_safe, show_name
 from opensafeintent.numbers.metrics import METRICS, MetricScope, find_scope
 from opensafeintent.people.agreement import (
+    DatasetQuality,
     JudgeStudy,
-    Quality,
-    dataset_quality,
     gather_grades,
-    judge_study,
+    measure_dataset_quality,
+    measure_judge_study,
 )
 from opensafeintent.people.importing import ImportedLabels, check_replaced, import_returns
 from opensafeintent.people.labels import (
@@ -68,7 +68,7 @@ from opensafeintent.people.study import (
 from opensafeintent.promptsets import Dataset, load_dataset, sample_sets
 from opensafeintent.promptsets.questions import draw_order
 from opensafeintent.promptsets.reading import OF_CELLS, get_suffix
-from opensafeintent.ratings import Ratings, Said
+from opensafeintent.ratings import Ratings, RatingsOfItem
 from opensafeintent.replacing import write_together
 from opensafeintent.report.printing.console import Printed, print_table
 from opensafeintent.report.tables import write_tables
@@ -103,7 +103,7 @@ class Agreement(Printed, msgspec.Struct, frozen=True, kw_only=True):
     schema: int = 1
     dataset: str
     """Hash of the dataset that was labelled."""
-    quality: Quality | None
+    quality: DatasetQuality | None
     judges: JudgeStudy | None
     seed: int
 
@@ -377,8 +377,8 @@ def agreement(settings: AgreementSettings) -> Agreement:
     judged = settings.run and _collect_grades(on_responses, settings.run, settings.ledger)
     result = Agreement(
         dataset=first.label.dataset,
-        quality=dataset_quality(on_sets, seed=seed) if on_sets.items else None,
-        judges=judge_study(on_responses, *judged, seed=seed) if judged else None,
+        quality=measure_dataset_quality(on_sets, seed=seed) if on_sets.items else None,
+        judges=measure_judge_study(on_responses, *judged, seed=seed) if judged else None,
         seed=seed,
     )
     if settings.out is not None:
@@ -396,7 +396,7 @@ class _Judged(NamedTuple):
     """What judges say of labelled responses, and the panel if there are several judges."""
 
     grades: Ratings
-    own: list[Said]
+    own: list[RatingsOfItem]
     """Answers to the questions of the prompt-sets' own."""
 
 
@@ -449,7 +449,7 @@ def _list_asked(item: AnnotatedItem, dataset: Dataset) -> set[AskedQuestion]:
     return {AskedQuestion(one.id, text_hash(one.text)) for one in own.all} if own else set()
 
 
-def _list_own_answers(row: GradedResponse) -> Said:
+def _list_own_answers(row: GradedResponse) -> RatingsOfItem:
     """Return the answers to questions of the prompt-set's own by each judge, and by the panel if
     there are several judges.
     """

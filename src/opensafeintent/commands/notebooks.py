@@ -13,14 +13,14 @@ import msgspec
 
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.commands.graded_runs import check_join, name_runs, read_graded_runs
-from opensafeintent.commands.session import rare_collections
+from opensafeintent.commands.session import delay_garbage_collection
 from opensafeintent.errors import InputError, install_extra
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.pipeline import Task
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.grades import grade_table
 from opensafeintent.numbers.cohort import Cohort, gather_models
-from opensafeintent.numbers.estimates import EVERYWHERE, MetricEstimate
+from opensafeintent.numbers.estimates import ALL_SETS, MetricEstimate
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.quoting import Hidden, cut_quotation, hide_prompt
 from opensafeintent.report.cohort_columns import cohort_line, cohort_notes
@@ -81,9 +81,7 @@ def metric_estimates(cohort: Cohort) -> list[MetricEstimate]:
 def stratum_estimates(cohort: Cohort) -> list[MetricEstimate]:
     """Return the numbers of a cohort by harm domain and by task type."""
     averages = [
-        number
-        for (_, stratum), number in cohort.estimates.averages.items()
-        if stratum != EVERYWHERE
+        number for (_, stratum), number in cohort.estimates.averages.items() if stratum != ALL_SETS
     ]
     numbers = [*cohort.estimates.strata.values(), *averages]
     return [number for number in numbers if cohort.scope.has(number.metric)]
@@ -152,7 +150,7 @@ def load_run(
     folders = name_runs([Path(folder) for folder in (run, *further)])
     named = (ledger,) if isinstance(ledger, str | os.PathLike) else ledger
     ledgers = tuple(map(Path, named))
-    with rare_collections():
+    with delay_garbage_collection():
         runs = read_graded_runs(list(folders), ledgers=ledgers)
         check_join(runs, {name: path for path, name in folders.items()})
         cohort = gather_models(runs)

@@ -40,7 +40,7 @@ from opensafeintent.numbers.label_checks import LabelCheck
 from opensafeintent.quoting import UnsafeTexts
 from opensafeintent.report.corrections import Correction
 from opensafeintent.report.cost_tables import Costs
-from opensafeintent.report.facts import Said
+from opensafeintent.report.facts import Statement
 from opensafeintent.report.printing.checks import show_judge_check, show_label_checks
 from opensafeintent.report.printing.console import Printed, print_notes, print_notices
 from opensafeintent.report.printing.results import (
@@ -78,9 +78,9 @@ class RunOutcome(Printed, msgspec.Struct, kw_only=True):
     """Numbers corrected by human labels, by model and metric."""
     gates: Gates | None = None
     """Results of the gates of a report; None if there are none."""
-    notices: list[Said] = []
+    notices: list[Statement] = []
     """What limits the results (docs/notices.md), the warnings first."""
-    findings: list[Said] = []
+    findings: list[Statement] = []
     """What the results show."""
     notes: list[str] = []
     """Remarks on the command, a line each."""
@@ -215,7 +215,7 @@ def run_again_can_bring(
     )
 
 
-def unsafe_note(texts: UnsafeTexts) -> str:
+def describe_unsafe_texts(texts: UnsafeTexts) -> str:
     """Say which texts the files of a command hold because somebody asked for them."""
     return (
         f"--include-unsafe: the files hold {pluralize(texts.responses, 'response')} not graded safe"

@@ -1,4 +1,4 @@
-"""What a command makes of a run: its plan with what was stated in it, and its manifest."""
+"""Applies the settings of a command to the plan of a run, and updates the run's manifest."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from opensafeintent.taxonomy import load_taxonomy
 from opensafeintent.templates import (
     Role,
     Templates,
+    hash_our_template,
     load_templates,
-    our_hash,
-    request_hidden,
+    read_hidden_request,
 )
 from opensafeintent.templates.guards import load_form
 
 
-def state_judging(settings: Judging, plan: Plan, templates: Templates | None) -> Plan:
-    """Return a plan with what a command states about judges in it.
+def apply_judging_settings(settings: Judging, plan: Plan, templates: Templates | None) -> Plan:
+    """Return a plan with the judges, templates and audits that a command states.
 
     Args:
         settings: of the command.
-        plan: of the run; the default of a new one.
-        templates: that the command names; None are the run's.
+        plan: of the run, or the default plan of a new run.
+        templates: that the command names; None to keep those of the plan.
 
     Raises:
         InputError: there is no judge, or an argument is for another one.
@@ -52,21 +52,24 @@ def state_judging(settings: Judging, plan: Plan, templates: Templates | None) ->
     mode_judge = settings.mode_judge or plan.mode_judge or next(iter(judges), "")
     panel = dict.fromkeys((*judges, mode_judge))
     settings.check_judges([*filter(None, panel)])
-    before, judge_by = plan.judge_samplings, settings.judge_by or plan.judge_by
+    plan_samplings, judge_by = plan.judge_samplings, settings.judge_by or plan.judge_by
     swap = plan.swap
     if sets := settings.audit.get("swap"):
-        swap = SwapPlan(sets=sets, hidden=swap.hidden if swap else request_hidden())
+        swap = SwapPlan(sets=sets, hidden=swap.hidden if swap else read_hidden_request())
     return msgspec.structs.replace(
         plan,
         judges=tuple(dict.fromkeys(judges)),
         mode_judge=mode_judge,
         modes=settings.modes or plan.modes,
         judge_samplings={
-            **before,
-            **{judge: settings.sampling_of(judge, before.get(judge)) for judge in panel},
+            **plan_samplings,
+            **{
+                judge: settings.choose_judge_sampling(judge, plan_samplings.get(judge))
+                for judge in panel
+            },
         },
         judge_by=judge_by,
-        templates=_hash_templates(plan, templates, checklist=judge_by != "rubric"),
+        templates=_hash_templates_in_force(plan, templates, checklist=judge_by != "rubric"),
         parse=templates.parse if templates else plan.parse,
         retest=settings.audit.get("retest", plan.retest),
         turn=settings.audit.get("turn", plan.turn),
@@ -75,22 +78,22 @@ def state_judging(settings: Judging, plan: Plan, templates: Templates | None) ->
     )
 
 
-def _hash_templates(
+def _hash_templates_in_force(
     plan: Plan, templates: Templates | None, *, checklist: bool
 ) -> Mapping[Role, str]:
-    """Return the hashes of the templates in force: those that a command names, else the run's. A
-    run that begins to ask questions takes our template for them, if none is named.
+    """Return by role the hashes of the templates in force: those that a command names, else the
+    plan's. The template for questions is ours if no other is named.
     """
     hashes = hash_templates(templates, checklist=checklist) if templates else plan.templates
-    return put_checklist(hashes, asked=checklist)
+    return set_checklist(hashes, asked=checklist)
 
 
-def put_checklist(hashes: Mapping[Role, str], *, asked: bool) -> Mapping[Role, str]:
-    """Return hashes of templates with one of a checklist if the prompt-sets' own questions are
-    asked, and without it if not.
+def set_checklist(hashes: Mapping[Role, str], *, asked: bool) -> Mapping[Role, str]:
+    """Return hashes of templates with that of the checklist if `asked`, else without it: the
+    template for the prompt-sets' own questions.
     """
     own = {role: digest for role, digest in hashes.items() if asked or role != "checklist"}
-    return {"checklist": our_hash("checklist"), **own} if asked else own
+    return {"checklist": hash_our_template("checklist"), **own} if asked else own
 
 
 def check_judge_by(settings: Judging, plan: Plan, dataset: Dataset) -> None:
@@ -116,11 +119,11 @@ def check_judge_by(settings: Judging, plan: Plan, dataset: Dataset) -> None:
             )
 
 
-def take_questions(
+def replace_questions(
     folder: RunFolder, run: Manifest, stored: Dataset, named: Dataset, plan: Plan
 ) -> Dataset:
-    """Return the prompt-sets of a run with the questions of the file that a command names. A run
-    whose judges were asked others keeps to those.
+    """Return the prompt-sets of a run with the questions of the dataset that a command names,
+    unless judges have been asked other questions.
 
     Raises:
         InputError: the run has other questions than the file.
@@ -128,7 +131,7 @@ def take_questions(
     if not plan.by_questions or named.questions_hash == stored.questions_hash:
         return stored
     if run.plan.by_questions and run.plan.judges:
-        raise cannot_mix(
+        raise make_mixing_refusal(
             folder,
             run,
             f"questions: the run has others ({stored.questions_hash[:8]}) than {named.shown}"
@@ -141,8 +144,10 @@ def take_questions(
     return Dataset(stored.name, tuple(own), stored.taxonomy, stored.unread)
 
 
-def say_without_dual_use(settings: EvaluateSettings, plan: Plan, dataset: Dataset) -> list[str]:
-    """Return what a plan leaves out for want of dual-use prompts, a line each.
+def describe_missing_dual_use(
+    settings: EvaluateSettings, plan: Plan, dataset: Dataset
+) -> list[str]:
+    """Return a line for what a plan leaves out because prompt-sets have no dual-use prompt.
 
     Raises:
         InputError: the command asks for what no prompt-set has a prompt for.
@@ -194,9 +199,9 @@ def refuse_other_dataset(
     here = old.dataset
     named = settings.taxonomy
     if dataset is None and named is not None and load_taxonomy(named) != here.taxonomy:
-        raise cannot_mix(folder, old, f"--taxonomy {named}: differs from the run's")
+        raise make_mixing_refusal(folder, old, f"--taxonomy {named}: differs from the run's")
     if dataset is not None and dataset.hash != here.hash:
-        raise cannot_mix(
+        raise make_mixing_refusal(
             folder,
             old,
             f"dataset: the run has {here.name} ({pluralize(here.sets, 'set')}, {here.hash[:8]}),"
@@ -204,8 +209,8 @@ def refuse_other_dataset(
         )
 
 
-def cannot_mix(folder: RunFolder, old: Manifest, differences: str) -> InputError:
-    """Return the refusal of a command whose plan a run cannot grow into."""
+def make_mixing_refusal(folder: RunFolder, old: Manifest, differences: str) -> InputError:
+    """Return the error for a command whose plan differs from the run's other than by growth."""
     ledger = near(folder.ledger_path(old).absolute())
     return InputError(
         f"{folder.path}: holds a run that cannot be mixed with this one: {differences}; leave these"
@@ -223,15 +228,15 @@ def grow_run(
     templates: Templates | None,
     models: Mapping[str, ModelEntry] = {},
 ) -> Manifest:
-    """Return the manifest of a run with what a command states in its plan, and further models.
+    """Return the manifest of a run with the plan and the models that a command adds to it.
 
     Args:
         folder: of the run, if it exists.
-        run: as it is, or as it begins.
-        wanted: its plan with what is stated.
+        run: the manifest that is stored, or that of a new run.
+        wanted: the plan of the run with what the command states.
         settings: of the command.
-        templates: that the command names; None are the run's.
-        models: that it names.
+        templates: that the command names; None to keep the run's.
+        models: that the command names.
 
     Raises:
         InputError: the run cannot grow into it; the text has the differences and the way out.
@@ -239,7 +244,7 @@ def grow_run(
     try:
         plan = extend_plan(run.plan, wanted) if folder.exists() else wanted
     except PlanRefused as refused:
-        raise cannot_mix(folder, run, str(refused)) from None
+        raise make_mixing_refusal(folder, run, str(refused)) from None
     judges = {
         judge: run.judges[judge]
         if judge in run.judges and judge not in settings.named
@@ -247,7 +252,7 @@ def grow_run(
         for judge in plan.panel
     }
     added = {*plan.judges} - {*run.plan.judges}
-    before = run.panel_before or (run.plan.judges if added else ())
+    panel_before = run.panel_before or (run.plan.judges if added else ())
     changed = plan != run.plan or not models.keys() <= run.models.keys()
     command = StoredCommand(
         name="evaluate" if isinstance(settings, EvaluateSettings) else "grade",
@@ -260,7 +265,7 @@ def grow_run(
         models=run.models | dict(models),
         judges=run.judges | judges,
         templates=run.templates | _store_templates(plan, templates),
-        panel_before=before,
+        panel_before=panel_before,
     )
 
 
@@ -281,13 +286,13 @@ def list_stated_settings(settings: Judging) -> dict[str, Any]:
         if (setting.of_run or isinstance(setting.shown, Arg)) and value != setting.default:
             if isinstance(setting.shown, Opt) and setting.shown.is_file and Path(value).exists():
                 value = Path(value).name
-            stated[setting.name] = msgspec.to_builtins(value, enc_hook=_name_value)
+            stated[setting.name] = msgspec.to_builtins(value, enc_hook=_encode_value)
     if settings.under_test:
         stated["models"] = list(settings.under_test)  # those of a suite too
     return stated
 
 
-def _name_value(value: Any) -> Any:
+def _encode_value(value: Any) -> Any:
     if isinstance(value, Path):
         return value.name
     assert isinstance(value, FunctionModel)

@@ -42,10 +42,10 @@ from opensafeintent.commands.outcome import (
     Compared,
     RunOutcome,
     describe_unparsed,
-    unsafe_note,
+    describe_unsafe_texts,
 )
-from opensafeintent.commands.reproduce import reproduction
-from opensafeintent.commands.session import rare_collections
+from opensafeintent.commands.reproduce import reconstruct_command
+from opensafeintent.commands.session import delay_garbage_collection
 from opensafeintent.commands.settings import CompareSettings, ReportSettings
 from opensafeintent.errors import (
     InputError,
@@ -61,40 +61,40 @@ from opensafeintent.numbers.cohort import (
     Cohort,
     GradedRun,
     gather_models,
-    labels_for,
+    select_label_checks,
 )
 from opensafeintent.numbers.gates import (
     Gate,
     Gates,
-    transitions_between,
-    transitions_within,
+    list_transitions_between,
+    list_transitions_within,
 )
 from opensafeintent.numbers.label_checks import LabelCheck
 from opensafeintent.promptsets import Dataset
 from opensafeintent.replacing import Taken, lock_folder, replace_together, write_together
 from opensafeintent.report.columns import Table
-from opensafeintent.report.conditions import judges_asked
+from opensafeintent.report.conditions import render_judge_requests
 from opensafeintent.report.corrections import Correction
-from opensafeintent.report.cost_tables import Costs, cost_json, cost_tables
-from opensafeintent.report.findings import answer, find
+from opensafeintent.report.cost_tables import Costs, encode_costs, make_cost_tables
+from opensafeintent.report.findings import collect_findings, rank_or_compare_models
 from opensafeintent.report.gate_tables import (
-    describe_unmet,
-    gate_results,
-    gate_tables,
-    transitions_table,
+    describe_unmet_gates,
+    list_gate_results,
+    make_gate_tables,
+    make_transitions_table,
 )
 from opensafeintent.report.metrics_json import (
     CorrectedMetrics,
     MetricsFile,
     list_finding_facts,
-    metrics_file,
-    notice_facts,
+    list_notice_facts,
+    make_metrics_file,
 )
-from opensafeintent.report.notices import Results, collect_notices, too_many_missing
-from opensafeintent.report.printing.results import may_look_again
-from opensafeintent.report.tables import all_tables, tables_in, write_tables
+from opensafeintent.report.notices import Results, collect_notices, find_too_many_missing
+from opensafeintent.report.printing.results import names_deciding_sample
+from opensafeintent.report.tables import list_table_files, make_all_tables, write_tables
 from opensafeintent.report.tables_metrics import comparisons
-from opensafeintent.report.tables_people import label_tables
+from opensafeintent.report.tables_people import make_label_tables
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import MISSING_ODDS
 
@@ -123,11 +123,11 @@ def write_report(settings: ReportSettings, *, quiet: bool = False) -> RunOutcome
     try:
         with (
             closing(display_for(quiet=quiet)) as screen,
-            rare_collections(),
+            delay_garbage_collection(),
             # a copy to share has no file that names this machine
             lock_folder(out, "writing a report into", lock_stays=RunFolder(out).exists()),
         ):
-            outcome = _write_report(settings, gates, out, screen)
+            outcome = _write_report_files(settings, gates, out, screen)
     except InputError as refusal:
         hint = "; or give --out DIR for a report on the results so far"
         taken = isinstance(refusal, Taken) and not settings.out
@@ -136,9 +136,9 @@ def write_report(settings: ReportSettings, *, quiet: bool = False) -> RunOutcome
             write_refusal(settings, refused)
         raise refused from refusal.__cause__
     if outcome.gates is not None:
-        outcome.notes += describe_unmet(outcome.gates)
+        outcome.notes += describe_unmet_gates(outcome.gates)
         outcome.exit_code = first_exit_code(outcome.exit_code, outcome.gates.exit_code)
-    _, corrected = _correction(outcome.corrected, outcome.results)
+    _, corrected = _make_correction_outputs(outcome.corrected, outcome.results)
     try:
         write_verdict(settings, outcome, out / "report.html", next(iter(corrected), None))
     except InputError as error:  # all the rest is there
@@ -147,21 +147,21 @@ def write_report(settings: ReportSettings, *, quiet: bool = False) -> RunOutcome
     return outcome
 
 
-def _write_report(
+def _write_report_files(
     settings: ReportSettings, gates: Sequence[Gate], out: Path, display: Display
 ) -> RunOutcome:
-    """Read, compute, draw, and put everything in its place; the folder is kept for us."""
-    with replace_together(out, lambda: _ours(out)) as new, ExitStack() as stack:
+    """Read the runs, and write the report into `out`, which this process has locked."""
+    with replace_together(out, lambda: _list_report_files(out)) as staging, ExitStack() as stack:
         folders = (*settings.runs, *([settings.baseline] if settings.baseline else []))
         opened = [
             stack.enter_context(open_run(RunFolder(path, settings.ledger), name, display))
             for path, name in name_runs(folders).items()
         ]
         texts = {run.name: RunTexts(run.manifest, run.dataset, ledger) for run, ledger in opened}
-        earlier = opened.pop()[0] if settings.baseline else None
+        baseline = opened.pop()[0] if settings.baseline else None
         files = read_judge_files(settings.checks)
         manifests = label_models([run.manifest for run, _ in opened], settings.label)
-        corrector = _corrector(settings, texts) if settings.human_labels else None
+        corrector = _make_corrector(settings, texts) if settings.human_labels else None
         spent = {
             run.name: sum_spent_on_run(run.manifest, run.dataset, ledger) for run, ledger in opened
         }
@@ -177,13 +177,13 @@ def _write_report(
         prices, unlike_prices = choose_prices(settings.prices, manifests)
         outcome, tables = _write_numbers(
             runs,
-            new,
+            staging,
             settings.max_missing,
             Costs(spent, prices),
             corrector,
             labels=list_label_checks(files),
             folders=folders_of_runs,
-            gate=lambda cohort: find_gates(settings, gates, cohort, runs, earlier, texts),
+            gate=lambda cohort: find_gates(settings, gates, cohort, runs, baseline, texts),
             missing_odds=settings.missing_odds,
         )
         for run in runs:
@@ -192,10 +192,10 @@ def _write_report(
             outcome.notes += unparsed
         outcome.notes += unlike_prices
         display.stage("drawing")
-        _write_page(settings, runs, outcome, tables, texts, new, earlier=out)
+        _write_page(settings, runs, outcome, tables, texts, staging, present=out)
         if settings.annex:
             days = {run.name: ledger.latest() for run, ledger in opened}
-            _write_annex(settings, runs, outcome, tables, texts, days, new)
+            _write_annex(settings, runs, outcome, tables, texts, days, staging)
             outcome.notes.append(f"the annex is {out / ANNEX}")
     outcome.out = out
     return outcome
@@ -235,7 +235,7 @@ Corrector = Callable[[Cohort], "tuple[list[Correction], list[str]]"]
 """Corrects the numbers of a report, and returns notes on labels that were left out."""
 
 
-def _corrector(settings: ReportSettings, texts: Mapping[str, RunTexts]) -> Corrector:
+def _make_corrector(settings: ReportSettings, texts: Mapping[str, RunTexts]) -> Corrector:
     from opensafeintent.report.corrections import correct, read_human_labels
 
     labels = read_human_labels(settings.human_labels)
@@ -250,7 +250,7 @@ def _write_page(
     texts: Mapping[str, RunTexts],
     out: Path,
     *,
-    earlier: Path,
+    present: Path,
 ) -> None:
     """Write the figures, the page and what judges were asked; libraries of figures are loaded only
     here.
@@ -261,18 +261,21 @@ def _write_page(
         outcome: the results.
         tables: of the results.
         texts: of the runs.
-        out: the new folder.
-        earlier: the present folder.
+        out: the folder where the new report is written.
+        present: the folder that the new report will replace; unchanged figures are taken from it.
     """
-    from opensafeintent.report.figures import all_figures, write_figures, write_for_print
+    from opensafeintent.report.figures import draw_all_figures, write_figures, write_for_print
     from opensafeintent.report.figures.drawing import PRINT
     from opensafeintent.report.page import PageOptions, render_page
 
-    figures, places = all_figures(outcome.results), _places(settings.runs, runs, earlier)
-    write_figures(figures, out / "figures", earlier=earlier / "figures")
+    figures, places = (
+        draw_all_figures(outcome.results),
+        _find_run_paths(settings.runs, runs, present),
+    )
+    write_figures(figures, out / "figures", earlier=present / "figures")
     if settings.figures_for == "print":
-        write_for_print(all_figures(outcome.results, for_print=True), out / "figures" / PRINT)
-    if asked := judges_asked(runs):
+        write_for_print(draw_all_figures(outcome.results, for_print=True), out / "figures" / PRINT)
+    if asked := render_judge_requests(runs):
         write_private(out / JUDGES, asked)
     options = PageOptions(
         include_unsafe=settings.include_unsafe,
@@ -280,17 +283,17 @@ def _write_page(
         notices=outcome.notices,
         gates=outcome.gates,
         places=places,
-        reproduction=reproduction(settings, (run.manifest for run in runs)),
+        reproduction=reconstruct_command(settings, (run.manifest for run in runs)),
         days=outcome.costs.days if outcome.costs else None,
         judges_asked=bool(asked),
     )
     page = render_page(outcome.results, runs, tables, figures, texts, options)
     write_private(out / "report.html", page.content)
     if settings.include_unsafe:
-        outcome.notes.append(unsafe_note(page.unsafe))
+        outcome.notes.append(describe_unsafe_texts(page.unsafe))
 
 
-def _places(
+def _find_run_paths(
     folders: Sequence[Path], runs: Sequence[GradedRun], page_folder: Path
 ) -> dict[str, str]:
     """Return the path of each run from the folder of the page; a run on another drive has none."""
@@ -310,8 +313,8 @@ def compare(settings: CompareSettings, *, quiet: bool = False) -> Compared:
     """
     if settings.out is not None:
         check_place(settings.out, settings.runs)
-    with closing(display_for(quiet=quiet)) as screen, rare_collections():
-        runs = _runs_with_checks(settings, screen)
+    with closing(display_for(quiet=quiet)) as screen, delay_garbage_collection():
+        runs = _rebuild_runs(settings, screen)
         folders = {name: path for path, name in name_runs(settings.runs).items()}
         check_join(runs, folders)
         cohort = gather_models(runs, settings.missing_odds)
@@ -320,16 +323,19 @@ def compare(settings: CompareSettings, *, quiet: bool = False) -> Compared:
         screen.stage("estimating")
         _ = cohort.estimates.comparisons
     transitions = (
-        transitions_within(cohort)
+        list_transitions_within(cohort)
         if len(runs) == 1
-        else transitions_between(cohort, *runs)
+        else list_transitions_between(cohort, *runs)
         if len(runs) == 2
         else []
     )
     if settings.out is not None:
-        tables = [comparisons(cohort), *([transitions_table(transitions)] if transitions else [])]
-        with write_together(settings.out) as new:
-            write_tables(tables, new)
+        tables = [
+            comparisons(cohort),
+            *([make_transitions_table(transitions)] if transitions else []),
+        ]
+        with write_together(settings.out) as staging:
+            write_tables(tables, staging)
     return Compared(
         exit_code=0,
         out=settings.out,
@@ -337,13 +343,13 @@ def compare(settings: CompareSettings, *, quiet: bool = False) -> Compared:
         cohort=cohort,
         transitions=transitions,
         notices=collect_notices(
-            Results(cohort=cohort, runs=runs, undecided=may_look_again(cohort))
+            Results(cohort=cohort, runs=runs, undecided=names_deciding_sample(cohort))
         ),
-        findings=[*answer(cohort), *find(cohort)],
+        findings=[*rank_or_compare_models(cohort), *collect_findings(cohort)],
     )
 
 
-def _runs_with_checks(settings: CompareSettings, display: Display) -> list[GradedRun]:
+def _rebuild_runs(settings: CompareSettings, display: Display) -> list[GradedRun]:
     """Rebuild runs, with every check that is known of their judges."""
     files, _ = default_judge_files()
     runs = []
@@ -372,26 +378,26 @@ def write_results(
             show other numbers.
     """
     out, source = folder.path, (run.manifest, run.dataset)
-    earlier = out / "report.html"
-    outdated = False
+    page_file = out / "report.html"
+    removes_page = False
 
-    def obsolete() -> list[Path]:
-        nonlocal outdated
-        if not page and _are_as_before(new, out):
+    def list_obsolete() -> list[Path]:
+        nonlocal removes_page
+        if not page and _holds_same_files(staging, out):
             return []
-        outdated = earlier.exists() and not page
-        return _ours(out)
+        removes_page = page_file.exists() and not page
+        return _list_report_files(out)
 
     with (
         Ledger(folder.ledger_path(run.manifest), readonly=True) as ledger,
-        replace_together(out, obsolete) as new,
+        replace_together(out, list_obsolete) as staging,
     ):
         spent = sum_spent_on_run(*source, ledger)
         files, unread = default_judge_files()
         run = add_known_checks(run, files)
         outcome, tables = _write_numbers(
             [run],
-            new,
+            staging,
             max_missing,
             Costs({run.name: spent}, run.manifest.prices or None),
             labels=list_label_checks(files),
@@ -403,10 +409,10 @@ def write_results(
         if page:
             (display or Display()).stage("drawing")
             settings = ReportSettings(runs=(out,), max_missing=max_missing)
-            _write_page(settings, [run], outcome, tables, texts, new, earlier=out)
+            _write_page(settings, [run], outcome, tables, texts, staging, present=out)
     outcome.out = out
-    if outdated:
-        line = f"the earlier {earlier} was removed, for it is out of date"
+    if removes_page:
+        line = f"the earlier {page_file} was removed, for it is out of date"
         outcome.notes.append(line)
     return outcome
 
@@ -465,12 +471,12 @@ def _write_numbers(
     check_join(runs, folders)
     cohort = gather_models(runs, missing_odds)
     costs.names = dict(zip(cohort.origins, cohort.models, strict=True))
-    lacking = tuple(too_many_missing(cohort, max_missing))
+    lacking = tuple(find_too_many_missing(cohort, max_missing))
     if (gates := gate(cohort)) is not None:
         gates = msgspec.structs.replace(gates, lacking=lacking)
     corrected, left_aside = corrector(cohort) if corrector else ([], [])
-    correction, correction_tables = _correction(corrected, cohort)
-    compared = labels_for(labels, cohort)
+    correction, correction_tables = _make_correction_outputs(corrected, cohort)
+    compared = select_label_checks(labels, cohort)
     results = Results(
         cohort=cohort,
         runs=runs,
@@ -485,16 +491,16 @@ def _write_numbers(
         corrected=corrected,
         gates=gates,
         notices=collect_notices(results),
-        findings=[*answer(cohort), *find(cohort)],
+        findings=[*rank_or_compare_models(cohort), *collect_findings(cohort)],
         notes=left_aside,
         costs=costs,
     )
     write_private(out / "metrics.json", to_json(_collect_metrics(outcome, compared, correction)))
-    write_run_grades(_rows_as_shown(runs, costs.names), out / "grades.csv.gz")
-    write_private(out / "cost.json", cost_json(costs))
-    labelled = label_tables(compared, in_report=True)
-    further = (*labelled, *correction_tables, *gate_tables(gates), *cost_tables(costs))
-    tables = [*all_tables(cohort), *further]
+    write_run_grades(_rename_models_in_rows(runs, costs.names), out / "grades.csv.gz")
+    write_private(out / "cost.json", encode_costs(costs))
+    labelled = make_label_tables(compared, in_report=True)
+    further = (*labelled, *correction_tables, *make_gate_tables(gates), *make_cost_tables(costs))
+    tables = [*make_all_tables(cohort), *further]
     write_tables(tables, out / "tables")
     return outcome, tables
 
@@ -505,21 +511,25 @@ def _collect_metrics(
     """Return the content of `metrics.json`."""
     gates, costs = outcome.gates, outcome.costs
     return msgspec.structs.replace(
-        metrics_file(outcome.results),
-        gates=UNSET if gates is None else gate_results(gates),
+        make_metrics_file(outcome.results),
+        gates=UNSET if gates is None else list_gate_results(gates),
         other_models=UNSET if costs is None else costs.other_models,
-        notices=notice_facts(outcome.notices),
+        notices=list_notice_facts(outcome.notices),
         findings=list_finding_facts(outcome.findings),
         judge_labels=compared or UNSET,
         corrected=corrected,
     )
 
 
-def _rows_as_shown(
+def _rename_models_in_rows(
     runs: Sequence[GradedRun], shown: Mapping[tuple[str, str], str]
 ) -> dict[str, tuple[list[GradedResponse], Dataset]]:
-    """Return every response by run, second replies last, under the name that tables have for its
-    model, by (run, model).
+    """Return by run its responses, second replies last, and its dataset. Each response has the
+    model's name in tables.
+
+    Args:
+        runs: the runs.
+        shown: the name in tables of each model, by (run, model).
     """
     return {
         run.name: (
@@ -533,23 +543,23 @@ def _rows_as_shown(
     }
 
 
-def _are_as_before(new: Path, out: Path) -> bool:
-    """Whether every file of a folder is in the other one, with the same content."""
+def _holds_same_files(new: Path, out: Path) -> bool:
+    """Tell whether every file of `new` is in `out` too, with the same content."""
     pairs = [(path, out / path.relative_to(new)) for path in new.rglob("*") if path.is_file()]
     return all(old.is_file() and cmp(path, old, shallow=False) for path, old in pairs)
 
 
-def _ours(out: Path) -> list[Path]:
-    """Return files of an earlier report that a new one may not have; other files in the folder are
-    not ours.
+def _list_report_files(out: Path) -> list[Path]:
+    """Return the files of an earlier report in a folder that a new one may leave out: page, annex,
+    judges' requests, figures and tables.
     """
-    from opensafeintent.report.figures import figures_in
+    from opensafeintent.report.figures import list_figure_files
 
     page = [path for name in ("report.html", ANNEX, JUDGES) if (path := out / name).is_file()]
-    return [*page, *figures_in(out / "figures"), *tables_in(out / "tables")]
+    return [*page, *list_figure_files(out / "figures"), *list_table_files(out / "tables")]
 
 
-def _correction(
+def _make_correction_outputs(
     corrected: Sequence[Correction], cohort: Cohort
 ) -> tuple[CorrectedMetrics | UnsetType, list[Table]]:
     """Return the `metrics.json` entry of a correction by human labels, and its table."""

@@ -27,7 +27,7 @@ NOT_STATED_FOR_REPORT = {
 """Settings of `report` that its printed command leaves out, each with the reason."""
 
 
-def reproduction(settings: ReportSettings, manifests: Iterable[Manifest]) -> Reproduction:
+def reconstruct_command(settings: ReportSettings, manifests: Iterable[Manifest]) -> Reproduction:
     """Return the commands that made the runs of a report, and its page.
 
     Args:

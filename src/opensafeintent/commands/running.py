@@ -30,7 +30,7 @@ from opensafeintent.commands.batching import begin_batches, fill_in_batches, nee
 from opensafeintent.commands.checking_judges import check_before_run, describe_passed
 from opensafeintent.commands.graded_runs import make_graded_run, name_runs
 from opensafeintent.commands.outcome import RunOutcome, run_again_can_bring
-from opensafeintent.commands.planning import check_judge_by, put_checklist
+from opensafeintent.commands.planning import check_judge_by, set_checklist
 from opensafeintent.commands.reporting import write_results
 from opensafeintent.commands.session import Limits, flex_plan, run_async, session
 from opensafeintent.commands.settings import EvaluateSettings, GradeSettings
@@ -57,7 +57,7 @@ from opensafeintent.files import inside, near
 from opensafeintent.grades import check_cells
 from opensafeintent.hostile import one_line, show_name
 from opensafeintent.inspect.routes import unset_lines
-from opensafeintent.numbers.cohort import Cohort, GradedRun, gather_models, graders
+from opensafeintent.numbers.cohort import Cohort, GradedRun, gather_models, name_graders
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.record import describe_questions
@@ -300,7 +300,7 @@ def _judge_otherwise(command: RunCommand, judge_by: JudgeBy) -> RunCommand:
     manifest, dataset = command.manifest, command.dataset
     plan = msgspec.structs.replace(manifest.plan, judge_by=judge_by)
     plan = msgspec.structs.replace(
-        plan, templates=put_checklist(plan.templates, asked=plan.by_questions)
+        plan, templates=set_checklist(plan.templates, asked=plan.by_questions)
     )
     manifest = msgspec.structs.replace(
         manifest, plan=plan, templates=store_templates(load_templates()) | manifest.templates
@@ -442,7 +442,7 @@ def _panel_effects(command: RunCommand, judges: Sequence[str], cohort: Cohort) -
         gather_models([make_graded_run("before", earlier, command.dataset, graded)])
     )
     now = _headlines(cohort)
-    panels = f"by {graders(earlier.plan.judges)} before, now by {graders(judges)}"
+    panels = f"by {name_graders(earlier.plan.judges)} before, now by {name_graders(judges)}"
     return [
         f"{one_line(model)}: graded {panels}: "
         + ", ".join(

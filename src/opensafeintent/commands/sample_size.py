@@ -28,10 +28,10 @@ from opensafeintent.evaluation.pipeline import Grading, JudgePlan, ModelWork
 from opensafeintent.hostile import show_name
 from opensafeintent.numbers.cohort import Cohort, gather_models
 from opensafeintent.numbers.estimates import compare_metrics
-from opensafeintent.numbers.gates import Gate, Reach, find_reach, say_sets, state_k
+from opensafeintent.numbers.gates import Gate, Reach, describe_sets, fill_in_k, find_reach
 from opensafeintent.numbers.metrics import (
     METRICS,
-    TRIPLETS,
+    TRIPLET_SCOPE,
     MetricScope,
     find_scope,
     is_defined,
@@ -40,15 +40,15 @@ from opensafeintent.numbers.metrics import (
 from opensafeintent.promptsets import Dataset, PromptSet, draw_sets, load_dataset
 from opensafeintent.promptsets.loading import MOST_PUBLISHED, PUBLISHED, dataset_name
 from opensafeintent.promptsets.record import count_units
-from opensafeintent.report.columns import Column, Columns, Table, number
+from opensafeintent.report.columns import Column, Columns, Table, format_number
 from opensafeintent.report.printing.console import Printed, print_table
 from opensafeintent.statistics import CONFIDENCE
 from opensafeintent.statistics.comparisons import (
-    End,
-    PlannedEnd,
+    ExtremeDifferences,
+    PlannedScenario,
+    adjust_confidence,
     assume_deviation,
-    count_planned,
-    family_level,
+    count_planned_sets,
     find_planned_difference,
 )
 from opensafeintent.statistics.intervals import Completed, compute_spread, half_width
@@ -108,7 +108,7 @@ class Pilot(msgspec.Struct, frozen=True):
 
 
 def _say_difference(metric: str, value: float) -> str:
-    return f"{100 * value:.1f} points" if METRICS[metric].is_share else number(value)
+    return f"{100 * value:.1f} points" if METRICS[metric].is_share else format_number(value)
 
 
 class SetsNeeded(msgspec.Struct, frozen=True):
@@ -174,7 +174,7 @@ class GatePlan(Printed, msgspec.Struct, frozen=True, kw_only=True):
             Column("needed", lambda row: row.needed or "none", "Prompt-sets\nneeded", "count"),
             Column("least_margin", _least_margin, "Least\nmargin"),
         )
-        sets = say_sets(self.sets, self.families)
+        sets = describe_sets(self.sets, self.families)
         return Table.of(
             columns,
             self.gates,
@@ -192,7 +192,9 @@ class GatePlan(Printed, msgspec.Struct, frozen=True, kw_only=True):
     def _notes_on_pairs(self) -> list[str]:
         """Of how many prompt-sets the gates are whose metric needs a dual-use prompt."""
         metrics = [METRICS[row.gate.metric] for row in self.gates]
-        of_some = [of.name for of in metrics if not of.of_pairs and of.needs != "questions"]
+        of_some = [
+            of.name for of in metrics if not of.defined_for_pairs and of.inputs != "questions"
+        ]
         if not (self.pairs and of_some):
             return []
         named = " and ".join(dict.fromkeys(METRICS[name].label for name in of_some))
@@ -245,8 +247,8 @@ _PASSING = (
     " passes a narrower one with a lower probability, and otherwise ends undecided (exit code 5)."
 )
 _ASSUMED_SD = (
-    f"Assumed SD of the difference within a prompt-set: {assume_deviation(shares=True):g} for a"
-    f" share, {assume_deviation(shares=False):g} for a score; --pilot RUN takes the SD and the"
+    f"Assumed SD of the difference within a prompt-set: {assume_deviation(binary=True):g} for a"
+    f" share, {assume_deviation(binary=False):g} for a score; --pilot RUN takes the SD and the"
     " missing grades of your models."
 )
 
@@ -347,7 +349,7 @@ class SampleSize(Printed, msgspec.Struct, frozen=True, kw_only=True):
         return (
             f"Power: the probability that the differences of all {self.pairs:,} pairs of models are"
             " found, if each is so large. Each is tested at"
-            f" {100 * family_level(CONFIDENCE, self.pairs):.6g} % (Šidák), as in `compare`."
+            f" {100 * adjust_confidence(CONFIDENCE, self.pairs):.6g} % (Šidák), as in `compare`."
         )
 
     @property
@@ -393,8 +395,8 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize | GatePlan:
     models = settings.models or (2 if settings.margin is None else 1)
     pairs = models * (models - 1) // 2 if settings.margin is None else 1
     scope, prompt_set = _find_scope(settings.dataset, settings.taxonomy)
-    ends: Mapping[str, Sequence[PlannedEnd]] = {
-        name: [PlannedEnd(assume_deviation(shares=METRICS[name].is_share))]
+    ends: Mapping[str, Sequence[PlannedScenario]] = {
+        name: [PlannedScenario(assume_deviation(binary=METRICS[name].is_share))]
         for name in scope.primary
     }
     basis = "assumed, 0.5 for a share and 0.35 for a score"
@@ -435,7 +437,7 @@ def _list_needed(test: _Test, effect: float, calls_per_set: int) -> Iterator[Set
     for metric, (graded, *others) in test.ends.items():
         for power in POWERS:
             sets = test.count_sets(effect, metric, power)
-            away = max(end.away for end in (graded, *others))
+            away = max(end.missing_shift for end in (graded, *others))
             calls = sets and sets * calls_per_set
             yield SetsNeeded(metric, graded.deviation, power, away, sets, calls)
 
@@ -447,7 +449,7 @@ def _plan_gates(settings: SampleSizeSettings, gates: Sequence[Gate]) -> GatePlan
     sets = published.sets if published else len(dataset or ())
     sets = min(sets, settings.limit or sets)
     check_k(gates, epochs, "the plan")
-    gates = [state_k(gate, epochs) for gate in gates]
+    gates = [fill_in_k(gate, epochs) for gate in gates]
     pairs, families = 0, None
     drawn: Sequence[PromptSet] = ()
     if dataset is not None:
@@ -458,7 +460,7 @@ def _plan_gates(settings: SampleSizeSettings, gates: Sequence[Gate]) -> GatePlan
         units = count_units(drawn)
         families = None if units == sets else units
     margins = list(dict.fromkeys(gate.metric for gate in gates if gate.kind == "worse"))
-    ends: Mapping[str, Sequence[PlannedEnd]] = {}
+    ends: Mapping[str, Sequence[PlannedScenario]] = {}
     pilot = None
     if settings.pilot:
         if counted := [gate.metric for gate in gates if gate.kind == "worse" and gate.k]:
@@ -468,7 +470,10 @@ def _plan_gates(settings: SampleSizeSettings, gates: Sequence[Gate]) -> GatePlan
         cohort, again = _read_pilot(settings)
         measured, pilot = _measure(cohort, margins, settings, again)
         ends = {
-            metric: [end._replace(counted=min(end.counted, units / sets)) for end in of_metric]
+            metric: [
+                end._replace(units_per_set=min(end.units_per_set, units / sets))
+                for end in of_metric
+            ]
             for metric, of_metric in measured.items()
         }
     return GatePlan(
@@ -496,7 +501,7 @@ def _plan_gates(settings: SampleSizeSettings, gates: Sequence[Gate]) -> GatePlan
 class _Test(NamedTuple):
     """The test that is planned."""
 
-    ends: Mapping[str, Sequence[PlannedEnd]]
+    ends: Mapping[str, Sequence[PlannedScenario]]
     """By metric."""
     pairs: int
     models: int
@@ -505,17 +510,17 @@ class _Test(NamedTuple):
 
     def count_sets(self, effect: float, metric: str, power: float) -> int | None:
         """Return the prompt-sets for a difference of all pairs, or for a margin of all models."""
-        return count_planned(
+        return count_planned_sets(
             effect,
             self.ends[metric],
             power=self._split_power(power),
-            shares=METRICS[metric].is_share and not self.of_margin,
+            binary=METRICS[metric].is_share and not self.of_margin,
             pairs=self.pairs,
         )
 
     def _split_power(self, power: float) -> float:
         """Return the power of each of independent tests that all succeed with this one."""
-        return family_level(power, self.models if self.of_margin else self.pairs)
+        return adjust_confidence(power, self.models if self.of_margin else self.pairs)
 
     def detectable(self, sets: int) -> dict[str, float]:
         """Return by metric the difference, or the margin, for so many prompt-sets."""
@@ -524,7 +529,7 @@ class _Test(NamedTuple):
                 sets,
                 ends,
                 power=self._split_power(POWERS[0]),
-                shares=METRICS[metric].is_share and not self.of_margin,
+                binary=METRICS[metric].is_share and not self.of_margin,
                 pairs=self.pairs,
             )
             for metric, ends in self.ends.items()
@@ -536,7 +541,7 @@ def _find_scope(name: str | None, taxonomy: Path | None) -> tuple[MetricScope, P
     those of the shipped one.
     """
     if name is None or name in PUBLISHED:
-        return TRIPLETS, load_dataset("starter").prompt_sets[0]
+        return TRIPLET_SCOPE, load_dataset("starter").prompt_sets[0]
     dataset = load_dataset(name, taxonomy)
     return find_scope(dataset), max(dataset.prompt_sets, key=lambda item: len(item.wordings()))
 
@@ -598,7 +603,7 @@ def _name_pilot(settings: SampleSizeSettings) -> str:
 
 def _measure(
     cohort: Cohort, metrics: Sequence[str], settings: SampleSizeSettings, again: str
-) -> tuple[dict[str, list[PlannedEnd]], Pilot]:
+) -> tuple[dict[str, list[PlannedScenario]], Pilot]:
     """Return the paired difference of two models by metric, as graded and with missing grades, and
     what the pilot is.
 
@@ -607,7 +612,7 @@ def _measure(
     """
     names = contenders(cohort.models)
     places = [cohort.models.index(name) for name in names]
-    ends: dict[str, list[PlannedEnd]] = {}
+    ends: dict[str, list[PlannedScenario]] = {}
     counted = len(cohort.dataset)
     for metric in metrics:
         ends[metric], sets = (
@@ -638,7 +643,7 @@ def _measure(
     units = None
     about = ""
     if cohort.estimates.units is not None:
-        units = round(counted * min(of_metric[0].counted for of_metric in ends.values()))
+        units = round(counted * min(of_metric[0].units_per_set for of_metric in ends.values()))
         about = (
             ". Families are the units, so it is the SD between these; a plan's prompt-sets are in"
             " families as large"
@@ -646,17 +651,21 @@ def _measure(
     return ends, Pilot(
         dataset=cohort.dataset.name,
         judges=cohort.manifests[0].plan.judges,
-        basis=f"from {of}, {say_sets(counted, units)}{about}",
+        basis=f"from {of}, {describe_sets(counted, units)}{about}",
         missing_odds=settings.missing_odds,
-        sets_each=1 / min(end.counted for of_metric in ends.values() for end in of_metric[:1]),
-        away={metric: max(end.away for end in of_metric) for metric, of_metric in ends.items()},
+        sets_each=1
+        / min(end.units_per_set for of_metric in ends.values() for end in of_metric[:1]),
+        away={
+            metric: max(end.missing_shift for end in of_metric)
+            for metric, of_metric in ends.items()
+        },
         again=again,
     )
 
 
 def _measure_pairs(
     cohort: Cohort, metric: str, places: Sequence[int]
-) -> tuple[list[PlannedEnd], int]:
+) -> tuple[list[PlannedScenario], int]:
     """Return the difference of two models as the root mean square, or the mean, over the pairs, and
     the fewest prompt-sets that count for a pair.
     """
@@ -668,7 +677,8 @@ def _measure_pairs(
     earlier, later = np.array(list(combinations(places, 2))).T
     graded, n = compared.deviation[earlier, later], compared.n[earlier, later]
     least, greatest = (
-        End(*(part[earlier, later] for part in end)) for end in (compared.least, compared.greatest)
+        ExtremeDifferences(*(part[earlier, later] for part in end))
+        for end in (compared.least, compared.greatest)
     )
     planned = np.maximum(n, np.maximum(least.n, greatest.n))
     away = np.abs(greatest.value - least.value) / 2
@@ -678,7 +688,7 @@ def _measure_pairs(
         (greatest.deviation, away, greatest.units),
     )
     return [
-        PlannedEnd(
+        PlannedScenario(
             sqrt(float(np.mean(deviation**2))),
             float(np.mean(taken)),
             float(np.mean(units / planned)),
@@ -687,7 +697,7 @@ def _measure_pairs(
     ], int(n.min())
 
 
-def _measure_alone(cohort: Cohort, metric: str, place: int) -> tuple[list[PlannedEnd], int]:
+def _measure_alone(cohort: Cohort, metric: str, place: int) -> tuple[list[PlannedScenario], int]:
     """Return the difference of two unrelated models that are like one, and its prompt-sets."""
     estimates = cohort.estimates
     ratio = estimates.ratios[metric]
@@ -700,8 +710,8 @@ def _measure_alone(cohort: Cohort, metric: str, place: int) -> tuple[list[Planne
     n, planned = int(graded.n[0]), max(int(end.n[0]) for end in (graded, least, greatest))
     deviations = [float(np.nan_to_num(end.deviation[0])) for end in (graded, least, greatest)]
     return [
-        PlannedEnd(sqrt(2) * deviations[0], counted=int(graded.units[0]) / planned),
-        PlannedEnd(
+        PlannedScenario(sqrt(2) * deviations[0], units_per_set=int(graded.units[0]) / planned),
+        PlannedScenario(
             hypot(*deviations[1:]),
             float(greatest.value[0] - least.value[0]),
             min(int(least.units[0]), int(greatest.units[0])) / planned,

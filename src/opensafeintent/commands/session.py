@@ -165,12 +165,12 @@ def _open_loop() -> Iterator[asyncio.Runner]:
         import uvloop
 
         factory = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner, rare_collections():
+    with asyncio.Runner(loop_factory=factory) as runner, delay_garbage_collection():
         yield runner
 
 
 @contextlib.contextmanager
-def rare_collections() -> Iterator[None]:
+def delay_garbage_collection() -> Iterator[None]:
     """Collect garbage rarely: each time, all tasks or grades of a run are walked, for up to half of
     all CPU (benchmarks).
     """

@@ -26,7 +26,7 @@ from opensafeintent.grades import worst_first
 from opensafeintent.numbers.cohort import GradedRun, gather_models
 from opensafeintent.numbers.gates import compute_answered_well
 from opensafeintent.numbers.judges import judges_differ
-from opensafeintent.numbers.own_questions import worst_answered_first
+from opensafeintent.numbers.own_questions import rank_worst_answered
 from opensafeintent.numbers.repeats import FragileSet
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.responses import GradedResponse, ResponseKey
@@ -321,7 +321,7 @@ def _choose_sets(
     rows = [row for _, rows, _ in chosen for row in rows if wanted(row)]
     order: Callable[[GradedResponse], tuple[float | str, ...]] = worst_first
     if not run.manifest.plan.by_rubric:
-        order = partial(worst_answered_first, dataset=run.dataset)
+        order = partial(rank_worst_answered, dataset=run.dataset)
     keys = {row.key: order(row) for row in rows}
     counts = Counter(key[:-2] for key in keys.values())  # model and set aside
     worst = sorted(rows, key=lambda row: keys[row.key])[: settings.worst]

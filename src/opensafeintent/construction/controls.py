@@ -26,7 +26,7 @@ from opensafeintent.construction.similarity import (
 )
 from opensafeintent.errors import InputError, install_extra
 from opensafeintent.promptsets import Dataset, PromptSet
-from opensafeintent.statistics import Estimate, estimate, mean_test, round_number
+from opensafeintent.statistics import Estimate, estimate, round_number, run_mean_test
 from opensafeintent.statistics.intervals import METHOD, SEED
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, Intent, is_dual_use
 
@@ -572,7 +572,7 @@ def _difference(
     differences = np.round(unrounded, _DIGITS)
     n = len(differences)
     spread = float(differences.std(ddof=1)) if n > 1 else 0.0
-    tested = mean_test(differences, pairs=pairs) if n > 1 else None
+    tested = run_mean_test(differences, pairs=pairs) if n > 1 else None
     return IntentDifference(
         measure=measure,
         first=intents[0],

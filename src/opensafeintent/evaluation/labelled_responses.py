@@ -17,7 +17,7 @@ from opensafeintent.calls.records import Sampling
 from opensafeintent.evaluation.pipeline import Given, JudgePlan, ModelWork, Task
 from opensafeintent.ratings import Ratings
 from opensafeintent.taxonomy import METRIC_GRADES, Graded, ParseRule
-from opensafeintent.templates import Templates, request_hidden
+from opensafeintent.templates import Templates, read_hidden_request
 
 Called = Literal["unsafe", "refused"]
 """What people call a response: unsafe, 1, or safe, 0; refused, 1, or complied with, 0, or refused
@@ -115,7 +115,7 @@ def label_work(
         grades: the grades to ask for.
         parse: how grades are read.
     """
-    hidden = request_hidden()
+    hidden = read_hidden_request()
     return [
         ModelWork(
             model=judge,

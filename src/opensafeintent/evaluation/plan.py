@@ -87,8 +87,8 @@ def _show_switch(value: object) -> str:
     return "on" if value else "off"
 
 
-def _climb(*steps: str) -> Callable[[str, str], bool]:
-    """Return whether a value is no earlier step than another."""
+def _compare_steps(*steps: str) -> Callable[[str, str], bool]:
+    """Return the function that tells whether the new value is the old one or a later step."""
     return lambda old, new: steps.index(old) <= steps.index(new)
 
 
@@ -103,6 +103,10 @@ class _Part(NamedTuple):
     may_begin: Callable[[Plan], bool] = lambda _plan: False
     """Whether it has not been used yet: nothing was called, or graded, by it."""
     show: Callable[[Any], str] = _show_json
+    is_told: bool = True
+    """Whether a command says that the part has grown."""
+    hint: str = ""
+    """What a refused command has to state."""
 
 
 def _is_uncalled(plan: Plan) -> bool:
@@ -114,10 +118,16 @@ def _is_ungraded(plan: Plan) -> bool:
 
 
 _PARTS: dict[str, _Part] = {
-    "judges": _Part("judges", "--judge", lambda old, new: {*old} <= {*new}, show=_show_names),
+    "judges": _Part(
+        "judges",
+        "--judge",
+        lambda old, new: {*old} <= {*new},
+        show=_show_names,
+        hint="name all of the run's, and further ones",
+    ),
     "mode_judge": _Part("judge of modes", "--mode-judge", may_begin=_is_ungraded),
-    "modes": _Part("modes", "--modes", _climb("dual_use", "core")),
-    "probe": _Part("probe", "--probe", _climb("none", "unsafe", "all")),
+    "modes": _Part("modes", "--modes", _compare_steps("dual_use", "core")),
+    "probe": _Part("probe", "--probe", _compare_steps("none", "unsafe", "all")),
     "judge_by": _Part(
         "judged by", "--judge-by", lambda _old, new: new == "both", may_begin=_is_ungraded
     ),
@@ -147,6 +157,7 @@ _PARTS: dict[str, _Part] = {
         "--rubrics",
         lambda old, new: old.items() <= new.items(),  # that of a checklist joins the others
         may_begin=_is_ungraded,
+        is_told=False,  # the row of `judge_by` tells why it joins
     ),
     "follow_ups": _Part(
         "second turn", "--follow-ups", lambda old, _: old is None, show=_show_switch
@@ -184,7 +195,7 @@ class PlanChange(NamedTuple):
         return _PARTS[self.field] if self.field in _PARTS else _Part(self.field, "--judge-arg")
 
     def __str__(self) -> str:
-        hint = " (name all of the run's, and further ones)" if self.field == "judges" else ""
+        hint = f" ({self._part.hint})" if self._part.hint else ""
         option = f" ({self._part.option})" if self._part.option else ""
         name, old, new = self.texts
         return f"{name}{option}: the run has {old}, this has {new}{hint}"
@@ -238,7 +249,7 @@ def describe_growth(plan: Plan, grown: Plan) -> list[str]:
     return [
         change.growth
         for change in _changes(plan, grown)
-        if change.field != "templates"  # one that joins the others comes with what it is for
+        if _PARTS[change.field].is_told
         if not _PARTS[change.field].may_begin(plan)
     ]
 

@@ -251,7 +251,7 @@ def _score_details(cohort: Cohort, model: str, estimate: MetricEstimate) -> Json
         "partial": str(coverage.partial).lower(),
         "missing_core_grades": f"{coverage.share('core'):.6f}",
     }
-    if cohort.demonstration:
+    if cohort.uses_demonstration_judge:
         details["note"] = DEMONSTRATION_NOTE
     uncertainty: Json = {"num_samples": estimate.n}
     if estimate.interval is not None:

@@ -123,6 +123,6 @@ def _notes(cohort: Cohort, model: str, manifest: Manifest, estimate: MetricEstim
         f"opensafeintent {manifest.version}",
         coverage.partial
         and f"PARTIAL: {coverage.responses} of {coverage.planned} responses are stored",
-        cohort.demonstration and DEMONSTRATION_NOTE,
+        cohort.uses_demonstration_judge and DEMONSTRATION_NOTE,
     )
     return "; ".join(part for part in parts if part)

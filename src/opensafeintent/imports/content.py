@@ -29,26 +29,26 @@ Located = tuple[str, Any]
 
 
 class FileContent(msgspec.Struct, kw_only=True):
-    """The content of one file."""
+    """The responses of one model in one file."""
 
     path: Path
     responses: list[RecordedResponse]
-    prompted: list[Located] = []
-    """Records that may have the prompt's text in place of its set and variant, each with its
-    location.
+    unplaced_records: list[Located] = []
+    """Records that are still to be matched with a prompt: they may have its text in place of set
+    and variant.
     """
     prompt_sets: tuple[PromptSet, ...] = ()
     zero_helpfulness: int = 0
     log: InspectLog | None = None
     """Its log, if it is one of Inspect AI."""
-    named: str = ""
+    stated_model: str = ""
     """The model that its lines name; empty if they name none."""
     unread: tuple[str, ...] = ()
-    """Its columns that are of no use here."""
-    of_table: bool = False
-    """Whether a row without a response is one of a response that is missing."""
-    of_incomplete_run: bool = False
-    """Whether it is an export that says that planned responses of the model are missing."""
+    """Columns that are not read."""
+    from_table: bool = False
+    """Whether it is a table, in which a row without a response stands for a missing response."""
+    is_incomplete_export: bool = False
+    """Whether it is our export of a run that lacks planned responses of the model."""
     repeated: int = 0
     """Prompts with several responses."""
     sent_another: int = 0
@@ -64,11 +64,11 @@ class FileContent(msgspec.Struct, kw_only=True):
             if missing.what == "response"
         )
         notes = [f"{pluralize(n, 'response')} missing ({reason})" for reason, n in reasons.items()]
-        if self.of_incomplete_run:
+        if self.is_incomplete_export:
             notes.append(
-                f"the export is of an incomplete run of {show_name(self.named)}: the file says"
-                " that planned responses are missing, and not which; complete the run, and export"
-                " it again"
+                f"the export is of an incomplete run of {show_name(self.stated_model)}: the file"
+                " says that planned responses are missing, and not which; complete the run, and"
+                " export it again"
             )
         if self.repeated:
             notes.append(
@@ -100,7 +100,7 @@ class FileContent(msgspec.Struct, kw_only=True):
     @property
     def model(self) -> str:
         """The model name of its responses, unless the user gives another."""
-        return self.log.model if self.log else self.named or get_stem(self.path)
+        return self.log.model if self.log else self.stated_model or get_stem(self.path)
 
 
 T = TypeVar("T")
@@ -181,7 +181,7 @@ def match_prompts(
     placed: list[tuple[str, object]] = []
     problems: list[Problem] = []
     stage = f"reading {show_name(item.path.name)}"
-    for location, data in show_progress(item.prompted, screen, stage, "responses"):
+    for location, data in show_progress(item.unplaced_records, screen, stage, "responses"):
         try:
             record = Record(data, location)
             if "sent" in record and not _is_prompt(record, of_text):
@@ -206,7 +206,7 @@ def match_prompts(
             f"{item.path}: a strategy of a red team sent another text for every prompt; expected"
             f" responses to the prompts of {dataset.name} as they are"
         )
-    return read_recorded_responses(placed, item.path, of_table=item.of_table)
+    return read_recorded_responses(placed, item.path, from_table=item.from_table)
 
 
 def _strip_ends(text: str) -> str:

@@ -61,8 +61,8 @@ def read_file(
             if format_.recognises(records):
                 contents = format_.read(records, path, taxonomy)
                 # one record may hold many
-                responses = sum(len(content.prompted) for content in contents)
-                if not any(content.responses or content.prompted for content in contents):
+                responses = sum(len(content.unplaced_records) for content in contents)
+                if not any(content.responses or content.unplaced_records for content in contents):
                     raise InputError(f"{path}: no responses in it")
                 RowLimit(max_rows).check(str(path), rows=responses)
                 return contents

@@ -34,7 +34,7 @@ from opensafeintent.promptsets.reading import (
     read_records,
     whole_number,
 )
-from opensafeintent.ratings import Ratings, Said
+from opensafeintent.ratings import Ratings, RatingsOfItem
 from opensafeintent.taxonomy import GRADE_OF, SCALES
 
 T = TypeVar("T")
@@ -127,7 +127,7 @@ class _Row(NamedTuple):
     key: tuple[str, ...]
     """Equal for the rows of one response."""
     texts: Mapping[str, str]
-    said: Said
+    said: RatingsOfItem
 
 
 def read_labelled(

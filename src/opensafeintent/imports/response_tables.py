@@ -1,4 +1,4 @@
-"""Our own records of responses: lines of JSON, and tables."""
+"""Reads responses in this project's own fields, from lines of JSON and from tables."""
 
 from __future__ import annotations
 
@@ -25,41 +25,45 @@ from opensafeintent.promptsets.reading import (
 )
 from opensafeintent.taxonomy import SCALES, Taxonomy
 
-_BLANK = {"", "na", "n/a", "nan", "none", "null"}
-"""What programs write in place of a number that is missing, without case."""
+_BLANK_NUMBERS = {"", "na", "n/a", "nan", "none", "null"}
+"""What programs write for a missing number, in lower case."""
 
-_NAMES = FIELDS | {"model", "prompt"}
-"""Fields for which a slip in the name is told."""
-_NAMES_WITH_VARIANT = _NAMES - {"prompt"}
-_NAMES_WITH_PROMPT = _NAMES - {"id", "variant", "epoch"}
-_OF_OUR_EXPORT = "quotes_hidden"
-"""A column that `export` alone writes."""
-_OF_GRADES = {*COLUMNS[1:]}
-"""Columns of our `grades.csv.gz`; the first is there for several runs alone."""
-_PARTIAL = "partial"
-"""Its column that tells whether planned responses of the model are missing."""
-_WITHOUT_GRADES = (*COLUMNS, "ledger_row", "prompt_hidden", _PARTIAL)
-"""Columns that `export` writes. Those that are not read hold no grade: a note names the others,
-such as verdicts of a guard model and the grades of each judge.
+_FIELD_NAMES = FIELDS | {"model", "prompt"}
+"""Fields whose misspelt names are refused, in a record with a prompt or a variant."""
+_FIELD_NAMES_WITH_VARIANT = _FIELD_NAMES - {"prompt"}
+"""Those of a record that names its variant."""
+_FIELD_NAMES_WITH_PROMPT = _FIELD_NAMES - {"id", "variant", "epoch"}
+"""Those of a record that has its prompt in place of set, variant and epoch."""
+_EXPORT_COLUMN = "quotes_hidden"
+"""A column that no other program writes than our `export`."""
+_GRADES_FILE_COLUMNS = {*COLUMNS[1:]}
+"""Columns of our `grades.csv.gz`, without `run`, which is there for several runs alone."""
+_PARTIAL_COLUMN = "partial"
+"""A column of `export`: whether planned responses of the model are missing."""
+_GRADELESS_COLUMNS = (*COLUMNS, "ledger_row", "prompt_hidden", _PARTIAL_COLUMN)
+"""Columns of `export` that are not read, and hold no grade. A note names every further column that
+is not read, such as a guard's verdicts and the grades of each judge.
 """
 
 
 def recognises(records: Sequence[Located]) -> bool:
-    """Tell whether records are ours: whatever is no object, is refused by place."""
+    """Tell whether records are ours, by the fields of the first. One that is no object counts as
+    ours: `read` refuses it and names its place.
+    """
     first = records[0][1]
     if not isinstance(first, dict):
         return True
-    return bool({"variant", "prompt"} & Record(first, "").rename(_NAMES).data.keys())
+    return bool({"variant", "prompt"} & Record(first, "").rename(_FIELD_NAMES).data.keys())
 
 
 def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileContent]:
-    """Read our records, each model's apart.
+    """Read our records, one content for each model.
 
     Raises:
         InputError: a record is not one of a response.
     """
-    of_table = is_table(path)
-    _check_names(records, of_table=of_table)
+    from_table = is_table(path)
+    _check_names(records, from_table=from_table)
     objects = (data for _, data in records if isinstance(data, dict))
     fields = dict.fromkeys(chain.from_iterable(objects))
     if fields and not fields.keys() & set(ANSWERS):
@@ -68,47 +72,49 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
             f" {' and '.join(map(repr, SCALES))}), or a field 'missing' with the"
             f" reason{fields_found(fields)}"
         )
-    if get_suffix(path) in OF_CELLS and (_OF_OUR_EXPORT in fields or fields.keys() >= _OF_GRADES):
-        records = [(location, _undo_guard(row)) for location, row in records]
+    if get_suffix(path) in OF_CELLS and (
+        _EXPORT_COLUMN in fields or fields.keys() >= _GRADES_FILE_COLUMNS
+    ):
+        records = [(location, _restore_texts(row)) for location, row in records]
     _refuse_raters(records)
-    if of_table:
-        records = [(location, _read_numbers(row)) for location, row in records]
-    contents = read_each_model(records, path, of_table=of_table)
-    known_fields = READ.union(_WITHOUT_GRADES)
+    if from_table:
+        records = [(location, _parse_numbers(row)) for location, row in records]
+    contents = read_each_model(records, path, from_table=from_table)
+    known_fields = READ.union(_GRADELESS_COLUMNS)
     contents[0].unread = tuple(field for field in fields if field not in known_fields)
-    if _OF_OUR_EXPORT in fields:
+    if _EXPORT_COLUMN in fields:
         rows = (row for _, row in records if isinstance(row, dict))
-        incomplete = {str(row.get("model", "")) for row in rows if is_marked(row, _PARTIAL)}
+        incomplete = {str(row.get("model", "")) for row in rows if is_marked(row, _PARTIAL_COLUMN)}
         for content in contents:
-            content.of_incomplete_run = content.named in incomplete
+            content.is_incomplete_export = content.stated_model in incomplete
     return contents
 
 
-def _check_names(records: Iterable[Located], *, of_table: bool) -> None:
+def _check_names(records: Iterable[Located], *, from_table: bool) -> None:
     """Refuse misspelt fields in the records of all models together.
 
     Raises:
         InputError: a name is nearly that of a field which the record lacks.
     """
     problems: list[Problem] = []
-    sound: set[tuple[object, ...]] = set()
-    """Whether the variant is lacking, and the fields, of records without a fault."""
+    accepted: set[tuple[object, ...]] = set()
+    """(whether the variant is lacking, *fields) of records that were accepted."""
     for location, data in records:
         if not isinstance(data, dict):
             continue
-        lacks_variant = _lacks_variant(data, of_table=of_table)
-        if (form := (lacks_variant, *data)) in sound:
+        lacks_variant = _lacks_variant(data, from_table=from_table)
+        if (form := (lacks_variant, *data)) in accepted:
             continue
-        names = _NAMES_WITH_VARIANT
+        names = _FIELD_NAMES_WITH_VARIANT
         if lacks_variant:
             by_prompt = "prompt" in Record(data, location).rename({"prompt"}).data
-            names = _NAMES_WITH_PROMPT if by_prompt else _NAMES
+            names = _FIELD_NAMES_WITH_PROMPT if by_prompt else _FIELD_NAMES
         try:
             Record(data, location).check_names(names)
         except Problem as problem:
             problems.append(problem)
         else:
-            sound.add(form)
+            accepted.add(form)
     if problems:
         raise InputError(*distinct_problems(problems, MOST_LISTED))
 
@@ -133,16 +139,17 @@ def _refuse_raters(records: Iterable[Located]) -> None:
 
 
 def read_each_model(
-    records: Iterable[Located], path: Path, *, repeats: bool = False, of_table: bool = False
+    records: Iterable[Located], path: Path, *, repeats: bool = False, from_table: bool = False
 ) -> list[FileContent]:
-    """Read lines of responses, each model's apart if they name their models.
+    """Read lines of responses, one content for each model that they name.
 
     Args:
         records: the lines.
         path: of their file.
         repeats: later records of one prompt are later epochs, whether or not set and variant are
             named.
-        of_table: a row without a response is one of a response that is missing.
+        from_table: whether the lines are of a table, where a row without a response stands for a
+            missing response.
     """
     by_model: dict[str, list[Located]] = {}
     for location, data in records:
@@ -152,40 +159,48 @@ def read_each_model(
         )
     check_number(path, by_model, "model", MOST_MODELS)
     return [
-        FileContent(path=path, responses=[], prompted=lines, named=named, of_table=of_table)
-        if repeats or any(_lacks_variant(data, of_table=of_table) for _, data in lines)
+        FileContent(
+            path=path,
+            responses=[],
+            unplaced_records=lines,
+            stated_model=named,
+            from_table=from_table,
+        )
+        if repeats or any(_lacks_variant(data, from_table=from_table) for _, data in lines)
         else FileContent(
             path=path,
-            responses=read_recorded_responses(lines, path, of_table=of_table),
-            named=named,
+            responses=read_recorded_responses(lines, path, from_table=from_table),
+            stated_model=named,
         )
         for named, lines in by_model.items()
     ]
 
 
-def _lacks_variant(data: object, *, of_table: bool) -> bool:
+def _lacks_variant(data: object, *, from_table: bool) -> bool:
     """Tell whether a line has its prompt in place of its variant; in a table, also if the cell is
     empty.
     """
     if not isinstance(data, dict):
         return False
-    return "variant" not in data or (of_table and data["variant"] is None)
+    return "variant" not in data or (from_table and data["variant"] is None)
 
 
-def _undo_guard(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row of our own CSV with the texts that it was made of."""
+def _restore_texts(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of our own CSV without the marks that protect a spreadsheet from formulas
+    (`hostile.restore_cell`).
+    """
     return {
         name: restore_cell(cell) if isinstance(cell, str) else cell for name, cell in row.items()
     }
 
 
-def _read_numbers(row: Any) -> dict[str, object]:
-    """Return a row of a table with its numbers; of these, an empty cell is left out."""
+def _parse_numbers(row: Any) -> dict[str, object]:
+    """Return a row of a table with its epoch and grades as numbers, and without empty ones."""
     numbers = {"epoch", *SCALES}
     cells = {name: cell for name, cell in row.items() if cell is not None or name not in numbers}
     for name in cells.keys() & numbers:
         if (number := whole_number(cells[name])) is not None:
             cells[name] = number
-        elif str(cells[name]).strip().lower() in _BLANK:
+        elif str(cells[name]).strip().lower() in _BLANK_NUMBERS:
             del cells[name]
     return cells

@@ -284,11 +284,11 @@ def prompt_set_metrics() -> Metric:
     def compute_metrics(scores: list[SampleScore]) -> Value:
         # arrays, for which no other task of Inspect AI need wait
         from opensafeintent.numbers.equations import Grades
-        from opensafeintent.numbers.metrics import TRIPLETS, compute, find_scope
+        from opensafeintent.numbers.metrics import TRIPLET_SCOPE, compute_metrics, find_scope
 
         scores = [score for score in scores if not _is_second_turn(score)]
         if not scores:
-            return dict.fromkeys(TRIPLETS.headlines, nan) | dict.fromkeys(COVERAGE, 0)
+            return dict.fromkeys(TRIPLET_SCOPE.headlines, nan) | dict.fromkeys(COVERAGE, 0)
         rows, dataset = _collect_rows(scores)
         array = to_array(rows, dataset, ["model"])
         grades, scope = Grades(array), find_scope(dataset, array)
@@ -307,7 +307,9 @@ def prompt_set_metrics() -> Metric:
             len(scores),
             sum(not row.counts for row in rows),
         )
-        values = {name: float(ratio.value.values[0]) for name, ratio in compute(array).items()}
+        values = {
+            name: float(ratio.value.values[0]) for name, ratio in compute_metrics(array).items()
+        }
         values = {name: value for name, value in values.items() if scope.has(name)}
         shown = {name: values[name] for name in scope.headlines}
         show_all = (scores[0].sample_metadata or {}).get("metrics") == "all"

@@ -232,9 +232,9 @@ def _task(settings: TaskSettings) -> Task:
         )
     by_rubric = settings.judge_by != "questions"
     # arrays, which no other task needs
-    from opensafeintent.numbers.metrics import find_scope, list_asked
+    from opensafeintent.numbers.metrics import find_scope, list_question_groups
 
-    scope = find_scope(dataset)._replace(rubric=by_rubric, asked=list_asked(dataset))
+    scope = find_scope(dataset)._replace(rubric=by_rubric, asked=list_question_groups(dataset))
     grading = {name: getattr(settings, name) for name in ScorerSettings.__struct_fields__}
     return Task(
         dataset=MemoryDataset(_samples(dataset, prompt_sets, settings), name=dataset.name),

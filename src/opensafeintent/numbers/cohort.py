@@ -23,8 +23,8 @@ from opensafeintent.hostile import one_line
 from opensafeintent.numbers.coverage import Coverage, count_coverage, count_planned_follow_ups
 from opensafeintent.numbers.equations import Grades
 from opensafeintent.numbers.estimates import (
+    ALL_SETS,
     AVERAGE,
-    EVERYWHERE,
     LEFT_OUT,
     Change,
     MetricEstimate,
@@ -34,7 +34,7 @@ from opensafeintent.numbers.estimates import (
     decompose_flips,
 )
 from opensafeintent.numbers.judges import (
-    SAFE,
+    SAFE_CATEGORIES,
     JudgeResults,
     Ranking,
     RatedResponses,
@@ -47,13 +47,13 @@ from opensafeintent.numbers.own_questions import (
     LineAgreement,
     LineCounts,
     count_lines,
-    measure_answers,
-    measure_lines,
+    measure_answer_agreement,
+    measure_line_agreement,
 )
 from opensafeintent.numbers.repeats import Repeats
 from opensafeintent.numbers.request_swap import Audit, audit_swaps
 from opensafeintent.numbers.second_turn import SecondTurn, compute_second_turn
-from opensafeintent.numbers.served_versions import Versions, versions_in
+from opensafeintent.numbers.served_versions import Versions, count_versions
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.loading import PAPER_DATASET_HASH, RUBRIC_HASHES
 from opensafeintent.responses import AboutResponse, GradedResponse
@@ -68,7 +68,7 @@ from opensafeintent.taxonomy import (
     Question,
     find_intent,
 )
-from opensafeintent.templates import Role, our_hash
+from opensafeintent.templates import Role, hash_our_template
 
 _Record = TypeVar("_Record", bound=AboutResponse)
 
@@ -122,7 +122,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     """(judge, its request fields beyond temperature and token limit as JSON), if it has any."""
 
 
-def graders(judges: Sequence[str]) -> str:
+def name_graders(judges: Sequence[str]) -> str:
     """Name the judges: imported grades replace those of judges, and form no panel with them."""
     named = " + ".join(judge for judge in judges if judge not in ("", IMPORTED_JUDGE))
     mixed = named and IMPORTED_JUDGE in judges
@@ -286,10 +286,10 @@ class Cohort:
         return bool(np.isfinite(self.array[grade].values).any())
 
     @cached_property
-    def served(self) -> Versions:
+    def served_versions(self) -> Versions:
         """The versions of models and judges that replies name; models as the report shows them."""
         members = self.members.values()
-        return versions_in(
+        return count_versions(
             (
                 *(row for member in members for row in member.rows),
                 *(row for member in members for row in member.follow_ups),
@@ -325,13 +325,17 @@ class Cohort:
         were not asked both.
         """
         unit_of = self.estimates.unit_of
-        return measure_lines(list(self.judges.rows), self.dataset, self.judges.panel, unit_of)
+        return measure_line_agreement(
+            list(self.judges.rows), self.dataset, self.judges.panel, unit_of
+        )
 
     @cached_property
     def answer_agreements(self) -> list[AnswerAgreement]:
         """How well judges agree on answers to the sets' own questions."""
         unit_of = self.estimates.unit_of
-        return measure_answers(list(self.judges.rows), self.dataset, self.judges.panel, unit_of)
+        return measure_answer_agreement(
+            list(self.judges.rows), self.dataset, self.judges.panel, unit_of
+        )
 
     @cached_property
     def line_counts(self) -> dict[str | None, LineCounts]:
@@ -366,14 +370,14 @@ class Cohort:
     @cached_property
     def safe_up_to_1(self) -> Ranking:
         """The ranking in which a harm severity of 1 is still safe."""
-        grades = Grades(self.array, most_harm=1)
+        grades = Grades(self.array, max_safe_harm=1)
         name, units = "safe up to harm severity 1", self.estimates.units
         return rank_grades(name, grades, self.scope, units, self.missing_odds)
 
     @property
-    def probed(self) -> list[str]:
-        """The models that were asked for a strategy under more than one intent, for comparison with
-        their responses.
+    def with_stated_policy(self) -> list[str]:
+        """The models whose stated policy is known: they were asked for a strategy under more than
+        one intent.
         """
         overall = self.estimates.overall
         return [model for model in self.estimates.models if overall[model, STATED_POLICY.stated].n]
@@ -397,9 +401,9 @@ class Cohort:
         ]
 
     @property
-    def extent(self) -> str:
-        """The number of prompt-sets, the planned part of them if that is smaller, and whether
-        an import has no paraphrases.
+    def size_in_words(self) -> str:
+        """The number of prompt-sets as a phrase: how many of them were planned, how many are pairs,
+        and whether an import has no paraphrases.
         """
         whole = len(self.dataset)
         numbers = sorted({coverage.sets for coverage in self.coverage.values()})
@@ -432,8 +436,8 @@ class Cohort:
         for role, digest in self.conditions.templates if self.conditions.by_rubric else ():
             if digest in stored and (role in GRADE_OF or role == "mode"):
                 owners = {
-                    our_hash(role, reasons=True): f"{OUR_RUBRICS}, with reasons",
-                    our_hash(role): OUR_RUBRICS,
+                    hash_our_template(role, reasons=True): f"{OUR_RUBRICS}, with reasons",
+                    hash_our_template(role): OUR_RUBRICS,
                     RUBRIC_HASHES.get(role, ""): "of the paper",
                 }
                 named = f"{stored[digest].id}/{stored[digest].version}"
@@ -441,13 +445,13 @@ class Cohort:
         return by_owner
 
     @property
-    def by_our_line(self) -> bool:
+    def uses_our_harm_rubric(self) -> bool:
         """Whether harm was graded by our rubric as it is in force now, with reasons or without."""
-        ours = {our_hash("harm"), our_hash("harm", reasons=True)}
+        ours = {hash_our_template("harm"), hash_our_template("harm", reasons=True)}
         return self.conditions.by_rubric and dict(self.conditions.templates).get("harm") in ours
 
     @property
-    def demonstration(self) -> bool:
+    def uses_demonstration_judge(self) -> bool:
         """Whether the demonstration judge took part in the grading."""
         return DEMONSTRATION_JUDGE in (*self.conditions.judges, self.conditions.mode_judge)
 
@@ -531,9 +535,9 @@ def _yield_members(run: GradedRun, names: Mapping[ModelOrigin, str]) -> Iterator
         run: the run.
         names: that the report shows.
     """
-    rows, follow_ups = records_by_model(run.rows), records_by_model(run.follow_ups)
-    regrades, swaps = records_by_model(run.regrades), records_by_model(run.swaps)
-    in_conversation = records_by_model(run.in_conversation)
+    rows, follow_ups = group_by_model(run.rows), group_by_model(run.follow_ups)
+    regrades, swaps = group_by_model(run.regrades), group_by_model(run.swaps)
+    in_conversation = group_by_model(run.in_conversation)
     for model in sorted(run.manifest.models):
         origin = ModelOrigin(run.name, model)
         yield Member(
@@ -549,7 +553,7 @@ def _yield_members(run: GradedRun, names: Mapping[ModelOrigin, str]) -> Iterator
         )
 
 
-def records_by_model(records: Iterable[_Record]) -> dict[str, list[_Record]]:
+def group_by_model(records: Iterable[_Record]) -> dict[str, list[_Record]]:
     """Return records about responses by the model of the response."""
     by_model: dict[str, list[_Record]] = {}
     for record in records:
@@ -575,12 +579,12 @@ def collect_conditions(run: GradedRun, rows: Iterable[GradedResponse] | None = N
         arguments=tuple(
             (judge, arguments)
             for judge in sorted(plan.panel)
-            if (arguments := _arguments(plan.judge_samplings.get(judge)))
+            if (arguments := _encode_arguments(plan.judge_samplings.get(judge)))
         ),
     )
 
 
-def _arguments(sampling: Sampling | None) -> str:
+def _encode_arguments(sampling: Sampling | None) -> str:
     if sampling is None or not (sampling.reasoning_effort or sampling.extra):
         return ""
     effort = {"reasoning_effort": sampling.reasoning_effort} if sampling.reasoning_effort else {}
@@ -610,7 +614,7 @@ def _choose_shown_names(runs: Sequence[GradedRun]) -> dict[ModelOrigin, str]:
 
 PAPER_JUDGE = "anthropic/claude-sonnet-4-6"
 
-_FIGURES: tuple[tuple[str, Literal["best", "average"], float], ...] = (
+_PAPER_VALUES: tuple[tuple[str, Literal["best", "average"], float], ...] = (
     ("mean_utility", "best", 0.56),
     ("mean_utility", "average", 0.42),
     ("worst_case_utility", "average", 0.44),
@@ -620,13 +624,13 @@ _FIGURES: tuple[tuple[str, Literal["best", "average"], float], ...] = (
     ("stable_unsafe", "average", 0.2139),
     ("safety_flip", "average", 0.2537),
 )
-"""Metric, of which of its twenty models, and its value; the tables of single models are not known
-to us as text.
+"""(metric, the best of the paper's twenty models or their average, value) as the paper's text has
+it.
 """
 
 
-class Beside(NamedTuple):
-    """A figure of the paper, and the same of a run."""
+class PaperComparison(NamedTuple):
+    """A number of the paper, and the same number of this report."""
 
     label: str
     unit: Unit
@@ -635,9 +639,9 @@ class Beside(NamedTuple):
     """Of the best model, or the average over models; None if there is none."""
 
 
-def same_as_paper(cohort: Cohort) -> dict[str, bool]:
-    """Tell whether a cohort shares each with the paper: the dataset, the rubrics with the reading
-    of grades, and the judge.
+def find_shared_with_paper(cohort: Cohort) -> dict[str, bool]:
+    """Tell which of three things are the paper's: the dataset, the rubrics with the reading of
+    grades, and the judge.
     """
     conditions = cohort.conditions
     templates = dict(conditions.templates)
@@ -649,17 +653,17 @@ def same_as_paper(cohort: Cohort) -> dict[str, bool]:
     }
 
 
-def compare_with_paper(cohort: Cohort) -> list[Beside]:
+def compare_with_paper(cohort: Cohort) -> list[PaperComparison]:
     """Return the paper's figures beside a cohort's; none on another dataset, or if all models are
     baselines.
     """
     models = cohort.estimates.averaged
-    if not models or not same_as_paper(cohort)["dataset"]:
+    if not models or not find_shared_with_paper(cohort)["dataset"]:
         return []
     rows = []
-    for metric, of, value in _FIGURES:
+    for metric, of, value in _PAPER_VALUES:
         if of == "average":
-            here = cohort.estimates.averages.get((metric, EVERYWHERE))
+            here = cohort.estimates.averages.get((metric, ALL_SETS))
         else:
             defined = [cohort.estimates.overall[model, metric] for model in models]
             here = max(
@@ -668,7 +672,9 @@ def compare_with_paper(cohort: Cohort) -> list[Beside]:
                 default=None,
             )
         which = "best model" if of == "best" else "model average"
-        rows.append(Beside(f"{METRICS[metric].label}, {which}", METRICS[metric].unit, value, here))
+        rows.append(
+            PaperComparison(f"{METRICS[metric].label}, {which}", METRICS[metric].unit, value, here)
+        )
     return rows
 
 
@@ -684,12 +690,12 @@ class UnsafeCounts(NamedTuple):
 
     @property
     def compared(self) -> int:
-        """All of them."""
+        """All responses that have both."""
         return sum(self)
 
     @property
     def differ(self) -> int:
-        """Those that one of the two calls unsafe."""
+        """Responses on which guard and panel differ."""
         return self.only_guard + self.only_panel
 
 
@@ -715,7 +721,7 @@ class GuardAgreement(msgspec.Struct, frozen=True, kw_only=True):
     ac1: Estimate
 
 
-def unsafe_counts(rows: Iterable[GradedResponse]) -> UnsafeCounts:
+def count_unsafe(rows: Iterable[GradedResponse]) -> UnsafeCounts:
     """Count responses by who calls them unsafe."""
     pairs = [
         (row.guard == "yes", row.harm_severity > 0)
@@ -730,7 +736,7 @@ def unsafe_counts(rows: Iterable[GradedResponse]) -> UnsafeCounts:
     )
 
 
-def guard_agreements(
+def measure_guard_agreement(
     rows: Sequence[GradedResponse], unit_of: Mapping[str, str]
 ) -> list[GuardAgreement]:
     """Return the agreement on a model's responses, by intent and then on all; empty if no guard was
@@ -744,34 +750,36 @@ def guard_agreements(
     if not asked:
         return []
     by_intent = [
-        _agreement(intent, of_intent, unit_of)
+        _measure_agreement(intent, of_intent, unit_of)
         for intent in CORE_VARIANTS
         if (of_intent := [row for row in asked if find_intent(row.variant) == intent])
     ]
-    return [*by_intent, _agreement(None, asked, unit_of)]
+    return [*by_intent, _measure_agreement(None, asked, unit_of)]
 
 
-def _agreement(
+def _measure_agreement(
     intent: str | None, rows: Sequence[GradedResponse], unit_of: Mapping[str, str]
 ) -> GuardAgreement:
     ordered = sorted(rows, key=lambda row: row.set_id)
-    safe = np.array([[_panel_safe(row), _guard_safe(row)] for row in ordered], dtype=np.float64)
+    safe = np.array(
+        [[_read_panel_verdict(row), _read_guard_verdict(row)] for row in ordered], dtype=np.float64
+    )
     ratings = RatedResponses(Sample([unit_of[row.set_id] for row in ordered]), safe)
     return GuardAgreement(
         intent=intent,
         asked=len(rows),
         without_verdict=count_without_verdict(rows),
-        counts=unsafe_counts(rows),
-        agree=ratings.agreement(SAFE),
-        ac1=ratings.gwet(SAFE, "identity"),
+        counts=count_unsafe(rows),
+        agree=ratings.agreement(SAFE_CATEGORIES),
+        ac1=ratings.gwet(SAFE_CATEGORIES, "identity"),
     )
 
 
-def _panel_safe(row: GradedResponse) -> float:
+def _read_panel_verdict(row: GradedResponse) -> float:
     return np.nan if row.harm_severity is None else float(row.harm_severity == 0)
 
 
-def _guard_safe(row: GradedResponse) -> float:
+def _read_guard_verdict(row: GradedResponse) -> float:
     return {"yes": 0.0, "no": 1.0}.get(row.guard, np.nan)
 
 
@@ -821,7 +829,7 @@ def _check_judge(judge: str, cohort: Cohort) -> CheckedJudge:
     ]
     if not checks:
         return CheckedJudge(judge=judge, state="unchecked")
-    holding = [check for check in checks if _holds(check, cohort)]
+    holding = [check for check in checks if _covers_grades(check, cohort)]
     if not holding:
         return CheckedJudge(judge=judge, state="stale", check=checks[-1])
     return CheckedJudge(
@@ -829,30 +837,30 @@ def _check_judge(judge: str, cohort: Cohort) -> CheckedJudge:
     )
 
 
-def _holds(check: JudgeCheck, cohort: Cohort) -> bool:
-    """Tell whether a judge was checked as it was asked for the grades, in every run."""
+def _covers_grades(check: JudgeCheck, cohort: Cohort) -> bool:
+    """Tell whether a check covers the grades of its judge in every run: it was of the same grades,
+    with the same templates, arguments and versions.
+    """
     due: list[GradeName] = []
     if check.judge in cohort.conditions.judges:
         due += ["helpfulness", "harm_severity"]
     if check.judge == cohort.conditions.mode_judge:
         due.append("mode")
     setting = CheckedSetting(identity=check.identity, setting=check.setting, served=check.served)
-    return set(due) <= set(check.grades) and _is_asked_so(
+    return set(due) <= set(check.grades) and _has_run_settings(
         check.judge, setting, list_roles(due), cohort
     )
 
 
-def _is_asked_so(
+def _has_run_settings(
     judge: str, checked: CheckedSetting, roles: Iterable[Role], cohort: Cohort
 ) -> bool:
-    """Tell whether a judge was checked as it was asked in some runs: equal templates, arguments and
-    versions.
-    """
+    """Tell whether a judge was checked with the templates, arguments and versions of every run."""
     in_force, setting = dict(cohort.conditions.templates), checked.setting
     return (
         all(in_force.get(role) == setting.templates.get(role, "") for role in roles)
         and setting.parse == cohort.conditions.parse
-        and _is_served_alike(checked.served, cohort.served.get((judge, "grade"), ()))
+        and _has_run_versions(checked.served, cohort.served_versions.get((judge, "grade"), ()))
         and all(
             manifest.judges.get(judge) == checked.identity
             and manifest.plan.judge_samplings.get(judge) == setting.sampling
@@ -861,16 +869,14 @@ def _is_asked_so(
     )
 
 
-def _is_served_alike(checked: Collection[str], in_run: Collection[str]) -> bool:
-    """Tell whether all replies of a run are of models that were checked; if either is unknown,
-    nothing speaks against it.
-    """
+def _has_run_versions(checked: Collection[str], in_run: Collection[str]) -> bool:
+    """Tell whether every served version of a run was checked; true if either is unknown."""
     return not checked or not in_run or set(in_run) <= set(checked)
 
 
-def labels_for(labels: Sequence[LabelCheck], cohort: Cohort) -> list[LabelCheck]:
-    """Return the comparisons with people that hold for the judges of a cohort, or for its whole
-    panel: of harm grades, of helpfulness, or of both.
+def select_label_checks(labels: Sequence[LabelCheck], cohort: Cohort) -> list[LabelCheck]:
+    """Return the comparisons with people that were made with the settings of a cohort's judges, or
+    of its whole panel.
     """
     judges = set(cohort.conditions.judges)
     return [
@@ -878,7 +884,7 @@ def labels_for(labels: Sequence[LabelCheck], cohort: Cohort) -> list[LabelCheck]
         for check in labels
         if (set(check.members) == judges if check.judge == PANEL else check.judge in judges)
         and all(
-            _is_asked_so(judge, checked, checked.setting.templates, cohort)
+            _has_run_settings(judge, checked, checked.setting.templates, cohort)
             for judge, checked in check.members.items()
         )
     ]

@@ -174,7 +174,7 @@ def count_coverage(
     planned = plan.prompts * epochs
     core = [row for row in rows if row.variant in CORE_VARIANTS]
     graded_core = Counter((row.set_id, row.epoch) for row in core if row.counts)
-    intents = _count_core(dataset, only_asked_about=only_asked_about)
+    intents = _count_core_prompts(dataset, only_asked_about=only_asked_about)
     lacking = {(row.set_id, row.epoch) for row in core if not row.counts}
     graded = [row for row in rows if row.counts and not row.refused]
     cut = Counter(stop_kind(row.stop_reason) for row in graded if row.truncated)
@@ -196,7 +196,7 @@ def count_coverage(
         filtered_with_text=cut["refusal"],
         empty=sum(row.refused == "empty" for row in rows),
         truncated=cut["cut"],
-        reasoning_only=_first_attempts(rows),
+        reasoning_only=_count_first_attempts(rows),
         unknown_stop_reasons=_count_names(
             row.stop_reason for row in graded if stop_kind(row.stop_reason) == "unknown"
         ),
@@ -235,7 +235,7 @@ class _PlannedPrompts(NamedTuple):
         )
 
 
-def _count_core(dataset: Dataset, *, only_asked_about: bool) -> dict[str, int]:
+def _count_core_prompts(dataset: Dataset, *, only_asked_about: bool) -> dict[str, int]:
     """Return how many prompts of its intents are sent of each set, by its id."""
     return {
         item.id: len({*list_prompts(item, only_asked_about=only_asked_about)} & {*CORE_VARIANTS})
@@ -276,7 +276,7 @@ def count_planned_follow_ups(
     return sets * manifest.plan.epochs * follow_ups
 
 
-_ASKED = attrgetter(
+_get_asked_fields = attrgetter(
     "variant", "missing", "mode", "mode_judge", "strategy", "guard", "judge_by", *SCALES
 )
 """Returns what tells which questions about a response were asked, and which were not answered."""
@@ -285,7 +285,7 @@ _ASKED = attrgetter(
 def _count_unanswered(rows: Sequence[GradedResponse]) -> dict[str, Unanswered]:
     asked: Counter[Kind] = Counter()
     reasons: dict[Kind, Counter[str]] = {kind: Counter() for kind in KINDS}
-    shapes = [(*_ASKED(row), len(row.by_judge) > 1, row.answers is None) for row in rows]
+    shapes = [(*_get_asked_fields(row), len(row.by_judge) > 1, row.answers is None) for row in rows]
     alike, numbers = dict(zip(shapes, rows, strict=True)), Counter(shapes)
     for shape, row in alike.items():
         for kind in kinds_asked(row):
@@ -343,7 +343,7 @@ def _count_names(names: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(names).items()))
 
 
-def _first_attempts(rows: Sequence[GradedResponse]) -> dict[str, FirstAttempts]:
+def _count_first_attempts(rows: Sequence[GradedResponse]) -> dict[str, FirstAttempts]:
     if not any(row.reasoning_only for row in rows):
         return {}
     attempts: dict[str, FirstAttempts] = {}

@@ -16,20 +16,20 @@ from opensafeintent.calls.baselines import contenders, is_baseline
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.numbers.completions import (
     Completions,
-    compare_at,
-    find_moved,
-    find_turning,
-    make_equation,
+    compare_with_odds,
+    depend_on_missing,
+    find_turning_odds,
+    make_completion_spec,
 )
 from opensafeintent.numbers.equations import Grades, Ratio
 from opensafeintent.numbers.metrics import (
     METRICS,
     STATED_POLICY,
     Metric,
-    compute,
+    compute_metrics,
     find_scope,
-    one_epoch_each,
     split_by_epoch,
+    split_epochs_into_models,
 )
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import GradedResponse
@@ -59,10 +59,10 @@ from opensafeintent.taxonomy import (
     question_variant,
 )
 
-_QUESTIONS = {
+_QUESTION_VARIANTS = {
     question_variant(intent, kind, 1): kind for intent in CORE_VARIANTS for kind in QUESTION_KINDS
 }
-_VARIANTS = (*CORE_VARIANTS, *map(paraphrase_variant, range(1, 5)), *_QUESTIONS)
+_VARIANTS = (*CORE_VARIANTS, *map(paraphrase_variant, range(1, 5)), *_QUESTION_VARIANTS)
 
 # Helpfulness and mode of each intent; every response is safe. No reframing of a malicious request
 # gets helpfulness 4.
@@ -75,8 +75,8 @@ _REFUSE_ALL: dict[str, tuple[Helpfulness, Mode]] = dict.fromkeys(CORE_VARIANTS, 
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """The values of one metric; None if it is undefined, as the unsafe rate of a model that is
-    never unsafe.
+    """One metric of two made-up models; None if it is undefined, as a rate among unsafe responses
+    of a model without any.
     """
 
     oracle: float | None
@@ -87,25 +87,23 @@ class Reference(msgspec.Struct, frozen=True):
     """Of responses with helpfulness 1, every one safe; they do nothing that questions ask about."""
 
 
-def reference_values(metric: str) -> Reference:
+def get_reference(metric: str) -> Reference:
     """Return the values of the oracle and of a model that refuses everything in a metric, by its
     name in `metrics.json`.
 
     Raises:
         KeyError: there is no such metric.
     """
-    return _references()[metric]
+    return _compute_references()[metric]
 
 
 @lru_cache(maxsize=1)
-def _references() -> dict[str, Reference]:
-    """Compute every metric from made grades of one prompt-set, by the code that computes it from a
-    judge's.
-    """
+def _compute_references() -> dict[str, Reference]:
+    """Return every metric of the two made-up models, computed from grades of one prompt-set."""
     models = [
         [
-            (answers[_QUESTIONS[variant]], "A4")
-            if variant in _QUESTIONS
+            (answers[_QUESTION_VARIANTS[variant]], "A4")
+            if variant in _QUESTION_VARIANTS
             else grades[find_intent(variant)]
             for variant in _VARIANTS
         ]
@@ -140,32 +138,32 @@ def _references() -> dict[str, Reference]:
     )
     return {
         name: Reference(*(None if isnan(value) else value for value in ratio.value.values.tolist()))
-        for name, ratio in compute(array).items()
+        for name, ratio in compute_metrics(array).items()
     }
 
 
 AVERAGE = "model average"
 """Name of the mean over models in tables and figures."""
 
-COMPARED = ("mean_safety", "worst_case_utility", "dual_use_utility", "safety_flip")
-"""Metrics in which every two models are compared, beside the primary ones; each is a family of its
-own.
+COMPARED_METRICS = ("mean_safety", "worst_case_utility", "dual_use_utility", "safety_flip")
+"""Metrics, beside the primary ones, in which every two models are compared. The pairs of a metric
+are one family.
 """
 
 CELL_METRICS = ("mean_safety", "worst_case_utility", "dual_use_utility")
 """Metrics that are estimated by cell as well as the primary ones."""
 
-FEWEST_IN_DOMAIN = 10
+FEWEST_SETS_IN_DOMAIN = 10
 """Prompt-sets of each harm domain that the interval of a mean over domains needs: with six, its
 coverage can be 91 % (benchmarks/coverage.py).
 """
 
-FEWEST_IN_STRATUM = 3
-"""Prompt-sets of a stratum that an interval needs."""
+FEWEST_SETS_IN_STRATUM = 3
+"""An interval in a stratum needs so many prompt-sets."""
 
-FEWEST_AVERAGED = 10
-"""Prompt-sets that an average over models needs, but for the averages in a stratum of metrics whose
-sets are the same for every model: `FEWEST_IN_STRATUM` is enough for these.
+FEWEST_SETS_AVERAGED = 10
+"""An average over models needs so many prompt-sets. In a stratum, `FEWEST_SETS_IN_STRATUM` is
+enough for a metric whose sets are the same for every model.
 """
 
 STRATUM_METRICS = (
@@ -184,9 +182,9 @@ STRATUM_METRICS = (
 _Record = TypeVar("_Record", bound=Estimate)
 Floats = NDArray[np.float64]
 Stratum = tuple[str | None, str | None]
-"""Harm domain and task type; None is all of them."""
-EVERYWHERE: Stratum = (None, None)
-"""All prompt-sets."""
+"""(harm domain, task type) of prompt-sets; None stands for all."""
+ALL_SETS: Stratum = (None, None)
+"""The stratum of all prompt-sets."""
 
 
 class MetricEstimate(Estimate, frozen=True, kw_only=True):
@@ -196,23 +194,23 @@ class MetricEstimate(Estimate, frozen=True, kw_only=True):
 
     model: str
     metric: str
-    stratum: Stratum = EVERYWHERE
+    stratum: Stratum = ALL_SETS
     models: int | None = None
-    """Of an average: models in which the metric is defined."""
+    """Of an average: the number of models for which the metric is defined."""
     pooled: float | None = None
-    """Of an average: the ratio of the sums over models."""
+    """Of an average: Σ numerator / Σ denominator over models and prompt-sets."""
     bounds: tuple[float, float] | None = None
     """Its value if every missing grade were the worst, and the best."""
     missing_ci: tuple[float, float] | None = None
-    """The ends of its interval over all missing grades, and without them; None if none can move
-    it.
+    """The lowest and the highest end of its interval over all missing grades; None if missing
+    grades cannot move it.
     """
     rerun_se: float | None = None
-    """Of two epochs or more: the standard error for the same prompts run again."""
+    """With two epochs or more: the standard error over new responses to the same prompts."""
 
     @classmethod
     def of(cls, estimate: Estimate, model: str, metric: str) -> MetricEstimate:
-        """Return an estimate that no ratio over prompt-sets gave as the number of a model."""
+        """Return an estimate as the metric of a model, without bounds."""
         return cls(
             value=estimate.value,
             n=estimate.n,
@@ -223,7 +221,7 @@ class MetricEstimate(Estimate, frozen=True, kw_only=True):
         )
 
 
-class Numbers:
+class ModelMetrics:
     """Metrics of several models, as graded and with missing grades filled in.
 
     Args:
@@ -232,10 +230,10 @@ class Numbers:
         missing_odds: `--missing-odds`.
 
     Attributes:
-        metrics: those.
-        ratios: the same of the grades, each of shape (model, prompt_set).
-        unit_of: by prompt-set, the name of its unit.
-        units: the same as numbers; None if every set is a unit.
+        metrics: by name.
+        ratios: each metric as graded, of shape (model, prompt_set).
+        unit_of: by prompt-set, the name of its unit: its family, or its own id.
+        units: the units as numbers, shape (prompt_set,); None if every set is a unit.
     """
 
     def __init__(
@@ -248,7 +246,7 @@ class Numbers:
         self.missing_odds = missing_odds
         self._completed: dict[tuple[str, float], tuple[Completed, Completed]] = {}
         self._names: Sequence[str] = array.labels["model"]
-        self.ratios = compute(array, metrics)
+        self.ratios = compute_metrics(array, metrics)
         names = array.unit.values.tolist()
         self.unit_of = dict(zip(array.labels["prompt_set"], names, strict=True))
         self.units = number_units(names)
@@ -271,7 +269,7 @@ class Numbers:
             for index, model in enumerate(self._names)
         ]
         fewest = np.repeat(
-            [FEWEST_IN_STRATUM if item.conditional else 0 for item in self.metrics.values()],
+            [FEWEST_SETS_IN_STRATUM if item.conditional else 0 for item in self.metrics.values()],
             len(self._names),
         )
         known = estimates.drop_intervals(estimates.n < fewest)
@@ -279,7 +277,7 @@ class Numbers:
 
     def _estimate(self) -> Estimates:
         spans = {name: metric.span for name, metric in self.metrics.items()}
-        return _estimates(self.ratios, units=self.units, spans=spans)
+        return _estimate_ratios(self.ratios, units=self.units, spans=spans)
 
     def _rerun_errors(self) -> dict[tuple[int, str], float]:
         """Return the standard error for "the same prompts run again" by (model, metric)."""
@@ -291,7 +289,7 @@ class Numbers:
         return Completions(
             self._array,
             self.ratios,
-            {name: make_equation(item) for name, item in self.metrics.items()},
+            {name: make_completion_spec(item) for name, item in self.metrics.items()},
         )
 
     @cached_property
@@ -300,7 +298,7 @@ class Numbers:
         return {metric: self.complete(metric, self.missing_odds) for metric in self.metrics}
 
     def complete(self, metric: str, odds: float) -> tuple[Completed, Completed]:
-        """Return a metric with its missing grades as they make it least, and greatest."""
+        """Return one metric with its missing grades as they make it least, and greatest."""
         at = metric, odds
         if at not in self._completed:
             self._completed[at] = self.completions.complete(metric, odds)
@@ -332,15 +330,21 @@ class Numbers:
         return {
             (index, metric): limits
             for (index, metric), low, high in zip(keys, lows, highs, strict=True)
-            if (limits := round_limits(low, high)) and self.moves(metric, index)
+            if (limits := round_limits(low, high)) and self.depends_on_missing(metric, index)
         }
 
-    def find_turning(self, metric: str, index: int, limit: float) -> float:
-        """Return the odds at which it turns on which side of a limit a number lies
-        (`completions.find_turning`), NaN if its interval holds the limit or no grade can move it.
+    def find_turning_odds(self, metric: str, index: int, limit: float) -> float:
+        """Return the greatest odds of missing grades at which a model's metric is on the same side
+        of a limit as without them; NaN if its interval contains the limit, or missing grades cannot
+        move it.
+
+        Args:
+            metric: its name.
+            index: of the model.
+            limit: such as the threshold of a gate.
         """
         number = self.by_metric[metric][index]
-        if number.interval is None or not self.moves(metric, index):
+        if number.interval is None or not self.depends_on_missing(metric, index):
             return nan
         low, high = number.interval
         span, units = self.metrics[metric].span, self.units
@@ -354,22 +358,22 @@ class Numbers:
             )
             return np.asarray(least.low[0] > limit if low > limit else greatest.high[0] < limit)
 
-        return float(find_turning(np.array(low > limit or high < limit), holds))
+        return float(find_turning_odds(np.array(low > limit or high < limit), holds))
 
-    def moves(self, metric: str, index: int) -> bool:
-        """Tell whether missing grades can move a number."""
-        return bool(self._moved[metric][index])
+    def depends_on_missing(self, metric: str, index: int) -> bool:
+        """Tell whether missing grades can move a model's metric."""
+        return bool(self._dependent_on_missing[metric][index])
 
     @cached_property
-    def _moved(self) -> dict[str, NDArray[np.bool_]]:
+    def _dependent_on_missing(self) -> dict[str, NDArray[np.bool_]]:
         return {
-            metric: find_moved(_complete(ratio), *self.extremes[metric])
+            metric: depend_on_missing(_convert_ratio(ratio), *self.extremes[metric])
             for metric, ratio in self.ratios.items()
         }
 
 
-class MetricEstimates(Numbers):
-    """The numbers of the models of one cohort.
+class MetricEstimates(ModelMetrics):
+    """Every metric of the models of a cohort: overall, by stratum, on average, and compared.
 
     Args:
         array: their grades, as `grades.to_array` gives them.
@@ -380,8 +384,7 @@ class MetricEstimates(Numbers):
         scope: which metrics there are, and which of them lead.
         order: indices of the models, the highest primary utility first.
         models: their names in that order, which every table and figure has.
-        averaged: the models that averages are over: baselines are reference points and are left
-            out.
+        averaged: the models that averages are over: all but the baselines.
     """
 
     def __init__(
@@ -393,7 +396,7 @@ class MetricEstimates(Numbers):
         self.order = self.rank(self.scope.utility)
         self.models = [self._names[index] for index in self.order]
         self.averaged = [model for model in self.models if not is_baseline(model)]
-        self._averaged_at = [
+        self._averaged_indices = [
             index for index, model in enumerate(self._names) if not is_baseline(model)
         ]
 
@@ -407,8 +410,8 @@ class MetricEstimates(Numbers):
         )
 
     @cached_property
-    def _each_epoch(self) -> Grades:
-        return Grades(one_epoch_each(self._array))
+    def _grades_by_epoch(self) -> Grades:
+        return Grades(split_epochs_into_models(self._array))
 
     @property
     def epochs(self) -> int:
@@ -420,7 +423,7 @@ class MetricEstimates(Numbers):
         prompt_set, epoch).
         """
         with np.errstate(invalid="ignore"):
-            return split_by_epoch(METRICS[metric], self._each_epoch, self.epochs)
+            return split_by_epoch(METRICS[metric], self._grades_by_epoch, self.epochs)
 
     @cached_property
     def comparisons(self) -> dict[str, Comparison]:
@@ -429,7 +432,7 @@ class MetricEstimates(Numbers):
         """
         stated = STATED_POLICY.stated
         probed = self.ratios[stated].n.values.any()
-        compared = self.scope.select((*COMPARED, stated) if probed else COMPARED)
+        compared = self.scope.select((*COMPARED_METRICS, stated) if probed else COMPARED_METRICS)
         ratios = {metric: self.ratios[metric] for metric in compared}
         return compare_metrics(ratios, self.units, self.complete, self.missing_odds)
 
@@ -448,20 +451,20 @@ class MetricEstimates(Numbers):
         stratum).
         """
         numbers: dict[tuple[str, str, Stratum], MetricEstimate] = {}
-        for stratum, members in self._members.items():
+        for stratum, members in self._sets_in_stratum.items():
             metrics = self.scope.select(CELL_METRICS) if all(stratum) else tuple(METRICS)
-            of_metrics = {name: self.ratios[name] for name in metrics}
-            estimates = _estimates(of_metrics, members, self.units)
+            stratum_ratios = {name: self.ratios[name] for name in metrics}
+            estimates = _estimate_ratios(stratum_ratios, members, self.units)
             fields = (
                 {"model": model, "metric": metric, "stratum": stratum}
                 for metric in metrics
                 for model in self._names
             )
-            known = estimates.drop_intervals(estimates.n < FEWEST_IN_STRATUM)
+            known = estimates.drop_intervals(estimates.n < FEWEST_SETS_IN_STRATUM)
             by_metric = _group_by_metric(known.make_records(MetricEstimate, fields), metrics)
             numbers |= {
-                (self._names[index], metric, stratum): of_models[index]
-                for metric, of_models in by_metric.items()
+                (self._names[index], metric, stratum): by_model[index]
+                for metric, by_model in by_metric.items()
                 for index in self.order
             }
         return numbers
@@ -471,28 +474,28 @@ class MetricEstimates(Numbers):
         """Means over the models for which a metric is defined, by (metric, stratum); none if all
         models are baselines.
         """
-        if not self._averaged_at:
+        if not self._averaged_indices:
             return {}
         all_sets = np.ones(len(self._array.labels["prompt_set"]), dtype=bool)
         return {
             (number.metric, stratum): number
-            for stratum, members in [(EVERYWHERE, all_sets), *self._members.items()]
+            for stratum, members in [(ALL_SETS, all_sets), *self._sets_in_stratum.items()]
             for number in self._average(stratum, members)
         }
 
     @property
-    def _shown(self) -> dict[tuple[str, Stratum], MetricEstimate]:
-        """The averages that tables show: none of a single model, which would repeat it."""
+    def _shown_averages(self) -> dict[tuple[str, Stratum], MetricEstimate]:
+        """The averages that tables show: none if there is only one model to average."""
         return self.averages if len(self.averaged) > 1 else {}
 
     @cached_property
-    def macros(self) -> dict[tuple[str, str], MetricEstimate]:
+    def domain_averages(self) -> dict[tuple[str, str], MetricEstimate]:
         """Means over the harm domains in which a metric is defined, by (model, metric); `n` is
         their number. There is no interval if one has fewer prompt-sets, or families, than
-        `FEWEST_IN_DOMAIN`.
+        `FEWEST_SETS_IN_DOMAIN`.
         """
-        domains = [stratum for stratum in self._members if stratum[0] and not stratum[1]]
-        macros = {}
+        domains = [stratum for stratum in self._sets_in_stratum if stratum[0] and not stratum[1]]
+        domain_averages = {}
         for index, model in zip(self.order, self.models, strict=True):
             for metric in METRICS:
                 defined = [at for at in domains if self.strata[model, metric, at].n]
@@ -500,9 +503,9 @@ class MetricEstimates(Numbers):
                 related = None
                 if self.units is not None and parts:
                     parts, related = self._relate_domains(metric, index, defined, parts, self.units)
-                mean = mean_over(parts, FEWEST_IN_DOMAIN, related)
-                macros[model, metric] = MetricEstimate.of(mean, model, metric)
-        return macros
+                mean = mean_over(parts, FEWEST_SETS_IN_DOMAIN, related)
+                domain_averages[model, metric] = MetricEstimate.of(mean, model, metric)
+        return domain_averages
 
     def _relate_domains(
         self,
@@ -517,7 +520,7 @@ class MetricEstimates(Numbers):
         """
         ratio = self.ratios[metric]
         top, bottom = (part.values[index] for part in ratio)
-        inside = [self._members[domain] for domain in domains]
+        inside = [self._sets_in_stratum[domain] for domain in domains]
         counts = [len(np.unique(units[members & (bottom > 0)])) for members in inside]
         related = correlate_parts([(top * members, bottom * members) for members in inside], units)
         parts = [
@@ -527,41 +530,43 @@ class MetricEstimates(Numbers):
         return parts, related
 
     @cached_property
-    def sets(self) -> Counter[Stratum]:
+    def sets_by_stratum(self) -> Counter[Stratum]:
         """How many prompt-sets each stratum has."""
-        return Counter({stratum: int(within.sum()) for stratum, within in self._members.items()})
+        return Counter(
+            {stratum: int(within.sum()) for stratum, within in self._sets_in_stratum.items()}
+        )
 
     def overall_and_averages(self) -> Iterator[MetricEstimate]:
         """Yield every metric that a set may have of every model, then every average."""
         numbers = [*self.overall.values()]
-        numbers += (number for (_, at), number in self._shown.items() if at == EVERYWHERE)
+        numbers += (number for (_, at), number in self._shown_averages.items() if at == ALL_SETS)
         yield from (number for number in numbers if self.scope.has(number.metric))
 
     def yield_strata(self) -> Iterator[MetricEstimate]:
         """Yield the numbers of every stratum, an average after its models."""
-        for stratum in self._members:
+        for stratum in self._sets_in_stratum:
             for metric in self._choose_shown_metrics(stratum):
                 yield from (self.strata[model, metric, stratum] for model in self.models)
-                if (metric, stratum) in self._shown:
-                    yield self._shown[metric, stratum]
+                if (metric, stratum) in self._shown_averages:
+                    yield self._shown_averages[metric, stratum]
 
     def of(self, model: str, metric: str) -> MetricEstimate:
         """Return a metric of a model, or of `AVERAGE`."""
         if model == AVERAGE:
-            return self.averages[metric, EVERYWHERE]
+            return self.averages[metric, ALL_SETS]
         return self.overall[model, metric]
 
     @property
-    def lines(self) -> list[str]:
-        """The models in order, and `AVERAGE` if tables show one: the lines of a table."""
-        return [*self.models, AVERAGE] if self._shown else self.models
+    def table_lines(self) -> list[str]:
+        """The names in the lines of a table: the models, and `AVERAGE` if tables show it."""
+        return [*self.models, AVERAGE] if self._shown_averages else self.models
 
-    def list_lines(self, metric: str) -> list[MetricEstimate]:
-        """Return a metric of every line."""
-        return [self.of(model, metric) for model in self.lines]
+    def list_line_estimates(self, metric: str) -> list[MetricEstimate]:
+        """Return the estimates of a metric for the lines of a table."""
+        return [self.of(model, metric) for model in self.table_lines]
 
     @cached_property
-    def _members(self) -> dict[Stratum, NDArray[np.bool_]]:
+    def _sets_in_stratum(self) -> dict[Stratum, NDArray[np.bool_]]:
         """Which prompt-sets belong to each domain, type and cell that has any: shape
         (prompt_set,).
         """
@@ -582,7 +587,7 @@ class MetricEstimates(Numbers):
         return {stratum: within for stratum, within in members.items() if within.any()}
 
     def _choose_shown_metrics(self, stratum: Stratum) -> Sequence[str]:
-        if stratum == EVERYWHERE:
+        if stratum == ALL_SETS:
             return tuple(METRICS)
         return self.scope.select(CELL_METRICS if all(stratum) else STRATUM_METRICS)
 
@@ -591,8 +596,8 @@ class MetricEstimates(Numbers):
         metrics = self._choose_shown_metrics(stratum)
         parts = [
             (
-                self.ratios[name].numerator.values[self._averaged_at][:, members],
-                self.ratios[name].denominator.values[self._averaged_at][:, members],
+                self.ratios[name].numerator.values[self._averaged_indices][:, members],
+                self.ratios[name].denominator.values[self._averaged_indices][:, members],
             )
             for name in metrics
         ]
@@ -601,16 +606,16 @@ class MetricEstimates(Numbers):
             np.array([mean.numerator for mean in means]),
             np.array([mean.denominator for mean in means]),
             span=np.array([METRICS[metric].span for metric in metrics]),
-            units=_select(self.units, members),
+            units=_select_units(self.units, members),
         )
         few = estimates.n < [
-            FEWEST_AVERAGED
-            if stratum == EVERYWHERE or METRICS[metric].conditional
-            else FEWEST_IN_STRATUM
+            FEWEST_SETS_AVERAGED
+            if stratum == ALL_SETS or METRICS[metric].conditional
+            else FEWEST_SETS_IN_STRATUM
             for metric in metrics
         ]
         # k of more epochs is another metric
-        epochs = self._array.repeated.sum("epoch").values[self._averaged_at]
+        epochs = self._array.repeated.sum("epoch").values[self._averaged_indices]
         few |= [METRICS[metric].over_epochs and len({*epochs}) > 1 for metric in metrics]
         fields = [
             {
@@ -647,10 +652,10 @@ class MetricEstimates(Numbers):
                 mean = np.nansum(spread, axis=1) / (complete > 1).sum(axis=1)
                 spread = np.where(complete == 1, mean[:, None], spread) / complete
                 counted = complete > 0
-                of_models = np.sqrt(spread.sum(axis=1, where=counted)) / counted.sum(axis=1)
+                errors_by_model = np.sqrt(spread.sum(axis=1, where=counted)) / counted.sum(axis=1)
             errors |= {
                 (index, name): round_number(error)
-                for index, error in enumerate(of_models.tolist())
+                for index, error in enumerate(errors_by_model.tolist())
                 if not isnan(error)
             }
         return errors
@@ -663,10 +668,10 @@ def estimate_metrics(ratios: Mapping[str, Ratio], units: Units | None) -> dict[s
         ratios: by metric, each of shape (model, prompt_set).
         units: families of prompt-sets.
     """
-    return _group_by_metric(_estimates(ratios, units=units).records(), ratios)
+    return _group_by_metric(_estimate_ratios(ratios, units=units).records(), ratios)
 
 
-def _estimates(
+def _estimate_ratios(
     ratios: Mapping[str, Ratio],
     members: NDArray[np.bool_] | slice = slice(None),
     units: Units | None = None,
@@ -684,11 +689,11 @@ def _estimates(
     tops = np.concatenate([ratio.numerator.values[:, members] for ratio in ratios.values()])
     bottoms = np.concatenate([ratio.denominator.values[:, members] for ratio in ratios.values()])
     span_of = spans or {metric: METRICS[metric].span for metric in ratios}
-    of_each = np.repeat([span_of[metric] for metric in ratios], models, axis=0)
-    return estimate(tops, bottoms, span=of_each, units=_select(units, members))
+    spans_by_row = np.repeat([span_of[metric] for metric in ratios], models, axis=0)
+    return estimate(tops, bottoms, span=spans_by_row, units=_select_units(units, members))
 
 
-def _select(units: Units | None, members: NDArray[np.bool_] | slice) -> Units | None:
+def _select_units(units: Units | None, members: NDArray[np.bool_] | slice) -> Units | None:
     return None if units is None else units[members]
 
 
@@ -725,7 +730,7 @@ def compare_metrics(
         compare = partial(
             compare_models,
             *parts,
-            width=greatest - least,
+            max_difference=greatest - least,
             family=family,
             units=None if units is None else units[by_id],
         )
@@ -742,12 +747,12 @@ def compare_metrics(
             ends = complete(metric, odds)
             return compare(extremes=[end.take((slice(None), by_id)) for end in ends])
 
-        moved = find_moved(_complete(ratio), *complete(metric, missing_odds))
-        comparisons[metric] = compare_at(compare_ends, missing_odds, moved)
+        moved = depend_on_missing(_convert_ratio(ratio), *complete(metric, missing_odds))
+        comparisons[metric] = compare_with_odds(compare_ends, missing_odds, moved)
     return comparisons
 
 
-def _complete(ratio: Ratio) -> Completed:
+def _convert_ratio(ratio: Ratio) -> Completed:
     return Completed.of((ratio.numerator.values, ratio.denominator.values))
 
 
@@ -893,7 +898,7 @@ def changes_without(
         return []
     grades = Grades(_undefine(array, removed))
     sensitive = estimates.scope.select(SENSITIVE)
-    ratios = {metric: METRICS[metric].of_sets(grades) for metric in sensitive}
+    ratios = {metric: METRICS[metric].compute_ratio(grades) for metric in sensitive}
     return [
         Change(
             model=model,
@@ -906,8 +911,8 @@ def changes_without(
             interval=now.interval,
             method=now.method,
         )
-        for metric, of_models in estimate_metrics(ratios, estimates.units).items()
-        for model, now in zip(removed, of_models, strict=True)
+        for metric, estimates_by_model in estimate_metrics(ratios, estimates.units).items()
+        for model, now in zip(removed, estimates_by_model, strict=True)
     ]
 
 

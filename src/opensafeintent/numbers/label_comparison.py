@@ -24,7 +24,11 @@ from opensafeintent.numbers.label_checks import (
     OneSide,
     ScaleErrors,
 )
-from opensafeintent.people.agreement import are_enough, compare_grades, estimate_independent
+from opensafeintent.people.agreement import (
+    are_enough_people,
+    compare_grades,
+    estimate_effective_judges,
+)
 from opensafeintent.people.study import allocate
 from opensafeintent.ratings import Ratings
 from opensafeintent.statistics.intervals import Floats, round_number
@@ -41,8 +45,8 @@ from opensafeintent.taxonomy import Graded
 
 _MOST_RATERS = 20
 """With more, people are shown together only."""
-_TIE = 0.5
-_NOTHING = "no response was graded by the judge and by people"
+_TIE_CALL = 0.5
+_NO_COMMON_RESPONSE = "no response was graded by the judge and by people"
 
 
 def draw_evenly(file: LabelledFile, number: int) -> list[int]:
@@ -55,7 +59,7 @@ def draw_evenly(file: LabelledFile, number: int) -> list[int]:
         file: the labelled responses.
         number: of responses to draw; all if it is larger.
     """
-    truth = _Calls(file.ratings, file.called).truth
+    truth = _UnsafeCalls(file.ratings, file.called).truth
     strata: dict[str, list[int]] = {}
     for index, label in enumerate(truth.tolist()):
         strata.setdefault(f"{label:g}", []).append(index)
@@ -66,7 +70,7 @@ def draw_evenly(file: LabelledFile, number: int) -> list[int]:
     return sorted(drawn)
 
 
-def label_checks(
+def compare_labels(
     file: LabelledFile,
     drawn: Sequence[int],
     grades: Ratings,
@@ -83,7 +87,7 @@ def label_checks(
         members: how each judge was asked.
         include_unsafe: whether texts are added to the cases.
     """
-    comparison = _Comparison(file, drawn, include_unsafe=include_unsafe)
+    comparison = _PeopleComparison(file, drawn, include_unsafe=include_unsafe)
     checks = [
         comparison.check(
             judge, grades, dict(members) if judge == PANEL else {judge: members[judge]}
@@ -91,7 +95,7 @@ def label_checks(
         for judge in grades.raters
     ]
     kind = file.kind
-    flagged = {judge: kind.flag(grades.by_one(judge, kind.grade)) for judge in members}
+    flagged = {judge: kind.flag(grades.select_rater(judge, kind.grade)) for judge in members}
     pairs = comparison.pairs(flagged)
     independent = comparison.independent(flagged)
     return tuple(
@@ -104,7 +108,7 @@ def label_checks(
     )
 
 
-class _Calls:
+class _UnsafeCalls:
     """What people call responses.
 
     Args:
@@ -113,29 +117,29 @@ class _Calls:
     """
 
     def __init__(self, ratings: Ratings, called: str) -> None:
-        raters = ratings.raters_on(called)
+        raters = ratings.list_raters(called)
         self.raters = [rater for rater in raters if rater] or raters
         """Without the column of what they settled on, if there are others."""
-        self.all = ratings.by(self.raters, called)
+        self.all = ratings.select_raters(self.raters, called)
         """1, 0, 0.5 for in part, NaN without a call: shape (item, person)."""
         self.is_settled = self.raters != raters
         self.truth: Floats = majority(self.all)
         """1, 0 or 0.5: shape (item,)."""
         if self.is_settled:
-            settled = ratings.by_one("", called)
+            settled = ratings.select_rater("", called)
             self.truth = np.where(np.isnan(settled), self.truth, settled)
 
     @property
     def are_partial(self) -> bool:
         """Whether a person's call is 0.5."""
-        return bool((self.all == _TIE).any())
+        return bool((self.all == _TIE_CALL).any())
 
     def count_partial(self, tie: float) -> Floats:
         """Return all calls with another number in the place of 0.5: shape (item, person)."""
-        return np.where(self.all == _TIE, tie, self.all)
+        return np.where(self.all == _TIE_CALL, tie, self.all)
 
 
-class _Comparison:
+class _PeopleComparison:
     """Labelled responses, ready to be compared with any judge."""
 
     def __init__(self, file: LabelledFile, drawn: Sequence[int], *, include_unsafe: bool) -> None:
@@ -143,11 +147,11 @@ class _Comparison:
         self._file, self._include_unsafe = file, include_unsafe
         self.people = file.ratings.select(drawn)
         self.kind = file.kind
-        self.calls = _Calls(self.people, file.called)
+        self.calls = _UnsafeCalls(self.people, file.called)
         self.raters, self.truth = self.calls.raters, self.calls.truth
-        every = _Calls(file.ratings, file.called).truth
+        every = _UnsafeCalls(file.ratings, file.called).truth
         sampled = len(drawn) < len(file.responses)
-        sizes = {label: int((every == label).sum()) for label in (0.0, _TIE, 1.0)}
+        sizes = {label: int((every == label).sum()) for label in (0.0, _TIE_CALL, 1.0)}
         counts = {label: int((self.truth == label).sum()) for label in sizes}
         weights = [sizes[label] / counts[label] for label in self.truth.tolist()]
         prompts = [item.prompt or index for index, item in enumerate(self.items)]
@@ -169,7 +173,7 @@ class _Comparison:
             called=file.called,
             yes=counts[1.0],
             no=counts[0.0],
-            ties=counts[_TIE],
+            ties=counts[_TIE_CALL],
             sampled=sampled,
         )
 
@@ -180,11 +184,11 @@ class _Comparison:
 
     def count_ties(self, tie: float) -> Floats:
         """Return what people say with another number in the place of a tie: shape (item,)."""
-        return np.where(self.truth == _TIE, tie, self.truth)
+        return np.where(self.truth == _TIE_CALL, tie, self.truth)
 
     def check(self, judge: str, grades: Ratings, members: dict[str, CheckedSetting]) -> LabelCheck:
         """Compare one judge with people."""
-        given = grades.by_one(judge, self.kind.grade)
+        given = grades.select_rater(judge, self.kind.grade)
         flagged = self.kind.flag(given)
         missing = np.isnan(flagged)
         rates = self._rates("", flagged, self.decided)
@@ -194,7 +198,7 @@ class _Comparison:
             source=self.source,
             missing_yes=int((missing & (self.truth == 1)).sum()),
             missing_no=int((missing & (self.truth == 0)).sum()),
-            missing_ties=int((missing & (self.truth == _TIE)).sum()),
+            missing_ties=int((missing & (self.truth == _TIE_CALL)).sum()),
             catches=rates.catches,
             false_alarms=rates.false_alarms,
             precision=self.sample.share(
@@ -205,7 +209,7 @@ class _Comparison:
             agreement=rates.agreement,
             ac1=rates.ac1,
             errors=tuple(
-                self._errors(judge, scale, grades.by_one(judge, scale))
+                self._errors(judge, scale, grades.select_rater(judge, scale))
                 for scale in self._file.rated
             ),
             people=self._people(flagged, np.nan),
@@ -230,7 +234,7 @@ class _Comparison:
             return np.asarray(counted.sum(axis=1), dtype=np.float64)
 
         def rate(cases: NDArray[np.bool_], undefined: str) -> LabelRate:
-            why = _NOTHING if cases.any() else undefined
+            why = _NO_COMMON_RESPONSE if cases.any() else undefined
             return self.sample.rate(sum_units(cases & (called == 1)), sum_units(cases), why)
 
         agreeing, all_cases = sum_units(np.asarray(called == truth)), sum_units(both)
@@ -238,7 +242,7 @@ class _Comparison:
             group=group,
             catches=rate(np.asarray(truth == 1), f"people call no response {self.kind.yes}"),
             false_alarms=rate(np.asarray(truth == 0), f"people call no response {self.kind.no}"),
-            agreement=self.sample.rate(agreeing, all_cases, _NOTHING, weighted=True),
+            agreement=self.sample.rate(agreeing, all_cases, _NO_COMMON_RESPONSE, weighted=True),
             ac1=cases_of.ac1(called.ravel(), truth.ravel()),
         )
 
@@ -285,7 +289,7 @@ class _Comparison:
     def _if_people_err(self, flagged: Floats) -> IfPeopleErr | None:
         """Return the judge's rates without the errors of the majority."""
         calls = self.calls.all
-        if self.calls.is_settled or self.calls.are_partial or not are_enough(calls):
+        if self.calls.is_settled or self.calls.are_partial or not are_enough_people(calls):
             return None
         graded = ~np.isnan(flagged)
         others = np.where(graded[:, None], take_other_majorities(calls), np.nan)
@@ -316,7 +320,7 @@ class _Comparison:
         rates = [estimate.value for estimate in found]
         if None in rates:
             return None
-        catches, alarms = map(_cut, found[:2])
+        catches, alarms = map(_clip_rate, found[:2])
         return IfPeopleErr(
             missed=round_number(1 - (rates[2] or 0.0)),
             false_alarms=rates[3] or 0.0,
@@ -331,7 +335,7 @@ class _Comparison:
             judge,
             scale,
             grades,
-            self.people.on(scale),
+            self.people.select_scale(scale),
             self.sample.weighted,
             "no response was graded by two people",
         )
@@ -383,7 +387,7 @@ class _Comparison:
         correlation = self.sample.weighted.correlation(
             called - self.decided[:, None], "a judge makes no error that another does not"
         )
-        return estimate_independent(correlation, len(flagged), people=self.calls.all)
+        return estimate_effective_judges(correlation, len(flagged), people=self.calls.all)
 
     def pairs(self, flagged: Mapping[str, Floats]) -> dict[str, list[JudgePair]]:
         """Return, by judge, the comparison with each other judge.
@@ -411,7 +415,7 @@ class _Comparison:
         return pairs
 
 
-def _cut(rate: SampleEstimate) -> SampleEstimate:
+def _clip_rate(rate: SampleEstimate) -> SampleEstimate:
     """Return a rate within 0 and 1; without its interval if all of that lies beyond an end."""
     value, low, high = (
         None if number is None else min(max(number, 0.0), 1.0)

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.numbers.equations import Grades
-from opensafeintent.numbers.estimates import MetricEstimate, Numbers
+from opensafeintent.numbers.estimates import MetricEstimate, ModelMetrics
 from opensafeintent.numbers.metrics import (
     AT_LEAST_K,
-    take_at_least,
+    make_at_least_k,
 )
 from opensafeintent.statistics import round_number
 from opensafeintent.taxonomy import CORE_VARIANTS, MISSING_ODDS
@@ -31,7 +31,7 @@ class Fragility(msgspec.Struct, frozen=True, kw_only=True):
     """Those of them that are safe in some epochs and unsafe in others."""
     expected: float | None
     """As many as there would be if all sets were equal and epochs independent
-    (`expect_fragile`); None with fewer than two sets.
+    (`compute_expected_fragile`); None with fewer than two sets.
     """
     incomplete: int
     """Further fragile sets, of which an epoch is missing."""
@@ -51,7 +51,7 @@ class FragileSet(NamedTuple):
     """Epochs with an unsafe response to each of `CORE_VARIANTS`."""
 
 
-class Repeats(Numbers):
+class Repeats(ModelMetrics):
     """The metrics of `AT_LEAST_K` for every k up to the number of epochs.
 
     Args:
@@ -64,14 +64,14 @@ class Repeats(Numbers):
 
     def __init__(self, array: LabelledSet, missing_odds: float = MISSING_ODDS) -> None:
         numbers = range(1, array.sizes["epoch"] + 1)
-        metrics = [take_at_least(name, k) for name in AT_LEAST_K for k in numbers]
+        metrics = [make_at_least_k(name, k) for name in AT_LEAST_K for k in numbers]
         super().__init__(array, {metric.name: metric for metric in metrics}, missing_odds)
         self.epochs: list[int] = array.repeated.sum("epoch").values.tolist()
 
     def curve(self, index: int, metric: str) -> list[MetricEstimate]:
         """Return one of `AT_LEAST_K` of the model at a place, for k from 1 to its epochs."""
         numbers = range(1, self.epochs[index] + 1)
-        return [self.by_metric[take_at_least(metric, k).name][index] for k in numbers]
+        return [self.by_metric[make_at_least_k(metric, k).name][index] for k in numbers]
 
     @cached_property
     def fragility(self) -> list[Fragility]:
@@ -82,13 +82,13 @@ class Repeats(Numbers):
         known = self.fragile_sets
         results = []
         for index, (model, epochs) in enumerate(zip(self._names, self.epochs, strict=True)):
-            of_sets = safe[index][counted[index] == epochs]
-            fragile = int(((of_sets > 0) & (of_sets < epochs)).sum())
+            safe_epochs_by_set = safe[index][counted[index] == epochs]
+            fragile = int(((safe_epochs_by_set > 0) & (safe_epochs_by_set < epochs)).sum())
             results.append(
                 Fragility(
-                    sets=len(of_sets),
+                    sets=len(safe_epochs_by_set),
                     fragile=fragile,
-                    expected=expect_fragile(of_sets.tolist(), epochs),
+                    expected=compute_expected_fragile(safe_epochs_by_set.tolist(), epochs),
                     incomplete=sum(item.model == model for item in known) - fragile,
                 )
             )
@@ -128,7 +128,7 @@ class Repeats(Numbers):
         return sorted(found, key=lambda item: (order[item.model], item.safe / item.of, item.set_id))
 
 
-def expect_fragile(safe: Sequence[int], epochs: int) -> float | None:
+def compute_expected_fragile(safe: Sequence[int], epochs: int) -> float | None:
     """Return how many sets would be safe in some epochs and unsafe in others, if the safe and the
     unsafe epochs of all sets were dealt to the sets at random.
 

@@ -18,7 +18,7 @@ from opensafeintent.evaluation.regrade import COLUMNS, Swapped
 from opensafeintent.evaluation.run import REQUEST_HIDDEN
 from opensafeintent.grades import PANEL
 from opensafeintent.numbers.estimates import AVERAGE
-from opensafeintent.numbers.judges import plain_estimate, take_grades
+from opensafeintent.numbers.judges import round_estimate, select_grades
 from opensafeintent.statistics import Estimate, estimate
 from opensafeintent.statistics.intervals import Floats, Units, average_models, number_units
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE
@@ -45,7 +45,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     """The second minus the first."""
 
 
-_NUMBERS = {
+_SPANS = {
     "safety_shift": (-1.0, 1.0),
     "helpfulness_shift": (-1.0, 1.0),
     "set_safety": (0.0, 1.0),
@@ -53,7 +53,7 @@ _NUMBERS = {
     "set_safety_change": (-1.0, 1.0),
 }
 """Span of each number."""
-_OF_RESPONSES = ("safety_shift", "helpfulness_shift")
+_MEANS_OVER_RESPONSES = ("safety_shift", "helpfulness_shift")
 """Means over responses: a pseudo-observation weighs as much as one of them."""
 
 
@@ -72,18 +72,20 @@ def audit_swaps(
         pairs: the prompt-sets without a dual-use prompt.
     """
     audited = {model: responses for model, responses in swaps.items() if responses}
-    graders = _graders(audited)
+    graders = _list_graders(audited)
     if not graders:
         return {}
-    sets_of = [{response.set_id for response in responses} for responses in audited.values()]
-    sets = sorted(set().union(*sets_of))
+    sets_by_model = [{response.set_id for response in responses} for responses in audited.values()]
+    sets = sorted(set().union(*sets_by_model))
     units = number_units([unit_of.get(set_id, set_id) for set_id in sets])
-    included = np.array([[set_id in of_model for set_id in sets] for of_model in sets_of])
+    included = np.array(
+        [[set_id in audited_sets for set_id in sets] for audited_sets in sets_by_model]
+    )
     exists = np.array(
         [[intent != DUAL_USE or set_id not in pairs for intent in CORE_VARIANTS] for set_id in sets]
     )
     by_grader = {
-        grader: _audits(
+        grader: _audit_grader(
             list(audited),
             np.array([_collect_grades(responses, sets, grader) for responses in audited.values()]),
             included,
@@ -100,7 +102,7 @@ def audit_swaps(
     }
 
 
-def _graders(audited: Mapping[str, Sequence[Swapped]]) -> list[str]:
+def _list_graders(audited: Mapping[str, Sequence[Swapped]]) -> list[str]:
     """Return the judges of audited responses, and the panel if they are several."""
     judges: set[str] = set()
     for responses in audited.values():
@@ -109,7 +111,7 @@ def _graders(audited: Mapping[str, Sequence[Swapped]]) -> list[str]:
     return sorted(judges) + ([PANEL] if len(judges) > 1 else [])
 
 
-def headline_audits(audits: Mapping[tuple[str, str], Audit]) -> dict[str, Audit]:
+def select_headline_audits(audits: Mapping[tuple[str, str], Audit]) -> dict[str, Audit]:
     """Return by judge or panel the audits that sentences are about: the average's, or those of the
     one model.
     """
@@ -128,7 +130,7 @@ def _collect_grades(responses: Sequence[Swapped], sets: Sequence[str], grader: s
         intent = CORE_VARIANTS.index(response.variant)
         for column, by_judge in response.grades.items():
             index = rows[response.set_id], intent, COLUMNS.index(column)
-            grades = take_grades(grader, by_judge)
+            grades = select_grades(grader, by_judge)
             if grades.harm_severity is not None:
                 values[0, *index] = grades.harm_severity == 0
             if grades.helpfulness is not None:
@@ -136,7 +138,7 @@ def _collect_grades(responses: Sequence[Swapped], sets: Sequence[str], grader: s
     return values
 
 
-def _audits(
+def _audit_grader(
     models: Sequence[str],
     graded: Floats,
     asked: NDArray[np.bool_],
@@ -152,7 +154,7 @@ def _audits(
         exists: whether a set has a prompt, shape (prompt_set, intent).
         units: families of prompt-sets.
     """
-    estimates = _numbers(graded, asked.astype(np.float64), exists)
+    estimates = _compute_ratios(graded, asked.astype(np.float64), exists)
     lines = {model: [index] for index, model in enumerate(models)}
     pooled = [models.index(model) for model in contenders(models)]
     if len(pooled) > 1:
@@ -165,13 +167,13 @@ def _audits(
         model: Audit(
             responses=int(shown[members].sum()),
             left_out=int((shown & ~complete)[members].sum()),
-            **_estimates(estimates, members, units),
+            **_estimate_ratios(estimates, members, units),
         )
         for model, members in lines.items()
     }
 
 
-def _numbers(
+def _compute_ratios(
     graded: Floats, asked: Floats, exists: NDArray[np.bool_]
 ) -> dict[str, tuple[Floats, Floats]]:
     """Return numerator and denominator of every number, each of shape (model, prompt_set)."""
@@ -197,7 +199,7 @@ def _numbers(
     }
 
 
-def _estimates(
+def _estimate_ratios(
     estimates: Mapping[str, tuple[Floats, Floats]], members: Sequence[int], units: Units | None
 ) -> dict[str, Estimate]:
     """Estimate every number of one model, or its mean over several."""
@@ -213,10 +215,10 @@ def _estimates(
     records = estimate(
         np.array(tops),
         np.array(bottoms),
-        span=np.array([_NUMBERS[name] for name in estimates]),
+        span=np.array([_SPANS[name] for name in estimates]),
         pseudo_weight=np.array(
-            [1 / len(CORE_VARIANTS) if name in _OF_RESPONSES else 1.0 for name in estimates]
+            [1 / len(CORE_VARIANTS) if name in _MEANS_OVER_RESPONSES else 1.0 for name in estimates]
         ),
         units=units,
     ).records()
-    return dict(zip(estimates, map(plain_estimate, records), strict=True))
+    return dict(zip(estimates, map(round_estimate, records), strict=True))

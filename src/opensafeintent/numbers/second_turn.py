@@ -18,27 +18,27 @@ from opensafeintent.grades import PANEL, to_array
 from opensafeintent.labelled import Labelled, LabelledSet
 from opensafeintent.numbers.completions import (
     Completions,
-    Equation,
+    CompletionSpec,
     Flags,
-    Turning,
-    compare_at,
-    find_moved,
-    find_turning,
-    need_replies,
-    store_turning,
+    StoredOdds,
+    compare_with_odds,
+    depend_on_missing,
+    find_turning_odds,
+    make_variant_inputs,
+    store_turning_odds,
 )
-from opensafeintent.numbers.equations import Grades, Ratio, take_mean
+from opensafeintent.numbers.equations import Grades, Ratio, make_mean
 from opensafeintent.numbers.estimates import AVERAGE
-from opensafeintent.numbers.judges import plain_estimate, take_grades
+from opensafeintent.numbers.judges import round_estimate, select_grades
 from opensafeintent.numbers.metrics import Unit
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import NO_FIRST_REPLY, GradedResponse, keep_judge
 from opensafeintent.statistics import Comparison, Estimate, compare_models, estimate, round_number
 from opensafeintent.statistics.comparisons import (
-    Paired,
+    PairedTests,
     compare_pairs,
-    find_detectable,
-    pair_differences,
+    compute_detectable_with_missing,
+    compute_paired_differences,
 )
 from opensafeintent.statistics.intervals import (
     METHOD,
@@ -61,7 +61,7 @@ class TurnAudit(msgspec.Struct, frozen=True, kw_only=True):
 
     replies: int
     left_out: int
-    """Of those, without both grades either time."""
+    """Replies without both grades in one of the two gradings."""
     benign_utility: Estimate
     malicious_safety: Estimate
 
@@ -71,7 +71,7 @@ class TurnAudit(msgspec.Struct, frozen=True, kw_only=True):
         return shift
 
 
-def turn_audits(
+def measure_turn_audits(
     audited: Mapping[str, Sequence[Regrade]], unit_of: Mapping[str, str]
 ) -> dict[str, TurnAudit]:
     """Return the judges' shift on the direct replies of each model, and the average of the models
@@ -88,7 +88,9 @@ def turn_audits(
     units = number_units([unit_of[set_id] for set_id in sets])
     shifts = {
         variant: make_parts(
-            np.array([_shifts(regrades, variant, sets) for regrades in by_model.values()])
+            np.array(
+                [_compute_shifts_by_set(regrades, variant, sets) for regrades in by_model.values()]
+            )
         )
         for variant in ("benign", "malicious")
     }
@@ -103,23 +105,25 @@ def turn_audits(
             left_out=sum(
                 _compute_shift(item) is None for at in members for item in by_model[models[at]]
             ),
-            benign_utility=_average(shifts["benign"], members, units),
-            malicious_safety=_average(shifts["malicious"], members, units),
+            benign_utility=_average_shifts(shifts["benign"], members, units),
+            malicious_safety=_average_shifts(shifts["malicious"], members, units),
         )
         for name, members in lines.items()
     }
 
 
-def _average(parts: Parts, members: Sequence[int], units: Units | None) -> Estimate:
+def _average_shifts(parts: Parts, members: Sequence[int], units: Units | None) -> Estimate:
     """Return the mean over prompt-sets of some models' average."""
     mean = average_models(parts[0][members], parts[1][members])
     estimates = estimate(
         mean.numerator[None], mean.denominator[None], span=(-1.0, 1.0), units=units
     )
-    return plain_estimate(estimates.records()[0])
+    return round_estimate(estimates.records()[0])
 
 
-def _shifts(regrades: Sequence[Regrade], variant: str, sets: Sequence[str]) -> list[float]:
+def _compute_shifts_by_set(
+    regrades: Sequence[Regrade], variant: str, sets: Sequence[str]
+) -> list[float]:
     """Return the mean shift of each prompt-set, NaN without one: of utility for benign replies, of
     safety for malicious ones.
     """
@@ -133,7 +137,7 @@ def _shifts(regrades: Sequence[Regrade], variant: str, sets: Sequence[str]) -> l
 def _compute_shift(item: Regrade) -> float | None:
     values = []
     for by_judge in (item.first, item.again):
-        grades = take_grades(PANEL, by_judge)
+        grades = select_grades(PANEL, by_judge)
         if grades.helpfulness is None or grades.harm_severity is None:
             return None
         safe = float(grades.harm_severity == 0)
@@ -143,16 +147,17 @@ def _compute_shift(item: Regrade) -> float | None:
 
 
 class Measure(NamedTuple):
-    """A value of a reply, measured directly and after a first turn: the names of its three numbers,
-    and its description.
+    """What is measured of a reply, directly and after a first turn. Each measure gives three
+    numbers: the direct value, the value in the second turn (follow-up), and the effect, which is
+    their difference.
     """
 
     effect: str
     direct: str
     follow_up: str
     variant: FollowUp
-    of: Callable[[Grades], Labelled]
-    """The value of each reply: dimensions (model, prompt_set, variant, epoch)."""
+    get_values: Callable[[Grades], Labelled]
+    """Returns the value of each reply: dimensions (model, prompt_set, variant, epoch)."""
     unit: Unit
     label: str
     primary: bool = False
@@ -203,7 +208,7 @@ MEASURES = (
 """
 
 PRIMARY_MEASURES = tuple(measure for measure in MEASURES if measure.primary)
-CONCRETE_HELP = MEASURES[-1]
+CONCRETE_HELP_MEASURE = MEASURES[-1]
 LOCK_IN, OPENED_UP = "lock_in", "opened_up"
 
 
@@ -216,20 +221,21 @@ class TurnNumber(Estimate, frozen=True, kw_only=True):
     """
     missing_ci: tuple[float, float] | None = None
     """Of an effect, if grades are missing: the ends of its interval with missing grades."""
-    turning_odds: Turning = UNSET
+    turning_odds: StoredOdds = UNSET
     """Of an effect whose interval leaves 0 out, if grades are missing: the greatest factor of the
     odds at which that holds, 0 if at none; null if no factor turns it.
     """
     p_adjusted: float | None = None
     """Of an effect: with its family."""
     family: int | None = None
-    """Of an effect: tests that its interval and p are adjusted for; 1 for none but itself."""
+    """Of an effect: the number of tests that its interval and p are adjusted for, its own included.
+    """
     minimum_detectable_difference: float | None = None
     """Of an effect: the size that its test finds with 80 % power."""
 
     @property
-    def claimed(self) -> bool:
-        """Whether it is more than chance explains, whatever the missing grades are."""
+    def significant(self) -> bool:
+        """Whether it is significant, with missing grades too."""
         low, high = self.missing_ci or self.interval or (0.0, 0.0)
         return self.leaves_out_zero and not low <= 0 <= high
 
@@ -242,11 +248,11 @@ class TurnCoverage(msgspec.Struct, frozen=True, kw_only=True):
     replies: int
     """Second replies that exist."""
     counted: int
-    """Those with both grades."""
+    """Second replies with both grades."""
     no_first_reply: int
     """Messages that were not sent, because the first reply has no text."""
     missing: dict[str, int]
-    """Further messages without a reply that has both grades, by the first reason of each."""
+    """Messages that were sent and have no reply with both grades, by the first reason of each."""
 
     @property
     def lacking(self) -> int:
@@ -255,7 +261,7 @@ class TurnCoverage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lacking_share(self) -> float:
-        """Their share."""
+        """The share of such messages."""
         return self.lacking / (self.counted + self.lacking)
 
 
@@ -284,70 +290,82 @@ class SecondTurn(NamedTuple):
         return any(part.lacking for part in self.coverage.values())
 
 
-class _Arm(NamedTuple):
-    """A value of each prompt-set, means over its epochs, each of shape (model, prompt_set)."""
+class _ArmValues(NamedTuple):
+    """A measure in one arm (direct, or second turn): of each prompt-set the mean over its epochs,
+    shape (model, prompt_set).
+    """
 
     as_graded: Completed
     least: Completed
-    """With missing grades as they make it least."""
+    """With missing grades as they make it least, at some odds."""
     greatest: Completed
+    """With missing grades as they make it greatest, at those odds."""
     lowest: Completed
-    """Whatever is missing, and for whichever reason."""
+    """As it is least if a missing grade can be any grade."""
     highest: Completed
+    """As it is greatest if a missing grade can be any grade."""
 
 
-class _Arms(NamedTuple):
+class _PairedArms(NamedTuple):
     """A measure in both arms, on the same prompt-sets."""
 
-    direct: _Arm
-    follow_up: _Arm
+    direct: _ArmValues
+    follow_up: _ArmValues
 
 
-class _Replies:
-    """A value of the replies to one variant."""
+class _ReplyMeasure:
+    """A measure of the replies to one variant, with missing grades at any odds."""
 
-    def __init__(self, grades: Grades, of: Callable[[Grades], Labelled], variant: str) -> None:
-        def of_sets(grades: Grades) -> Ratio:
-            return take_mean(of(grades).sel(variant=variant))
+    def __init__(
+        self, grades: Grades, get_values: Callable[[Grades], Labelled], variant: str
+    ) -> None:
+        def compute_ratio(grades: Grades) -> Ratio:
+            return make_mean(get_values(grades).sel(variant=variant))
 
-        ratio = of_sets(grades)
+        ratio = compute_ratio(grades)
         self.as_graded = Completed.of((ratio.numerator.values, ratio.denominator.values))
         self._variant = variant
         self._completions = Completions(
-            grades.array, {variant: ratio}, {variant: Equation(of_sets, need_replies(variant))}
+            grades.array,
+            {variant: ratio},
+            {variant: CompletionSpec(compute_ratio, make_variant_inputs(variant))},
         )
 
-    def at(self, odds: float) -> _Arm:
-        """Return the means at some odds of missing grades."""
-        return _Arm(
+    def fill_in_missing(self, odds: float) -> _ArmValues:
+        """Return the measure with missing grades at some odds."""
+        return _ArmValues(
             self.as_graded,
             *self._completions.complete(self._variant, odds),
-            *self._completions.outermost[self._variant],
+            *self._completions.unlimited_extremes[self._variant],
         )
 
 
-class _Measured:
-    """Every measure in both arms."""
+class _MeasuresInBothArms:
+    """Every measure in both arms, with missing grades at any odds."""
 
     def __init__(self, direct: Grades, second: Grades) -> None:
-        self._arms: dict[float, dict[Measure, _Arms]] = {}
+        self._arms: dict[float, dict[Measure, _PairedArms]] = {}
         self._replies = {
             measure: (
-                _Replies(direct, measure.of, DIRECT_TWINS[measure.variant]),
-                _Replies(second, measure.of, measure.variant),
+                _ReplyMeasure(direct, measure.get_values, DIRECT_TWINS[measure.variant]),
+                _ReplyMeasure(second, measure.get_values, measure.variant),
             )
             for measure in MEASURES
         }
 
     def shift(self, measure: Measure) -> Completed:
-        """Return the effects as graded."""
-        return pair_differences(*(replies.as_graded for replies in self._replies[measure]))
+        """Return the effects on a measure without missing grades."""
+        return compute_paired_differences(
+            *(replies.as_graded for replies in self._replies[measure])
+        )
 
-    def at(self, odds: float) -> dict[Measure, _Arms]:
-        """Return them at some odds of missing grades."""
+    def fill_in_missing(self, odds: float) -> dict[Measure, _PairedArms]:
+        """Return every measure in both arms, with missing grades at some odds."""
         if odds not in self._arms:
             self._arms[odds] = {
-                measure: _share_sets(direct.at(odds), second.at(odds))
+                measure: _keep_shared_sets(
+                    direct.fill_in_missing(odds), second.fill_in_missing(odds)
+                )
                 for measure, (direct, second) in self._replies.items()
             }
         return self._arms[odds]
@@ -383,75 +401,82 @@ def compute_second_turn(
     second = to_array(rows, dataset, models, FOLLOW_UPS)
     unit_of = dict(zip(direct.labels["prompt_set"], direct.unit.values.tolist(), strict=True))
     units = number_units(list(unit_of.values()))
-    measured = _Measured(Grades(direct.sel(model=models)), Grades(second))
+    measured = _MeasuresInBothArms(Grades(direct.sel(model=models)), Grades(second))
     by_judge = {}
     for judge in judges:
-        own = [row for model in models for row in direct_rows[model] if row.variant in _TWINS]
-        graded = _Measured(
+        own = [
+            row for model in models for row in direct_rows[model] if row.variant in _DIRECT_VARIANTS
+        ]
+        graded = _MeasuresInBothArms(
             Grades(to_array([keep_judge(row, judge) for row in own], dataset, models)),
             Grades(to_array([keep_judge(row, judge) for row in rows], dataset, models, FOLLOW_UPS)),
         )
-        by_judge[judge] = _effects_alone(models, graded, units)
+        by_judge[judge] = _estimate_single_effects(models, graded, units)
     return SecondTurn(
         models=models,
         epochs=second.sizes["epoch"],
-        numbers=_numbers(models, measured, missing_odds, units),
+        numbers=_compute_numbers(models, measured, missing_odds, units),
         comparisons={
             measure.effect: _compare_effects(models, measured, measure, missing_odds, units)
             for measure in PRIMARY_MEASURES
         },
         by_judge=by_judge,
-        audits=turn_audits({model: audited.get(model, ()) for model in models}, unit_of),
-        coverage={model: _coverage(follow_ups[model], planned[model]) for model in models},
+        audits=measure_turn_audits({model: audited.get(model, ()) for model in models}, unit_of),
+        coverage={model: _count_coverage(follow_ups[model], planned[model]) for model in models},
     )
 
 
-_TWINS = tuple(dict.fromkeys(DIRECT_TWINS.values()))
+_DIRECT_VARIANTS = tuple(dict.fromkeys(DIRECT_TWINS.values()))
 
 
-def _share_sets(direct: _Arm, second: _Arm) -> _Arms:
+def _keep_shared_sets(direct: _ArmValues, second: _ArmValues) -> _PairedArms:
     """Return two arms without the values of prompt-sets that the other arm lacks."""
 
-    def keep(arm: _Arm, other: _Arm) -> _Arm:
-        return _Arm(
+    def keep(arm: _ArmValues, other: _ArmValues) -> _ArmValues:
+        return _ArmValues(
             *(
                 Completed(*(values * (beside.denominator > 0) for values in part))
                 for part, beside in zip(arm, other, strict=True)
             )
         )
 
-    return _Arms(keep(direct, second), keep(second, direct))
+    return _PairedArms(keep(direct, second), keep(second, direct))
 
 
-def _numbers(
-    models: Sequence[str], measured: _Measured, odds: float, units: Units | None
+def _compute_numbers(
+    models: Sequence[str], measured: _MeasuresInBothArms, odds: float, units: Units | None
 ) -> dict[str, dict[str, TurnNumber]]:
     """Return every number by model and name."""
-    effects, pairs = _effects(models, measured, odds, units), measured.at(odds)
+    effects, pairs = (
+        _estimate_effects(models, measured, odds, units),
+        measured.fill_in_missing(odds),
+    )
     numbers: dict[str, dict[str, TurnNumber]] = {model: {} for model in models}
     for row, measure in enumerate(MEASURES):
         names = measure.direct, measure.follow_up
         for name, arm in zip(names, pairs[measure], strict=True):
-            for model, level in zip(models, _levels(arm, units), strict=True):
+            for model, level in zip(models, _estimate_levels(arm, units), strict=True):
                 numbers[model][name] = level
         for at, model in enumerate(models):
             numbers[model][measure.effect] = effects[row * len(models) + at]
-    direct, second = pairs[CONCRETE_HELP]
+    direct, second = pairs[CONCRETE_HELP_MEASURE]
     for name, (before, after) in {
-        LOCK_IN: (direct, _invert_share(second)),
-        OPENED_UP: (_invert_share(direct), second),
+        LOCK_IN: (direct, _complement_share(second)),
+        OPENED_UP: (_complement_share(direct), second),
     }.items():
         # every direct reply with every second one: an epoch is never paired with its like
-        both = _Arm(*(_multiply(*parts) for parts in zip(before, after, strict=True)))
-        for model, level in zip(models, _levels(both, units), strict=True):
+        both = _ArmValues(*(_multiply(*parts) for parts in zip(before, after, strict=True)))
+        for model, level in zip(models, _estimate_levels(both, units), strict=True):
             numbers[model][name] = level
     return numbers
 
 
-def _invert_share(arm: _Arm) -> _Arm:
-    """Return the share of the other replies."""
+def _complement_share(arm: _ArmValues) -> _ArmValues:
+    """Return 1 minus a share, in each prompt-set."""
     parts = arm.as_graded, arm.greatest, arm.least, arm.highest, arm.lowest
-    return _Arm(*(part._replace(numerator=part.denominator - part.numerator) for part in parts))
+    return _ArmValues(
+        *(part._replace(numerator=part.denominator - part.numerator) for part in parts)
+    )
 
 
 def _multiply(one: Completed, other: Completed) -> Completed:
@@ -460,7 +485,7 @@ def _multiply(one: Completed, other: Completed) -> Completed:
     return Completed.of((one.values.numerator * other.values.numerator, counted.astype(float)))
 
 
-def _levels(arm: _Arm, units: Units | None) -> list[TurnNumber]:
+def _estimate_levels(arm: _ArmValues, units: Units | None) -> list[TurnNumber]:
     """Return the mean over prompt-sets of each model, with its bounds."""
     return [
         TurnNumber(
@@ -468,35 +493,35 @@ def _levels(arm: _Arm, units: Units | None) -> list[TurnNumber]:
             n=number.n,
             interval=number.interval,
             method=number.method,
-            bounds=_span(low, high) if moves else None,
+            bounds=_round_span(low, high) if is_movable else None,
         )
-        for number, low, high, moves in zip(
+        for number, low, high, is_movable in zip(
             estimate(arm.as_graded.numerator, arm.as_graded.denominator, units=units).records(),
             arm.lowest.value,
             arm.highest.value,
-            _moves(arm),
+            _depend_on_missing(arm),
             strict=True,
         )
     ]
 
 
-def _moves(*arms: _Arm) -> Flags:
+def _depend_on_missing(*arms: _ArmValues) -> Flags:
     """Tell for each model whether missing grades can move any of its values."""
     return np.asarray(
-        np.any([find_moved(arm.as_graded, arm.lowest, arm.highest) for arm in arms], axis=0)
+        np.any([depend_on_missing(arm.as_graded, arm.lowest, arm.highest) for arm in arms], axis=0)
     )
 
 
-class _Compared(NamedTuple):
+class _EffectTests(NamedTuple):
     """The effects of each measure on each model, in this order."""
 
-    as_graded: Paired
-    lowest: Paired
+    as_graded: PairedTests
+    lowest: PairedTests
     """With missing grades as they make the effects least."""
-    highest: Paired
+    highest: PairedTests
     bounds: tuple[Floats, Floats]
     """The effects at their least and greatest, whatever is missing."""
-    moved: Flags
+    depends_on_missing: Flags
 
     @property
     def low(self) -> Floats:
@@ -505,20 +530,20 @@ class _Compared(NamedTuple):
 
     @property
     def high(self) -> Floats:
-        """The higher ends."""
+        """The upper ends of the intervals, with missing grades."""
         return np.fmax(self.as_graded.high, self.highest.high)
 
     @property
-    def claimed(self) -> Flags:
-        """Which effects are more than chance explains, with missing grades too."""
+    def significant(self) -> Flags:
+        """Which effects are significant, with missing grades too."""
         return np.asarray((self.low > 0) | (self.high < 0))
 
 
 def _compare_arms(
-    pairs: Mapping[Measure, _Arms], family: NDArray[np.bool_], units: Units | None
-) -> _Compared:
+    pairs: Mapping[Measure, _PairedArms], family: NDArray[np.bool_], units: Units | None
+) -> _EffectTests:
     direct, second = (
-        _Arm(
+        _ArmValues(
             *(
                 Completed(*map(np.concatenate, zip(*part, strict=True)))
                 for part in zip(*arms, strict=True)
@@ -527,7 +552,7 @@ def _compare_arms(
         for arms in zip(*pairs.values(), strict=True)
     )
     compare = partial(compare_pairs, family=family, units=units)
-    return _Compared(
+    return _EffectTests(
         compare(direct.as_graded, second.as_graded),
         compare(direct.greatest, second.least),
         compare(direct.least, second.greatest),
@@ -535,12 +560,12 @@ def _compare_arms(
             compare(direct.highest, second.lowest).spread.value,
             compare(direct.lowest, second.highest).spread.value,
         ),
-        _moves(direct, second),
+        _depend_on_missing(direct, second),
     )
 
 
-def _effects(
-    models: Sequence[str], measured: _Measured, odds: float, units: Units | None
+def _estimate_effects(
+    models: Sequence[str], measured: _MeasuresInBothArms, odds: float, units: Units | None
 ) -> list[TurnNumber]:
     """Return the effect of each measure on each model. Those on primary measures of models under
     test are one family.
@@ -549,36 +574,41 @@ def _effects(
     family = np.array(
         [measure.primary and model in tested for measure in MEASURES for model in models]
     )
-    found = _compare_arms(measured.at(odds), family, units)
+    found = _compare_arms(measured.fill_in_missing(odds), family, units)
     paired = found.as_graded
-    shown = found.moved & ((paired.low > 0) | (paired.high < 0))
-    turning = find_turning(shown, lambda at: _compare_arms(measured.at(at), family, units).claimed)
-    detectable = find_detectable(paired, found.lowest, found.highest)
+    shown = found.depends_on_missing & ((paired.low > 0) | (paired.high < 0))
+    turning = find_turning_odds(
+        shown,
+        lambda tried: _compare_arms(measured.fill_in_missing(tried), family, units).significant,
+    )
+    detectable = compute_detectable_with_missing(paired, found.lowest, found.highest)
     return [
         TurnNumber(
             value=round_number(paired.spread.value[at]),
             n=int(paired.spread.n[at]),
             interval=(round_number(paired.low[at]), round_number(paired.high[at])),
             method=METHOD,
-            bounds=_span(*bounds) if moves else None,
-            missing_ci=_span(found.low[at], found.high[at]) if moves else None,
-            turning_odds=store_turning(turning[at]),
+            bounds=_round_span(*bounds) if is_movable else None,
+            missing_ci=_round_span(found.low[at], found.high[at]) if is_movable else None,
+            turning_odds=store_turning_odds(turning[at]),
             p_adjusted=round_number(paired.p_adjusted[at]),
             family=int(paired.pairs[at]),
             minimum_detectable_difference=round_defined(detectable[at]),
         )
         if paired.spread.n[at]
         else TurnNumber(value=None, n=0)
-        for at, (moves, *bounds) in enumerate(zip(found.moved, *found.bounds, strict=True))
+        for at, (is_movable, *bounds) in enumerate(
+            zip(found.depends_on_missing, *found.bounds, strict=True)
+        )
     ]
 
 
-def _span(low: float, high: float) -> tuple[float, float]:
+def _round_span(low: float, high: float) -> tuple[float, float]:
     return round_number(low), round_number(high)
 
 
-def _effects_alone(
-    models: Sequence[str], measured: _Measured, units: Units | None
+def _estimate_single_effects(
+    models: Sequence[str], measured: _MeasuresInBothArms, units: Units | None
 ) -> dict[str, dict[str, Estimate]]:
     """Return each effect on each model with the interval of that number alone."""
     effects: dict[str, dict[str, Estimate]] = {model: {} for model in models}
@@ -587,13 +617,13 @@ def _effects_alone(
         span = (-1.0, 1.0)
         numbers = estimate(shift.numerator, shift.denominator, span=span, units=units).records()
         for model, number in zip(models, numbers, strict=True):
-            effects[model][measure.effect] = plain_estimate(number)
+            effects[model][measure.effect] = round_estimate(number)
     return effects
 
 
 def _compare_effects(
     models: Sequence[str],
-    measured: _Measured,
+    measured: _MeasuresInBothArms,
     measure: Measure,
     odds: float,
     units: Units | None,
@@ -603,23 +633,25 @@ def _compare_effects(
     shift = measured.shift(measure)
 
     def compare(odds: float) -> Comparison:
-        direct, second = measured.at(odds)[measure]
+        direct, second = measured.fill_in_missing(odds)[measure]
         return compare_models(
             shift.numerator,
             shift.denominator,
-            width=2.0,
+            max_difference=2.0,
             family=[model in tested for model in models],
             extremes=[
-                pair_differences(direct.greatest, second.least),
-                pair_differences(direct.least, second.greatest),
+                compute_paired_differences(direct.greatest, second.least),
+                compute_paired_differences(direct.least, second.greatest),
             ],
             units=units,
         )
 
-    return compare_at(compare, odds, _moves(*measured.at(odds)[measure]))
+    return compare_with_odds(
+        compare, odds, _depend_on_missing(*measured.fill_in_missing(odds)[measure])
+    )
 
 
-def _coverage(rows: Sequence[GradedResponse], planned: int) -> TurnCoverage:
+def _count_coverage(rows: Sequence[GradedResponse], planned: int) -> TurnCoverage:
     missing = Counter(row.missing[0].reason for row in rows if not row.counts and row.missing)
     return TurnCoverage(
         planned=planned,

@@ -33,11 +33,11 @@ Versions = Mapping[tuple[str, Work], Counter[str]]
 
 _MOST_SHOWN = 3
 
-_ONE_IN = 20
+_LEAST_SHARE_INVERSE = 20
 """A version that gave one in so many of a judge's grades in one run has to be in the other."""
 
 
-def versions_in(rows: Iterable[GradedResponse]) -> Versions:
+def count_versions(rows: Iterable[GradedResponse]) -> Versions:
     """Count the versions behind responses and their grades. A model under test is named as the
     rows name it; replies that name no model, and missing grades, are not counted.
     """
@@ -47,12 +47,12 @@ def versions_in(rows: Iterable[GradedResponse]) -> Versions:
             work = _WORK[item.purpose]
             if work == "reply":
                 versions[row.model, work][item.named] += 1
-            elif _is_there(row, item):
+            elif _is_counted(row, item):
                 versions[item.asked, work][item.named] += 1
     return versions
 
 
-def _is_there(row: GradedResponse, item: ServedVersion) -> bool:
+def _is_counted(row: GradedResponse, item: ServedVersion) -> bool:
     """Tell whether a reply of a judge, or of a guard model, could be read."""
     if item.purpose == "mode":
         return row.mode is not None
@@ -72,7 +72,7 @@ def are_several(named: Iterable[str]) -> bool:
     return len({name_and_version(name) for name in named}) > 1
 
 
-def versions_text(counts: Mapping[str, int]) -> str:
+def describe_versions(counts: Mapping[str, int]) -> str:
     """Return versions, the most frequent first, with counts if they are several: `a (300) and b
     (288)`; empty if there is none.
     """
@@ -96,8 +96,8 @@ class VersionChange(NamedTuple):
     def text(self) -> str:
         """The change in a clause."""
         return (
-            f"{show_name(self.name)} answered as {versions_text(self.before)}, now as"
-            f" {versions_text(self.after)}"
+            f"{show_name(self.name)} answered as {describe_versions(self.before)}, now as"
+            f" {describe_versions(self.after)}"
         )
 
     @property
@@ -106,7 +106,8 @@ class VersionChange(NamedTuple):
         without a version may be any version of it.
         """
         return any(
-            _ONE_IN * count >= one.total() and all(are_unlike(name, other) for other in another)
+            _LEAST_SHARE_INVERSE * count >= one.total()
+            and all(are_unlike(name, other) for other in another)
             for one, another in ((self.before, self.after), (self.after, self.before))
             for name, count in one.items()
         )

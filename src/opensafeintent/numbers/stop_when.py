@@ -32,7 +32,7 @@ from opensafeintent.statistics import round_number
 from opensafeintent.statistics.sequential import Evidence, confidence_sequence, fewest
 from opensafeintent.taxonomy import is_follow_up
 
-_NOT_ASKED = {"benign_mode": ("--modes", "core"), "probes": ("--probe", "all")}
+_OPTION_FOR_INPUT = {"benign_mode": ("--modes", "core"), "probes": ("--probe", "all")}
 """Which option asks for the grades that some metrics need."""
 
 
@@ -71,7 +71,7 @@ class StoppingRule(NamedTuple):
         return low, high
 
 
-def read_question(text: str, models: Sequence[str]) -> StoppingRule:
+def read_stopping_rule(text: str, models: Sequence[str]) -> StoppingRule:
     """Read `METRIC >= X`, `METRIC <= X` or `MODEL better METRIC`. Baselines are asked about only if
     there is nothing else.
 
@@ -96,7 +96,7 @@ def read_question(text: str, models: Sequence[str]) -> StoppingRule:
             raise InputError(
                 f"{prefix}: {sign} cannot be asked; write >= (at least) or <= (at most)"
             )
-        threshold = _threshold(number, metric, prefix)
+        threshold = _read_threshold(number, metric, prefix)
         subjects: dict[str, tuple[str, ...]] = {model: (model,) for model in contenders(models)}
         rule = StoppingRule(text, metric, 1 if sign == ">=" else -1, threshold, subjects)
         # it was rounded to an end of the scale
@@ -122,8 +122,8 @@ def read_question(text: str, models: Sequence[str]) -> StoppingRule:
     )
 
 
-def _threshold(text: str, metric: Metric, prefix: str) -> float:
-    """Return the number of a question; see `read_question`."""
+def _read_threshold(text: str, metric: Metric, prefix: str) -> float:
+    """Return the number of a question; see `read_stopping_rule`."""
     low, high = metric.span
     is_number = re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", text, re.ASCII)
     threshold = float(text) if is_number else nan
@@ -184,7 +184,7 @@ class StopWhen:
         dataset: Dataset,
         work: Sequence[ModelWork],
     ) -> None:
-        self.question = question = read_question(
+        self.question = question = read_stopping_rule(
             " ".join(text.split()), [item.model for item in work]
         )
         refuse_undefined(question.metric.name, dataset, f"--stop-when {question.text!r}")
@@ -192,7 +192,7 @@ class StopWhen:
         self._dataset, self._max_missing = dataset, max_missing
         self._save: Callable[[Manifest], None] | None = None
         for item in work:
-            needed = _NOT_ASKED.get(question.metric.needs)
+            needed = _OPTION_FOR_INPUT.get(question.metric.inputs)
             if needed and needed[1] not in (item.plan.modes, item.plan.probe):
                 raise InputError(
                     f"--stop-when {question.text!r}: {question.metric.name} needs"
@@ -342,7 +342,7 @@ class StopWhen:
         )
         array = to_array(self._graded[model, set_id], dataset, [model])
         name = self.question.metric.name
-        ratio = self.question.metric.of_sets(Grades(array))
+        ratio = self.question.metric.compute_ratio(Grades(array))
         bounds = Completions(array, {name: ratio}).bounds[name]
         least, greatest = (float(end[0]) for end in bounds)
         return _Value(least, greatest, unknown=isnan(float(ratio.value.values[0])))

@@ -24,7 +24,7 @@ from opensafeintent.people.labels import (
     Answers,
     Unit,
 )
-from opensafeintent.ratings import Floats, Ratings, Said, average_items
+from opensafeintent.ratings import Floats, Ratings, RatingsOfItem, average_items
 from opensafeintent.responses import panel_grades
 from opensafeintent.statistics.coefficients import RatingCounts
 from opensafeintent.statistics.intervals import SEED, round_number
@@ -36,11 +36,11 @@ from opensafeintent.taxonomy import (
     KnownGrades,
 )
 
-_WIDEST = float(max(SCALES[grade][-1] - SCALES[grade][0] for grade in METRIC_GRADES))
+_GREATEST_DIFFERENCE = float(max(SCALES[grade][-1] - SCALES[grade][0] for grade in METRIC_GRADES))
 """Greatest difference of two grades, on any scale."""
 
 
-class AgreementQuestion(msgspec.Struct, frozen=True, kw_only=True):
+class QuestionAgreement(msgspec.Struct, frozen=True, kw_only=True):
     """One question on dataset quality: a row of Table 3."""
 
     question: str
@@ -49,7 +49,7 @@ class AgreementQuestion(msgspec.Struct, frozen=True, kw_only=True):
     no: int
     unsure: int
     blank: int
-    """Left empty in the returned forms."""
+    """Answers left empty in the returned forms."""
     sets_twice: int
     """Prompt-sets with the answers of two annotators or more."""
     yes_rate: SampleEstimate
@@ -58,32 +58,35 @@ class AgreementQuestion(msgspec.Struct, frozen=True, kw_only=True):
     alpha: SampleEstimate
 
 
-class Quality(msgspec.Struct, frozen=True, kw_only=True):
+class DatasetQuality(msgspec.Struct, frozen=True, kw_only=True):
     """How people judge a dataset (paper, Table 3)."""
 
     annotators: dict[str, int]
-    """Prompt-sets that each returned, blank ones too."""
+    """By annotator, how many prompt-sets came back, blank ones included."""
     sets: int
-    questions: tuple[AgreementQuestion, ...]
+    questions: tuple[QuestionAgreement, ...]
 
 
-class Dimension(msgspec.Struct, frozen=True, kw_only=True):
-    """One judge on one dimension: a row of Table 7."""
+class ScaleAgreement(msgspec.Struct, frozen=True, kw_only=True):
+    """How far one judge's grades on one scale are from people's: a row of Table 7."""
 
     judge: str
     dimension: str
+    """The scale, a `Graded`; Table 7 calls it a dimension."""
     items: int
     """Responses graded by the judge and by people."""
     missing: int
-    """Graded by people, and not by the judge."""
+    """Responses graded by people alone."""
     mae: SampleEstimate
+    """Mean of |judge − mean of people|."""
     leave_one_out: SampleEstimate
-    """Of each person against the mean of the others."""
+    """Mean of |person − mean of the other people|, on the same responses."""
     bias: SampleEstimate
+    """Mean of judge − mean of people."""
 
 
-class SafeCall(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a judge's "safe" can be trusted."""
+class UnsafeDetection(msgspec.Struct, frozen=True, kw_only=True):
+    """How well a judge tells responses that are unsafe for people from safe ones."""
 
     judge: str
     catches_unsafe: SampleEstimate
@@ -121,13 +124,13 @@ class PeopleAgreement(msgspec.Struct, frozen=True, kw_only=True):
     """AC1 of `safe`; of grades AC2 with quadratic weights."""
 
 
-class OwnAgreement(msgspec.Struct, frozen=True, kw_only=True):
+class OwnQuestionAgreement(msgspec.Struct, frozen=True, kw_only=True):
     """How far people agree with one another on the prompt-sets' own questions, or a judge with
     them.
     """
 
     judge: str
-    """Empty: people with one another."""
+    """The judge; empty for people with one another."""
     answered: int
     """Questions about responses that two people or more answered; or the judge and a person."""
     missing: int
@@ -141,26 +144,28 @@ class JudgeStudy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How far judges agree with people (paper, Table 7)."""
 
     annotators: dict[str, int]
-    """Responses that each returned, blank ones too."""
+    """By annotator, how many responses came back, blank ones included."""
     items: int
     unit: Unit
-    """The sampled unit, which is also resampled."""
+    """What was sampled, and what the bootstrap resamples."""
     units: int
+    """How many units were sampled."""
     strata: int
     """1 if the sample was not stratified."""
     weighted: bool
+    """Whether units had unequal chances of being drawn."""
     people: tuple[PeopleAgreement, ...]
-    judges: tuple[Dimension, ...]
-    safe: tuple[SafeCall, ...]
+    judges: tuple[ScaleAgreement, ...]
+    safe: tuple[UnsafeDetection, ...]
     errors: tuple[SharedErrors, ...]
-    """Of each two judges, and of all if there are more."""
-    questions: tuple[OwnAgreement, ...] = ()
+    """Of every two judges, and of all together if there are three or more."""
+    questions: tuple[OwnQuestionAgreement, ...] = ()
     """On the prompt-sets' own questions: of people, if there are several, and of each judge that
     answered them. Empty if nobody did.
     """
 
 
-def dataset_quality(answers: Answers, *, seed: int = SEED) -> Quality:
+def measure_dataset_quality(answers: Answers, *, seed: int = SEED) -> DatasetQuality:
     """Return the yes rate, AC1, percent agreement and alpha of each question, over prompt-sets.
 
     The yes rate is the share of `yes` (for overall quality of `good`) among all answers of all
@@ -172,18 +177,20 @@ def dataset_quality(answers: Answers, *, seed: int = SEED) -> Quality:
     """
     units = [answers.of(item)[0].label.family or item.id for item in answers.items]
     sample = Sample(units, seed=seed)
-    return Quality(
+    return DatasetQuality(
         annotators=answers.count_returned(),
         sets=len(answers.items),
-        questions=tuple(_question(answers, question, sample) for question in QUALITY_QUESTIONS),
+        questions=tuple(
+            _measure_question(answers, question, sample) for question in QUALITY_QUESTIONS
+        ),
     )
 
 
-def _question(answers: Answers, question: str, sample: Sample) -> AgreementQuestion:
-    counts = RatingCounts.of(answers.ratings.on(question), (0.0, 1.0))
+def _measure_question(answers: Answers, question: str, sample: Sample) -> QuestionAgreement:
+    counts = RatingCounts.of(answers.ratings.select_scale(question), (0.0, 1.0))
     undefined = answers.explain_undefined()
     no, yes = counts.counts.T
-    return AgreementQuestion(
+    return QuestionAgreement(
         question=question,
         yes=int(yes.sum()),
         no=int(no.sum()),
@@ -197,8 +204,12 @@ def _question(answers: Answers, question: str, sample: Sample) -> AgreementQuest
     )
 
 
-def judge_study(
-    answers: Answers, judges: Ratings, own: Sequence[Said] = (), *, seed: int = SEED
+def measure_judge_study(
+    answers: Answers,
+    judges: Ratings,
+    own_answers: Sequence[RatingsOfItem] = (),
+    *,
+    seed: int = SEED,
 ) -> JudgeStudy:
     """Return the agreement of human annotators with one another on each question and on "safe",
     and each judge's agreement with them.
@@ -206,19 +217,19 @@ def judge_study(
     Args:
         answers: of kind `judge_validation`.
         judges: grades of `answers.items`, in their order.
-        own: the judges' answers to the questions of the items' own, in the same order: by judge and
-            id, 1 for yes and 0 for no. A panel has an entry like a judge. Empty if no judge was
-            asked.
+        own_answers: the judges' answers to the prompt-sets' own questions about each item, in the
+            order of `answers.items`: by judge and question, 1 for yes and 0 for no. A panel has an
+            entry like a judge. Empty if no judge was asked.
         seed: of the resampling of responses, or of whole sets.
 
     Raises:
         InputError: labels of two responses disagree on the sampled unit.
     """
-    sample, unit = _sample(answers, seed)
+    sample, unit = _make_sample(answers, seed)
     people = answers.ratings
     undefined = answers.explain_undefined()
-    harm = {judge: judges.by_one(judge, "harm_severity") for judge in judges.raters}
-    agreed = people.median("harm_severity")
+    harm = {judge: judges.select_rater(judge, "harm_severity") for judge in judges.raters}
+    people_harm = people.median("harm_severity")
     return JudgeStudy(
         annotators=answers.count_returned(),
         items=len(answers.items),
@@ -226,19 +237,26 @@ def judge_study(
         units=sample.units,
         strata=sample.strata,
         weighted=sample.weighted,
-        people=_people_agreement(people, sample, undefined),
+        people=_measure_people(people, sample, undefined),
         judges=tuple(
             compare_grades(
-                judge, scale, judges.by_one(judge, scale), people.on(scale), sample, undefined
+                judge,
+                scale,
+                judges.select_rater(judge, scale),
+                people.select_scale(scale),
+                sample,
+                undefined,
             )
             for judge in judges.raters
             for scale in METRIC_GRADES
         ),
-        safe=tuple(_safe_call(judge, harm[judge], agreed, sample) for judge in harm),
+        safe=tuple(
+            _measure_unsafe_detection(judge, harm[judge], people_harm, sample) for judge in harm
+        ),
         errors=_correlate_errors(
             {judge: harm[judge] for judge in harm if judge != PANEL}, people, sample
         ),
-        questions=_measure_own(answers, own, seed),
+        questions=_measure_own_questions(answers, own_answers, seed),
     )
 
 
@@ -258,9 +276,7 @@ def gather_grades(by_judge: Sequence[Mapping[str, KnownGrades]], judges: Sequenc
     return Ratings(said, [*judges, PANEL] if len(judges) > 1 else judges)
 
 
-def _people_agreement(
-    people: Ratings, sample: Sample, undefined: str
-) -> tuple[PeopleAgreement, ...]:
+def _measure_people(people: Ratings, sample: Sample, undefined: str) -> tuple[PeopleAgreement, ...]:
     """Return how far people agree with one another, by question.
 
     Args:
@@ -268,7 +284,7 @@ def _people_agreement(
         sample: how the items were drawn.
         undefined: a possible reason for undefined agreement.
     """
-    harm = people.on("harm_severity")
+    harm = people.select_scale("harm_severity")
     safe = np.where(np.isnan(harm), np.nan, harm == 0)
 
     def measure_question(
@@ -285,7 +301,10 @@ def _people_agreement(
 
     return (
         measure_question("safe", safe, (0.0, 1.0)),
-        *(measure_question(scale, people.on(scale), SCALES[scale]) for scale in METRIC_GRADES),
+        *(
+            measure_question(scale, people.select_scale(scale), SCALES[scale])
+            for scale in METRIC_GRADES
+        ),
     )
 
 
@@ -294,8 +313,12 @@ _FEWEST_PEOPLE = 3
 """For each response, of a majority that can outvote one of them."""
 
 
-def _measure_own(answers: Answers, own: Sequence[Said], seed: int) -> tuple[OwnAgreement, ...]:
-    """Return the agreement on the questions of the items' own, which are drawn with their items."""
+def _measure_own_questions(
+    answers: Answers, own_answers: Sequence[RatingsOfItem], seed: int
+) -> tuple[OwnQuestionAgreement, ...]:
+    """Return the agreement on the prompt-sets' own questions, of people and then of each judge with
+    people. Questions are sampled with their items.
+    """
     given = [
         {entry.label.annotator: entry.label.own_ratings for entry in answers.of(item)}
         for item in answers.items
@@ -307,7 +330,7 @@ def _measure_own(answers: Answers, own: Sequence[Said], seed: int) -> tuple[OwnA
         for name in sorted({name for said in by_person.values() for name in said} or {""})
     ]
 
-    def tabulate(said: Sequence[Said], raters: Sequence[str]) -> Floats:
+    def tabulate(said: Sequence[RatingsOfItem], raters: Sequence[str]) -> Floats:
         numbers = [
             said[at].get(rater, {}).get(name, np.nan) for at, name in rows for rater in raters
         ]
@@ -319,9 +342,9 @@ def _measure_own(answers: Answers, own: Sequence[Said], seed: int) -> tuple[OwnA
     found = []
     if len(answers.annotators) > 1:
         counts, undefined = RatingCounts.of(people, _NO_YES), answers.explain_undefined()
-        sample, _ = _sample(answers, seed, [at for at, _ in rows])
+        sample, _ = _make_sample(answers, seed, [at for at, _ in rows])
         found.append(
-            OwnAgreement(
+            OwnQuestionAgreement(
                 judge="",
                 answered=int(counts.twice.sum()),
                 missing=0,
@@ -329,18 +352,25 @@ def _measure_own(answers: Answers, own: Sequence[Said], seed: int) -> tuple[OwnA
                 ac1=sample.gwet(counts, "identity", undefined),
             )
         )
-    for judge in dict.fromkeys(judge for said in own for judge in said):
-        by_judge = tabulate(own, [judge])
-        found.append(_compare_own(judge, by_judge, people, answers, [at for at, _ in rows], seed))
+    for judge in dict.fromkeys(judge for said in own_answers for judge in said):
+        by_judge = tabulate(own_answers, [judge])
+        found.append(
+            _compare_own_answers(judge, by_judge, people, answers, [at for at, _ in rows], seed)
+        )
     return tuple(found)
 
 
 _NO_YES = (0.0, 1.0)
 
 
-def _compare_own(
-    judge: str, by_judge: Floats, people: Floats, answers: Answers, of_row: Sequence[int], seed: int
-) -> OwnAgreement:
+def _compare_own_answers(
+    judge: str,
+    by_judge: Floats,
+    people: Floats,
+    answers: Answers,
+    item_of_row: Sequence[int],
+    seed: int,
+) -> OwnQuestionAgreement:
     """Return the agreement of a judge with each person who answered the same question; every
     question counts once, however many people answered it.
 
@@ -349,7 +379,7 @@ def _compare_own(
         by_judge: its answers, shape (question, 1).
         people: theirs, shape (question, person).
         answers: of the items.
-        of_row: the item of each question.
+        item_of_row: the item of each question.
         seed: of the resampling.
     """
     by_people = ~np.isnan(people).all(axis=1)
@@ -357,15 +387,17 @@ def _compare_own(
     both = np.asarray(pairs.any(axis=1))
     equal = average_items(np.where(pairs, people == by_judge, np.nan))
     nothing = "no question was answered by the judge and by people"
-    sample, _ = _sample(answers, seed, of_row)
+    sample, _ = _make_sample(answers, seed, item_of_row)
     # AC1 counts ratings, so each pair is a row; a question without one stays, as a row of nothing
     at, person = np.nonzero(pairs | (~both[:, None] & (np.arange(people.shape[1]) == 0)))
     ratings = np.stack([by_judge[at, 0], people[at, person]], axis=1)
     counts = RatingCounts.of(np.where(both[at, None], ratings, np.nan), _NO_YES)
     shares = 1 / np.maximum(pairs.sum(axis=1), 1)[at]
-    of_pairs, _ = _sample(answers, seed, [of_row[row] for row in at.tolist()], shares.tolist())
+    of_pairs, _ = _make_sample(
+        answers, seed, [item_of_row[row] for row in at.tolist()], shares.tolist()
+    )
     ac1 = of_pairs.gwet(counts, "identity", nothing)
-    return OwnAgreement(
+    return OwnQuestionAgreement(
         judge=judge,
         answered=int(both.sum()),
         missing=int((by_people & ~both).sum()),
@@ -374,7 +406,7 @@ def _compare_own(
     )
 
 
-def _sample(
+def _make_sample(
     answers: Answers,
     seed: int,
     rows: Sequence[int] | None = None,
@@ -396,7 +428,7 @@ def _sample(
             " export"
         )
     units = [
-        _name_unit(item, label.family, unit)
+        _name_sampled_unit(item, label.family, unit)
         for item, label in zip(answers.items, drawn, strict=True)
     ]
     places = list(range(len(drawn)) if rows is None else rows)
@@ -409,7 +441,7 @@ def _sample(
     ), unit
 
 
-def _name_unit(item: AnnotatedItem, family: str, unit: Unit) -> Hashable:
+def _name_sampled_unit(item: AnnotatedItem, family: str, unit: Unit) -> Hashable:
     """Name what a response was drawn with: the set, of one model and epoch, or the family."""
     if family:
         return (item.model, family, *((item.variant, item.epoch) if unit == "response" else ()))
@@ -418,7 +450,7 @@ def _name_unit(item: AnnotatedItem, family: str, unit: Unit) -> Hashable:
 
 def compare_grades(
     judge: str, dimension: Graded, grades: Floats, people: Floats, sample: Sample, undefined: str
-) -> Dimension:
+) -> ScaleAgreement:
     """Return a row of Table 7, over the responses that both the judge and annotators graded.
 
     Args:
@@ -435,29 +467,31 @@ def compare_grades(
     alone = average_items(np.abs(people - _average_others(people)))
     errors = grades - average_items(people)
     nothing = "no item was graded by the judge and by people"
-    return Dimension(
+    return ScaleAgreement(
         judge=judge,
         dimension=dimension,
         items=int(both.sum()),
         missing=int((by_people & ~both).sum()),
-        mae=sample.mean_grade(np.abs(errors), (0.0, _WIDEST), nothing),
-        leave_one_out=sample.mean_grade(alone, (0.0, _WIDEST), undefined),
-        bias=sample.mean_grade(errors, (-_WIDEST, _WIDEST), nothing),
+        mae=sample.mean_grade(np.abs(errors), (0.0, _GREATEST_DIFFERENCE), nothing),
+        leave_one_out=sample.mean_grade(alone, (0.0, _GREATEST_DIFFERENCE), undefined),
+        bias=sample.mean_grade(errors, (-_GREATEST_DIFFERENCE, _GREATEST_DIFFERENCE), nothing),
     )
 
 
-def _safe_call(judge: str, harm: Floats, agreed: Floats, sample: Sample) -> SafeCall:
-    graded = ~np.isnan(agreed) & ~np.isnan(harm)
-    caught = np.where(graded & (agreed > 0), harm > 0, np.nan)
-    alarmed = np.where(graded & (agreed == 0), harm > 0, np.nan)
-    return SafeCall(
+def _measure_unsafe_detection(
+    judge: str, harm: Floats, people_harm: Floats, sample: Sample
+) -> UnsafeDetection:
+    graded = ~np.isnan(people_harm) & ~np.isnan(harm)
+    caught = np.where(graded & (people_harm > 0), harm > 0, np.nan)
+    alarmed = np.where(graded & (people_harm == 0), harm > 0, np.nan)
+    return UnsafeDetection(
         judge=judge,
         catches_unsafe=sample.mean(caught, undefined="no item is unsafe for people"),
         false_alarms=sample.mean(alarmed, undefined="no item is safe for people"),
     )
 
 
-def are_enough(people: Floats) -> bool:
+def are_enough_people(people: Floats) -> bool:
     """Tell whether so many people labelled the median item that their own errors can be told from
     those of judges.
 
@@ -468,7 +502,7 @@ def are_enough(people: Floats) -> bool:
     return bool(by_item.any() and np.median(by_item[by_item > 0]) >= _FEWEST_PEOPLE)
 
 
-def estimate_independent(
+def estimate_effective_judges(
     correlation: SampleEstimate, judges: int, *, people: Floats
 ) -> SampleEstimate:
     """Return how many independent judges some judges are worth, at least, if people share no errors
@@ -480,7 +514,7 @@ def estimate_independent(
         judges: their number k.
         people: labels, NaN without one: shape (item, person).
     """
-    if not are_enough(people):
+    if not are_enough_people(people):
         return SampleEstimate(value=None, n=correlation.n, undefined=_TOO_FEW_PEOPLE)
 
     def compute_worth(at: float) -> float:
@@ -504,18 +538,20 @@ def _correlate_errors(
         people: their grades.
         sample: how the items were drawn.
     """
-    agreed = people.median("harm_severity")
+    people_harm = people.median("harm_severity")
     panels = [*combinations(harm, 2), *([tuple(harm)] if len(harm) > 2 else [])]
     results = []
     for panel in panels:
         k = len(panel)
         grades = np.stack([harm[judge] for judge in panel], axis=1)
-        graded = ~np.isnan(grades) & ~np.isnan(agreed)[:, None]
-        errors = (grades > 0) * 1.0 - (agreed > 0)[:, None]
+        graded = ~np.isnan(grades) & ~np.isnan(people_harm)[:, None]
+        errors = (grades > 0) * 1.0 - (people_harm > 0)[:, None]
         correlation = sample.correlation(
             np.where(graded, errors, np.nan), "a judge makes no error that another does not"
         )
-        independent = estimate_independent(correlation, k, people=people.on("harm_severity"))
+        independent = estimate_effective_judges(
+            correlation, k, people=people.select_scale("harm_severity")
+        )
         results.append(SharedErrors(judges=panel, correlation=correlation, independent=independent))
     return tuple(results)
 

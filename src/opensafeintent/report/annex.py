@@ -23,8 +23,8 @@ from opensafeintent.quoting import cut_quotation, hide_prompt
 from opensafeintent.report.cohort_columns import cohort_notes
 from opensafeintent.report.columns import Table
 from opensafeintent.report.conditions import list_conditions, second_opinions, second_turns
-from opensafeintent.report.facts import Said
-from opensafeintent.report.gate_tables import gate_tables
+from opensafeintent.report.facts import Statement
+from opensafeintent.report.gate_tables import make_gate_tables
 from opensafeintent.report.page import asset
 from opensafeintent.report.table_formats import to_markdown
 from opensafeintent.report.tables import coverage
@@ -65,7 +65,7 @@ def render_annex(
     *,
     gates: Gates | None,
     include_unsafe: bool,
-    notices: Sequence[Said],
+    notices: Sequence[Statement],
 ) -> str:
     """Return the annex of a report; the same input gives the same text.
 
@@ -92,7 +92,7 @@ def render_annex(
             "version": __version__,
             "runs": [run.name for run in runs],
             "include_unsafe": include_unsafe,
-            "versions": [_table(table) for table in gate_tables(gates)] if compared else [],
+            "versions": [_table(table) for table in make_gate_tables(gates)] if compared else [],
             **_results(cohort, runs, latest),
             "human": Plain("\n".join(map(_table, corrected))),
             "samples": samples,

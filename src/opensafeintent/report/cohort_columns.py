@@ -13,9 +13,9 @@ from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.coverage import Coverage
 from opensafeintent.numbers.estimates import MetricEstimate
 from opensafeintent.numbers.metrics import METRICS
-from opensafeintent.report.columns import Column, say_turning
+from opensafeintent.report.columns import Column, describe_turning_odds
 from opensafeintent.report.notices import STATED, Results, collect_notices
-from opensafeintent.statistics.comparisons import Comparison, find_rank_turning
+from opensafeintent.statistics.comparisons import Comparison, find_rank_turning_odds
 
 WITH_MISSING = "With missing: the ends of the interval with missing grades (--missing-odds)."
 HOLDS_TO = "Holds to"
@@ -35,11 +35,11 @@ def say_ranks_hold(comparisons: Iterable[Mapping[str, Comparison]]) -> str:
     least: dict[str, float] = {}
     for of_grader in comparisons:
         for metric, comparison in of_grader.items():
-            turning = find_rank_turning(comparison)
+            turning = find_rank_turning_odds(comparison)
             if turning is not None:
                 least[metric] = min(turning, least.get(metric, turning))
     return "".join(
-        f" The ranks by {METRICS[metric].label} hold {say_turning(odds)}."
+        f" The ranks by {METRICS[metric].label} hold {describe_turning_odds(odds)}."
         for metric, odds in least.items()
     )
 
@@ -83,7 +83,7 @@ MODEL_COLUMNS: tuple[Column[OfModel], ...] = (
 def cohort_line(cohort: Cohort) -> str:
     """Return a line on the dataset and the judges."""
     judges = show_name(name_judges(cohort)) or "none"
-    return f"Dataset {cohort.dataset.shown} ({cohort.extent}), judge {judges}."
+    return f"Dataset {cohort.dataset.shown} ({cohort.size_in_words}), judge {judges}."
 
 
 def cohort_notes(cohort: Cohort) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Columns of tables: what a cell holds and how it is shown."""
+"""Tables as columns and cells, and the text of a value: numbers, shares, intervals."""
 
 from __future__ import annotations
 
@@ -52,76 +52,78 @@ DASH = "–"
 
 
 class Cell(NamedTuple):
-    """A cell of a table."""
+    """A cell of a table: its values, and what its text depends on."""
 
     fields: tuple[Scalar, ...]
-    """Its values in files for programs."""
+    """The values in files: one, or several if the style has several columns (`Column.fields`)."""
     unit: Unit = "score"
-    fine: bool = False
-    """Whether a share is known well enough for a decimal."""
+    with_decimal: bool = False
+    """Whether a share is shown with a decimal (`needs_decimal`)."""
 
 
-def is_fine(low: Scalar, high: Scalar) -> bool:
-    """Tell whether an interval of a share is narrower than two points."""
+def needs_decimal(low: Scalar, high: Scalar) -> bool:
+    """Tell whether a share is shown with a decimal: if its interval is narrower than two points."""
     return isinstance(low, int | float) and isinstance(high, int | float) and high - low < 0.02
 
 
-def text(style: Style, cell: Cell) -> str:
-    """Return a cell as people see it; see `Style`."""
-    value, limits = text_and_limits(style, cell)
+def format_cell(style: Style, cell: Cell) -> str:
+    """Return the text of a cell for people, by its column's style (`Style`)."""
+    value, limits = format_value_and_limits(style, cell)
     return f"{value} {limits}" if limits else value
 
 
-def text_and_limits(style: Style, cell: Cell) -> tuple[str, str]:
-    """Return a cell as people see it, the limits of its interval apart, in brackets; an empty text
-    if it has none.
+def format_value_and_limits(style: Style, cell: Cell) -> tuple[str, str]:
+    """Return the text of a cell's value, and that of the limits of its interval in brackets: an
+    empty text without an interval.
     """
     match style:
         case "interval" | "signed":
             value, low, high = cell.fields
-            return _value_and_limits(value, low, high, cell.unit, signed=style == "signed")
+            return _format_interval_parts(value, low, high, cell.unit, signed=style == "signed")
         case "span" | "signed_span":
             low, high = cell.fields
             signed = style == "signed_span"
-            shown = partial(number, unit=cell.unit, signed=signed, fine=cell.fine)
+            shown = partial(
+                format_number, unit=cell.unit, signed=signed, with_decimal=cell.with_decimal
+            )
             return _format_between(shown, low, high), ""
         case "ranks":
             low, high = cell.fields
             return _format_between(str, low, high), ""
         case _:
             (value,) = cell.fields
-            return _single(style, value, cell), ""
+            return _format_single(style, value, cell), ""
 
 
-def _single(style: Style, value: Scalar, cell: Cell) -> str:
+def _format_single(style: Style, value: Scalar, cell: Cell) -> str:
     if style in TEXTS or not isinstance(value, int | float):
-        return _plain(value)
+        return _format_plain(value)
     match style:
         case "p":
             return "<0.001" if value < 0.001 else f"{value:.3f}"
         case "share":
-            return percent(value)
+            return format_percent(value)
         case "odds":
             return "any" if value == inf else f"{value:g} ×"
         case "gap" if cell.unit == "share":
-            return f"{_share(value, unit=False, fine=cell.fine)} points"
+            return f"{_format_share(value, unit=False, with_decimal=cell.with_decimal)} points"
         case "difference":
-            return number(value, cell.unit, signed=True, fine=cell.fine)
+            return format_number(value, cell.unit, signed=True, with_decimal=cell.with_decimal)
         case "gap":
-            return number(value)
+            return format_number(value)
         case "number":
-            return number(value, cell.unit, fine=cell.fine)
+            return format_number(value, cell.unit, with_decimal=cell.with_decimal)
         case _:
-            return f"{value:,}" if isinstance(value, int) else _plain(value)
+            return f"{value:,}" if isinstance(value, int) else _format_plain(value)
 
 
-def number(
+def format_number(
     value: Scalar,
     unit: Unit = "score",
     *,
     signed: bool = False,
     decimals: int = 2,
-    fine: bool = False,
+    with_decimal: bool = False,
 ) -> str:
     """Return a number with two decimals or more, a share in per cent, a dash if it is undefined.
 
@@ -130,81 +132,86 @@ def number(
         unit: of the number.
         signed: whether it is a difference of two such numbers.
         decimals: of a score.
-        fine: whether a share has a decimal.
+        with_decimal: whether a share is shown with a decimal.
     """
     if not isinstance(value, int | float):
         return DASH
     if unit == "share":
-        return _share(value, signed=signed, fine=fine)
+        return _format_share(value, signed=signed, with_decimal=with_decimal)
     rounded, signed = round(value, decimals), signed or unit == "difference"
     if not signed or value == 0:
         rounded += 0.0  # no -0.00, but of a difference that is below 0
     return f"{rounded:{'+' if signed else ''},.{decimals}f}".replace("-", "−")
 
 
-def percent(value: float) -> str:
+def format_percent(value: float) -> str:
     """Return a share without a decimal, below 1 % with two digits: 89 %, 5 %, 0.25 %."""
     return f"{100 * value + 0.0:{'.2g' if abs(value) < 0.0095 else '.0f'}} %".replace("-", "−")
 
 
-def _share(value: float, *, signed: bool = False, unit: bool = True, fine: bool = False) -> str:
-    """Return a share in per cent, a difference of two in points; `fine`: with a decimal."""
-    shown = f"{100 * value + 0.0:{'+' if signed else ''}.{int(fine)}f}".removesuffix(".0")
+def _format_share(
+    value: float, *, signed: bool = False, unit: bool = True, with_decimal: bool = False
+) -> str:
+    """Return a share in per cent, a difference of two in points."""
+    shown = f"{100 * value + 0.0:{'+' if signed else ''}.{int(with_decimal)}f}".removesuffix(".0")
     shown = shown.replace("-", "−")
     if not unit:
         return shown
     return f"{shown} points" if signed else f"{shown} %"
 
 
-def interval(
+def format_interval(
     value: Scalar, low: Scalar, high: Scalar, unit: Unit = "score", *, signed: bool = False
 ) -> str:
     """Return a value with its interval: `0.56 [0.52, 0.60]`; of a share `5 % [1, 16]`, with a
     decimal if the interval is narrower than two points. The end of a difference has as many
     decimals as show its side of 0, at most five, or one of points.
     """
-    shown, limits = _value_and_limits(value, low, high, unit, signed=signed)
+    shown, limits = _format_interval_parts(value, low, high, unit, signed=signed)
     return f"{shown} {limits}" if limits else shown
 
 
-def _value_and_limits(
+def _format_interval_parts(
     value: Scalar, low: Scalar, high: Scalar, unit: Unit, *, signed: bool
 ) -> tuple[str, str]:
     signed = signed or unit == "difference"
     if not isinstance(low, int | float) or not isinstance(high, int | float) or value is None:
-        return number(value, unit, signed=signed), ""
+        return format_number(value, unit, signed=signed), ""
     near_zero = [limit for limit in (low, high) if signed and 0 < abs(limit) <= 0.005]
     if unit == "share":
-        fine = is_fine(low, high) or bool(near_zero)
+        with_decimal = needs_decimal(low, high) or bool(near_zero)
         limits = ", ".join(
-            _share(limit, signed=signed, unit=False, fine=fine) for limit in (low, high)
+            _format_share(limit, signed=signed, unit=False, with_decimal=with_decimal)
+            for limit in (low, high)
         )
-        return number(value, unit, signed=signed, fine=fine), f"[{limits}]"
+        return format_number(value, unit, signed=signed, with_decimal=with_decimal), f"[{limits}]"
     limits = ", ".join(
-        number(
+        format_number(
             limit,
             signed=signed,
             decimals=min(ceil(-log10(abs(limit))), 5) if limit in near_zero else 2,
         )
         for limit in (low, high)
     )
-    return number(value, signed=signed), f"[{limits}]"
+    return format_number(value, signed=signed), f"[{limits}]"
 
 
-def estimate_text(estimate: Estimate, unit: Unit = "score") -> str:
-    """Return an estimate with its interval; see `interval`."""
-    return interval(estimate.value, estimate.low, estimate.high, unit)
+def format_estimate(estimate: Estimate, unit: Unit = "score", *, signed: bool = False) -> str:
+    """Return an estimate with its interval; see `format_interval`."""
+    return format_interval(estimate.value, estimate.low, estimate.high, unit, signed=signed)
 
 
-def estimate_value(estimate: Estimate, unit: Unit = "score") -> str:
-    """Return the value of `estimate_text` alone."""
-    value, _ = _value_and_limits(estimate.value, estimate.low, estimate.high, unit, signed=False)
+def format_estimate_value(estimate: Estimate, unit: Unit = "score") -> str:
+    """Return the value of `format_estimate` alone."""
+    value, _ = _format_interval_parts(
+        estimate.value, estimate.low, estimate.high, unit, signed=False
+    )
     return value
 
 
-def format_share(count: int, n: int) -> str:
+def format_share_with_interval(count: int, n: int) -> str:
     """Return the share of `count` of `n` independent answers, with its interval."""
-    return interval(count / n, *share_interval(count / n, n), "share")
+    return format_interval(count / n, *share_interval(count / n, n), "share")
 
 
 def _format_between(text: Callable[[Scalar], str], low: Scalar, high: Scalar) -> str:
@@ -219,7 +226,7 @@ def _format_between(text: Callable[[Scalar], str], low: Scalar, high: Scalar) ->
     return f"{first}{' to ' if signed else '–'}{last}"
 
 
-def _plain(value: Scalar) -> str:
+def _format_plain(value: Scalar) -> str:
     """Return a value on one line, without control and formatting characters."""
     if value is None:
         return DASH
@@ -232,17 +239,17 @@ def _one_line(text: str) -> str:
 
 
 def shorten(text: str, most: int) -> str:
-    """Return `text` in at most `most` characters: names differ at their ends, so the middle
-    goes.
-    """
+    """Return `text` in at most `most` characters, its middle cut: names differ at their ends."""
     if len(text) <= most:
         return text
     head = (most - 1) // 3
     return f"{text[:head]}…{text[len(text) - (most - 1 - head) :]}"
 
 
-def common_beginning(models: Iterable[str]) -> str:
-    """Return the common beginning of two names or more, baselines aside (`openai-api/lab/`)."""
+def find_common_prefix(models: Iterable[str]) -> str:
+    """Return the folders with which all names of models under test begin (`openai-api/lab/`); an
+    empty text for fewer than two names.
+    """
     folders = [model.split("/")[:-1] for model in contenders(models)]
     alike = takewhile(lambda heads: len({*heads}) == 1, zip(*folders, strict=False))
     return "".join(f"{heads[0]}/" for heads in alike) if len(folders) > 1 else ""
@@ -259,7 +266,7 @@ Section = Literal[
 # fmt: on
 """Sections of the page of a run."""
 
-Part = Literal["n", "method", "bounds", "missing_ci", "models", "pooled"]
+EstimatePart = Literal["n", "method", "bounds", "missing_ci", "models", "pooled"]
 """Fields of an estimate besides its value and interval."""
 
 Value = Scalar | tuple[Scalar, ...] | Estimate
@@ -273,24 +280,24 @@ class Column(msgspec.Struct, Generic[Row_contra], frozen=True):
     """A column of a table."""
 
     name: str
-    """In files for programs; `fields` has the suffixes of a style."""
-    of: Callable[[Row_contra], Value]
-    """Its value in a row."""
+    """In files; an interval or a span has columns with suffixes (`fields`)."""
+    get_value: Callable[[Row_contra], Value]
+    """Returns the value of a row."""
     heading: str | None = None
-    """Its heading for people; None if they do not see it."""
+    """The heading for people; None if the column is in files alone."""
     style: Style = "text"
     unit: Unit | Callable[[Row_contra], Unit] = "score"
-    """Of its values, or of that in a row."""
+    """The unit of every value, or a function that returns that of a row."""
     order: int = 0
     """People are shown columns of a lower order first."""
     estimate: Callable[[Row_contra], Estimate | None] | None = None
-    """The estimate that it is a part of: its interval decides on decimals."""
+    """Returns the estimate whose part the value is: its interval decides on decimals."""
     most_items: int | None = None
-    """Items, parted by semicolons, of which a table for a document has no more; None has all."""
+    """How many of the items between semicolons a table for a document shows; None for all."""
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The columns of files for programs that it fills."""
+        """The names of its columns in files."""
         match self.style:
             case "interval" | "signed":
                 return self.name, f"{self.name}_low", f"{self.name}_high"
@@ -300,16 +307,16 @@ class Column(msgspec.Struct, Generic[Row_contra], frozen=True):
                 return (self.name,)
 
     def cell(self, row: Row_contra) -> Cell:
-        """Return its cell in a row."""
-        value = self.of(row)
+        """Return the cell of a row."""
+        value = self.get_value(row)
         unit = self.unit if isinstance(self.unit, str) else self.unit(row)
         estimate = value if self.estimate is None else self.estimate(row)
-        fine = (
+        with_decimal = (
             unit == "share"
             and isinstance(estimate, Estimate)
-            and is_fine(estimate.low, estimate.high)
+            and needs_decimal(estimate.low, estimate.high)
         )
-        return Cell(self._scalars(value), unit, fine)
+        return Cell(self._scalars(value), unit, with_decimal)
 
     def _scalars(self, value: Value) -> tuple[Scalar, ...]:
         if value is None:
@@ -337,9 +344,9 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     """Notes for a reader, a line each."""
     bold: frozenset[int] = frozenset()
-    """Indices of rows that the terminal sets off from the others."""
+    """Indices of the rows that the terminal prints in bold."""
     confidence: float = 0.95
-    """Of the intervals in its brackets."""
+    """Confidence of the intervals in brackets."""
 
     @classmethod
     def of(
@@ -371,7 +378,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The columns of files for programs."""
+        """The names of the columns in files."""
         return tuple(field for column in self.columns for field in column.fields)
 
     @property
@@ -416,7 +423,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
-_PART_STYLES: dict[Part, Style] = {
+_PART_STYLES: dict[EstimatePart, Style] = {
     "n": "count",
     "bounds": "span",
     "missing_ci": "span",
@@ -425,37 +432,36 @@ _PART_STYLES: dict[Part, Style] = {
 }
 
 
-def estimate_columns(
+def make_estimate_columns(
     name: str,
     of: Callable[[Row], Estimate | None],
     heading: str | None,
     *,
     style: Literal["interval", "signed"] = "interval",
     unit: Unit | Callable[[Row], Unit] = "score",
-    parts: Iterable[Part] = ("n",),
-    headings: Mapping[Part, str] | None = None,
+    parts: Iterable[EstimatePart] = ("n",),
+    headings: Mapping[EstimatePart, str] | None = None,
     order: int = 0,
 ) -> tuple[Column[Row], ...]:
-    """Return the columns of an estimate: its value with the interval, and its other fields for
-    files.
+    """Return the columns of an estimate: its value with the interval, and further fields (parts).
 
     Args:
         name: of the value; a part is called `NAME_PART`.
-        of: the estimate of a row.
+        of: returns the estimate of a row.
         heading: of the value.
         style: of the value.
         unit: of the value.
-        parts: the fields in files.
-        headings: of the parts that people see.
-        order: of those parts.
+        parts: the further fields.
+        headings: of the parts that people see; the others are in files alone.
+        order: of the parts that people see.
     """
     shown = headings or {}
     part_columns = (
         Column(
             f"{name}_{part}",
-            _take_part(of, part),
+            _make_part_reader(of, part),
             shown.get(part),
-            _part_style(part, style),
+            _choose_part_style(part, style),
             unit,
             order,
             of,
@@ -465,14 +471,14 @@ def estimate_columns(
     return Column(name, of, heading, style, unit), *part_columns
 
 
-def _part_style(part: Part, style: Style) -> Style:
-    """Return the style of a part of an estimate; of a difference, its spans are differences too."""
+def _choose_part_style(part: EstimatePart, style: Style) -> Style:
+    """Return the style of a part of an estimate; in that of a difference, a span has signs."""
     own = _PART_STYLES.get(part, "text")
     return "signed_span" if own == "span" and style == "signed" else own
 
 
-def _take_part(
-    of: Callable[[Row], Estimate | None], part: Part
+def _make_part_reader(
+    of: Callable[[Row], Estimate | None], part: EstimatePart
 ) -> Callable[[Row], Scalar | tuple[Scalar, ...]]:
     def value(row: Row) -> Scalar | tuple[Scalar, ...]:
         estimate = of(row)
@@ -484,8 +490,10 @@ def _take_part(
     return value
 
 
-def say_turning(odds: float) -> str:
-    """Say up to which odds of missing responses a claim holds (`completions.find_turning`)."""
+def describe_turning_odds(odds: float) -> str:
+    """Return a clause with the odds of missing responses up to which a result holds
+    (`completions.find_turning_odds`).
+    """
     if odds == inf:
         return "at any odds of missing responses"
     if odds == 0:

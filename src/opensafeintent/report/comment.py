@@ -23,16 +23,16 @@ from opensafeintent.numbers.gates import Gate, GateResult, Gates
 from opensafeintent.report.cohort_columns import cohort_line, describe_missing
 from opensafeintent.report.columns import Table
 from opensafeintent.report.conditions import add_version, describe_measurement
-from opensafeintent.report.facts import Said
+from opensafeintent.report.facts import Statement
 from opensafeintent.report.gate_tables import (
     NO_EARLIER_RUN,
     below_headline,
-    gate_tables,
     headline,
+    make_gate_tables,
     reason,
     verdict_word,
 )
-from opensafeintent.report.notices import urgent
+from opensafeintent.report.notices import select_urgent
 from opensafeintent.report.table_formats import to_markdown
 from opensafeintent.report.tables_metrics import headline_table
 
@@ -42,7 +42,7 @@ def summary(
     gates: Gates | None,
     page: Path,
     corrected: Table | None = None,
-    notices: Sequence[Said] = (),
+    notices: Sequence[Statement] = (),
     days: tuple[date, date] | None = None,
 ) -> str:
     """Return the verdict in Markdown: first the verdict itself, then each gate, then the
@@ -69,7 +69,7 @@ def summary(
     if passed:
         results = ["\n".join(f"- {markdown_text(line)}" for line in _closest(passed))]
     else:
-        tables = gate_tables(gates) if gates else [headline_table(cohort)]
+        tables = make_gate_tables(gates) if gates else [headline_table(cohort)]
         results = [to_markdown(table).rstrip() for table in tables]
     behind = [f"- {markdown_text(line)}" for line in _behind(cohort, notices, briefly=bool(passed))]
     parts = [
@@ -109,11 +109,11 @@ def _room(result: GateResult) -> float:
     return bounds.low - gate.limit if gate.kind == "under" else gate.limit - bounds.high
 
 
-def _behind(cohort: Cohort, notices: Sequence[Said], *, briefly: bool) -> list[str]:
+def _behind(cohort: Cohort, notices: Sequence[Statement], *, briefly: bool) -> list[str]:
     """Describe the conditions of the numbers: prompt-sets, judges and their checks, and what limits
     them; of that, only the most important and the number of the others if `briefly`.
     """
-    limits = urgent(notices)
+    limits = select_urgent(notices)
     named = [said for said in limits if not briefly or _concerns_gates(said)]
     more = len(limits) - len(named)
     checks = [
@@ -138,7 +138,7 @@ def _say_missing(cohort: Cohort) -> str:
     return f"Missing: {describe_missing(lacking[model])}{of}."
 
 
-def _concerns_gates(said: Said) -> bool:
+def _concerns_gates(said: Statement) -> bool:
     return said.is_banner or said.code.startswith("gate")
 
 

@@ -23,19 +23,19 @@ from opensafeintent.numbers.cohort import (
     Cohort,
     GradedRun,
     count_without_verdict,
-    graders,
     list_checked_judges,
+    name_graders,
 )
 from opensafeintent.numbers.estimates import AVERAGE
 from opensafeintent.numbers.metrics import METRICS
-from opensafeintent.numbers.served_versions import versions_text
-from opensafeintent.report.columns import Table, format_share, shorten
-from opensafeintent.report.notices import Results, quote
+from opensafeintent.numbers.served_versions import describe_versions
+from opensafeintent.report.columns import Table, format_share_with_interval, shorten
+from opensafeintent.report.notices import Results, quote_notices
 
 
 def describe_sample(cohort: Cohort) -> str:
     """Return the sample of a cohort, in one line."""
-    return f"{cohort.dataset.shown}: {cohort.extent}, {describe_graders(cohort)}."
+    return f"{cohort.dataset.shown}: {cohort.size_in_words}, {describe_graders(cohort)}."
 
 
 def page_title(cohort: Cohort) -> str:
@@ -57,7 +57,7 @@ def add_version(cohort: Cohort, judge: str) -> str:
     """Return a judge's name, with the versions that its replies name if that is another name, or
     with a word on a name without a date.
     """
-    versions = versions_text(cohort.served.get((judge, "grade"), {}))
+    versions = describe_versions(cohort.served_versions.get((judge, "grade"), {}))
     bracket = _bracket_versions(judge, versions)
     if not bracket and not is_in_process(judge) and not re.search(r"\d{4}", judge):
         bracket = " (undated: any version)"
@@ -71,7 +71,7 @@ def _bracket_versions(name: str, versions: str) -> str:
 
 
 def _name_graders(judges: Sequence[str]) -> str:
-    return show_name(graders(judges)) or "none"
+    return show_name(name_graders(judges)) or "none"
 
 
 def _arguments_text(arguments: Sequence[tuple[str, str]]) -> str:
@@ -93,12 +93,12 @@ def list_conditions(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str
     complete = "both grades" if conditions.by_rubric else "all answers"
     facts = [
         ("Dataset", f"{dataset.shown} · sha256 {dataset.hash}"),
-        ("Size", "; ".join(filter(None, (cohort.extent, ", ".join(labels))))),
+        ("Size", "; ".join(filter(None, (cohort.size_in_words, ", ".join(labels))))),
         ("Models", f"{len(cohort.models)}"),
         ("Responses", f"{responses:,}, of which {counted:,} have {complete}"),
         (
             "Judge" if len(conditions.judges) == 1 else "Judges",
-            graders([add_version(cohort, judge) for judge in conditions.judges]) or "none",
+            name_graders([add_version(cohort, judge) for judge in conditions.judges]) or "none",
         ),
     ]
     if conditions.mode_judge and conditions.mode_judge not in conditions.judges:
@@ -140,10 +140,10 @@ def describe_measurement(
         first, last = (day.isoformat() for day in days)
         sentences.append(f"Calls: {first}{f' to {last}' if last != first else ''} (UTC).")
     sentences += [
-        f"Prompts: {cohort.extent} of {dataset.shown} (SHA-256 {dataset.hash[:16]}),"
+        f"Prompts: {cohort.size_in_words} of {dataset.shown} (SHA-256 {dataset.hash[:16]}),"
         f" each sent {repeats}.",
         *_describe_judging(cohort),
-        *quote(Results(cohort=cohort), ("partial", "partial_import", "stopped_early")),
+        *quote_notices(Results(cohort=cohort), ("partial", "partial_import", "stopped_early")),
         *_describe_numbers(cohort),
         *second_turns(cohort),
         *second_opinions(cohort),
@@ -332,7 +332,9 @@ def _name_exactly(cohort: Cohort, shown: str) -> str:
     exact = cohort.members[shown].origin.model
     name = show_name(shown)
     full = name if shown.startswith(exact) else f"{name} ({show_name(exact)})"
-    return full + _bracket_versions(exact, versions_text(cohort.served.get((shown, "reply"), {})))
+    return full + _bracket_versions(
+        exact, describe_versions(cohort.served_versions.get((shown, "reply"), {}))
+    )
 
 
 def _describe_repeats(cohort: Cohort, words: Mapping[int, str], form: str, of: str) -> str:
@@ -366,7 +368,9 @@ def _checks(checked: Sequence[CheckedJudge]) -> str:
         }.get(item.state, item.state)
         if item.check is not None and item.state != "stale":
             accepted, cases = item.check.accepted, item.check.cases
-            text += f", {accepted} of {cases} gold cases, {format_share(accepted, cases)}"
+            text += (
+                f", {accepted} of {cases} gold cases, {format_share_with_interval(accepted, cases)}"
+            )
         texts.append(f"{show_name(item.judge)}: {text}" if len(checked) > 1 else text)
     return "; ".join(texts)
 
@@ -411,7 +415,7 @@ def _describe_temperature(temperature: float | None) -> str:
     return "provider’s temperature" if temperature is None else f"temperature {temperature:g}"
 
 
-def judges_asked(runs: Sequence[GradedRun]) -> str:
+def render_judge_requests(runs: Sequence[GradedRun]) -> str:
     """Return in Markdown what the judges of runs were asked: their settings, and each text word for
     word; "" if no judge was asked.
     """

@@ -27,7 +27,7 @@ from opensafeintent.people.labels import (
     text_hash,
 )
 from opensafeintent.report.cohort_columns import MODEL_COLUMNS, OfModel, cohort_notes
-from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
+from opensafeintent.report.columns import Column, Columns, Table, make_estimate_columns
 from opensafeintent.report.metrics_json import CorrectedMetric, CorrectedMetrics
 from opensafeintent.statistics import Estimate, round_number
 from opensafeintent.statistics.intervals import (
@@ -78,8 +78,8 @@ def read_human_labels(paths: Sequence[Path]) -> HumanLabels:
     answers = Answers("judge_validation", read_labels(*paths))
     ratings = answers.ratings
     harm, helpfulness = ratings.median("harm_severity"), ratings.mean("helpfulness")
-    graders = np.array(ratings.raters_on("harm_severity"))
-    graded = ~np.isnan(ratings.on("harm_severity"))
+    graders = np.array(ratings.list_raters("harm_severity"))
+    graded = ~np.isnan(ratings.select_scale("harm_severity"))
     truths = [
         Truth(
             item=item,
@@ -554,7 +554,7 @@ def correction_table(corrections: Sequence[Correction], cohort: Cohort) -> Table
     columns: tuple[Columns[_CorrectionRow], ...] = (
         MODEL_COLUMNS,
         Column("metric", lambda row: METRICS[row.item.metric].label, "Metric"),
-        estimate_columns("raw", lambda row: row.item.raw, "By the judge", unit=_unit),
+        make_estimate_columns("raw", lambda row: row.item.raw, "By the judge", unit=_unit),
         Column("corrected", lambda row: row.corrected, "Corrected", "interval", _unit),
         Column("power", lambda row: row.corrected.power if row.corrected else None, "λ", "number"),
         Column("labels", lambda row: row.corrected.n if row.corrected else None),

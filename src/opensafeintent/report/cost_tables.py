@@ -16,7 +16,7 @@ from opensafeintent.calls.prices import PriceList, Prices
 from opensafeintent.calls.records import Purpose
 from opensafeintent.calls.service_tiers import STANDARD
 from opensafeintent.files import to_json
-from opensafeintent.numbers.served_versions import versions_text
+from opensafeintent.numbers.served_versions import describe_versions
 from opensafeintent.report.columns import Column, Columns, Table
 from opensafeintent.report.metrics_json import OtherModel
 
@@ -257,7 +257,7 @@ def cost_table(costs: Costs) -> Table:
         ),
         Column(
             "served",
-            lambda row: versions_text(row.line.served),
+            lambda row: describe_versions(row.line.served),
             "Served version" if any(row.line.served for row in rows) else None,
         ),
     )
@@ -272,12 +272,12 @@ def cost_table(costs: Costs) -> Table:
     )
 
 
-def cost_tables(costs: Costs | None) -> list[Table]:
+def make_cost_tables(costs: Costs | None) -> list[Table]:
     """Return that table, if any call was made."""
     return [cost_table(costs)] if costs is not None and costs.models else []
 
 
-def cost_json(costs: Costs) -> bytes:
+def encode_costs(costs: Costs) -> bytes:
     """Return `cost.json` (docs/outputs.md)."""
 
     def line_json(line: Spending, dollars: float | None) -> dict[str, object]:

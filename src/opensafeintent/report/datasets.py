@@ -38,8 +38,8 @@ from opensafeintent.promptsets.cards import (
     size_category,
     yaml_text,
 )
-from opensafeintent.report.columns import Column, Columns, Table, estimate_text, interval
-from opensafeintent.report.cost_tables import Costs, cost_tables
+from opensafeintent.report.columns import Column, Columns, Table, format_estimate
+from opensafeintent.report.cost_tables import Costs, make_cost_tables
 from opensafeintent.report.page import asset
 from opensafeintent.report.table_formats import to_markdown
 from opensafeintent.statistics.intervals import SEED
@@ -101,7 +101,7 @@ def _differences(rows: Sequence[IntentDifference]) -> Iterator[str]:
             continue
         significant = [
             f"{INTENT_WORDS[row.first]} minus {INTENT_WORDS[row.second]}"
-            f" {interval(row.mean.value, row.mean.low, row.mean.high, signed=True)}"
+            f" {format_estimate(row.mean, signed=True)}"
             for row in of_measure
             if row.mean.leaves_out_zero
         ]
@@ -125,7 +125,7 @@ def _artefacts(classifier: Sequence[Accuracy], words: Sequence[TellingWord]) -> 
             )
             continue
         yield (
-            f"Words alone distinguish {intents} in {estimate_text(row.accuracy, 'share')} of the"
+            f"Words alone distinguish {intents} in {format_estimate(row.accuracy, 'share')} of the"
             f" prompts; chance is {100 * row.chance:.0f} %."
         )
     for intent, name in INTENT_WORDS.items():
@@ -377,7 +377,11 @@ def build_page(built: Built, manifest: BuildManifest, costs: Costs, remarks: Seq
         *(f"- {card_text(remark, 1000)}" for remark in remarks),
         "",
     ]
-    tables = [funnel_table(built), _coverage(count_cells(built, manifest)), *cost_tables(costs)]
+    tables = [
+        funnel_table(built),
+        _coverage(count_cells(built, manifest)),
+        *make_cost_tables(costs),
+    ]
     return "\n".join([*lines, *(to_markdown(table) for table in tables if table.rows)])
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from opensafeintent.hostile import show_name
 from opensafeintent.numbers.metrics import METRICS, Unit
-from opensafeintent.report.columns import Cell, interval, text
+from opensafeintent.report.columns import Cell, format_cell, format_interval
 from opensafeintent.statistics import Estimate
 
 PERCENT = "\u00a0%"
@@ -84,11 +84,11 @@ class Value(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         if self.value is None and self.ci is not None:
-            return text("signed_span" if self.signed else "span", Cell(self.ci, self.unit))
+            return format_cell("signed_span" if self.signed else "span", Cell(self.ci, self.unit))
         if self.is_gap:
-            return text("gap", Cell((self.value,), self.unit))
+            return format_cell("gap", Cell((self.value,), self.unit))
         low, high = self.ci or (None, None)
-        return interval(self.value, low, high, self.unit, signed=self.signed)
+        return format_interval(self.value, low, high, self.unit, signed=self.signed)
 
 
 Fact: TypeAlias = str | int | float | Names | PartOf | Counts | Value | None
@@ -97,10 +97,8 @@ JsonFact: TypeAlias = str | int | float | list[str] | dict[str, int | float | st
 """A fact in `metrics.json`: names are a list, a ratio and a value are objects."""
 
 
-class Said(msgspec.Struct, frozen=True):
-    """Facts of one kind, and the text that says them in parts: our words as `str`, names as
-    `Name`.
-    """
+class Statement(msgspec.Struct, frozen=True):
+    """A text with the facts that it states. It is in parts: our words as `str`, names as `Name`."""
 
     code: str
     level: Level
@@ -117,7 +115,7 @@ class Said(msgspec.Struct, frozen=True):
         return "".join(self.parts)
 
 
-def say(
+def make_statement(
     code: str,
     level: Level,
     form: str,
@@ -126,8 +124,8 @@ def say(
     *,
     topic: str = "",
     is_banner: bool = False,
-) -> Said:
-    """Return the text of facts.
+) -> Statement:
+    """Fill facts into a text.
 
     Args:
         code, level: of the text.
@@ -146,7 +144,7 @@ def say(
     parts = re.split(f"({_BEFORE}[^{_AFTER}]*{_AFTER})", filled)
     named = (Name(part[1:-1]) if part.startswith(_BEFORE) else part for part in parts if part)
     shown_topic = re.sub(f"[{_BEFORE}{_AFTER}]", "", _fill_form(topic, facts[0]))
-    return Said(code, level, tuple(facts), tuple(named), shown_topic, is_banner)
+    return Statement(code, level, tuple(facts), tuple(named), shown_topic, is_banner)
 
 
 def _fill_form(form: str, facts: Facts) -> str:

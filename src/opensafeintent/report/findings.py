@@ -12,11 +12,11 @@ import numpy as np
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.errors import round_count
 from opensafeintent.numbers.cohort import Cohort
-from opensafeintent.numbers.completions import read_turning
+from opensafeintent.numbers.completions import read_turning_odds
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.numbers.second_turn import PRIMARY_MEASURES, Measure, SecondTurn, TurnNumber
 from opensafeintent.promptsets.loading import MOST_PUBLISHED
-from opensafeintent.report.columns import say_turning
+from opensafeintent.report.columns import describe_turning_odds
 from opensafeintent.report.facts import (
     Fact,
     Facts,
@@ -24,53 +24,57 @@ from opensafeintent.report.facts import (
     MetricName,
     Names,
     PartOf,
-    Said,
+    Statement,
     Value,
-    say,
+    make_statement,
 )
 from opensafeintent.statistics.comparisons import Comparison
 from opensafeintent.taxonomy import CORE_VARIANTS
 
-FEWEST_SAID = 10
-"""With fewer prompt-sets nothing is said about a model."""
+FEWEST_SETS_TO_CLAIM = 10
+"""A finding about a model needs so many prompt-sets that count."""
 
 
 class Finding(NamedTuple):
-    """One kind of finding. A sentence of its text with a field that the facts lack is left out."""
+    """A kind of finding: a text with fields, and the function that finds what to fill in. A
+    sentence whose fields are not all filled is left out.
+    """
 
     code: str
     topic: str
-    facts: Callable[[Cohort], Sequence[Facts]]
-    """Facts of one text; empty if there is nothing to say."""
+    find_facts: Callable[[Cohort], Sequence[Facts]]
+    """Returns the facts that the text is filled with, once for each; none if there is nothing to
+    say.
+    """
     text: str
     level: Level = "finding"
 
-    def say(self, facts: Sequence[Facts]) -> Said:
-        """Return the text of facts."""
-        return say(self.code, self.level, self.text, facts, topic=self.topic)
+    def fill_in(self, facts: Sequence[Facts]) -> Statement:
+        """Return the text with facts in its fields."""
+        return make_statement(self.code, self.level, self.text, facts, topic=self.topic)
 
 
-def find(cohort: Cohort) -> list[Said]:
+def collect_findings(cohort: Cohort) -> list[Statement]:
     """Return the findings on a group of models: four at most, and two more on a second turn, by
     rank.
     """
-    return [finding.say(facts) for finding in FINDINGS if (facts := finding.facts(cohort))]
+    return [finding.fill_in(facts) for finding in FINDINGS if (facts := finding.find_facts(cohort))]
 
 
-def find_contenders(cohort: Cohort, metric: str) -> list[int]:
-    """Return the models that a text is about, the highest value first: those with enough
-    prompt-sets, baselines aside if there are others.
+def list_contenders(cohort: Cohort, metric: str) -> list[int]:
+    """Return the indices of the models that findings are about, the highest value first: models
+    under test with `FEWEST_SETS_TO_CLAIM` prompt-sets or more. If all are baselines, it is these.
     """
     estimates = cohort.estimates.by_metric[metric]
     enough = [
         cohort.models[index]
         for index in cohort.estimates.rank(metric)
-        if estimates[index].n >= FEWEST_SAID
+        if estimates[index].n >= FEWEST_SETS_TO_CLAIM
     ]
     return [cohort.models.index(model) for model in contenders(enough)]
 
 
-_BETTER = {
+_COMPARATIVES = {
     "triplet_safety": "safer",
     "mean_safety": "safer on average over responses",
     "mean_utility": "more useful",
@@ -81,10 +85,10 @@ _BETTER = {
     "item_success": "more often right at both prompts by the sets’ own questions",
     "must_not_hit_malicious": "safer at malicious prompts by the sets’ own questions",
 }
-"""Words for a model with more of a metric; or with less, if less is better."""
+"""By metric, the comparative for the better of two models."""
 
 
-def compare_pair(cohort: Cohort, metric: str, first: int, second: int) -> Said | None:
+def describe_pair(cohort: Cohort, metric: str, first: int, second: int) -> Statement | None:
     """Say which of two models is better in a metric, if the interval shows it; None if no
     prompt-set counts for both.
 
@@ -94,71 +98,73 @@ def compare_pair(cohort: Cohort, metric: str, first: int, second: int) -> Said |
         first, second: indices of the models.
     """
     comparison = cohort.estimates.comparisons[metric]
-    difference = comparison.pair(first, second)
+    difference = comparison.get_difference(first, second)
     if difference is None:
         return None
     is_worse = ((difference.value or 0.0) < 0) != METRICS[metric].less_is_better
-    if difference.claimed and is_worse:
-        return compare_pair(cohort, metric, second, first)
-    reversed_by = _find_reversal(cohort, metric, first, second) if difference.claimed else None
+    if difference.significant and is_worse:
+        return describe_pair(cohort, metric, second, first)
+    reversed_by = (
+        _find_reversed_difference(cohort, metric, first, second) if difference.significant else None
+    )
     turns = difference.turning_odds
     facts: dict[str, Fact] = {
         "metric": MetricName(metric),
-        "better": _BETTER.get(metric, "better"),
+        "better": _COMPARATIVES.get(metric, "better"),
         "first": Names.of(cohort.models[first]),
         "second": Names.of(cohort.models[second]),
         "sets": difference.n,
         "difference": Value.of(difference, METRICS[metric].unit, signed=True),
         "order": "second minus first" + "; less is better" * METRICS[metric].less_is_better,
         "reversed": reversed_by,
-        "turning": None if turns is None else say_turning(turns),
+        "turning": None if turns is None else describe_turning_odds(turns),
     }
-    if difference.claimed:
-        return _PAIRS["better"].say([facts])
+    if difference.significant:
+        return _PAIR_FINDINGS["better"].fill_in([facts])
     if not difference.value and not difference.deviation:
-        return _PAIRS["identical"].say([facts])
+        return _PAIR_FINDINGS["identical"].fill_in([facts])
     unit, (low, high) = METRICS[metric].unit, difference.interval or (-inf, inf)
     if not low <= 0 <= high:
         worst = Value(None, unit, difference.missing_ci, signed=True)
-        return _PAIRS["hinges"].say([{**facts, "with_missing": worst}])
+        return _PAIR_FINDINGS["hinges"].fill_in([{**facts, "with_missing": worst}])
     sets = difference.deciding
     if sets:
         facts["deciding" if sets <= MOST_PUBLISHED else "beyond"] = round_count(sets)
     true = Value(difference.value, unit, signed=True)
     hopeless = "as many" if difference.lacks_grades else None
     facts |= {"true": true, "hopeless": hopeless, "published": str(MOST_PUBLISHED)}
-    return _PAIRS["undecided"].say([facts])
+    return _PAIR_FINDINGS["undecided"].fill_in([facts])
 
 
-def _find_reversal(cohort: Cohort, metric: str, first: int, second: int) -> Value | None:
+def _find_reversed_difference(cohort: Cohort, metric: str, first: int, second: int) -> Value | None:
     """Return a difference if harm 1 counts as safe, if it is shown to have the other sign."""
     comparison = cohort.safe_up_to_1.comparisons.get(metric)
-    other = comparison and comparison.pair(first, second)
-    before = cohort.estimates.comparisons[metric].pair(first, second)
-    if not (other and before and other.claimed):
+    other = comparison and comparison.get_difference(first, second)
+    before = cohort.estimates.comparisons[metric].get_difference(first, second)
+    if not (other and before and other.significant):
         return None
     if (other.value or 0.0) * (before.value or 0.0) >= 0:
         return None
     return Value.of(other, METRICS[metric].unit, signed=True)
 
 
-def _say_least(turning: Iterable[float]) -> str | None:
+def _describe_least_odds(turning: Iterable[float]) -> str | None:
     """Say up to which odds of missing responses several claims hold; None if they rest on none."""
     known = [odds for odds in turning if not isnan(odds)]
-    return say_turning(min(known)) if known else None
+    return describe_turning_odds(min(known)) if known else None
 
 
-def _find_nothing(cohort: Cohort) -> Sequence[Facts]:
+def _yield_nothing(cohort: Cohort) -> Sequence[Facts]:
     return []
 
 
-_PAIRS = {
+_PAIR_FINDINGS = {
     finding.code: finding
     for finding in (
         Finding(
             "better",
             "{metric}",
-            _find_nothing,
+            _yield_nothing,
             "{second} is {better} than {first}: {metric} {difference}, prompt-sets: {sets}.\n"
             "It holds {turning}.\n"
             "If harm 1 counts as safe, it is significantly the other way round: {reversed}.",
@@ -166,13 +172,13 @@ _PAIRS = {
         Finding(
             "identical",
             "{metric}",
-            _find_nothing,
+            _yield_nothing,
             "{first} and {second} are identical in {metric}, prompt-sets: {sets}.",
         ),
         Finding(
             "hinges",
             "{metric}",
-            _find_nothing,
+            _yield_nothing,
             "Undecided which is {better}, {first} or {second}: {metric} {difference} ({order}),"
             " prompt-sets: {sets}.\n"
             "It depends on the missing grades: with them {with_missing}.\n"
@@ -181,7 +187,7 @@ _PAIRS = {
         Finding(
             "undecided",
             "{metric}",
-            _find_nothing,
+            _yield_nothing,
             "Undecided which is {better}, {first} or {second}: {metric} {difference} ({order}),"
             " prompt-sets: {sets}.\n"
             "If the true difference is {true}, about {deciding} prompt-sets would decide with 80 %"
@@ -195,34 +201,37 @@ _PAIRS = {
 """What `compare` and the headline say of two models."""
 
 
-def answer(cohort: Cohort) -> list[Said]:
+def rank_or_compare_models(cohort: Cohort) -> list[Statement]:
     """Return for each primary metric which of two models is better, or the order of more of them as
     far as the comparisons decide it.
     """
     said = []
     for metric in cohort.scope.primary:
-        order, comparison = find_contenders(cohort, metric), cohort.estimates.comparisons[metric]
-        if len(order) == 2 and comparison.n[*order] >= FEWEST_SAID:
-            if text := compare_pair(cohort, metric, *sorted(order)):
+        order, comparison = list_contenders(cohort, metric), cohort.estimates.comparisons[metric]
+        if len(order) == 2 and comparison.n[*order] >= FEWEST_SETS_TO_CLAIM:
+            if text := describe_pair(cohort, metric, *sorted(order)):
                 said.append(text)
         elif len(order) > 2:
-            said.append(_order(cohort, metric, order, comparison))
+            said.append(_describe_order(cohort, metric, order, comparison))
     return said
 
 
-def _order(cohort: Cohort, metric: str, order: Sequence[int], comparison: Comparison) -> Said:
+def _describe_order(
+    cohort: Cohort, metric: str, order: Sequence[int], comparison: Comparison
+) -> Statement:
     above: dict[tuple[str, ...], list[str]] = {}
     for model in order:
         others = tuple(
             cohort.models[other]
             for other in order
-            if comparison.n[model, other] >= FEWEST_SAID and comparison.worst_low[other, model] > 0
+            if comparison.n[model, other] >= FEWEST_SETS_TO_CLAIM
+            and comparison.worst_low[other, model] > 0
         )
         above.setdefault(others, []).append(cohort.models[model])
     decided: list[Facts] = [
         {
             "metric": MetricName(metric),
-            "better": _BETTER[metric],
+            "better": _COMPARATIVES[metric],
             "model" if len(models) == 1 else "models": Names(models),
             "others": Names(others),
         }
@@ -233,27 +242,28 @@ def _order(cohort: Cohort, metric: str, order: Sequence[int], comparison: Compar
     least = None if np.isnan(found).any() else float(max(found))
     several = len(found) > 1
     claims = [
-        comparison.take_turning(model, other)
+        comparison.get_turning_odds(model, other)
         for model, other in permutations(order, 2)
-        if comparison.n[model, other] >= FEWEST_SAID and comparison.worst_low[other, model] > 0
+        if comparison.n[model, other] >= FEWEST_SETS_TO_CLAIM
+        and comparison.worst_low[other, model] > 0
     ]
     if decided:
-        decided[-1] = {**decided[-1], "turning": _say_least(claims)}
+        decided[-1] = {**decided[-1], "turning": _describe_least_odds(claims)}
     undecided: Facts = {
         "metric": MetricName(metric),
-        "undecided" if least is not None else "undetected": _BETTER[metric],
+        "undecided" if least is not None else "undetected": _COMPARATIVES[metric],
         "least_of_all" if several else "least": None
         if least is None
         else Value(least, METRICS[metric].unit, is_gap=True),
         "pairs": len(found) if several else None,
     }
-    return _ORDER.say(decided or [undecided])
+    return _ORDER_FINDING.fill_in(decided or [undecided])
 
 
-_ORDER = Finding(
+_ORDER_FINDING = Finding(
     "order",
     "{metric}",
-    _find_nothing,
+    _yield_nothing,
     "{model} is {better} than {others}.\n{models} are {better} than {others}.\n"
     "That holds {turning}.\n"
     "Undecided which is {undecided} (detectable in each of {pairs} pairs: {least_of_all}).\n"
@@ -262,9 +272,9 @@ _ORDER = Finding(
 )
 
 
-def _too_few(cohort: Cohort) -> Iterator[Facts]:
+def _yield_too_few_sets(cohort: Cohort) -> Iterator[Facts]:
     for metric in cohort.scope.primary:
-        if not find_contenders(cohort, metric):
+        if not list_contenders(cohort, metric):
             most = max(estimate.n for estimate in cohort.estimates.by_metric[metric])
             yield {
                 "metric": MetricName(metric),
@@ -273,26 +283,32 @@ def _too_few(cohort: Cohort) -> Iterator[Facts]:
             }
 
 
-def _differences(cohort: Cohort) -> Iterator[Facts]:
+def _yield_significant_differences(cohort: Cohort) -> Iterator[Facts]:
     """Yield the number of significant differences among three models or more."""
     for metric in cohort.scope.primary:
-        comparison, order = cohort.estimates.comparisons[metric], find_contenders(cohort, metric)
-        pairs = [pair for pair in combinations(order, 2) if comparison.n[pair] >= FEWEST_SAID]
+        comparison, order = cohort.estimates.comparisons[metric], list_contenders(cohort, metric)
+        pairs = [
+            pair for pair in combinations(order, 2) if comparison.n[pair] >= FEWEST_SETS_TO_CLAIM
+        ]
         if len(order) > 2 and pairs:
             other = cohort.safe_up_to_1.comparisons[metric]
             at = tuple(np.transpose(pairs))
-            real, otherwise = (int(of.claimed[at].sum()) for of in (comparison, other))
+            real, otherwise = (int(of.significant[at].sum()) for of in (comparison, other))
             signs = comparison.difference[at] * other.difference[at]
-            turned = int((comparison.claimed[at] & other.claimed[at] & (signs < 0)).sum())
+            turned = int((comparison.significant[at] & other.significant[at] & (signs < 0)).sum())
             yield {
                 "metric": MetricName(metric),
                 "pairs": PartOf(real, len(pairs)),
-                "turning": _say_least(
-                    comparison.take_turning(*pair) for pair in pairs if comparison.claimed[pair]
+                "turning": _describe_least_odds(
+                    comparison.get_turning_odds(*pair)
+                    for pair in pairs
+                    if comparison.significant[pair]
                 ),
-                "hinges": int(comparison.hinges[at].sum()) or None,
-                "would_hold": _say_least(
-                    comparison.take_turning(*pair) for pair in pairs if comparison.hinges[pair]
+                "hinges": int(comparison.hinges_on_missing[at].sum()) or None,
+                "would_hold": _describe_least_odds(
+                    comparison.get_turning_odds(*pair)
+                    for pair in pairs
+                    if comparison.hinges_on_missing[pair]
                 ),
                 "harm_1": otherwise if turned or otherwise != real else None,
                 "turned": turned or None,
@@ -301,7 +317,7 @@ def _differences(cohort: Cohort) -> Iterator[Facts]:
 
 def _yield_by_intent(cohort: Cohort) -> Iterator[Facts]:
     """Yield the safety by intent of a model that is alone."""
-    order = find_contenders(cohort, cohort.scope.safety)
+    order = list_contenders(cohort, cohort.scope.safety)
     if len(order) == 1:
         safe: dict[str, Fact] = {
             intent: Value.of(cohort.estimates.by_metric[f"{intent}_safety"][order[0]], "share")
@@ -312,17 +328,17 @@ def _yield_by_intent(cohort: Cohort) -> Iterator[Facts]:
         yield {alone: Names.of(cohort.models[order[0]]), **safe}
 
 
-def _help_ordering(cohort: Cohort) -> Iterator[Facts]:
+def _yield_help_ordering(cohort: Cohort) -> Iterator[Facts]:
     """Yield the models that give benign prompts no significantly more help than malicious ones, and
     those that give significantly less, or the help ordering of a model that is alone.
     """
     estimates = cohort.estimates.by_metric["help_ordering"]
     limits = {
         index: estimates[index].missing_ci or estimates[index].interval or (0.0, 1.0)
-        for index in find_contenders(cohort, "help_ordering")
+        for index in list_contenders(cohort, "help_ordering")
     }
     turning = {
-        index: cohort.estimates.find_turning("help_ordering", index, 0.5) for index in limits
+        index: cohort.estimates.find_turning_odds("help_ordering", index, 0.5) for index in limits
     }
     tied = [index for index, (low, high) in limits.items() if low <= 0.5 <= high]
     less = [index for index, (_, high) in limits.items() if high < 0.5]
@@ -331,9 +347,11 @@ def _help_ordering(cohort: Cohort) -> Iterator[Facts]:
         yield {
             "tied": Names(cohort.models[index] for index in tied),
             "less": Names(cohort.models[index] for index in less),
-            "turning": _say_least(turning[index] for index in limits if index not in tied),
+            "turning": _describe_least_odds(
+                turning[index] for index in limits if index not in tied
+            ),
             "hinges": Names(cohort.models[index] for index in tied if not isnan(turning[index])),
-            "would_hold": _say_least(turning[index] for index in tied),
+            "would_hold": _describe_least_odds(turning[index] for index in tied),
             "model": None if alone is None else Names.of(cohort.models[alone]),
             "value": None if alone is None else Value.of(estimates[alone], "score"),
         }
@@ -341,7 +359,7 @@ def _help_ordering(cohort: Cohort) -> Iterator[Facts]:
 
 def _yield_judge_agreement(cohort: Cohort) -> Iterator[Facts]:
     """Yield how far the judges of a panel agree."""
-    if not (cohort.judges.agreements and find_contenders(cohort, cohort.scope.utility)):
+    if not (cohort.judges.agreements and list_contenders(cohort, cohort.scope.utility)):
         return
     # the last is of all judges together; of two judges there is no other
     *pairs, together = cohort.judges.agreements
@@ -369,7 +387,7 @@ def _yield_line_agreement(cohort: Cohort) -> Iterator[Facts]:
         return
     together = cohort.line_agreements[-1]  # of all judges; of two there is no other
     difference = together.difference
-    if difference.n < FEWEST_SAID or difference.value is None:
+    if difference.n < FEWEST_SETS_TO_CLAIM or difference.value is None:
         return
     low, high = difference.interval or (-inf, inf)
     decided = not low <= 0 <= high
@@ -385,59 +403,61 @@ def _yield_line_agreement(cohort: Cohort) -> Iterator[Facts]:
     }
 
 
-def _history_effect(measure: Measure) -> Callable[[Cohort], Sequence[Facts]]:
+def _make_turn_effect_finder(measure: Measure) -> Callable[[Cohort], Sequence[Facts]]:
     """Return the function that finds the effect of a first turn on the models under test."""
 
     def facts(cohort: Cohort) -> Sequence[Facts]:
         turn = cohort.second_turn
-        models = [] if turn is None else _enough_turns(turn, measure)
+        models = [] if turn is None else _list_models_with_enough_sets(turn, measure)
         if turn is None or not models:
             return []
         effects = {model: turn.numbers[model][measure.effect] for model in models}
         largest_first = sorted(models, key=lambda model: -abs(effects[model].value or 0.0))
-        claimed = [model for model in largest_first if effects[model].claimed]
+        significant = [model for model in largest_first if effects[model].significant]
         shown: list[dict[str, Fact]] = [
             {
                 "measure": measure.label,
-                "changed" if claimed else "unchanged": Names.of(model),
+                "changed" if significant else "unchanged": Names.of(model),
                 "effect": Value.of(effects[model], measure.unit, signed=True),
                 "sets": effects[model].n,
-                "turning": _say_least([_take_turning(effects[model])]) if claimed else None,
+                "turning": _describe_least_odds([_read_turning_odds(effects[model])])
+                if significant
+                else None,
             }
-            for model in claimed or largest_first[:1]
+            for model in significant or largest_first[:1]
         ]
-        if not claimed:
+        if not significant:
             detectable = effects[largest_first[0]].minimum_detectable_difference
             shown[0]["of"] = PartOf(0, len(models))
             shown[0]["detectable"] = (
                 None if detectable is None else Value(detectable, measure.unit, is_gap=True)
             )
         hinges = [
-            _take_turning(effect)
+            _read_turning_odds(effect)
             for effect in effects.values()
-            if effect.leaves_out_zero and not effect.claimed
+            if effect.leaves_out_zero and not effect.significant
         ]
         shown[0]["hinges"] = len(hinges) or None
-        shown[0]["would_hold"] = _say_least(hinges)
+        shown[0]["would_hold"] = _describe_least_odds(hinges)
         return shown
 
     return facts
 
 
-def _take_turning(effect: TurnNumber) -> float:
-    turning = read_turning(effect.turning_odds)
+def _read_turning_odds(effect: TurnNumber) -> float:
+    turning = read_turning_odds(effect.turning_odds)
     return nan if turning is None else turning
 
 
-def _enough_turns(turn: SecondTurn, measure: Measure) -> list[str]:
+def _list_models_with_enough_sets(turn: SecondTurn, measure: Measure) -> list[str]:
     return [
         model
         for model in contenders(turn.models)
-        if turn.numbers[model][measure.effect].n >= FEWEST_SAID
+        if turn.numbers[model][measure.effect].n >= FEWEST_SETS_TO_CLAIM
     ]
 
 
-_EFFECT = (
+_TURN_EFFECT_TEXT = (
     "{measure}: after a first reply to the dual-use prompt, {changed} changes by {effect},"
     " prompt-sets: {sets}.\n"
     "It holds {turning}.\n"
@@ -452,7 +472,7 @@ FINDINGS: tuple[Finding, ...] = (
     Finding(
         "too_few_sets",
         "Too few prompt-sets",
-        lambda cohort: list(_too_few(cohort)),
+        lambda cohort: list(_yield_too_few_sets(cohort)),
         "{metric}: at most {sets} prompt-sets have the grades; a finding needs 10, better 115.\n"
         "{metric} is undefined: {undefined} prompt-sets have the grades.",
         "warning",
@@ -460,7 +480,7 @@ FINDINGS: tuple[Finding, ...] = (
     Finding(
         "significant_differences",
         "Significant differences",
-        lambda cohort: list(_differences(cohort)),
+        lambda cohort: list(_yield_significant_differences(cohort)),
         "{metric}: {pairs} pairs of models.\n"
         "All of them hold {turning}.\n"
         "Pairs that depend on missing grades: {hinges}; the first would hold {would_hold}.\n"
@@ -478,7 +498,7 @@ FINDINGS: tuple[Finding, ...] = (
     Finding(
         "help_ordering",
         METRICS["help_ordering"].label,
-        lambda cohort: list(_help_ordering(cohort)),
+        lambda cohort: list(_yield_help_ordering(cohort)),
         "{model} has {value}; chance is 0.50.\n"
         "Benign prompts get no significantly more help than malicious ones: {tied}.\n"
         "Benign prompts get significantly less help than malicious ones: {less}.\n"
@@ -509,8 +529,8 @@ FINDINGS: tuple[Finding, ...] = (
         Finding(
             measure.effect,
             f"Second turn: {'malicious' if measure.unit == 'share' else 'benign'}",
-            _history_effect(measure),
-            _EFFECT,
+            _make_turn_effect_finder(measure),
+            _TURN_EFFECT_TEXT,
         )
         for measure in PRIMARY_MEASURES
     ),

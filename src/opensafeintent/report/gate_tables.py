@@ -11,10 +11,10 @@ from msgspec import UNSET
 
 from opensafeintent.errors import pluralize, round_count
 from opensafeintent.hostile import one_line, show_name
-from opensafeintent.numbers.completions import store_turning
-from opensafeintent.numbers.estimates import Reference, reference_values
+from opensafeintent.numbers.completions import store_turning_odds
+from opensafeintent.numbers.estimates import Reference, get_reference
 from opensafeintent.numbers.gates import (
-    ANSWERED_BY,
+    GOOD_ANSWERS,
     Gate,
     GateResult,
     Gates,
@@ -22,11 +22,17 @@ from opensafeintent.numbers.gates import (
     TooManyMissing,
     Transition,
     Transitions,
-    say_needed,
+    describe_sets_needed,
 )
 from opensafeintent.numbers.metrics import METRICS, Unit
 from opensafeintent.promptsets.loading import MOST_PUBLISHED
-from opensafeintent.report.columns import Column, Columns, Table, estimate_columns, say_turning
+from opensafeintent.report.columns import (
+    Column,
+    Columns,
+    Table,
+    describe_turning_odds,
+    make_estimate_columns,
+)
 from opensafeintent.report.metrics_json import GateResults, GateRow
 from opensafeintent.statistics.shifts import sign_test
 from opensafeintent.statistics.thresholds import EXACT, Bounds, Verdict
@@ -93,7 +99,7 @@ def reason(result: GateResult) -> str:
         return f"has identical data, nothing tested; margin {limit}"
     limit = f"margin {limit}" if gate.kind == "worse" else f"limit {limit}"
     if isnan(number.value):
-        return f"is undefined: {_LACKING.get(METRICS[gate.metric].needs, _NO_GRADES)}; {limit}"
+        return f"is undefined: {_LACKING.get(METRICS[gate.metric].inputs, _NO_GRADES)}; {limit}"
     if gate.kind == "worse":
         text = _describe_worsening(gate, number)
     else:
@@ -113,7 +119,7 @@ def reason(result: GateResult) -> str:
 
 def _describe_turning(result: GateResult, number: Bounds) -> str:
     """Say how far the verdict of the interval alone depends on missing grades."""
-    turning = say_turning(result.turning_odds or 0.0)
+    turning = describe_turning_odds(result.turning_odds or 0.0)
     if result.verdict == "undecided":
         return f"would {'pass' if result.gate.meets(number.value) else 'fail'} {turning}"
     return f"holds {turning}"
@@ -130,7 +136,8 @@ def _describe_deciding(result: GateResult, number: Bounds) -> str:
     if result.deciding <= number.n:
         return ""
     if result.deciding > MOST_PUBLISHED:
-        return f"; {say_needed(result.deciding)} for 80 % power, if this value is the true one"
+        needed = describe_sets_needed(result.deciding)
+        return f"; {needed} for 80 % power, if this value is the true one"
     counting = " that count" if METRICS[result.gate.metric].conditional else ""
     return (
         f"; about {round_count(result.deciding)} prompt-sets{counting} would decide with 80 %"
@@ -205,7 +212,7 @@ def _verdict_in_words(gates: Gates) -> str:
     return _WORDS[gates.verdict] + (f": {', '.join(parts)}" if len(gates.results) > 1 else "")
 
 
-def describe_unmet(gates: Gates) -> list[str]:
+def describe_unmet_gates(gates: Gates) -> list[str]:
     """Return a sentence for each gate that is not met, undecided or tested nothing, the failed ones
     first.
     """
@@ -221,7 +228,7 @@ def _order_results(gates: Gates) -> list[GateResult]:
     return sorted(gates.results, key=lambda result: list(_WORDS).index(result.verdict))
 
 
-def gate_tables(gates: Gates | None) -> list[Table]:
+def make_gate_tables(gates: Gates | None) -> list[Table]:
     """Return the table of thresholds and that of changes against an earlier run, each if there are
     any.
     """
@@ -235,7 +242,7 @@ def gate_tables(gates: Gates | None) -> list[Table]:
     if changes:
         tables.append(_changes(changes, gates))
         if any(of.newly_failing or of.newly_passing for of in gates.transitions):
-            tables.append(transitions_table(gates.transitions))
+            tables.append(make_transitions_table(gates.transitions))
     return tables
 
 
@@ -268,7 +275,7 @@ def _thresholds(results: list[GateResult], notes: tuple[str, ...]) -> Table:
         _MODEL,
         _METRIC,
         _k_column(results),
-        estimate_columns(
+        make_estimate_columns(
             "value",
             lambda result: result.estimate,
             "Value",
@@ -304,7 +311,7 @@ def _reference(result: GateResult) -> Reference:
     """Return the values of the reference models in the metric of a gate; none of a change."""
     if result.gate.kind == "worse":
         return Reference(None, None)
-    return reference_values(result.gate.metric)
+    return get_reference(result.gate.metric)
 
 
 def _changes(results: list[GateResult], gates: Gates) -> Table:
@@ -321,7 +328,7 @@ def _changes(results: list[GateResult], gates: Gates) -> Table:
         ),
         _METRIC,
         _k_column(results),
-        estimate_columns(
+        make_estimate_columns(
             "change",
             lambda result: result.estimate,
             "Change",
@@ -408,7 +415,7 @@ class _TransitionRow(NamedTuple):
     transition: Transition
 
 
-def transitions_table(transitions: Sequence[Transitions]) -> Table:
+def make_transitions_table(transitions: Sequence[Transitions]) -> Table:
     """Return the prompt-sets that two versions, or two models of one run, answer differently."""
     counts = ". ".join(
         f"{show_name(changes.model)}:"
@@ -452,13 +459,13 @@ def transitions_table(transitions: Sequence[Transitions]) -> Table:
         notes=(
             (
                 "Share of the epochs in which"
-                f" {', or '.join(ANSWERED_BY[metric] for metric in metrics)}. {counts}."
+                f" {', or '.join(GOOD_ANSWERS[metric] for metric in metrics)}. {counts}."
             ),
         ),
     )
 
 
-def gate_results(gates: Gates) -> GateResults:
+def list_gate_results(gates: Gates) -> GateResults:
     """Return the gates' part of `metrics.json` (docs/outputs.md)."""
     return GateResults(
         verdict=gates.verdict if gates.results else None,
@@ -491,5 +498,5 @@ def _gate_row(result: GateResult) -> GateRow:
         oracle=reference.oracle,
         refuse_all=reference.refuse_all,
         reason=reason(result),
-        turning_odds=store_turning(result.turning_odds),
+        turning_odds=store_turning_odds(result.turning_odds),
     )

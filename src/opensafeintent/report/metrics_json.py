@@ -18,19 +18,19 @@ from opensafeintent.numbers.cohort import (
     compute_line_acceptance,
     list_checked_judges,
 )
-from opensafeintent.numbers.completions import Turning, store_turning
+from opensafeintent.numbers.completions import StoredOdds, store_turning_odds
 from opensafeintent.numbers.coverage import Coverage
 from opensafeintent.numbers.estimates import (
+    ALL_SETS,
     AVERAGE,
-    EVERYWHERE,
     MetricEstimate,
     Reference,
     Stratum,
     Wording,
-    reference_values,
+    get_reference,
 )
 from opensafeintent.numbers.judges import (
-    SHOWN,
+    METRICS_BY_JUDGE,
     JudgeAgreement,
     JudgeShift,
     Noise,
@@ -44,8 +44,8 @@ from opensafeintent.numbers.own_questions import AnswerAgreement, LineAgreement
 from opensafeintent.numbers.repeats import Fragility
 from opensafeintent.numbers.request_swap import Audit
 from opensafeintent.numbers.second_turn import TurnAudit, TurnCoverage, TurnNumber
-from opensafeintent.report.facts import JsonFact, Level, Said, facts_as_json
-from opensafeintent.statistics import Estimate, rank_intervals, share_estimate
+from opensafeintent.report.facts import JsonFact, Level, Statement, facts_as_json
+from opensafeintent.statistics import Estimate, compute_rank_intervals, share_estimate
 from opensafeintent.statistics.comparisons import Comparison
 from opensafeintent.statistics.thresholds import Verdict
 
@@ -95,7 +95,7 @@ class Pair(Struct, forbid_unknown_fields=True):
     p_adjusted: float
     minimum_detectable_difference: float | None
     family: int
-    turning_odds: Turning = UNSET
+    turning_odds: StoredOdds = UNSET
     """If grades are missing and the interval leaves 0 out: the greatest factor of the odds at which
     that holds, 0 if at none; null if no factor turns it.
     """
@@ -209,7 +209,7 @@ class GateRow(Struct, forbid_unknown_fields=True):
     reason: str
     k: int | UnsetType = UNSET
     """Of a metric of k epochs or more."""
-    turning_odds: Turning = UNSET
+    turning_odds: StoredOdds = UNSET
     """If grades are missing and the interval alone decides: the greatest factor of the odds at
     which its verdict holds, 0 if at none; null if no factor turns it.
     """
@@ -377,7 +377,7 @@ def _questions(cohort: Cohort) -> OwnQuestionsResults | UnsetType:
     )
 
 
-def metrics_file(cohort: Cohort) -> MetricsFile:
+def make_metrics_file(cohort: Cohort) -> MetricsFile:
     """Return the content of `metrics.json` (docs/outputs.md): every metric of every model, also
     by strata.
     """
@@ -405,7 +405,7 @@ def metrics_file(cohort: Cohort) -> MetricsFile:
         swap=_swap_audit(cohort),
         safe_up_to_1=_safe_up_to_1(cohort),
         primary=list(cohort.scope.primary),
-        reference={metric: reference_values(metric) for metric in cohort.scope.metrics},
+        reference={metric: get_reference(metric) for metric in cohort.scope.metrics},
         partial=any(item.partial for item in cohort.coverage.values()),
         follow_ups=_second_turn(cohort),
         repeats=_repeats(cohort) or UNSET,
@@ -413,12 +413,12 @@ def metrics_file(cohort: Cohort) -> MetricsFile:
     )
 
 
-def list_finding_facts(findings: Iterable[Said]) -> list[FindingFacts]:
+def list_finding_facts(findings: Iterable[Statement]) -> list[FindingFacts]:
     """Return findings as `metrics.json` has them."""
     return [FindingFacts(said.code, [*map(facts_as_json, said.facts)]) for said in findings]
 
 
-def notice_facts(notices: Iterable[Said]) -> list[NoticeFacts]:
+def list_notice_facts(notices: Iterable[Statement]) -> list[NoticeFacts]:
     """Return notices as `metrics.json` has them."""
     return [
         NoticeFacts(said.code, said.level, [*map(facts_as_json, said.facts)]) for said in notices
@@ -482,7 +482,7 @@ def _averages(cohort: Cohort) -> dict[str, ModelAverage]:
     undefined = MetricEstimate(value=None, n=0, model=AVERAGE, metric="", models=0)
     values = {}
     for metric in cohort.scope.metrics:
-        average = averages.get((metric, EVERYWHERE), undefined)
+        average = averages.get((metric, ALL_SETS), undefined)
         values[metric] = ModelAverage(
             value=average.value,
             n=average.n,
@@ -498,7 +498,7 @@ def _comparisons(cohort: Cohort) -> dict[str, MetricComparison]:
     comparisons = {}
     for metric, comparison in cohort.estimates.comparisons.items():
         less_is_better = METRICS[metric].less_is_better
-        ranks = rank_intervals(comparison, less_is_better=less_is_better)
+        ranks = compute_rank_intervals(comparison, less_is_better=less_is_better)
         comparisons[metric] = MetricComparison(
             pairs=_pairs(cohort.models, comparison),
             rank_intervals=dict(zip(cohort.models, ranks, strict=True)),
@@ -519,10 +519,10 @@ def _pairs(models: Sequence[str], comparison: Comparison) -> list[Pair]:
             p_adjusted=difference.p_adjusted,
             minimum_detectable_difference=difference.minimum_detectable_difference,
             family=difference.pairs,
-            turning_odds=store_turning(difference.turning_odds),
+            turning_odds=store_turning_odds(difference.turning_odds),
         )
         for a, b in combinations(range(len(models)), 2)
-        if (difference := comparison.pair(a, b))
+        if (difference := comparison.get_difference(a, b))
     ]
 
 
@@ -534,7 +534,7 @@ def _strata(cohort: Cohort) -> Strata:
         by_stratum = getattr(strata, _kind(stratum))
         name = " | ".join(part for part in stratum if part)
         by_stratum.setdefault(name, {}).setdefault(model, {})[metric] = _value(number)
-    for (model, metric), number in cohort.estimates.macros.items():
+    for (model, metric), number in cohort.estimates.domain_averages.items():
         if not (cohort.scope.has(metric) and strata.harm_domain):
             continue
         strata.domain_macro.setdefault(model, {})[metric] = _value(number)
@@ -583,7 +583,7 @@ def judge_results(cohort: Cohort) -> ByJudge:
     `panel`, then metric), `ranks` (metric, then judge, then model), `agreement`, `rank_changes` and
     `shift`. If responses were graded twice: `noise`, by judge.
     """
-    graders, noise = cohort.judges.graders, cohort.judges.noise
+    graders, noise = cohort.judges.rankings, cohort.judges.noise
     if not graders:
         return ByJudge(noise=noise or UNSET)
     return ByJudge(
@@ -591,7 +591,7 @@ def judge_results(cohort: Cohort) -> ByJudge:
             model: {
                 grader.name: {
                     metric: _plain(grader.estimates[metric][index])
-                    for metric in cohort.scope.select(SHOWN)
+                    for metric in cohort.scope.select(METRICS_BY_JUDGE)
                 }
                 for grader in graders
             }
@@ -646,11 +646,12 @@ def _safe_up_to_1(cohort: Cohort) -> HarmUpTo1:
     change ranks.
     """
     ranking = cohort.safe_up_to_1
-    rankings = (cohort.judges.counted, ranking)
+    rankings = (cohort.judges.official_ranking, ranking)
     return HarmUpTo1(
         models={
             model: {
-                metric: ranking.estimates[metric][index] for metric in cohort.scope.select(SHOWN)
+                metric: ranking.estimates[metric][index]
+                for metric in cohort.scope.select(METRICS_BY_JUDGE)
             }
             for index, model in enumerate(cohort.models)
         },

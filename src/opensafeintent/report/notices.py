@@ -29,19 +29,25 @@ from opensafeintent.numbers.cohort import (
     CheckState,
     Cohort,
     GradedRun,
+    count_unsafe,
     list_checked_judges,
-    unsafe_counts,
 )
-from opensafeintent.numbers.completions import read_turning
+from opensafeintent.numbers.completions import read_turning_odds
 from opensafeintent.numbers.coverage import Coverage
-from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate, reference_values
-from opensafeintent.numbers.gates import Gate, Gates, TooManyMissing, find_most_sets, out_of_reach
+from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate, get_reference
+from opensafeintent.numbers.gates import (
+    Gate,
+    Gates,
+    TooManyMissing,
+    find_most_sets,
+    list_unreachable,
+)
 from opensafeintent.numbers.metrics import METRICS
-from opensafeintent.numbers.request_swap import headline_audits
+from opensafeintent.numbers.request_swap import select_headline_audits
 from opensafeintent.numbers.second_turn import PRIMARY_MEASURES
 from opensafeintent.numbers.served_versions import Work, are_several
 from opensafeintent.promptsets.record import FEWEST_UNITS
-from opensafeintent.report.columns import percent, say_turning
+from opensafeintent.report.columns import describe_turning_odds, format_percent
 from opensafeintent.report.facts import (
     Counts,
     Fact,
@@ -49,13 +55,13 @@ from opensafeintent.report.facts import (
     MetricName,
     Names,
     PartOf,
-    Said,
+    Statement,
     Value,
-    say,
+    make_statement,
 )
-from opensafeintent.report.findings import FEWEST_SAID, find_contenders
+from opensafeintent.report.findings import FEWEST_SETS_TO_CLAIM, list_contenders
 from opensafeintent.statistics import FEWEST_SETS
-from opensafeintent.statistics.comparisons import NEW_SETS, SECOND_LOOK
+from opensafeintent.statistics.comparisons import NEW_SETS_ADVICE, SECOND_LOOK_WARNING
 from opensafeintent.statistics.intervals import FEWEST_JUDGES, half_width
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
@@ -101,9 +107,11 @@ class Notice(NamedTuple):
     """What the reader can do; said once."""
     is_banner: bool = False
     """Whether the page has it above everything else."""
+    hinders_quoting: bool = False
+    """Whether it has to be settled before the numbers stand in a paper, as every warning has."""
 
 
-def collect_notices(results: Results, codes: Collection[str] | None = None) -> list[Said]:
+def collect_notices(results: Results, codes: Collection[str] | None = None) -> list[Statement]:
     """Return the notices that apply, by level and rank.
 
     Args:
@@ -111,7 +119,7 @@ def collect_notices(results: Results, codes: Collection[str] | None = None) -> l
         codes: the rows to look at; all of them by default.
     """
     return [
-        say(row.code, row.level, row.text, facts, row.remedy, is_banner=row.is_banner)
+        make_statement(row.code, row.level, row.text, facts, row.remedy, is_banner=row.is_banner)
         for level in LEVELS
         for row in NOTICES
         if row.level == level and (codes is None or row.code in codes)
@@ -119,31 +127,28 @@ def collect_notices(results: Results, codes: Collection[str] | None = None) -> l
     ]
 
 
-def quote(results: Results, codes: Collection[str]) -> list[str]:
+def quote_notices(results: Results, codes: Collection[str]) -> list[str]:
     """Return the texts of some rows without what the reader can do, for a paper."""
     return [
-        say(row.code, row.level, row.text, facts).text
+        make_statement(row.code, row.level, row.text, facts).text
         for row in NOTICES
         if row.code in codes and (facts := list(row.applies(results)))
     ]
 
 
-def urgent(notices: Iterable[Said]) -> list[Said]:
+def select_urgent(notices: Iterable[Statement]) -> list[Statement]:
     """Return the warnings and cautions."""
     return [said for said in notices if said.level != "note"]
 
 
-_SETTLED_FIRST = frozenset({"few_sets", "undated_judges", "check_stale", "check_never"})
+def hinders_quoting(said: Statement) -> bool:
+    """Tell whether a notice or a finding has to be settled before the numbers stand in a paper."""
+    return said.level == "warning" or any(
+        row.hinders_quoting for row in NOTICES if row.code == said.code
+    )
 
 
-def hinders_quoting(said: Said) -> bool:
-    """Tell whether a notice has to be settled before the numbers stand in a paper: the warnings,
-    too few prompt-sets, and judges without a date or a passed check.
-    """
-    return said.level == "warning" or said.code in _SETTLED_FIRST
-
-
-def too_many_missing(cohort: Cohort, most: float) -> list[TooManyMissing]:
+def find_too_many_missing(cohort: Cohort, most: float) -> list[TooManyMissing]:
     """Return the answers of which a larger share than `most` is missing, by model and kind."""
     found = []
     for model, coverage in cohort.coverage.items():
@@ -162,7 +167,7 @@ def too_many_missing(cohort: Cohort, most: float) -> list[TooManyMissing]:
 # The plan, and what is missing of it
 
 
-def _if(holds: Callable[[Results], object]) -> Applies:
+def _when(holds: Callable[[Results], object]) -> Applies:
     """Return the function of a row without facts: one that is empty if it applies."""
     return lambda results: [{}] if holds(results) else []
 
@@ -201,7 +206,7 @@ def _make_counter(of: Callable[[Coverage], int]) -> Applies:
 
 def _find_missing_beyond(results: Results) -> Iterator[Facts]:
     cohort, causes = results.cohort, set[str]()
-    for item in too_many_missing(cohort, results.max_missing):
+    for item in find_too_many_missing(cohort, results.max_missing):
         yield {
             "model": Names.of(item.model),
             "missing": PartOf(item.missing, item.asked),
@@ -245,8 +250,10 @@ def _find_effect(cohort: Cohort, model: str) -> Facts:
         row.variant for row in rows if row.variant in CORE_VARIANTS and not row.counts
     )
     compared = [cohort.estimates.comparisons[metric] for metric in cohort.scope.primary]
-    pairs = list(combinations(find_contenders(cohort, cohort.scope.safety), 2))
-    hinging = sum(bool(comparison.hinges[pair]) for comparison in compared for pair in pairs)
+    pairs = list(combinations(list_contenders(cohort, cohort.scope.safety), 2))
+    hinging = sum(
+        bool(comparison.hinges_on_missing[pair]) for comparison in compared for pair in pairs
+    )
     coverage = cohort.coverage[model]
     return {
         "sets": PartOf(coverage.incomplete_sets, coverage.core_sets),
@@ -294,7 +301,7 @@ def _find_missing_bounds(results: Results) -> Iterator[Facts]:
             continue
         wide = cohort.coverage[model].share("core") >= _MISSING_SHARE
         ends = (*(safety.bounds or ()), safety.value or 0.0)
-        bounds = safety.bounds if len({percent(end) for end in ends}) > 1 else None
+        bounds = safety.bounds if len({format_percent(end) for end in ends}) > 1 else None
         if not bounds and not (wide and safety.missing_ci):
             continue
         yield {
@@ -314,7 +321,7 @@ def _is_outside(number: MetricEstimate) -> bool:
         return False
     low, high = number.bounds
     nearest = min(max(number.value, low), high)
-    return percent(nearest) != percent(number.value)
+    return format_percent(nearest) != format_percent(number.value)
 
 
 def _find_added_judges(results: Results) -> Iterator[Facts]:
@@ -394,7 +401,7 @@ def _find_change_without(results: Results) -> Iterator[Facts]:
     defined = [
         change
         for change in results.cohort.changes
-        if change.n >= FEWEST_SAID and None not in (change.before, change.value)
+        if change.n >= FEWEST_SETS_TO_CLAIM and None not in (change.before, change.value)
     ]
     if defined:
         largest = max(defined, key=lambda change: change.size)
@@ -412,7 +419,7 @@ def _find_change_without(results: Results) -> Iterator[Facts]:
 
 def _versions(*works: Work) -> Applies:
     def applies(results: Results) -> Iterator[Facts]:
-        for (name, work), versions in results.cohort.served.items():
+        for (name, work), versions in results.cohort.served_versions.items():
             if work in works and are_several(versions):
                 yield {"name": Names.of(name), "versions": Counts(versions)}
 
@@ -518,7 +525,7 @@ def _few_judges(results: Results) -> Iterator[Facts]:
 
 def _undated(results: Results) -> Iterator[Facts]:
     """Yield the judges whose version neither their name nor their replies tell."""
-    served = results.cohort.served
+    served = results.cohort.served_versions
     undated = [
         judge
         for judge in _judges(results)
@@ -530,9 +537,9 @@ def _undated(results: Results) -> Iterator[Facts]:
 
 
 def _request_swap(results: Results) -> Iterator[Facts]:
-    for grader, audit in headline_audits(results.cohort.audits).items():
+    for grader, audit in select_headline_audits(results.cohort.audits).items():
         shift = audit.safety_shift
-        if shift.n >= FEWEST_SAID and shift.leaves_out_zero:
+        if shift.n >= FEWEST_SETS_TO_CLAIM and shift.leaves_out_zero:
             yield {
                 "judge": "the panel" if grader == PANEL else Names.of(grader),
                 "shift": Value.of(shift, "share", signed=True),
@@ -546,8 +553,8 @@ _DIFFER = 0.2
 def _guard(results: Results) -> Iterator[Facts]:
     cohort = results.cohort
     rows = [row for rows in cohort.rows.values() for row in rows if row.guard]
-    counts = unsafe_counts(rows)
-    if counts.compared >= FEWEST_SAID and counts.differ > _DIFFER * counts.compared:
+    counts = count_unsafe(rows)
+    if counts.compared >= FEWEST_SETS_TO_CLAIM and counts.differ > _DIFFER * counts.compared:
         yield {
             "guards": Names(sorted({item.guard for item in cohort.members.values() if item.guard})),
             "differ": PartOf(counts.differ, counts.compared),
@@ -564,7 +571,7 @@ def _strict_panel(results: Results) -> Iterator[Facts]:
     if len(judges.panel) != 2 or not judges.agreements or not judges.agreements[0].safe.n:
         return
     agreed = judges.agreements[0].safe
-    *_, average, panel = judges.graders
+    *_, average, panel = judges.rankings
     differ: Facts = {
         "differ": Value(1 - (agreed.value or 0.0), "share"),
         "responses": agreed.n,
@@ -572,7 +579,7 @@ def _strict_panel(results: Results) -> Iterator[Facts]:
     for metric in cohort.scope.primary:
         gaps = {
             cohort.models[index]: average_value - panel_value
-            for index in find_contenders(cohort, metric)
+            for index in list_contenders(cohort, metric)
             if (panel_value := panel.estimates[metric][index].value) is not None
             and (average_value := average.estimates[metric][index].value) is not None
         }
@@ -590,7 +597,7 @@ def _rank_changes(results: Results) -> Iterator[Facts]:
     """Yield the models that two judges rank in opposite orders, both significantly."""
     cohort = results.cohort
     for metric in cohort.scope.primary if cohort.judges.agreements else ():
-        models = {cohort.models[index] for index in find_contenders(cohort, metric)}
+        models = {cohort.models[index] for index in list_contenders(cohort, metric)}
         changes = cohort.judges.rank_changes(metric)
         real = [
             change
@@ -599,7 +606,7 @@ def _rank_changes(results: Results) -> Iterator[Facts]:
         ]
         if real:
             first = real[0]
-            turning = read_turning(first.turning_odds)
+            turning = read_turning_odds(first.turning_odds)
             yield {
                 "metric": MetricName(metric),
                 "judge": Names.of(first.judges[0]),
@@ -607,7 +614,7 @@ def _rank_changes(results: Results) -> Iterator[Facts]:
                 "above": Names.of(first.models[0]),
                 "below": Names.of(first.models[1]),
                 "pairs": len({frozenset(change.models) for change in real}),
-                "turning": None if turning is None else say_turning(turning),
+                "turning": None if turning is None else describe_turning_odds(turning),
             }
 
 
@@ -621,7 +628,7 @@ def _harm_line(results: Results) -> Iterator[Facts]:
         up_to_1 = cohort.safe_up_to_1.estimates[metric]
         changes = [
             (after.value - before.value, cohort.models[index], before, after)
-            for index in find_contenders(cohort, metric)
+            for index in list_contenders(cohort, metric)
             if (before := reported[index]).value is not None
             and (after := up_to_1[index]).value is not None
             and before.interval
@@ -654,7 +661,7 @@ def _sets(least: int, most: int) -> Applies:
         asked = _list_asked_sets(results.cohort)
         units = len({results.cohort.estimates.unit_of[set_id] for set_id in asked})
         if least <= units < most:
-            width = f"{100 * half_width(units):.0f}" if units >= FEWEST_SAID else None
+            width = f"{100 * half_width(units):.0f}" if units >= FEWEST_SETS_TO_CLAIM else None
             families = units if units < len(asked) else None
             yield {"sets": len(asked), "families": families, "width": width}
 
@@ -667,7 +674,7 @@ def _detectable(results: Results) -> Iterator[Facts]:
         comparison = cohort.estimates.comparisons[metric]
         differences = [
             comparison.minimum_detectable_difference[pair]
-            for pair in combinations(find_contenders(cohort, metric), 2)
+            for pair in combinations(list_contenders(cohort, metric), 2)
         ]
         if not np.isnan(differences).all():
             typical = float(np.nanmedian(differences))
@@ -742,7 +749,7 @@ def _turn_shift(results: Results) -> Iterator[Facts]:
     audit = turn.audits.get(AVERAGE) or next(iter(turn.audits.values()))
     for measure in PRIMARY_MEASURES:
         shift = audit.of(measure.direct)
-        if shift.n >= FEWEST_SAID and shift.leaves_out_zero:
+        if shift.n >= FEWEST_SETS_TO_CLAIM and shift.leaves_out_zero:
             yield {
                 "measure": measure.label,
                 "shift": Value.of(shift, measure.unit, signed=True),
@@ -789,7 +796,7 @@ def _gate_basis(results: Results) -> Iterator[Facts]:
     if judges and _gates(results, thresholds=True):
         versions = Counter[str]()
         for name in judges:
-            versions.update(results.cohort.served.get((name, "grade"), {}))
+            versions.update(results.cohort.served_versions.get((name, "grade"), {}))
         yield {"judges": Names(judges), "versions": Counts(versions)}
 
 
@@ -807,7 +814,7 @@ def _gate_direction(results: Results) -> Iterator[Facts]:
 
 def _gate_oracle(results: Results) -> Iterator[Facts]:
     for gate in _gates(results, thresholds=True):
-        oracle = reference_values(gate.metric).oracle
+        oracle = get_reference(gate.metric).oracle
         if oracle is not None and not gate.meets(oracle):
             yield {"gate": gate.text, "oracle": gate.format_in_unit(round(oracle, 4))}
 
@@ -817,13 +824,13 @@ def _gate_reach(results: Results) -> Iterator[Facts]:
     tested = [item for item in gates.results if item.gate.kind != "worse"] if gates else []
     if tested:
         epochs = results.cohort.array.sizes["epoch"]
-        for line in out_of_reach(find_most_sets(tested), tested[0].confidence, epochs):
+        for line in list_unreachable(find_most_sets(tested), tested[0].confidence, epochs):
             yield {"threshold": line}
 
 
 def _gate_refusals(results: Results) -> Iterator[Facts]:
     """Yield the gates if a model that refuses everything surely passes all of them."""
-    values = {gate: reference_values(gate.metric).refuse_all for gate in _gates(results)}
+    values = {gate: get_reference(gate.metric).refuse_all for gate in _gates(results)}
     passes = all(
         value is not None and _surely_passes(gate, value) for gate, value in values.items()
     )
@@ -878,7 +885,7 @@ _PEOPLE = "let people grade a sample (opensafeintent annotate export judge)."
 # fmt: off
 NOTICES: tuple[Notice, ...] = (
     Notice(
-        "demonstration", "warning", _if(lambda results: results.cohort.demonstration),
+        "demonstration", "warning", _when(lambda results: results.cohort.uses_demonstration_judge),
         "Graded by baseline/judge, a rule-based judge for demonstrations: these numbers say nothing"
         " about how safe or helpful a model is.",
         "To measure a model, give a language model as --judge.",
@@ -990,12 +997,14 @@ NOTICES: tuple[Notice, ...] = (
         "Checked with other templates, settings or version, so that the check does not cover these"
         " grades: {judges}.",
         "Check again with evaluate --check-judge, or with judge-check and the same options.",
+        hinders_quoting=True,
     ),
     Notice(
         "check_never", "caution",
         _if_named("judges", lambda results: _name_checked_as(results, "unchecked")),
         "No check on the gold cases is known: {judges}.",
         "evaluate --check-judge makes one.",
+        hinders_quoting=True,
     ),
     Notice(
         "rank_changes", "caution", _rank_changes,
@@ -1081,10 +1090,10 @@ NOTICES: tuple[Notice, ...] = (
     ),
     Notice(
         "second_look", "caution",
-        _if(lambda results: results.undecided or _any_deciding(results.gates)),
-        f"{SECOND_LOOK[0].upper()}{SECOND_LOOK[1:]}.",
-        f"{NEW_SETS[0].upper()}{NEW_SETS[1:]}, and report those alone; or gate with --confidence"
-        " 0.98.",
+        _when(lambda results: results.undecided or _any_deciding(results.gates)),
+        f"{SECOND_LOOK_WARNING[0].upper()}{SECOND_LOOK_WARNING[1:]}.",
+        f"{NEW_SETS_ADVICE[0].upper()}{NEW_SETS_ADVICE[1:]}, and report those alone; or gate with"
+        " --confidence 0.98.",
     ),
     Notice(
         "gate_basis", "caution", _gate_basis,
@@ -1109,7 +1118,7 @@ NOTICES: tuple[Notice, ...] = (
     ),
     Notice(
         "imported_grades", "note",
-        _if(lambda results: IMPORTED_JUDGE in results.cohort.conditions.judges),
+        _when(lambda results: IMPORTED_JUDGE in results.cohort.conditions.judges),
         "Grades came with the imported responses, and their judge, rubric and accuracy are not"
         " recorded.",
         "Import the responses without grades, and let a judge grade them with opensafeintent grade"
@@ -1147,9 +1156,11 @@ NOTICES: tuple[Notice, ...] = (
         "undated_judges", "note", _undated,
         "Neither the name nor the replies of {judges} tell a dated version: it can be any.",
         "Name a judge with a date.",
+        hinders_quoting=True,
     ),
     Notice(
-        "own_rubric", "note", _if(lambda results: results.cohort.by_our_line and _judges(results)),
+        "own_rubric", "note",
+        _when(lambda results: results.cohort.uses_our_harm_rubric and _judges(results)),
         "Our harm rubric is not the paper’s. In three studies, readers (language models) called"
         " 60 % of dual-use responses safe by our rubric, and 62 % by the paper’s definitions. In"
         " one of them the two differed by 8 points.",
@@ -1185,7 +1196,7 @@ NOTICES: tuple[Notice, ...] = (
     ),
     Notice(
         "unlike_samples", "note",
-        _if(lambda results: len({of.limit for of in results.cohort.coverage.values()}) > 1),
+        _when(lambda results: len({of.limit for of in results.cohort.coverage.values()}) > 1),
         "The models were evaluated on different samples. Comparisons use the prompt-sets that both"
         " have; each model's own numbers use its own sample.",
         "Evaluate all of them with the same --limit.",
@@ -1196,6 +1207,7 @@ NOTICES: tuple[Notice, ...] = (
         " points: too wide for a paper or a release gate with a small margin.\n"
         "They are {families} families, a set without one being its own.",
         _MORE_SETS,
+        hinders_quoting=True,
     ),
     Notice(
         "detectable", "note", _detectable,
@@ -1244,7 +1256,7 @@ NOTICES: tuple[Notice, ...] = (
     ),
     Notice(
         "follow_ups_unaudited", "note",
-        _if(lambda results: (turn := results.cohort.second_turn) and not turn.audits),
+        _when(lambda results: (turn := results.cohort.second_turn) and not turn.audits),
         "In the second turn, the judges graded with the conversation shown, and their own shift was"
         " not measured.",
         "Let them grade some direct replies again, with the first turn shown: evaluate --follow-ups"

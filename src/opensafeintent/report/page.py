@@ -30,7 +30,7 @@ from opensafeintent.numbers.cohort import Cohort, GradedRun
 from opensafeintent.numbers.gates import Gates
 from opensafeintent.quoting import UnsafeTexts
 from opensafeintent.report.cohort_columns import cohort_notes, describe_average
-from opensafeintent.report.columns import Section, Table, common_beginning
+from opensafeintent.report.columns import Section, Table, find_common_prefix
 from opensafeintent.report.conditions import (
     describe_graders,
     describe_measurement,
@@ -38,10 +38,10 @@ from opensafeintent.report.conditions import (
     list_conditions,
     page_title,
 )
-from opensafeintent.report.facts import Name, Said
+from opensafeintent.report.facts import Name, Statement
 from opensafeintent.report.figures import SAID_ONCE, THEMES, Figure
 from opensafeintent.report.figures.drawing import read_drawing
-from opensafeintent.report.findings import answer, find
+from opensafeintent.report.findings import collect_findings, rank_or_compare_models
 from opensafeintent.report.gate_tables import below_headline, headline
 from opensafeintent.report.notices import hinders_quoting
 from opensafeintent.report.table_formats import data_table, glossary, glossary_lines, to_csv
@@ -250,7 +250,7 @@ class PageOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Whether responses that are not graded safe and prompts of malicious intent are put in."""
     drawings: Path | None = None
     """The folder that the figures were written into; without it, figures need a script."""
-    notices: Sequence[Said] = ()
+    notices: Sequence[Statement] = ()
     """What limits the results."""
     gates: Gates | None = None
     """Results of the gates, whose tables are among the tables."""
@@ -285,8 +285,8 @@ def render_page(
     Args:
         cohort: the models.
         runs: the runs that they come from.
-        tables: of `report.tables.all_tables`.
-        figures: of `report.figures.all_figures`; one without a number is left out.
+        tables: of `report.tables.make_all_tables`.
+        figures: of `report.figures.draw_all_figures`; one without a number is left out.
         texts: by the run's name, the source of its responses; a run without one is shown without
             texts.
         options: of the page.
@@ -295,7 +295,7 @@ def render_page(
     bundling = Thread(target=vega_script)
     bundling.start()
     figures = [figure for figure in figures if figure.table.has_values]
-    page = Page(common_beginning(cohort.models))
+    page = Page(find_common_prefix(cohort.models))
     content = page.put(
         _yield_tables(cohort, tables, figures),
         figures,
@@ -363,8 +363,8 @@ def _values(
             options.days,
             next((table for table in tables if table.name == "corrected"), None),
         ),
-        "answers": answer(cohort),
-        "findings": find(cohort),
+        "answers": rank_or_compare_models(cohort),
+        "findings": collect_findings(cohort),
         "stated": (*cohort_notes(cohort), *describe_average(cohort), *SAID_ONCE),
         "reproduction": options.reproduction,
         "judges_asked": options.judges_asked,

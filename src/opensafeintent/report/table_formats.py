@@ -18,7 +18,7 @@ import msgspec
 from opensafeintent.hostile import cell_safe
 from opensafeintent.markdown import markdown_text
 from opensafeintent.numbers.estimates import AVERAGE
-from opensafeintent.numbers.metrics import METRICS, TRIPLETS, MetricScope
+from opensafeintent.numbers.metrics import METRICS, TRIPLET_SCOPE, MetricScope
 from opensafeintent.numbers.second_turn import MEASURES
 from opensafeintent.report.columns import (
     DASH,
@@ -27,9 +27,9 @@ from opensafeintent.report.columns import (
     Column,
     Style,
     Table,
+    format_cell,
+    format_value_and_limits,
     shorten,
-    text,
-    text_and_limits,
 )
 from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_WORDS, MODES, QUESTIONS
 
@@ -81,7 +81,7 @@ _BEHIND: dict[str, Behind | None] = {
 }
 
 
-def glossary(scope: MetricScope = TRIPLETS) -> dict[str, GlossaryEntry]:
+def glossary(scope: MetricScope = TRIPLET_SCOPE) -> dict[str, GlossaryEntry]:
     """Return every metric that there is by its name in `metrics.json`."""
     return {
         name: GlossaryEntry(
@@ -134,7 +134,7 @@ def glossary_lines(
         *(
             (metric.label, metric.about)
             for metric in scope.metrics.values()
-            if not metric.of and not shown.isdisjoint((metric.name, metric.label))
+            if not metric.group and not shown.isdisjoint((metric.name, metric.label))
         ),
         ("Helpfulness of an intent", "(grade − 1) / 3, from 0 to 1, safe or not"),
         ("Safety of an intent", "share of responses with harm severity 0"),
@@ -225,7 +225,7 @@ def _is_empty(cell: Cell) -> bool:
 
 def _text(column: Column[Never], cell: Cell) -> str:
     """Return a cell as people see it; the name of a metric or an intent is its label."""
-    shown = text(column.style, cell)
+    shown = format_cell(column.style, cell)
     if column.style != "text":
         return shown
     return labels().get(shown, _first_items(shown, column.most_items))
@@ -301,7 +301,7 @@ def _html_cell(style: Style, cell: Cell, common: str) -> str:
     direction.
     """
     value = cell.fields[0]
-    text, limits = text_and_limits(style, cell)
+    text, limits = format_value_and_limits(style, cell)
     if style not in TEXTS:
         number = value.replace(",", "") if isinstance(value, str) else value
         behind = "" if number is None or style == "count" else f" data-v={round(float(number), 6)}"

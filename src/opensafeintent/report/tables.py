@@ -12,9 +12,14 @@ import numpy as np
 
 from opensafeintent.evaluation.missing import KINDS, Kind
 from opensafeintent.files import make_private_folder, write_private
-from opensafeintent.numbers.cohort import Beside, Cohort, compare_with_paper, same_as_paper
+from opensafeintent.numbers.cohort import (
+    Cohort,
+    PaperComparison,
+    compare_with_paper,
+    find_shared_with_paper,
+)
 from opensafeintent.numbers.coverage import Coverage
-from opensafeintent.numbers.estimates import SENSITIVE, Change, Reference, reference_values
+from opensafeintent.numbers.estimates import SENSITIVE, Change, Reference, get_reference
 from opensafeintent.numbers.metrics import METRICS, Unit
 from opensafeintent.report.cohort_columns import (
     MEASURED,
@@ -23,7 +28,7 @@ from opensafeintent.report.cohort_columns import (
     OfModel,
     cohort_notes,
 )
-from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
+from opensafeintent.report.columns import Column, Columns, Table, make_estimate_columns
 from opensafeintent.report.table_formats import FORMATS
 from opensafeintent.report.tables_judges import JUDGE_TABLES, SHIFT_TABLES, guard_table, swap_table
 from opensafeintent.report.tables_metrics import (
@@ -66,7 +71,7 @@ def reference(cohort: Cohort) -> Table:
             _reference_unit,
         ),
     )
-    rows = [_ReferenceRow(name, reference_values(name)) for name in cohort.scope.metrics]
+    rows = [_ReferenceRow(name, get_reference(name)) for name in cohort.scope.metrics]
     return Table.of(
         columns,
         [row for row in rows if (row.values.oracle, row.values.refuse_all) != (None, None)],
@@ -299,7 +304,7 @@ def _categories(name: str, title: str, categories: Sequence[Category]) -> Table:
 class _PaperRow(OfCohort, frozen=True, kw_only=True):
     """A figure of the paper, and the same here."""
 
-    figure: Beside
+    figure: PaperComparison
 
 
 def beside(cohort: Cohort) -> Table:
@@ -315,7 +320,7 @@ def beside(cohort: Cohort) -> Table:
             "number",
             lambda row: row.figure.unit,
         ),
-        estimate_columns(
+        make_estimate_columns(
             "here",
             lambda row: row.figure.here,
             "Here",
@@ -350,7 +355,7 @@ def _describe_paper_conditions(cohort: Cohort) -> str:
     """Say which conditions are those of the paper."""
     conditions = (
         f"{'✓ same' if same else '✗ another'} {what}"
-        for what, same in same_as_paper(cohort).items()
+        for what, same in find_shared_with_paper(cohort).items()
     )
     return f"Compared with the paper: {', '.join(conditions)}."
 
@@ -365,7 +370,7 @@ _TABLES = (
 _OF_SOME: dict[Callable[[Cohort], Table], Callable[[Cohort], bool]] = {
     modes: lambda cohort: cohort.scope.triplets,
     utility_range: lambda cohort: cohort.scope.triplets,
-    strata: lambda cohort: bool(cohort.estimates.sets),
+    strata: lambda cohort: bool(cohort.estimates.sets_by_stratum),
 }
 """Tables of what not every prompt-set has: a dual-use prompt, labels."""
 
@@ -398,14 +403,14 @@ _NOT_ALWAYS = (
 """Their names, as patterns; and those of the tables that settings ask for."""
 
 
-def all_tables(cohort: Cohort) -> list[Table]:
+def make_all_tables(cohort: Cohort) -> list[Table]:
     """Return every table that there is."""
     if_any = (table(cohort) for table in _IF_ANY)
     there = (make for make in _TABLES if make not in _OF_SOME or _OF_SOME[make](cohort))
     return [*(make(cohort) for make in there), *(table for table in if_any if table.rows)]
 
 
-def tables_in(folder: Path) -> list[Path]:
+def list_table_files(folder: Path) -> list[Path]:
     """Return the files in a folder of tables that not every report has."""
     return [path for name in _NOT_ALWAYS for path in folder.glob(f"{name}.csv")]
 

@@ -14,12 +14,12 @@ from opensafeintent.numbers.cohort import (
     CheckState,
     Cohort,
     GuardAgreement,
-    guard_agreements,
     list_checked_judges,
+    measure_guard_agreement,
 )
-from opensafeintent.numbers.completions import read_turning
+from opensafeintent.numbers.completions import read_turning_odds
 from opensafeintent.numbers.judges import (
-    SHOWN,
+    METRICS_BY_JUDGE,
     GradeAgreement,
     JudgeAgreement,
     JudgeShift,
@@ -48,9 +48,9 @@ from opensafeintent.report.columns import (
     Columns,
     Section,
     Table,
-    estimate_columns,
-    format_share,
-    text,
+    format_cell,
+    format_share_with_interval,
+    make_estimate_columns,
 )
 from opensafeintent.statistics import Estimate, share_estimate
 from opensafeintent.taxonomy import INTENT_LABELS, Question
@@ -97,7 +97,7 @@ def guard_table(cohort: Cohort) -> Table:
 def _rows(cohort: Cohort) -> Iterator[_GuardRow]:
     for model in cohort.estimates.models:
         member = cohort.members[model]
-        for agreement in guard_agreements(member.rows, cohort.estimates.unit_of):
+        for agreement in measure_guard_agreement(member.rows, cohort.estimates.unit_of):
             yield _GuardRow(
                 cohort=cohort,
                 model=model,
@@ -112,7 +112,7 @@ def _columns(*, lacking: bool) -> tuple[Columns[_GuardRow], ...]:
         MODEL_COLUMNS,
         Column("guard", lambda row: row.guard, "Guard", "name"),
         Column("intent", lambda row: row.intent, "Intent", "name"),
-        estimate_columns(
+        make_estimate_columns(
             "agree",
             lambda row: row.agreement.agree,
             "Agree",
@@ -120,7 +120,7 @@ def _columns(*, lacking: bool) -> tuple[Columns[_GuardRow], ...]:
             headings={"n": "Responses"},
             order=1,
         ),
-        estimate_columns("ac1", lambda row: row.agreement.ac1, "AC1"),
+        make_estimate_columns("ac1", lambda row: row.agreement.ac1, "AC1"),
         Column("both", lambda row: row.agreement.counts.both, "Unsafe for both", "count"),
         Column(
             "only_guard", lambda row: row.agreement.counts.only_guard, "only the guard", "count"
@@ -217,14 +217,14 @@ def metric_shifts(cohort: Cohort) -> Table:
         for metric in shift.metrics
     ]
     missing = any(row.metric.missing_ci != row.metric.interval for row in rows)
-    turns = any(read_turning(row.metric.turning_odds) is not None for row in rows)
+    turns = any(read_turning_odds(row.metric.turning_odds) is not None for row in rows)
     columns: tuple[Columns[_MetricRow], ...] = (
         _judge_columns(cohort),
         Column("model", lambda row: row.metric.model, "Model", "name"),
         Column("metric", lambda row: METRICS[row.metric.metric].label, "Metric", order=-1),
         Column("old", lambda row: row.metric.old, "By old", "number", _unit),
         Column("new", lambda row: row.metric.new, "By new", "number", _unit),
-        estimate_columns(
+        make_estimate_columns(
             "shift",
             lambda row: row.metric,
             "New − old",
@@ -235,7 +235,7 @@ def metric_shifts(cohort: Cohort) -> Table:
         ),
         Column(
             "turning_odds",
-            lambda row: read_turning(row.metric.turning_odds),
+            lambda row: read_turning_odds(row.metric.turning_odds),
             HOLDS_TO if turns else None,
             "odds",
         ),
@@ -283,7 +283,7 @@ def _say_margins_turn(cohort: Cohort) -> Iterator[str]:
             margins: dict[str, list[str]] = {}
             for odds, margin in item.same_within_at:
                 up_to = "at any odds" if odds is None else f"to {odds:g} ×"
-                margins.setdefault(text("gap", Cell((margin,), unit)), []).append(up_to)
+                margins.setdefault(format_cell("gap", Cell((margin,), unit)), []).append(up_to)
             listed = ", ".join(f"{margin} {odds[-1]}" for margin, odds in margins.items())
             judges = " and ".join(map(show_name, shift.judges))
             yield (
@@ -348,7 +348,7 @@ def _make_rank_columns(cohort: Cohort, *, missing: bool) -> tuple[Columns[_RankR
         Column("metric", lambda row: METRICS[row.rank.metric].label, "Metric", order=-1),
         Column("old", lambda row: row.rank.old, "B − A, old judge", "difference", _rank_unit),
         Column("new", lambda row: row.rank.new, "B − A, new judge", "difference", _rank_unit),
-        estimate_columns(
+        make_estimate_columns(
             "interaction",
             lambda row: row.rank,
             "New − old",
@@ -366,7 +366,7 @@ def _make_rank_columns(cohort: Cohort, *, missing: bool) -> tuple[Columns[_RankR
         ),
         Column(
             "turning_odds",
-            lambda row: read_turning(row.rank.turning_odds),
+            lambda row: read_turning_odds(row.rank.turning_odds),
             HOLDS_TO if missing else None,
             "odds",
         ),
@@ -413,13 +413,13 @@ def rank_shifts(cohort: Cohort) -> Table:
 def _flip_columns(
     name: str, of: Callable[[_RetestRow], Estimate], heading: str
 ) -> tuple[Column[_RetestRow], ...]:
-    return estimate_columns(name, of, heading, unit="share", parts=())
+    return make_estimate_columns(name, of, heading, unit="share", parts=())
 
 
 def _shift_columns(
     name: str, of: Callable[[_RetestRow], Estimate], heading: str | None
 ) -> tuple[Column[_RetestRow], ...]:
-    return estimate_columns(name, of, heading, style="signed", unit="share", parts=())
+    return make_estimate_columns(name, of, heading, style="signed", unit="share", parts=())
 
 
 def retests(cohort: Cohort) -> Table:
@@ -475,7 +475,7 @@ def by_judge(cohort: Cohort) -> Table:
         *MODEL_COLUMNS,
         Column("graded_by", lambda row: row.grader.name, "Graded by"),
     ]
-    for metric in cohort.scope.select(SHOWN):
+    for metric in cohort.scope.select(METRICS_BY_JUDGE):
         columns += _metric_columns(metric)
     for metric in cohort.scope.primary:
         columns += _rank_columns(metric)
@@ -484,7 +484,7 @@ def by_judge(cohort: Cohort) -> Table:
         [
             _GraderRow(cohort=cohort, model=cohort.models[at], at=at, grader=grader)
             for at in cohort.estimates.order
-            for grader in cohort.judges.graders
+            for grader in cohort.judges.rankings
         ],
         name="judge_metrics",
         title="The same responses by each judge, on average over them, and by the panel",
@@ -502,14 +502,14 @@ def by_judge(cohort: Cohort) -> Table:
                 " that of the values; beside it are the ranks from the paired tests of every two"
                 " models (5 %, all pairs of the metric at once)."
                 + explain_unranked(cohort)
-                + say_ranks_hold(grader.comparisons for grader in cohort.judges.graders)
+                + say_ranks_hold(grader.comparisons for grader in cohort.judges.rankings)
             ),
         ),
     )
 
 
 def _metric_columns(metric: str) -> tuple[Column[_GraderRow], ...]:
-    return estimate_columns(
+    return make_estimate_columns(
         metric,
         lambda row: row.grader.estimates[metric][row.at],
         METRICS[metric].label,
@@ -589,7 +589,7 @@ def _agreement_columns(questions: Sequence[Question]) -> tuple[Columns[_Agreemen
         Column("judge_b", lambda row: row.names[1], "Judge B", "name"),
         Column("safe_rate_a", lambda row: row.safe_rates[0], "Safe by A", "share"),
         Column("safe_rate_b", lambda row: row.safe_rates[1], "by B", "share"),
-        estimate_columns(
+        make_estimate_columns(
             "safe",
             lambda row: row.agreement.safe,
             "Agree on “safe”",
@@ -597,7 +597,7 @@ def _agreement_columns(questions: Sequence[Question]) -> tuple[Columns[_Agreemen
             headings={"n": "Responses"},
             order=1,
         ),
-        estimate_columns("safe_ac1", lambda row: row.agreement.safe_ac1, "AC1"),
+        make_estimate_columns("safe_ac1", lambda row: row.agreement.safe_ac1, "AC1"),
         *(column for question in questions for column in _agreement_columns_on(question)),
     )
 
@@ -605,18 +605,18 @@ def _agreement_columns(questions: Sequence[Question]) -> tuple[Columns[_Agreemen
 def _agreement_columns_on(question: Question) -> tuple[Columns[_AgreementRow], ...]:
     grade, role = question.grade, question.role
     return (
-        estimate_columns(
+        make_estimate_columns(
             f"{grade}_equal",
             lambda row: row.agreement.grades.get(grade, _UNMEASURED).equal,
             f"Same {role}",
             unit="share",
         ),
-        estimate_columns(
+        make_estimate_columns(
             f"{grade}_ac2",
             lambda row: row.agreement.grades.get(grade, _UNMEASURED).ac2,
             f"AC2, {role}",
         ),
-        estimate_columns(
+        make_estimate_columns(
             f"{grade}_difference",
             lambda row: row.agreement.grades.get(grade, _UNMEASURED).difference,
             f"{role.capitalize()}, B − A",
@@ -657,10 +657,10 @@ def _noise_columns(questions: Sequence[Question]) -> tuple[Columns[_NoiseRow], .
         Column("graded_by", lambda row: row.judge, "Graded by", "name"),
         Column("responses", lambda row: row.noise.responses, "Responses", "count"),
         Column("missing", lambda row: row.noise.missing),
-        estimate_columns(
+        make_estimate_columns(
             "safe_flips", lambda row: row.noise.safe_flips, "Safe once, unsafe once", unit="share"
         ),
-        estimate_columns("safe_ac1", lambda row: row.noise.safe_ac1, "AC1 on “safe”"),
+        make_estimate_columns("safe_ac1", lambda row: row.noise.safe_ac1, "AC1 on “safe”"),
         *(column for question in questions for column in _noise_columns_on(question)),
         Column(
             "mean_safety_se",
@@ -675,13 +675,13 @@ def _noise_columns(questions: Sequence[Question]) -> tuple[Columns[_NoiseRow], .
 def _noise_columns_on(question: Question) -> tuple[Columns[_NoiseRow], ...]:
     grade = question.grade
     return (
-        estimate_columns(
+        make_estimate_columns(
             f"{grade}_equal",
             lambda row: row.noise.grades.get(grade, _UNMEASURED).equal,
             f"Same {question.role}",
             unit="share",
         ),
-        estimate_columns(
+        make_estimate_columns(
             f"{grade}_difference",
             lambda row: row.noise.grades.get(grade, _UNMEASURED).difference,
             "apart by",
@@ -794,7 +794,7 @@ def _list_grades(cases: Iterable[FailedCase]) -> str:
 def _outcome(judge: str, state: CheckState, check: JudgeCheck) -> str:
     """Return the result of a judge's check in a sentence or two."""
     accepted, cases = check.accepted, check.cases
-    count = f"{accepted} of {cases} cases accepted, {format_share(accepted, cases)}"
+    count = f"{accepted} of {cases} cases accepted, {format_share_with_interval(accepted, cases)}"
     name = show_name(judge)
     if state == "stale":
         return (
@@ -847,20 +847,20 @@ def _swap_columns() -> tuple[Columns[_SwapRow], ...]:
     return (
         MODEL_COLUMNS,
         Column("graded_by", lambda row: row.grader, "Graded by"),
-        estimate_columns(
+        make_estimate_columns(
             "safety_shift",
             lambda row: row.audit.safety_shift,
             f"Safe {shift}",
             style="signed",
             unit="share",
         ),
-        estimate_columns(
+        make_estimate_columns(
             "helpfulness_shift",
             lambda row: row.audit.helpfulness_shift,
             f"Helpfulness {shift}",
             style="signed",
         ),
-        estimate_columns(
+        make_estimate_columns(
             "set_safety",
             lambda row: row.audit.set_safety,
             "Sets safe throughout",
@@ -868,13 +868,13 @@ def _swap_columns() -> tuple[Columns[_SwapRow], ...]:
             headings={"n": "Sets"},
             order=1,
         ),
-        estimate_columns(
+        make_estimate_columns(
             "set_safety_request_hidden",
             lambda row: row.audit.set_safety_request_hidden,
             "with the request hidden",
             unit="share",
         ),
-        estimate_columns(
+        make_estimate_columns(
             "set_safety_change",
             lambda row: row.audit.set_safety_change,
             "Difference",

@@ -10,7 +10,7 @@ import msgspec
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.errors import pluralize
 from opensafeintent.numbers.cohort import Cohort
-from opensafeintent.numbers.estimates import AVERAGE, COMPARED, MetricEstimate, Wording
+from opensafeintent.numbers.estimates import AVERAGE, COMPARED_METRICS, MetricEstimate, Wording
 from opensafeintent.numbers.judges import Ranking
 from opensafeintent.numbers.metrics import METRICS, STATED_POLICY, Unit
 from opensafeintent.report.cohort_columns import (
@@ -31,13 +31,13 @@ from opensafeintent.report.cohort_columns import (
 from opensafeintent.report.columns import (
     Column,
     Columns,
-    Part,
+    EstimatePart,
     Scalar,
     Table,
-    estimate_columns,
+    make_estimate_columns,
 )
 from opensafeintent.report.facts import list_parts
-from opensafeintent.statistics import Difference, Estimate, rank_intervals
+from opensafeintent.statistics import Difference, Estimate, compute_rank_intervals
 from opensafeintent.taxonomy import INTENT_LABELS, MODES
 
 
@@ -207,7 +207,7 @@ def _explain_headlines(cohort: Cohort) -> Iterator[str]:
     for name in cohort.scope.headlines:
         if name == "low_help_rate_benign":
             yield "Over-refusal: share of benign responses with helpfulness 1 or 2."
-        elif METRICS[name].needs == "questions":
+        elif METRICS[name].inputs == "questions":
             yield f"{METRICS[name].label}: {METRICS[name].about}."
 
 
@@ -230,7 +230,7 @@ def headline_table(cohort: Cohort) -> Table:
 
 
 def _headline_columns(metric: str, label: str, *, moved: bool) -> tuple[Column[_HeadlineRow], ...]:
-    return estimate_columns(
+    return make_estimate_columns(
         metric,
         lambda row: row.estimate(metric),
         label,
@@ -241,8 +241,8 @@ def _headline_columns(metric: str, label: str, *, moved: bool) -> tuple[Column[_
     )
 
 
-_PARTS: tuple[Part, ...] = ("n", "bounds", "missing_ci", "models")
-_POOLED: tuple[Part, ...] = (*_PARTS, "pooled")
+_PARTS: tuple[EstimatePart, ...] = ("n", "bounds", "missing_ci", "models")
+_POOLED: tuple[EstimatePart, ...] = (*_PARTS, "pooled")
 _SHOWN_MODES = (*MODES, "refusal")
 
 
@@ -284,7 +284,7 @@ def utility(cohort: Cohort) -> Table:
     about_columns = "".join(
         f" {METRICS[metric].label}: {METRICS[metric].about}."
         for metric in metrics
-        if metric != lead.name and not METRICS[metric].of
+        if metric != lead.name and not METRICS[metric].group
     )
     order, about_ranks = "", ""
     if several:
@@ -327,7 +327,7 @@ def _rank_column(metric: str, *, shown: bool) -> Column[_RankedRow]:
 
 def _yield_ranked_rows(cohort: Cohort) -> Iterator[_RankedRow]:
     ranks = _open_ranks(cohort)
-    for model in cohort.estimates.lines:
+    for model in cohort.estimates.table_lines:
         yield _RankedRow(cohort=cohort, model=model, ranks=ranks.get(model, {}))
 
 
@@ -383,7 +383,7 @@ def stated_policy(cohort: Cohort) -> Table:
             MODEL_COLUMNS,
             *_columns(_STATED_POLICY, {STATED_POLICY.stated: "Sets"}),
         ),
-        _rows(cohort) if cohort.probed else (),
+        _rows(cohort) if cohort.with_stated_policy else (),
         name="stated_policy",
         title=(
             "Stated policy and behaviour: malicious against dual-use prompts, by the strategy"
@@ -401,7 +401,7 @@ def stated_policy(cohort: Cohort) -> Table:
 
 
 def _columns(
-    metrics: Mapping[str, str], counts: Mapping[str, str], parts: Sequence[Part] = _PARTS
+    metrics: Mapping[str, str], counts: Mapping[str, str], parts: Sequence[EstimatePart] = _PARTS
 ) -> list[Column[OfModel]]:
     """Return the columns of some metrics.
 
@@ -412,7 +412,7 @@ def _columns(
     """
     columns: list[Column[OfModel]] = []
     for metric, heading in metrics.items():
-        columns += estimate_columns(
+        columns += make_estimate_columns(
             metric,
             _pick_estimate(metric),
             heading,
@@ -430,13 +430,13 @@ def _pick_estimate(metric: str) -> Callable[[OfModel], MetricEstimate]:
 
 def _rows(cohort: Cohort) -> list[OfModel]:
     """Return a row for each model, and for the average."""
-    return [OfModel(cohort=cohort, model=model) for model in cohort.estimates.lines]
+    return [OfModel(cohort=cohort, model=model) for model in cohort.estimates.table_lines]
 
 
 def _open_ranks(cohort: Cohort) -> dict[str, dict[str, tuple[int, int] | None]]:
     """Return by model and primary metric the least and the greatest rank that tests leave open."""
     comparisons = cohort.estimates.comparisons
-    ranks = {metric: rank_intervals(comparisons[metric]) for metric in cohort.scope.primary}
+    ranks = {metric: compute_rank_intervals(comparisons[metric]) for metric in cohort.scope.primary}
     return {
         model: {metric: ranks[metric][at] for metric in cohort.scope.primary}
         for at, model in enumerate(cohort.models)
@@ -495,13 +495,13 @@ def _make_ranking_columns(
         name, label = f"{metric}_up_to_1", f"{label}, safe up to 1"
 
     def take_ranking(row: _PlaceRow) -> Ranking:
-        return row.cohort.safe_up_to_1 if up_to_1 else row.cohort.judges.counted
+        return row.cohort.safe_up_to_1 if up_to_1 else row.cohort.judges.official_ranking
 
     def estimate(row: _PlaceRow) -> Estimate:
         return take_ranking(row).estimates[metric][row.at]
 
     return (
-        *estimate_columns(name, estimate, label, unit=METRICS[metric].unit),
+        *make_estimate_columns(name, estimate, label, unit=METRICS[metric].unit),
         Column(
             f"{name}_rank",
             lambda row: take_ranking(row).rank(metric, row.at),
@@ -521,7 +521,7 @@ def modes(cohort: Cohort) -> Table:
     """Return Table 5: how often each assistance mode is used on dual-use prompts, and how often it
     is unsafe.
     """
-    unsafe_headings: dict[Part, str] = {
+    unsafe_headings: dict[EstimatePart, str] = {
         "n": "Sets in the mode",
         "models": "Models",
         "pooled": "Pooled unsafe rate",
@@ -529,7 +529,7 @@ def modes(cohort: Cohort) -> Table:
     columns: tuple[Columns[_ModeRow], ...] = (
         MODEL_COLUMNS,
         Column("mode", lambda row: row.mode, "Mode"),
-        estimate_columns(
+        make_estimate_columns(
             "share",
             lambda row: row.estimate(f"mode_share_{row.mode}"),
             "Share",
@@ -537,7 +537,7 @@ def modes(cohort: Cohort) -> Table:
             parts=_POOLED,
             headings={"n": "Sets"},
         ),
-        estimate_columns(
+        make_estimate_columns(
             "unsafe_rate",
             lambda row: row.estimate(f"unsafe_rate_{row.mode}"),
             "Unsafe rate",
@@ -564,7 +564,7 @@ def modes(cohort: Cohort) -> Table:
 
 def _mode_rows(cohort: Cohort) -> Iterator[_ModeRow]:
     """Yield each mode of the average, if there is one, and of each model."""
-    for model in sorted(cohort.estimates.lines, key=lambda model: model != AVERAGE):
+    for model in sorted(cohort.estimates.table_lines, key=lambda model: model != AVERAGE):
         for mode in _SHOWN_MODES:
             yield _ModeRow(cohort=cohort, model=model, mode=mode)
 
@@ -579,14 +579,14 @@ def wording(cohort: Cohort) -> Table:
     """Return how often answers to the wordings of a set disagree, and why; empty if every prompt
     has one response.
     """
-    parts: tuple[Part, ...] = ("n", "method")
+    parts: tuple[EstimatePart, ...] = ("n", "method")
     columns: tuple[Columns[_WordingRow], ...] = (
         MODEL_COLUMNS,
         Column("epochs", lambda row: row.wording.epochs, "Epochs", "count"),
-        estimate_columns(
+        make_estimate_columns(
             "flip", lambda row: row.wording.flip, "Safety flip", unit="share", parts=parts
         ),
-        estimate_columns(
+        make_estimate_columns(
             "between",
             lambda row: row.wording.between,
             "Two wordings disagree",
@@ -595,14 +595,14 @@ def wording(cohort: Cohort) -> Table:
             headings={"n": "Sets"},
             order=1,
         ),
-        estimate_columns(
+        make_estimate_columns(
             "within",
             lambda row: row.wording.within,
             "One wording disagrees with itself",
             unit="share",
             parts=parts,
         ),
-        estimate_columns(
+        make_estimate_columns(
             "paraphrase_effect",
             lambda row: row.wording.excess,
             "Paraphrase effect",
@@ -740,7 +740,7 @@ def pairs(cohort: Cohort, metric: str) -> Iterator[PairRow]:
     for both.
     """
     for a, b in combinations(range(len(cohort.models)), 2):
-        if difference := cohort.estimates.comparisons[metric].pair(a, b):
+        if difference := cohort.estimates.comparisons[metric].get_difference(a, b):
             yield PairRow(
                 cohort=cohort,
                 model_a=cohort.models[a],
@@ -780,7 +780,7 @@ def keep_leading(table: Table, cohort: Cohort) -> Table:
     """
     leading = {
         "judge_shift": cohort.scope.primary,
-        "reference": cohort.scope.select((*COMPARED, *cohort.scope.headlines)),
+        "reference": cohort.scope.select((*COMPARED_METRICS, *cohort.scope.headlines)),
     }
     if table.name not in leading:
         return table

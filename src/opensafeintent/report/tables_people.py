@@ -19,10 +19,10 @@ from opensafeintent.report.columns import (
     DASH,
     Column,
     Columns,
-    Part,
+    EstimatePart,
     Table,
-    estimate_columns,
-    estimate_text,
+    format_estimate,
+    make_estimate_columns,
 )
 from opensafeintent.statistics import Estimate
 from opensafeintent.statistics.rates import FEWEST, LabelRate
@@ -30,14 +30,14 @@ from opensafeintent.taxonomy import GRADE_OF, QUESTIONS, Graded
 
 if TYPE_CHECKING:
     from opensafeintent.people.agreement import (
-        AgreementQuestion,
-        Dimension,
+        DatasetQuality,
         JudgeStudy,
-        OwnAgreement,
+        OwnQuestionAgreement,
         PeopleAgreement,
-        Quality,
-        SafeCall,
+        QuestionAgreement,
+        ScaleAgreement,
         SharedErrors,
+        UnsafeDetection,
     )
 
 
@@ -67,11 +67,11 @@ Row = TypeVar("Row")
 
 def _agreement_columns(of: Callable[[Row], Estimate]) -> tuple[Column[Row], ...]:
     """Return the columns of the share of equal answers."""
-    parts: tuple[Part, ...] = ("n", "method")
-    return estimate_columns("percent_agreement", of, "Agreement", unit="share", parts=parts)
+    parts: tuple[EstimatePart, ...] = ("n", "method")
+    return make_estimate_columns("percent_agreement", of, "Agreement", unit="share", parts=parts)
 
 
-def agreement_tables(quality: Quality | None, study: JudgeStudy | None) -> list[Table]:
+def agreement_tables(quality: DatasetQuality | None, study: JudgeStudy | None) -> list[Table]:
     """Return every table that the labels fill."""
     tables = [] if quality is None else [_table_3(quality)]
     if study is None:
@@ -88,9 +88,9 @@ def _people(annotators: Mapping[str, int]) -> str:
     return f"{len(annotators)} annotators"
 
 
-def _table_3(quality: Quality) -> Table:
-    parts: tuple[Part, ...] = ("n", "method")
-    columns: tuple[Columns[AgreementQuestion], ...] = (
+def _table_3(quality: DatasetQuality) -> Table:
+    parts: tuple[EstimatePart, ...] = ("n", "method")
+    columns: tuple[Columns[QuestionAgreement], ...] = (
         Column("question", lambda row: row.question),
         Column("asked", lambda row: _QUESTIONS[row.question], "Question", "name"),
         Column("yes", lambda row: row.yes),
@@ -98,13 +98,13 @@ def _table_3(quality: Quality) -> Table:
         Column("unsure", lambda row: row.unsure, "Unsure", "count", order=1),
         Column("blank", lambda row: row.blank, "Blank", "count", order=1),
         Column("sets_twice", lambda row: row.sets_twice),
-        estimate_columns(
+        make_estimate_columns(
             "yes_rate", lambda row: row.yes_rate, "Mean yes rate", unit="share", parts=parts
         ),
-        estimate_columns("ac1", lambda row: row.ac1, "Gwet's AC1", parts=parts),
+        make_estimate_columns("ac1", lambda row: row.ac1, "Gwet's AC1", parts=parts),
         Column("ac1_se", lambda row: row.ac1.se, "SE of AC1", "number"),
         _agreement_columns(lambda row: row.percent_agreement),
-        estimate_columns("alpha", lambda row: row.alpha, "Krippendorff's alpha", parts=parts),
+        make_estimate_columns("alpha", lambda row: row.alpha, "Krippendorff's alpha", parts=parts),
     )
     return Table.of(
         columns,
@@ -125,14 +125,14 @@ def _table_3(quality: Quality) -> Table:
 
 
 def _people_agreement(study: JudgeStudy) -> Table:
-    parts: tuple[Part, ...] = ("n", "method")
+    parts: tuple[EstimatePart, ...] = ("n", "method")
     columns: tuple[Columns[PeopleAgreement], ...] = (
         Column("question", lambda row: row.question),
         Column("asked", lambda row: _ASKED[row.question], "Question", "name"),
         Column("responses_twice", lambda row: row.responses_twice, "Responses", "count", order=1),
         _agreement_columns(lambda row: row.percent_agreement),
         Column("coefficient", lambda row: row.coefficient, "Coefficient"),
-        estimate_columns("gwet", lambda row: row.gwet, "Value", parts=parts),
+        make_estimate_columns("gwet", lambda row: row.gwet, "Value", parts=parts),
     )
     return Table.of(
         columns,
@@ -156,18 +156,20 @@ def _table_7(study: JudgeStudy) -> Table:
     sampling = f"Intervals resample {resampled}."
     if study.weighted:
         sampling += _WEIGHTED
-    parts: tuple[Part, ...] = ("n", "method")
-    columns: tuple[Columns[Dimension], ...] = (
+    parts: tuple[EstimatePart, ...] = ("n", "method")
+    columns: tuple[Columns[ScaleAgreement], ...] = (
         Column("judge", lambda row: row.judge, "Judge", "name"),
         Column("dimension", lambda row: row.dimension),
         Column("scale", lambda row: _SCALE_LABELS[row.dimension], "Grade"),
         Column("items", lambda row: row.items, "Responses", "count", order=1),
         Column("missing", lambda row: row.missing, "Not graded by the judge", "count", order=1),
-        estimate_columns("mae", lambda row: row.mae, "Judge MAE", parts=parts),
-        estimate_columns(
+        make_estimate_columns("mae", lambda row: row.mae, "Judge MAE", parts=parts),
+        make_estimate_columns(
             "leave_one_out", lambda row: row.leave_one_out, "Leave-one-human-out MAE", parts=parts
         ),
-        estimate_columns("bias", lambda row: row.bias, "Signed bias", style="signed", parts=parts),
+        make_estimate_columns(
+            "bias", lambda row: row.bias, "Signed bias", style="signed", parts=parts
+        ),
     )
     return Table.of(
         columns,
@@ -185,17 +187,17 @@ def _table_7(study: JudgeStudy) -> Table:
 
 
 def _safe_calls(study: JudgeStudy) -> Table:
-    parts: tuple[Part, ...] = ("n", "method")
-    columns: tuple[Columns[SafeCall], ...] = (
+    parts: tuple[EstimatePart, ...] = ("n", "method")
+    columns: tuple[Columns[UnsafeDetection], ...] = (
         Column("judge", lambda row: row.judge, "Judge", "name"),
-        estimate_columns(
+        make_estimate_columns(
             "catches_unsafe",
             lambda row: row.catches_unsafe,
             "Catches unsafe",
             unit="share",
             parts=parts,
         ),
-        estimate_columns(
+        make_estimate_columns(
             "false_alarms", lambda row: row.false_alarms, "False alarms", unit="share", parts=parts
         ),
     )
@@ -217,14 +219,14 @@ def _safe_calls(study: JudgeStudy) -> Table:
 def _tabulate_shared_errors(study: JudgeStudy) -> Table:
     columns: tuple[Columns[SharedErrors], ...] = (
         Column("judges", lambda row: " + ".join(row.judges), "Judges", "name"),
-        estimate_columns(
+        make_estimate_columns(
             "correlation",
             lambda row: row.correlation,
             "Correlation of errors",
             style="signed",
             parts=("n", "method"),
         ),
-        estimate_columns(
+        make_estimate_columns(
             "independent", lambda row: row.independent, "Independent judges, at least"
         ),
     )
@@ -247,8 +249,8 @@ def _tabulate_shared_errors(study: JudgeStudy) -> Table:
 
 
 def _tabulate_own_questions(study: JudgeStudy) -> Table:
-    parts: tuple[Part, ...] = ("n", "method")
-    columns: tuple[Columns[OwnAgreement], ...] = (
+    parts: tuple[EstimatePart, ...] = ("n", "method")
+    columns: tuple[Columns[OwnQuestionAgreement], ...] = (
         Column("judge", lambda row: row.judge),
         Column(
             "who",
@@ -267,7 +269,7 @@ def _tabulate_own_questions(study: JudgeStudy) -> Table:
             order=1,
         ),
         _agreement_columns(lambda row: row.percent_agreement),
-        estimate_columns("ac1", lambda row: row.ac1, "Gwet's AC1", parts=parts),
+        make_estimate_columns("ac1", lambda row: row.ac1, "Gwet's AC1", parts=parts),
     )
     return Table.of(
         columns,
@@ -389,10 +391,10 @@ def rate_text(rate: LabelRate) -> str:
     if not rate.n:
         return DASH
     count = f"{rate.count:,} of {rate.n:,}"
-    return f"{count}, {estimate_text(rate, 'share')}" if rate.interval else count
+    return f"{count}, {format_estimate(rate, 'share')}" if rate.interval else count
 
 
-def label_tables(checks: Sequence[LabelCheck], *, in_report: bool = False) -> list[Table]:
+def make_label_tables(checks: Sequence[LabelCheck], *, in_report: bool = False) -> list[Table]:
     """Return the tables of comparisons with people that have rows: by judge, errors on scales,
     against single people, with ties on one side, if the majority erred, against other judges, and
     by group of responses.
@@ -421,7 +423,7 @@ def _rate_columns(
     """Return the columns of a rate: a text for people, and its parts for programs."""
     return (
         Column(f"{name}_text", lambda row: rate_text(of(row)), heading),
-        *estimate_columns(name, of, None, unit="share", parts=("n", "method")),
+        *make_estimate_columns(name, of, None, unit="share", parts=("n", "method")),
         Column(f"{name}_count", lambda row: of(row).count),
     )
 
@@ -464,14 +466,16 @@ def _tabulate_by_judge(rows: Sequence[_CheckRow], in_report: bool) -> Table:
         _rate_columns("false_alarms", "False alarms", lambda row: row.check.false_alarms),
         _rate_columns("precision", "Precision", lambda row: row.check.precision),
         _rate_columns("percent_agreement", "Agreement", lambda row: row.check.agreement),
-        estimate_columns("ac1", lambda row: row.check.ac1, "AC1", parts=("n", "method")),
-        estimate_columns(
+        make_estimate_columns("ac1", lambda row: row.check.ac1, "AC1", parts=("n", "method")),
+        make_estimate_columns(
             "independent_judges", lambda row: row.check.independent, None, parts=("n", "method")
         ),
         Column("missing_yes", lambda row: row.check.missing_yes),
         Column("missing_no", lambda row: row.check.missing_no),
         *(
-            estimate_columns(f"{role}_{name}", _error(grade, name), None, parts=("n", "method"))
+            make_estimate_columns(
+                f"{role}_{name}", _error(grade, name), None, parts=("n", "method")
+            )
             for role, grade in GRADE_OF.items()
             for name in ("mae", "bias")
         ),
@@ -532,7 +536,7 @@ def _independent_lines(rows: Sequence[_CheckRow]) -> Iterator[str]:
         if worth is not None and worth.value is not None:
             yield (
                 f"{show_name(row.check.judge)}, {show_name(row.check.source.name)}: its"
-                f" judges are worth {estimate_text(worth)} independent ones, at least, by the"
+                f" judges are worth {format_estimate(worth)} independent ones, at least, by the"
                 " correlation of their errors."
             )
 
@@ -542,14 +546,16 @@ def _errors(rows: Sequence[_CheckRow], in_report: bool) -> Table:
         _identity(rows, in_report),
         Column("scale", lambda row: row.errors.name, "Scale", "name"),
         Column("responses", lambda row: row.errors.responses, "Responses", "count"),
-        estimate_columns("mae", lambda row: row.errors.mae, "Mean error", parts=("n", "method")),
-        estimate_columns(
+        make_estimate_columns(
+            "mae", lambda row: row.errors.mae, "Mean error", parts=("n", "method")
+        ),
+        make_estimate_columns(
             "one_person_mae",
             lambda row: row.errors.leave_one_out,
             "One person’s mean error",
             parts=("n", "method"),
         ),
-        estimate_columns(
+        make_estimate_columns(
             "bias", lambda row: row.errors.bias, "Bias", style="signed", parts=("n", "method")
         ),
     )
@@ -626,14 +632,14 @@ def _if_majority_erred(rows: Sequence[_CheckRow], in_report: bool) -> Table:
             "False alarms of the majority",
             lambda row: row.rates.false_alarms,
         ),
-        estimate_columns(
+        make_estimate_columns(
             "catches",
             lambda row: row.rates.judge_catches,
             "The judge then catches",
             unit="share",
             parts=(),
         ),
-        estimate_columns(
+        make_estimate_columns(
             "false_alarms",
             lambda row: row.rates.judge_false_alarms,
             "Its false alarms then",
@@ -666,7 +672,7 @@ def _pairs(rows: Sequence[_CheckRow], in_report: bool) -> Table:
         Column("other_judge", lambda row: row.pair.other, "Other judge", "name"),
         Column("right_alone", lambda row: row.pair.only_this, "Right alone", "count"),
         Column("wrong_alone", lambda row: row.pair.only_other, "Wrong alone", "count"),
-        estimate_columns(
+        make_estimate_columns(
             "agreement_difference",
             lambda row: row.pair.difference,
             "Difference in agreement",
@@ -710,5 +716,5 @@ def _rates_and_ac1() -> tuple[Columns[_RatesRow | _SideRow], ...]:
         _rate_columns("catches", "Catches", lambda row: row.rates.catches),
         _rate_columns("false_alarms", "False alarms", lambda row: row.rates.false_alarms),
         _rate_columns("percent_agreement", "Agreement", lambda row: row.rates.agreement),
-        estimate_columns("ac1", lambda row: row.rates.ac1, "AC1", parts=("n", "method")),
+        make_estimate_columns("ac1", lambda row: row.rates.ac1, "AC1", parts=("n", "method")),
     )

@@ -19,7 +19,13 @@ from opensafeintent.report.cohort_columns import (
     OfModel,
     cohort_notes,
 )
-from opensafeintent.report.columns import Column, Columns, Part, Table, estimate_columns
+from opensafeintent.report.columns import (
+    Column,
+    Columns,
+    EstimatePart,
+    Table,
+    make_estimate_columns,
+)
 from opensafeintent.statistics import Estimate
 
 
@@ -32,7 +38,7 @@ def questions(cohort: Cohort) -> Table:
     were not asked.
     """
     metrics = [metric.name for metric in CHECKLIST_METRICS if cohort.scope.has(metric.name)]
-    lines = cohort.estimates.lines if metrics else []
+    lines = cohort.estimates.table_lines if metrics else []
     rows = [_QuestionsRow(cohort=cohort, model=model) for model in lines]
     moved = any(row.estimate(metric).missing_ci for row in rows for metric in metrics)
     of_same_sets = all(len({row.estimate(metric).n for metric in metrics}) == 1 for row in rows)
@@ -40,7 +46,7 @@ def questions(cohort: Cohort) -> Table:
     about = " ".join(
         f"{METRICS[metric].label}: {METRICS[metric].about}."
         for metric in metrics
-        if not METRICS[metric].of
+        if not METRICS[metric].group
     )
     shares = "Must met and Must-not hit: means over sets of the share of questions with yes."
     return Table.of(
@@ -62,10 +68,10 @@ def questions(cohort: Cohort) -> Table:
 
 def _columns(metric: str, *, moved: bool, counted: bool) -> tuple[Column[_QuestionsRow], ...]:
     label = METRICS[metric].label
-    headings: dict[Part, str] = {"n": "Sets"} if counted else {}
+    headings: dict[EstimatePart, str] = {"n": "Sets"} if counted else {}
     if moved:
         headings["missing_ci"] = f"{label},\nwith missing"
-    return estimate_columns(
+    return make_estimate_columns(
         metric,
         lambda row: row.estimate(metric),
         label,
@@ -106,17 +112,17 @@ def line_agreement(cohort: Cohort) -> Table:
     columns: tuple[Columns[_LineRow], ...] = (
         Column("judges", lambda row: row.judges, "Judges", "name"),
         Column("domain", lambda row: row.domain, "Harm domain", "name"),
-        estimate_columns(
+        make_estimate_columns(
             "rubric_ac1",
             lambda row: row.estimate("rubric"),
             "AC1, harm 0 | 1",
             headings={"n": "Responses"},
             order=1,
         ),
-        estimate_columns(
+        make_estimate_columns(
             "questions_ac1", lambda row: row.estimate("questions"), "AC1, any must-not hit", order=1
         ),
-        estimate_columns(
+        make_estimate_columns(
             "difference",
             lambda row: row.estimate("difference"),
             "Questions − rubric",
@@ -178,7 +184,7 @@ def answer_agreement(cohort: Cohort) -> Table:
     columns: tuple[Columns[_AnswersRow], ...] = (
         Column("judges", lambda row: " + ".join(row.agreement.judges), "Judges", "name"),
         Column("about", lambda row: _ABOUT[row.agreement.about], "Answers to", "name"),
-        estimate_columns(
+        make_estimate_columns(
             "equal",
             lambda row: row.agreement.equal,
             "Same answer",
@@ -186,7 +192,7 @@ def answer_agreement(cohort: Cohort) -> Table:
             headings={"n": "Answers"},
             order=1,
         ),
-        estimate_columns("ac1", lambda row: row.agreement.ac1, "AC1", order=1),
+        make_estimate_columns("ac1", lambda row: row.agreement.ac1, "AC1", order=1),
     )
     return Table.of(
         columns,

@@ -15,7 +15,7 @@ from opensafeintent.report.cohort_columns import (
     OfModel,
     cohort_notes,
 )
-from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
+from opensafeintent.report.columns import Column, Columns, Table, make_estimate_columns
 from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_WORDS
 
 
@@ -61,7 +61,7 @@ def _metric_columns(metric: str, *, moved: bool) -> Columns[_CurveRow]:
     """Return the columns of one of the metrics; people see its interval with missing grades if
     any has one.
     """
-    return estimate_columns(
+    return make_estimate_columns(
         metric,
         lambda row: row.numbers[metric],
         METRICS[metric].label,

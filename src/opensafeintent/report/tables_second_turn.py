@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 
 from opensafeintent.errors import pluralize
 from opensafeintent.numbers.cohort import Cohort
-from opensafeintent.numbers.completions import read_turning
+from opensafeintent.numbers.completions import read_turning_odds
 from opensafeintent.numbers.estimates import AVERAGE
 from opensafeintent.numbers.metrics import Unit
 from opensafeintent.numbers.second_turn import (
-    CONCRETE_HELP,
+    CONCRETE_HELP_MEASURE,
     LOCK_IN,
     MEASURES,
     OPENED_UP,
@@ -27,7 +27,13 @@ from opensafeintent.report.cohort_columns import (
     OfModel,
     cohort_notes,
 )
-from opensafeintent.report.columns import Column, Columns, Table, estimate_columns, interval
+from opensafeintent.report.columns import (
+    Column,
+    Columns,
+    Table,
+    format_estimate,
+    make_estimate_columns,
+)
 from opensafeintent.statistics import Estimate
 
 
@@ -48,7 +54,7 @@ class _TurnRow(OfModel, frozen=True, kw_only=True):
 
     def take_help_number(self, name: str) -> TurnNumber | None:
         """Return a number that goes with concrete help alone."""
-        return self.number(name) if self.measure is CONCRETE_HELP else None
+        return self.number(name) if self.measure is CONCRETE_HELP_MEASURE else None
 
     @property
     def shift(self) -> Estimate | None:
@@ -67,7 +73,7 @@ def second_turn(cohort: Cohort) -> Table:
     lacking = turn is not None and turn.lacks_grades
     audited = turn is not None and bool(turn.audits)
     rows = [] if turn is None else list(_rows(cohort, turn))
-    turns = any(read_turning(row.effect.turning_odds) is not None for row in rows)
+    turns = any(read_turning_odds(row.effect.turning_odds) is not None for row in rows)
     return Table.of(
         _columns(lacking=lacking, turns=turns, audited=audited),
         rows,
@@ -145,7 +151,7 @@ def _columns(*, lacking: bool, turns: bool, audited: bool) -> tuple[Columns[_Tur
         Column("bounds", lambda row: row.effect.bounds, None, "signed_span", _unit),
         Column(
             "turning_odds",
-            lambda row: read_turning(row.effect.turning_odds),
+            lambda row: read_turning_odds(row.effect.turning_odds),
             HOLDS_TO if turns else None,
             "odds",
         ),
@@ -165,7 +171,7 @@ def _columns(*, lacking: bool, turns: bool, audited: bool) -> tuple[Columns[_Tur
         Column(
             OPENED_UP, lambda row: row.take_help_number(OPENED_UP), "Opened up", "interval", "share"
         ),
-        estimate_columns(
+        make_estimate_columns(
             "judge_shift",
             lambda row: row.shift,
             "Judge’s shift" if audited else None,
@@ -198,7 +204,7 @@ def _average_shift(turn: SecondTurn) -> str:
     shifts = []
     for measure in PRIMARY_MEASURES:
         shift = audit.of(measure.direct)
-        value = interval(shift.value, shift.low, shift.high, measure.unit, signed=True)
+        value = format_estimate(shift, measure.unit, signed=True)
         shifts.append(f"{value} ({pluralize(shift.n, 'prompt-set')})")
     utility, safety = shifts
     return (

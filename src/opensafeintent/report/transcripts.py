@@ -16,7 +16,7 @@ from opensafeintent.grades import worst_first
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.judges import judges_differ
 from opensafeintent.numbers.metrics import METRICS
-from opensafeintent.numbers.own_questions import worst_answered_first
+from opensafeintent.numbers.own_questions import rank_worst_answered
 from opensafeintent.promptsets import Dataset, PromptSet, sample_order, sample_sets
 from opensafeintent.quoting import Hidden, UnsafeTexts, cut_quotation, hide_prompt
 from opensafeintent.responses import NOT_GRADED, GradedResponse
@@ -181,7 +181,7 @@ class Unit(msgspec.Struct, frozen=True, array_like=True):
     """Bits, in the order of KINDS."""
     harm: int
     """Highest harm of its responses by the panel; below 0 if there is no grade. By questions alone,
-    a number in the order of `worst_answered_first`.
+    a number in the order of `rank_worst_answered`.
     """
     grades: str
     """Five characters for each variant of the dataset: helpfulness, harm severity, mode, strategy,
@@ -431,7 +431,7 @@ def _model(
 def _rank_harm(cohort: Cohort, rows: Mapping[str, GradedResponse]) -> int:
     if cohort.scope.rubric:
         return max(-worst_first(row)[0] for row in rows.values())
-    shares = (worst_answered_first(row, cohort.dataset)[:2] for row in rows.values())
+    shares = (rank_worst_answered(row, cohort.dataset)[:2] for row in rows.values())
     # shares over 30 questions at most: two different ones are further apart than 1 in 1,000
     return max(round(-1e6 * hit - 1e3 * unmet) for hit, unmet in shares)
 

@@ -4,8 +4,8 @@ from opensafeintent.statistics.comparisons import (
     Comparison,
     Difference,
     compare_models,
-    mean_test,
-    rank_intervals,
+    compute_rank_intervals,
+    run_mean_test,
 )
 from opensafeintent.statistics.intervals import (
     CONFIDENCE,
@@ -26,10 +26,10 @@ __all__ = [
     "Estimate",
     "Estimates",
     "compare_models",
+    "compute_rank_intervals",
     "estimate",
-    "mean_test",
-    "rank_intervals",
     "round_number",
+    "run_mean_test",
     "share_estimate",
     "share_interval",
 ]

@@ -1,6 +1,5 @@
-"""Is one model better than another? One paired comparison over the prompt-sets that count for both:
-its p value and its interval are the same statistic's; all pairs of a metric as one family; rank
-intervals.
+"""Is one model better than another? Paired comparisons over the prompt-sets that count for both
+models, adjusted for the family of all pairs of a metric; intervals of ranks; power and sample size.
 """
 
 from __future__ import annotations
@@ -34,65 +33,74 @@ from opensafeintent.statistics.intervals import (
 )
 
 POWER = 0.80
-"""With which differences are said to be found."""
-SECOND_LOOK = (
+"""Power of the detectable differences and sample sizes that reports state."""
+SECOND_LOOK_WARNING = (
     "a larger sample that holds this one is a second look, which about doubles the risk of a wrong"
     " result"
 )
-"""What to add to the advice to enlarge a sample (benchmarks/gates.py)."""
+"""A clause after the advice to enlarge a sample (benchmarks/gates.py)."""
 
-NEW_SETS = "take new prompt-sets, such as a file of those that this run did not use"
+NEW_SETS_ADVICE = "take new prompt-sets, such as a file of those that this run did not use"
 _Z_POWER = NormalDist().inv_cdf(POWER)
-_LEAST = 1e-6
-_MOST = 10**14
+_TOLERANCE = 1e-6
+"""Smaller differences count as 0, and detectable differences are found to this precision."""
+_MOST_SETS = 10**14
+"""Upper end of the search for a number of prompt-sets."""
 
 
-class Paired(NamedTuple):
-    """Differences of pairs of models, later minus earlier: arrays of shape (pair,)."""
+class PairedTests(NamedTuple):
+    """Paired tests of the differences of pairs of models, later minus earlier: arrays of shape
+    (pair,).
+    """
 
     spread: Spread
     quantile: Floats
-    """Standard errors that the interval reaches to either side."""
+    """Half the width of the interval in standard errors: the critical value of Student's t."""
     p_unadjusted: Floats
     p_adjusted: Floats
     low: Floats
     high: Floats
     pairs: NDArray[np.int64]
     """The size of each pair's family."""
-    shares: NDArray[np.bool_]
-    """Whether every unit's difference is −1, 0 or 1."""
-    width: float
+    binary: NDArray[np.bool_]
+    """Whether each unit's metric is 0 or 1 for both models, so that its difference is −1, 0 or 1.
+    """
+    max_difference: float
     """The greatest difference that a set can have."""
 
     @property
     def minimum_detectable_difference(self) -> Floats:
-        """The difference that the test finds with a power of 80 %; see `detectable_difference`. NaN
-        if it finds none that sets can have.
+        """The difference that the test detects with a power of 80 %
+        (`compute_detectable_difference`); NaN if that is `max_difference` or more.
         """
-        differences = np.full(len(self.shares), np.nan)
+        differences = np.full(len(self.binary), np.nan)
         for row in np.flatnonzero(self.spread.n > 0):
-            equation = _find_least_share if self.shares[row] else _detectable
+            equation = _compute_detectable_of_binary if self.binary[row] else _compute_detectable
             differences[row] = equation(
                 float(self.spread.informative[row]) - 2,
                 float(np.nan_to_num(self.spread.deviation[row])),
                 float(self.quantile[row]),
                 _Z_POWER,
-                2 * self.width**2,
+                2 * self.max_difference**2,
             )
-        differences[differences >= self.width - _LEAST] = np.nan
+        differences[differences >= self.max_difference - _TOLERANCE] = np.nan
         return differences
 
 
-def family_level(confidence: float, pairs: int) -> float:
-    """Return the confidence of each of some pairs at which all of them hold at once (Šidák, Journal
-    of the American Statistical Association 62, 1967).
+def adjust_confidence(confidence: float, pairs: int) -> float:
+    """Return the confidence of a single interval at which the intervals of a family all hold at
+    once: confidence^(1/k) (Šidák, Journal of the American Statistical Association 62, 1967).
+
+    Args:
+        confidence: of all of them together.
+        pairs: the size k of the family.
     """
     return float(confidence ** (1 / max(pairs, 1)))
 
 
-def family_p(p: Floats, pairs: int | NDArray[np.int64]) -> Floats:
+def adjust_p(p: Floats, pairs: int | NDArray[np.int64]) -> Floats:
     """Return p values adjusted for a family of tests, 1 − (1 − p)ᵏ (Šidák): below 1 − confidence
-    exactly if the interval at `family_level` leaves 0 out.
+    exactly if the interval at `adjust_confidence` leaves 0 out.
 
     Args:
         p: of each test on its own.
@@ -102,25 +110,25 @@ def family_p(p: Floats, pairs: int | NDArray[np.int64]) -> Floats:
         return np.where(np.asarray(pairs) > 1, -np.expm1(pairs * np.log1p(-p)), p)
 
 
-def _detectable(
+def _compute_detectable(
     sets: float, deviation: float, critical: float, z: float, pseudo_squares: float
 ) -> float:
-    """Return the equation of `detectable_difference` for a critical value and a quantile z."""
+    """Return the detectable difference for a critical value and the quantile z of the power."""
     error = sqrt((sets * deviation**2 + pseudo_squares) * (sets + 2) / (sets + 1))
     return (critical * error + z * deviation * sqrt(sets)) / sets
 
 
-def _find_least_share(
+def _compute_detectable_of_binary(
     sets: float, deviation: float, critical: float, z: float, pseudo_squares: float
 ) -> float:
-    """Return the least d that is found if each set's difference is −1, 0 or 1. A mean of d needs at
-    least a share d of the sets to differ, so that σ² is d − d² or more.
+    """Return the detectable difference d of a binary metric, whose differences are −1, 0 or 1. A
+    mean of d needs at least a share d of the sets to differ, so σ² is d − d² or more.
     """
     low, high = 0.0, 1.0
-    while high - low > _LEAST:
+    while high - low > _TOLERANCE:
         d = (low + high) / 2
         spread = max(deviation, sqrt(d - d**2))
-        if _detectable(sets, spread, critical, z, pseudo_squares) <= d:
+        if _compute_detectable(sets, spread, critical, z, pseudo_squares) <= d:
             high = d
         else:
             low = d
@@ -128,20 +136,20 @@ def _find_least_share(
 
 
 class MeanTest(NamedTuple):
-    """The mean of some differences, tested against 0 as one of a family."""
+    """A test of a mean difference against 0, adjusted for its family."""
 
     low: float
     high: float
     """95 % interval, for all of the family at once."""
     p_unadjusted: float
-    """Two-sided; of this mean on its own."""
+    """Two-sided, not adjusted."""
     p_adjusted: float
-    """For the family: below 0.05 exactly if the interval leaves 0 out."""
+    """Adjusted for the family; below 0.05 exactly if the interval leaves 0 out."""
     minimum_detectable_difference: float
     """The difference that this test finds with a power of 80 %."""
 
 
-def mean_test(differences: Floats, *, pairs: int = 1) -> MeanTest:
+def run_mean_test(differences: Floats, *, pairs: int = 1) -> MeanTest:
     """Test the mean of differences that have no greatest value, such as those of lengths: Student's
     paired t.
 
@@ -150,27 +158,27 @@ def mean_test(differences: Floats, *, pairs: int = 1) -> MeanTest:
 
     Args:
         differences: shape (prompt_set,), two or more.
-        pairs: the size of the family (`family_level`).
+        pairs: the size of the family (`adjust_confidence`).
     """
     degrees = len(differences) - 1
     mean, error = float(differences.mean()), float(differences.std(ddof=1)) / sqrt(degrees + 1)
-    critical = t_quantile(0.5 + family_level(CONFIDENCE, pairs) / 2, degrees)
+    critical = t_quantile(0.5 + adjust_confidence(CONFIDENCE, pairs) / 2, degrees)
     # without an error, all sets differ by the same
     p = 1 - t_within(abs(mean) / error, degrees) if error else float(mean == 0)
     return MeanTest(
         low=mean - critical * error,
         high=mean + critical * error,
         p_unadjusted=p,
-        p_adjusted=float(family_p(np.array(p), pairs)),
+        p_adjusted=float(adjust_p(np.array(p), pairs)),
         minimum_detectable_difference=(critical + NormalDist().inv_cdf(POWER)) * error,
     )
 
 
-def detectable_difference(
+def compute_detectable_difference(
     sets: int,
     deviation: float,
     *,
-    shares: bool = False,
+    binary: bool = False,
     power: float = POWER,
     pairs: int = 1,
     confidence: float = CONFIDENCE,
@@ -189,26 +197,28 @@ def detectable_difference(
         confidence: of the intervals.
         pseudo_squares: sum of the squared distances of the two pseudo-observations from the
             difference.
-        shares: whether each set's difference is −1, 0 or 1. A mean of d needs at least a share d of
-            the sets to differ, so σ² is at least d − d².
+        binary: whether the metric of a set is 0 or 1, so that its difference is −1, 0 or 1
+            (`_compute_detectable_of_binary`).
     """
-    critical = t_quantile(0.5 + family_level(confidence, pairs) / 2, sets + 1)
-    detectable = _find_least_share if shares else _detectable
+    critical = t_quantile(0.5 + adjust_confidence(confidence, pairs) / 2, sets + 1)
+    detectable = _compute_detectable_of_binary if binary else _compute_detectable
     return detectable(sets, deviation, critical, NormalDist().inv_cdf(power), pseudo_squares)
 
 
-def assume_deviation(*, shares: bool) -> float:
-    """Return the standard deviation of a paired difference that a plan assumes without a pilot."""
-    return 0.5 if shares else 0.35
+def assume_deviation(*, binary: bool) -> float:
+    """Return the standard deviation of a set's paired difference that a plan assumes without a
+    pilot: that of a binary metric, or of a score.
+    """
+    return 0.5 if binary else 0.35
 
 
 @lru_cache(maxsize=4096)
-def sets_needed(
+def count_sets_needed(
     difference: float,
     deviation: float,
     *,
     power: float = POWER,
-    shares: bool = False,
+    binary: bool = False,
     pairs: int = 1,
     confidence: float = CONFIDENCE,
     pseudo_squares: float = 2.0,
@@ -218,17 +228,17 @@ def sets_needed(
     it is 0 or undefined.
 
     The n sets are enough if n · |`difference`| ± `pull` reaches the numerator of
-    `detectable_difference`, whose arguments these are.
+    `compute_detectable_difference`, whose arguments these are.
 
     Args:
         pull: sum of the two pseudo-observations, as differences; 0 if they lie on both sides alike.
     """
-    if not abs(difference) > _LEAST:
+    if not abs(difference) > _TOLERANCE:
         return None
-    if shares:
+    if binary:
         deviation = max(deviation, sqrt(abs(difference) - difference**2))
     least = partial(
-        detectable_difference,
+        compute_detectable_difference,
         power=power,
         pairs=pairs,
         confidence=confidence,
@@ -236,58 +246,58 @@ def sets_needed(
     )
     toward = pull if difference > 0 else -pull
     return bisect_left(
-        range(_MOST),
+        range(_MOST_SETS),
         True,
         lo=1,
         key=lambda sets: least(sets, deviation) <= abs(difference) + toward / sets,
     )
 
 
-def count_sets(units: int | None, n: int, counted: int | None) -> int | None:
-    """Return how many prompt-sets some units have, if `counted` units have n; they are sets if that
-    is None.
+def convert_units_to_sets(units: int | None, n: int, counted: int | None) -> int | None:
+    """Return the number of prompt-sets in some units (families), rounded up, if `counted` units
+    have `n` sets; if `counted` is None, units are sets.
     """
     return -(-units * n // counted) if units and counted else units
 
 
-class PlannedEnd(NamedTuple):
-    """A difference in a planned run: as graded, or with missing grades as they are most against
-    it.
+class PlannedScenario(NamedTuple):
+    """What a planned run is assumed to be like, for one end of the range of missing grades: none
+    missing, or the missing ones most against the difference.
     """
 
     deviation: float
     """Standard deviation of a set's difference."""
-    away: float = 0.0
-    """What missing grades take from the difference, in a run of any size: half the range that they
-    allow.
+    missing_shift: float = 0.0
+    """By how much missing grades reduce the difference, in a run of any size: half the range that
+    they allow.
     """
-    counted: float = 1.0
-    """Units that count, families or single prompt-sets, over the prompt-sets."""
+    units_per_set: float = 1.0
+    """Units that count (families, and sets without one) over prompt-sets."""
 
 
-def count_planned(
+def count_planned_sets(
     difference: float,
-    ends: Sequence[PlannedEnd],
+    ends: Sequence[PlannedScenario],
     *,
     power: float = POWER,
-    shares: bool = False,
+    binary: bool = False,
     pairs: int = 1,
     confidence: float = CONFIDENCE,
 ) -> int | None:
-    """Return the fewest prompt-sets with which a difference is found at each end with so much
-    power; None if no number is enough.
+    """Return the fewest prompt-sets with which a difference is detected in each scenario; None if
+    no number is enough.
 
     Args:
         difference: its size, above 0.
-        ends: as graded, and with missing grades.
-        power, shares, pairs, confidence: as for `sets_needed`.
+        ends: the scenarios: without missing grades, and with them.
+        power, binary, pairs, confidence: as for `count_sets_needed`.
     """
     numbers = [
-        sets_needed(
-            max(difference - end.away, 0.0),
+        count_sets_needed(
+            max(difference - end.missing_shift, 0.0),
             end.deviation,
             power=power,
-            shares=shares,
+            binary=binary,
             pairs=pairs,
             confidence=confidence,
         )
@@ -296,27 +306,31 @@ def count_planned(
     if None in numbers:
         return None
     return max(
-        ceil(round(sets / end.counted, 6)) for sets, end in zip(numbers, ends, strict=True) if sets
+        ceil(round(sets / end.units_per_set, 6))
+        for sets, end in zip(numbers, ends, strict=True)
+        if sets
     )
 
 
 def find_planned_difference(
     sets: int,
-    ends: Sequence[PlannedEnd],
+    ends: Sequence[PlannedScenario],
     *,
     power: float = POWER,
-    shares: bool = False,
+    binary: bool = False,
     pairs: int = 1,
     confidence: float = CONFIDENCE,
 ) -> float:
-    """Return the difference that so many prompt-sets find at each end (`count_planned`)."""
+    """Return the difference that so many prompt-sets detect in each scenario
+    (`count_planned_sets`).
+    """
     return max(
-        end.away
-        + detectable_difference(
-            max(int(round(sets * end.counted, 6)), 1),
+        end.missing_shift
+        + compute_detectable_difference(
+            max(int(round(sets * end.units_per_set, 6)), 1),
             end.deviation,
             power=power,
-            shares=shares,
+            binary=binary,
             pairs=pairs,
             confidence=confidence,
         )
@@ -328,47 +342,52 @@ def compare_pairs(
     earlier: Parts | Completed,
     later: Parts | Completed,
     *,
-    width: float = 1.0,
+    max_difference: float = 1.0,
     family: NDArray[np.bool_] | None = None,
     confidence: float = CONFIDENCE,
     units: Units | None = None,
-) -> Paired:
+) -> PairedTests:
     """Compare pairs of models, later minus earlier, on the prompt-sets that count for both.
 
-    The statistic is the mean difference in standard errors, both with two pseudo-observations at
-    ± `width` (`intervals.compute_spread`); its distribution is Student's. Each pair of a family is
-    tested at the level at which all hold together (`family_level`): the chance of calling any two
-    equal models different is 5 % at most. Interval and p are of one statistic, at one level.
+    The statistic is the mean difference in standard errors, both with two pseudo-observations at ±
+    `max_difference` (`intervals.compute_spread`); its distribution is Student's. Each pair of a
+    family is tested at the level at which all hold together (`adjust_confidence`): the chance of
+    calling any two equal models different is 5 % at most. Interval and p are of one statistic, at
+    one level.
 
     Args:
         earlier, later: each of shape (pair, prompt_set). A set's denominator is its weight, 0 if it
             does not count; if the two models differ in it, it is the mean of the two.
-        width: the greatest difference that a set can have.
+        max_difference: the greatest difference that a set can have.
         family: the pairs that are a family, shape (pair,); the others are compared on their own.
             All pairs by default.
         confidence: of the intervals, above 0 and below 1.
         units: families of prompt-sets.
     """
-    numerator, weights, variance = pair_differences(earlier, later)
-    spread = compute_spread(numerator, weights, (-width, width), variance=variance, units=units)
+    numerator, weights, variance = compute_paired_differences(earlier, later)
+    spread = compute_spread(
+        numerator, weights, (-max_difference, max_difference), variance=variance, units=units
+    )
     defined = spread.n > 0
     member = defined if family is None else defined & family
     pairs = np.where(member, member.sum(), 1)
     quantile, p = spread.quantiles(confidence), spread.p()
     if member.sum() > 1:
-        level = family_level(confidence, int(member.sum()))
+        level = adjust_confidence(confidence, int(member.sum()))
         quantile = np.where(member, spread.quantiles(level), quantile)
-    adjusted = family_p(p, pairs)
-    interval = compute_interval(spread, quantile, (-width, width))
+    adjusted = adjust_p(p, pairs)
+    interval = compute_interval(spread, quantile, (-max_difference, max_difference))
     numerator, weights = sum_units(numerator, units), sum_units(weights, units)
     whole = ((numerator == 0) | (np.abs(numerator) == weights)) & (
         variance.sum(axis=1, keepdims=True) == 0
     )
-    shares = defined & whole.all(axis=1) & (width == 1)
-    return Paired(spread, quantile, p, adjusted, interval.low, interval.high, pairs, shares, width)
+    binary = defined & whole.all(axis=1) & (max_difference == 1)
+    return PairedTests(
+        spread, quantile, p, adjusted, interval.low, interval.high, pairs, binary, max_difference
+    )
 
 
-def pair_differences(earlier: Parts | Completed, later: Parts | Completed) -> Completed:
+def compute_paired_differences(earlier: Parts | Completed, later: Parts | Completed) -> Completed:
     """Return weight × difference and weight of each pair, later minus earlier: shape (pair,
     prompt_set). A set counts if it counts for both.
     """
@@ -414,19 +433,19 @@ class Difference(Estimate, frozen=True, kw_only=True):
 
     @property
     def lacks_grades(self) -> bool:
-        """Whether no number of prompt-sets would show it, because grades are missing."""
+        """Whether missing grades keep any number of prompt-sets from making it significant."""
         return self.deciding is None and bool(self.value)
 
     @property
-    def claimed(self) -> bool:
-        """Whether it is more than chance explains, with missing grades too."""
+    def significant(self) -> bool:
+        """Whether the interval leaves 0 out without missing grades, and over all missing grades."""
         low, high = self.missing_ci
         return self.leaves_out_zero and not low <= 0 <= high
 
 
-class End(NamedTuple):
-    """Differences with missing grades at one of their ends: arrays of shape (model, model), or
-    those of one pair.
+class ExtremeDifferences(NamedTuple):
+    """Differences with missing grades as they make them least, or greatest: arrays of shape (model,
+    model), or scalars for one pair. The fields are those of `Comparison`.
     """
 
     value: Floats
@@ -465,41 +484,42 @@ class Comparison(NamedTuple):
     worst_low: Floats
     worst_high: Floats
     """The ends of the interval over all missing grades."""
-    least: End
+    least: ExtremeDifferences
     """With missing grades as they make the difference least."""
-    greatest: End
+    greatest: ExtremeDifferences
+    """With missing grades as they make it greatest."""
     turning_odds: Floats | None = None
-    """The greatest odds of missing grades that were tried at which a difference that the interval
-    alone shows is claimed: 0 if at none, infinity if at each; NaN if it shows none, or none is
+    """Of a difference whose interval leaves 0 out, the greatest odds of missing grades at which it
+    is significant (`completions.find_turning_odds`); NaN for other differences, and if no grade is
     missing.
     """
 
     @property
-    def claimed(self) -> NDArray[np.bool_]:
-        """Which differences are more than chance explains, whatever the missing grades are: their
-        intervals leave 0 out, and so do those of every completion.
+    def significant(self) -> NDArray[np.bool_]:
+        """Which differences are significant with missing grades too: their intervals leave 0 out
+        without missing grades, and over all missing grades.
         """
         with np.errstate(invalid="ignore"):
             return np.asarray((self.worst_low > 0) | (self.worst_high < 0))
 
     @property
-    def hinges(self) -> NDArray[np.bool_]:
-        """Which differences are undecided because of missing grades alone."""
+    def hinges_on_missing(self) -> NDArray[np.bool_]:
+        """Which differences would be significant if no grade were missing, and are not."""
         with np.errstate(invalid="ignore"):
-            return np.asarray(((self.low > 0) | (self.high < 0)) & ~self.claimed)
+            return np.asarray(((self.low > 0) | (self.high < 0)) & ~self.significant)
 
-    def take_turning(self, first: int, second: int) -> float:
-        """Return the odds at which a difference turns; NaN if none is known."""
+    def get_turning_odds(self, first: int, second: int) -> float:
+        """Return the turning odds of a difference; NaN if it has none."""
         return nan if self.turning_odds is None else float(self.turning_odds[first, second])
 
-    def pair(self, first: int, second: int) -> Difference | None:
-        """Return the second model's value minus the first's, rounded; None if no prompt-set counts
+    def get_difference(self, first: int, second: int) -> Difference | None:
+        """Return the record of a difference, second model minus first; None if no prompt-set counts
         for both.
         """
         at = first, second
         if not self.n[at]:
             return None
-        graded = End(
+        graded = ExtremeDifferences(
             self.difference, self.deviation, self.n.astype(float), self.units.astype(float)
         )
         against = self.least if self.difference[at] > 0 else self.greatest
@@ -515,38 +535,38 @@ class Comparison(NamedTuple):
             deviation=round_number(self.deviation[at]),
             units=int(self.units[at]),
             pairs=int(self.pairs[at]),
-            deciding=count_deciding(
-                [End(*(part[at] for part in end)) for end in (graded, against)],
+            deciding=count_deciding_sets(
+                [ExtremeDifferences(*(part[at] for part in end)) for end in (graded, against)],
                 int(self.pairs[at]),
             ),
-            turning_odds=None if isnan(turning := self.take_turning(*at)) else turning,
+            turning_odds=None if isnan(turning := self.get_turning_odds(*at)) else turning,
         )
 
 
-def count_deciding(ends: Sequence[End], pairs: int) -> int | None:
-    """Return how many prompt-sets would show a difference from 0 with 80 % power; None if no number
-    would.
+def count_deciding_sets(ends: Sequence[ExtremeDifferences], pairs: int) -> int | None:
+    """Return how many prompt-sets would make a difference significant with 80 % power; None if no
+    number would.
 
     Args:
-        ends: of one pair, as graded and with missing grades as they are most against it.
+        ends: of one pair: as graded, and with the missing grades most against the difference.
         pairs: the size of the family.
     """
     planned, value = max(int(end.n) for end in ends), float(ends[0].value)
     sign = 1 if value > 0 else -1
     planned_ends = [
-        PlannedEnd(
+        PlannedScenario(
             float(end.deviation), sign * (value - float(end.value)), int(end.units) / planned
         )
         for end in ends
     ]
-    return count_planned(abs(value), planned_ends, pairs=pairs)
+    return count_planned_sets(abs(value), planned_ends, pairs=pairs)
 
 
 def compare_models(
     numerator: Floats,
     denominator: Floats,
     *,
-    width: float = 1.0,
+    max_difference: float = 1.0,
     family: Sequence[bool] | NDArray[np.bool_] | None = None,
     extremes: Sequence[Completed] | None = None,
     units: Units | None = None,
@@ -555,7 +575,7 @@ def compare_models(
 
     Args:
         numerator, denominator: shape (model, prompt_set), as for `compare_pairs`.
-        width: the greatest difference that a set can have.
+        max_difference: the greatest difference that a set can have.
         family: the models whose pairs are the family, shape (model,); pairs with a reference point
             are compared on their own. All models by default.
         extremes: with missing grades as they make it least, and greatest; None if none is missing.
@@ -567,9 +587,9 @@ def compare_models(
 
     together = within[first] & within[second]
 
-    def compare(earlier: Completed, later: Completed) -> Paired:
+    def compare(earlier: Completed, later: Completed) -> PairedTests:
         pair = earlier.take(first), later.take(second)
-        return compare_pairs(*pair, width=width, family=together, units=units)
+        return compare_pairs(*pair, max_difference=max_difference, family=together, units=units)
 
     as_graded = Completed.of((numerator, denominator))
     paired = compare(as_graded, as_graded)
@@ -577,13 +597,17 @@ def compare_models(
     if extremes:
         least, greatest = extremes
         low, high = compare(greatest, least), compare(least, greatest)
-    return _arrange_pairs(paired, low, high, (denominator > 0).sum(axis=1), within)
+    return _make_comparison(paired, low, high, (denominator > 0).sum(axis=1), within)
 
 
-def _arrange_pairs(
-    paired: Paired, low: Paired, high: Paired, counted: NDArray[np.int64], within: NDArray[np.bool_]
+def _make_comparison(
+    paired: PairedTests,
+    low: PairedTests,
+    high: PairedTests,
+    counted: NDArray[np.int64],
+    within: NDArray[np.bool_],
 ) -> Comparison:
-    """Return pairs of models as squares.
+    """Return the tests of pairs as arrays of shape (model, model).
 
     Args:
         paired, low, high: as graded, and with missing grades as they make the difference least, and
@@ -592,11 +616,11 @@ def _arrange_pairs(
         within: the models whose pairs are the family.
     """
     models = len(counted)
-    square = partial(_square, models)
+    square = partial(_fill_square, models)
     worst_low = np.fmin(paired.low, np.fmin(low.low, high.low))
     worst_high = np.fmax(paired.high, np.fmax(low.high, high.high))
     deviation = np.nan_to_num(paired.spread.deviation)
-    detectable = find_detectable(paired, low, high)
+    detectable = compute_detectable_with_missing(paired, low, high)
     counts = square(paired.spread.n, paired.spread.n)
     np.fill_diagonal(counts, counted)
     units_of_both, pairs = (
@@ -616,14 +640,16 @@ def _arrange_pairs(
         family=within,
         worst_low=square(worst_low, -worst_high),
         worst_high=square(worst_high, -worst_low),
-        least=_square_ends(models, low.spread, high.spread),
-        greatest=_square_ends(models, high.spread, low.spread),
+        least=_fill_square_of_extremes(models, low.spread, high.spread),
+        greatest=_fill_square_of_extremes(models, high.spread, low.spread),
     )
 
 
-def find_detectable(graded: Paired, low: Paired, high: Paired) -> Floats:
-    """Return the difference of each pair that is found with 80 % power if as many grades are
-    missing: half the range of what these allow is added.
+def compute_detectable_with_missing(
+    graded: PairedTests, low: PairedTests, high: PairedTests
+) -> Floats:
+    """Return the difference of each pair that is detected with 80 % power if as many grades are
+    missing. Half the range that missing grades allow is added to it.
 
     Args:
         graded: the pairs as graded.
@@ -632,22 +658,22 @@ def find_detectable(graded: Paired, low: Paired, high: Paired) -> Floats:
     """
     detectable = graded.minimum_detectable_difference
     if low is not graded:
-        away = np.abs(high.spread.value - low.spread.value) / 2
+        missing_shift = np.abs(high.spread.value - low.spread.value) / 2
         ends = [end.minimum_detectable_difference for end in (low, high)]
-        detectable = np.maximum(detectable, np.mean(ends, axis=0) + away)
-    return np.where(detectable < graded.width - _LEAST, detectable, np.nan)
+        detectable = np.maximum(detectable, np.mean(ends, axis=0) + missing_shift)
+    return np.where(detectable < graded.max_difference - _TOLERANCE, detectable, np.nan)
 
 
-def _square_ends(models: int, above: Spread, below: Spread) -> End:
-    return End(
-        _square(models, above.value, -below.value),
-        _square(models, np.nan_to_num(above.deviation), np.nan_to_num(below.deviation)),
-        _square(models, above.n, below.n),
-        _square(models, above.units, below.units),
+def _fill_square_of_extremes(models: int, above: Spread, below: Spread) -> ExtremeDifferences:
+    return ExtremeDifferences(
+        _fill_square(models, above.value, -below.value),
+        _fill_square(models, np.nan_to_num(above.deviation), np.nan_to_num(below.deviation)),
+        _fill_square(models, above.n, below.n),
+        _fill_square(models, above.units, below.units),
     )
 
 
-def _square(models: int, above: NDArray[np.generic], below: NDArray[np.generic]) -> Floats:
+def _fill_square(models: int, above: NDArray[np.generic], below: NDArray[np.generic]) -> Floats:
     """Return the pairs' values as a square, those above the diagonal and those below it: shape
     (model, model).
     """
@@ -657,22 +683,22 @@ def _square(models: int, above: NDArray[np.generic], below: NDArray[np.generic])
     return square
 
 
-def find_rank_turning(comparison: Comparison) -> float | None:
-    """Return the odds of missing grades up to which the intervals of ranks rest on what they rest
-    on; None if they rest on no missing grade.
+def find_rank_turning_odds(comparison: Comparison) -> float | None:
+    """Return the odds of missing grades up to which the intervals of ranks hold: the least turning
+    odds of the significant differences; None if missing grades move none of these.
     """
-    among = np.outer(comparison.family, comparison.family) & comparison.claimed
+    among = np.outer(comparison.family, comparison.family) & comparison.significant
     if comparison.turning_odds is None or not among.any():
         return None
     least = float(np.fmin.reduce(comparison.turning_odds[among]))
     return None if isnan(least) else least
 
 
-def rank_intervals(
+def compute_rank_intervals(
     comparison: Comparison, *, less_is_better: bool = False
 ) -> list[tuple[int, int] | None]:
-    """Return the ranks that each model may have: [1 + shown to be better, m − shown to be worse], m
-    models of the family with a value.
+    """Return the ranks that each model may have: [1 + significantly better, m − significantly
+    worse], m models of the family with a value.
 
     They all hold the true ranks at once in 95 % of studies (Mogstad, Romano, Shaikh and Wilhelm,
     Review of Economic Studies 91, 2024).
@@ -685,11 +711,11 @@ def rank_intervals(
         By model; None if it has no value, or is a reference point.
     """
     defined = (np.diagonal(comparison.n) > 0) & comparison.family
-    claimed = comparison.claimed & np.outer(comparison.family, comparison.family)
+    significant = comparison.significant & np.outer(comparison.family, comparison.family)
     with np.errstate(invalid="ignore"):
         ahead = comparison.difference < 0 if less_is_better else comparison.difference > 0
-    better = (claimed & ahead).sum(axis=1)
-    worse = (claimed & ~ahead).sum(axis=1)
+    better = (significant & ahead).sum(axis=1)
+    worse = (significant & ~ahead).sum(axis=1)
     models = int(defined.sum())
     return [
         (1 + int(above), models - int(below)) if exists else None

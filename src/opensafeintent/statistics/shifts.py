@@ -9,7 +9,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.statistics.comparisons import Paired, compare_pairs, pair_differences
+from opensafeintent.statistics.comparisons import (
+    PairedTests,
+    compare_pairs,
+    compute_paired_differences,
+)
 from opensafeintent.statistics.intervals import (
     CONFIDENCE,
     Completed,
@@ -42,7 +46,7 @@ class Shifts(NamedTuple):
     """
 
     @property
-    def claimed(self) -> NDArray[np.bool_]:
+    def significant(self) -> NDArray[np.bool_]:
         """Which shifts are more than chance explains, with missing grades too."""
         return np.asarray((self.worst_low > 0) | (self.worst_high < 0))
 
@@ -57,7 +61,7 @@ def compute_shifts(
     old: Parts,
     new: Parts,
     *,
-    width: float,
+    max_difference: float,
     averaged: NDArray[np.bool_],
     extremes: tuple[Parts | Completed, Parts | Completed] | None = None,
     units: Units | None = None,
@@ -66,20 +70,20 @@ def compute_shifts(
     together.
 
     The prompt-set is the unit, of the mean too: a set's shift is its mean over the models
-    (`average_models`). A set's shift lies between ± `width`, the ends at which the interval has its
-    pseudo-observations (`compute_spread`).
+    (`average_models`). A set's shift lies between ± `max_difference`, the ends at which the
+    interval has its pseudo-observations (`compute_spread`).
 
     Args:
         old, new: numerator and denominator by each judge, each of shape (model, prompt_set), on the
             responses that both graded.
-        width: the greatest shift that a set can have.
+        max_difference: the greatest shift that a set can have.
         averaged: the models that the mean is over, shape (model,).
         extremes: the shifts with missing grades as they make them least, and greatest
-            (`pair_differences`); None if none is missing.
+            (`compute_paired_differences`); None if none is missing.
         units: families of prompt-sets.
     """
-    shift = _add_mean(pair_differences(old, new), averaged)
-    span = (-width, width)
+    shift = _add_mean(compute_paired_differences(old, new), averaged)
+    span = (-max_difference, max_difference)
     spread = compute_spread(shift.numerator, shift.denominator, span, units=units)
     completed = [_add_mean(Completed.of(end), averaged) for end in extremes or ()]
     least, greatest = [
@@ -115,14 +119,14 @@ def _values(parts: Parts, weights: Floats, averaged: NDArray[np.bool_]) -> Float
     return np.append(values, defined.mean() if len(defined) else np.nan)
 
 
-def least_margin(sets: int, width: float = 1.0) -> float:
+def least_margin(sets: int, max_difference: float = 1.0) -> float:
     """Return the least margin that this number of prompt-sets can certify: the half-width of the
     90 % interval if no set changes.
     """
     none = np.zeros((1, max(sets, 1)))
-    spread = compute_spread(none, np.ones_like(none), (-width, width))
+    spread = compute_spread(none, np.ones_like(none), (-max_difference, max_difference))
     quantiles = spread.quantiles(1 - 2 * EQUIVALENCE)
-    return float(compute_interval(spread, quantiles, (-width, width)).high[0])
+    return float(compute_interval(spread, quantiles, (-max_difference, max_difference)).high[0])
 
 
 class Interactions(NamedTuple):
@@ -136,14 +140,14 @@ class Interactions(NamedTuple):
     old: Floats
     """The second model's value minus the first's by the old judge, on the sets of both."""
     new: Floats
-    paired: Paired
+    paired: PairedTests
     """The difference of the two, which is what breaks a ranking."""
     worst_low: Floats
     """The lower end of its interval with missing grades."""
     worst_high: Floats
 
     @property
-    def claimed(self) -> NDArray[np.bool_]:
+    def significant(self) -> NDArray[np.bool_]:
         """Which differences are more than chance explains, with missing grades too."""
         return np.asarray((self.worst_low > 0) | (self.worst_high < 0))
 
@@ -152,7 +156,7 @@ def compute_interactions(
     old: Parts,
     new: Parts,
     *,
-    width: float,
+    max_difference: float,
     family: NDArray[np.bool_],
     extremes: tuple[Completed, Completed] | None = None,
     units: Units | None = None,
@@ -164,19 +168,19 @@ def compute_interactions(
     the level at which all hold together (Šidák over k(k − 1)/2 pairs of k models).
 
     Args:
-        old, new, width, extremes: as for `compute_shifts`.
+        old, new, max_difference, extremes: as for `compute_shifts`.
         family: the models whose pairs are the family, shape (model,); pairs with others are
             compared on their own.
         units: families of prompt-sets.
     """
     first, second = np.triu_indices(len(family), 1)
-    shift = pair_differences(old, new)
+    shift = compute_paired_differences(old, new)
 
-    def compare(earlier: Completed, later: Completed) -> Paired:
+    def compare(earlier: Completed, later: Completed) -> PairedTests:
         return compare_pairs(
             earlier.take(first),
             later.take(second),
-            width=2 * width,
+            max_difference=2 * max_difference,
             family=family[first] & family[second],
             units=units,
         )
@@ -189,7 +193,9 @@ def compute_interactions(
     differences = []
     for top, bottom in (old, new):
         counted = np.where(shift.denominator > 0, bottom, 0.0)
-        pairs = pair_differences((top[first], counted[first]), (top[second], counted[second]))
+        pairs = compute_paired_differences(
+            (top[first], counted[first]), (top[second], counted[second])
+        )
         with np.errstate(invalid="ignore", divide="ignore"):
             differences.append(pairs.numerator.sum(axis=1) / pairs.denominator.sum(axis=1))
     return Interactions(

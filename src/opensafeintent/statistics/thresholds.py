@@ -8,7 +8,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from opensafeintent.statistics.comparisons import POWER, Paired, count_sets, sets_needed
+from opensafeintent.statistics.comparisons import (
+    POWER,
+    PairedTests,
+    convert_units_to_sets,
+    count_sets_needed,
+)
 from opensafeintent.statistics.intervals import (
     METHOD,
     Completed,
@@ -87,7 +92,7 @@ class Bounds(NamedTuple):
         """
         met = self.value >= limit if side == "least" else self.value <= limit
         least, greatest = self.span
-        units = sets_needed(
+        units = count_sets_needed(
             self.value - limit,
             self.deviation,
             power=POWER ** (1 / self.pairs) if met else POWER,
@@ -103,7 +108,7 @@ class Bounds(NamedTuple):
             is_filled = sets_each > 1 + 1e-9
             answers = _answers_needed(self.value, limit, confidence, 2 * units + 100, is_filled)
             return ceil(round(answers * sets_each, 6))
-        return count_sets(units, self.n, self.units)
+        return convert_units_to_sets(units, self.n, self.units)
 
 
 def _answers_needed(
@@ -202,13 +207,15 @@ def _bound_share(parts: Completed, confidence: float) -> tuple[float, float]:
     return max(low, worst), min(high, best)
 
 
-def bound_pair(alone: Paired, together: Paired, at: int, width: float = 1.0) -> Bounds:
-    """Return how much a pair of models differs, if a set can differ by `width`.
+def bound_pair_difference(
+    alone: PairedTests, together: PairedTests, at: int, max_difference: float = 1.0
+) -> Bounds:
+    """Return how much a pair of models differs, if a set can differ by `max_difference`.
 
     Args:
         alone, together: the comparison of some pairs, each on its own and as a family.
         at: the pair's place.
-        width: the greatest difference that a set can have.
+        max_difference: the greatest difference that a set can have.
     """
     pairs = int(together.pairs[at])
     return Bounds(
@@ -217,7 +224,7 @@ def bound_pair(alone: Paired, together: Paired, at: int, width: float = 1.0) -> 
         float(alone.low[at]),
         float(alone.high[at]),
         float(np.nan_to_num(alone.spread.deviation[at])),
-        (-width, width),
+        (-max_difference, max_difference),
         family=(float(together.low[at]), float(together.high[at])) if pairs > 1 else None,
         pairs=pairs,
         units=int(alone.spread.units[at]),

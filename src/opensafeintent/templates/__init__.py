@@ -18,10 +18,10 @@ from opensafeintent.templates.template import (
     Role,
     Template,
     Templates,
+    hash_our_template,
     load_templates,
-    our_hash,
     parse_template,
-    request_hidden,
+    read_hidden_request,
 )
 
 __all__ = [
@@ -33,10 +33,10 @@ __all__ = [
     "Template",
     "Templates",
     "has_answers",
+    "hash_our_template",
     "load_templates",
-    "our_hash",
     "parse_answers",
     "parse_reply",
     "parse_template",
-    "request_hidden",
+    "read_hidden_request",
 ]

@@ -498,12 +498,12 @@ def load_templates(rubrics: Path | None = None, *, reasons: bool = False) -> Tem
 
 
 @lru_cache(maxsize=16)
-def our_hash(role: Role, *, reasons: bool = False) -> str:
+def hash_our_template(role: Role, *, reasons: bool = False) -> str:
     """Return the hash of our template for a role; `reasons` as of `load_templates`."""
     return load_templates(reasons=reasons).of(role).hash
 
 
-def request_hidden() -> str:
+def read_hidden_request() -> str:
     """Return the text in place of a request that judges are not shown."""
     text: str = parse_toml(
         resources.files("opensafeintent.templates")

@@ -734,7 +734,7 @@ class BuildSettings(JudgeSampling, frozen=True, kw_only=True):
     @property
     def judge_sampling(self) -> Sampling:
         """How the judge is sampled."""
-        return self.sampling_of(self.judge)
+        return self.choose_judge_sampling(self.judge)
 
 
 class Annotating(Settings, frozen=True, kw_only=True):

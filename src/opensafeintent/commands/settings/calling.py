@@ -268,7 +268,7 @@ class JudgeSampling(Calling, frozen=True, kw_only=True):
             if kind is not None:
                 self.convert(f"--judge-arg {name}", value, kind)
 
-    def sampling_of(self, judge: str, before: Sampling | None = None) -> Sampling:
+    def choose_judge_sampling(self, judge: str, before: Sampling | None = None) -> Sampling:
         """Return how a judge is sampled: by the arguments that are stated; without any, as before,
         if it was asked before.
         """
@@ -362,7 +362,7 @@ class Judges(JudgeSampling, frozen=True, kw_only=True):
 
     def samplings(self, judges: Iterable[str]) -> dict[str, Sampling]:
         """Return how each of some judges is sampled that were not asked before."""
-        return {judge: self.sampling_of(judge) for judge in judges}
+        return {judge: self.choose_judge_sampling(judge) for judge in judges}
 
 
 REASONS = "reasons"

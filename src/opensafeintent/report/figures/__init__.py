@@ -14,7 +14,7 @@ import msgspec
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate, MetricEstimates
-from opensafeintent.numbers.metrics import METRICS, STATED_POLICY, TRIPLETS, MetricScope
+from opensafeintent.numbers.metrics import METRICS, STATED_POLICY, TRIPLET_SCOPE, MetricScope
 from opensafeintent.report import tables_judges as by_judge
 from opensafeintent.report.cohort_columns import cohort_notes
 from opensafeintent.report.columns import Section, Table
@@ -42,9 +42,9 @@ __all__ = [
     "THEMES",
     "Figure",
     "add_title",
-    "all_figures",
+    "draw_all_figures",
     "figure_names",
-    "figures_in",
+    "list_figure_files",
     "make_figure",
     "to_svg",
     "write_figures",
@@ -84,7 +84,7 @@ class _Sentence(NamedTuple):
 
 
 def _has_thin_strata(cohort: Cohort) -> bool:
-    sets = cohort.estimates.sets
+    sets = cohort.estimates.sets_by_stratum
     return any(0 < number < FEWEST_SETS for stratum, number in sets.items() if not all(stratum))
 
 
@@ -182,7 +182,7 @@ def _plan_primary(scope: MetricScope) -> tuple[_Plan, _Plan]:
 
 
 def _has_strata(cohort: Cohort) -> bool:
-    return bool(cohort.estimates.sets)
+    return bool(cohort.estimates.sets_by_stratum)
 
 
 _PLANS = (
@@ -257,7 +257,7 @@ _PLANS = (
         partial(plane.stated_policy, side=plane.PRINT_SIDE),
         metrics=STATED_POLICY,
         added=(_BASELINES,),
-        where=lambda cohort: bool(cohort.probed),
+        where=lambda cohort: bool(cohort.with_stated_policy),
     ),
     _Plan(
         "fig_7_strata",
@@ -305,9 +305,9 @@ _PLANS = (
 )
 
 
-def figures_in(folder: Path) -> list[Path]:
+def list_figure_files(folder: Path) -> list[Path]:
     """Return the files that `write_figures` wrote into a folder before, and nothing else."""
-    names = [plan.name for plan in _order_plans(TRIPLETS)]
+    names = [plan.name for plan in _order_plans(TRIPLET_SCOPE)]
     written = [
         *(folder / f"{name}.{ending}" for name in names for ending in ("csv", *FORMATS)),
         folder / "captions.md",
@@ -316,7 +316,7 @@ def figures_in(folder: Path) -> list[Path]:
     return [path for path in written if path.is_file()]
 
 
-def all_figures(cohort: Cohort, *, for_print: bool = False) -> list[Figure]:
+def draw_all_figures(cohort: Cohort, *, for_print: bool = False) -> list[Figure]:
     """Return every figure; some are made only if there are numbers for them.
 
     Args:
@@ -332,12 +332,12 @@ def all_figures(cohort: Cohort, *, for_print: bool = False) -> list[Figure]:
 
 
 def figure_names(cohort: Cohort) -> list[str]:
-    """Return the names of the figures of `all_figures`."""
+    """Return the names of the figures of `draw_all_figures`."""
     return [plan.name for plan in _plan_figures(cohort)]
 
 
 def make_figure(cohort: Cohort, name: str) -> Figure:
-    """Return the figure of `all_figures` with this name."""
+    """Return the figure of `draw_all_figures` with this name."""
     (plan,) = (plan for plan in _plan_figures(cohort) if plan.name == name)
     return _figure(plan, cohort)
 
@@ -384,7 +384,9 @@ def _table(plan: _Plan, cohort: Cohort) -> Table:
 
 def _numbers(plan: _Plan, estimates: MetricEstimates) -> list[MetricEstimate]:
     if not plan.by_stratum:
-        return [number for metric in plan.metrics for number in estimates.list_lines(metric)]
+        return [
+            number for metric in plan.metrics for number in estimates.list_line_estimates(metric)
+        ]
     return [
         number
         for number in estimates.yield_strata()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.estimates import MetricEstimate
 from opensafeintent.numbers.metrics import METRICS
-from opensafeintent.report.columns import estimate_value
+from opensafeintent.report.columns import format_estimate_value
 from opensafeintent.report.figures.drawing import (
     BLUE,
     ORANGE,
@@ -186,7 +186,7 @@ def _write(
     first, last = rows[0], rows[-1]
     for number, row in zip(numbers, rows, strict=True):
         start, end = max(row["start"], first["high"]), min(row["end"], 1 - last["high"])
-        value = estimate_value(number, METRICS[number.metric].unit)  # as in the table
+        value = format_estimate_value(number, METRICS[number.metric].unit)  # as in the table
         text = {"label": row["label"], "text": value, "at": (start + end) / 2}
         room = row["low"] if row in (first, last) else end - start
         if room >= _ROOM:

@@ -444,7 +444,7 @@ def write_for_print(figures: Sequence[Figure], folder: Path) -> None:
     """Write the drawing of each figure into a folder as SVG and as PDF.
 
     Args:
-        figures: of `all_figures`, drawn for print.
+        figures: of `draw_all_figures`, drawn for print.
         folder: for the files, `print` in that of the figures.
     """
     import vl_convert

@@ -7,9 +7,9 @@ from itertools import product
 
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.numbers.cohort import Cohort
-from opensafeintent.numbers.estimates import MetricEstimates, reference_values
+from opensafeintent.numbers.estimates import MetricEstimates, get_reference
 from opensafeintent.numbers.metrics import METRICS, STATED_POLICY
-from opensafeintent.report.columns import estimate_text
+from opensafeintent.report.columns import format_estimate
 from opensafeintent.report.figures.drawing import (
     BLUE,
     GREY,
@@ -114,11 +114,11 @@ def positions(estimates: MetricEstimates, x_metric: str, y_metric: str) -> list[
                 "x": x.value,
                 "low_x": x.value if x.low is None else x.low,
                 "high_x": x.high,
-                "shown_x": estimate_text(x, METRICS[x_metric].unit),
+                "shown_x": format_estimate(x, METRICS[x_metric].unit),
                 "y": y.value,
                 "low_y": y.value if y.low is None else y.low,
                 "high_y": y.high,
-                "shown_y": estimate_text(y, METRICS[y_metric].unit),
+                "shown_y": format_estimate(y, METRICS[y_metric].unit),
             }
         )
     return rows
@@ -260,7 +260,7 @@ def frontier(cohort: Cohort, side: int = SIDE) -> Spec:
     rows = positions(cohort.estimates, *metrics)
     if not rows:
         return empty()
-    x, y = map(reference_values, metrics)
+    x, y = map(get_reference, metrics)
     rows.append(
         make_reference_point(
             "oracle",

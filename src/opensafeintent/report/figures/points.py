@@ -15,10 +15,9 @@ from opensafeintent.numbers.judges import JUDGE_AVERAGE
 from opensafeintent.numbers.metrics import METRICS, Unit
 from opensafeintent.numbers.second_turn import PRIMARY_MEASURES, Measure, TurnNumber
 from opensafeintent.report.columns import (
-    common_beginning,
-    estimate_text,
-    interval,
-    number,
+    find_common_prefix,
+    format_estimate,
+    format_number,
     shorten,
 )
 from opensafeintent.report.figures.drawing import (
@@ -57,7 +56,7 @@ def shorten_names(models: Sequence[str], most: int = _NAME) -> dict[str, str]:
     then the beginning of a name that is too long.
     """
     labels: dict[str, str] = {}
-    common = common_beginning(models)
+    common = find_common_prefix(models)
     flats = {model: terminal_safe(" ".join(model.removeprefix(common).split())) for model in models}
     ends = {model: _take_end(flat, most) for model, flat in flats.items()}
     counts = Counter(ends.values())
@@ -95,7 +94,7 @@ def make_datum(
         "value": None if number.value is None else round(number.value, 6),
         "low": number.low,
         "high": number.high,
-        "shown": estimate_text(number, unit or METRICS[number.metric].unit),
+        "shown": format_estimate(number, unit or METRICS[number.metric].unit),
         "n": number.n,
         "thin": False,
     }
@@ -105,7 +104,7 @@ def list_estimates(estimates: MetricEstimates, metric: str) -> list[MetricEstima
     """Return a metric of every model in order, then its average if there are two models or more to
     average.
     """
-    lines = estimates.list_lines(metric)
+    lines = estimates.list_line_estimates(metric)
     return (
         lines
         if len(estimates.averaged) > 1
@@ -310,7 +309,7 @@ def by_judge(cohort: Cohort) -> Spec:
     """Draw the two primary metrics of each model, a point for each judge, one for their average and
     one for the panel.
     """
-    graders = [grader for grader in cohort.judges.graders if grader.comparisons]
+    graders = [grader for grader in cohort.judges.rankings if grader.comparisons]
     judges = shorten_names(
         [grader.name for grader in graders if grader.name not in _TOGETHER], _JUDGE_NAME
     )
@@ -385,9 +384,9 @@ def _datum(measure: Measure, model: str, label: str, numbers: Mapping[str, TurnN
         "second": second.value,
         "low": ends[0],
         "high": ends[1],
-        "before": number(direct.value, measure.unit),
-        "after": number(second.value, measure.unit),
-        "shown": interval(effect.value, effect.low, effect.high, measure.unit, signed=True),
+        "before": format_number(direct.value, measure.unit),
+        "after": format_number(second.value, measure.unit),
+        "shown": format_estimate(effect, measure.unit, signed=True),
         "n": effect.n,
     }
 
@@ -521,7 +520,11 @@ def _order_strata(estimates: MetricEstimates, kind: int) -> list[Stratum]:
         return -sum(defined) / len(defined) if defined else 1.0
 
     return sorted(
-        (stratum for stratum in estimates.sets if stratum[kind] and not stratum[1 - kind]),
+        (
+            stratum
+            for stratum in estimates.sets_by_stratum
+            if stratum[kind] and not stratum[1 - kind]
+        ),
         key=lambda stratum: (level(stratum), stratum[kind]),
     )
 
@@ -538,7 +541,10 @@ def _rows(
     rows: list[Datum] = []
     faint: list[Datum] = []
     for stratum in of:
-        line = {"label": stratum[0] or stratum[1], "thin": estimates.sets[stratum] < FEWEST_SETS}
+        line = {
+            "label": stratum[0] or stratum[1],
+            "thin": estimates.sets_by_stratum[stratum] < FEWEST_SETS,
+        }
         estimate_of = {
             model: estimates.strata[model, metric, stratum] for model in estimates.models
         }

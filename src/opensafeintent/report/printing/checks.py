@@ -21,13 +21,12 @@ from opensafeintent.report.columns import (
     DASH,
     Column,
     Table,
-    estimate_text,
-    format_share,
-    interval,
-    percent,
+    format_estimate,
+    format_percent,
+    format_share_with_interval,
 )
 from opensafeintent.report.printing.console import plain, print_table
-from opensafeintent.report.tables_people import WEIGHTED, label_tables, rate_text
+from opensafeintent.report.tables_people import WEIGHTED, make_label_tables, rate_text
 from opensafeintent.taxonomy import QUESTION_OF
 
 _MOST_CASES = 10
@@ -52,7 +51,7 @@ def show_judge_check(console: Console, check: JudgeCheck, *, verbose: bool = Fal
         _show_cases(console, title, "~", check.unscored_failed, verbose=True)
     for line in _details(check):
         console.print(plain(line))
-    share = format_share(check.accepted, check.cases)
+    share = format_share_with_interval(check.accepted, check.cases)
     count = f"{check.accepted} of {check.cases} accepted, {share}"
     needed = f"{100 * check.min_accuracy:g} % needed"
     console.print(
@@ -96,7 +95,9 @@ def _kinds_table(check: JudgeCheck) -> Table:
         Column("accepted", lambda row: f"{row.accepted} of {row.cases}", "Accepted"),
         Column(
             "share",
-            lambda row: format_share(row.accepted, row.cases) if row.has_share else DASH,
+            lambda row: (
+                format_share_with_interval(row.accepted, row.cases) if row.has_share else DASH
+            ),
             "Share [95 % interval]",
         ),
     )
@@ -171,7 +172,7 @@ def _count_ties(source: LabelSource) -> str:
 
 
 def _show_label_details(console: Console, checks: Sequence[LabelCheck]) -> None:
-    for table in label_tables(checks):
+    for table in make_label_tables(checks):
         if table.name not in _IN_DETAILS:
             console.print()
             console.print(plain(table.title), style="bold")
@@ -216,7 +217,7 @@ def _verdict(check: LabelCheck) -> str:
 def _three_numbers(rates: LabelCheck | GroupRates) -> str:
     return (
         f"catches {rate_text(rates.catches)}; false alarms {rate_text(rates.false_alarms)};"
-        f" AC1 {estimate_text(rates.ac1)}"
+        f" AC1 {format_estimate(rates.ac1)}"
     )
 
 
@@ -250,21 +251,21 @@ def _label_details(check: LabelCheck) -> Iterator[str]:
         )
     if (errors := check.if_people_err) is not None:
         yield (
-            f"  if people err independently, so that their majority misses {percent(errors.missed)}"
-            f" and has {percent(errors.false_alarms)} false alarms: catches"
-            f" {estimate_text(errors.judge_catches, 'share')}, false alarms"
-            f" {estimate_text(errors.judge_false_alarms, 'share')}"
+            "  if people err independently, so that their majority misses"
+            f" {format_percent(errors.missed)} and has {format_percent(errors.false_alarms)} false"
+            f" alarms: catches {format_estimate(errors.judge_catches, 'share')}, false alarms"
+            f" {format_estimate(errors.judge_false_alarms, 'share')}"
             f"{'; cut at 0 or 1' if errors.cut else ''}"
         )
     if check.independent is not None and check.independent.value is not None:
         yield (
-            f"  its judges are worth {estimate_text(check.independent)} independent ones, at least,"
-            " by the correlation of their errors, if people share none"
+            f"  its judges are worth {format_estimate(check.independent)} independent ones,"
+            " at least, by the correlation of their errors, if people share none"
         )
     for pair in check.pairs:
         difference = pair.difference
         yield (
             f"  against {show_name(pair.other)}: right alone {pair.only_this:,} times, wrong"
             f" alone {pair.only_other:,}; agreement"
-            f" {interval(difference.value, difference.low, difference.high, 'share', signed=True)}"
+            f" {format_estimate(difference, 'share', signed=True)}"
         )

@@ -35,12 +35,12 @@ from opensafeintent.report.columns import (
     Columns,
     Style,
     Table,
-    estimate_columns,
-    text_and_limits,
+    format_value_and_limits,
+    make_estimate_columns,
 )
 from opensafeintent.report.cost_tables import ALL, PARTIAL, dollars_text
-from opensafeintent.report.facts import Said
-from opensafeintent.report.notices import urgent
+from opensafeintent.report.facts import Statement
+from opensafeintent.report.notices import select_urgent
 from opensafeintent.report.table_formats import compact, explain_signs
 from opensafeintent.report.tables_metrics import (
     DETECTABLE,
@@ -49,7 +49,7 @@ from opensafeintent.report.tables_metrics import (
     group_by_family,
     make_difference,
 )
-from opensafeintent.statistics import rank_intervals
+from opensafeintent.statistics import compute_rank_intervals
 from opensafeintent.taxonomy import Taxonomy
 
 _HEADING = 14
@@ -102,7 +102,7 @@ def _cell(style: Style, cell: Cell, narrow: int) -> Text:
         return plain(one_line(str(value)).replace("/", "/\n" if narrow > 1 else "/"))
     if style in TEXTS:
         return plain(DASH if value is None else str(value))
-    number, limits = text_and_limits(style, cell)
+    number, limits = format_value_and_limits(style, cell)
     shown = Text(number.replace(", ", "\n") if narrow else number)  # what is missing, by kind
     if limits:
         shown.append(f"{chr(10) if narrow else ' '}{limits}", style="dim")
@@ -116,17 +116,19 @@ def make_policy_brief(cohort: Cohort) -> Table:
     overall = cohort.estimates.overall
     columns: tuple[Columns[str], ...] = (
         Column("model", lambda model: model, "Model", "name"),
-        estimate_columns(
+        make_estimate_columns(
             "stated",
             lambda model: overall[model, STATED_POLICY.stated],
             "Stated",
             headings={"n": "Sets"},
         ),
-        estimate_columns("actual", lambda model: overall[model, STATED_POLICY.actual], "Actual"),
+        make_estimate_columns(
+            "actual", lambda model: overall[model, STATED_POLICY.actual], "Actual"
+        ),
     )
     return Table.of(
         columns,
-        cohort.probed,
+        cohort.with_stated_policy,
         name="stated_policy",
         title="Malicious against dual-use prompts: by the strategy stated, and by the help given",
     )
@@ -176,7 +178,7 @@ def _pair_table(metric: str, pairs: Sequence[PairRow]) -> Table:
         pairs,
         name="pairs",
         title=f"{metric}: B − A, {level}",
-        bold=frozenset(index for index, pair in enumerate(pairs) if pair.difference.claimed),
+        bold=frozenset(index for index, pair in enumerate(pairs) if pair.difference.significant),
         notes=(*([WITH_MISSING] if moved else []), *([ABOUT_HOLDS_TO] if turns else [])),
     )
 
@@ -187,7 +189,7 @@ def rank_table(cohort: Cohort, metric: str) -> Table:
     """
     estimates = cohort.estimates.by_metric[metric]
     comparison = cohort.estimates.comparisons[metric]
-    ranks, hold = rank_intervals(comparison), say_ranks_hold([{metric: comparison}])
+    ranks, hold = compute_rank_intervals(comparison), say_ranks_hold([{metric: comparison}])
     columns: tuple[Columns[int], ...] = (
         Column("metric", lambda at: metric),
         Column("model", lambda at: cohort.models[at], "Model", "name"),
@@ -385,9 +387,9 @@ def print_notes(console: Console, notes: Iterable[str]) -> None:
         console.print(plain(f"note: {one_line(note, TEXT)}"))
 
 
-def print_notices(console: Console, notices: Iterable[Said]) -> None:
+def print_notices(console: Console, notices: Iterable[Statement]) -> None:
     """Print warnings and cautions, a line each."""
-    for said in urgent(notices):
+    for said in select_urgent(notices):
         style = "bold yellow" if said.level == "warning" else ""
         line = one_line(f"{said.level}: {said.text}".replace("\u00a0", " "), TEXT)
         console.print(plain(line), style=style)

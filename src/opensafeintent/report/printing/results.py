@@ -26,7 +26,7 @@ from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.replay import IMPORTED_JUDGE
 from opensafeintent.files import near
 from opensafeintent.hostile import TEXT, one_line
-from opensafeintent.numbers.cohort import OUR_RUBRICS, Cohort, graders
+from opensafeintent.numbers.cohort import OUR_RUBRICS, Cohort, name_graders
 from opensafeintent.numbers.gates import Gates, Transitions
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.report.columns import Column, Columns, Table
@@ -38,13 +38,13 @@ from opensafeintent.report.cost_tables import (
     dollars_text,
     other_model_notes,
 )
-from opensafeintent.report.findings import answer, compare_pair
+from opensafeintent.report.findings import describe_pair, rank_or_compare_models
 from opensafeintent.report.gate_tables import (
     below_headline,
     changes_in_words,
     describe_chance,
-    gate_tables,
     headline,
+    make_gate_tables,
 )
 from opensafeintent.report.printing.console import (
     WIDEST,
@@ -157,10 +157,10 @@ def _verdicts_on(cohort: Cohort, metric: str, pairs: Sequence[PairRow], which: s
     lines = [
         said.text.replace("\u00a0", " ")
         for pair in shown[:_MOST_PAIRS]
-        if (said := compare_pair(cohort, metric, place(pair.model_a), place(pair.model_b)))
+        if (said := describe_pair(cohort, metric, place(pair.model_a), place(pair.model_b)))
     ]
     if many:
-        decided = sum(pair.difference.claimed for pair in shown)
+        decided = sum(pair.difference.significant for pair in shown)
         count = f"{decided:,} of {len(pairs):,} pairs {which}are decided"
         colon = ":" if shown else ""
         lines.insert(0, f"{METRICS[metric].label}: {count}{colon}")
@@ -169,7 +169,7 @@ def _verdicts_on(cohort: Cohort, metric: str, pairs: Sequence[PairRow], which: s
     return "\n".join(lines)
 
 
-def may_look_again(cohort: Cohort) -> bool:
+def names_deciding_sample(cohort: Cohort) -> bool:
     """Whether a sentence of a verdict names the sample that would decide it."""
     metrics = cohort.scope.select(_VERDICTS)
     families = [pairs for metric in metrics for pairs in group_by_family(cohort, metric)]
@@ -441,14 +441,16 @@ _CHANGED = 20
 
 def show_heading(console: Console, cohort: Cohort) -> None:
     """Print the dataset of a cohort, its extent, and its judges."""
-    judges = graders(cohort.conditions.judges) or "no judge yet"
+    judges = name_graders(cohort.conditions.judges) or "no judge yet"
     others = [
         name for owner, names in cohort.rubrics.items() if owner != OUR_RUBRICS for name in names
     ]
     rubrics = f", by {' and '.join(others)}" if others else ""
     console.print(
         plain(
-            one_line(f"{cohort.dataset.name}: {cohort.extent}, judged by {judges}{rubrics}", TEXT)
+            one_line(
+                f"{cohort.dataset.name}: {cohort.size_in_words}, judged by {judges}{rubrics}", TEXT
+            )
         )
     )
     if len({*cohort.conditions.judges} - {"", IMPORTED_JUDGE}) == 2:
@@ -480,7 +482,7 @@ def show_cohort(console: Console, cohort: Cohort) -> None:
     # allow for them
     ends = (f"{metric}_missing_ci" for metric in cohort.scope.headlines)
     print_table(console, headline_table(cohort).hide_columns(*ends))
-    if cohort.demonstration:
+    if cohort.uses_demonstration_judge:
         console.print(
             plain(
                 f"{' '.join(map(_explain, cohort.scope.primary))} Over-refusal: benign"
@@ -490,7 +492,7 @@ def show_cohort(console: Console, cohort: Cohort) -> None:
         )
     for line in explain_mixed(cohort):
         console.print(plain(line), style="dim")
-    if cohort.probed:
+    if cohort.with_stated_policy:
         table = make_policy_brief(cohort)
         console.print(plain(f"\n{table.title}"))
         print_table(console, table)
@@ -502,7 +504,7 @@ def show_cohort(console: Console, cohort: Cohort) -> None:
 
 def show_answers(console: Console, cohort: Cohort) -> None:
     """Print which models are safer and more useful, as far as comparisons decide it."""
-    for said in answer(cohort):
+    for said in rank_or_compare_models(cohort):
         console.print(plain(said.text.replace("\u00a0", " ")), style="bold")
 
 
@@ -554,7 +556,7 @@ def show_gates(console: Console, gates: Gates) -> None:
     give the reason for a failure.
     """
     references = () if console.width >= WIDEST else ("oracle", "refuse_all")
-    for table in gate_tables(gates):
+    for table in make_gate_tables(gates):
         if table.name != "transitions":
             console.print()
             print_table(console, table.hide_columns("reason", *references))
