@@ -88,7 +88,8 @@ def _notices() -> Rows:
     for level in LEVELS:
         for row in NOTICES:
             if row.level == level:
-                yield Code((row.code,)), row.level, " ".join(row.text.split("\n"))
+                mark = "!" * (row.level == "warning" or row.hinders_quoting)
+                yield Code((row.code,)), row.level, mark, " ".join(row.text.split("\n"))
 
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Rows]]] = {
@@ -98,7 +99,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Rows]]] = {
     "filters": (("code", "sent by"), _filters),
     "limits": (("result", "codes"), _limits),
     "missing": (("reason", "meaning", "assumed", "what changes it"), _missing),
-    "notices": (("code", "level", "text"), _notices),
+    "notices": (("code", "level", "!", "text"), _notices),
 }
 _PLACE = re.compile(r"(<!-- table: (\S+) -->\n\n)(?:.*?\n\n)??(<!-- end -->)", re.DOTALL)
 

@@ -85,8 +85,16 @@ def test_a_difference_whose_interval_holds_0_has_no_direction() -> None:
 @pytest.mark.parametrize(
     ("models", "pairs", "safer"),
     [
-        ({"a": 36, "b": 8, "c": 8}, "2 of 3 pairs", "a is safer than b and c."),
-        ({"a": 36, "b": 34, "c": 8}, "2 of 3 pairs", "a and b are safer than c."),
+        (
+            {"a": 36, "b": 8, "c": 8},
+            "2 of 3 pairs",
+            "a is safer than b and c (Triplet Safety). Undecided: b or c.",
+        ),
+        (
+            {"a": 36, "b": 34, "c": 8},
+            "2 of 3 pairs",
+            "a and b are safer than c (Triplet Safety). Undecided: a or b.",
+        ),
         (
             {"a": 36, "b": 35, "c": 34},
             "0 of 3 pairs",
@@ -171,7 +179,9 @@ def test_models_that_share_the_first_place_are_each_compared_with_the_others() -
     ]
     cohort = cohort_with(SETS, rows)
     assert "1 of 3 pairs" in sentences_by_topic(cohort)["Significant differences"]
-    assert answers_of(cohort)[0] == "a is safer than c."
+    assert answers_of(cohort)[0] == (
+        "a is safer than c (Triplet Safety). Undecided: a or b. Undecided: b or c."
+    )
 
 
 def test_findings_are_four_at_most() -> None:
@@ -217,7 +227,7 @@ REFUSES, COMPLIES = "baseline_refuse-all", "baseline_comply-all"
 @pytest.mark.parametrize(
     ("models", "parts"),
     [
-        ({"a": 36, "b": 36, "c": 10}, ["a and b are safer than c."]),
+        ({"a": 36, "b": 36, "c": 10}, ["a and b are safer than c (Triplet Safety)."]),
         ({"a": 36, "b": 36, "c": 36}, ["Undecided which is safer"]),
         (
             {REFUSES: 40, "good": 30, "bad": 20, COMPLIES: 1},
@@ -533,4 +543,7 @@ def test_a_further_judge_takes_the_calls_for_grades_and_for_questions() -> None:
         for row in sets_of("m", "40 40 10", "", 40)
     ]
     text = " ".join(notices_of(cohort_with(SETS, rows), "note"))
-    assert f"A further judge takes {40 * 3 * 2 + 40} calls." in text
+    assert f"A further judge takes {40 * 3 * 2 + 40} calls at most." in text and "$" not in text
+    priced = Results(cohort=cohort_with(SETS, rows), dollars_a_grade=0.01)
+    (few,) = collect_notices(priced, ("few_judges",))
+    assert "so far that is about $2.80." in few.text

@@ -595,3 +595,4 @@ def test_the_page_says_which_safety_flips_it_leaves_out() -> None:
     (added,) = (note for note in shown.notes if note not in whole.notes)
     assert f"safety flips of {len(left_out)} pair" in added and "comparisons.csv" in added
     assert "comparisons.csv" not in to_markdown(whole)
+    assert not any(note.startswith("Holds to") for note in shown.notes)  # no row has odds

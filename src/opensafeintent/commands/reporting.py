@@ -484,6 +484,7 @@ def _write_numbers(
         corrected=any(item.corrected for item in corrected),
         compared={item.judge for item in compared if item.source.called == UNSAFE.called},
         gates=gates,
+        dollars_a_grade=costs.average_grades(cohort.conditions.judges),
     )
     outcome = RunOutcome(
         exit_code=1 if lacking else 0,

@@ -117,7 +117,7 @@ def list_conditions(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str
     if repeats := _describe_repeats(cohort, {}, "{} of each prompt", " for "):
         facts.append(("Repeats", repeats))
     sampling = _describe_target_sampling(cohort)
-    return [*facts, ("Sampling", sampling)] if sampling else facts
+    return [*facts, ("Sampling of the models", sampling)] if sampling else facts
 
 
 def describe_measurement(
@@ -243,7 +243,7 @@ def _describe_numbers(cohort: Cohort) -> Iterator[str]:
         yield (
             f"Differences are paired,{adjusted} and significant if the interval leaves out 0 with"
             f" missing grades ({cohort.missing_odds:g} × the odds of comparable responses; filtered"
-            " ones: any)."
+            " or refused ones: any)."
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import date
 from functools import cached_property
 from pathlib import Path
@@ -72,6 +72,21 @@ class Costs:
     def paid(self) -> bool:
         """Whether any model was called that is paid for."""
         return any(spent.paid for spent in self.runs.values())
+
+    def average_grades(self, judges: Collection[str]) -> float | None:
+        """Return what a grade or a checklist by one of these judges has cost on average; None
+        without any, or if a price is not known.
+        """
+        lines = [
+            line
+            for spent in self.runs.values()
+            for line in spent.lines
+            if line.model in judges and line.purpose in ("helpfulness", "harm", "checklist")
+        ]
+        dollars = [line.dollars(self.prices) for line in lines]
+        calls = sum(line.calls for line in lines)
+        known = [cost for cost in dollars if cost is not None]
+        return sum(known) / calls if calls and len(known) == len(lines) else None
 
     @property
     def other_models(self) -> list[OtherModel]:

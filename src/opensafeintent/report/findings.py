@@ -249,6 +249,7 @@ def _describe_order(
     ]
     if decided:
         decided[-1] = {**decided[-1], "turning": _describe_least_odds(claims)}
+        decided += _list_undecided(cohort, order, comparison)
     undecided: Facts = {
         "metric": MetricName(metric),
         "undecided" if least is not None else "undetected": _COMPARATIVES[metric],
@@ -260,12 +261,36 @@ def _describe_order(
     return _ORDER_FINDING.fill_in(decided or [undecided])
 
 
+_MOST_UNDECIDED = 3
+"""Pairs that are named; of more, the number is said."""
+
+
+def _list_undecided(
+    cohort: Cohort, order: Sequence[int], comparison: Comparison
+) -> list[dict[str, Fact]]:
+    """Return the pairs of models of which neither is shown to be better."""
+    pairs = list(combinations(order, 2))
+    left_open = [
+        pair
+        for pair in pairs
+        if not comparison.significant[pair] or comparison.n[pair] < FEWEST_SETS_TO_CLAIM
+    ]
+    if len(left_open) > _MOST_UNDECIDED:
+        return [{"left_open": PartOf(len(left_open), len(pairs))}]
+    return [
+        {"either": Names.of(cohort.models[first]), "or": Names.of(cohort.models[second])}
+        for first, second in left_open
+    ]
+
+
 _ORDER_FINDING = Finding(
     "order",
     "{metric}",
     _yield_nothing,
-    "{model} is {better} than {others}.\n{models} are {better} than {others}.\n"
+    "{model} is {better} than {others} ({metric}).\n"
+    "{models} are {better} than {others} ({metric}).\n"
     "That holds {turning}.\n"
+    "Undecided: {either} or {or}.\nUndecided: {left_open} pairs.\n"
     "Undecided which is {undecided} (detectable in each of {pairs} pairs: {least_of_all}).\n"
     "Undecided which is {undecided} (detectable: {least}).\n"
     "Undecided which is {undetected}.",

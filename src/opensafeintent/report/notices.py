@@ -87,6 +87,8 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     compared: Collection[str] = ()
     """Judges that were compared with people on responses with labels of harm."""
     gates: Gates | None = None
+    dollars_a_grade: float | None = None
+    """What a judge's grade has cost on average."""
     undecided: bool = False
     """Whether the output tells which sample would decide a comparison."""
 
@@ -520,7 +522,12 @@ def _few_judges(results: Results) -> Iterator[Facts]:
         answered = [row for rows in cohort.rows.values() for row in rows if not row.refused]
         grades = len(METRIC_GRADES) * cohort.scope.rubric
         calls = sum(grades * row.counts + (row.answers is not None) for row in answered)
-        yield {"judges": Names(judges), "calls": f"{calls:,}"}
+        price = results.dollars_a_grade
+        yield {
+            "judges": Names(judges),
+            "calls": f"{calls:,}",
+            "dollars": None if price is None else f"{calls * price:,.2f}",
+        }
 
 
 def _undated(results: Results) -> Iterator[Facts]:
@@ -964,7 +971,7 @@ NOTICES: tuple[Notice, ...] = (
     ),
     Notice(
         "missing", "caution", _find_missing,
-        "Missing {what}: {missing} of {model}, which lacks the most; {models} models lack some.\n"
+        "Missing {what}: at most {missing} of a model, {model}; {models} models lack some.\n"
         + _EFFECT
         + _MOST_OFTEN,
     ),
@@ -1055,8 +1062,8 @@ NOTICES: tuple[Notice, ...] = (
     ),
     Notice(
         "follow_ups_missing", "caution", _turn_missing,
-        "Second messages without a reply that has both grades: {missing} of {model}, which lacks"
-        " the most; {models} models lack some.\n"
+        "Second messages without a reply that has both grades: at most {missing} of a model,"
+        " {model}; {models} models lack some.\n"
         "Those whose first reply has no text, which depends on the model: {no_first_reply}.\n"
         "With missing grades, its effect on utility is {utility}.\n"
         "With missing grades, its effect on safety is {safety}.",
@@ -1147,10 +1154,11 @@ NOTICES: tuple[Notice, ...] = (
     Notice(
         "few_judges", "note", _few_judges,
         "Every interval is for the grades of {judges}: other judges can have other numbers.\n"
-        "A further judge takes {calls} calls.",
-        "opensafeintent evaluate --out RUN with all judges, a further --judge and --dry-run shows"
-        f" the price; given grades stay. With {FEWEST_JUDGES} judges or more, judges_like_these is"
-        " for other judges too.",
+        "A further judge takes {calls} calls at most.\n"
+        "At the price of those so far that is about ${dollars}.",
+        "opensafeintent evaluate --out RUN --judge OLD --judge NEW --dry-run shows the price of"
+        " another; given grades stay. Two judges are stricter than one, as a tie counts against the"
+        f" model. From {FEWEST_JUDGES} on, judges_like_these is for other judges too.",
     ),
     Notice(
         "undated_judges", "note", _undated,

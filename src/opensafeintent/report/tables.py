@@ -177,19 +177,20 @@ def coverage(cohort: Cohort) -> Table:
 
 
 def _coverage_columns(cohort: Cohort) -> tuple[Columns[_CoverageRow], ...]:
+    epochs = " × epochs" if any(one.epochs > 1 for one in cohort.members.values()) else ""
     return (
         MODEL_COLUMNS,
         Column("sets", lambda row: row.coverage.sets, "Sets", "count"),
         Column(
             "complete_sets",
             lambda row: row.coverage.complete_sets,
-            "Complete sets",
+            f"Complete sets{epochs}",
             "count",
         ),
         Column(
             "incomplete_sets",
             lambda row: row.coverage.incomplete_sets,
-            "Incomplete sets",
+            f"Incomplete sets{epochs}",
             "count",
         ),
         Column("planned", lambda row: row.coverage.planned, "Planned", "count"),

@@ -764,6 +764,9 @@ def drop_unlike(table: Table, cohort: Cohort) -> Table:
         return record["metric"] != "safety_flip" or abs(a - b) <= _SIMILAR
 
     compared = table.only(may_be_compared)
+    if all(record["turning_odds"] is None for record in compared.records()):
+        kept = tuple(note for note in compared.notes if note != ABOUT_HOLDS_TO)
+        compared = msgspec.structs.replace(compared, notes=kept)
     left_out = len(table.rows) - len(compared.rows)
     if not left_out:
         return table
@@ -771,7 +774,7 @@ def drop_unlike(table: Table, cohort: Cohort) -> Table:
         f"Left out here: safety flips of {pluralize(left_out, 'pair')} of models that are more than"
         f" {100 * _SIMILAR:.0f} points apart in dual-use safety; {table.name}.csv has them."
     )
-    return msgspec.structs.replace(compared, notes=(*table.notes, note))
+    return msgspec.structs.replace(compared, notes=(*compared.notes, note))
 
 
 def keep_leading(table: Table, cohort: Cohort) -> Table:
