@@ -9,14 +9,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from opensafeintent.calls.provider_errors import (
-    CAPACITY_CODES,
-    FATAL_CODES,
-    FILTER_CODES,
-    WAITING_CODES,
-    Codes,
-)
-from opensafeintent.calls.reasoning import ANSWER_MARKS, CHANNELS, MARKS
+from opensafeintent.calls.provider_errors import FILTER_CODES
+from opensafeintent.calls.reasoning import CHANNELS, MARKS
 from opensafeintent.calls.records import STOP_REASONS
 from opensafeintent.evaluation.missing import MISSING_REASONS
 from opensafeintent.report.notices import LEVELS, NOTICES
@@ -48,10 +42,6 @@ def _marks() -> Rows:
         yield Code((one.opening,)), Code((one.closing,)), _PLACES[one.place], one.used_by
 
 
-def _answers() -> Rows:
-    return ([Code((begin,)), Code((end,))] for begin, end in ANSWER_MARKS)
-
-
 def _stop_reasons() -> Rows:
     for kind, meaning in _ENDS.items():
         names = (name for one in STOP_REASONS if one.kind == kind for name in one.names)
@@ -60,17 +50,6 @@ def _stop_reasons() -> Rows:
 
 def _filters() -> Rows:
     return ([Code(one.names), one.source] for one in FILTER_CODES)
-
-
-def _limits() -> Rows:
-    for kind, table in FATAL_CODES.items():
-        yield f"the model stops: {kind.replace('_', ' ')}", _names(table)
-    yield "the call waits", _names(WAITING_CODES)
-    yield "the call waits, or goes to the standard tier", _names(CAPACITY_CODES)
-
-
-def _names(table: Iterable[Codes]) -> Code:
-    return Code(name for one in table for name in one.names)
 
 
 def _missing() -> Rows:
@@ -93,10 +72,8 @@ def _notices() -> Rows:
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Rows]]] = {
     "marks": (("a thought begins", "ends", "counted", "used by"), _marks),
-    "answers": (("the answer begins", "ends"), _answers),
     "stop-reasons": (("meaning", "reasons"), _stop_reasons),
     "filters": (("code", "sent by"), _filters),
-    "limits": (("result", "codes"), _limits),
     "missing": (("reason", "meaning", "assumed", "what changes it"), _missing),
     "notices": (("code", "level", "text", "what you can do"), _notices),
 }
