@@ -24,7 +24,6 @@ Cell = str | Code
 Rows = Iterable[Sequence[Cell]]
 
 
-_PLACES = {"anywhere": "anywhere", "start": "at the start", "pair": "at the start, both marks"}
 _ENDS = {
     "end": "the model ended by itself",
     "cut": "a token limit cut the text",
@@ -36,10 +35,9 @@ _ENDS = {
 
 
 def _marks() -> Rows:
-    thought, _, answer = CHANNELS.partition("…")
-    yield Code((thought,)), Code((answer,)), "at the start", "gpt-oss (OpenAI’s harmony form)"
+    yield Code((CHANNELS.partition("…")[0],)), "gpt-oss (OpenAI’s harmony form)"
     for one in MARKS:
-        yield Code((one.opening,)), Code((one.closing,)), _PLACES[one.place], one.used_by
+        yield Code((one.opening,)), one.used_by
 
 
 def _stop_reasons() -> Rows:
@@ -71,7 +69,7 @@ def _notices() -> Rows:
 
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Rows]]] = {
-    "marks": (("a thought begins", "ends", "counted", "used by"), _marks),
+    "marks": (("a thought begins", "used by"), _marks),
     "stop-reasons": (("meaning", "reasons"), _stop_reasons),
     "filters": (("code", "sent by"), _filters),
     "missing": (("reason", "meaning", "assumed", "what changes it"), _missing),
