@@ -9,14 +9,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from opensafeintent.calls.provider_errors import (
-    CAPACITY_CODES,
-    FATAL_CODES,
-    FILTER_CODES,
-    WAITING_CODES,
-    Codes,
-)
-from opensafeintent.calls.reasoning import ANSWER_MARKS, CHANNELS, MARKS
+from opensafeintent.calls.provider_errors import FILTER_CODES
+from opensafeintent.calls.reasoning import CHANNELS, MARKS
 from opensafeintent.calls.records import STOP_REASONS
 from opensafeintent.evaluation.missing import MISSING_REASONS
 from opensafeintent.report.notices import LEVELS, NOTICES
@@ -30,7 +24,6 @@ Cell = str | Code
 Rows = Iterable[Sequence[Cell]]
 
 
-_PLACES = {"anywhere": "anywhere", "start": "at the start", "pair": "at the start, both marks"}
 _ENDS = {
     "end": "the model ended by itself",
     "cut": "a token limit cut the text",
@@ -42,14 +35,9 @@ _ENDS = {
 
 
 def _marks() -> Rows:
-    thought, _, answer = CHANNELS.partition("…")
-    yield Code((thought,)), Code((answer,)), "at the start", "gpt-oss (OpenAI’s harmony form)"
+    yield Code((CHANNELS.partition("…")[0],)), "gpt-oss (OpenAI’s harmony form)"
     for one in MARKS:
-        yield Code((one.opening,)), Code((one.closing,)), _PLACES[one.place], one.used_by
-
-
-def _answers() -> Rows:
-    return ([Code((begin,)), Code((end,))] for begin, end in ANSWER_MARKS)
+        yield Code((one.opening,)), one.used_by
 
 
 def _stop_reasons() -> Rows:
@@ -60,17 +48,6 @@ def _stop_reasons() -> Rows:
 
 def _filters() -> Rows:
     return ([Code(one.names), one.source] for one in FILTER_CODES)
-
-
-def _limits() -> Rows:
-    for kind, table in FATAL_CODES.items():
-        yield f"the model stops: {kind.replace('_', ' ')}", _names(table)
-    yield "the call waits", _names(WAITING_CODES)
-    yield "the call waits, or goes to the standard tier", _names(CAPACITY_CODES)
-
-
-def _names(table: Iterable[Codes]) -> Code:
-    return Code(name for one in table for name in one.names)
 
 
 def _missing() -> Rows:
@@ -93,11 +70,9 @@ def _notices() -> Rows:
 
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Rows]]] = {
-    "marks": (("a thought begins", "ends", "counted", "used by"), _marks),
-    "answers": (("the answer begins", "ends"), _answers),
+    "marks": (("a thought begins", "used by"), _marks),
     "stop-reasons": (("meaning", "reasons"), _stop_reasons),
     "filters": (("code", "sent by"), _filters),
-    "limits": (("result", "codes"), _limits),
     "missing": (("reason", "meaning", "assumed", "what changes it"), _missing),
     "notices": (("code", "level", "!", "text"), _notices),
 }
