@@ -105,11 +105,12 @@ def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-@pytest.fixture(scope="module")
-def undrawn() -> Iterator[None]:
-    """Nothing is drawn: for reports in which nobody looks at the pictures, which take most of their
-    time.
-    """
+@pytest.fixture(scope="module", autouse=True)
+def without_pictures(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Nothing is drawn, unless the module is marked `drawn`: pictures take most of a report's time."""
+    if request.node.get_closest_marker("drawn"):
+        yield
+        return
     with without_drawing():
         yield
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import source
 from opensafeintent import replacing
 from opensafeintent.commands.evaluate import evaluate
 from opensafeintent.commands.settings import EvaluateSettings
@@ -24,7 +25,6 @@ from opensafeintent.numbers.cohort import graders
 from opensafeintent.promptsets.loading import fetch_published_dataset
 from opensafeintent.promptsets.reading import read_records
 from samples import dataset_file, exit_code, json_lines, made_dataset, prompt_set
-from test_tree import TREES
 
 REFUSE, JUDGE = "baseline/refuse-all", "baseline/judge"
 
@@ -58,7 +58,7 @@ def unhurt(folder: Path) -> bool:
 
 def test_no_python_is_started_that_looks_into_the_current_folder() -> None:
     """`-c` and `-m` put that folder first on the path, unless `-P` or `-I` is given."""
-    nodes = [node for tree in TREES.values() for node in ast.walk(tree)]
+    nodes = [node for _, node in source.nodes()]
     starts = [
         [ast.unparse(item) for item in node.elts[:2]]
         for node in nodes
@@ -178,7 +178,6 @@ SLOW = ("tables", "report")
         for command in ("report", "evaluate")
     ],
 )
-@pytest.mark.usefixtures("undrawn")
 def test_nothing_outside_a_received_run_is_touched(
     received: Path,
     tmp_path: Path,
@@ -351,8 +350,7 @@ def test_each_command_asks_where_it_may_write() -> None:
     """No command opens the ledger that a manifest names for writing by itself."""
     opened = [
         ast.unparse(node)
-        for tree in TREES.values()
-        for node in ast.walk(tree)
+        for _, node in source.nodes()
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "Ledger"
     ]
     assert not [call for call in opened if ".ledger_path(" in call and "readonly=True" not in call]

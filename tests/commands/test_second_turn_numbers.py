@@ -30,8 +30,6 @@ from opensafeintent.calls.baselines import read_marked_parts
 from opensafeintent.taxonomy import FOLLOW_UPS, is_follow_up
 from samples import dataset_file, made_dataset, prompt_set
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 SETS = 12
 DATASET = made_dataset(*(prompt_set(f"s{number:02}") for number in range(SETS)))
 """Without paraphrases."""

@@ -15,8 +15,6 @@ from loopback import GENERATE, HELPFULNESS, Fault, LoopbackServer, Match
 from loopback.batches import batch_server
 from samples import json_lines
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 GUARD = "openai-api/loop/llama-guard-3"
 CHATTY = "What a question! The response is a pleasure to read, and more words follow after these."
 SAID = "the last reply: 'What a question! The response is a pleasure to read, and more words follow afte…'"
