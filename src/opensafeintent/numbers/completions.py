@@ -133,8 +133,9 @@ def find_moved(as_graded: Completed, *ends: Completed) -> Flags:
         np.isclose(known, filled).all(axis=1)
         for end in ends
         for known, filled in zip(as_graded, end, strict=True)
+        if not np.array_equal(known, filled)  # mostly they are
     ]
-    return np.asarray(~np.all(same, axis=0))
+    return np.asarray(~np.all(same, axis=0)) if same else np.zeros(len(as_graded[0]), dtype=bool)
 
 
 class Need(NamedTuple):
@@ -467,6 +468,9 @@ def _optimise(tops: Floats, bottoms: Floats, variance: Floats, sign: int) -> Com
         variance: shape (model, prompt_set, epoch).
         sign: the end of the range.
     """
+    if len(tops) == 1:  # nothing to choose
+        only = (np.ascontiguousarray(part[0]).sum(axis=2) for part in (tops, bottoms))
+        return Completed(*only, variance.sum(axis=2))
     shape = tops.shape[1:]
     tops, bottoms = (part.reshape(*part.shape[:2], -1) for part in (tops, bottoms))
     with np.errstate(invalid="ignore", divide="ignore"):
