@@ -297,6 +297,17 @@ def test_a_ledger_elsewhere_is_written_only_if_the_command_names_it(
     assert elsewhere.read_bytes() != before.get(elsewhere.resolve())
 
 
+@pytest.fixture(scope="module")
+def refused_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run over twelve sets."""
+    folder = tmp_path_factory.mktemp("refused")
+    sets = dataset_file(folder, made_dataset(*(prompt_set(f"s{n:02}") for n in range(12))))
+    run = folder / "run"
+    asked = {"models": (REFUSE,), "judges": (JUDGE,), "probe": "none"}
+    evaluate(EvaluateSettings(dataset=sets, out=run, **asked))
+    return run
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -318,13 +329,12 @@ def test_a_ledger_outside_a_run_is_read_only_by_a_command_that_names_it(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    refused_run: Path,
     command: tuple[object, ...],
 ) -> None:
-    sets = dataset_file(tmp_path, made_dataset(*(prompt_set(f"s{n:02}") for n in range(12))))
     places = {name: str(tmp_path / name.lower()) for name in ("RUN", "OWN", "OUT", "OUT.jsonl")}
     for name in ("RUN", "OWN"):
-        models = (REFUSE, "--judge", JUDGE, "--probe", "none")
-        exit_code(monkeypatch, "evaluate", *models, "--dataset", sets, "--out", places[name])
+        shutil.copytree(refused_run, places[name])
     elsewhere = tmp_path / "mine.sqlite"
     run = Path(places["RUN"])
     (run / "ledger.sqlite").rename(elsewhere)

@@ -170,7 +170,10 @@ def completed(array: LabelledSet, *, modes: bool) -> LabelledSet:
         fields["mode"][:, *at] = mode
     dims = array["mode"].dims
     exists = {"exists": (array["exists"].dims, array["exists"].values)}
-    exists["repeated"] = ("model", "epoch"), np.repeat(array["repeated"].values, fills.shape[1], axis=0)
+    exists["repeated"] = (
+        ("model", "epoch"),
+        np.repeat(array["repeated"].values, fills.shape[1], axis=0),
+    )
     labels = dict(array.labels) | {"model": [str(n) for n in range(fills.shape[1])]}
     return LabelledSet({name: (dims, values) for name, values in fields.items()} | exists, labels)
 
