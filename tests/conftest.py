@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import importlib.metadata
 import os
 import signal
@@ -135,3 +136,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for fixture in _MARKED.keys() & getattr(item, "fixturenames", ()):
             item.add_marker(_MARKED[fixture])
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays to the end: no search for garbage needs to look at it."""
+    gc.freeze()
