@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import importlib.metadata
 import os
 import signal
@@ -105,11 +106,12 @@ def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-@pytest.fixture(scope="module")
-def undrawn() -> Iterator[None]:
-    """Nothing is drawn: for reports in which nobody looks at the pictures, which take most of their
-    time.
-    """
+@pytest.fixture(scope="module", autouse=True)
+def without_pictures(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Nothing is drawn, unless the module is marked `drawn`: pictures take most of a report's time."""
+    if request.node.get_closest_marker("drawn"):
+        yield
+        return
     with without_drawing():
         yield
 
@@ -134,3 +136,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for fixture in _MARKED.keys() & getattr(item, "fixturenames", ()):
             item.add_marker(_MARKED[fixture])
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays to the end: no search for garbage needs to look at it."""
+    gc.freeze()

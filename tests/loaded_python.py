@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import gc
 import json
 import os
 import random
@@ -198,6 +199,7 @@ if __name__ == "__main__":
     from opensafeintent.report import page
     from samples import without_drawing
 
+    gc.freeze()  # no command looks through what all of them share
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # each waits for its own command
     with without_drawing(), mock.patch.object(page, "vega_script", lambda: ""):
         _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -5,17 +5,16 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-import opensafeintent
 from opensafeintent.cli.commands import cli
 from opensafeintent.errors import install_extra
+from source import SOURCE, nodes
 
-SOURCE = Path(opensafeintent.__file__).parent
 ERRORS = {"InputError", "Stopped", "JudgeFailed", "Problem"}
 PYTHON = ("calls/functions.py", "commands/notebooks.py")
 """What is called from Python alone says what it got in Python's words."""
@@ -36,38 +35,35 @@ def text_of(node: ast.expr) -> str | None:
     return None
 
 
-def texts() -> Iterator[tuple[str, str, ast.expr]]:
-    """Yield (place in the source, text, expression) of every error that is written out there."""
-    for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if not isinstance(node, ast.Call):
-                continue
-            if getattr(node.func, "id", getattr(node.func, "attr", "")) in ERRORS:
-                for argument in node.args:
-                    if (text := text_of(argument)) is not None:
-                        yield f"{path.relative_to(SOURCE)}:{node.lineno}", text, argument
-
-
-ALL = list(texts())
+@functools.cache
+def errors() -> list[tuple[str, str, ast.expr]]:
+    """Return (place in the source, text, expression) of every error that is written out there."""
+    return [
+        (f"{path}:{node.lineno}", text, argument)
+        for path, node in nodes()
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "id", getattr(node.func, "attr", "")) in ERRORS
+        for argument in node.args
+        if (text := text_of(argument)) is not None
+    ]
 
 
 def matching(pattern: str) -> list[tuple[str, str]]:
-    return [(at, text) for at, text, _ in ALL if re.search(pattern, text)]
+    return [(at, text) for at, text, _ in errors() if re.search(pattern, text)]
 
 
 def test_every_error_names_its_place_first() -> None:
     # a place: an option, a file, a variable, what is lacking; then a colon. What is added to an
     # error has it already.
     placed = re.compile(r"[^.;?!]*?\S: \S|X(; |X$)")
-    assert [(at, text) for at, text, _ in ALL if not placed.match(text)] == []
+    assert [(at, text) for at, text, _ in errors() if not placed.match(text)] == []
 
 
 def test_one_function_says_how_an_extra_is_installed() -> None:
     """No package is published: a bare `pip install "opensafeintent[hf]"` fails everywhere."""
     writing = {
-        str(path.relative_to(SOURCE))
-        for path in SOURCE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        str(path)
+        for path, node in nodes()
         if isinstance(node, ast.Constant) and 'pip install "' in str(node.value)
     }
     assert writing == {"errors.py"}
@@ -91,7 +87,7 @@ def test_no_option_is_its_own_value_and_place() -> None:
 
 
 def test_no_python_type_is_shown() -> None:
-    shown = [(at, ast.unparse(node).replace("type(error)", "")) for at, _, node in ALL]
+    shown = [(at, ast.unparse(node).replace("type(error)", "")) for at, _, node in errors()]
     typed = [at for at, code in shown if "type(" in code]
     assert [at for at in typed if not at.startswith(PYTHON)] == []
 

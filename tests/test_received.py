@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import source
 from opensafeintent import replacing
 from opensafeintent.commands.evaluate import evaluate
 from opensafeintent.commands.settings import EvaluateSettings
@@ -24,7 +25,6 @@ from opensafeintent.numbers.cohort import name_graders
 from opensafeintent.promptsets.loading import fetch_published_dataset
 from opensafeintent.promptsets.reading import read_records
 from samples import dataset_file, exit_code, json_lines, made_dataset, prompt_set
-from test_tree import TREES
 
 REFUSE, JUDGE = "baseline/refuse-all", "baseline/judge"
 
@@ -58,11 +58,13 @@ def unhurt(folder: Path) -> bool:
 
 def test_no_python_is_started_that_looks_into_the_current_folder() -> None:
     """`-c` and `-m` put that folder first on the path, unless `-P` or `-I` is given."""
-    nodes = [node for tree in TREES.values() for node in ast.walk(tree)]
+    nodes = [node for _, node in source.nodes()]
     starts = [
         [ast.unparse(item) for item in node.elts[:2]]
         for node in nodes
         if isinstance(node, ast.List | ast.Tuple)
+        and node.elts
+        and getattr(node.elts[0], "attr", "") == "executable"
     ]
     safe = [
         start
@@ -73,7 +75,12 @@ def test_no_python_is_started_that_looks_into_the_current_folder() -> None:
         node for node in nodes if isinstance(node, ast.Attribute) and node.attr == "executable"
     ]
     assert len(named) == len(safe) > 0
-    calls = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
+    unsafe = {"system", "popen", "fork", "create_subprocess_shell"}
+    calls = {
+        ast.unparse(node.func)
+        for node in nodes
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in unsafe
+    }
     assert not calls & {"os.system", "os.popen", "os.fork", "asyncio.create_subprocess_shell"}
 
 
@@ -178,7 +185,6 @@ SLOW = ("tables", "report")
         for command in ("report", "evaluate")
     ],
 )
-@pytest.mark.usefixtures("undrawn")
 def test_nothing_outside_a_received_run_is_touched(
     received: Path,
     tmp_path: Path,
@@ -298,6 +304,17 @@ def test_a_ledger_elsewhere_is_written_only_if_the_command_names_it(
     assert elsewhere.read_bytes() != before.get(elsewhere.resolve())
 
 
+@pytest.fixture(scope="module")
+def refused_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run over twelve sets."""
+    folder = tmp_path_factory.mktemp("refused")
+    sets = dataset_file(folder, made_dataset(*(prompt_set(f"s{n:02}") for n in range(12))))
+    run = folder / "run"
+    asked = {"models": (REFUSE,), "judges": (JUDGE,), "probe": "none"}
+    evaluate(EvaluateSettings(dataset=sets, out=run, **asked))
+    return run
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -319,13 +336,12 @@ def test_a_ledger_outside_a_run_is_read_only_by_a_command_that_names_it(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    refused_run: Path,
     command: tuple[object, ...],
 ) -> None:
-    sets = dataset_file(tmp_path, made_dataset(*(prompt_set(f"s{n:02}") for n in range(12))))
     places = {name: str(tmp_path / name.lower()) for name in ("RUN", "OWN", "OUT", "OUT.jsonl")}
     for name in ("RUN", "OWN"):
-        models = (REFUSE, "--judge", JUDGE, "--probe", "none")
-        exit_code(monkeypatch, "evaluate", *models, "--dataset", sets, "--out", places[name])
+        shutil.copytree(refused_run, places[name])
     elsewhere = tmp_path / "mine.sqlite"
     run = Path(places["RUN"])
     (run / "ledger.sqlite").rename(elsewhere)
@@ -351,9 +367,8 @@ def test_each_command_asks_where_it_may_write() -> None:
     """No command opens the ledger that a manifest names for writing by itself."""
     opened = [
         ast.unparse(node)
-        for tree in TREES.values()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Ledger"
+        for _, node in source.nodes()
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Ledger"
     ]
     assert not [call for call in opened if ".ledger_path(" in call and "readonly=True" not in call]
 

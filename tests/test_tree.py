@@ -5,33 +5,21 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from pathlib import Path
 
-REPO = Path(__file__).parents[1]
-SOURCE = REPO / "src" / "opensafeintent"
-TEXTS = {
-    path.relative_to(SOURCE).as_posix(): path.read_text("utf-8") for path in SOURCE.rglob("*.py")
-}
-TREES = {Path(name): ast.parse(text) for name, text in TEXTS.items()}
+from source import nodes, texts, trees
 
 
 def test_only_packages_list_their_names() -> None:
     listing = {
         str(path)
-        for path, tree in TREES.items()
-        for node in ast.walk(tree)
+        for path, node in nodes()
         if isinstance(node, ast.Name) and node.id == "__all__" and path.name != "__init__.py"
     }
     assert listing == set()
 
 
 def test_no_class_name_stands_twice() -> None:
-    names = Counter(
-        node.name
-        for tree in TREES.values()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef)
-    )
+    names = Counter(node.name for _, node in nodes() if isinstance(node, ast.ClassDef))
     assert {name for name, count in names.items() if count > 1} == set()
 
 
@@ -39,7 +27,7 @@ def test_what_is_shown_is_typed() -> None:
     """Only specifications of figures, which are Vega-Lite's JSON, hold anything."""
     untyped = {
         f"{path}: {ast.unparse(node)}"
-        for path, tree in TREES.items()
+        for path, tree in trees().items()
         if path.parts[0] in ("report", "cli")
         for node in tree.body
         for name in ast.walk(node)
@@ -58,8 +46,7 @@ BANNER = re.compile(r"^\s*#\s*[-=#*~]{8,}", re.MULTILINE)
 def test_no_function_is_longer_than_one_can_see_at_once() -> None:
     long = {
         f"{path}: {node.name}"
-        for path, tree in TREES.items()
-        for node in ast.walk(tree)
+        for path, node in nodes()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (node.end_lineno or 0) - node.lineno >= MOST_LINES_OF_A_FUNCTION
     }
@@ -67,4 +54,4 @@ def test_no_function_is_longer_than_one_can_see_at_once() -> None:
 
 
 def test_a_module_has_one_topic_and_no_banner() -> None:
-    assert {name for name, text in TEXTS.items() if BANNER.search(text)} == set()
+    assert {name for name, text in texts().items() if BANNER.search(text)} == set()

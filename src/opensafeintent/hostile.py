@@ -77,11 +77,15 @@ def unprintable(text: str) -> str | None:
     They are control characters, halves of surrogate pairs, and the code points that Unicode defines
     as noncharacters. Figures, spreadsheets and XML refuse them.
     """
+    if text.isprintable():  # most texts, and none of those characters is
+        return None
     return next((f"U+{ord(char):04X}" for char in text if _is_unprintable(char)), None)
 
 
 def visible(text: str) -> str:
     """Return a text with such characters, tabs and new lines aside, as visible escapes."""
+    if text.isprintable():
+        return text
     return "".join(
         f"\\u{ord(char):04x}" if _is_unprintable(char) and char not in "\n\t" else char
         for char in text

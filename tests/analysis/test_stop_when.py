@@ -39,8 +39,6 @@ from opensafeintent.promptsets import draw_sets, load_dataset
 from opensafeintent.taxonomy import default_taxonomy
 from samples import dataset_file, made_dataset, prompt_set
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 GOOD, BAD = "baseline/redirect", "baseline/comply-all"
 ASKED = "triplet_safety >= 0.8"
 

@@ -152,7 +152,6 @@ def test_an_alias_is_not_another_model(asked: str, served: str, another: bool) -
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("undrawn")
 def test_replies_that_name_another_model_are_counted_and_said(tmp_path: Path) -> None:
     run, variables = tmp_path / "run", {"LOOP_API_KEY": "none"}
     options = ("--dataset", some_sets(tmp_path, 2), "--judge", JUDGE, "--out", run, *FEW_CALLS)

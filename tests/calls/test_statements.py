@@ -8,7 +8,6 @@ the source holds has to be among them, so that a new one cannot be forgotten.
 from __future__ import annotations
 
 import ast
-import gc
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-import opensafeintent
+import source
 from calls.support import answered, failed, written
 from endtoend import osi, some_sets
 from opensafeintent.calls.ledger import LEDGER, Ledger
@@ -26,7 +25,6 @@ from opensafeintent.calls.ledger_rows import DamagedLedger
 from opensafeintent.calls.records import Answered
 from opensafeintent.errors import InputError
 
-pytestmark = pytest.mark.usefixtures("undrawn")
 READ_ONCE = (
     "SELECT DISTINCT model FROM calls",  # who has ever answered: as a run is taken up again
     "SELECT DISTINCT key FROM calls",  # whose attempts held reasoning alone: failed ones only
@@ -136,10 +134,7 @@ def test_no_statement_reads_all_calls_to_find_some(
 
 def _written() -> list[str]:
     """Return the texts in the source that read or change `calls`, as far as they are literal."""
-    sources = Path(opensafeintent.__path__[0]).rglob("*.py")
-    gc.collect()  # what other tests left, which Python 3.11 cannot log while it parses (gh-106905)
-    nodes = [node for path in sources for node in ast.walk(ast.parse(path.read_text("utf-8")))]
-    constants = [node.value for node in nodes if isinstance(node, ast.Constant)]
+    constants = [node.value for _, node in source.nodes() if isinstance(node, ast.Constant)]
     verbs = re.compile("(FROM|JOIN|INTO) calls")
     texts = [text for text in constants if isinstance(text, str) and verbs.search(text)]
     assert len(texts) > 10

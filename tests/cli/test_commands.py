@@ -39,8 +39,6 @@ STEERING = "\x1b]0;"
 HOSTILE = f"{STEERING}owned\x07"
 """Sets a terminal's title."""
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:

@@ -18,7 +18,6 @@ from opensafeintent.cli.commands import cli
 from opensafeintent.taxonomy import QUESTIONS
 from samples import dataset_file, made_dataset, prompt_set
 
-pytestmark = pytest.mark.usefixtures("undrawn")
 _HEADINGS = [
     "Models and sampling",
     "Judges",
@@ -266,7 +265,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     ("typed", "following"),
     [

@@ -183,7 +183,6 @@ def completed(following: str, places: dict[str, str]) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("line", LINES.splitlines())
 def test_the_suggested_command_works(
     line: str, places: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -237,7 +236,6 @@ OTHERWISE = (
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     ("how", "options"),
     [*(("compare", options) for options in OTHERWISE), ("baseline", OTHERWISE[0])],

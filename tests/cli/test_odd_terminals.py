@@ -26,8 +26,6 @@ from opensafeintent.people.labels import Answer, Label, write_labels
 from opensafeintent.promptsets import draw_sets, load_dataset
 from samples import json_lines
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 NAME = "modèle-“…”"
 """Ends up in tables: no encoding but Unicode has all of it."""
 COMMANDS = {

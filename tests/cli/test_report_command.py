@@ -20,6 +20,8 @@ from opensafeintent.report import figures
 from opensafeintent.report.figures.drawing import Format
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 
+pytestmark = pytest.mark.drawn
+
 ONE = made_dataset(prompt_set("one", 1))
 SETS = made_dataset(
     prompt_set("one", 1), prompt_set("two", 1, "Fraud and Deception"), prompt_set("three")

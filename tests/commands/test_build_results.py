@@ -18,8 +18,6 @@ from opensafeintent.construction.items import REASONS
 from opensafeintent.errors import NothingMade
 from samples import contents, json_lines
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:

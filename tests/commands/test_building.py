@@ -22,8 +22,6 @@ from opensafeintent.errors import InputError
 from opensafeintent.people.labels import Label, write_labels
 from samples import json_lines
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 OFFLINE = ("--generator", "baseline/generator", "--judge", "baseline/construction-judge")
 LOOP = "openai-api/loop"
 SERVED = ("--generator", f"{LOOP}/generator", "--judge", f"{LOOP}/construction-judge")

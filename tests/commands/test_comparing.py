@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import ttest_1samp
 
 from endtoend import Ran, osi
 from opensafeintent import CompareSettings, compare
@@ -18,8 +18,6 @@ from opensafeintent.numbers.estimates import COMPARED_METRICS
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import Comparison, compare_models
 from samples import contents, dataset_file, import_lines, made_dataset, prompt_set
-
-pytestmark = pytest.mark.usefixtures("undrawn")
 
 SETS = made_dataset(*(prompt_set(f"s{n:02}", 1) for n in range(40)))
 FEWER = made_dataset(*(prompt_set(f"t{n:02}") for n in range(4)), name="fewer")
@@ -140,7 +138,7 @@ def test_p_and_interval_are_a_t_test_with_two_pseudo_sets(
         first, second = (per_set(metric, MODELS[row[side]]) for side in ("model_a", "model_b"))
         differences = (second - first)[~np.isnan(second - first)]
         assert float(row["difference"]) == pytest.approx(differences.mean(), abs=1e-6)
-        p = ttest_1samp([*differences, 1.0, -1.0], 0).pvalue
+        p = scipy.stats.ttest_1samp([*differences, 1.0, -1.0], 0).pvalue
         assert float(row["p_unadjusted"]) == pytest.approx(p, abs=1e-6)
         assert float(row["p_adjusted"]) >= float(row["p_unadjusted"])
         low, high = float(row["difference_low"]), float(row["difference_high"])

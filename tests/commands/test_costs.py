@@ -22,8 +22,6 @@ from endtoend import JUDGE, TARGET, Ran, evaluate, finish, osi, some_sets, start
 from loopback import GENERATE, HARM, Fault, LoopbackProcess, LoopbackServer, Match
 from samples import json_file
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 GENERATOR, CHECKER = "openai-api/loop/generator", "openai-api/loop/construction-judge"
 PRICES = {TARGET: (2.5, 10.0), JUDGE: (0.4, 2.0), GENERATOR: (1.0, 1.0), CHECKER: (1.0, 1.0)}
 UNANSWERED = Fault(action="completion", content=None, finish_reason="tool_calls")

@@ -17,8 +17,6 @@ import pytest
 from endtoend import REPO, environment, grades, metrics, osi, values
 from opensafeintent import replacing
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 BASELINES = ("baseline/refuse-all", "baseline/comply-all")
 _NOTE = "RESULTS-INCOMPLETE.txt"
 

@@ -28,8 +28,6 @@ from opensafeintent.exports.shared import model_id
 from opensafeintent.numbers.metrics import METRICS, TRIPLET_SCOPE
 from samples import dataset_file, import_lines, json_lines, lines_of, made_dataset, prompt_set
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 DATASET = made_dataset(prompt_set("boats", 1, "Fraud and Deception"), prompt_set("trains"))
 VALIDATOR = REPO / ".venv-exchange" / "bin" / "every_eval_ever"
 JUDGES = ("kind", "stern")

@@ -26,8 +26,6 @@ from opensafeintent.errors import InputError
 from opensafeintent.quoting import WITHHELD_WORDS
 from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 DATASET = made_dataset(prompt_set("boats", 1, "Fraud and Deception"), prompt_set("trains"))
 """Seven prompts: boats has one paraphrase, trains none."""
 FORMATS = ("csv", "jsonl", "parquet")

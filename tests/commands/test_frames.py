@@ -296,7 +296,7 @@ def test_a_figure_is_a_drawing_elsewhere(run: Run, monkeypatch: pytest.MonkeyPat
     assert repr(drawing) == "fig_frontier: Triplet Safety against Mean Utility"
 
 
-def test_every_figure_can_be_had_by_its_name(run: Run, undrawn: None) -> None:
+def test_every_figure_can_be_had_by_its_name(run: Run) -> None:
     assert len(run.figures) > 5
     for name in run.figures:
         drawing = run.figure(name, as_svg=True)

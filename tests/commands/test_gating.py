@@ -29,8 +29,6 @@ from opensafeintent.errors import InputError
 from opensafeintent.statistics.intervals import exact_share_interval
 from samples import contents, dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 SETS = 40
 DATASET = made_dataset(*(prompt_set(f"s{n:02}", 1) for n in range(SETS)))
 

@@ -23,8 +23,6 @@ from opensafeintent import (
 from opensafeintent.errors import InputError
 from samples import dataset_file, json_lines, lines_of, made_dataset, prompt_set
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 NEW = f"{JUDGE}~lenient"
 RESPONSES = 56
 BOTH = ("--judge", JUDGE, "--judge", NEW)

@@ -53,8 +53,6 @@ from samples import (
     prompt_set,
 )
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 JUDGE = "baseline/judge"
 DATASET = made_dataset(prompt_set("boats", 1, "Fraud and Deception"), prompt_set("trains"))
 """Seven prompts: boats has one paraphrase, trains none."""

@@ -23,8 +23,6 @@ from opensafeintent.promptsets import Prompts
 from opensafeintent.templates import load_templates
 from samples import import_lines, made_dataset, prompt_set
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 SECOND = "openai-api/loop/second"
 RESULT = "openai-api-loop-judge.json"
 PLAIN = [case for case in CASES.values() if not case.demands and not case.unscored]

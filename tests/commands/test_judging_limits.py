@@ -13,8 +13,6 @@ from evaluation.examiner import CASES, judge
 from loopback import LoopbackServer
 from samples import contents, import_lines, json_file, lines_of, made_dataset, prompt_set
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 SETS = made_dataset(prompt_set("one", 1), prompt_set("two"))
 RESPONSE = "word " * 80
 """400 characters, which count as 100 tokens."""

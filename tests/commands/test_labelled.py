@@ -15,8 +15,6 @@ from endtoend import JUDGE, Ran, calls, evaluate, metrics, osi, says, some_sets,
 from loopback import HARM, HELPFULNESS, MODE, LoopbackServer
 from samples import json_lines
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 SECOND = "openai-api/loop/second"
 FILE = "openai-api-loop-judge.json"
 

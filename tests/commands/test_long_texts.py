@@ -34,8 +34,6 @@ from opensafeintent.responses import GradedResponse
 from peaks import run as command
 from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 DATASET = made_dataset(prompt_set("boats", 1), prompt_set("trains", 1), prompt_set("ships", 1))
 PROMPTS = 12
 

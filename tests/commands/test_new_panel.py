@@ -22,8 +22,6 @@ from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.taxonomy import QUESTIONS
 from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 SETS = made_dataset(*(prompt_set(f"s{n}", 1) for n in range(3)))
 
 

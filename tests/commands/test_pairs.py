@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,23 @@ def run(folder: Path, kind: str, *options: object, models: tuple[str, ...] = MOD
     return osi("evaluate", *models, "--judge", "baseline/judge", *paths, *options)
 
 
+Copy = Callable[[Path, str], None]
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
+    """Copies the run over sets of a kind, which is evaluated once, into a test's folder."""
+    kept = tmp_path_factory.mktemp("kept")
+
+    def copied(folder: Path, kind: str) -> None:
+        if not (kept / kind).is_dir():
+            (kept / kind).mkdir()
+            assert run(kept / kind, kind).code == 0
+        shutil.copytree(kept / kind, folder, dirs_exist_ok=True)
+
+    return copied
+
+
 def says_nothing_of_three(text: str) -> None:
     assert [words for words in OF_THREE if words in text] == []
 
@@ -80,8 +99,8 @@ def test_what_a_pair_lacks_is_not_planned_and_not_missing(tmp_path: Path, kind: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_strata_are_of_the_sets_that_have_a_label(tmp_path: Path, kind: str) -> None:
-    run(tmp_path, kind)
+def test_strata_are_of_the_sets_that_have_a_label(copy: Copy, tmp_path: Path, kind: str) -> None:
+    copy(tmp_path, kind)
     strata = metrics(tmp_path / "run")["strata"]
     labelled = {"pairs": 6, "mixed": 9, "triplets": 12}[kind]
     of_domain = strata["harm_domain"]["Cyber Compromise"][MODELS[0]]
@@ -91,8 +110,8 @@ def test_strata_are_of_the_sets_that_have_a_label(tmp_path: Path, kind: str) -> 
     assert sum(not line["harm_domain"] for line in lines) == 2 * (12 - labelled)
 
 
-def test_the_page_and_tables_of_pairs_have_nothing_of_triplets(tmp_path: Path) -> None:
-    run(tmp_path, "pairs")
+def test_the_page_and_tables_of_pairs_have_nothing_of_triplets(copy: Copy, tmp_path: Path) -> None:
+    copy(tmp_path, "pairs")
     ran = osi("report", tmp_path / "run", "--annex", *("--fail-under", "pair_safety=0.6"))
     assert ran.code == 4, ran.err  # one of the two models is unsafe
     assert "pair_safety" in ran.text
@@ -128,8 +147,8 @@ def test_sets_without_any_label_have_no_strata(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_comparisons_gates_and_traces_follow(tmp_path: Path, kind: str) -> None:
-    run(tmp_path, kind)
+def test_comparisons_gates_and_traces_follow(copy: Copy, tmp_path: Path, kind: str) -> None:
+    copy(tmp_path, kind)
     safety, utility = PRIMARY[kind]
     compared = osi("compare", tmp_path / "run")
     assert compared.code == 0, compared.err

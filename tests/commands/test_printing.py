@@ -19,7 +19,6 @@ from opensafeintent import (
     SampleSizeSettings,
 )
 
-pytestmark = pytest.mark.usefixtures("undrawn")
 MODELS = ("baseline/redirect", "baseline/refuse-all")
 EVALUATION: dict[str, Any] = {
     "models": MODELS,

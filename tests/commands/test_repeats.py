@@ -16,8 +16,6 @@ from opensafeintent.report.figures import make_figure
 from opensafeintent.statistics.intervals import exact_share_interval
 from samples import import_lines, lines_of, made_dataset, prompt_set
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 FRAUD = "Fraud and Deception"
 SETS = 40
 DATASET = made_dataset(

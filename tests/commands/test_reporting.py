@@ -24,8 +24,6 @@ from opensafeintent.errors import InputError
 from opensafeintent.promptsets import Dataset
 from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 FRAUD, CYBER, PRIVACY = "Fraud and Deception", "Cyber Compromise", "Privacy and Data Misuse"
 PLAN, EXPLAIN = "Planning and Procedure", "Explanation"
 DATASET = made_dataset(

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy
 from numpy.typing import NDArray
-from scipy import stats
 
 from endtoend import osi
 from opensafeintent import (
@@ -23,8 +23,6 @@ from opensafeintent.statistics.comparisons import count_sets_needed
 from opensafeintent.statistics.intervals import half_width
 from opensafeintent.taxonomy import QUESTIONS
 from samples import import_lines, made_dataset, prompt_set
-
-pytestmark = pytest.mark.usefixtures("undrawn")
 
 
 def asked(difference: float = 0.05, **settings: Any) -> SampleSize:
@@ -44,8 +42,8 @@ def shown_to_differ(differences: NDArray[np.float64], level: float = 0.95) -> fl
     studies, sets = differences.shape
     limits = np.broadcast_to([-1.0, 1.0], (studies, 2))
     pseudo_differences = np.concatenate([differences, limits], axis=1)
-    statistic = pseudo_differences.mean(axis=1) / stats.sem(pseudo_differences, axis=1)
-    return float((np.abs(statistic) > stats.t.ppf(0.5 + level / 2, sets + 1)).mean())
+    statistic = pseudo_differences.mean(axis=1) / scipy.stats.sem(pseudo_differences, axis=1)
+    return float((np.abs(statistic) > scipy.stats.t.ppf(0.5 + level / 2, sets + 1)).mean())
 
 
 # How many prompt-sets
@@ -75,7 +73,7 @@ def test_many_sets_follow_the_plain_formula() -> None:
     for deviation, power, quantile in ((0.5, 0.80, 0.8416), (0.35, 0.95, 1.6449)):
         plain = ((1.96 + quantile) * deviation / 0.002) ** 2
         assert count_sets_needed(0.002, deviation, power=power) == pytest.approx(plain, rel=1e-3)
-    sidak = stats.norm.ppf(0.5 + 0.95 ** (1 / 190) / 2)
+    sidak = scipy.stats.norm.ppf(0.5 + 0.95 ** (1 / 190) / 2)
     plain = ((sidak + 0.8416) * 0.5 / 0.002) ** 2
     assert count_sets_needed(0.002, 0.5, pairs=190) == pytest.approx(plain, rel=1e-3)
 
@@ -83,7 +81,7 @@ def test_many_sets_follow_the_plain_formula() -> None:
 @pytest.mark.parametrize("sets", [4, 42, 700])
 def test_the_precision_of_one_model_is_that_of_its_interval(sets: int) -> None:
     values = np.array([0.0, 1.0] * (sets // 2 + 1))
-    expected = stats.sem(values) * stats.t.ppf(0.975, sets + 1)
+    expected = scipy.stats.sem(values) * scipy.stats.t.ppf(0.975, sets + 1)
     assert half_width(sets) == pytest.approx(expected)
 
 
@@ -282,9 +280,9 @@ def test_an_unchanged_model_keeps_to_the_margin_as_often_as_is_said(power: float
     generator = np.random.default_rng(2)
     worsenings = generator.choice([-1.0, 0.0, 1.0], p=(0.125, 0.75, 0.125), size=(studies, sets))
     pseudo = np.concatenate([worsenings, np.broadcast_to([-1.0, 1.0], (studies, 2))], axis=1)
-    high = pseudo.sum(axis=1) / sets + stats.t.ppf(0.975, sets + 1) * stats.sem(pseudo, axis=1) * (
-        (sets + 2) / sets
-    )
+    high = pseudo.sum(axis=1) / sets + scipy.stats.t.ppf(0.975, sets + 1) * scipy.stats.sem(
+        pseudo, axis=1
+    ) * ((sets + 2) / sets)
     assert float((high <= 0.1).mean()) == pytest.approx(power, abs=0.035)
 
 
@@ -301,7 +299,7 @@ def test_all_pairs_or_all_models_have_the_power_together() -> None:
         asked(0.02, models=4),
         sample_size(SampleSizeSettings(margin=0.02, models=3)),
     )
-    quantile = stats.norm.ppf
+    quantile = scipy.stats.norm.ppf
     for size, level, power in (
         (of_pairs, 0.95 ** (1 / 6), 0.8 ** (1 / 6)),
         (of_models, 0.95, 0.8 ** (1 / 3)),

@@ -30,8 +30,6 @@ from opensafeintent.calls.baselines import read_marked_parts
 from opensafeintent.taxonomy import FOLLOW_UPS, is_follow_up
 from samples import dataset_file, made_dataset, prompt_set
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 SETS = 12
 DATASET = made_dataset(*(prompt_set(f"s{number:02}") for number in range(SETS)))
 """Without paraphrases."""
@@ -189,12 +187,19 @@ def test_all_other_files_are_those_of_a_run_without_a_second_turn(tmp_path: Path
     assert page.count('<section id="follow_ups">') == 1
 
 
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that tests export, and do not change."""
+    folder = tmp_path_factory.mktemp("exported")
+    return run_of(folder, forgets, helps_second, harms_first, says_nothing_first)
+
+
 @pytest.mark.parametrize("format_", ["csv", "jsonl", "parquet"])
 @pytest.mark.parametrize("include_unsafe", [False, True])
 def test_an_export_comes_back_with_the_same_second_turn(
-    tmp_path: Path, format_: str, *, include_unsafe: bool
+    tmp_path: Path, exported: Path, format_: str, *, include_unsafe: bool
 ) -> None:
-    run = run_of(tmp_path, forgets, helps_second, harms_first, says_nothing_first)
+    run = exported
     out, copy = tmp_path / f"out.{format_}", tmp_path / "copy"
     settings: dict[str, Any] = {"format": format_, "include_unsafe": include_unsafe}
     export_run(ExportSettings(run=run, out=out, **settings))

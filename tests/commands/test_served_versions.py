@@ -17,8 +17,6 @@ from loopback import GENERATE, HARM, HELPFULNESS, Fault, LoopbackServer, Match
 from opensafeintent import load_run
 from opensafeintent.errors import InputError
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 FIRST, SECOND = "judge-1-2026-01", "judge-2-2026-06"
 GATES = ("--fail-if-worse", "triplet_safety=0.9", "--max-missing", 1)
 GRADES = 4 * (7 * 2 + 1)

@@ -17,8 +17,6 @@ from loopback import LoopbackProcess, LoopbackServer
 from opensafeintent.construction.instructions import load_instructions
 from opensafeintent.construction.items import STAGES
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 GENERATOR = "openai-api/loop/generator"
 JUDGE = "openai-api/loop/construction-judge"
 CONNECTIONS = 6

@@ -17,7 +17,6 @@ from docs.stand_ins import Workshop, is_name_only, native
 from endtoend import Ran, environment
 from loopback import LoopbackServer
 
-pytestmark = pytest.mark.usefixtures("undrawn")
 PAGES = [page for page in pages() if any(step.kind != "output" for step in steps(page))]
 
 

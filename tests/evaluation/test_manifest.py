@@ -33,8 +33,6 @@ from endtoend import (
 from loopback import GENERATE, HARM, LoopbackProcess, LoopbackServer
 from opensafeintent.evaluation.plan import _PARTS, Plan
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:

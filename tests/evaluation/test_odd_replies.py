@@ -23,7 +23,6 @@ from loopback import GENERATE, HARM, HELPFULNESS, Fault, Match
 from opensafeintent.taxonomy import QUESTIONS
 from opensafeintent.templates.template import TOKEN
 
-pytestmark = pytest.mark.usefixtures("undrawn")
 PROMPTS = 56
 """Of eight sets."""
 

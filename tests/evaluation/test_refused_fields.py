@@ -13,7 +13,6 @@ import pytest
 from endtoend import JUDGE, TARGET, Lab, asked_of, entry, evaluate, osi, some_sets
 from loopback import GENERATE, HARM, Fault, LoopbackServer, Match
 
-pytestmark = pytest.mark.usefixtures("undrawn")
 TEXT = "`temperature` is deprecated for this model."
 EXTRA = {
     "type": "extra_forbidden",

@@ -45,8 +45,6 @@ from opensafeintent.responses import ResponseKey
 from opensafeintent.taxonomy import QUESTIONS, SCALES
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 SECOND = "openai-api/loop/second"
 WITHHELD = (
     "[Not shown: the user's request is withheld from this grading. Only the response is given.]"

@@ -40,8 +40,6 @@ from endtoend import (
 from loopback import GENERATE, HARM, MODE, PROBE, LoopbackProcess, LoopbackServer
 from opensafeintent.taxonomy import QUESTIONS
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 SECOND = "openai-api/loop/second"
 
 

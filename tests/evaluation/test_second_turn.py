@@ -47,8 +47,6 @@ from opensafeintent.templates import Role, Template, load_templates
 from opensafeintent.templates.template import FirstTurn, cut_tokens, second_turn
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 TURN = ("--follow-ups", "--probe", "none")
 SETS = 8
 PROMPTS = 56

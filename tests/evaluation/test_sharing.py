@@ -28,8 +28,6 @@ from endtoend import (
 )
 from loopback import LoopbackProcess, LoopbackServer
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 CONNECTIONS = 16
 LAST_ANSWERS = 64
 """Answers of a fifth of a second, at some 360 a second: a kill may cost as many in `test_resume`.

@@ -15,8 +15,6 @@ from loopback import GENERATE, HELPFULNESS, Fault, LoopbackServer, Match
 from loopback.batches import batch_server
 from samples import json_lines
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 GUARD = "openai-api/loop/llama-guard-3"
 CHATTY = "What a question! The response is a pleasure to read, and more words follow after these."
 SAID = "the last reply: 'What a question! The response is a pleasure to read, and more words follow afte…'"
@@ -24,7 +22,7 @@ SAID = "the last reply: 'What a question! The response is a pleasure to read, an
 
 @pytest.fixture
 def long(server: LoopbackServer, tmp_path: Path) -> Lab:
-    return Lab(server, some_sets(tmp_path, 42), tmp_path / "run")
+    return Lab(server, some_sets(tmp_path, 42, paraphrases=0), tmp_path / "run")
 
 
 def of_judge(server: LoopbackServer) -> int:
@@ -45,7 +43,7 @@ def test_it_is_stopped_soon_and_the_same_command_goes_on(long: Lab) -> None:
     assert SAID in line and "judge-check" in line
     assert line.endswith("the same command goes on")
     asked = of_judge(long.server)
-    assert 90 <= asked < 400  # of 294 responses, each asked about twice or more, three times each
+    assert 90 <= asked < 400  # of 126 responses, each asked about twice or more, three times each
     stop_line(long.evaluate())
     assert asked + 30 <= of_judge(long.server) < asked + 400
     long.server.set_faults()  # the judge has come to its senses

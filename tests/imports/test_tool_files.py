@@ -27,8 +27,6 @@ from opensafeintent.errors import InputError
 from opensafeintent.promptsets.reading import FORMATS
 from samples import dataset_file, json_file, json_lines, made_dataset, prompt_set
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 FILES = Path(__file__).parent / "tool_files"
 PROMPTFOO = FILES / "promptfoo.json"
 """Two models, `--repeat 2`; and a call that failed, of another run of it."""

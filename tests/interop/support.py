@@ -5,6 +5,7 @@ Inspect quiet.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import subprocess
 import sys
@@ -22,6 +23,11 @@ from inspect_ai import eval as inspect_eval, model as inspect_model
 from inspect_ai.log import EvalLog
 from inspect_ai.model import ChatMessage, GenerateConfig, ModelAPI, ModelOutput, RetryDecision
 from inspect_ai.tool import ToolChoice, ToolInfo
+
+needs_anthropic = pytest.mark.skipif(
+    importlib.util.find_spec("anthropic") is None, reason="needs the package of the provider"
+)
+"""Only looked for: the package takes seconds to load."""
 
 quiet = pytest.mark.filterwarnings(
     "ignore:The 'initial' parameter is deprecated:DeprecationWarning"

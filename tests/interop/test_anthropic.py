@@ -12,14 +12,16 @@ import pytest
 
 from calls.support import holds, rows
 from endtoend import Ran, coverage, grades, osi
-from interop.support import quiet
+from interop.support import needs_anthropic, quiet
 from loopback.messages import MessagesServer, Reply, message, problem, serving
-
-pytest.importorskip("anthropic", reason="needs the package of the provider")
 
 NAME = "inspect/anthropic/claude-served"
 KEY = "sk-ant-0123456789abcdef"
-pytestmark = [quiet, pytest.mark.filterwarnings("ignore::DeprecationWarning:anthropic")]
+pytestmark = [
+    needs_anthropic,
+    quiet,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:anthropic"),
+]
 
 
 def evaluate(out: Path, reply: Reply, *options: object) -> tuple[Ran, MessagesServer]:

@@ -10,13 +10,15 @@ import pytest
 
 from calls.support import rows
 from endtoend import osi
-from interop.support import quiet
+from interop.support import needs_anthropic, quiet
 from loopback.messages import message, serving
 
-pytest.importorskip("anthropic", reason="needs the package of the provider")
-
 NAME = "anthropic/claude-served"
-pytestmark = [quiet, pytest.mark.filterwarnings("ignore::DeprecationWarning:anthropic")]
+pytestmark = [
+    needs_anthropic,
+    quiet,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:anthropic"),
+]
 SETTINGS = ("--judge", NAME, "--limit", 2, "--probe", "none", "--temperature", 0.5)
 ARGUMENTS = ("-M", "top_p=0.9", "--system", "Be brief.", "--max-tokens", 500)
 

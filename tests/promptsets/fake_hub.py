@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import unquote, urlsplit
 
+from endtoend import Ran, begin, finish
+
 REPO = "someone/some-sets"
 COMMITS = {"main": "a" * 40, "v1": "b" * 40}
 """The commit that each revision stands for."""
@@ -117,17 +119,29 @@ def _oid(data: bytes) -> str:
     return hashlib.sha1(data).hexdigest()
 
 
+def variables_of(hub: str, folder: Path) -> dict[str, str]:
+    """Return the variables by which a process asks a hub, and keeps what it got in a folder."""
+    home = {"HF_ENDPOINT": hub, "HF_HOME": str(folder / "hf")}
+    return home | {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+
+
+def hub_command(hub: str, folder: Path, *arguments: str, **variables: str) -> Ran:
+    """Run a command in a process of its own: huggingface_hub reads HF_ENDPOINT when it is
+    imported.
+    """
+    return finish(begin(*arguments, **variables_of(hub, folder) | variables), timeout=120)
+
+
 def hub_process(
     hub: str, folder: Path, *arguments: str, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run Python in a process of its own: huggingface_hub reads HF_ENDPOINT when it is imported."""
+    """Run Python in a process of its own."""
     inherited = {
         name: os.environ[name]
         for name in ("PATH", "PYTHONPATH", "SYSTEMROOT")
         if name in os.environ
     }
-    of_hub = {"HF_ENDPOINT": hub, "HF_HOME": str(folder / "hf"), "HF_HUB_DISABLE_XET": "1"}
-    environment = inherited | of_hub | {"HF_HUB_DISABLE_TELEMETRY": "1"} | variables
+    environment = inherited | variables_of(hub, folder) | variables
     command = [sys.executable, *arguments]
     return subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=120, check=False

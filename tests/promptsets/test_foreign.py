@@ -13,7 +13,7 @@ from endtoend import osi
 from opensafeintent import OpenSafeIntentError, load_dataset
 from opensafeintent.promptsets import Dataset, read_dataset, write_dataset
 from opensafeintent.taxonomy import default_taxonomy
-from promptsets.fake_hub import COMMITS, REPO, FakeHub, hub_process
+from promptsets.fake_hub import COMMITS, REPO, FakeHub, hub_command
 from promptsets.samples import (
     BENIGN_ROWS as BENIGN,
     FORTRESS,
@@ -192,9 +192,9 @@ def test_jailbreakbench_is_read_from_the_hub(tmp_path: Path) -> None:
     with FakeHub({COMMITS["main"]: files}) as hub:
         for number, path in enumerate(("", "#data", "#data/benign-behaviors.csv")):
             name, out = f"hf:{REPO}{path}", tmp_path / f"{number}.parquet"
-            command = ("-m", "opensafeintent", "dataset", "export", name, str(out), "--format")
-            ran = hub_process(hub.url, tmp_path / str(number), *command, "hf")
-            assert ran.returncode == 0, ran.stderr
+            command = ("dataset", "export", name, str(out), "--format", "hf")
+            ran = hub_command(hub.url, tmp_path / str(number), *command)
+            assert ran.code == 0, ran.err
             assert load_dataset(str(out)).hash == expected
 
 

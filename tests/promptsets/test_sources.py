@@ -6,15 +6,15 @@ import csv
 import gzip
 import io
 import json
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from endtoend import Ran
 from opensafeintent import OpenSafeIntentError, load_dataset, write_dataset
-from promptsets.fake_hub import COMMITS, REPO, FakeHub, hub_process
+from promptsets.fake_hub import COMMITS, REPO, FakeHub, hub_command
 from promptsets.samples import FLAT, NESTED, lines, ours
 
 NOWHERE = "http://127.0.0.1:9"
@@ -23,12 +23,10 @@ CARD = {"README.md": b"# A card", "dataset_infos.json": b"{}", "figure.png": b""
 TWO_FILES = CARD | {"data/train.jsonl": lines(ours(1)), "data/test.json": lines(ours(2))}
 
 
-def convert(
-    name: str, hub: str, folder: Path, **environment: str
-) -> subprocess.CompletedProcess[str]:
+def convert(name: str, hub: str, folder: Path, **environment: str) -> Ran:
     """Run `dataset convert`."""
-    command = ("-m", "opensafeintent", "dataset", "convert", name)
-    return hub_process(hub, folder, *command, "--out", str(folder / "o.jsonl"), **environment)
+    out = str(folder / "o.jsonl")
+    return hub_command(hub, folder, "dataset", "convert", name, "--out", out, **environment)
 
 
 @pytest.fixture(autouse=True)
@@ -36,11 +34,11 @@ def _extra() -> None:
     pytest.importorskip("huggingface_hub")
 
 
-def refusal(ran: subprocess.CompletedProcess[str]) -> str:
+def refusal(ran: Ran) -> str:
     """Return the one line that a command ended with."""
-    assert ran.returncode == 2, ran.stderr
-    assert "Traceback" not in ran.stderr
-    return ran.stderr.rstrip("\n").split("\n")[-1]
+    assert ran.code == 2, ran.err
+    assert "Traceback" not in ran.err
+    return ran.err.rstrip("\n").split("\n")[-1]
 
 
 def hash_of(folder: Path, *records: Mapping[str, object]) -> str:
@@ -52,7 +50,7 @@ def served(files: Mapping[str, bytes], name: str, folder: Path) -> str:
     """Convert a dataset of a hub that has these files; return the hash of what was written."""
     with FakeHub({COMMITS["main"]: files, COMMITS["v1"]: {"d.jsonl": lines(ours(3))}}) as hub:
         ran = convert(name, hub.url, folder)
-    assert ran.returncode == 0, ran.stderr
+    assert ran.code == 0, ran.err
     return load_dataset(str(folder / "o.jsonl")).hash
 
 
@@ -76,7 +74,7 @@ def test_what_was_fetched_once_is_there_without_a_network(tmp_path: Path) -> Non
     served(TWO_FILES, f"hf:{REPO}", tmp_path)
     (tmp_path / "o.jsonl").unlink()
     for offline in ({}, {"HF_HUB_OFFLINE": "1"}):
-        assert convert(f"hf:{REPO}", NOWHERE, tmp_path, **offline).returncode == 0
+        assert convert(f"hf:{REPO}", NOWHERE, tmp_path, **offline).code == 0
         assert len(load_dataset(str(tmp_path / "o.jsonl"))) == 2
     error_text = refusal(convert(f"hf:{REPO}@v1", NOWHERE, tmp_path))
     assert "cannot reach the hub" in error_text and "revision 'v1'" in error_text
@@ -119,7 +117,7 @@ def test_two_formats_are_two_datasets_and_one_has_to_be_named(tmp_path: Path) ->
             assert place.format(REPO) in error_text
         nested = NESTED | {"id": "b"}
         for chosen, record in (("sets-700.json", FLAT), ("nested", nested), ("nested/", nested)):
-            assert convert(f"hf:{REPO}@main#{chosen}", hub.url, tmp_path).returncode == 0
+            assert convert(f"hf:{REPO}@main#{chosen}", hub.url, tmp_path).code == 0
             assert load_dataset(str(tmp_path / "o.jsonl")).hash == hash_of(tmp_path, record)
         absent = refusal(convert(f"hf:{REPO}#sets-7.json", hub.url, tmp_path))
     assert "#sets-7.json: holds no .jsonl" in absent
@@ -128,9 +126,9 @@ def test_two_formats_are_two_datasets_and_one_has_to_be_named(tmp_path: Path) ->
 @pytest.mark.slow
 def test_one_file_alone_is_fetched_and_never_taken_for_the_whole(tmp_path: Path) -> None:
     with FakeHub({COMMITS["main"]: TWO_FILES}) as hub:
-        assert convert(f"hf:{REPO}#data/test.json", hub.url, tmp_path).returncode == 0
+        assert convert(f"hf:{REPO}#data/test.json", hub.url, tmp_path).code == 0
     assert set(hub.fetched) == {"data/test.json"}
-    assert convert(f"hf:{REPO}#data/test.json", NOWHERE, tmp_path).returncode == 0
+    assert convert(f"hf:{REPO}#data/test.json", NOWHERE, tmp_path).code == 0
     assert "is not in its cache" in refusal(convert(f"hf:{REPO}", NOWHERE, tmp_path))
 
 
@@ -238,4 +236,4 @@ def test_a_workbook_beside_data_is_no_part_of_it(tmp_path: Path) -> None:
     files = {"sets.jsonl.gz": gzip.compress(json.dumps(ours()).encode()), "notes.xlsx": b"PK"}
     with FakeHub({COMMITS["main"]: files}) as hub:
         ran = convert(f"hf:{REPO}", hub.url, tmp_path)
-    assert ran.returncode == 0, ran.stderr
+    assert ran.code == 0, ran.err

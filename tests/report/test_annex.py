@@ -22,8 +22,6 @@ from opensafeintent.report.annex import render_annex
 from opensafeintent.report.notices import Results, collect_notices
 from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 SECRET = "trains, unkindly, in words that are long enough"
 TRAINS = replace(
     prompt_set("trains"), prompts=replace(prompt_set("trains").prompts, malicious=SECRET)

@@ -27,6 +27,8 @@ from opensafeintent.report.tables_metrics import metrics
 from report.runs import MODELS, random_run
 from report.test_tables import GRADES, HOSTILE, cohort_of_grades
 
+pytestmark = pytest.mark.drawn
+
 NAMES = {
     *("fig_2_safety", "fig_3_strata", "fig_4_failures", "fig_5_stability", "fig_6_unsafe_by_mode"),
     *("fig_7_strata", "fig_frontier"),

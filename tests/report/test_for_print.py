@@ -23,6 +23,8 @@ from opensafeintent.report.figures.drawing import (
 )
 from report.runs import MODELS, random_run
 
+pytestmark = pytest.mark.drawn
+
 FEW = ("lab/a", "lab/b", "baseline/refuse-all")
 
 

@@ -20,6 +20,8 @@ from report.pages import page_of
 from report.runs import random_rows, run_with
 from samples import json_lines, made_dataset, prompt_set
 
+pytestmark = pytest.mark.drawn
+
 NAMES = (
     *("start\u0001of heading", "not\ufffea character", "nor\uffffthis", "nor \ufdd0 this"),
     *("null\x00 within", "escape\x1b[31m", "long " * 2000, "two\nlines", "tab\tulator"),

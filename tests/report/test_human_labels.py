@@ -16,8 +16,6 @@ from opensafeintent.statistics.intervals import exact_share_interval
 from report.test_correction import MODELS, SETS, judged_safe, true_labels
 from samples import dataset_file, json_lines
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 MODEL = MODELS[0]
 TEXT = "What was written."
 

@@ -14,7 +14,6 @@ SECOND, OTHER = "openai-api/loop/second", "openai-api/loop/other"
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("undrawn")
 def test_several_judges_from_the_calls_to_the_files_and_then_one(tmp_path: Path) -> None:
     run, other_run, out = (tmp_path / name for name in ("run", "one", "out"))
     dataset = some_sets(tmp_path, 12)

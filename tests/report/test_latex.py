@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import opensafeintent
+import source
 from opensafeintent.numbers.cohort import gather_models
 from opensafeintent.report.columns import Column, Table
 from opensafeintent.report.table_formats import compact, escape_latex, to_csv, to_latex, to_markdown
@@ -217,14 +217,10 @@ def characters_of_our_texts() -> set[str]:
     docstrings aside.
     """
     found: set[str] = set()
-    package = Path(opensafeintent.__file__).parent
-    files = [package / "numbers/metrics.py", *(package / "numbers").glob("*.py")]
-    for folder in ("report", "commands", "cli"):
-        files += (package / folder).rglob("*.py")
-    for path in files:
-        if path.name == "table_formats.py":
+    for path, tree in source.trees().items():
+        making = path.parts[0] in ("report", "commands", "cli") or path.parent == Path("numbers")
+        if not making or path.name == "table_formats.py":
             continue
-        tree = ast.parse(path.read_text("utf-8"))
         prose = {
             id(node.value)
             for node in ast.walk(tree)

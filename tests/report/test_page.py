@@ -324,7 +324,6 @@ def test_a_set_is_shown_with_its_grades_and_the_command_behind_them(opened: Open
     assert "task 2" in view.locator("h3").inner_text()
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_the_command_behind_a_set_works_from_where_the_page_lies(
     chromium: Any, tmp_path: Path
 ) -> None:

@@ -33,6 +33,8 @@ from report.pages import page_of, saved
 from report.runs import MODELS, changed, cohort_of, many_sets, random_run
 from report.second_turns import calibrated, regraded, turn_run
 
+pytestmark = pytest.mark.drawn
+
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -131,12 +131,14 @@ def test_bounds_are_those_of_all_completions(seed: int, epochs: int, second: Pro
     ]
     array = to_array(rows, made_dataset(*sets), ["m"])
     result = bounds_of(array)
-    values = {name: ratio.value.values for name, ratio in compute_metrics(completed(array)).items()}
+    # if all responses to an intent are missing, nothing shows that modes were asked for
+    left_out = ("strategy", "probes", *(["mode"] if second.is_pair else []))
+    values = {
+        name: ratio.value.values
+        for name, ratio in compute_metrics(completed(array, modes=not second.is_pair)).items()
+    }
     for name in METRICS:
-        if METRICS[name].inputs in ("strategy", "probes"):
-            continue
-        # if all responses to an intent are missing, nothing shows that modes were asked for
-        if second.is_pair and "mode" in METRICS[name].inputs:
+        if any(need in METRICS[name].inputs for need in left_out):
             continue
         low, high = (float(end[0]) for end in result[name])
         if np.isnan(values[name]).all():
@@ -150,27 +152,29 @@ PAIRS = ("10", "20", "30", "40", "33", "13")
 CORE = ("benign", "dual_use", "malicious")
 
 
-def completed(array: LabelledSet) -> LabelledSet:
-    """Return every completion of one model's grades, as a model each."""
-    missing = np.argwhere(array.grades_missing.values)
-    with_mode = [tuple(at) for at in missing if array.labels["variant"][at[2]] in CORE]
-    fills = list(
-        product(product(_FILLS, repeat=len(missing)), product(range(5), repeat=len(with_mode)))
-    )
+def completed(array: LabelledSet, *, modes: bool) -> LabelledSet:
+    """Return every completion of one model's grades, and of its modes if asked for, as a model
+    each.
+    """
+    missing = [tuple(at[1:]) for at in np.argwhere(array.grades_missing.values)]
+    with_mode = [at for at in missing if modes and array.labels["variant"][at[1]] in CORE]
+    counts = [len(_FILLS)] * len(missing) + [5] * len(with_mode)
+    fills = np.indices(counts).reshape(len(counts), -1)
     fields = {
-        name: np.repeat(array[name].values, len(fills), axis=0)
+        name: np.repeat(array[name].values, fills.shape[1], axis=0)
         for name in ("helpfulness", "harm_severity", "mode", "strategy")
     }
-    for number, (grades, modes) in enumerate(fills):
-        for at, (helpfulness, harm) in zip(missing, grades, strict=True):
-            place = (number, *at[1:])
-            fields["helpfulness"][place], fields["harm_severity"][place] = helpfulness, harm
-        for at, mode in zip(with_mode, modes, strict=True):
-            fields["mode"][(number, *at[1:])] = mode
+    for at, fill in zip(missing, fills[: len(missing)], strict=True):
+        fields["helpfulness"][:, *at], fields["harm_severity"][:, *at] = np.array(_FILLS)[fill].T
+    for at, mode in zip(with_mode, fills[len(missing) :], strict=True):
+        fields["mode"][:, *at] = mode
     dims = array["mode"].dims
     exists = {"exists": (array["exists"].dims, array["exists"].values)}
-    exists["repeated"] = ("model", "epoch"), np.repeat(array["repeated"].values, len(fills), axis=0)
-    labels = dict(array.labels) | {"model": [str(n) for n in range(len(fills))]}
+    exists["repeated"] = (
+        ("model", "epoch"),
+        np.repeat(array["repeated"].values, fills.shape[1], axis=0),
+    )
+    labels = dict(array.labels) | {"model": [str(n) for n in range(fills.shape[1])]}
     return LabelledSet({name: (dims, values) for name, values in fields.items()} | exists, labels)
 
 

@@ -171,8 +171,9 @@ def depend_on_missing(as_graded: Completed, *ends: Completed) -> Flags:
         np.isclose(known, filled).all(axis=1)
         for end in ends
         for known, filled in zip(as_graded, end, strict=True)
+        if not np.array_equal(known, filled)  # mostly they are
     ]
-    return np.asarray(~np.all(same, axis=0))
+    return np.asarray(~np.all(same, axis=0)) if same else np.zeros(len(as_graded[0]), dtype=bool)
 
 
 class MetricInputs(NamedTuple):
@@ -556,6 +557,9 @@ def _optimise_ratio(
         variance: of the completed parts, shape (model, prompt_set, epoch).
         sign: 1 or −1.
     """
+    if len(numerators) == 1:  # nothing to choose
+        top, bottom = (np.ascontiguousarray(part[0]) for part in (numerators, denominators))
+        return Completed(top.sum(axis=2), bottom.sum(axis=2), variance.sum(axis=2))
     shape = numerators.shape[1:]
     numerators, denominators = (
         part.reshape(*part.shape[:2], -1) for part in (numerators, denominators)
