@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -41,14 +41,8 @@ class Hidden(NamedTuple):
     stretches: frozenset[Stretch] = frozenset()
     """Those of it that are shown nowhere."""
     mark: str = WITHHELD_WORDS
-    telling: frozenset[str] = frozenset()
-    """The longest word of each stretch: a text without any of these words holds no stretch."""
-
-    @classmethod
-    def of(cls, whole: str, stretches: Iterable[Stretch], mark: str = WITHHELD_WORDS) -> Hidden:
-        """Return a text with its stretches that are shown nowhere."""
-        found = frozenset(stretches)
-        return cls(whole, found, mark, frozenset(max(words, key=len) for words in found))
+    shown: frozenset[str] = frozenset()
+    """Texts that are shown beside it and do not quote it as a whole: they hold no stretch."""
 
 
 @lru_cache(maxsize=16)
@@ -59,7 +53,11 @@ def hide_text(text: str, shown: tuple[str, ...] = ()) -> Hidden:
         text: the text.
         shown: texts that are shown beside it, and may have words in common with it.
     """
-    return Hidden.of(text, frozenset(_stretches(text)).difference(*map(_stretches, shown)))
+    return Hidden(
+        text,
+        frozenset(_stretches(text)).difference(*map(_stretches, shown)),
+        shown=frozenset(other for other in shown if text not in other),
+    )
 
 
 def hide_prompt(wordings: Mapping[str, str], *, include_unsafe: bool) -> Hidden:
@@ -74,11 +72,11 @@ def cut_quotation(text: str, hidden: Hidden) -> str:
     """Take a text that is not shown out of one that quotes it: as a whole, or a stretch of eight
     words or more.
     """
-    if len(hidden.whole) < _SHORTEST:
+    if len(hidden.whole) < _SHORTEST or text in hidden.shown:
         return text
     text = text.replace(hidden.whole, hidden.mark)
-    folded = text.casefold()
-    if not any(word in folded for word in hidden.telling):
+    words = {word[0].casefold() for word in _WORD.finditer(text)}
+    if not any(map(words.issuperset, hidden.stretches)):
         return text  # as most are
     last_words = {stretch[-1] for stretch in hidden.stretches}
     starts: deque[int] = deque(maxlen=_STRETCH)
@@ -100,15 +98,20 @@ def cut_request(error: str, request: str) -> str:
     """Take out of an error what it quotes of the request that it answers."""
     in_request = _space_words(request)
     quoted = (phrase for phrase in _stretches(error) if f" {' '.join(phrase)} " in in_request)
-    return cut_quotation(error, Hidden.of(request, quoted, OF_REQUEST))
+    return cut_quotation(error, Hidden(request, frozenset(quoted), OF_REQUEST))
 
 
 def _stretches(text: str) -> Iterator[Stretch]:
     """Yield every stretch of eight words of a text."""
-    words = [word.casefold() for word in _WORD.findall(text)]
+    words = _fold_words(text)
     return zip(*(words[at:] for at in range(_STRETCH)), strict=False)
+
+
+def _fold_words(text: str) -> list[str]:
+    """Return the words of a text in lower case."""
+    return [word.casefold() for word in _WORD.findall(text)]
 
 
 def _space_words(text: str) -> str:
     """Return the words of a text, with a space around each."""
-    return f" {' '.join(word.casefold() for word in _WORD.findall(text))} "
+    return f" {' '.join(_fold_words(text))} "
