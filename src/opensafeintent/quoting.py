@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -43,6 +43,21 @@ class Hidden(NamedTuple):
     mark: str = WITHHELD_WORDS
     shown: frozenset[str] = frozenset()
     """Texts that are shown beside it and do not quote it as a whole: they hold no stretch."""
+    last_words: frozenset[str] = frozenset()
+    """Of the stretches."""
+
+    @classmethod
+    def of(
+        cls,
+        whole: str,
+        stretches: Iterable[Stretch],
+        mark: str = WITHHELD_WORDS,
+        shown: Iterable[str] = (),
+    ) -> Hidden:
+        """Return a text with its stretches that are shown nowhere; `shown` are the other texts."""
+        found = frozenset(stretches)
+        beside = frozenset(text for text in shown if whole not in text)
+        return cls(whole, found, mark, beside, frozenset(words[-1] for words in found))
 
 
 @lru_cache(maxsize=16)
@@ -53,11 +68,8 @@ def hide_text(text: str, shown: tuple[str, ...] = ()) -> Hidden:
         text: the text.
         shown: texts that are shown beside it, and may have words in common with it.
     """
-    return Hidden(
-        text,
-        frozenset(_stretches(text)).difference(*map(_stretches, shown)),
-        shown=frozenset(other for other in shown if text not in other),
-    )
+    stretches = frozenset(_stretches(text)).difference(*map(_stretches, shown))
+    return Hidden.of(text, stretches, shown=shown)
 
 
 def hide_prompt(wordings: Mapping[str, str], *, include_unsafe: bool) -> Hidden:
@@ -76,9 +88,8 @@ def cut_quotation(text: str, hidden: Hidden) -> str:
         return text
     text = text.replace(hidden.whole, hidden.mark)
     words = {word[0].casefold() for word in _WORD.finditer(text)}
-    if not any(map(words.issuperset, hidden.stretches)):
+    if words.isdisjoint(hidden.last_words) or not any(map(words.issuperset, hidden.stretches)):
         return text  # as most are
-    last_words = {stretch[-1] for stretch in hidden.stretches}
     starts: deque[int] = deque(maxlen=_STRETCH)
     names: deque[str] = deque(maxlen=_STRETCH)
     kept: list[str] = []
@@ -87,7 +98,7 @@ def cut_quotation(text: str, hidden: Hidden) -> str:
     for word in _WORD.finditer(text):
         starts.append(word.start())
         names.append(word[0].casefold())
-        if names[-1] in last_words and tuple(names) in hidden.stretches:
+        if names[-1] in hidden.last_words and tuple(names) in hidden.stretches:
             if not kept or starts[0] > end:
                 kept.append(text[end : starts[0]])
             end = word.end()
@@ -98,7 +109,7 @@ def cut_request(error: str, request: str) -> str:
     """Take out of an error what it quotes of the request that it answers."""
     in_request = _space_words(request)
     quoted = (phrase for phrase in _stretches(error) if f" {' '.join(phrase)} " in in_request)
-    return cut_quotation(error, Hidden(request, frozenset(quoted), OF_REQUEST))
+    return cut_quotation(error, Hidden.of(request, quoted, OF_REQUEST))
 
 
 def _stretches(text: str) -> Iterator[Stretch]:
