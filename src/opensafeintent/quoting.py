@@ -41,14 +41,23 @@ class Hidden(NamedTuple):
     stretches: frozenset[Stretch] = frozenset()
     """Those of it that are shown nowhere."""
     mark: str = WITHHELD_WORDS
-    telling: frozenset[str] = frozenset()
-    """The longest word of each stretch: a text without any of these words holds no stretch."""
+    shown: frozenset[str] = frozenset()
+    """Texts that are shown beside it and do not quote it as a whole: they hold no stretch."""
+    last_words: frozenset[str] = frozenset()
+    """Of the stretches."""
 
     @classmethod
-    def of(cls, whole: str, stretches: Iterable[Stretch], mark: str = WITHHELD_WORDS) -> Hidden:
-        """Return a text with its stretches that are shown nowhere."""
+    def of(
+        cls,
+        whole: str,
+        stretches: Iterable[Stretch],
+        mark: str = WITHHELD_WORDS,
+        shown: Iterable[str] = (),
+    ) -> Hidden:
+        """Return a text with its stretches that are shown nowhere; `shown` are the other texts."""
         found = frozenset(stretches)
-        return cls(whole, found, mark, frozenset(max(words, key=len) for words in found))
+        beside = frozenset(text for text in shown if whole not in text)
+        return cls(whole, found, mark, beside, frozenset(words[-1] for words in found))
 
 
 @lru_cache(maxsize=16)
@@ -59,7 +68,8 @@ def hide_text(text: str, shown: tuple[str, ...] = ()) -> Hidden:
         text: the text.
         shown: texts that are shown beside it, and may have words in common with it.
     """
-    return Hidden.of(text, frozenset(_stretches(text)).difference(*map(_stretches, shown)))
+    stretches = frozenset(_stretches(text)).difference(*map(_stretches, shown))
+    return Hidden.of(text, stretches, shown=shown)
 
 
 def hide_prompt(wordings: Mapping[str, str], *, include_unsafe: bool) -> Hidden:
@@ -74,13 +84,12 @@ def cut_quotation(text: str, hidden: Hidden) -> str:
     """Take a text that is not shown out of one that quotes it: as a whole, or a stretch of eight
     words or more.
     """
-    if len(hidden.whole) < _SHORTEST:
+    if len(hidden.whole) < _SHORTEST or text in hidden.shown:
         return text
     text = text.replace(hidden.whole, hidden.mark)
-    folded = text.casefold()
-    if not any(word in folded for word in hidden.telling):
+    words = {word[0].casefold() for word in _WORD.finditer(text)}
+    if words.isdisjoint(hidden.last_words) or not any(map(words.issuperset, hidden.stretches)):
         return text  # as most are
-    last_words = {stretch[-1] for stretch in hidden.stretches}
     starts: deque[int] = deque(maxlen=_STRETCH)
     names: deque[str] = deque(maxlen=_STRETCH)
     kept: list[str] = []
@@ -89,7 +98,7 @@ def cut_quotation(text: str, hidden: Hidden) -> str:
     for word in _WORD.finditer(text):
         starts.append(word.start())
         names.append(word[0].casefold())
-        if names[-1] in last_words and tuple(names) in hidden.stretches:
+        if names[-1] in hidden.last_words and tuple(names) in hidden.stretches:
             if not kept or starts[0] > end:
                 kept.append(text[end : starts[0]])
             end = word.end()
@@ -105,10 +114,15 @@ def cut_request(error: str, request: str) -> str:
 
 def _stretches(text: str) -> Iterator[Stretch]:
     """Yield every stretch of eight words of a text."""
-    words = [word.casefold() for word in _WORD.findall(text)]
+    words = _fold_words(text)
     return zip(*(words[at:] for at in range(_STRETCH)), strict=False)
+
+
+def _fold_words(text: str) -> list[str]:
+    """Return the words of a text in lower case."""
+    return [word.casefold() for word in _WORD.findall(text)]
 
 
 def _space_words(text: str) -> str:
     """Return the words of a text, with a space around each."""
-    return f" {' '.join(word.casefold() for word in _WORD.findall(text))} "
+    return f" {' '.join(_fold_words(text))} "

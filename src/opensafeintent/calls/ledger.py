@@ -57,13 +57,16 @@ _CATCH_UP_SECONDS = 0.01
 
 _KEYS_AT_ONCE = 500
 _FEW_KEYS = 10
-"""So few are looked up one by one: a statement for many looks up as many each time."""
+"""So few have a statement of their own: one for many looks up as many each time."""
 
 _SOME_KEYS = f"key IN ({', '.join('?' * _KEYS_AT_ONCE)}) AND status <> 'failed'"
 
-_FIND_MANY = f"SELECT key, id, {_OUTCOME} FROM calls WHERE {_SOME_KEYS}"
-
-_FIND_ONE = f"SELECT key, id, {_OUTCOME} FROM calls WHERE key = ? AND status <> 'failed'"
+_FIND = {
+    number: f"SELECT key, id, {_OUTCOME} FROM calls"
+    f" WHERE key IN ({', '.join('?' * number)}) AND status <> 'failed'"
+    for number in (*range(_FEW_KEYS + 1), _KEYS_AT_ONCE)
+}
+"""By the number of keys."""
 
 _SPENT = (
     "SELECT model, purpose, status, tier, served_model, count(*),"
@@ -284,9 +287,8 @@ class Ledger:
                 located[key] = Located(0, self.settle(call.model, call.purpose, outcome))
         with report_damage(self.path):
             few = len(not_pending) <= _FEW_KEYS
-            for part in ([key] for key in not_pending) if few else _parts(not_pending):
-                statement = _FIND_ONE if len(part) == 1 else _FIND_MANY
-                cursor = self._reader.execute(statement, part)
+            for part in [not_pending] if few else _parts(not_pending):
+                cursor = self._reader.execute(_FIND[len(part)], part)
                 while rows := check_types(cursor.fetchmany(_ROWS_AT_ONCE), _FOUND):
                     for key, row, model, purpose, *content in rows:
                         stored = read_outcome(*content)

@@ -394,7 +394,9 @@ class Run:
 
         with RunTexts(manifest, dataset, folder.ledger_path(manifest)) as texts:
             rows = list(rows)
-            keys = [row.key._replace(model=names[row.model]) for row in rows]
+            keys = [
+                ResponseKey(names[row.model], row.set_id, row.variant, row.epoch) for row in rows
+            ]
             for row, key, text in zip(rows, keys, texts.find_in_turn(keys), strict=True):
                 is_safe = row.counts and row.harm_severity == 0
                 if is_safe and row.variant == DUAL_USE:

@@ -99,7 +99,10 @@ def make_task(key: ResponseKey, prompt_set: PromptSet, second_turn: SecondTurnTe
     """
     if not is_follow_up(key.variant):
         return Task(
-            **key._asdict(),
+            model=key.model,
+            set_id=key.set_id,
+            variant=key.variant,
+            epoch=key.epoch,
             prompt=prompt_set.wordings()[key.variant],
             questions=prompt_set.questions_about(key.variant),
         )

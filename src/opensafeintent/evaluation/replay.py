@@ -273,12 +273,13 @@ def list_given_tasks(
     for row in rows:
         if row.response is None:
             continue
-        task = manifest.make_task(_make_key(row), dataset)
-        asked = task.questions is not None and manifest.plan.by_questions
+        questions = dataset.by_id[row.set_id].questions_about(row.variant)
+        asked = questions is not None and manifest.plan.by_questions
         asked = asked and not row.answers_by_judge  # else given by judges, as grades are
         to_grade = manifest.plan.by_rubric and not has_both_grades(row)
         if not (to_grade or asked):
             continue
+        task = manifest.make_task(_make_key(row), dataset)
         if opens_no_thought is None:
             opens_no_thought = opens_none(rows)
         given = Given(

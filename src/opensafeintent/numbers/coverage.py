@@ -172,21 +172,23 @@ def count_coverage(
     sets, limit = manifest.list_sets(model, dataset), manifest.find_limit(model)
     plan = plan or _PlannedPrompts.plan_all(sets, limit, only_asked_about=only_asked_about)
     planned = plan.prompts * epochs
-    core = [row for row in rows if row.variant in CORE_VARIANTS]
-    graded_core = Counter((row.set_id, row.epoch) for row in core if row.counts)
+    counted = [row for row in rows if row.counts]
+    core, core_counted = (
+        Counter((row.set_id, row.epoch) for row in some if row.variant in CORE_VARIANTS)
+        for some in (rows, counted)
+    )
     intents = _count_core_prompts(dataset, only_asked_about=only_asked_about)
-    lacking = {(row.set_id, row.epoch) for row in core if not row.counts}
-    graded = [row for row in rows if row.counts and not row.refused]
+    graded = [row for row in counted if not row.refused]
     cut = Counter(stop_kind(row.stop_reason) for row in graded if row.truncated)
     return Coverage(
         sets=plan.complete,
         limit=None if len(plan.sets) == len(dataset) else plan.limit,
         without_paraphrases=plan.without_paraphrases,
-        complete_sets=sum(count == intents[item] for (item, _), count in graded_core.items()),
-        incomplete_sets=len(lacking),
+        complete_sets=sum(count == intents[item] for (item, _), count in core_counted.items()),
+        incomplete_sets=sum(count > core_counted[place] for place, count in core.items()),
         planned=planned,
         responses=len(rows),
-        counted=sum(row.counts for row in rows),
+        counted=len(counted),
         absent=0.0 if entry.imported or not planned else 1 - len(rows) / planned,
         missing=_count_unanswered((*rows, *follow_ups))
         | _count_unaudited(retests, swaps, in_conversation),

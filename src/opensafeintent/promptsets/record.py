@@ -52,8 +52,9 @@ class Prompts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def by_intent(self) -> dict[Intent, str]:
         """Return the prompts that there are, by intent."""
-        texts = {intent: getattr(self, intent) for intent in CORE_VARIANTS}
-        return {intent: text for intent, text in texts.items() if text is not None}
+        return {
+            intent: text for intent in CORE_VARIANTS if (text := getattr(self, intent)) is not None
+        }
 
 
 class PromptSet(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,9 +100,10 @@ class PromptSet(msgspec.Struct, frozen=True, kw_only=True):
         """Return every prompt by its variant name: those of the intents first, then the
         paraphrases.
         """
-        return {**self.prompts.by_intent()} | {
-            paraphrase_variant(n): text for n, text in enumerate(self.dual_use_paraphrases, start=1)
-        }
+        texts: dict[str, str] = {**self.prompts.by_intent()}
+        for n, text in enumerate(self.dual_use_paraphrases, start=1):
+            texts[paraphrase_variant(n)] = text
+        return texts
 
     def to_json(self) -> dict[str, Any]:
         """Return the record in the form of our JSONL; missing fields are left out."""

@@ -158,10 +158,13 @@ class _Pairs(list[tuple[str, Any]]):
     """The keys and values of a JSON object, in which a key may be there twice."""
 
 
+_DECODER = json.JSONDecoder(object_pairs_hook=_Pairs)
+
+
 def _read_pairs(text: str, key: str) -> _Pairs | None:
     """Return the object under a key of a JSON object; None if there is none, or two."""
     try:
-        value = json.loads(text, object_pairs_hook=_Pairs)
+        value = _DECODER.decode(text)
     except (ValueError, RecursionError):
         return None
     found = [inner for name, inner in value if name == key] if isinstance(value, _Pairs) else []
