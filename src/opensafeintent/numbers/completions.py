@@ -19,8 +19,8 @@ from opensafeintent.evaluation.missing import ASSUMPTIONS
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.numbers.equations import Grades, Ratio
 from opensafeintent.numbers.metrics import METRICS, Metric, Needs, one_epoch_each
-from opensafeintent.statistics.comparisons import Comparison
-from opensafeintent.statistics.intervals import Completed, Floats
+from opensafeintent.statistics.comparisons import Comparison, compare_models, tell_claimed
+from opensafeintent.statistics.intervals import Completed, Floats, Parts, Units
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
     DUAL_USE,
@@ -63,10 +63,6 @@ _Codes = tuple[int | None, tuple[int, ...] | None]
 _MODES: list[_Codes] = [(place, None) for place in range(len(MODES))]
 
 
-MOST_TURNED = 40
-"""Models of which it is told at which odds a difference turns."""
-
-
 def find_turning(alone: Flags, holds: Callable[[float], Flags]) -> Floats:
     """Return the greatest of `ODDS` up to which each verdict holds: 0 if it holds at none, infinity
     if at each; NaN if there is none.
@@ -105,21 +101,42 @@ def read_turning(stored: Turning) -> float | None:
     return inf if stored is None else stored
 
 
-def compare_at(compare: Callable[[float], Comparison], odds: float, moved: Flags) -> Comparison:
-    """Return the differences of every two models, with the odds at which each turns; of more than
-    `MOST_TURNED` models without these.
+def compare_at(
+    parts: Parts,
+    extremes: Callable[[float], Sequence[Completed]],
+    odds: float,
+    moved: Flags,
+    *,
+    width: float,
+    family: Sequence[bool],
+    units: Units | None,
+) -> Comparison:
+    """Return the differences of every two models, with the odds at which each turns.
 
     Args:
-        compare: the comparison at some odds of missing grades.
+        parts: of the models, as for `compare_models`.
+        extremes: with missing grades as they make them least, and greatest, at some odds.
         odds: those in force.
         moved: whether missing grades can move a model's value, shape (model,).
+        width, family, units: as for `compare_models`.
     """
-    comparison = compare(odds)
-    if len(moved) > MOST_TURNED:
-        return comparison
+    comparison = compare_models(
+        *parts, width=width, family=family, extremes=extremes(odds), units=units
+    )
     shown = (comparison.low > 0) | (comparison.high < 0)
-    alone = np.asarray(shown & (moved[:, None] | moved))
-    return comparison._replace(turning_odds=find_turning(alone, lambda at: compare(at).claimed))
+    pairs = np.nonzero(np.triu(shown & (moved[:, None] | moved), 1))
+    claimed = np.ones(len(pairs[0]), dtype=bool)
+
+    def holds(at: float) -> Flags:
+        first, second = (side[claimed] for side in pairs)
+        claimed[claimed] = tell_claimed(
+            comparison, extremes(at), (first, second), width=width, units=units
+        )
+        return claimed
+
+    turning = np.full(comparison.low.shape, np.nan)
+    turning[pairs] = turning[pairs[::-1]] = find_turning(claimed.copy(), holds)
+    return comparison._replace(turning_odds=turning)
 
 
 def find_moved(as_graded: Completed, *ends: Completed) -> Flags:

@@ -613,6 +613,7 @@ class _Replacement:
 
         result = compute(self._missing_odds)
         paired, ranks = result.paired, []
+        p_adjusted = paired.p_adjusted
         moved = (result.worst_low != paired.low) | (result.worst_high != paired.high)
         alone = np.asarray(moved & ((paired.low > 0) | (paired.high < 0)))
         turning = find_turning(alone, lambda odds: compute(odds).claimed)
@@ -632,7 +633,7 @@ class _Replacement:
                     round_number(result.worst_high[at]),
                 ),
                 turning_odds=store_turning(turning[at]),
-                p_adjusted=round_number(paired.p_adjusted[at]),
+                p_adjusted=round_number(p_adjusted[at]),
                 family=int(paired.pairs[at]),
             )
             if rank.changes_order or rank.leaves_out_zero:

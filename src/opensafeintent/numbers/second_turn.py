@@ -33,7 +33,7 @@ from opensafeintent.numbers.judges import plain_estimate, take_grades
 from opensafeintent.numbers.metrics import Unit
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import NO_FIRST_REPLY, GradedResponse, keep_judge
-from opensafeintent.statistics import Comparison, Estimate, compare_models, estimate, round_number
+from opensafeintent.statistics import Comparison, Estimate, estimate, round_number
 from opensafeintent.statistics.comparisons import (
     Paired,
     compare_pairs,
@@ -554,6 +554,7 @@ def _effects(
     shown = found.moved & ((paired.low > 0) | (paired.high < 0))
     turning = find_turning(shown, lambda at: _compare_arms(measured.at(at), family, units).claimed)
     detectable = find_detectable(paired, found.lowest, found.highest)
+    p_adjusted = paired.p_adjusted
     return [
         TurnNumber(
             value=round_number(paired.spread.value[at]),
@@ -563,7 +564,7 @@ def _effects(
             bounds=_span(*bounds) if moves else None,
             missing_ci=_span(found.low[at], found.high[at]) if moves else None,
             turning_odds=store_turning(turning[at]),
-            p_adjusted=round_number(paired.p_adjusted[at]),
+            p_adjusted=round_number(p_adjusted[at]),
             family=int(paired.pairs[at]),
             minimum_detectable_difference=round_defined(detectable[at]),
         )
@@ -602,21 +603,22 @@ def _compare_effects(
     tested = contenders(models)
     shift = measured.shift(measure)
 
-    def compare(odds: float) -> Comparison:
+    def find_ends(odds: float) -> list[Completed]:
         direct, second = measured.at(odds)[measure]
-        return compare_models(
-            shift.numerator,
-            shift.denominator,
-            width=2.0,
-            family=[model in tested for model in models],
-            extremes=[
-                pair_differences(direct.greatest, second.least),
-                pair_differences(direct.least, second.greatest),
-            ],
-            units=units,
-        )
+        return [
+            pair_differences(direct.greatest, second.least),
+            pair_differences(direct.least, second.greatest),
+        ]
 
-    return compare_at(compare, odds, _moves(*measured.at(odds)[measure]))
+    return compare_at(
+        (shift.numerator, shift.denominator),
+        find_ends,
+        odds,
+        _moves(*measured.at(odds)[measure]),
+        width=2.0,
+        family=[model in tested for model in models],
+        units=units,
+    )
 
 
 def _coverage(rows: Sequence[GradedResponse], planned: int) -> TurnCoverage:

@@ -53,8 +53,6 @@ class Paired(NamedTuple):
     spread: Spread
     quantile: Floats
     """Standard errors that the interval reaches to either side."""
-    p_unadjusted: Floats
-    p_adjusted: Floats
     low: Floats
     high: Floats
     pairs: NDArray[np.int64]
@@ -63,6 +61,16 @@ class Paired(NamedTuple):
     """Whether every unit's difference is −1, 0 or 1."""
     width: float
     """The greatest difference that a set can have."""
+
+    @property
+    def p_unadjusted(self) -> Floats:
+        """The p value of each pair on its own."""
+        return self.spread.p()
+
+    @property
+    def p_adjusted(self) -> Floats:
+        """The p value of each pair in its family."""
+        return family_p(self.p_unadjusted, self.pairs)
 
     @property
     def minimum_detectable_difference(self) -> Floats:
@@ -330,6 +338,7 @@ def compare_pairs(
     *,
     width: float = 1.0,
     family: NDArray[np.bool_] | None = None,
+    pairs: int | None = None,
     confidence: float = CONFIDENCE,
     units: Units | None = None,
 ) -> Paired:
@@ -346,6 +355,7 @@ def compare_pairs(
         width: the greatest difference that a set can have.
         family: the pairs that are a family, shape (pair,); the others are compared on their own.
             All pairs by default.
+        pairs: the size of the family; by default as many as are defined here.
         confidence: of the intervals, above 0 and below 1.
         units: families of prompt-sets.
     """
@@ -353,19 +363,19 @@ def compare_pairs(
     spread = compute_spread(numerator, weights, (-width, width), variance=variance, units=units)
     defined = spread.n > 0
     member = defined if family is None else defined & family
-    pairs = np.where(member, member.sum(), 1)
-    quantile, p = spread.quantiles(confidence), spread.p()
-    if member.sum() > 1:
-        level = family_level(confidence, int(member.sum()))
+    size = int(member.sum()) if pairs is None else pairs
+    quantile = spread.quantiles(confidence)
+    if size > 1:
+        level = family_level(confidence, size)
         quantile = np.where(member, spread.quantiles(level), quantile)
-    adjusted = family_p(p, pairs)
+    sizes = np.where(member, size, 1)
     interval = compute_interval(spread, quantile, (-width, width))
     numerator, weights = sum_units(numerator, units), sum_units(weights, units)
     whole = ((numerator == 0) | (np.abs(numerator) == weights)) & (
         variance.sum(axis=1, keepdims=True) == 0
     )
     shares = defined & whole.all(axis=1) & (width == 1)
-    return Paired(spread, quantile, p, adjusted, interval.low, interval.high, pairs, shares, width)
+    return Paired(spread, quantile, interval.low, interval.high, sizes, shares, width)
 
 
 def pair_differences(earlier: Parts | Completed, later: Parts | Completed) -> Completed:
@@ -562,15 +572,9 @@ def compare_models(
         units: families of prompt-sets.
     """
     models = len(numerator)
-    first, second = np.triu_indices(models, 1)
     within = np.ones(models, dtype=bool) if family is None else np.asarray(family)
-
-    together = within[first] & within[second]
-
-    def compare(earlier: Completed, later: Completed) -> Paired:
-        pair = earlier.take(first), later.take(second)
-        return compare_pairs(*pair, width=width, family=together, units=units)
-
+    pairs = np.triu_indices(models, 1)
+    compare = partial(_compare_some, pairs=pairs, within=within, width=width, units=units)
     as_graded = Completed.of((numerator, denominator))
     paired = compare(as_graded, as_graded)
     low, high = paired, paired
@@ -578,6 +582,74 @@ def compare_models(
         least, greatest = extremes
         low, high = compare(greatest, least), compare(least, greatest)
     return _arrange_pairs(paired, low, high, (denominator > 0).sum(axis=1), within)
+
+
+_Pairs = tuple[NDArray[np.intp], NDArray[np.intp]]
+"""Places of the first and the second model of each pair."""
+_AT_ONCE = 500_000
+"""Differences of sets that are compared together, so that they stay in the processor's cache."""
+
+
+def _compare_some(
+    earlier: Completed,
+    later: Completed,
+    *,
+    pairs: _Pairs,
+    within: NDArray[np.bool_],
+    width: float,
+    units: Units | None,
+) -> Paired:
+    """Compare some of the pairs of models, at the level of all pairs of the family.
+
+    Args:
+        earlier, later: of all models, shape (model, prompt_set).
+        pairs: those to compare.
+        within: the models whose pairs are the family.
+        width, units: as for `compare_pairs`.
+    """
+    first, second = pairs
+    counted = (earlier.denominator > 0) @ (later.denominator > 0).T
+    size = int(np.triu(counted & np.outer(within, within), 1).sum())
+    return compare_pairs(
+        earlier.take(first),
+        later.take(second),
+        width=width,
+        family=within[first] & within[second],
+        pairs=size,
+        units=units,
+    )
+
+
+def tell_claimed(
+    comparison: Comparison,
+    extremes: Sequence[Completed],
+    pairs: _Pairs,
+    *,
+    width: float = 1.0,
+    units: Units | None = None,
+) -> NDArray[np.bool_]:
+    """Tell which of some pairs `compare_models` would claim with other extremes: shape (pair,).
+
+    Args:
+        comparison: of the models, with any extremes.
+        extremes: with missing grades as they make it least, and greatest.
+        pairs: those to compare, the first model of each before the second.
+        width, units: those of the comparison.
+    """
+    least, greatest = extremes
+    at_once = max(_AT_ONCE // least.numerator.shape[1], 1)
+    claimed = np.zeros(len(pairs[0]), dtype=bool)
+    for start in range(0, len(claimed), at_once):
+        chunk = slice(start, start + at_once)
+        some = pairs[0][chunk], pairs[1][chunk]
+        low, high = comparison.low[some], comparison.high[some]
+        for earlier, later in ((greatest, least), (least, greatest)):
+            end = _compare_some(
+                earlier, later, pairs=some, within=comparison.family, width=width, units=units
+            )
+            low, high = np.fmin(low, end.low), np.fmax(high, end.high)
+        claimed[chunk] = (low > 0) | (high < 0)
+    return claimed
 
 
 def _arrange_pairs(
@@ -597,6 +669,7 @@ def _arrange_pairs(
     worst_high = np.fmax(paired.high, np.fmax(low.high, high.high))
     deviation = np.nan_to_num(paired.spread.deviation)
     detectable = find_detectable(paired, low, high)
+    p_unadjusted, p_adjusted = paired.p_unadjusted, paired.p_adjusted
     counts = square(paired.spread.n, paired.spread.n)
     np.fill_diagonal(counts, counted)
     units_of_both, pairs = (
@@ -607,8 +680,8 @@ def _arrange_pairs(
         low=square(paired.low, -paired.high),
         high=square(paired.high, -paired.low),
         n=counts.astype(np.int64),
-        p_unadjusted=square(paired.p_unadjusted, paired.p_unadjusted),
-        p_adjusted=square(paired.p_adjusted, paired.p_adjusted),
+        p_unadjusted=square(p_unadjusted, p_unadjusted),
+        p_adjusted=square(p_adjusted, p_adjusted),
         minimum_detectable_difference=square(detectable, detectable),
         deviation=square(deviation, deviation),
         units=units_of_both.astype(np.int64),
