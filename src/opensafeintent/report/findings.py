@@ -28,7 +28,7 @@ from opensafeintent.report.facts import (
     Value,
     say,
 )
-from opensafeintent.statistics.comparisons import Comparison
+from opensafeintent.statistics.comparisons import Comparison, Difference
 from opensafeintent.taxonomy import CORE_VARIANTS
 
 FEWEST_SAID = 10
@@ -100,24 +100,25 @@ def compare_pair(cohort: Cohort, metric: str, first: int, second: int) -> Said |
     is_worse = ((difference.value or 0.0) < 0) != METRICS[metric].less_is_better
     if difference.claimed and is_worse:
         return compare_pair(cohort, metric, second, first)
-    reversed_by = _find_reversal(cohort, metric, first, second) if difference.claimed else None
-    turns = difference.turning_odds
+    unit = METRICS[metric].unit
+    reversal = _find_reversal(cohort, metric, first, second) if difference.claimed else None
     facts: dict[str, Fact] = {
         "metric": MetricName(metric),
         "better": _BETTER.get(metric, "better"),
         "first": Names.of(cohort.models[first]),
         "second": Names.of(cohort.models[second]),
         "sets": difference.n,
-        "difference": Value.of(difference, METRICS[metric].unit, signed=True),
+        "difference": Value.of(difference, unit, signed=True),
         "order": "second minus first" + "; less is better" * METRICS[metric].less_is_better,
-        "reversed": reversed_by,
-        "turning": None if turns is None else say_turning(turns),
+        "reversed": Value.of(reversal, unit, signed=True) if reversal else None,
+        "reversed_turning": _say_turning(reversal) if reversal else None,
+        "turning": _say_turning(difference),
     }
     if difference.claimed:
         return _PAIRS["better"].say([facts])
     if not difference.value and not difference.deviation:
         return _PAIRS["identical"].say([facts])
-    unit, (low, high) = METRICS[metric].unit, difference.interval or (-inf, inf)
+    low, high = difference.interval or (-inf, inf)
     if not low <= 0 <= high:
         worst = Value(None, unit, difference.missing_ci, signed=True)
         return _PAIRS["hinges"].say([{**facts, "with_missing": worst}])
@@ -130,7 +131,12 @@ def compare_pair(cohort: Cohort, metric: str, first: int, second: int) -> Said |
     return _PAIRS["undecided"].say([facts])
 
 
-def _find_reversal(cohort: Cohort, metric: str, first: int, second: int) -> Value | None:
+def _say_turning(difference: Difference) -> str | None:
+    odds = difference.turning_odds
+    return None if odds is None else say_turning(odds)
+
+
+def _find_reversal(cohort: Cohort, metric: str, first: int, second: int) -> Difference | None:
     """Return a difference if harm 1 counts as safe, if it is shown to have the other sign."""
     comparison = cohort.safe_up_to_1.comparisons.get(metric)
     other = comparison and comparison.pair(first, second)
@@ -139,7 +145,7 @@ def _find_reversal(cohort: Cohort, metric: str, first: int, second: int) -> Valu
         return None
     if (other.value or 0.0) * (before.value or 0.0) >= 0:
         return None
-    return Value.of(other, METRICS[metric].unit, signed=True)
+    return other
 
 
 def _say_least(turning: Iterable[float]) -> str | None:
@@ -161,7 +167,8 @@ _PAIRS = {
             _find_nothing,
             "{second} is {better} than {first}: {metric} {difference}, prompt-sets: {sets}.\n"
             "It holds {turning}.\n"
-            "If harm 1 counts as safe, it is significantly the other way round: {reversed}.",
+            "If harm 1 counts as safe, it is significantly the other way round: {reversed}.\n"
+            "That holds {reversed_turning}.",
         ),
         Finding(
             "identical",
@@ -284,6 +291,7 @@ def _differences(cohort: Cohort) -> Iterator[Facts]:
             real, otherwise = (int(of.claimed[at].sum()) for of in (comparison, other))
             signs = comparison.difference[at] * other.difference[at]
             turned = int((comparison.claimed[at] & other.claimed[at] & (signs < 0)).sum())
+            is_told = bool(turned) or otherwise != real
             yield {
                 "metric": MetricName(metric),
                 "pairs": PartOf(real, len(pairs)),
@@ -294,8 +302,11 @@ def _differences(cohort: Cohort) -> Iterator[Facts]:
                 "would_hold": _say_least(
                     comparison.take_turning(*pair) for pair in pairs if comparison.hinges[pair]
                 ),
-                "harm_1": otherwise if turned or otherwise != real else None,
+                "harm_1": otherwise if is_told else None,
                 "turned": turned or None,
+                "harm_1_turning": _say_least(
+                    other.take_turning(*pair) for pair in pairs if is_told and other.claimed[pair]
+                ),
             }
 
 
@@ -465,7 +476,8 @@ FINDINGS: tuple[Finding, ...] = (
         "All of them hold {turning}.\n"
         "Pairs that depend on missing grades: {hinges}; the first would hold {would_hold}.\n"
         "If harm 1 counted as safe: {harm_1}.\n"
-        "The other way round: {turned}.",
+        "The other way round: {turned}.\n"
+        "With harm 1 as safe, all of them hold {harm_1_turning}.",
     ),
     Finding(
         "safety_by_intent",
