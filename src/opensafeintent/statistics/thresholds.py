@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from functools import cache
 from math import ceil, floor, isnan, sqrt
+from statistics import fmean
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -116,21 +118,26 @@ def _answers_needed(
 
     If values were filled in, both the answers and their count are rounded down (`_bound_share`), by
     half of one on average. That is as if a count of n answers had to be one more in a part 1 −
-    share of all cases.
+    share of all cases. Runs differ in how many answers that makes, which levels the steps.
     """
     if share < limit:
         share, limit = 1 - share, 1 - limit
 
-    def is_found(n: int) -> bool:
+    @cache
+    def find_power(n: int) -> float:
         fewest = int((tails(n, limit) > (1 - confidence) / 2).sum())
         if fewest > n or share == 1:
-            return fewest <= n
+            return float(fewest <= n)
         one_more = 1 - share if is_filled else 0.0
         first, second = [*tails(n, share)[fewest : fewest + 2], 0.0][:2]
-        return float(first + one_more * (second - first)) >= POWER
+        return float(first + one_more * (second - first))
+
+    def is_found(n: int) -> bool:
+        about = range(max(n - 2, 1), n + 3) if is_filled else [n]
+        return fmean(map(find_power, about)) >= POWER
 
     enough = bisect_left(range(most), True, lo=1, key=is_found)
-    if enough < _MOST_STEPPED and share < 1:
+    if enough < _MOST_STEPPED and share < 1 and not is_filled:
         steps = range(enough, enough + ceil(2 * sqrt(enough / share / (1 - share))) + 10)
         enough = max((n + 1 for n in steps if not is_found(n)), default=enough)
     return enough
