@@ -532,17 +532,23 @@ def differences(path: str, first: Any, second: Any) -> Iterator[tuple[str, str, 
 
 def rename(file: str, content: Any, renamed: Iterable[Mapping[str, str]], path: str = "") -> Any:
     """Give what was renamed its new name. A row of `renamed` has the path `at` of an object, with
-    `*`, and `old` and `new`, a name within it.
+    `*`, and `old` and `new`, a name within it; with a `*` in front, the ends of names.
     """
     if isinstance(content, list):
         return [rename(file, one, renamed, f"{path}[]") for one in content]
     if not isinstance(content, dict):
         return content
-    names = {
-        one["old"]: one["new"] for one in renamed if fnmatch.fnmatch(f"{file}{path}", one["at"])
-    }
+    rules = [one for one in renamed if fnmatch.fnmatch(f"{file}{path}", one["at"])]
+
+    def find_name(name: str) -> str:
+        for one in rules:
+            old, new = one["old"].lstrip("*"), one["new"].lstrip("*")
+            if name == old or (one["old"].startswith("*") and name.endswith(old)):
+                return name.removesuffix(old) + new
+        return name
+
     return {
-        names.get(name, name): rename(file, value, renamed, f"{path}.{name}")
+        find_name(name): rename(file, value, renamed, f"{path}.{name}")
         for name, value in content.items()
     }
 
