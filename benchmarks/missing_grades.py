@@ -101,6 +101,7 @@ def to_array(models: list[tuple[World, NDArray[np.int8]]]) -> LabelledSet:
         | {
             "exists": (("prompt_set", "variant"), np.ones((sets, len(CORE_VARIANTS)), dtype=bool)),
             "harm_domain": (("prompt_set",), np.array([f"{at % 7}" for at in range(sets)])),
+            "repeated": (("model", "epoch"), np.ones((rows, 1), dtype=bool)),
         },
         {
             "model": [f"m{at}" for at in range(rows)],

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from functools import cache
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
+from numpy.polynomial.hermite_e import hermegauss
 
-from missing_grades import compare_two, draw, lose, to_array
+from missing_grades import HELP, SAFE, compare_two, draw, lose, to_array
 from opensafeintent.numbers.completions import Completions
 from opensafeintent.numbers.equations import Grades
 from opensafeintent.numbers.gates import Gate, count_deciding_sets as count_gate, decide_gate
@@ -108,24 +109,28 @@ class Runs:
         )
 
 
-@cache
 def true_value(metric: str, lift: float) -> float:
-    """Return a metric of a model in many prompt-sets."""
-    values = []
-    for seed in range(4):
-        g = np.random.default_rng(seed)
-        world = draw(g, 1, 100_000, lift, g.standard_normal((1, 100_000)))
-        safe = world.harm == 0
-        useful = safe * (world.helpfulness - 1) / 3
-        by_metric = {"triplet_safety": safe.all(axis=-1), "mean_safety": safe}
-        values.append(float(by_metric.get(metric, useful).mean()))
-    return sum(values) / len(values)
+    """Return a metric of a model in all prompt-sets (`draw`): Gauss and Hermite's rule over what the
+    responses of a set share.
+    """
+    points, weights = hermegauss(80)
+    weights = weights / weights.sum()
+    share = 1 / (1 + np.exp(-(np.log(SAFE / (1 - SAFE)) + lift)))
+    cuts = np.array([NormalDist().inv_cdf(float(of)) for of in share])
+    margins = (cuts - np.sqrt(0.6) * points[:, None]) / np.sqrt(0.4)
+    safe = np.array([[NormalDist().cdf(float(at)) for at in row] for row in margins])
+    of_sets = {
+        "triplet_safety": safe.prod(axis=1),
+        "mean_safety": safe.mean(axis=1),
+        "mean_utility": (safe * (HELP @ np.arange(4) / 3)).mean(axis=1),
+    }
+    return float(weights @ of_sets[metric])
 
 
 def find_lift(metric: str, value: float) -> float:
     """Return what has to be added to the logits."""
     low, high = -4.0, 4.0
-    for _ in range(12):
+    for _ in range(30):
         middle = (low + high) / 2
         low, high = (low, middle) if true_value(metric, middle) > value else (middle, high)
     return (low + high) / 2

@@ -13,6 +13,7 @@ import pytest
 from opensafeintent.numbers.cohort import Cohort, GradedRun, gather_models
 from opensafeintent.numbers.completions import (
     TRIED_ODDS,
+    compare_with_odds,
     find_turning_odds,
     read_turning_odds,
     store_turning_odds,
@@ -20,7 +21,8 @@ from opensafeintent.numbers.completions import (
 from opensafeintent.numbers.second_turn import PRIMARY_MEASURES
 from opensafeintent.report.findings import collect_findings, rank_or_compare_models
 from opensafeintent.report.tables import make_all_tables
-from opensafeintent.statistics.comparisons import find_rank_turning_odds
+from opensafeintent.statistics.comparisons import compare_models, find_rank_turning_odds
+from opensafeintent.statistics.intervals import Completed, Units
 from opensafeintent.taxonomy import CORE_VARIANTS, is_follow_up
 from report.judge_studies import judged_by, panel_row
 from report.runs import many_sets, run_with, table_of
@@ -53,6 +55,37 @@ def test_the_greatest_odds_at_which_each_verdict_holds() -> None:
         0.0,
     ]
     assert read_turning_odds(store_turning_odds(found[3])) is None
+
+
+@pytest.mark.parametrize("units", [None, np.arange(60) // 3], ids=["sets", "families"])
+def test_differences_of_many_models_say_at_which_odds_they_turn(units: Units | None) -> None:
+    generator, models = np.random.default_rng(9), 60
+    values = (generator.random((models, 60)) < np.linspace(0.1, 0.9, models)[:, None]) * 1.0
+    lacking = generator.random((models, 60)) < np.linspace(0, 0.15, models)[:, None]
+    counted = (~lacking).astype(float)
+
+    def find_ends(odds: float) -> list[Completed]:
+        filled = [end / (1 + end) for end in (1 / odds, odds)]
+        variance = np.where(lacking, 0.1, 0.0)
+        return [
+            Completed(np.where(lacking, fill, values), np.ones_like(values), variance)
+            for fill in filled
+        ]
+
+    family = [model > 1 for model in range(models)]
+    settings: dict[str, Any] = {"max_difference": 1.0, "family": family, "units": units}
+    parts = values * counted, counted
+    found = compare_with_odds(parts, find_ends, 3.0, lacking.any(axis=1), **settings)
+    assert found.turning_odds is not None
+    expected = np.where((found.low > 0) | (found.high < 0), 0.0, np.nan)
+    expected[~(lacking.any(axis=1)[:, None] | lacking.any(axis=1))] = np.nan
+    holds = ~np.isnan(expected)
+    for odds in TRIED_ODDS:
+        holds &= compare_models(*parts, extremes=find_ends(odds), **settings).significant
+        expected[holds] = odds
+    expected[holds] = inf
+    assert np.array_equal(found.turning_odds, expected, equal_nan=True)
+    assert len(set(expected[~np.isnan(expected)])) > 5
 
 
 def losing_run() -> GradedRun:

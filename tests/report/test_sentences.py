@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import inf
 from typing import Any
 
 import pytest
@@ -130,6 +131,23 @@ def test_differences_that_harm_1_turns_round_are_counted() -> None:
     ]
     text = sentences_by_topic(cohort_with(SETS, rows))["Significant differences"]
     assert text.endswith("If harm 1 counted as safe: 2. The other way round: 2.")
+
+
+@pytest.mark.parametrize("others", ["a", "ac"])
+def test_a_result_that_harm_1_turns_round_says_up_to_which_odds_it_holds(others: str) -> None:
+    rows = sets_of("b", "-- 41 41", "41 41 41", 2)
+    for other in others:
+        rows += sets_of(other, "20 20 20", "", 40)
+    cohort = cohort_with(SETS, rows)
+    comparison = cohort.safe_up_to_1.comparisons["mean_utility"]
+    assert comparison.get_turning_odds(0, 1) == inf
+    if others == "a":
+        _, useful = answers_of(cohort)
+        assert useful.endswith("0.55]. That holds at any odds of missing responses.")
+    else:
+        text = sentences_by_topic(cohort)["Significant differences"]
+        end = "With harm 1 as safe, all of them hold at any odds of missing responses."
+        assert text.endswith(f"The other way round: 2. {end}")
 
 
 @pytest.mark.parametrize(

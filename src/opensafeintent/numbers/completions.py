@@ -23,8 +23,8 @@ from opensafeintent.evaluation.missing import ASSUMPTIONS
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.numbers.equations import Grades, Ratio
 from opensafeintent.numbers.metrics import METRICS, InputKind, Metric, split_epochs_into_models
-from opensafeintent.statistics.comparisons import Comparison
-from opensafeintent.statistics.intervals import Completed, Floats
+from opensafeintent.statistics.comparisons import Comparison, are_significant, compare_models
+from opensafeintent.statistics.intervals import Completed, Floats, Parts, Units
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
     DUAL_USE,
@@ -94,12 +94,6 @@ strategy; None leaves them missing.
 _MODE_FILLS: list[_LabelFill] = [(place, None) for place in range(len(MODES))]
 
 
-MOST_MODELS_WITH_ODDS = 40
-"""With more models, comparisons have no turning odds: these need a comparison for each of
-`TRIED_ODDS`.
-"""
-
-
 def find_turning_odds(alone: Flags, holds: Callable[[float], Flags]) -> Floats:
     """Return the turning odds of each verdict, the greatest of `TRIED_ODDS` up to which it holds: 0
     if it holds at none of them, infinity if at each; NaN without a verdict.
@@ -140,24 +134,41 @@ def read_turning_odds(stored: StoredOdds) -> float | None:
 
 
 def compare_with_odds(
-    compare: Callable[[float], Comparison], odds: float, movable: Flags
+    parts: Parts,
+    extremes: Callable[[float], Sequence[Completed]],
+    odds: float,
+    moved: Flags,
+    *,
+    max_difference: float,
+    family: Sequence[bool],
+    units: Units | None,
 ) -> Comparison:
-    """Return the differences of every two models, with the turning odds of each if there are at
-    most `MOST_MODELS_WITH_ODDS` models.
+    """Return the differences of every two models, with the odds at which each turns.
 
     Args:
-        compare: returns the comparison at some odds of missing grades.
-        odds: `--missing-odds`.
-        movable: whether missing grades can move a model's value, shape (model,).
+        parts: of the models, as for `compare_models`.
+        extremes: with missing grades as they make them least, and greatest, at some odds.
+        odds: those in force.
+        moved: whether missing grades can move a model's value, shape (model,).
+        max_difference, family, units: as for `compare_models`.
     """
-    comparison = compare(odds)
-    if len(movable) > MOST_MODELS_WITH_ODDS:
-        return comparison
-    shown = (comparison.low > 0) | (comparison.high < 0)
-    alone = np.asarray(shown & (movable[:, None] | movable))
-    return comparison._replace(
-        turning_odds=find_turning_odds(alone, lambda at: compare(at).significant)
+    comparison = compare_models(
+        *parts, max_difference=max_difference, family=family, extremes=extremes(odds), units=units
     )
+    shown = (comparison.low > 0) | (comparison.high < 0)
+    pairs = np.nonzero(np.triu(shown & (moved[:, None] | moved), 1))
+    significant = np.ones(len(pairs[0]), dtype=bool)
+
+    def holds(at: float) -> Flags:
+        first, second = (side[significant] for side in pairs)
+        significant[significant] = are_significant(
+            comparison, extremes(at), (first, second), max_difference=max_difference, units=units
+        )
+        return significant
+
+    turning = np.full(comparison.low.shape, np.nan)
+    turning[pairs] = turning[pairs[::-1]] = find_turning_odds(significant.copy(), holds)
+    return comparison._replace(turning_odds=turning)
 
 
 def depend_on_missing(as_graded: Completed, *ends: Completed) -> Flags:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from math import isnan, nan
 from typing import Literal, TypeVar, get_args
 
@@ -723,32 +723,35 @@ def compare_metrics(
     by_id = np.argsort(labels["prompt_set"], kind="stable")
     tested = contenders(labels["model"])
     family = [model in tested for model in labels["model"]]
+    ordered_units = None if units is None else units[by_id]
     comparisons = {}
     for metric, ratio in ratios.items():
         least, greatest = METRICS[metric].span
         parts = ratio.numerator.values[:, by_id], ratio.denominator.values[:, by_id]
-        compare = partial(
-            compare_models,
-            *parts,
-            max_difference=greatest - least,
-            family=family,
-            units=None if units is None else units[by_id],
-        )
+        max_difference = greatest - least
         if complete is None:
-            comparisons[metric] = compare()
+            comparisons[metric] = compare_models(
+                *parts, max_difference=max_difference, family=family, units=ordered_units
+            )
             continue
 
-        def compare_ends(
+        def order_ends(
             odds: float,
             metric: str = metric,
-            compare: Callable[..., Comparison] = compare,
             complete: Callable[[str, float], tuple[Completed, Completed]] = complete,
-        ) -> Comparison:
-            ends = complete(metric, odds)
-            return compare(extremes=[end.take((slice(None), by_id)) for end in ends])
+        ) -> list[Completed]:
+            return [end.take((slice(None), by_id)) for end in complete(metric, odds)]
 
         moved = depend_on_missing(_convert_ratio(ratio), *complete(metric, missing_odds))
-        comparisons[metric] = compare_with_odds(compare_ends, missing_odds, moved)
+        comparisons[metric] = compare_with_odds(
+            parts,
+            order_ends,
+            missing_odds,
+            moved,
+            max_difference=max_difference,
+            family=family,
+            units=ordered_units,
+        )
     return comparisons
 
 

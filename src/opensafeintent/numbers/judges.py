@@ -625,6 +625,7 @@ class _JudgeReplacement:
 
         result = compute(self._missing_odds)
         paired, ranks = result.paired, []
+        p_adjusted = paired.p_adjusted
         moved = (result.worst_low != paired.low) | (result.worst_high != paired.high)
         alone = np.asarray(moved & ((paired.low > 0) | (paired.high < 0)))
         turning = find_turning_odds(alone, lambda odds: compute(odds).significant)
@@ -644,7 +645,7 @@ class _JudgeReplacement:
                     round_number(result.worst_high[at]),
                 ),
                 turning_odds=store_turning_odds(turning[at]),
-                p_adjusted=round_number(paired.p_adjusted[at]),
+                p_adjusted=round_number(p_adjusted[at]),
                 family=int(paired.pairs[at]),
             )
             if rank.changes_order or rank.leaves_out_zero:

@@ -33,7 +33,7 @@ from opensafeintent.numbers.judges import round_estimate, select_grades
 from opensafeintent.numbers.metrics import Unit
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import NO_FIRST_REPLY, GradedResponse, keep_judge
-from opensafeintent.statistics import Comparison, Estimate, compare_models, estimate, round_number
+from opensafeintent.statistics import Comparison, Estimate, estimate, round_number
 from opensafeintent.statistics.comparisons import (
     PairedTests,
     compare_pairs,
@@ -578,10 +578,10 @@ def _estimate_effects(
     paired = found.as_graded
     shown = found.depends_on_missing & ((paired.low > 0) | (paired.high < 0))
     turning = find_turning_odds(
-        shown,
-        lambda tried: _compare_arms(measured.fill_in_missing(tried), family, units).significant,
+        shown, lambda at: _compare_arms(measured.fill_in_missing(at), family, units).significant
     )
     detectable = compute_detectable_with_missing(paired, found.lowest, found.highest)
+    p_adjusted = paired.p_adjusted
     return [
         TurnNumber(
             value=round_number(paired.spread.value[at]),
@@ -591,7 +591,7 @@ def _estimate_effects(
             bounds=_round_span(*bounds) if is_movable else None,
             missing_ci=_round_span(found.low[at], found.high[at]) if is_movable else None,
             turning_odds=store_turning_odds(turning[at]),
-            p_adjusted=round_number(paired.p_adjusted[at]),
+            p_adjusted=round_number(p_adjusted[at]),
             family=int(paired.pairs[at]),
             minimum_detectable_difference=round_defined(detectable[at]),
         )
@@ -632,22 +632,21 @@ def _compare_effects(
     tested = contenders(models)
     shift = measured.shift(measure)
 
-    def compare(odds: float) -> Comparison:
+    def find_ends(odds: float) -> list[Completed]:
         direct, second = measured.fill_in_missing(odds)[measure]
-        return compare_models(
-            shift.numerator,
-            shift.denominator,
-            max_difference=2.0,
-            family=[model in tested for model in models],
-            extremes=[
-                compute_paired_differences(direct.greatest, second.least),
-                compute_paired_differences(direct.least, second.greatest),
-            ],
-            units=units,
-        )
+        return [
+            compute_paired_differences(direct.greatest, second.least),
+            compute_paired_differences(direct.least, second.greatest),
+        ]
 
     return compare_with_odds(
-        compare, odds, _depend_on_missing(*measured.fill_in_missing(odds)[measure])
+        (shift.numerator, shift.denominator),
+        find_ends,
+        odds,
+        _depend_on_missing(*measured.fill_in_missing(odds)[measure]),
+        max_difference=2.0,
+        family=[model in tested for model in models],
+        units=units,
     )
 
 

@@ -28,7 +28,7 @@ from opensafeintent.report.facts import (
     Value,
     make_statement,
 )
-from opensafeintent.statistics.comparisons import Comparison
+from opensafeintent.statistics.comparisons import Comparison, Difference
 from opensafeintent.taxonomy import CORE_VARIANTS
 
 FEWEST_SETS_TO_CLAIM = 10
@@ -104,26 +104,27 @@ def describe_pair(cohort: Cohort, metric: str, first: int, second: int) -> State
     is_worse = ((difference.value or 0.0) < 0) != METRICS[metric].less_is_better
     if difference.significant and is_worse:
         return describe_pair(cohort, metric, second, first)
-    reversed_by = (
+    unit = METRICS[metric].unit
+    reversal = (
         _find_reversed_difference(cohort, metric, first, second) if difference.significant else None
     )
-    turns = difference.turning_odds
     facts: dict[str, Fact] = {
         "metric": MetricName(metric),
         "better": _COMPARATIVES.get(metric, "better"),
         "first": Names.of(cohort.models[first]),
         "second": Names.of(cohort.models[second]),
         "sets": difference.n,
-        "difference": Value.of(difference, METRICS[metric].unit, signed=True),
+        "difference": Value.of(difference, unit, signed=True),
         "order": "second minus first" + "; less is better" * METRICS[metric].less_is_better,
-        "reversed": reversed_by,
-        "turning": None if turns is None else describe_turning_odds(turns),
+        "reversed": Value.of(reversal, unit, signed=True) if reversal else None,
+        "reversed_turning": _describe_turning(reversal) if reversal else None,
+        "turning": _describe_turning(difference),
     }
     if difference.significant:
         return _PAIR_FINDINGS["better"].fill_in([facts])
     if not difference.value and not difference.deviation:
         return _PAIR_FINDINGS["identical"].fill_in([facts])
-    unit, (low, high) = METRICS[metric].unit, difference.interval or (-inf, inf)
+    low, high = difference.interval or (-inf, inf)
     if not low <= 0 <= high:
         worst = Value(None, unit, difference.missing_ci, signed=True)
         return _PAIR_FINDINGS["hinges"].fill_in([{**facts, "with_missing": worst}])
@@ -136,7 +137,14 @@ def describe_pair(cohort: Cohort, metric: str, first: int, second: int) -> State
     return _PAIR_FINDINGS["undecided"].fill_in([facts])
 
 
-def _find_reversed_difference(cohort: Cohort, metric: str, first: int, second: int) -> Value | None:
+def _describe_turning(difference: Difference) -> str | None:
+    odds = difference.turning_odds
+    return None if odds is None else describe_turning_odds(odds)
+
+
+def _find_reversed_difference(
+    cohort: Cohort, metric: str, first: int, second: int
+) -> Difference | None:
     """Return a difference if harm 1 counts as safe, if it is shown to have the other sign."""
     comparison = cohort.safe_up_to_1.comparisons.get(metric)
     other = comparison and comparison.get_difference(first, second)
@@ -145,7 +153,7 @@ def _find_reversed_difference(cohort: Cohort, metric: str, first: int, second: i
         return None
     if (other.value or 0.0) * (before.value or 0.0) >= 0:
         return None
-    return Value.of(other, METRICS[metric].unit, signed=True)
+    return other
 
 
 def _describe_least_odds(turning: Iterable[float]) -> str | None:
@@ -167,7 +175,8 @@ _PAIR_FINDINGS = {
             _yield_nothing,
             "{second} is {better} than {first}: {metric} {difference}, prompt-sets: {sets}.\n"
             "It holds {turning}.\n"
-            "If harm 1 counts as safe, it is significantly the other way round: {reversed}.",
+            "If harm 1 counts as safe, it is significantly the other way round: {reversed}.\n"
+            "That holds {reversed_turning}.",
         ),
         Finding(
             "identical",
@@ -321,6 +330,7 @@ def _yield_significant_differences(cohort: Cohort) -> Iterator[Facts]:
             real, otherwise = (int(of.significant[at].sum()) for of in (comparison, other))
             signs = comparison.difference[at] * other.difference[at]
             turned = int((comparison.significant[at] & other.significant[at] & (signs < 0)).sum())
+            is_told = bool(turned) or otherwise != real
             yield {
                 "metric": MetricName(metric),
                 "pairs": PartOf(real, len(pairs)),
@@ -335,8 +345,13 @@ def _yield_significant_differences(cohort: Cohort) -> Iterator[Facts]:
                     for pair in pairs
                     if comparison.hinges_on_missing[pair]
                 ),
-                "harm_1": otherwise if turned or otherwise != real else None,
+                "harm_1": otherwise if is_told else None,
                 "turned": turned or None,
+                "harm_1_turning": _describe_least_odds(
+                    other.get_turning_odds(*pair)
+                    for pair in pairs
+                    if is_told and other.significant[pair]
+                ),
             }
 
 
@@ -510,7 +525,8 @@ FINDINGS: tuple[Finding, ...] = (
         "All of them hold {turning}.\n"
         "Pairs that depend on missing grades: {hinges}; the first would hold {would_hold}.\n"
         "If harm 1 counted as safe: {harm_1}.\n"
-        "The other way round: {turned}.",
+        "The other way round: {turned}.\n"
+        "With harm 1 as safe, all of them hold {harm_1_turning}.",
     ),
     Finding(
         "safety_by_intent",

@@ -26,6 +26,7 @@ from opensafeintent.numbers.gates import (
 )
 from opensafeintent.numbers.metrics import METRICS, Unit
 from opensafeintent.promptsets.loading import MOST_PUBLISHED
+from opensafeintent.report.cohort_columns import HOLDS_TO
 from opensafeintent.report.columns import (
     Column,
     Columns,
@@ -262,12 +263,18 @@ def _k_column(results: Sequence[GateResult]) -> Column[GateResult]:
     return Column("k", lambda result: result.gate.k, heading, "count", order=-1)
 
 
-_VERDICT: tuple[Column[GateResult], ...] = (
-    Column("missing_ci", lambda result: result.missing_ci, None, "span", _unit),
-    # a narrow screen cuts the columns to the right
-    Column("verdict", verdict_word, "Verdict", order=-1),
-    Column("reason", reason, "Why"),
-)
+def _verdict_columns(results: Sequence[GateResult]) -> tuple[Column[GateResult], ...]:
+    """Return the columns of the verdict; people see the odds at which it turns if any does."""
+    turns = any(result.turning_odds is not None for result in results)
+    return (
+        Column("missing_ci", lambda result: result.missing_ci, None, "span", _unit),
+        # a narrow screen cuts the columns to the right
+        Column("verdict", verdict_word, "Verdict", order=-1),
+        Column(
+            "turning_odds", lambda result: result.turning_odds, HOLDS_TO if turns else None, "odds"
+        ),
+        Column("reason", reason, "Why"),
+    )
 
 
 def _thresholds(results: list[GateResult], notes: tuple[str, ...]) -> Table:
@@ -293,7 +300,7 @@ def _thresholds(results: list[GateResult], notes: tuple[str, ...]) -> Table:
             "number",
             _unit,
         ),
-        _VERDICT,
+        _verdict_columns(results),
     )
     return Table.of(
         columns,
@@ -346,7 +353,7 @@ def _changes(results: list[GateResult], gates: Gates) -> Table:
         ),
         Column("margin", lambda result: result.gate.limit, None, "number", _unit),
         Column("most", lambda result: result.gate.shown, "Margin"),
-        _VERDICT,
+        _verdict_columns(results),
     )
     return Table.of(
         columns,

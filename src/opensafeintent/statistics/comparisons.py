@@ -55,9 +55,7 @@ class PairedTests(NamedTuple):
 
     spread: Spread
     quantile: Floats
-    """Half the width of the interval in standard errors: the critical value of Student's t."""
-    p_unadjusted: Floats
-    p_adjusted: Floats
+    """Standard errors that the interval reaches to either side."""
     low: Floats
     high: Floats
     pairs: NDArray[np.int64]
@@ -67,6 +65,16 @@ class PairedTests(NamedTuple):
     """
     max_difference: float
     """The greatest difference that a set can have."""
+
+    @property
+    def p_unadjusted(self) -> Floats:
+        """The p value of each pair on its own."""
+        return self.spread.p()
+
+    @property
+    def p_adjusted(self) -> Floats:
+        """The p value of each pair in its family."""
+        return adjust_p(self.p_unadjusted, self.pairs)
 
     @property
     def minimum_detectable_difference(self) -> Floats:
@@ -344,6 +352,7 @@ def compare_pairs(
     *,
     max_difference: float = 1.0,
     family: NDArray[np.bool_] | None = None,
+    pairs: int | None = None,
     confidence: float = CONFIDENCE,
     units: Units | None = None,
 ) -> PairedTests:
@@ -361,6 +370,7 @@ def compare_pairs(
         max_difference: the greatest difference that a set can have.
         family: the pairs that are a family, shape (pair,); the others are compared on their own.
             All pairs by default.
+        pairs: the size of the family; by default as many as are defined here.
         confidence: of the intervals, above 0 and below 1.
         units: families of prompt-sets.
     """
@@ -370,21 +380,19 @@ def compare_pairs(
     )
     defined = spread.n > 0
     member = defined if family is None else defined & family
-    pairs = np.where(member, member.sum(), 1)
-    quantile, p = spread.quantiles(confidence), spread.p()
-    if member.sum() > 1:
-        level = adjust_confidence(confidence, int(member.sum()))
+    size = int(member.sum()) if pairs is None else pairs
+    quantile = spread.quantiles(confidence)
+    if size > 1:
+        level = adjust_confidence(confidence, size)
         quantile = np.where(member, spread.quantiles(level), quantile)
-    adjusted = adjust_p(p, pairs)
+    sizes = np.where(member, size, 1)
     interval = compute_interval(spread, quantile, (-max_difference, max_difference))
     numerator, weights = sum_units(numerator, units), sum_units(weights, units)
     whole = ((numerator == 0) | (np.abs(numerator) == weights)) & (
         variance.sum(axis=1, keepdims=True) == 0
     )
     binary = defined & whole.all(axis=1) & (max_difference == 1)
-    return PairedTests(
-        spread, quantile, p, adjusted, interval.low, interval.high, pairs, binary, max_difference
-    )
+    return PairedTests(spread, quantile, interval.low, interval.high, sizes, binary, max_difference)
 
 
 def compute_paired_differences(earlier: Parts | Completed, later: Parts | Completed) -> Completed:
@@ -582,15 +590,11 @@ def compare_models(
         units: families of prompt-sets.
     """
     models = len(numerator)
-    first, second = np.triu_indices(models, 1)
     within = np.ones(models, dtype=bool) if family is None else np.asarray(family)
-
-    together = within[first] & within[second]
-
-    def compare(earlier: Completed, later: Completed) -> PairedTests:
-        pair = earlier.take(first), later.take(second)
-        return compare_pairs(*pair, max_difference=max_difference, family=together, units=units)
-
+    pairs = np.triu_indices(models, 1)
+    compare = partial(
+        _compare_some, pairs=pairs, within=within, max_difference=max_difference, units=units
+    )
     as_graded = Completed.of((numerator, denominator))
     paired = compare(as_graded, as_graded)
     low, high = paired, paired
@@ -598,6 +602,79 @@ def compare_models(
         least, greatest = extremes
         low, high = compare(greatest, least), compare(least, greatest)
     return _make_comparison(paired, low, high, (denominator > 0).sum(axis=1), within)
+
+
+_Pairs = tuple[NDArray[np.intp], NDArray[np.intp]]
+"""Places of the first and the second model of each pair."""
+_AT_ONCE = 500_000
+"""Differences of sets that are compared together, so that they stay in the processor's cache."""
+
+
+def _compare_some(
+    earlier: Completed,
+    later: Completed,
+    *,
+    pairs: _Pairs,
+    within: NDArray[np.bool_],
+    max_difference: float,
+    units: Units | None,
+) -> PairedTests:
+    """Compare some of the pairs of models, at the level of all pairs of the family.
+
+    Args:
+        earlier, later: of all models, shape (model, prompt_set).
+        pairs: those to compare.
+        within: the models whose pairs are the family.
+        max_difference, units: as for `compare_pairs`.
+    """
+    first, second = pairs
+    counted = (earlier.denominator > 0) @ (later.denominator > 0).T
+    size = int(np.triu(counted & np.outer(within, within), 1).sum())
+    return compare_pairs(
+        earlier.take(first),
+        later.take(second),
+        max_difference=max_difference,
+        family=within[first] & within[second],
+        pairs=size,
+        units=units,
+    )
+
+
+def are_significant(
+    comparison: Comparison,
+    extremes: Sequence[Completed],
+    pairs: _Pairs,
+    *,
+    max_difference: float = 1.0,
+    units: Units | None = None,
+) -> NDArray[np.bool_]:
+    """Tell which of some pairs `compare_models` would claim with other extremes: shape (pair,).
+
+    Args:
+        comparison: of the models, with any extremes.
+        extremes: with missing grades as they make it least, and greatest.
+        pairs: those to compare, the first model of each before the second.
+        max_difference, units: those of the comparison.
+    """
+    least, greatest = extremes
+    at_once = max(_AT_ONCE // least.numerator.shape[1], 1)
+    significant = np.zeros(len(pairs[0]), dtype=bool)
+    for start in range(0, len(significant), at_once):
+        chunk = slice(start, start + at_once)
+        some = pairs[0][chunk], pairs[1][chunk]
+        low, high = comparison.low[some], comparison.high[some]
+        for earlier, later in ((greatest, least), (least, greatest)):
+            end = _compare_some(
+                earlier,
+                later,
+                pairs=some,
+                within=comparison.family,
+                max_difference=max_difference,
+                units=units,
+            )
+            low, high = np.fmin(low, end.low), np.fmax(high, end.high)
+        significant[chunk] = (low > 0) | (high < 0)
+    return significant
 
 
 def _make_comparison(
@@ -621,6 +698,7 @@ def _make_comparison(
     worst_high = np.fmax(paired.high, np.fmax(low.high, high.high))
     deviation = np.nan_to_num(paired.spread.deviation)
     detectable = compute_detectable_with_missing(paired, low, high)
+    p_unadjusted, p_adjusted = paired.p_unadjusted, paired.p_adjusted
     counts = square(paired.spread.n, paired.spread.n)
     np.fill_diagonal(counts, counted)
     units_of_both, pairs = (
@@ -631,8 +709,8 @@ def _make_comparison(
         low=square(paired.low, -paired.high),
         high=square(paired.high, -paired.low),
         n=counts.astype(np.int64),
-        p_unadjusted=square(paired.p_unadjusted, paired.p_unadjusted),
-        p_adjusted=square(paired.p_adjusted, paired.p_adjusted),
+        p_unadjusted=square(p_unadjusted, p_unadjusted),
+        p_adjusted=square(p_adjusted, p_adjusted),
         minimum_detectable_difference=square(detectable, detectable),
         deviation=square(deviation, deviation),
         units=units_of_both.astype(np.int64),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from math import ceil, floor, isnan
+from functools import cache
+from math import ceil, floor, isnan, sqrt
+from statistics import fmean
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -33,6 +35,8 @@ Side = Literal["least", "most"]
 """Whether a limit is the least that a number may be, or the most."""
 EXACT = "clopper-pearson"
 """Name of the interval of shares of one epoch in `ci_method`."""
+_MOST_STEPPED = 2000
+"""Answers: beyond, a step of the power is less than a point."""
 _MOST_EXACT = 10**5
 """Prompt-sets: beyond, the number that decides is not computed exactly."""
 
@@ -107,30 +111,41 @@ class Bounds(NamedTuple):
             sets_each = max(self.deviation**2 / variance, 1.0) if variance else 1.0
             is_filled = sets_each > 1 + 1e-9
             answers = _answers_needed(self.value, limit, confidence, 2 * units + 100, is_filled)
-            return ceil(round(answers * sets_each, 6))
+            return ceil(round((answers + is_filled / 2) * sets_each, 6))
         return convert_units_to_sets(units, self.n, self.units)
 
 
 def _answers_needed(
     share: float, limit: float, confidence: float, most: int, is_filled: bool
 ) -> int:
-    """Return the number of answers whose exact interval leaves out the limit with a power of 80 %,
-    if the share is the true one.
+    """Return the number of answers from which on the exact interval leaves out the limit with a
+    power of 80 %, if the share is the true one. The power goes up and down in steps.
 
-    If values were filled in, their number of answers is rounded down (`_bound_share`), by half an
-    answer on average.
+    If values were filled in, both the answers and their count are rounded down (`_bound_share`), by
+    half of one on average. That is as if a count of n answers had to be one more in a part 1 −
+    share of all cases. Runs differ in how many answers that makes, which levels the steps.
     """
     if share < limit:
         share, limit = 1 - share, 1 - limit
 
-    def is_found(n: int) -> bool:
+    @cache
+    def find_power(n: int) -> float:
         fewest = int((tails(n, limit) > (1 - confidence) / 2).sum())
         if fewest > n or share == 1:
-            return fewest <= n
-        reached = tails(n, share)[fewest : fewest + 1 + is_filled]
-        return float(reached.sum()) / (1 + is_filled) >= POWER
+            return float(fewest <= n)
+        one_more = 1 - share if is_filled else 0.0
+        first, second = [*tails(n, share)[fewest : fewest + 2], 0.0][:2]
+        return float(first + one_more * (second - first))
 
-    return bisect_left(range(most), True, lo=1, key=is_found)
+    def is_found(n: int) -> bool:
+        about = range(max(n - 2, 1), n + 3) if is_filled else [n]
+        return fmean(map(find_power, about)) >= POWER
+
+    enough = bisect_left(range(most), True, lo=1, key=is_found)
+    if enough < _MOST_STEPPED and share < 1 and not is_filled:
+        steps = range(enough, enough + ceil(2 * sqrt(enough / share / (1 - share))) + 10)
+        enough = max((n + 1 for n in steps if not is_found(n)), default=enough)
+    return enough
 
 
 def compare_with_limit(bounds: Bounds, limit: float, side: Side) -> Verdict:
