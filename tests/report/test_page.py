@@ -25,6 +25,8 @@ from report.pages import Opened, Texts, page_of, saved
 from report.runs import MODELS, random_run, rows_of, run_with
 from samples import grade_line, made_dataset, prompt_set
 
+pytestmark = pytest.mark.drawn
+
 HOSTILE = (
     "<script>window.hacked = 1</script>",
     "</script><img src=x onerror='window.hacked = 2'>",
