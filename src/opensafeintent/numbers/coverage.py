@@ -173,10 +173,7 @@ def count_coverage(
     plan = plan or _PlannedPrompts.plan_all(sets, limit, only_asked_about=only_asked_about)
     planned = plan.prompts * epochs
     counted = [row for row in rows if row.counts]
-    core, core_counted = (
-        Counter((row.set_id, row.epoch) for row in some if row.variant in CORE_VARIANTS)
-        for some in (rows, counted)
-    )
+    core, core_counted = map(_count_core_responses, (rows, counted))
     intents = _count_core_prompts(dataset, only_asked_about=only_asked_about)
     graded = [row for row in counted if not row.refused]
     cut = Counter(stop_kind(row.stop_reason) for row in graded if row.truncated)
@@ -204,6 +201,11 @@ def count_coverage(
         ),
         unknown_marks=_count_names(row.mark for row in graded if row.mark),
     )
+
+
+def _count_core_responses(rows: Iterable[GradedResponse]) -> Counter[tuple[str, int]]:
+    """Count responses to core prompts by prompt-set and epoch."""
+    return Counter((row.set_id, row.epoch) for row in rows if row.variant in CORE_VARIANTS)
 
 
 class _PlannedPrompts(NamedTuple):

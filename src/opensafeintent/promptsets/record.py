@@ -100,7 +100,7 @@ class PromptSet(msgspec.Struct, frozen=True, kw_only=True):
         """Return every prompt by its variant name: those of the intents first, then the
         paraphrases.
         """
-        texts: dict[str, str] = {intent: text for intent, text in self.prompts.by_intent().items()}  # noqa: C416 -- of wider keys
+        texts = dict[str, str](self.prompts.by_intent().items())
         for n, text in enumerate(self.dual_use_paraphrases, start=1):
             texts[paraphrase_variant(n)] = text
         return texts
