@@ -469,8 +469,8 @@ def _optimise(tops: Floats, bottoms: Floats, variance: Floats, sign: int) -> Com
         sign: the end of the range.
     """
     if len(tops) == 1:  # nothing to choose
-        only = (np.ascontiguousarray(part[0]).sum(axis=2) for part in (tops, bottoms))
-        return Completed(*only, variance.sum(axis=2))
+        top, bottom = (np.ascontiguousarray(part[0]).sum(axis=2) for part in (tops, bottoms))
+        return Completed(top, bottom, variance.sum(axis=2))
     shape = tops.shape[1:]
     tops, bottoms = (part.reshape(*part.shape[:2], -1) for part in (tops, bottoms))
     with np.errstate(invalid="ignore", divide="ignore"):
