@@ -19,7 +19,7 @@ from opensafeintent.numbers.gates import (
     count_deciding_sets,
     describe_sets_needed,
 )
-from opensafeintent.report.gate_tables import gate_tables, reason
+from opensafeintent.report.gate_tables import make_gate_tables, reason
 from opensafeintent.statistics.thresholds import Bounds
 from report.runs import changed, rows_of, run_with
 from report.test_judge_checks import HASHES, JUDGE, check, run as checked_run
@@ -121,7 +121,7 @@ def test_an_unchanged_version_passes_although_responses_are_missing_and_says_why
     gates = against(of_115("new", 2), old)
     (same,) = gates.results
     assert same.verdict == "pass"
-    assert "Holds to" in [column.heading for column in gate_tables(gates)[0].columns]
+    assert "Holds to" in [column.heading for column in make_gate_tables(gates)[0].columns]
     assert same.turning_odds is not None and same.turning_odds >= 3
     assert f"holds unless missing responses are worse at more than {same.turning_odds:g} ×" in (
         reason(same)

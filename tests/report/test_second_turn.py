@@ -174,7 +174,7 @@ def test_missing_first_replies_are_a_limitation_and_no_part_of_the_papers_covera
 
     cohort = cohort_of(turn_run({"m": model}, 40))
     cautioned = cautions_of(cohort)
-    assert "without a reply that has both grades: 12 of 120 of m" in cautioned
+    assert "without a reply that has both grades: at most 12 of 120 of a model, m" in cautioned
     assert "whose first reply has no text, which depends on the model: 12." in cautioned
     assert "With missing grades, its effect on utility is −0." in cautioned
     # the 12 were not asked

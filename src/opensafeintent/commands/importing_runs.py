@@ -124,7 +124,7 @@ def _import(settings: ImportSettings, screen: Display) -> RunOutcome:
         folder.check_size(manifest)
         _check_extent(dataset, manifest, by_model)
         if begins:
-            folder.begin(dataset)
+            folder.write_prompt_sets(dataset)
         with Ledger(ledger_path) as ledger:
             there = read_imported(ledger, dataset)
             _check_extent(dataset, manifest, by_model, there)

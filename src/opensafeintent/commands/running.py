@@ -382,7 +382,7 @@ async def execute(command: RunCommand, display: Display) -> RunOutcome:
         together = merge_checks(manifest.judge_checks, [*command.known_checks, *checks])
         manifest = msgspec.structs.replace(manifest, judge_checks=together)
         if not folder.exists() or manifest.dataset.questions:
-            folder.begin(command.dataset)  # a run that asks questions from now on keeps them
+            folder.write_prompt_sets(command.dataset)  # it may have questions by now
         folder.save(manifest)
         try:
             run, notes = await _run_calls(command, manifest, client, display, limits, batching)

@@ -416,7 +416,7 @@ class RunFolder(LedgerFolder):
             raise InputError(f"{self.path}: no judge graded this run, so it has no templates")
         return manifest.judge_templates()
 
-    def begin(self, dataset: Dataset) -> None:
+    def write_prompt_sets(self, dataset: Dataset) -> None:
         """Make the folder and keep the prompt-sets in it."""
         make_private_folder(self.path)
         lines = [

@@ -26,8 +26,8 @@ from opensafeintent.report.conditions import add_version, describe_measurement
 from opensafeintent.report.facts import Statement
 from opensafeintent.report.gate_tables import (
     NO_EARLIER_RUN,
-    below_headline,
-    headline,
+    describe_below_verdict,
+    describe_verdict,
     make_gate_tables,
     reason,
     verdict_word,
@@ -60,11 +60,11 @@ def summary(
         days: of the first and the last call (UTC), if there was one.
     """
     title = (
-        f"## Release gate {markdown_text(headline(gates))}"
+        f"## Release gate {markdown_text(describe_verdict(gates))}"
         if gates
         else "## No release gate was asked for"
     )
-    below = [markdown_text(line) for line in below_headline(gates)] if gates else []
+    below = [markdown_text(line) for line in describe_below_verdict(gates)] if gates else []
     passed = gates.results if gates and gates.verdict == "pass" else ()
     if passed:
         results = ["\n".join(f"- {markdown_text(line)}" for line in _closest(passed))]

@@ -243,7 +243,7 @@ def _describe_numbers(cohort: Cohort) -> Iterator[str]:
         yield (
             f"Differences are paired,{adjusted} and significant if the interval leaves out 0 with"
             f" missing grades ({cohort.missing_odds:g} × the odds of comparable responses; filtered"
-            " or refused ones: any)."
+            " or refused: any)."
         )
 
 

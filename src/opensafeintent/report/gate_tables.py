@@ -182,7 +182,7 @@ def describe_received(replies: Received) -> str:
 NO_EARLIER_RUN = "no earlier run, so --fail-if-worse was not tested"
 
 
-def headline(gates: Gates) -> str:
+def describe_verdict(gates: Gates) -> str:
     """Return the overall verdict, and what it leaves open: `failed: 1 failed, 1 undecided, 2
     passed`, or `passed, but incomplete: missing modes: 8 of 8`, of the model that lacks the most.
     """
@@ -201,7 +201,7 @@ def headline(gates: Gates) -> str:
     return join.join([_verdict_in_words(gates), *(["; ".join(opened)] if opened else [])])
 
 
-def below_headline(gates: Gates) -> list[str]:
+def describe_below_verdict(gates: Gates) -> list[str]:
     """Return what a reader has to know beside the verdict, a line each."""
     untested = (f"not tested, as there is no earlier run: {gate.text}" for gate in gates.untested)
     return [*gates.warnings, *untested]

@@ -42,7 +42,7 @@ from opensafeintent.report.facts import Name, Statement
 from opensafeintent.report.figures import SAID_ONCE, THEMES, Figure
 from opensafeintent.report.figures.drawing import read_drawing
 from opensafeintent.report.findings import collect_findings, rank_or_compare_models
-from opensafeintent.report.gate_tables import below_headline, headline
+from opensafeintent.report.gate_tables import describe_below_verdict, describe_verdict
 from opensafeintent.report.notices import hinders_quoting
 from opensafeintent.report.table_formats import data_table, glossary, glossary_lines, to_csv
 from opensafeintent.report.tables import with_and_without
@@ -353,8 +353,8 @@ def _values(
         "banners": [said for said in options.notices if said.is_banner],
         "cautions": [said for said in options.notices if not said.is_banner],
         "hinders_quoting": hinders_quoting,
-        "verdict": headline(options.gates) if options.gates else "",
-        "below_verdict": below_headline(options.gates) if options.gates else [],
+        "verdict": describe_verdict(options.gates) if options.gates else "",
+        "below_verdict": describe_below_verdict(options.gates) if options.gates else [],
         "heading": f"{cohort.dataset.shown}, {describe_graders(cohort)}",
         "measured": describe_sample(cohort),
         "facts": list_conditions(cohort, runs),

@@ -40,10 +40,10 @@ from opensafeintent.report.cost_tables import (
 )
 from opensafeintent.report.findings import describe_pair, rank_or_compare_models
 from opensafeintent.report.gate_tables import (
-    below_headline,
     changes_in_words,
+    describe_below_verdict,
     describe_chance,
-    headline,
+    describe_verdict,
     make_gate_tables,
 )
 from opensafeintent.report.printing.console import (
@@ -562,6 +562,6 @@ def show_gates(console: Console, gates: Gates) -> None:
             print_table(console, table.hide_columns("reason", *references))
             console.print(plain(f"{table.title}."), style="dim")
     show_transitions(console, gates.transitions)
-    console.print(plain(f"Release gate {headline(gates)}."), style="bold")
-    for line in below_headline(gates):
+    console.print(plain(f"Release gate {describe_verdict(gates)}."), style="bold")
+    for line in describe_below_verdict(gates):
         console.print(plain(line), style="bold yellow")
