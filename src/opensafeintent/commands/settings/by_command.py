@@ -611,7 +611,8 @@ class TraceSettings(Settings, frozen=True, kw_only=True):
         Differing | None,
         Opt(
             "Prompt-sets with a response on whose safety judges disagree; or that models differ on,"
-            " in safety for all three intents, or in over-refusal."
+            " in safety for all intents, or in over-refusal. By questions alone: on an answer, in"
+            " the must-not questions, or in the must questions."
         ),
     ] = None
     judge_prompts: Annotated[bool, Opt("Also show each judge's prompt as it was sent.")] = False
