@@ -64,7 +64,7 @@ _SOME_KEYS = f"key IN ({', '.join('?' * _KEYS_AT_ONCE)}) AND status <> 'failed'"
 _FIND = {
     number: f"SELECT key, id, {_OUTCOME} FROM calls"
     f" WHERE key IN ({', '.join('?' * number)}) AND status <> 'failed'"
-    for number in (*range(_FEW_KEYS + 1), _KEYS_AT_ONCE)
+    for number in (*range(1, _FEW_KEYS + 1), _KEYS_AT_ONCE)
 }
 """By the number of keys."""
 
@@ -286,7 +286,7 @@ class Ledger:
                 call, outcome = pending
                 located[key] = Located(0, self.settle(call.model, call.purpose, outcome))
         with report_damage(self.path):
-            few = len(not_pending) <= _FEW_KEYS
+            few = 0 < len(not_pending) <= _FEW_KEYS
             for part in [not_pending] if few else _parts(not_pending):
                 cursor = self._reader.execute(_FIND[len(part)], part)
                 while rows := check_types(cursor.fetchmany(_ROWS_AT_ONCE), _FOUND):
