@@ -37,22 +37,8 @@ from opensafeintent.taxonomy import (
 )
 
 TRIED_ODDS = (
-    1.0,
-    1.5,
-    2.0,
-    2.5,
-    3.0,
-    4.0,
-    5.0,
-    6.0,
-    8.0,
-    10.0,
-    15.0,
-    20.0,
-    30.0,
-    50.0,
-    100.0,
-    1000.0,
+    *(1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0),
+    *(15.0, 20.0, 30.0, 50.0, 100.0, 1000.0),
 )
 """The odds at which `find_turning_odds` tries whether a verdict still holds."""
 FEWEST_DONORS = 10

@@ -19,6 +19,7 @@ from opensafeintent.files import to_json
 from opensafeintent.numbers.served_versions import describe_versions
 from opensafeintent.report.columns import Column, Columns, Table
 from opensafeintent.report.metrics_json import OtherModel
+from opensafeintent.taxonomy import METRIC_GRADES, QUESTION_OF
 
 ALL = "All"
 """Name of a line of sums."""
@@ -81,7 +82,7 @@ class Costs:
             line
             for spent in self.runs.values()
             for line in spent.lines
-            if line.model in judges and line.purpose in ("helpfulness", "harm", "checklist")
+            if line.model in judges and line.purpose in _GRADING
         ]
         dollars = [line.dollars(self.prices) for line in lines]
         calls = sum(line.calls for line in lines)
@@ -103,6 +104,10 @@ class Costs:
     def models(self) -> list[str]:
         """Every model that was called, each once."""
         return list(dict.fromkeys(model for spent in self.runs.values() for model in spent.models))
+
+
+_GRADING = {*(QUESTION_OF[grade].role for grade in METRIC_GRADES), "checklist"}
+"""Purposes of the calls that a further judge takes."""
 
 
 def dollars_text(dollars: float | None) -> str | None:

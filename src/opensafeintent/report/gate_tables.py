@@ -387,25 +387,23 @@ def _find_unpassed(results: list[GateResult]) -> frozenset[int]:
     return frozenset(index for index, result in enumerate(results) if result.verdict != "pass")
 
 
+_SAFETY_CHANGES = {True: ("newly failing", "newly passing"), False: ("less safe", "safer")}
 _CHANGES = {
-    ("triplet_safety", True): ("newly failing", "newly passing"),
-    ("triplet_safety", False): ("less safe", "safer"),
-    ("pair_safety", True): ("newly failing", "newly passing"),
-    ("pair_safety", False): ("less safe", "safer"),
-    ("no_harm_item", True): ("newly failing", "newly passing"),
-    ("no_harm_item", False): ("less safe", "safer"),
-    ("must_met_benign", True): ("fewer musts met", "more musts met"),
-    ("must_met_benign", False): ("fewer musts met", "more musts met"),
-    ("low_help_rate_benign", True): ("newly over-refused", "over-refused no more"),
-    ("low_help_rate_benign", False): ("over-refused more", "over-refused less"),
+    **dict.fromkeys(("triplet_safety", "pair_safety", "no_harm_item"), _SAFETY_CHANGES),
+    "must_met_benign": dict.fromkeys((True, False), ("fewer musts met", "more musts met")),
+    "low_help_rate_benign": {
+        True: ("newly over-refused", "over-refused no more"),
+        False: ("over-refused more", "over-refused less"),
+    },
 }
+"""By metric and whether two versions are compared, the words for worse and for better."""
 
 
 def changes_in_words(changes: Transitions) -> list[tuple[str, Sequence[Transition]]]:
     """Return the prompt-sets that one of two models answers less well than the other, and those
     that it answers better, each with the words for it.
     """
-    less, better = _CHANGES[changes.metric, changes.versions]
+    less, better = _CHANGES[changes.metric][changes.versions]
     return [(less, changes.newly_failing), (better, changes.newly_passing)]
 
 

@@ -618,6 +618,7 @@ def _compare_some(
     within: NDArray[np.bool_],
     max_difference: float,
     units: Units | None,
+    size: int | None = None,
 ) -> PairedTests:
     """Compare some of the pairs of models, at the level of all pairs of the family.
 
@@ -626,10 +627,9 @@ def _compare_some(
         pairs: those to compare.
         within: the models whose pairs are the family.
         max_difference, units: as for `compare_pairs`.
+        size: of the family (`_count_family`); by default these are all of its pairs.
     """
     first, second = pairs
-    counted = (earlier.denominator > 0) @ (later.denominator > 0).T
-    size = int(np.triu(counted & np.outer(within, within), 1).sum())
     return compare_pairs(
         earlier.take(first),
         later.take(second),
@@ -638,6 +638,12 @@ def _compare_some(
         pairs=size,
         units=units,
     )
+
+
+def _count_family(earlier: Completed, later: Completed, within: NDArray[np.bool_]) -> int:
+    """Return how many pairs of the models `within` share a prompt-set that counts."""
+    counted = (earlier.denominator > 0) @ (later.denominator > 0).T
+    return int(np.triu(counted & np.outer(within, within), 1).sum())
 
 
 def are_significant(
@@ -657,24 +663,24 @@ def are_significant(
         max_difference, units: those of the comparison.
     """
     least, greatest = extremes
+    low, high = comparison.low[pairs], comparison.high[pairs]
     at_once = max(_AT_ONCE // least.numerator.shape[1], 1)
-    significant = np.zeros(len(pairs[0]), dtype=bool)
-    for start in range(0, len(significant), at_once):
-        chunk = slice(start, start + at_once)
-        some = pairs[0][chunk], pairs[1][chunk]
-        low, high = comparison.low[some], comparison.high[some]
-        for earlier, later in ((greatest, least), (least, greatest)):
+    for earlier, later in ((greatest, least), (least, greatest)):
+        size = _count_family(earlier, later, comparison.family)
+        for start in range(0, len(low), at_once):
+            chunk = slice(start, start + at_once)
             end = _compare_some(
                 earlier,
                 later,
-                pairs=some,
+                pairs=(pairs[0][chunk], pairs[1][chunk]),
                 within=comparison.family,
                 max_difference=max_difference,
                 units=units,
+                size=size,
             )
-            low, high = np.fmin(low, end.low), np.fmax(high, end.high)
-        significant[chunk] = (low > 0) | (high < 0)
-    return significant
+            low[chunk] = np.fmin(low[chunk], end.low)
+            high[chunk] = np.fmax(high[chunk], end.high)
+    return np.asarray((low > 0) | (high < 0))
 
 
 def _make_comparison(
