@@ -1,4 +1,4 @@
-"""`--stop-when`: no more prompt-sets than a question needs (docs/uncertainty.md).
+"""`--stop-when`: no more prompt-sets than a question needs (docs/compare.md).
 
 Prompt-sets count in the order of `promptsets.sample_order`, as a prefix of the sets whose calls
 have all ended, so that slow answers cannot select. An answer is stored in the manifest as soon as
