@@ -57,7 +57,7 @@ class _Plan(msgspec.Struct, frozen=True):
 
     name: str
     title: str
-    section: Section
+    section: Section | None
     caption: str
     draw: Callable[[Cohort], Spec]
     draw_for_print: Callable[[Cohort], Spec] | None = None
@@ -263,7 +263,7 @@ _PLANS = (
         "fig_7_strata",
         f"{METRICS['utility_range'].label} and {METRICS['dual_use_utility'].label} by harm domain"
         " and task type (paper: Fig. 7)",
-        "strata",
+        None,
         "Strata are ordered by Triplet Safety. Utility range is the greatest minus the"
         " least utility over a dual-use prompt's wordings. Part of it comes from crossing the"
         f" safety boundary, and moves with the rate of safe responses. {_CI}",
