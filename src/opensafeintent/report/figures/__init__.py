@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import msgspec
 
@@ -345,9 +345,12 @@ def make_figure(cohort: Cohort, name: str) -> Figure:
 def _order_plans(scope: MetricScope) -> list[_Plan]:
     """Return the plans of the figures whose metrics there are, in the order of the page."""
     frontier, strata = _plan_primary(scope)
-    of_two = [frontier] if len(scope.primary) > 1 else []
-    plans = [*of_two, _PLANS[0], strata, *_PLANS[1:]]
-    return [plan for plan in plans if all(map(scope.has, plan.metrics))]
+    plans = (*([frontier] if len(scope.primary) > 1 else []), strata, *_PLANS)
+    sections = (*get_args(Section), None)
+    return sorted(
+        (plan for plan in plans if all(map(scope.has, plan.metrics))),
+        key=lambda plan: sections.index(plan.section),
+    )
 
 
 def _plan_figures(cohort: Cohort) -> list[_Plan]:
