@@ -24,14 +24,17 @@ export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONL
 # Images for containers often set it. Without bytecode each Python that a test starts compiles everything that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-all coverage fuzz engine test-engine test-exchange lint docs pictures bench size release lock clean
+.PHONY: demo test test-fast test-slow test-all coverage fuzz engine test-engine test-exchange lint docs pictures bench size release lock clean
 
 demo: $(VENV)/.base
 	$(BIN)/opensafeintent demo
 
 test: $(VENV)/.test
 	@echo "About three minutes on two cores."
-	@$(MAKE) --no-print-directory --jobs 2 lint $(VENV)/.bytecode
+	@$(MAKE) --no-print-directory --jobs 2 lint test-fast
+
+# Beside lint: mypy takes one core, and the tests are ready to start before it ends.
+test-fast: $(VENV)/.bytecode
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 test-slow: $(VENV)/.dev
@@ -75,8 +78,7 @@ $(EXCHANGE)/.ready: requirements-exchange.txt $(VENV)/.dev
 	$(UV) pip install --quiet --python $(EXCHANGE)/bin/python --requirement requirements-exchange.txt
 	touch $@
 
-# The tests' processes start side by side: each would compile what all of them import. mypy, which runs meanwhile, takes one
-# core. What cannot be collected, the tests report.
+# The tests' processes start side by side: each would compile what all of them import. What cannot be collected, the tests report.
 $(VENV)/.bytecode: $(VENV)/.test
 	@$(BIN)/python -m pytest --collect-only >/dev/null 2>&1 || true
 	@touch $@

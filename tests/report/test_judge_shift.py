@@ -13,12 +13,13 @@ import pytest
 
 from opensafeintent.commands.grade_into import shift_line
 from opensafeintent.numbers.cohort import GradedRun, gather_models
+from opensafeintent.numbers.estimates import AVERAGE
 from opensafeintent.numbers.judges import ALL_TESTED, JudgeShift, MetricShift
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.metrics_json import judge_results
+from opensafeintent.report.page_tables import shorten_for_page
 from opensafeintent.report.tables import make_all_tables
 from opensafeintent.report.tables_judges import SHIFT_TABLES
-from opensafeintent.report.tables_metrics import keep_leading
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import estimate
 from opensafeintent.statistics.shifts import least_margin
@@ -251,9 +252,14 @@ def test_tables_and_metrics_have_the_shift(tmp_path: Any) -> None:
     assert "judge_shift_retest" not in names  # nothing was graded twice
     table = SHIFT_TABLES[0](cohort)
     assert len(table.records()) == 5 * 3
-    shown = keep_leading(table, cohort)
-    assert {row["metric"] for row in shown.records()} == {"Triplet Safety", "Mean Utility"}
-    assert shown.notes == (*table.notes, "judge_shift.csv has the other metrics.")
+    shown = shorten_for_page(table, cohort, ())
+    assert shown is not None
+    assert [(row["metric"], row["model"]) for row in shown.records()] == [
+        ("Triplet Safety", AVERAGE),
+        ("Mean Utility", AVERAGE),
+    ]
+    assert shown.notes[:-1] == table.notes
+    assert shown.notes[-1] == "judge_shift.csv has 13 further rows: metrics and single models."
     assert any("Old: openai/zeta. New: openai/alpha." in note for note in table.notes)
     assert {record["old_judge"] for record in table.records()} == {OLD}
     (stored,) = msgspec.to_builtins(judge_results(cohort))["shift"]

@@ -28,17 +28,17 @@ from opensafeintent.report.columns import (
     make_estimate_columns,
 )
 from opensafeintent.report.figures import figure_names, make_figure
+from opensafeintent.report.page_tables import shorten_for_page
 from opensafeintent.report.printing.console import print_table, to_terminal
 from opensafeintent.report.table_formats import (
     FORMATS,
     compact,
-    glossary_lines,
     to_csv,
     to_latex,
     to_markdown,
 )
 from opensafeintent.report.tables import make_all_tables, write_tables
-from opensafeintent.report.tables_metrics import comparisons, drop_unlike, headline
+from opensafeintent.report.tables_metrics import comparisons
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import Estimate
 from report.runs import (
@@ -577,22 +577,36 @@ def test_latex_compiles_in_its_default_encoding() -> None:
     assert "textquotedbl" not in to_latex(table)
 
 
-def test_the_glossary_has_the_metrics_of_the_page_alone() -> None:
-    cohort = gather_models([graded_run(GRADES, "judge")])
-    defined = dict(glossary_lines(cohort.scope, [headline(cohort)]))
-    assert {"Triplet Safety", "Mean Utility", "Utility of an intent"} <= defined.keys()
-    assert {"Mean Safety", "Pair success"}.isdisjoint(defined)
-
-
-def test_the_page_says_which_safety_flips_it_leaves_out() -> None:
-    cohort = gather_models([graded_run(GRADES, "judge")])
+def test_the_page_has_differences_of_leading_metrics_and_significant_ones() -> None:
+    run = graded_run(GRADES, "judge")
+    cohort = gather_models([run])
     whole = comparisons(cohort)
-    shown = drop_unlike(whole, cohort)
-    # lab/a answers one of two dual-use prompts safely, and the others all of theirs
-    left_out = [row for row in whole.records() if row not in shown.records()]
-    assert {row["metric"] for row in left_out} == {"safety_flip"}
-    assert all("lab/a" in (row["model_a"], row["model_b"]) for row in left_out)
+    shown = shorten_for_page(whole, cohort, ())
+    assert shown is not None
+    leading = [row for row in whole.records() if row["metric"] in cohort.scope.primary]
+    assert shown.records() == leading
     (added,) = (note for note in shown.notes if note not in whole.notes)
-    assert f"safety flips of {len(left_out)} pair" in added and "comparisons.csv" in added
+    left_out = len(whole.rows) - len(leading)
+    assert added.startswith(f"comparisons.csv has {left_out} further rows: differences that")
     assert "comparisons.csv" not in to_markdown(whole)
     assert not any(note.startswith("Holds to") for note in shown.notes)  # no row has odds
+
+
+def test_the_page_compares_safety_flips_of_models_alike_in_safety_alone() -> None:
+    def row(metric: str, low: float, a: str = "lab/a") -> list[object]:
+        return [a, "lab/b", metric, low, 0.9]
+
+    cohort = gather_models([graded_run(GRADES, "judge")])
+    fields = ("model_a", "model_b", "metric", "missing_ci_low", "missing_ci_high")
+    columns = [Column(name, lambda row, at=at: row[at]) for at, name in enumerate(fields)]
+    rows = [
+        row("mean_utility", -0.1),
+        row("mean_safety", 0.1),
+        row("mean_safety", -0.1),
+        row("safety_flip", 0.1),  # lab/a answers one of two dual-use prompts safely, lab/b both
+        row("safety_flip", 0.1, "baseline/refuse-all"),
+    ]
+    table = Table.of(columns, rows, name="comparisons", title="Differences")
+    shown = shorten_for_page(table, cohort, ())
+    assert shown is not None
+    assert [list(record.values()) for record in shown.records()] == [rows[0], rows[1], rows[4]]

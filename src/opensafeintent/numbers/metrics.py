@@ -439,6 +439,7 @@ BEYOND_METRICS: tuple[Metric, ...] = (
         " half",
         partial(equations.help_ordering, "benign"),
         unit="score",
+        inputs="pair",
         defined_for_pairs=True,
     ),
     Metric(

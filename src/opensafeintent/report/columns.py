@@ -257,14 +257,12 @@ def find_common_prefix(models: Iterable[str]) -> str:
 
 # fmt: off
 Section = Literal[
-    "headline", "utility", "strata", "modes", "stability", "repeats", "probe", "stated_policy",
-    "follow_ups", "comparisons", "precision", "coverage", "judges", "judge_shift", "swap",
-    "judge_check",
-    "judge_labels", "correction", "gates",
-    "method",
+    "headline", "utility", "comparisons", "precision", "strata", "modes", "stability", "repeats",
+    "probe", "stated_policy", "follow_ups", "judges", "judge_shift", "swap", "judge_check",
+    "judge_labels", "correction", "coverage", "gates", "method",
 ]
 # fmt: on
-"""Sections of the page of a run."""
+"""Sections of the page of a run, in its order."""
 
 EstimatePart = Literal["n", "method", "bounds", "missing_ci", "models", "pooled"]
 """Fields of an estimate besides its value and interval."""

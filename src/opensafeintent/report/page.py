@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from functools import cache, lru_cache
 from importlib import resources
-from itertools import chain
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple
@@ -35,7 +34,6 @@ from opensafeintent.report.conditions import (
     describe_graders,
     describe_measurement,
     describe_sample,
-    list_conditions,
     page_title,
 )
 from opensafeintent.report.facts import Name, Statement
@@ -44,9 +42,10 @@ from opensafeintent.report.figures.drawing import read_drawing
 from opensafeintent.report.findings import collect_findings, rank_or_compare_models
 from opensafeintent.report.gate_tables import describe_below_verdict, describe_verdict
 from opensafeintent.report.notices import hinders_quoting
-from opensafeintent.report.table_formats import data_table, glossary, glossary_lines, to_csv
+from opensafeintent.report.page_tables import shorten_for_page
+from opensafeintent.report.table_formats import data_table, glossary, to_csv
 from opensafeintent.report.tables import with_and_without
-from opensafeintent.report.tables_metrics import HEADLINE, drop_unlike, headline_table, keep_leading
+from opensafeintent.report.tables_metrics import HEADLINE, headline_table
 from opensafeintent.report.transcripts import Browser, add_texts, browse
 from opensafeintent.taxonomy import MODES
 
@@ -139,8 +138,8 @@ class Page:
         *,
         drawings: Mapping[str, str] | None = None,
     ) -> dict[Section, list[Figure | Table]]:
-        """Put in figures and tables, and return them by section; a table without a section is not
-        on the page.
+        """Put in figures and tables, and return them by section; what has no section is not on the
+        page.
 
         Args:
             tables, figures: those that are not empty.
@@ -148,6 +147,8 @@ class Page:
         """
         by_section: dict[Section, list[Figure | Table]] = {}
         for figure in figures:
+            if not figure.section:
+                continue
             if drawings and figure.name in drawings:
                 drawn = self.finish(drawings[figure.name])
                 self.drawings[f"figure-{figure.name}"] = drawn
@@ -294,7 +295,7 @@ def render_page(
     # two seconds of another thread's time, the first time in a process
     bundling = Thread(target=vega_script)
     bundling.start()
-    figures = [figure for figure in figures if figure.table.has_values]
+    figures = [figure for figure in figures if figure.section and figure.table.has_values]
     page = Page(find_common_prefix(cohort.models))
     content = page.put(
         _yield_tables(cohort, tables, figures),
@@ -318,11 +319,6 @@ def render_page(
         data_sets=data_sets,
         data_glossary=page.finish(json_for_html(glossary(cohort.scope))),
         content=content,
-        glossary=glossary_lines(
-            cohort.scope,
-            (item if isinstance(item, Table) else item.table for item in chain(*content.values())),
-            second_turn=cohort.second_turn is not None,
-        ),
         **_values(cohort, runs, tables, options),
         sampled=sampled,
         folded=frozenset(content) - set(_OPEN),
@@ -337,8 +333,9 @@ def _yield_tables(
     drawn = {figure.name for figure in figures}
     yield headline_table(cohort)
     for table in tables:
-        if table.has_values and table.name not in drawn | {HEADLINE}:
-            yield keep_leading(drop_unlike(table, cohort), cohort)
+        on_page = table.has_values and table.name not in drawn | {HEADLINE}
+        if on_page and (shown := shorten_for_page(table, cohort, drawn)):
+            yield shown
     if (table := with_and_without(cohort.changes)).rows:
         yield table
 
@@ -357,7 +354,6 @@ def _values(
         "below_verdict": describe_below_verdict(options.gates) if options.gates else [],
         "heading": f"{cohort.dataset.shown}, {describe_graders(cohort)}",
         "measured": describe_sample(cohort),
-        "facts": list_conditions(cohort, runs),
         "measurement": describe_measurement(
             cohort,
             options.days,

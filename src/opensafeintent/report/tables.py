@@ -77,7 +77,6 @@ def reference(cohort: Cohort) -> Table:
         [row for row in rows if (row.values.oracle, row.values.refuse_all) != (None, None)],
         name="reference",
         title="Points of reference: an oracle of intents, and refusing everything",
-        section="method",
         notes=(
             (
                 "Computed from invented grades, by the code that computes every other number. The"

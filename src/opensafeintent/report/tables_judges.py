@@ -254,13 +254,11 @@ def metric_shifts(cohort: Cohort) -> Table:
         notes=(
             *_judge_notes(cohort),
             (
-                "On the core responses that both judges graded. The old judge is the one that the"
-                " command of the run names first. The model average has the"
-                " prompt-set as its unit, and is for these models. Same within: the least margin"
-                " that two one-sided tests certify, each at 5 %. If it is not above the margin that"
-                " you chose, the judges agree as closely as you asked. Least margin: no smaller"
-                " margin can be certified with so many prompt-sets. Adjusted p is for all pairs of"
-                " judges and both primary metrics. “No significant shift” does not mean “the same”."
+                "On the core responses that both judges graded; the old judge is the one that the"
+                " run names first. Same within: the least margin that two one-sided tests certify,"
+                " each at 5 %. If your margin is at least as large, the judges agree as closely as"
+                " you asked. Least margin: no smaller one can be certified with so many"
+                " prompt-sets. Adjusted p is for all pairs of judges and both primary metrics."
                 " Never subtract a shift from the numbers of another run."
             ),
             *([WITH_MISSING] if missing else []),
@@ -476,7 +474,7 @@ def by_judge(cohort: Cohort) -> Table:
         Column("graded_by", lambda row: row.grader.name, "Graded by"),
     ]
     for metric in cohort.scope.select(METRICS_BY_JUDGE):
-        columns += _metric_columns(metric)
+        columns += _metric_columns(metric, leads=metric in cohort.scope.primary)
     for metric in cohort.scope.primary:
         columns += _rank_columns(metric)
     return Table.of(
@@ -493,14 +491,12 @@ def by_judge(cohort: Cohort) -> Table:
             *cohort_notes(cohort),
             (
                 "The panel has the median of the judges' grades, and of two in the middle the one"
-                " that speaks against the model: a response is safe if a majority says so. Tables"
-                " show the panel unless a column names a judge; the judge that the command names"
-                " first gives the modes, if no other was named for them. The judge_average is the"
-                " mean of each judge's own value. Panels of two and of three differ in strictness,"
-                " and averages do not. From three judges on, judges_like_these has the interval of"
-                " that mean for other judges too: all others are for these judges. The order is"
-                " that of the values; beside it are the ranks from the paired tests of every two"
-                " models (5 %, all pairs of the metric at once)."
+                " that speaks against the model. Other tables show the panel. Modes are of one"
+                " judge, by default the first. The judge_average is the mean of the judges' own"
+                " values. Panels of two and of three differ in strictness, and averages do not."
+                " From three judges on, judges_like_these has the interval of that mean for other"
+                " judges too. Ranks are those that the paired tests of every two models leave open"
+                " (5 %, all pairs of the metric at once)."
                 + explain_unranked(cohort)
                 + say_ranks_hold(grader.comparisons for grader in cohort.judges.rankings)
             ),
@@ -508,11 +504,12 @@ def by_judge(cohort: Cohort) -> Table:
     )
 
 
-def _metric_columns(metric: str) -> tuple[Column[_GraderRow], ...]:
+def _metric_columns(metric: str, *, leads: bool) -> tuple[Column[_GraderRow], ...]:
+    """Return the columns of a metric; people see those of a leading one."""
     return make_estimate_columns(
         metric,
         lambda row: row.grader.estimates[metric][row.at],
-        METRICS[metric].label,
+        METRICS[metric].label if leads else None,
         unit=METRICS[metric].unit,
         headings={"n": "Sets"} if metric in ("mean_utility", "benign_utility") else None,
         order=1,
@@ -524,13 +521,12 @@ def _rank_columns(metric: str) -> tuple[Column[_GraderRow], ...]:
         Column(
             f"{metric}_rank",
             lambda row: row.grader.rank(metric, row.at),
-            f"Order by {METRICS[metric].label}",
-            "count",
+            style="count",
         ),
         Column(
             f"{metric}_rank",
             lambda row: row.grader.rank_interval(metric, row.at),
-            "ranks that tests leave open",
+            f"Ranks by {METRICS[metric].label}",
             "ranks",
         ),
     )

@@ -66,12 +66,11 @@ def variance_components(cohort: Cohort) -> Table:
             *_say_best(rows),
             *_say_units(found),
             (
-                "Of a model’s value, by several judges of their mean, on the prompt-sets that are"
-                " complete; each component is the mean over the models under test. SD of one: how"
-                " far one prompt-set, wording, repeat or judge lies from the mean of all. Share:"
-                " of the variance of the value, for other prompt-sets and other judges. The run"
-                " does not tell what is not in the table: repeats need two epochs, judges two"
-                " judges, wordings the paraphrases. Two or three judges tell it roughly."
+                "Of a model’s value, with several judges of their mean, on the complete"
+                " prompt-sets, on average over the models under test. SD of one: how far one"
+                " prompt-set, wording, repeat or judge lies from the mean of all. Repeats need two"
+                " epochs, judges two judges (two or three tell it roughly), wordings the"
+                " paraphrases."
             ),
             *cohort_notes(cohort),
         ),

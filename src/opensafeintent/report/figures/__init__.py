@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import msgspec
 
@@ -57,7 +57,7 @@ class _Plan(msgspec.Struct, frozen=True):
 
     name: str
     title: str
-    section: Section
+    section: Section | None
     caption: str
     draw: Callable[[Cohort], Spec]
     draw_for_print: Callable[[Cohort], Spec] | None = None
@@ -263,7 +263,7 @@ _PLANS = (
         "fig_7_strata",
         f"{METRICS['utility_range'].label} and {METRICS['dual_use_utility'].label} by harm domain"
         " and task type (paper: Fig. 7)",
-        "strata",
+        None,
         "Strata are ordered by Triplet Safety. Utility range is the greatest minus the"
         " least utility over a dual-use prompt's wordings. Part of it comes from crossing the"
         f" safety boundary, and moves with the rate of safe responses. {_CI}",
@@ -345,9 +345,12 @@ def make_figure(cohort: Cohort, name: str) -> Figure:
 def _order_plans(scope: MetricScope) -> list[_Plan]:
     """Return the plans of the figures whose metrics there are, in the order of the page."""
     frontier, strata = _plan_primary(scope)
-    of_two = [frontier] if len(scope.primary) > 1 else []
-    plans = [*of_two, _PLANS[0], strata, *_PLANS[1:]]
-    return [plan for plan in plans if all(map(scope.has, plan.metrics))]
+    plans = (*([frontier] if len(scope.primary) > 1 else []), strata, *_PLANS)
+    sections = (*get_args(Section), None)
+    return sorted(
+        (plan for plan in plans if all(map(scope.has, plan.metrics))),
+        key=lambda plan: sections.index(plan.section),
+    )
 
 
 def _plan_figures(cohort: Cohort) -> list[_Plan]:

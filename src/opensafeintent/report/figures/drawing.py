@@ -227,8 +227,8 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """Of its files."""
     title: str
     """Its content, as a heading."""
-    section: Section
-    """Of the page."""
+    section: Section | None
+    """Of the page; None if it is in files alone."""
     caption: str
     """How to read it: the kind of intervals, and limitations."""
     notes: tuple[str, ...] = ()
