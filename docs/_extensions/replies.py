@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from opensafeintent.calls.provider_errors import FILTER_CODES
-from opensafeintent.calls.reasoning import CHANNELS, MARKS
+from opensafeintent.calls.reasoning import CHANNELS, MARKS, Place
 from opensafeintent.calls.records import STOP_REASONS
 from opensafeintent.evaluation.missing import MISSING_REASONS
 from opensafeintent.report.notices import LEVELS, NOTICES
@@ -25,25 +25,45 @@ Rows = Iterable[Sequence[Cell]]
 
 
 _ENDS = {
-    "end": "the model ended by itself",
-    "cut": "a token limit cut the text",
-    "refusal": "a filter, or the model’s own refusal",
-    "break": "an error, a time limit, a cancellation",
-    "pause": "the model waits for a tool",
-    "none": "no reason",
+    "end": (
+        "the model ended by itself",
+        "graded",
+        "refusal, or missing (`reasoning_only`) beside reasoning",
+    ),
+    "cut": ("a token limit cut the text", "graded, counted as cut", "missing: `truncated`"),
+    "refusal": (
+        "a filter, or the model’s own refusal",
+        "graded, counted as cut by a filter",
+        "refusal",
+    ),
+    "break": (
+        "an error, a time limit, a cancellation",
+        "tried again; else missing: `broken_off`",
+        "the same",
+    ),
+    "pause": ("the model waits for a tool", "graded", "missing: `stop_reason:NAME`"),
+    "none": ("no reason", "graded", "missing: `no_answer`"),
+}
+"""What each kind of stop reason means, and what becomes of a reply with text and of one without."""
+
+_PLACES: dict[Place, str] = {
+    "anywhere": "anywhere",
+    "start": "at the start of a text",
+    "pair": "at the start, with its closing mark",
 }
 
 
 def _marks() -> Rows:
-    yield Code((CHANNELS.partition("…")[0],)), "gpt-oss (OpenAI’s harmony form)"
-    for one in MARKS:
-        yield Code((one.opening,)), one.used_by
+    channels = CHANNELS.partition("…")[0]
+    for place, counts in _PLACES.items():
+        openings = [one.opening for one in MARKS if one.place == place]
+        yield counts, Code([channels, *openings] if place == "anywhere" else openings)
 
 
 def _stop_reasons() -> Rows:
-    for kind, meaning in _ENDS.items():
+    for kind, (meaning, with_text, without_text) in _ENDS.items():
         names = (name for one in STOP_REASONS if one.kind == kind for name in one.names)
-        yield meaning, Code(names)
+        yield meaning, with_text, without_text, Code(names)
 
 
 def _filters() -> Rows:
@@ -70,8 +90,8 @@ def _notices() -> Rows:
 
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Rows]]] = {
-    "marks": (("a thought begins", "used by"), _marks),
-    "stop-reasons": (("meaning", "reasons"), _stop_reasons),
+    "marks": (("counts", "a thought begins"), _marks),
+    "stop-reasons": (("meaning", "with text", "without text", "reasons"), _stop_reasons),
     "filters": (("code", "sent by"), _filters),
     "missing": (("reason", "meaning", "assumed", "what changes it"), _missing),
     "notices": (("code", "level", "!", "text"), _notices),
