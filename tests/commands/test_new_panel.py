@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from endtoend import metrics
+from loopback import LoopbackServer
 from opensafeintent import (
     EvaluateSettings,
     FunctionModel,
@@ -17,7 +18,7 @@ from opensafeintent import (
     evaluate,
     grade,
 )
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, Stopped
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.taxonomy import QUESTIONS
 from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
@@ -40,7 +41,7 @@ MODEL = "baseline/comply-all"
 
 
 def evaluated(
-    folder: Path, *judges: FunctionModel, models: Any = MODEL, **settings: Any
+    folder: Path, *judges: FunctionModel | str, models: Any = MODEL, **settings: Any
 ) -> RunOutcome:
     where = {"dataset": dataset_file(folder, SETS), "out": folder / "run", "probe": "none"}
     return evaluate(EvaluateSettings(models=models, judges=judges, **(where | settings)))
@@ -94,6 +95,27 @@ def test_grade_tells_of_a_second_judge_and_not_of_the_first(tmp_path: Path) -> N
     assert panel_notes(grade(GradeSettings(judges=(MILD,), **settings))) == []
     (line,) = panel_notes(grade(GradeSettings(judges=(MILD, STERN), **settings)))
     assert line.startswith("m: ") and "Mean Safety 1.00, now 0.00" in line
+
+
+def test_an_added_judge_that_never_answered_is_owed_its_calls_until_the_judges_are_stated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, silent = "openai-api/loop/judge", "openai-api/loop/silent"
+    with LoopbackServer(models=["judge"]) as server:
+        monkeypatch.setenv("LOOP_BASE_URL", server.base_url)
+        monkeypatch.setenv("LOOP_API_KEY", "a-key-for-tests")
+        evaluated(tmp_path, first)
+        with pytest.raises(Stopped, match="silent"):
+            evaluated(tmp_path, first, silent)
+        # a judge that is not stated is the run's, and so are its calls
+        resumed = evaluate(EvaluateSettings(out=tmp_path / "run", dry_run=True))
+        assert (
+            resumed.forecast is not None and sum(line.calls for line in resumed.forecast.lines) > 0
+        )
+        with pytest.raises(Stopped, match="silent"):
+            evaluate(EvaluateSettings(out=tmp_path / "run"))
+        assert evaluated(tmp_path, first).exit_code == 0
+    assert metrics(tmp_path / "run")["judges"] == [first]
 
 
 def test_an_addition_that_was_interrupted_counts_when_it_is_complete(tmp_path: Path) -> None:

@@ -369,4 +369,4 @@ def is_partial(folder: Path, ran: Ran) -> None:
     assert metrics(folder)["partial"] is True
     assert "warning: Partial: " in ran.out + ran.err
     page = (folder / "report.html").read_text("utf-8")
-    assert re.search(r"Partial: \d+ of \d+ planned responses of .* are stored", page)
+    assert re.search(r"Partial: \d+ of \d+ planned responses of .* were asked for", page)

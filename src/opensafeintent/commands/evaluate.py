@@ -224,7 +224,7 @@ def _command(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> 
     stored, old, dataset = None, None, stated.dataset
     if folder.exists():
         stored, of_run = folder.load()
-        old = leave_out_silent(folder, stored, settings.under_test)
+        old = leave_out_silent(folder, stored, settings)
         refuse_other_dataset(settings, folder, old, dataset)
         dataset = of_run
     assert dataset is not None  # a new run has one
@@ -394,7 +394,7 @@ def _to_grade(settings: GradeSettings, folder: RunFolder) -> RunCommand:
         InputError: there is nothing to grade, or the run has grades that were made otherwise.
     """
     old, dataset = folder.load()
-    old = leave_out_silent(folder, old, ())
+    old = leave_out_silent(folder, old, settings)
     with Ledger(folder.ledger_path(old), readonly=True) as ledger:
         imported = read_imported(ledger, dataset)
     judge_by = settings.judge_by or old.plan.judge_by

@@ -167,10 +167,10 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
         """
         settings, folder = self.settings, self.folder
         given, dataset = self.source.load()
-        given = leave_out_silent(self.source, given, given.models)
+        given = leave_out_silent(self.source, given, settings, given.models)
         old = None
         if folder.exists():
-            old = leave_out_silent(folder, folder.load()[0], given.models)
+            old = leave_out_silent(folder, folder.load()[0], settings, given.models)
             _refuse_mixture(folder, old, given)
         templates = None
         if settings.rubrics or not given.plan.judges:

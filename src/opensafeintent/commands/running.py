@@ -80,24 +80,35 @@ interruption.
 """
 
 
-def leave_out_silent(folder: RunFolder, manifest: Manifest, named: Collection[str]) -> Manifest:
-    """Leave out the models and added judges that never answered, so that a name that was misspelt
-    once does not stay in the run; one that is named now is tried again.
+def leave_out_silent(
+    folder: RunFolder,
+    manifest: Manifest,
+    settings: EvaluateSettings | GradeSettings,
+    kept: Collection[str] = (),
+) -> Manifest:
+    """Leave out the names that never answered where the command states names, so that one that was
+    misspelt once does not stay in the run. What the command does not state is the run's, with
+    names that are still to answer.
+
+    Args:
+        folder: of the run.
+        manifest: as it is stored.
+        settings: of the command; a model that it names stays.
+        kept: further models that stay.
     """
     answering = _find_answering(folder, manifest)
-    plan = manifest.plan
-    if plan.guard and plan.guard.model not in answering:
+    plan, models = manifest.plan, manifest.models
+    if settings.guard and plan.guard and plan.guard.model not in answering:
         plan = msgspec.structs.replace(plan, guard=None)
-    if judges := tuple(judge for judge in plan.judges if judge in answering):
-        plan = msgspec.structs.replace(plan, judges=judges)
-    else:  # the plan of a run in which nothing was graded is as good as new
-        plan = msgspec.structs.replace(plan, judges=(), mode_judge="", judge_samplings={})
+    if settings.judges:
+        if judges := tuple(judge for judge in plan.judges if judge in answering):
+            plan = msgspec.structs.replace(plan, judges=judges)
+        else:  # the plan of a run in which nothing was graded is as good as new
+            plan = msgspec.structs.replace(plan, judges=(), mode_judge="", judge_samplings={})
     judges_left = {name: key for name, key in manifest.judges.items() if name in plan.panel}
-    models = {
-        name: entry
-        for name, entry in manifest.models.items()
-        if entry.imported or name in answering or name in named
-    }
+    if settings.under_test:
+        kept = answering | {*kept, *settings.under_test}
+        models = {name: of for name, of in models.items() if of.imported or name in kept}
     return msgspec.structs.replace(manifest, models=models, plan=plan, judges=judges_left)
 
 

@@ -872,10 +872,6 @@ def _any_deciding(gates: Gates | None) -> bool:
     return gates is not None and any(result.deciding for result in gates.results)
 
 
-_PARTIAL = (
-    "Partial: {stored} planned responses of {models} are stored, and every number is of those"
-    " alone."
-)
 _EFFECT = (
     "Prompt-sets that lack one: {sets}; responses by intent: {intents}.\n"
     "Comparisons in the primary metrics that missing grades alone leave undecided: {hinging}."
@@ -899,11 +895,16 @@ NOTICES: tuple[Notice, ...] = (
         is_banner=True,
     ),
     Notice(
-        "partial", "warning", _partial(resumable=True), _PARTIAL, "Run the same command again.",
+        "partial", "warning", _partial(resumable=True),
+        "Partial: {stored} planned responses of {models} were asked for, and every number is of"
+        " those alone.",
+        "Run the same command again.",
         is_banner=True,
     ),
     Notice(
-        "partial_import", "warning", _partial(resumable=False), _PARTIAL,
+        "partial_import", "warning", _partial(resumable=False),
+        "Partial: {stored} planned responses of {models} are stored, and every number is of those"
+        " alone.",
         "Import a file that has the others: opensafeintent import FILE --out RUN.",
         is_banner=True,
     ),
