@@ -464,7 +464,9 @@ def test_responses_and_grades_that_are_still_to_come() -> None:
     cohort = cohort_with(SETS, ALL_SAFE[:90])
     (partial,) = (said for said in collect_notices(Results(cohort=cohort)) if said.is_banner)
     assert partial.text.startswith("Partial: 90 of 120 planned responses of m were asked for")
-    assert "Partial: 90 of 120 planned responses of m were asked for, " in describe_measurement(cohort)
+    assert "Partial: 90 of 120 planned responses of m were asked for, " in describe_measurement(
+        cohort
+    )
     assert "Partial" not in describe_measurement(cohort_with(SETS, ALL_SAFE))
     ungraded = replace(ALL_SAFE[0], missing=(MissingGrade.parse("grades:not_graded"),))
     rows = [replace(ungraded, helpfulness=None, harm_severity=None), *ALL_SAFE[1:]]

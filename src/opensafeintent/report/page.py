@@ -354,6 +354,7 @@ def _values(
         "below_verdict": describe_below_verdict(options.gates) if options.gates else [],
         "heading": f"{cohort.dataset.shown}, {describe_graders(cohort)}",
         "measured": describe_sample(cohort),
+        "dataset_hash": cohort.dataset.hash,
         "measurement": describe_measurement(
             cohort,
             options.days,
