@@ -38,6 +38,7 @@ from opensafeintent.commands.session import (
     wait_or_refuse,
 )
 from opensafeintent.commands.settings import BuildSettings
+from opensafeintent.commands.settings.by_command import state_sampling
 from opensafeintent.commands.settings.calling import judge_arguments
 from opensafeintent.construction.controls import DatasetCheck
 from opensafeintent.construction.folder import (
@@ -416,8 +417,8 @@ class _BuildRun:
             generator=settings.generator,
             judge=settings.judge,
             identities=identities,
-            generator_sampling=settings.generator_sampling,
-            judge_sampling=settings.judge_sampling,
+            generator_sampling=state_sampling(settings),
+            judge_sampling=settings.choose_judge_sampling(settings.judge),
             structured_output=settings.structured_output,
             taxonomy=self._taxonomy,
             seeds=settings.seeds,

@@ -32,7 +32,7 @@ from opensafeintent.commands.planning import (
 from opensafeintent.commands.running import RunCommand, dry_run, execute, leave_out_silent
 from opensafeintent.commands.session import run_async, wait_or_refuse
 from opensafeintent.commands.settings import EvaluateSettings, GradeSettings
-from opensafeintent.commands.settings.by_command import PAPER_DATASET
+from opensafeintent.commands.settings.by_command import PAPER_DATASET, state_sampling
 from opensafeintent.errors import InputError, pluralize
 from opensafeintent.evaluation.gold_cases import Examination, list_duties, load_gold_cases
 from opensafeintent.evaluation.manifest import (
@@ -360,7 +360,7 @@ def _state(settings: EvaluateSettings, plan: Plan, sets: int, templates: Templat
         plan,
         limit=limit if limit is None or limit < sets else None,
         epochs=settings.epochs or plan.epochs,
-        target_sampling=settings.target_sampling(plan.target_sampling),
+        target_sampling=state_sampling(settings, plan.target_sampling),
         as_paper=settings.as_paper or plan.as_paper,
         system=plan.system if settings.system is None else settings.system,
         probe=settings.probe or plan.probe,
