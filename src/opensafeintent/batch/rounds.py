@@ -10,7 +10,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
     Callable,
     Iterable,
     Iterator,
@@ -19,7 +18,7 @@ from collections.abc import (
 )
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import ClassVar, Literal, NamedTuple
 
 import msgspec
 
@@ -728,14 +727,17 @@ def make_other_account_error(model: BatchModel, batch: StoredBatch) -> InputErro
     )
 
 
+def describe_age(seconds: float) -> str:
+    """Return the age of a batch, for people."""
+    minutes = max(seconds, 0.0) / 60
+    return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"
+
+
 HANDFUL = 20
 """So many calls of a model go as plain calls, if they are no model's first ones."""
 _STAGED_AT_ONCE = 500
 _PLAIN_AT_ONCE = 512
 _ALERT_SECONDS = 0.25
-
-
-Plainly = Callable[[Sequence[Call]], Awaitable[None]]
 
 
 class BatchesWaiting(Stopped):
@@ -751,9 +753,10 @@ class Batching:
         store: of the batches.
         display: shows how they are going.
         seconds: to wait for them in all; None waits until they end.
-        plainly: makes some calls as plain calls, if a plan waits for each outcome; None if a plan
-            that follows takes all answers from the ledger.
     """
+
+    read_again: ClassVar[bool] = True
+    """Whether a plan that follows takes each answer from the ledger."""
 
     def __init__(
         self,
@@ -761,17 +764,14 @@ class Batching:
         models: Mapping[str, BatchModel],
         store: BatchStore,
         display: Display,
-        *,
-        seconds: float | None = None,
-        plainly: Plainly | None = None,
+        seconds: float | None,
     ) -> None:
         self.client = client
         self._models = models
         self._store = store
         self._display = display
-        self._plainly = plainly or self._make_plainly
         self._submitter = Submitter(client, store, display.note)
-        self._collector = Collector(client, store, read_again=plainly is None)
+        self._collector = Collector(client, store, read_again=self.read_again)
         self._until = None if seconds is None else time.monotonic() + seconds
         self._proven: set[str] = set()
         """Models that have answered a call with the settings of this run."""
@@ -781,7 +781,7 @@ class Batching:
         self._vanished: dict[int, str] = {}
         """A line about each batch that its provider has no more."""
 
-    async def begin(self) -> Self:
+    async def begin(self) -> None:
         """See that every model has batches, and take up those that an earlier run has left.
 
         Raises:
@@ -811,7 +811,6 @@ class Batching:
             except (LostReply, NotSent) as error:
                 raise Stopped(f"{model.name}: its batches cannot be listed: {error}") from error
         await self.complete()
-        return self
 
     @contextlib.asynccontextmanager
     async def show_progress(self) -> AsyncIterator[None]:
@@ -870,14 +869,16 @@ class Batching:
         found = self.client.ledger.find_all([*staged, *direct])
         new = self._store.stage((key, call) for key, call in staged.items() if key not in found)
         now = [call for key, call in direct.items() if key not in found]
-        await self._plainly(now)
+        await self.make_plainly(now)
         staged.clear()
         direct.clear()
         # an interruption is to be heard
         await asyncio.sleep(0)
         return bool(new or now)
 
-    async def _make_plainly(self, calls: Sequence[Call]) -> None:
+    async def make_plainly(self, calls: Sequence[Call]) -> None:
+        """Make some calls as plain calls."""
+
         async def ask(call: Call) -> None:
             with contextlib.suppress(ModelStopped):
                 await self.ask_plainly(call)
@@ -919,7 +920,7 @@ class Batching:
         first = next(self._store.calls(model.name), None)
         if first is None:
             return
-        await self._plainly([first[1]])
+        await self.make_plainly([first[1]])
         self._store.unstage_keys([first[0]])
         if model.name in self.client.stopped_models:
             self._store.unstage(model.name)
@@ -933,7 +934,7 @@ class Batching:
         self._display.note(
             f"{model.name}: {pluralize(count, 'call')} made as plain calls, too few for a batch"
         )
-        await self._plainly([call for _, call in list(self._store.calls(model.name))])
+        await self.make_plainly([call for _, call in list(self._store.calls(model.name))])
         self._store.unstage(model.name)
 
     async def complete(self) -> None:
@@ -995,8 +996,7 @@ class Batching:
         counts = [remote.done for remote in seen if remote.done is not None]
         ended = f"{sum(counts):,} of " if counts else ""
         begun = min((batch.planned for batch in under_way), default=time.time())
-        minutes = max(time.time() - begun, 0) / 60
-        age = f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"
+        age = describe_age(time.time() - begun)
         return f"batches: {len(under_way):,} under way, {ended}{lines:,} calls, {age}"
 
     async def _look(self, model: BatchModel, batch: StoredBatch) -> None:

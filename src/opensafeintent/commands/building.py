@@ -25,16 +25,17 @@ from opensafeintent.calls.headers import headers_by_model, unlike_requests
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.progress import Display, display_for, progress_line, refresh_display
-from opensafeintent.commands.batching import need_batches, open_gathering, takes_batches
+from opensafeintent.commands.batching import open_gathering
 from opensafeintent.commands.dataset_tools import write_check
 from opensafeintent.commands.reproduce import command_line, headers_stated
 from opensafeintent.commands.session import (
-    Limits,
+    Session,
+    check_calls,
     choose_ways,
-    flex_plan,
     note_beyond_budget,
     run_async,
     session,
+    takes_batches,
     wait_or_refuse,
 )
 from opensafeintent.commands.settings import BuildSettings
@@ -247,15 +248,13 @@ class _BuildRun:
     """One build: its parts, and how it is run."""
 
     def __init__(self, settings: BuildSettings) -> None:
-        need_batches(settings, settings.models)
         self.settings = settings
         self.folder = BuildFolder(settings.out, settings.ledger)
         self._taxonomy = (
             load_taxonomy(settings.taxonomy) if settings.taxonomy else default_taxonomy()
         )
         self._instructions = load_instructions(settings.templates)
-        Limits.of(settings).check_prices(settings.models)
-        flex_plan(settings, settings.models)
+        check_calls(settings, settings.models)
         self._headers = headers_by_model(
             settings.header, settings.under_test, (settings.judge,), settings.models
         )
@@ -318,8 +317,7 @@ class _BuildRun:
             folder.save(manifest)
             client = calling.client
             in_batches = open_gathering(calling)
-            progress = _Progress(folder, display, client.tally, calling.limits)
-            progress.batching = in_batches.batching if in_batches else None
+            progress = _Progress(folder, calling, in_batches)
             progress.stage_ended(self._seeds)
             context = manifest.context(
                 client,
@@ -546,16 +544,14 @@ def _poor(judged: Sequence[Label], built: Built) -> frozenset[str]:
 class _Progress(Watcher):
     """Shows each stage's progress, and writes it to disk when it has ended."""
 
-    def __init__(self, folder: BuildFolder, display: Display, tally: Tally, limits: Limits) -> None:
+    def __init__(self, folder: BuildFolder, calling: Session, batching: Batching | None) -> None:
         self._folder = folder
-        self._display = display
-        self._tally = tally
-        self._limits = limits
+        self._calling = calling
+        self._batching = batching
         self._stage: Stage = "seeds"
         self._items = 0
         self._done: Counter[Stage] = Counter()
         self._pass = 1
-        self.batching: Batching | None = None
 
     def stage_begins(self, stage: Stage, items: int, number: int) -> None:
         if number != self._pass:
@@ -570,7 +566,7 @@ class _Progress(Watcher):
         if result.count_in:
             again = f" after pass {self._pass}" if self._pass > 1 else ""
             why = f"; dropped: {result.why_dropped()}" if result.rejected else ""
-            self._display.note(
+            self._calling.display.note(
                 f"{result.stage}{again}: {result.count_in:,} in, {len(result.kept):,} kept{why}"
             )
 
@@ -578,10 +574,10 @@ class _Progress(Watcher):
         """Show the state of things."""
         again = f" (pass {self._pass})" if self._pass > 1 else ""
         done = self._done[self._stage]
-        calls = progress_line(self._tally, None, self._limits.sum_dollars(self._tally))
-        batches = f" · {self.batching.line}" if self.batching else ""
+        calls = progress_line(self._calling.client.tally, None, self._calling.dollars)
+        batches = f" · {self._batching.line}" if self._batching else ""
         line = f"{self._stage}{again}: {done:,} of {self._items:,} · {calls}{batches}"
-        self._display.update(done, self._items, line)
+        self._calling.display.update(done, self._items, line)
 
 
 def build_command(manifest: BuildManifest, build: str) -> str:

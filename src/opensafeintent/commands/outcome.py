@@ -15,7 +15,7 @@ from opensafeintent.calls.costs import Tally
 from opensafeintent.calls.prices import PriceList
 from opensafeintent.calls.reasoning import unknown_mark
 from opensafeintent.calls.records import Sampling
-from opensafeintent.commands.session import choose_ways, note_beyond_budget
+from opensafeintent.commands.session import choose_ways, note_beyond_budget, takes_batches
 from opensafeintent.commands.settings import Calling
 from opensafeintent.errors import pluralize
 from opensafeintent.evaluation.forecast import Forecast
@@ -152,8 +152,6 @@ class RunOutcome(Printed, msgspec.Struct, kw_only=True):
         """Return the outcome of a dry run, by the prices of the settings, or others; `names` are
         the models that `need_batches` checks.
         """
-        from opensafeintent.commands.batching import takes_batches  # loads what a build needs
-
         prices = prices or settings.prices
         expected = msgspec.structs.replace(
             expected,

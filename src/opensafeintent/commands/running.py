@@ -22,17 +22,24 @@ from opensafeintent.calls.headers import headers_by_model, unlike_requests
 from opensafeintent.calls.ledger import LEDGER, Ledger
 from opensafeintent.calls.ledger_merge import shard_read, take_up
 from opensafeintent.calls.prices import PriceList, Prices, read_prices
-from opensafeintent.calls.progress import Display, progress_line, refresh_display, show_progress
+from opensafeintent.calls.progress import Display, progress_line, refresh_display
 from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Failed
 from opensafeintent.calls.shutdown import raise_if_interrupted
-from opensafeintent.commands.batching import begin_batches, fill_in_batches, need_batches
+from opensafeintent.commands.batching import begin_batches, fill_in_batches
 from opensafeintent.commands.checking_judges import check_before_run, describe_passed
 from opensafeintent.commands.graded_runs import make_graded_run, name_runs
 from opensafeintent.commands.outcome import RunOutcome, run_again_can_bring
 from opensafeintent.commands.planning import check_judge_by, set_checklist
 from opensafeintent.commands.reporting import write_results
-from opensafeintent.commands.session import Limits, flex_plan, run_async, session
+from opensafeintent.commands.session import (
+    Limits,
+    Session,
+    flex_plan,
+    need_batches,
+    run_async,
+    session,
+)
 from opensafeintent.commands.settings import EvaluateSettings, GradeSettings
 from opensafeintent.errors import InputError, first_exit_code, pluralize
 from opensafeintent.evaluation.forecast import (
@@ -67,7 +74,6 @@ from opensafeintent.taxonomy import JudgeBy
 from opensafeintent.templates import load_templates
 
 if TYPE_CHECKING:
-    from opensafeintent.batch.rounds import Batching
     from opensafeintent.numbers.stop_when import StopWhen
 
 
@@ -369,15 +375,14 @@ async def execute(command: RunCommand, display: Display) -> RunOutcome:
         prices=command.prices,
         spare=lambda: _spare(command),
     ) as calling:
-        client, limits = calling.client, calling.limits
         growth = _growth_lines(command)
         own = [_tell_questions(command)] if _leaves_questions(command) else []
         for line in (*command.notes, *own, *growth, *([_cost_line(command)] if growth else [])):
             display.note(line)
-        batching = await begin_batches(calling)
+        await begin_batches(calling)
         if command.examination is not None:
             checks = await check_before_run(
-                client, folder, manifest, command.examination, settings, display, limits, batching
+                calling, folder, manifest, command.examination, settings
             )
         together = merge_checks(manifest.judge_checks, [*command.known_checks, *checks])
         manifest = msgspec.structs.replace(manifest, judge_checks=together)
@@ -385,19 +390,19 @@ async def execute(command: RunCommand, display: Display) -> RunOutcome:
             folder.write_prompt_sets(command.dataset)  # it may have questions by now
         folder.save(manifest)
         try:
-            run, notes = await _run_calls(command, manifest, client, display, limits, batching)
+            run, notes = await _run_calls(command, manifest, calling)
         finally:
             if folder.exists():
-                folder.save(folder.manifest().add_left_out(client.left_out))
+                folder.save(folder.manifest().add_left_out(calling.client.left_out))
     folder.load()  # results of a run whose folder was removed meanwhile are none
     display.stage("estimating")
     page = isinstance(settings, EvaluateSettings) and settings.report
     outcome = write_results(run, folder, settings.max_missing, display, page=page)
-    outcome = outcome.add_call_notes(client)
+    outcome = outcome.add_call_notes(calling.client)
     outcome.again = run_again_can_bring((*run.rows, *run.follow_ups), command.only_stored)
-    if client.stopped_models:
+    if calling.client.stopped_models:
         outcome.exit_code = 3
-        outcome.stopped = [*client.stopped_models.values()]
+        outcome.stopped = [*calling.client.stopped_models.values()]
     effects = _panel_effects(command, run.manifest.plan.judges, outcome.results)
     outcome.notes += [*notes, *map(describe_passed, checks), *effects]
     if command.stop_when is not None:
@@ -500,12 +505,7 @@ async def _list_unfinished(
 
 
 async def _run_calls(
-    command: RunCommand,
-    manifest: Manifest,
-    client: Client,
-    display: Display,
-    limits: Limits,
-    batching: Batching | None,
+    command: RunCommand, manifest: Manifest, calling: Session
 ) -> tuple[GradedRun, list[str]]:
     """Make every call of a command, then those of re-grades and the request-swap audit; return the
     whole run, and notes on the cluster.
@@ -514,6 +514,7 @@ async def _run_calls(
     the work begins. Shards that an interrupted run left are merged first.
     """
     folder, dataset, stop_when = command.folder, command.dataset, command.stop_when
+    client, display = calling.client, calling.display
     notes = _take_up_shards(folder, client.ledger, display)
     graded_by_key: dict[ResponseKey, GradedResponse] = {}
     tally = client.tally
@@ -529,15 +530,14 @@ async def _run_calls(
         return least + sum(count for (_, what), count in tally.new_calls.items() if what == "probe")
 
     work = await _list_unfinished(command, client, display, note_done)
-    if batching is not None:
-        await fill_in_batches(batching, work, manifest.identities(), (manifest, dataset))
+    await fill_in_batches(calling, work, manifest.identities(), (manifest, dataset))
     if stop_when is not None:
         work = stop_when.begin(manifest, folder.save, work)
     if command.settings.ray is not None:
-        notes += await _spread(command, client, work, display, limits)
-    async with show_progress(display, client, count_expected, lambda: limits.sum_dollars(tally)):
+        notes += await _spread(command, calling, work)
+    async with calling.show_progress(count_expected):
         if command.settings.ray is None:
-            connections = limits.max_connections or (_CAREFUL if stop_when else None)
+            connections = calling.limits.max_connections or (_CAREFUL if stop_when else None)
             await run_work(client, work, at_once=count_under_way(connections), done=note_done)
         if stop_when is not None:
             manifest = stop_when.conclude()
@@ -617,20 +617,14 @@ def _take_up_shards(folder: RunFolder, ledger: Ledger, display: Display) -> list
     return [f"shards of an interrupted run: {pluralize(added, 'call')} taken up"] if added else []
 
 
-async def _spread(
-    command: RunCommand,
-    client: Client,
-    work: Sequence[ModelWork],
-    display: Display,
-    limits: Limits,
-) -> list[str]:
+async def _spread(command: RunCommand, calling: Session, work: Sequence[ModelWork]) -> list[str]:
     """Make the calls of some work on a cluster; return notes for a reader of the results, a line
     each.
     """
     from opensafeintent.ray.cluster import Cluster
     from opensafeintent.ray.shards import Shards
 
-    settings = command.settings
+    settings, client, limits = command.settings, calling.client, calling.limits
     assert settings.ray is not None
     cluster = Cluster(
         address=settings.ray,
@@ -645,12 +639,12 @@ async def _spread(
     shards = Shards(cluster, command.folder.path / _SHARDS, client, run_async)
 
     def refresh() -> None:
-        figures = progress_line(client.tally, None, limits.sum_dollars(client.tally))
-        display.update(
+        figures = progress_line(client.tally, None, calling.dollars)
+        calling.display.update(
             shards.done, shards.count, f"{shards.done:,} of {shards.count:,} shards · {figures}"
         )
 
-    async with refresh_display(display, refresh, client):
+    async with refresh_display(calling.display, refresh, client):
         await shards.make(work, command.manifest.identities())
     twice = f"{pluralize(shards.duplicates, 'call')} made by two shards; the first answer counts"
     return [*shards.notices, *([twice] if shards.duplicates else [])]

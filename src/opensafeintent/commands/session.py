@@ -17,18 +17,20 @@ from collections.abc import (
 )
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 from opensafeintent.calls.client import Client, Model
-from opensafeintent.calls.costs import Budget, Tally, forecast_cost
+from opensafeintent.calls.costs import Budget, forecast_cost
 from opensafeintent.calls.headers import Headers
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.models import is_local
 from opensafeintent.calls.prices import PriceList, Prices, find_way
-from opensafeintent.calls.progress import Display
+from opensafeintent.calls.progress import Display, show_progress
 from opensafeintent.calls.providers import ENDPOINTS, find_provider, is_in_process
-from opensafeintent.calls.service_tiers import FLEX, NO_FLEX, STANDARD, FlexPlan
+from opensafeintent.calls.service_tiers import BATCH, FLEX, NO_FLEX, STANDARD, FlexPlan
 from opensafeintent.calls.shutdown import Drain, handle_signals, raise_if_interrupted
 from opensafeintent.commands.settings import Calling
 from opensafeintent.errors import InputError, Interrupted
@@ -36,6 +38,9 @@ from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.inspect.routes import open_models
 from opensafeintent.replacing import Taken
 from opensafeintent.report.cost_tables import dollars_text
+
+if TYPE_CHECKING:
+    from opensafeintent.batch.rounds import Batching
 
 T = TypeVar("T")
 
@@ -228,13 +233,6 @@ class Limits(Budget, frozen=True, kw_only=True):
         if self.dollars is not None:
             self.prices.need(models)
 
-    def sum_dollars(self, tally: Tally) -> float | None:
-        """Return the dollars spent so far; None if no model that was called has a price."""
-        paid = (model for model, *_ in tally.usage if not is_in_process(model))
-        if not any(map(self.prices.of, paid)):
-            return None
-        return self.prices.cost(tally.usage)
-
 
 def wait_or_refuse(settings: Calling, display: Display) -> Callable[[str], None]:
     """Return a function to call with the name of a ledger's or folder's holder
@@ -275,6 +273,44 @@ def flex_plan(settings: Calling, models: Iterable[str]) -> FlexPlan:
     return FlexPlan(frozenset(asked), settings.wait_seconds)
 
 
+def need_batches(settings: Calling, names: Iterable[str]) -> None:
+    """See that every model that is to be asked in batches can be.
+
+    Args:
+        settings: of the command.
+        names: the models that it may call.
+
+    Raises:
+        InputError: some cannot.
+    """
+    asked = settings.models_at(BATCH, [name for name in names if not is_in_process(name)])
+    if asked:
+        from opensafeintent.batch.endpoints import check_batches
+
+        check_batches(asked)
+
+
+def takes_batches(settings: Calling, names: Iterable[str]) -> bool:
+    """Tell whether a command could ask all of these models in batches."""
+    try:
+        need_batches(msgspec.structs.replace(settings, tier=(BATCH,), wait_for=None), names)
+    except InputError:
+        return False
+    return True
+
+
+def check_calls(settings: Calling, names: Collection[str]) -> None:
+    """See that each model that may be called has the tier that is stated for it, and a price if
+    there is a budget in dollars.
+
+    Raises:
+        InputError: one lacks it, or the file of prices cannot be read.
+    """
+    need_batches(settings, names)
+    flex_plan(settings, names)
+    Limits.of(settings).check_prices(names)
+
+
 def choose_ways(settings: Calling, models: Iterable[str]) -> dict[str, str]:
     """Return the tier at which each model is asked that is not asked at the standard tier, by
     settings that `flex_plan` or `need_batches` have accepted.
@@ -306,7 +342,7 @@ def note_beyond_budget(
             )
 
 
-class Session(NamedTuple):
+class Session(msgspec.Struct, kw_only=True):
     """What a command makes its calls with."""
 
     settings: Calling
@@ -315,6 +351,25 @@ class Session(NamedTuple):
     http: HttpSession
     limits: Limits
     display: Display
+    batching: Batching | None = None
+    """None if no model is asked in batches; see `begin_batches`."""
+
+    @property
+    def dollars(self) -> float | None:
+        """Those spent so far; None if no model that was called has a price."""
+        tally = self.client.tally
+        paid = (model for model, *_ in tally.usage if not is_in_process(model))
+        if not any(map(self.limits.prices.of, paid)):
+            return None
+        return self.limits.prices.cost(tally.usage)
+
+    def show_progress(
+        self, expected: Callable[[], int]
+    ) -> contextlib.AbstractAsyncContextManager[None]:
+        """Keep the display up to date with the calls, of which so many are expected, while the body
+        runs.
+        """
+        return show_progress(self.display, self.client, expected, lambda: self.dollars)
 
 
 @contextlib.asynccontextmanager
@@ -359,4 +414,11 @@ async def session(
         limits.check_prices(opened)
         with Ledger(ledger, waiting=wait_or_refuse(settings, display)) as kept:
             client = Client(kept, {**identities, **opened}, limits)
-            yield Session(settings, client, opened, http, limits, display)
+            yield Session(
+                settings=settings,
+                client=client,
+                opened=opened,
+                http=http,
+                limits=limits,
+                display=display,
+            )
