@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from opensafeintent.batch.endpoints import batch_models
+from opensafeintent.batch.rounds import Batching
+from opensafeintent.batch.runs import BatchLine, Gathering, fill_ledger, fill_regrades, overview
+from opensafeintent.batch.store import BatchStore, store_path
 from opensafeintent.calls.headers import headers_by_model
 from opensafeintent.calls.ledger import LEDGER
 from opensafeintent.calls.service_tiers import BATCH
@@ -16,11 +20,7 @@ from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.promptsets import Dataset
 
-if TYPE_CHECKING:
-    from opensafeintent.batch.rounds import Batching
-    from opensafeintent.batch.runs import BatchLine, Gathering
-
-B = TypeVar("B", bound="Batching")
+B = TypeVar("B", bound=Batching)
 
 
 async def begin_batches(session: Session) -> None:
@@ -32,8 +32,6 @@ async def begin_batches(session: Session) -> None:
         Stopped: see `Batching.make`.
     """
     if _takes_batches(session):
-        from opensafeintent.batch.rounds import Batching
-
         session.batching = batching = _open_batches(session, Batching)
         async with batching.show_progress():
             await batching.begin()
@@ -47,8 +45,6 @@ def open_gathering(session: Session) -> Gathering | None:
     """
     if not _takes_batches(session):
         return None
-    from opensafeintent.batch.runs import Gathering
-
     return _open_batches(session, Gathering)
 
 
@@ -65,9 +61,6 @@ def _takes_batches(session: Session) -> bool:
 
 def _open_batches(session: Session, kind: type[B]) -> B:
     """Return the object that makes rounds of the calls of a command."""
-    from opensafeintent.batch.endpoints import batch_models
-    from opensafeintent.batch.store import BatchStore, store_path
-
     settings, client, http = session.settings, session.client, session.http
     store = http.enter_context(BatchStore(store_path(client.ledger.path)))
     asked = {
@@ -98,8 +91,6 @@ async def fill_in_batches(
     batching = session.batching
     if batching is None:
         return
-    from opensafeintent.batch.runs import fill_ledger, fill_regrades
-
     async with batching.show_progress():
         await fill_ledger(batching, work, identities)
         if run is not None:
@@ -112,8 +103,6 @@ def _refuse_if_under_way(ledger: Path, models: Collection[str]) -> None:
     Raises:
         InputError: batches of these models are under way.
     """
-    from opensafeintent.batch.store import BatchStore, store_path
-
     path = store_path(ledger)
     if not path.exists():
         return
@@ -133,9 +122,6 @@ def batches(settings: BatchesSettings) -> list[BatchLine]:
     Raises:
         InputError: the folder holds none of these.
     """
-    from opensafeintent.batch.runs import overview
-    from opensafeintent.batch.store import BatchStore, store_path
-
     ledger, tested = _ledger_in(settings.run, settings.ledger)
     path = store_path(ledger)
     if not path.exists():

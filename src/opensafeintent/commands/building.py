@@ -6,12 +6,13 @@ import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from rich.console import Console
 
 from opensafeintent import __version__
+from opensafeintent.batch.rounds import Batching
 from opensafeintent.calls.client import Client, count_under_way
 from opensafeintent.calls.costs import (
     Experience,
@@ -81,10 +82,6 @@ from opensafeintent.report.datasets import (
 from opensafeintent.report.printing.console import Printed, print_notes, print_table
 from opensafeintent.report.printing.results import show_calls, show_forecast
 from opensafeintent.taxonomy import default_taxonomy, load_taxonomy
-
-if TYPE_CHECKING:
-    from opensafeintent.batch.rounds import Batching
-
 
 NAME = "dataset.jsonl"
 

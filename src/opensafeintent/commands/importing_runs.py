@@ -8,7 +8,7 @@ from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -53,6 +53,12 @@ from opensafeintent.grades import check_cells
 from opensafeintent.hostile import show_name
 from opensafeintent.imports.content import FileContent, index_prompts, match_prompts, show_progress
 from opensafeintent.imports.known_formats import read_file
+from opensafeintent.inspect.logs import (
+    InspectLog,
+    is_inspect_log,
+    read_inspect_log,
+    sort_out_logs,
+)
 from opensafeintent.promptsets import Dataset, load_dataset
 from opensafeintent.taxonomy import (
     DUAL_USE,
@@ -65,10 +71,6 @@ from opensafeintent.taxonomy import (
     load_taxonomy,
 )
 from opensafeintent.templates.template import second_turn
-
-if TYPE_CHECKING:
-    from opensafeintent.inspect.logs import InspectLog
-
 
 T = TypeVar("T")
 
@@ -357,8 +359,6 @@ def _read_all(
     Raises:
         InputError: a file cannot be used, or none of the logs.
     """
-    from opensafeintent.inspect.logs import is_inspect_log
-
     read: list[FileContent] = []
     logs: list[InspectLog] = []
     failed: list[InputError] = []
@@ -366,8 +366,6 @@ def _read_all(
         if not is_inspect_log(path):
             read += read_file(path, taxonomy, settings.max_rows, screen)
             continue
-        from opensafeintent.inspect.logs import read_inspect_log
-
         screen.stage(f"reading {show_name(path.name)}")
         try:
             logs.append(read_inspect_log(path, settings.max_rows))
@@ -377,8 +375,6 @@ def _read_all(
     if failed and not logs:
         raise InputError(*lines)
     if logs:
-        from opensafeintent.inspect.logs import sort_out_logs
-
         read += [
             FileContent(path=log.path, responses=log.responses, log=log)
             for log in sort_out_logs(logs)

@@ -70,6 +70,7 @@ from opensafeintent.promptsets.questions import draw_order
 from opensafeintent.promptsets.reading import OF_CELLS, get_suffix
 from opensafeintent.ratings import Ratings, RatingsOfItem
 from opensafeintent.replacing import write_together
+from opensafeintent.report.corrections import FEWEST_LABELS
 from opensafeintent.report.printing.console import Printed, print_table
 from opensafeintent.report.tables import write_tables
 from opensafeintent.report.tables_people import agreement_tables
@@ -209,10 +210,6 @@ def _corrects(
         settings: of the sample.
         scope: which metrics there are.
     """
-    try:
-        from opensafeintent.report.corrections import FEWEST_LABELS
-    except ModuleNotFoundError:
-        return
     core = [item for item in drawn if item.variant in CORE_VARIANTS]
     used = [item for item in core if (item.model, item.id, item.epoch) in complete]
     unused = Counter(item.model for item in core)

@@ -72,10 +72,24 @@ from opensafeintent.numbers.gates import (
 from opensafeintent.numbers.label_checks import LabelCheck
 from opensafeintent.promptsets import Dataset
 from opensafeintent.replacing import Taken, lock_folder, replace_together, write_together
+from opensafeintent.report.annex import render_annex
 from opensafeintent.report.columns import Table
 from opensafeintent.report.conditions import render_judge_requests
-from opensafeintent.report.corrections import Correction
+from opensafeintent.report.corrections import (
+    Correction,
+    correct,
+    correction_table,
+    make_corrected_metrics,
+    read_human_labels,
+)
 from opensafeintent.report.cost_tables import Costs, encode_costs, make_cost_tables
+from opensafeintent.report.figures import (
+    draw_all_figures,
+    list_figure_files,
+    write_figures,
+    write_for_print,
+)
+from opensafeintent.report.figures.drawing import PRINT
 from opensafeintent.report.findings import collect_findings, rank_or_compare_models
 from opensafeintent.report.gate_tables import (
     describe_unmet_gates,
@@ -91,6 +105,7 @@ from opensafeintent.report.metrics_json import (
     make_metrics_file,
 )
 from opensafeintent.report.notices import Results, collect_notices, find_too_many_missing
+from opensafeintent.report.page import PageOptions, render_page
 from opensafeintent.report.printing.results import names_deciding_sample
 from opensafeintent.report.tables import list_table_files, make_all_tables, write_tables
 from opensafeintent.report.tables_metrics import comparisons
@@ -216,8 +231,6 @@ def _write_annex(
         settings, runs, outcome, tables, texts, out: as for `_write_page`.
         latest: when a call was last made, by run.
     """
-    from opensafeintent.report.annex import render_annex
-
     annex = render_annex(
         outcome.results,
         runs,
@@ -236,8 +249,6 @@ Corrector = Callable[[Cohort], "tuple[list[Correction], list[str]]"]
 
 
 def _make_corrector(settings: ReportSettings, texts: Mapping[str, RunTexts]) -> Corrector:
-    from opensafeintent.report.corrections import correct, read_human_labels
-
     labels = read_human_labels(settings.human_labels)
     return lambda cohort: correct(labels, cohort, texts)
 
@@ -252,8 +263,7 @@ def _write_page(
     *,
     present: Path,
 ) -> None:
-    """Write the figures, the page and what judges were asked; libraries of figures are loaded only
-    here.
+    """Write the figures, the page and what judges were asked.
 
     Args:
         settings: of the report.
@@ -264,10 +274,6 @@ def _write_page(
         out: the folder where the new report is written.
         present: the folder that the new report will replace; unchanged figures are taken from it.
     """
-    from opensafeintent.report.figures import draw_all_figures, write_figures, write_for_print
-    from opensafeintent.report.figures.drawing import PRINT
-    from opensafeintent.report.page import PageOptions, render_page
-
     figures, places = (
         draw_all_figures(outcome.results),
         _find_run_paths(settings.runs, runs, present),
@@ -554,8 +560,6 @@ def _list_report_files(out: Path) -> list[Path]:
     """Return the files of an earlier report in a folder that a new one may leave out: page, annex,
     judges' requests, figures and tables.
     """
-    from opensafeintent.report.figures import list_figure_files
-
     page = [path for name in ("report.html", ANNEX, JUDGES) if (path := out / name).is_file()]
     return [*page, *list_figure_files(out / "figures"), *list_table_files(out / "tables")]
 
@@ -566,6 +570,4 @@ def _make_correction_outputs(
     """Return the `metrics.json` entry of a correction by human labels, and its table."""
     if not corrected:
         return UNSET, []
-    from opensafeintent.report.corrections import correction_table, make_corrected_metrics
-
     return make_corrected_metrics(corrected), [correction_table(corrected, cohort)]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from copy import copy
 from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import msgspec
 
@@ -66,16 +66,13 @@ from opensafeintent.hostile import one_line, show_name
 from opensafeintent.inspect.routes import unset_lines
 from opensafeintent.numbers.cohort import Cohort, GradedRun, gather_models, name_graders
 from opensafeintent.numbers.metrics import METRICS
+from opensafeintent.numbers.stop_when import StopWhen
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.record import describe_questions
 from opensafeintent.report.cost_tables import dollars_text
 from opensafeintent.responses import GradedResponse, ResponseKey
 from opensafeintent.taxonomy import JudgeBy
 from opensafeintent.templates import load_templates
-
-if TYPE_CHECKING:
-    from opensafeintent.numbers.stop_when import StopWhen
-
 
 _READ_AT_ONCE = 500
 _CAREFUL = 32

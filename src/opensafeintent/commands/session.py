@@ -17,10 +17,12 @@ from collections.abc import (
 )
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
+from opensafeintent.batch.endpoints import check_batches
+from opensafeintent.batch.rounds import Batching
 from opensafeintent.calls.client import Client, Model
 from opensafeintent.calls.costs import Budget, forecast_cost
 from opensafeintent.calls.headers import Headers
@@ -38,9 +40,6 @@ from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.inspect.routes import open_models
 from opensafeintent.replacing import Taken
 from opensafeintent.report.cost_tables import dollars_text
-
-if TYPE_CHECKING:
-    from opensafeintent.batch.rounds import Batching
 
 T = TypeVar("T")
 
@@ -285,8 +284,6 @@ def need_batches(settings: Calling, names: Iterable[str]) -> None:
     """
     asked = settings.models_at(BATCH, [name for name in names if not is_in_process(name)])
     if asked:
-        from opensafeintent.batch.endpoints import check_batches
-
         check_batches(asked)
 
 
