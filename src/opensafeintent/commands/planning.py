@@ -11,6 +11,7 @@ import msgspec
 from opensafeintent.calls.functions import FunctionModel
 from opensafeintent.commands.settings import EvaluateSettings, GradeSettings, Judging
 from opensafeintent.commands.settings.base import Arg, Opt, list_settings
+from opensafeintent.commands.settings.by_command import state_sampling
 from opensafeintent.errors import InputError, pluralize
 from opensafeintent.evaluation.manifest import (
     Manifest,
@@ -35,6 +36,38 @@ from opensafeintent.templates import (
     read_hidden_request,
 )
 from opensafeintent.templates.guards import load_form
+from opensafeintent.templates.template import second_turn
+
+
+def state_plan(
+    settings: EvaluateSettings, plan: Plan, sets: int, templates: Templates | None
+) -> Plan:
+    """Return a plan with all that a command of `evaluate` states.
+
+    Args:
+        settings: of the command.
+        plan: of the run, or the default plan of a new run.
+        sets: prompt-sets of the dataset.
+        templates: that the command names; None to keep those of the plan.
+
+    Raises:
+        InputError: see `apply_judging_settings`; or second turns are audited, and there are none.
+    """
+    plan = apply_judging_settings(settings, plan, templates)
+    limit = plan.limit if settings.limit is None else settings.limit
+    follow_up_texts = plan.follow_ups or (second_turn() if settings.follow_ups else None)
+    if plan.turn and follow_up_texts is None:
+        raise InputError("--audit turn: is for --follow-ups, which is not given")
+    return msgspec.structs.replace(
+        plan,
+        limit=limit if limit is None or limit < sets else None,
+        epochs=settings.epochs or plan.epochs,
+        target_sampling=state_sampling(settings, plan.target_sampling),
+        as_paper=settings.as_paper or plan.as_paper,
+        system=plan.system if settings.system is None else settings.system,
+        probe=settings.probe or plan.probe,
+        follow_ups=follow_up_texts,
+    )
 
 
 def apply_judging_settings(settings: Judging, plan: Plan, templates: Templates | None) -> Plan:
