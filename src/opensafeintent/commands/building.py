@@ -17,7 +17,6 @@ from opensafeintent.calls.client import Client, count_under_way
 from opensafeintent.calls.costs import (
     Experience,
     ForecastLine,
-    Tally,
     apply_experience,
     experience_in,
 )
@@ -28,6 +27,7 @@ from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.progress import Display, display_for, progress_line, refresh_display
 from opensafeintent.commands.batching import open_gathering
 from opensafeintent.commands.dataset_tools import write_check
+from opensafeintent.commands.outcome import Outcome
 from opensafeintent.commands.reproduce import command_line, headers_stated
 from opensafeintent.commands.session import (
     Session,
@@ -79,7 +79,7 @@ from opensafeintent.report.datasets import (
     funnel_table,
     mark_source,
 )
-from opensafeintent.report.printing.console import Printed, print_notes, print_table
+from opensafeintent.report.printing.console import print_notes, print_table
 from opensafeintent.report.printing.results import show_calls, show_forecast
 from opensafeintent.taxonomy import default_taxonomy, load_taxonomy
 
@@ -181,27 +181,16 @@ _ASSUMED = (
 """A guess, stated with every forecast."""
 
 
-class BuildOutcome(Printed, msgspec.Struct, kw_only=True):
-    """The results of a build, and how it ended. `print` shows it as the command line does."""
-
-    exit_code: int
-    """0 done; 1 done, but items were left out because calls failed, or nothing was made, also if
-    that ended the build early.
+class BuildOutcome(Outcome, kw_only=True):
+    """The results of a build, and how it ended. The exit code is 1 if items were left out because
+    calls failed, or if nothing was made, also if that ended the build early.
     """
+
     out: Path
     built: Built | None = None
     dataset: Dataset | None = None
     check: DatasetCheck | None = None
     """The dataset's controls."""
-    costs: Costs | None = None
-    stopped: list[str] = []
-    """Why the build ended before its last stage, a line each; its results are written."""
-    notes: list[str] = []
-    """Notes for a reader, a line each."""
-    forecast: Forecast | None = None
-    prices: Path | None = None
-    """The user's file of prices, for a forecast."""
-    tally: Tally | None = None
 
     def show(self, console: Console) -> None:
         """Print the funnel with the calls and their cost, or the forecast."""
@@ -217,9 +206,6 @@ class BuildOutcome(Printed, msgspec.Struct, kw_only=True):
         print_table(console, funnel_table(self.built))
         print_notes(console, self.notes)
         show_calls(console, self.tally, self.costs)
-
-    def __str__(self) -> str:
-        return "\n".join([super().__str__(), *(f"error: {line}" for line in self.stopped)])
 
 
 def build(settings: BuildSettings, *, quiet: bool = False) -> BuildOutcome:

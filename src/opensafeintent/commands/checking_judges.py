@@ -207,7 +207,7 @@ async def grade_work(
     await fill_in_batches(calling, work, identities)
     graded: list[GradedResponse] = []
     total = count_calls(work)
-    at_once = count_under_way(calling.limits.max_connections)
+    at_once = count_under_way(calling.settings.max_connections)
     async with calling.show_progress(lambda: total):
         await run_work(calling.client, work, at_once=at_once, done=graded.append)
     return graded

@@ -171,20 +171,16 @@ def check_place(out: Path, runs: Sequence[Path]) -> None:
     check_not_held(out, own=RunFolder.manifest_name if is_own else "")
 
 
-def _amounts(kept: PriceList | None) -> object:
-    """Return the prices of a list, whatever its file is called."""
-    return kept and kept.prices
-
-
 def choose_prices(
     named: Path | None, manifests: Sequence[Manifest]
 ) -> tuple[Path | PriceList | None, list[str]]:
     """Return the prices of a report: the file that the user names, or those that its runs keep if
     all of them keep the same; and a note if they keep different ones.
     """
-    first, *others = (manifest.prices or None for manifest in manifests)
-    if named or all(_amounts(prices) == _amounts(first) for prices in others):
-        return named or first, []
+    kept = [manifest.prices for manifest in manifests]
+    amounts = [prices and prices.prices for prices in kept]  # whatever their file is called
+    if named or all(prices == amounts[0] for prices in amounts):
+        return named or kept[0], []
     line = (
         "the runs do not keep the same prices, and none of them is used; --prices FILE gives"
         " those of all models"

@@ -60,18 +60,36 @@ from opensafeintent.taxonomy import (
 from opensafeintent.templates import Role
 
 
-class RunOutcome(Printed, msgspec.Struct, kw_only=True):
-    """Findings and files of a command, and how it ended.
-
-    `print` shows it as the command line does.
-    """
+class Outcome(Printed, msgspec.Struct, kw_only=True):
+    """How a command that can make calls ended. `print` shows it as the command line does."""
 
     exit_code: int
-    """0 done; 1 done, with too many grades missing; 3 stopped by a provider; 4 a gate failed; 5 one
-    is undecided.
+    """0 done; 1 done, but too much is missing; 3 stopped by a provider; 4 a gate failed; 5 one is
+    undecided.
     """
     out: Path | None = None
     """The folder that holds the results."""
+    notes: list[str] = []
+    """Remarks on the command, a line each."""
+    stopped: list[str] = []
+    """Failures that did not end the rest, a line each: models that stopped above all, or why a
+    build ended before its last stage.
+    """
+    forecast: Forecast | None = None
+    """Of a dry run, which makes no call."""
+    prices: Path | PriceList | None = None
+    """The user's file of prices, or its content as the run keeps it, for a forecast."""
+    tally: Tally | None = None
+    costs: Costs | None = None
+
+    def __str__(self) -> str:
+        errors = [f"error: {line}" for line in self.stopped]
+        return "\n".join(filter(None, [super().__str__(), *errors]))
+
+
+class RunOutcome(Outcome, kw_only=True):
+    """Findings and files of a command, and how it ended."""
+
     cohort: Cohort | None = None
     """The models with their numbers; None if the command computes none."""
     corrected: list[Correction] = []
@@ -82,22 +100,12 @@ class RunOutcome(Printed, msgspec.Struct, kw_only=True):
     """What limits the results (docs/notices.md), the warnings first."""
     findings: list[Statement] = []
     """What the results show."""
-    notes: list[str] = []
-    """Remarks on the command, a line each."""
-    stopped: list[str] = []
-    """Failures that did not end the rest, models that stopped above all, a line each."""
-    forecast: Forecast | None = None
-    """Of a dry run, which makes no call."""
-    prices: Path | PriceList | None = None
-    """The user's file of prices, or its content as the run keeps it, for a forecast."""
     checks: tuple[JudgeCheck, ...] = ()
     """Results of judges on the gold cases; of `judge-check`."""
     labels: tuple[LabelCheck, ...] = ()
     """Comparisons of judges with people; of `judge-check` with labelled responses."""
     judge_files: dict[str, Path] = {}
     """By judge, the file with its results; of `judge-check`."""
-    tally: Tally | None = None
-    costs: Costs | None = None
     following: str = ""
     """A command that goes on from here with the same settings; of `judge-check`."""
     again: bool = False
@@ -134,10 +142,6 @@ class RunOutcome(Printed, msgspec.Struct, kw_only=True):
             show_judge_check(console, check, verbose=verbose)
         if self.labels:
             show_label_checks(console, self.labels, verbose=verbose)
-
-    def __str__(self) -> str:
-        errors = [f"error: {line}" for line in self.stopped]
-        return "\n".join(filter(None, [super().__str__(), *errors]))
 
     @classmethod
     def from_forecast(

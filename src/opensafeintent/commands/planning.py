@@ -9,9 +9,11 @@ from typing import Any
 import msgspec
 
 from opensafeintent.calls.functions import FunctionModel
+from opensafeintent.calls.records import Sampling
 from opensafeintent.commands.settings import EvaluateSettings, GradeSettings, Judging
 from opensafeintent.commands.settings.base import Arg, Opt, list_settings
 from opensafeintent.commands.settings.by_command import state_sampling
+from opensafeintent.commands.settings.calling import JUDGE_TOKENS
 from opensafeintent.errors import InputError, pluralize
 from opensafeintent.evaluation.manifest import (
     Manifest,
@@ -86,6 +88,8 @@ def apply_judging_settings(settings: Judging, plan: Plan, templates: Templates |
     panel = dict.fromkeys((*judges, mode_judge))
     settings.check_judges([*filter(None, panel)])
     plan_samplings, judge_by = plan.judge_samplings, settings.judge_by or plan.judge_by
+    # the template for questions is ours if no other is named
+    hashes = hash_templates(templates, checklist=True) if templates else plan.templates
     swap = plan.swap
     if sets := settings.audit.get("swap"):
         swap = SwapPlan(sets=sets, hidden=swap.hidden if swap else read_hidden_request())
@@ -102,23 +106,13 @@ def apply_judging_settings(settings: Judging, plan: Plan, templates: Templates |
             },
         },
         judge_by=judge_by,
-        templates=_hash_templates_in_force(plan, templates, checklist=judge_by != "rubric"),
+        templates=set_checklist(hashes, asked=judge_by != "rubric"),
         parse=templates.parse if templates else plan.parse,
         retest=settings.audit.get("retest", plan.retest),
         turn=settings.audit.get("turn", plan.turn),
         swap=swap,
         guard=_read_guard(settings) or plan.guard,
     )
-
-
-def _hash_templates_in_force(
-    plan: Plan, templates: Templates | None, *, checklist: bool
-) -> Mapping[Role, str]:
-    """Return by role the hashes of the templates in force: those that a command names, else the
-    plan's. The template for questions is ours if no other is named.
-    """
-    hashes = hash_templates(templates, checklist=checklist) if templates else plan.templates
-    return set_checklist(hashes, asked=checklist)
 
 
 def set_checklist(hashes: Mapping[Role, str], *, asked: bool) -> Mapping[Role, str]:
@@ -217,7 +211,9 @@ def _read_guard(settings: Judging) -> Guard | None:
         identity=model_identity(settings.guard, settings.functions),
         form=form,
         source=load_form(form).source,
-        sampling=settings.guard_sampling,
+        sampling=Sampling(
+            max_tokens=settings.judge_args.get("max_tokens", JUDGE_TOKENS), temperature=0.0
+        ),
     )
 
 

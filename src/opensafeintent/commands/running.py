@@ -33,9 +33,9 @@ from opensafeintent.commands.outcome import RunOutcome, run_again_can_bring
 from opensafeintent.commands.planning import check_judge_by, set_checklist
 from opensafeintent.commands.reporting import write_results
 from opensafeintent.commands.session import (
-    Limits,
     Session,
     flex_plan,
+    make_budget,
     need_batches,
     run_async,
     session,
@@ -219,12 +219,16 @@ def dry_run(
             dataset that is not here.
     """
     flex_plan(command.settings, command.asked)
-    Limits.of(command.settings, command.prices).check_prices(command.asked)
+    make_budget(command.settings, command.prices).check_prices(command.asked)
     expected = _forecast(command, ledger_path, factor)
     owing = [line.model for line in expected.lines]
     if command.dataset.questions_hash:
         command.notes.append(_compare_judge_by(command, ledger_path))
-    notes = [*command.notes, *_growth_lines(command), *unset_lines(owing, command.manifest.headers)]
+    notes = [
+        *command.notes,
+        *_describe_growth(command),
+        *unset_lines(owing, command.manifest.headers),
+    ]
     return RunOutcome.from_forecast(
         expected, command.settings, notes, command.prices, names=command.in_batches
     )
@@ -252,7 +256,7 @@ def _forecast(
     return Forecast(tuple(lines), assumed)
 
 
-def _growth_lines(command: RunCommand) -> list[str]:
+def _describe_growth(command: RunCommand) -> list[str]:
     """Say what a run grows by, which judges are asked about the rest, and which models of the run
     this command does not ask.
     """
@@ -282,12 +286,6 @@ def _growth_lines(command: RunCommand) -> list[str]:
 
 def _join_names(names: Sequence[str]) -> str:
     return ", ".join(show_name(name) for name in names)
-
-
-def _cost_line(command: RunCommand) -> str:
-    """Say how many calls a growth takes, and what they cost."""
-    paid = _say_cost(_forecast(command), command.prices)
-    return f"that takes at most {paid}, re-asks and retries aside"
 
 
 def _say_cost(expected: Forecast, prices: Path | PriceList | None) -> str:
@@ -333,11 +331,6 @@ def _compare_judge_by(command: RunCommand, ledger_path: Path | None) -> str:
     return f"{describe_questions(command.dataset)}; --judge-by: {'; '.join(costs)}{ties}"
 
 
-def _leaves_questions(command: RunCommand) -> bool:
-    """Tell whether a dataset has questions that the run does not ask."""
-    return bool(command.dataset.questions_hash) and not command.manifest.plan.by_questions
-
-
 def _tell_questions(command: RunCommand) -> str:
     """Say that there are questions, and what asking them takes."""
     more = _forecast(_judge_otherwise(command, "both"))
@@ -346,6 +339,19 @@ def _tell_questions(command: RunCommand) -> str:
         f"{describe_questions(command.dataset)}, which are not asked; --judge-by both asks them"
         f" too: {_say_cost(own, command.prices)}"
     )
+
+
+def _describe_start(command: RunCommand) -> list[str]:
+    """Return what is said before the first call: the notes, questions that are not asked, and what
+    the run grows by, with its cost.
+    """
+    lines = [*command.notes]
+    if command.dataset.questions_hash and not command.manifest.plan.by_questions:
+        lines.append(_tell_questions(command))
+    if growth := _describe_growth(command):
+        paid = _say_cost(_forecast(command), command.prices)
+        lines += [*growth, f"that takes at most {paid}, re-asks and retries aside"]
+    return lines
 
 
 async def execute(command: RunCommand, display: Display) -> RunOutcome:
@@ -360,7 +366,7 @@ async def execute(command: RunCommand, display: Display) -> RunOutcome:
     folder, manifest, settings = command.folder, command.manifest, command.settings
     checks: tuple[JudgeCheck, ...] = ()
     if command.unstated_functions:
-        _spare(command)
+        _find_spare(command)
     async with session(
         settings,
         [name for name in command.asked if name not in command.unstated_functions],
@@ -370,11 +376,9 @@ async def execute(command: RunCommand, display: Display) -> RunOutcome:
         left_out=manifest.left_out,
         identities=manifest.identities(),
         prices=command.prices,
-        spare=lambda: _spare(command),
+        spare=lambda: _find_spare(command),
     ) as calling:
-        growth = _growth_lines(command)
-        own = [_tell_questions(command)] if _leaves_questions(command) else []
-        for line in (*command.notes, *own, *growth, *([_cost_line(command)] if growth else [])):
+        for line in _describe_start(command):
             display.note(line)
         await begin_batches(calling)
         if command.examination is not None:
@@ -408,23 +412,19 @@ async def execute(command: RunCommand, display: Display) -> RunOutcome:
     return outcome
 
 
-def _spare(command: RunCommand) -> set[str]:
+def _find_spare(command: RunCommand) -> set[str]:
     """Return the models of a command to which no call is due.
 
     Raises:
         InputError: a call is due to a Python function that the command does not name.
     """
     due = {line.model for line in _forecast(command).lines}
-    _refuse_unstated(command, due)
-    return {*command.asked} - due
-
-
-def _refuse_unstated(command: RunCommand, due: Collection[str]) -> None:
     if loaded := [name for name in command.unstated_functions if name in due]:
         raise InputError(
             f"{command.folder.path}: has {loaded[0]}, and only Python that the command names is"
             " loaded; name it too"
         )
+    return {*command.asked} - due
 
 
 def _panel_effects(command: RunCommand, judges: Sequence[str], cohort: Cohort) -> list[str]:
@@ -534,7 +534,7 @@ async def _run_calls(
         notes += await _spread(command, calling, work)
     async with calling.show_progress(count_expected):
         if command.settings.ray is None:
-            connections = calling.limits.max_connections or (_CAREFUL if stop_when else None)
+            connections = command.settings.max_connections or (_CAREFUL if stop_when else None)
             await run_work(client, work, at_once=count_under_way(connections), done=note_done)
         if stop_when is not None:
             manifest = stop_when.conclude()
@@ -621,14 +621,14 @@ async def _spread(command: RunCommand, calling: Session, work: Sequence[ModelWor
     from opensafeintent.ray.cluster import Cluster
     from opensafeintent.ray.shards import Shards
 
-    settings, client, limits = command.settings, calling.client, calling.limits
+    settings, client, budget = command.settings, calling.client, calling.budget
     assert settings.ray is not None
     cluster = Cluster(
         address=settings.ray,
         shards=settings.shards,
         gpus_per_model=settings.gpus_per_model,
         max_connections=settings.max_connections,
-        patience=Budget(max_retries=limits.max_retries, retry_seconds=limits.retry_seconds),
+        patience=Budget(max_retries=budget.max_retries, retry_seconds=budget.retry_seconds),
         flex=flex_plan(settings, command.asked),
         headers=command.manifest.headers,
         timeout=settings.timeout,

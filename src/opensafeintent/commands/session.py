@@ -199,38 +199,19 @@ def _raise_file_limit() -> None:
             break
 
 
-class Limits(Budget, frozen=True, kw_only=True):
-    """Limits of concurrent calls, of all calls, and of their cost."""
+def make_budget(settings: Calling, prices: Path | PriceList | None = None) -> Budget:
+    """Return the limits that settings name, with their prices, or others.
 
-    prices: Prices
-    max_connections: int | None = None
-    """Connections of one endpoint, exactly; adaptive by default."""
-
-    @classmethod
-    def of(cls, settings: Calling, prices: Path | PriceList | None = None) -> Limits:
-        """Return the limits that settings name, with the prices read: those of the settings, or
-        others.
-
-        Raises:
-            InputError: the file of prices cannot be read.
-        """
-        return cls(
-            calls=settings.budget_calls,
-            dollars=settings.budget_dollars,
-            prices=Prices(prices or settings.prices),
-            max_connections=settings.max_connections,
-            max_retries=settings.max_retries,
-            retry_seconds=settings.retry_for * 60,
-        )
-
-    def check_prices(self, models: Iterable[str]) -> None:
-        """Check that every model that may be called has a price, if there is a budget in dollars.
-
-        Raises:
-            InputError: some have none.
-        """
-        if self.dollars is not None:
-            self.prices.need(models)
+    Raises:
+        InputError: the file of prices cannot be read.
+    """
+    return Budget(
+        calls=settings.budget_calls,
+        dollars=settings.budget_dollars,
+        prices=Prices(prices or settings.prices),
+        max_retries=settings.max_retries,
+        retry_seconds=settings.retry_for * 60,
+    )
 
 
 def wait_or_refuse(settings: Calling, display: Display) -> Callable[[str], None]:
@@ -305,7 +286,7 @@ def check_calls(settings: Calling, names: Collection[str]) -> None:
     """
     need_batches(settings, names)
     flex_plan(settings, names)
-    Limits.of(settings).check_prices(names)
+    make_budget(settings).check_prices(names)
 
 
 def choose_ways(settings: Calling, models: Iterable[str]) -> dict[str, str]:
@@ -346,7 +327,7 @@ class Session(msgspec.Struct, kw_only=True):
     client: Client
     opened: dict[str, Model]
     http: HttpSession
-    limits: Limits
+    budget: Budget
     display: Display
     batching: Batching | None = None
     """None if no model is asked in batches; see `begin_batches`."""
@@ -356,9 +337,9 @@ class Session(msgspec.Struct, kw_only=True):
         """Those spent so far; None if no model that was called has a price."""
         tally = self.client.tally
         paid = (model for model, *_ in tally.usage if not is_in_process(model))
-        if not any(map(self.limits.prices.of, paid)):
+        if not any(map(self.budget.prices.of, paid)):
             return None
-        return self.limits.prices.cost(tally.usage)
+        return self.budget.prices.cost(tally.usage)
 
     def show_progress(
         self, expected: Callable[[], int]
@@ -398,8 +379,8 @@ async def session(
     Raises:
         InputError: a model, or the ledger, cannot be used.
     """
-    limits = Limits.of(settings, prices)
-    async with HttpSession(limits.max_connections, settings.timeout) as http:
+    budget = make_budget(settings, prices)
+    async with HttpSession(settings.max_connections, settings.timeout) as http:
         flex = flex_plan(settings, names)
         options = (http, settings.functions, left_out, flex, headers)
         try:
@@ -408,14 +389,14 @@ async def session(
             if not (unneeded := {*spare()}):
                 raise
             opened = open_models([name for name in names if name not in unneeded], *options)
-        limits.check_prices(opened)
+        budget.check_prices(opened)
         with Ledger(ledger, waiting=wait_or_refuse(settings, display)) as kept:
-            client = Client(kept, {**identities, **opened}, limits)
+            client = Client(kept, {**identities, **opened}, budget)
             yield Session(
                 settings=settings,
                 client=client,
                 opened=opened,
                 http=http,
-                limits=limits,
+                budget=budget,
                 display=display,
             )

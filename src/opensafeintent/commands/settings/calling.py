@@ -486,11 +486,6 @@ class Judging(Judges, frozen=True, kw_only=True):
         return self.guard_form or guess_form(guard)
 
     @property
-    def guard_sampling(self) -> Sampling:
-        """How the guard model is sampled."""
-        return Sampling(max_tokens=self.judge_args.get("max_tokens", JUDGE_TOKENS), temperature=0.0)
-
-    @property
     def named(self) -> set[str]:
         """Every model that is named: under test, as a judge, or as the guard."""
         return {*self.under_test, *self.judges, *filter(None, (self.mode_judge, self.guard))}
