@@ -24,7 +24,7 @@ from opensafeintent.batch.rounds import Batching, describe_age
 from opensafeintent.batch.server import BatchServer, LostReply, NotSent, RequestRefused
 from opensafeintent.batch.store import BatchStore, StoredBatch
 from opensafeintent.calls.client import Client, ModelStopped, explain_unrecorded
-from opensafeintent.calls.headers import NO_HEADERS, Headers, read_header_values
+from opensafeintent.calls.headers import Headers, read_header_values
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.providers import resolve_endpoint
@@ -56,7 +56,7 @@ class BatchLine(NamedTuple):
 
 
 async def overview(
-    store: BatchStore, *, cancel: bool, ids: Collection[str], headers: Headers = NO_HEADERS
+    store: BatchStore, *, cancel: bool, ids: Collection[str], headers: Headers
 ) -> list[BatchLine]:
     """Return a line about each batch, the oldest first; those under way are asked about.
 

@@ -269,12 +269,10 @@ class BatchStore:
             else:
                 execute("DELETE FROM lines WHERE batch IS NULL AND model = ?", (model,))
 
-    def unstage_keys(self, keys: Iterable[bytes]) -> None:
-        """Forget some of the calls without a batch."""
-        with self._change():
-            self._connection.executemany(
-                "DELETE FROM lines WHERE batch IS NULL AND key = ?", ((key,) for key in keys)
-            )
+    def unstage_call(self, key: bytes) -> None:
+        """Forget a call without a batch."""
+        with self._change() as execute:
+            execute("DELETE FROM lines WHERE batch IS NULL AND key = ?", (key,))
 
     def _pack_call(self, call: Call) -> bytes:
         def share_text(part: str) -> str | int:

@@ -80,7 +80,7 @@ class Tally:
         self.refusals += isinstance(outcome, Refused)
         self.note_tokens(call, outcome.usage, tier)
 
-    def note_tokens(self, call: Call, usage: Usage, tier: str = STANDARD) -> None:
+    def note_tokens(self, call: Call, usage: Usage, tier: str) -> None:
         """Note the tokens of a reply, of one that is no answer too."""
         self.usage[call.model, tier, "input"] += usage.input_tokens
         self.usage[call.model, tier, "output"] += usage.output_tokens
