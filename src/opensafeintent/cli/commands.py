@@ -16,7 +16,7 @@ from opensafeintent.errors import EXIT_ORDER, pluralize
 from opensafeintent.hostile import one_line
 
 if TYPE_CHECKING:
-    from opensafeintent import ExportedStudy, RunOutcome
+    from opensafeintent import BuildOutcome, ExportedStudy, RunOutcome
     from opensafeintent.commands.settings import (
         AgreementSettings,
         AnnotateDatasetSettings,
@@ -461,13 +461,13 @@ def _print(result: Printed) -> None:
     result.show(new_console())
 
 
-def _show(command: Callable[[S], RunOutcome], settings: S, *, verbose: bool = False) -> int:
+def _show(
+    command: Callable[[S], RunOutcome | BuildOutcome], settings: S, *, verbose: bool = False
+) -> int:
     """Run a command with its progress on the terminal; print its results, return its exit code."""
     from opensafeintent.cli.output import show_outcome
 
-    outcome = command(settings)
-    run = getattr(settings, "runs", (None,))[0]
-    return show_outcome(outcome, run, ledger_words(settings), verbose=verbose)
+    return show_outcome(command(settings), settings, verbose=verbose)
 
 
 @command(
@@ -760,9 +760,7 @@ def build_command(settings: BuildSettings) -> int:
     SEEDS is a JSONL or CSV file with a column named prompt, or hf:owner/name. Without SEEDS, the
     generator fills the cells (--per-cell). Run the same command again to resume.
     """
-    from opensafeintent.cli.output import show_build
-
-    return show_build(opensafeintent.build(settings), settings.taxonomy)
+    return _show(opensafeintent.build, settings)
 
 
 @command(

@@ -6,7 +6,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from rich.console import Console
@@ -34,8 +34,8 @@ from opensafeintent.commands.session import (
     check_calls,
     choose_ways,
     note_beyond_budget,
+    open_session,
     run_async,
-    session,
     takes_batches,
     wait_or_refuse,
 )
@@ -89,25 +89,15 @@ FINISHED = 6
 """The stage from which on there is a dataset."""
 
 
-class BuildResults(NamedTuple):
-    """The dataset of a build."""
-
-    dataset: Dataset | None
-    """`dataset.jsonl`; None if the build ends before stage 6, or nothing was kept."""
-    check: DatasetCheck | None
-    notes: list[str]
-    """Notes for a reader, a line each."""
-
-
 def write_build_results(
     folder: BuildFolder,
     manifest: BuildManifest,
     built: Built,
     costs: Costs,
     *,
-    remarks: Sequence[str] = (),
-    judged: Sequence[Label] | None = None,
-) -> BuildResults:
+    remarks: Sequence[str],
+    judged: Sequence[Label] | None,
+) -> tuple[Dataset | None, DatasetCheck | None, list[str]]:
     """Write the results of a build: funnel, coverage, costs; the finished dataset, its check and
     card.
 
@@ -121,6 +111,10 @@ def write_build_results(
         costs: of its calls.
         remarks: on the build, a line each.
         judged: the annotators' verdicts, good or poor, by set, if there were any.
+
+    Returns:
+        `dataset.jsonl` and its check, None if the build ends before stage 6 or nothing was kept;
+        notes for a reader, a line each.
 
     Raises:
         InputError: a file cannot be written.
@@ -149,7 +143,7 @@ def write_build_results(
         )
     )
     notes = [f"{card}: lacks the line of our cards, so it stays as it is"] if others else []
-    return BuildResults(dataset, checked, notes)
+    return dataset, checked, notes
 
 
 def _list_dataset_files(folder: Path) -> list[Path]:
@@ -192,7 +186,7 @@ class BuildOutcome(Outcome, kw_only=True):
     check: DatasetCheck | None = None
     """The dataset's controls."""
 
-    def show(self, console: Console) -> None:
+    def show(self, console: Console, *, verbose: bool = False) -> None:
         """Print the funnel with the calls and their cost, or the forecast."""
         if self.forecast is not None:
             total = sum(line.calls for line in self.forecast.lines)
@@ -246,7 +240,7 @@ class _BuildRun:
             if settings.seeds
             else StageResult(stage="seeds", kept=(), rejected=())
         )
-        self._judged = _verdicts(settings.labels)
+        self._judged = _read_verdicts(settings.labels)
         self._plan = BuildPlan(per_cell=settings.per_cell, last_stage=settings.stages[1])
 
     async def run(self, display: Display) -> BuildOutcome:
@@ -258,7 +252,7 @@ class _BuildRun:
             costs = Costs({"build": sum_spent_on_build(manifest, built, ledger)}, settings.prices)
         stopped = [built.nothing_made] if built.nothing_made else []
         remarks = list(self._remarks(built))
-        results = write_build_results(
+        dataset, checked, notes = write_build_results(
             folder,
             manifest,
             built,
@@ -272,11 +266,11 @@ class _BuildRun:
             ),
             out=folder.path,
             built=built,
-            dataset=results.dataset,
-            check=results.check,
+            dataset=dataset,
+            check=checked,
             costs=costs,
             stopped=stopped,
-            notes=[*renewed, *remarks, *results.notes, *client.notices],
+            notes=[*renewed, *remarks, *notes, *client.notices],
             tally=client.tally,
         )
 
@@ -284,12 +278,9 @@ class _BuildRun:
         """Make the calls of every stage; return what came of them, and remarks on renewed parts."""
         settings, folder = self.settings, self.folder
         earlier = folder.load()
-        functions = settings.functions
-        manifest = self._manifest(
-            {name: model_identity(name, functions) for name in settings.models}
-        )
+        manifest = self._make_manifest()
         renewed = self._check_same(manifest)
-        async with session(
+        async with open_session(
             settings,
             settings.models,
             folder.ledger_to_write(manifest, settings.ledger),
@@ -324,7 +315,7 @@ class _BuildRun:
             if client.stopped_models:
                 raise Stopped("; ".join(client.stopped_models.values()))
             if settings.labels and not built.nothing_made:
-                built = built.drop_poor(_poor(self._judged, built))
+                built = built.drop_poor(_find_poor(self._judged, built))
                 progress.stage_ended(built.drafts[-1])
         return manifest, built, client, renewed
 
@@ -336,11 +327,10 @@ class _BuildRun:
             NothingMade: the ledger has replies that end the build early.
         """
         settings = self.settings
-        identities = {name: model_identity(name, settings.functions) for name in settings.models}
-        manifest = self._manifest(identities)
+        manifest = self._make_manifest()
         renewed = self._check_same(manifest)
         with Ledger(self.folder.ledger_path(manifest), readonly=True, missing_ok=True) as ledger:
-            context = manifest.context(Client(ledger, identities))
+            context = manifest.context(Client(ledger, manifest.identities))
             rounds = self.folder.rounds(manifest, readonly=True)
             built = await build_sets(context, self._seeds, self._plan, Watcher(), rounds)
             if built.nothing_made:
@@ -391,13 +381,13 @@ class _BuildRun:
             for (role, purpose), calls in expected.items()
         )
 
-    def _manifest(self, identities: dict[str, str]) -> BuildManifest:
+    def _make_manifest(self) -> BuildManifest:
         settings = self.settings
         return BuildManifest(
             version=__version__,
             generator=settings.generator,
             judge=settings.judge,
-            identities=identities,
+            identities={name: model_identity(name, settings.functions) for name in settings.models},
             generator_sampling=state_sampling(settings),
             judge_sampling=settings.choose_judge_sampling(settings.judge),
             structured_output=settings.structured_output,
@@ -502,7 +492,7 @@ def _show_value(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _verdicts(files: Sequence[Path]) -> list[Label]:
+def _read_verdicts(files: Sequence[Path]) -> list[Label]:
     """Return the labels of files that call a set good or poor."""
     return [
         read.label
@@ -511,7 +501,7 @@ def _verdicts(files: Sequence[Path]) -> list[Label]:
     ]
 
 
-def _poor(judged: Sequence[Label], built: Built) -> frozenset[str]:
+def _find_poor(judged: Sequence[Label], built: Built) -> frozenset[str]:
     """Return the ids of the sets that every annotator who answered calls poor."""
     opinions: dict[str, set[object]] = {}
     for label in judged:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,8 +21,8 @@ from opensafeintent.commands.reproduce import command_line
 from opensafeintent.commands.session import (
     Session,
     check_calls,
+    open_session,
     run_async,
-    session,
     wait_or_refuse,
 )
 from opensafeintent.commands.settings import EvaluateSettings, JudgeCheckSettings
@@ -124,8 +124,8 @@ def write_judge_files(
     folder: Path,
     staged: Path,
     *,
-    checks: Sequence[JudgeCheck] = (),
-    labels: Sequence[LabelCheck] = (),
+    checks: Sequence[JudgeCheck],
+    labels: Sequence[LabelCheck],
     left_out: Mapping[str, Iterable[str]],
 ) -> dict[str, Path]:
     """Write the results of judges, with the earlier ones in a folder.
@@ -441,7 +441,7 @@ async def _run_check(
     """Make the calls of a check, and write what they show."""
     settings = check.settings
     with costs_if_stopped(settings, identities, check.work):
-        async with session(
+        async with open_session(
             settings, identities, settings.ledger_path, display, headers=headers
         ) as calling:
             await begin_batches(calling)
@@ -572,18 +572,9 @@ def add_known_checks(run: GradedRun, files: Sequence[JudgeFile]) -> GradedRun:
     return run._replace(manifest=msgspec.structs.replace(manifest, judge_checks=known))
 
 
-class KnownChecks(NamedTuple):
-    """The part of an examination that was made before."""
-
-    checks: list[JudgeCheck]
-    """Of judges that need no further check: they passed or failed."""
-    rest: Examination | None
-    """Of the other judges; None if there is none."""
-
-
 def find_earlier_checks(
     examination: Examination, identities: Mapping[str, str], files: Sequence[JudgeFile]
-) -> KnownChecks:
+) -> tuple[list[JudgeCheck], Examination | None]:
     """Find the checks in results of `judge-check` that an examination would repeat.
 
     A check that failed counts only if it is of the same grades and misses none: another one might
@@ -593,6 +584,10 @@ def find_earlier_checks(
         examination: the judges to check.
         identities: of the judges, by name.
         files: results of `judge-check`.
+
+    Returns:
+        The checks of judges that need no further one: they passed or failed; and the examination of
+        the other judges, None if there is none.
     """
     known: dict[str, JudgeCheck] = {}
     for check in (check for file in files for check in file.checks):
@@ -610,7 +605,7 @@ def find_earlier_checks(
                 known[check.judge] = by_this_mark
     duties = {judge: of for judge, of in examination.duties.items() if judge not in known}
     rest = msgspec.structs.replace(examination, duties=duties) if duties else None
-    return KnownChecks(list(known.values()), rest)
+    return list(known.values()), rest
 
 
 def _find_setting(examination: Examination, check: JudgeCheck) -> AnchorSetting:

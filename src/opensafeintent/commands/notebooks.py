@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from opensafeintent.calls.baselines import is_baseline
-from opensafeintent.commands.graded_runs import check_join, name_runs, read_graded_runs
+from opensafeintent.commands.graded_runs import name_runs, read_joined_runs
 from opensafeintent.commands.session import delay_garbage_collection
 from opensafeintent.errors import InputError, install_extra
 from opensafeintent.evaluation.manifest import RunFolder
@@ -151,10 +151,8 @@ def load_run(
     named = (ledger,) if isinstance(ledger, str | os.PathLike) else ledger
     ledgers = tuple(map(Path, named))
     with delay_garbage_collection():
-        runs = read_graded_runs(list(folders), ledgers=ledgers)
-        check_join(runs, {name: path for path, name in folders.items()})
-        cohort = gather_models(runs)
-    return Run(cohort, {name: RunFolder(path, ledgers) for path, name in folders.items()})
+        cohort = gather_models(read_joined_runs(list(folders.values()), ledgers))
+    return Run(cohort, {name: RunFolder(path, ledgers) for name, path in folders.items()})
 
 
 class ShownTexts(NamedTuple):

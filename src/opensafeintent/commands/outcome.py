@@ -154,7 +154,7 @@ class RunOutcome(Outcome, kw_only=True):
         names: Iterable[str],
     ) -> RunOutcome:
         """Return the outcome of a dry run, by the prices of the settings, or others; `names` are
-        the models that `need_batches` checks.
+        the models that `check_batch_models` checks.
         """
         prices = prices or settings.prices
         expected = msgspec.structs.replace(
@@ -200,9 +200,7 @@ class Compared(RunOutcome, kw_only=True):
         show_verdicts(console, self.results)
 
 
-def run_again_can_bring(
-    rows: Sequence[GradedResponse], only_stored: Collection[str] = frozenset()
-) -> bool:
+def run_again_can_bring(rows: Sequence[GradedResponse], only_stored: Collection[str]) -> bool:
     """Tell whether the same command, run again, can bring an answer that is missing.
 
     Args:

@@ -37,6 +37,7 @@ from opensafeintent.commands.graded_runs import (
     choose_prices,
     name_runs,
     open_run,
+    read_joined_runs,
 )
 from opensafeintent.commands.outcome import (
     Compared,
@@ -170,7 +171,7 @@ def _write_report_files(
         folders = (*settings.runs, *([settings.baseline] if settings.baseline else []))
         opened = [
             stack.enter_context(open_run(RunFolder(path, settings.ledger), name, display))
-            for path, name in name_runs(folders).items()
+            for name, path in name_runs(folders).items()
         ]
         texts = {run.name: RunTexts(run.manifest, run.dataset, ledger) for run, ledger in opened}
         baseline = opened.pop()[0] if settings.baseline else None
@@ -186,7 +187,7 @@ def _write_report_files(
         ]
         # beside a baseline of the same name, a run has another one than alone
         folders_of_runs = dict(
-            zip([run.name for run in runs], name_runs(settings.runs), strict=True)
+            zip([run.name for run in runs], name_runs(settings.runs).values(), strict=True)
         )
         display.stage("estimating")
         prices, unlike_prices = choose_prices(settings.prices, manifests)
@@ -304,7 +305,7 @@ def _find_run_paths(
 ) -> dict[str, str]:
     """Return the path of each run from the folder of the page; a run on another drive has none."""
     places: dict[str, str] = {}
-    for path, run in zip(name_runs(folders), runs, strict=True):
+    for path, run in zip(name_runs(folders).values(), runs, strict=True):
         with suppress(ValueError):
             places[run.name] = Path(os.path.relpath(path, page_folder.resolve())).as_posix()
     return places
@@ -320,9 +321,11 @@ def compare(settings: CompareSettings, *, quiet: bool = False) -> Compared:
     if settings.out is not None:
         check_place(settings.out, settings.runs)
     with closing(display_for(quiet=quiet)) as screen, delay_garbage_collection():
-        runs = _rebuild_runs(settings, screen)
-        folders = {name: path for path, name in name_runs(settings.runs).items()}
-        check_join(runs, folders)
+        files, _ = default_judge_files()
+        runs = [
+            add_known_checks(run, files)
+            for run in read_joined_runs(settings.runs, settings.ledger, screen)
+        ]
         cohort = gather_models(runs, settings.missing_odds)
         if len(cohort.models) < 2:
             raise InputError("nothing to compare: there are not two models")
@@ -353,16 +356,6 @@ def compare(settings: CompareSettings, *, quiet: bool = False) -> Compared:
         ),
         findings=[*rank_or_compare_models(cohort), *collect_findings(cohort)],
     )
-
-
-def _rebuild_runs(settings: CompareSettings, display: Display) -> list[GradedRun]:
-    """Rebuild runs, with every check that is known of their judges."""
-    files, _ = default_judge_files()
-    runs = []
-    for path, name in name_runs(settings.runs).items():
-        with open_run(RunFolder(path, settings.ledger), name, display) as (run, _):
-            runs.append(add_known_checks(run, files))
-    return runs
 
 
 def write_results(
@@ -423,7 +416,7 @@ def write_results(
     return outcome
 
 
-def read_tables(path: Path, ledgers: Sequence[Path] = ()) -> tuple[list[Table], list[str]]:
+def read_tables(path: Path, ledgers: Sequence[Path]) -> tuple[list[Table], list[str]]:
     """Return every table of a run, and notes for a reader.
 
     Args:
@@ -433,7 +426,7 @@ def read_tables(path: Path, ledgers: Sequence[Path] = ()) -> tuple[list[Table], 
     Raises:
         InputError: the folder holds no run, or one that is damaged.
     """
-    (name,) = name_runs((path,)).values()
+    (name,) = name_runs([path])
     with (
         TemporaryDirectory() as new,
         open_run(RunFolder(path, ledgers), name, Display()) as (run, ledger),

@@ -1,5 +1,5 @@
 """The one shell of commands that work on a run: the forecast, the calls themselves, and the
-results.
+results. `docs/architecture.md` lists what is on disk if one is killed.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from opensafeintent.commands.planning import check_judge_by, set_checklist
 from opensafeintent.commands.reporting import write_results
 from opensafeintent.commands.session import (
     Session,
-    flex_plan,
+    check_batch_models,
     make_budget,
-    need_batches,
+    open_session,
+    plan_flex_tier,
     run_async,
-    session,
 )
 from opensafeintent.commands.settings import EvaluateSettings, GradeSettings
 from opensafeintent.errors import InputError, first_exit_code, pluralize
@@ -170,7 +170,7 @@ class RunCommand(msgspec.Struct, kw_only=True):
             questions=self.dataset.questions_hash if manifest.plan.by_questions else "",
         )
         self.manifest = manifest = msgspec.structs.replace(manifest, dataset=entry)
-        need_batches(settings, self.in_batches)
+        check_batch_models(settings, self.in_batches)
         self.folder.check_size(manifest)
         check_cells(self.folder.path, len(manifest.models), self.dataset, manifest.plan.epochs)
 
@@ -218,7 +218,7 @@ def dry_run(
         factor: the prompt-sets of the command, over those of its work, which may stand for a
             dataset that is not here.
     """
-    flex_plan(command.settings, command.asked)
+    plan_flex_tier(command.settings, command.asked)
     make_budget(command.settings, command.prices).check_prices(command.asked)
     expected = _forecast(command, ledger_path, factor)
     owing = [line.model for line in expected.lines]
@@ -367,7 +367,7 @@ async def execute(command: RunCommand, display: Display) -> RunOutcome:
     checks: tuple[JudgeCheck, ...] = ()
     if command.unstated_functions:
         _find_spare(command)
-    async with session(
+    async with open_session(
         settings,
         [name for name in command.asked if name not in command.unstated_functions],
         folder.ledger_to_write(manifest, settings.ledger),
@@ -553,7 +553,7 @@ async def _run_calls(
         manifest = manifest.keep_counted()
         graded = derive(manifest, dataset, client.ledger)
     manifest = manifest.add_left_out(client.left_out)
-    (name,) = name_runs([folder.path]).values()
+    (name,) = name_runs([folder.path])
     return make_graded_run(name, manifest, dataset, graded, *second), notes
 
 
@@ -629,7 +629,7 @@ async def _spread(command: RunCommand, calling: Session, work: Sequence[ModelWor
         gpus_per_model=settings.gpus_per_model,
         max_connections=settings.max_connections,
         patience=Budget(max_retries=budget.max_retries, retry_seconds=budget.retry_seconds),
-        flex=flex_plan(settings, command.asked),
+        flex=plan_flex_tier(settings, command.asked),
         headers=command.manifest.headers,
         timeout=settings.timeout,
     )

@@ -18,7 +18,7 @@ from rich.console import Console
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.calls.records import Sampling
 from opensafeintent.commands.gate_check import check_k, list_gates
-from opensafeintent.commands.graded_runs import check_join, name_runs, read_graded_runs
+from opensafeintent.commands.graded_runs import read_joined_runs
 from opensafeintent.commands.outcome import grade_command
 from opensafeintent.commands.reproduce import list_commands
 from opensafeintent.commands.settings import SampleSizeSettings
@@ -586,8 +586,7 @@ def _read_pilot(settings: SampleSizeSettings) -> tuple[Cohort, str]:
     Raises:
         InputError: the runs make no report together, or have no model.
     """
-    runs = read_graded_runs(settings.pilot, ledgers=settings.ledger)
-    check_join(runs, {name: path for path, name in name_runs(settings.pilot).items()})
+    runs = read_joined_runs(settings.pilot, settings.ledger)
     if not any(run.manifest.models for run in runs):
         raise InputError(f"--pilot {_name_pilot(settings)}: the run has no model")
     commands = [

@@ -228,7 +228,7 @@ def wait_or_refuse(settings: Calling, display: Display) -> Callable[[str], None]
     return wait
 
 
-def flex_plan(settings: Calling, models: Iterable[str]) -> FlexPlan:
+def plan_flex_tier(settings: Calling, models: Iterable[str]) -> FlexPlan:
     """Return which models are asked at the flex tier, by the settings.
 
     Models that run in this process or on the user's own machines have no tiers and cost nothing:
@@ -253,7 +253,7 @@ def flex_plan(settings: Calling, models: Iterable[str]) -> FlexPlan:
     return FlexPlan(frozenset(asked), settings.wait_seconds)
 
 
-def need_batches(settings: Calling, names: Iterable[str]) -> None:
+def check_batch_models(settings: Calling, names: Iterable[str]) -> None:
     """See that every model that is to be asked in batches can be.
 
     Args:
@@ -271,7 +271,7 @@ def need_batches(settings: Calling, names: Iterable[str]) -> None:
 def takes_batches(settings: Calling, names: Iterable[str]) -> bool:
     """Tell whether a command could ask all of these models in batches."""
     try:
-        need_batches(msgspec.structs.replace(settings, tier=(BATCH,), wait_for=None), names)
+        check_batch_models(msgspec.structs.replace(settings, tier=(BATCH,), wait_for=None), names)
     except InputError:
         return False
     return True
@@ -284,14 +284,14 @@ def check_calls(settings: Calling, names: Collection[str]) -> None:
     Raises:
         InputError: one lacks it, or the file of prices cannot be read.
     """
-    need_batches(settings, names)
-    flex_plan(settings, names)
+    check_batch_models(settings, names)
+    plan_flex_tier(settings, names)
     make_budget(settings).check_prices(names)
 
 
 def choose_ways(settings: Calling, models: Iterable[str]) -> dict[str, str]:
     """Return the tier at which each model is asked that is not asked at the standard tier, by
-    settings that `flex_plan` or `need_batches` have accepted.
+    settings that `plan_flex_tier` or `check_batch_models` have accepted.
     """
     stated = {model: settings.find_tier(model) for model in models}
     return {model: tier for model, tier in stated.items() if find_way(model, tier)}
@@ -351,7 +351,7 @@ class Session(msgspec.Struct, kw_only=True):
 
 
 @contextlib.asynccontextmanager
-async def session(
+async def open_session(
     settings: Calling,
     names: Collection[str],
     ledger: Path,
@@ -381,7 +381,7 @@ async def session(
     """
     budget = make_budget(settings, prices)
     async with HttpSession(settings.max_connections, settings.timeout) as http:
-        flex = flex_plan(settings, names)
+        flex = plan_flex_tier(settings, names)
         options = (http, settings.functions, left_out, flex, headers)
         try:
             opened = open_models(names, *options)

@@ -200,7 +200,7 @@ def rejections(build: Path) -> Iterator[tuple[Stage, Rejection]]:
 
 @contextmanager
 def last_replies(
-    build: Path, ledgers: Collection[Path] = ()
+    build: Path, ledgers: Collection[Path]
 ) -> Iterator[Callable[[Rejection], str | None]]:
     """Yield a function that returns the last reply behind an item that was dropped because no reply
     was of use; None of other items, and if the ledger does not hold it.
