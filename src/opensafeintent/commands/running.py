@@ -9,6 +9,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from copy import copy
+from functools import partial
 from math import isnan
 from pathlib import Path
 from typing import get_args
@@ -25,7 +26,6 @@ from opensafeintent.calls.prices import PriceList, Prices, read_prices
 from opensafeintent.calls.progress import Display, progress_line, refresh_display
 from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Failed
-from opensafeintent.calls.shutdown import raise_if_interrupted
 from opensafeintent.commands.batching import begin_batches, fill_in_batches
 from opensafeintent.commands.checking_judges import check_before_run, describe_passed
 from opensafeintent.commands.graded_runs import make_graded_run, name_runs
@@ -39,6 +39,7 @@ from opensafeintent.commands.session import (
     open_session,
     plan_flex_tier,
     run_async,
+    show_waiting,
 )
 from opensafeintent.commands.settings import EvaluateSettings, GradeSettings
 from opensafeintent.errors import InputError, first_exit_code, pluralize
@@ -605,12 +606,9 @@ def _take_up_shards(folder: RunFolder, ledger: Ledger, display: Display) -> list
     is waited for.
     """
 
-    def tell_waiting(line: str) -> None:
-        raise_if_interrupted()
-        display.stage(f"waiting: {line}")
-
+    waiting = partial(show_waiting, display)
     shards = sorted(_list_shards(folder))
-    added = sum(take_up(ledger, shard.parent, tell_waiting).added for shard in shards)
+    added = sum(take_up(ledger, shard.parent, waiting).added for shard in shards)
     return [f"shards of an interrupted run: {pluralize(added, 'call')} taken up"] if added else []
 
 

@@ -222,10 +222,19 @@ def wait_or_refuse(settings: Calling, display: Display) -> Callable[[str], None]
     def wait(line: str) -> None:
         if not settings.wait:
             raise Taken(f"{line}; wait for it, or add --wait")
-        raise_if_interrupted()
-        display.stage(f"waiting: {line}")
+        show_waiting(display, line)
 
     return wait
+
+
+def show_waiting(display: Display, line: str) -> None:
+    """Show who holds a ledger or a folder that is waited for.
+
+    Raises:
+        Interrupted: this process was asked to end.
+    """
+    raise_if_interrupted()
+    display.stage(f"waiting: {line}")
 
 
 def plan_flex_tier(settings: Calling, models: Iterable[str]) -> FlexPlan:

@@ -8,7 +8,12 @@ from typing import Any
 import msgspec
 
 from opensafeintent.calls.outcomes import NotAnAnswer, classify_message
-from opensafeintent.calls.protocols import error_text, read_served_model, take_fields, token_count
+from opensafeintent.calls.protocols import (
+    make_no_reply_error,
+    read_served_model,
+    take_fields,
+    token_count,
+)
 from opensafeintent.calls.reasoning import has_reasoning_beside, is_reasoning
 from opensafeintent.calls.records import Answered, Call, Refused, Sampling, Usage
 from opensafeintent.hostile import clean_name
@@ -134,10 +139,7 @@ class Messages:
         """Read a message, or an error in its place."""
         blocks = reply.get("content")
         if reply.get("type") != "message" or not isinstance(blocks, list) or reply.get("error"):
-            line = "the reply is not a message"
-            if reply.get("error"):
-                line += f" but an error: {error_text(reply['error'])}"
-            raise ValueError(line)
+            raise make_no_reply_error("the reply is not a message", reply)
         reason = reply.get("stop_reason")
         texts = [
             take_fields(block).get("text")
