@@ -93,12 +93,10 @@ async def _line(
     elif batch.state == "open":
         try:
             dialect, server = _find_server(batch, http, headers)
-            if not cancel:
-                pass
-            elif named or batch.account == hash_account(server.endpoint):
+            if cancel and (named or batch.account == hash_account(server.endpoint)):
                 await dialect.cancel(server, batch.remote)
                 note = "its end was requested"
-            else:
+            elif cancel:
                 note = (
                     "not cancelled: another key made it, or the file is not yours; if you know"
                     " this batch: --cancel --id ID"

@@ -53,15 +53,6 @@ class Tally:
         return self.new_calls.total() + self.retries
 
     @property
-    def tokens(self) -> Counter[tuple[str, str]]:
-        """Tokens by model and kind, `input` or `output`."""
-        tokens: Counter[tuple[str, str]] = Counter()
-        for (model, _, kind), count in self.usage.items():
-            if kind in ("input", "output"):
-                tokens[model, kind] += count
-        return tokens
-
-    @property
     def done(self) -> int:
         """Calls that are over: answered, failed, or taken from the ledger."""
         return self.new_calls.total() + self.reused_calls - self.in_flight - self.abandoned

@@ -44,7 +44,6 @@ from opensafeintent.evaluation.gold_cases import (
 )
 from opensafeintent.evaluation.labelled_responses import (
     LabelledFile,
-    LabelledResponse,
     label_work,
 )
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
@@ -282,7 +281,8 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
                 f"--sample {sample:,}: there are"
                 f" {pluralize(len(file.responses), 'labelled response')}; all are taken"
             )
-        if repeated := len(file.responses) - len({_show_item(item) for item in file.responses}):
+        unlike = {(item.prompt, item.response, item.group) for item in file.responses}
+        if repeated := len(file.responses) - len(unlike):
             notes.append(
                 f"{pluralize(repeated, 'response')} with the text of an earlier row; if each person"
                 " has a row, name the field of people: --map rater=FIELD"
@@ -345,10 +345,6 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
             )
             for judge, sampling in self.settings.samplings(self.settings.judges).items()
         }
-
-
-def _show_item(item: LabelledResponse) -> tuple[str, str, str]:
-    return item.prompt, item.response, item.group
 
 
 def _texts_stored(labels: Sequence[LabelCheck]) -> list[str]:

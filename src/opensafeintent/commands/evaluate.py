@@ -230,7 +230,13 @@ def _plan_calls(settings: EvaluateSettings, folder: RunFolder, stated: _NamedFil
     wanted = state_plan(settings, manifest.plan, size, stated.templates)
     if old is not None and stated.dataset is not None:
         dataset = replace_questions(folder, old, dataset, stated.dataset, wanted)
-    entries = {model: _make_entry(settings, manifest, model) for model in settings.under_test}
+    entries = {
+        model: ModelEntry(
+            identity=model_identity(model, settings.functions),
+            label=manifest.models[model].label if model in manifest.models else "",
+        )
+        for model in settings.under_test
+    }
     manifest = grow_run(
         folder, manifest, wanted, settings, templates=stated.templates, models=entries
     )
@@ -259,13 +265,6 @@ def _plan_calls(settings: EvaluateSettings, folder: RunFolder, stated: _NamedFil
         command.stop_when = StopWhen(*question, manifest, dataset, work)
         command.notes = [*command.stop_when.impossible(), *command.notes]
     return command
-
-
-def _make_entry(settings: EvaluateSettings, manifest: Manifest, model: str) -> ModelEntry:
-    """Return the entry of a model that is named, by what its name leads to now."""
-    entry = manifest.models.get(model)
-    identity = model_identity(model, settings.functions)
-    return ModelEntry(identity=identity, label=entry.label if entry else "")
 
 
 def _list_work(

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from filecmp import cmp
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -177,7 +178,9 @@ def _write_report_files(
         baseline = opened.pop()[0] if settings.baseline else None
         files = read_judge_files(settings.checks)
         manifests = label_models([run.manifest for run, _ in opened], settings.label)
-        corrector = _make_corrector(settings, texts) if settings.human_labels else None
+        corrector = None
+        if settings.human_labels:
+            corrector = partial(correct, read_human_labels(settings.human_labels), texts=texts)
         spent = {
             run.name: sum_spent_on_run(run.manifest, run.dataset, ledger) for run, ledger in opened
         }
@@ -247,11 +250,6 @@ def _write_annex(
 
 Corrector = Callable[[Cohort], "tuple[list[Correction], list[str]]"]
 """Corrects the numbers of a report, and returns notes on labels that were left out."""
-
-
-def _make_corrector(settings: ReportSettings, texts: Mapping[str, RunTexts]) -> Corrector:
-    labels = read_human_labels(settings.human_labels)
-    return lambda cohort: correct(labels, cohort, texts)
 
 
 def _write_page(
