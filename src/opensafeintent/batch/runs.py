@@ -55,7 +55,7 @@ class BatchLine(NamedTuple):
     note: str
 
 
-async def overview(
+async def list_batches(
     store: BatchStore, *, cancel: bool, ids: Collection[str], headers: Headers
 ) -> list[BatchLine]:
     """Return a line about each batch, the oldest first; those under way are asked about.
@@ -78,13 +78,13 @@ async def overview(
             raise InputError(f"--id {show_name(name)}: {nearest(name, known)}")
     async with HttpSession() as http:
         return [
-            await _line(batch, http, headers, cancel=cancel, named=batch.remote in ids)
+            await _describe_batch(batch, http, headers, cancel=cancel, named=batch.remote in ids)
             for batch in batches
             if not ids or batch.remote in ids
         ]
 
 
-async def _line(
+async def _describe_batch(
     batch: StoredBatch, http: HttpSession, headers: Headers, *, cancel: bool, named: bool
 ) -> BatchLine:
     state, done, note = batch.status or batch.state, None, batch.note

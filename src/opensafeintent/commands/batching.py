@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from opensafeintent.batch.endpoints import batch_models
 from opensafeintent.batch.rounds import Batching
-from opensafeintent.batch.runs import BatchLine, Gathering, fill_ledger, fill_regrades, overview
+from opensafeintent.batch.runs import BatchLine, Gathering, fill_ledger, fill_regrades, list_batches
 from opensafeintent.batch.store import BatchStore, store_path
 from opensafeintent.calls.headers import headers_by_model
 from opensafeintent.calls.ledger import LEDGER
@@ -131,7 +131,7 @@ def batches(settings: BatchesSettings) -> list[BatchLine]:
         judges = [model for model in asked if model not in tested]
         headers = headers_by_model(settings.header, tested, judges, asked)
         return run_async(
-            lambda: overview(store, cancel=settings.cancel, ids=settings.id, headers=headers)
+            lambda: list_batches(store, cancel=settings.cancel, ids=settings.id, headers=headers)
         )
 
 

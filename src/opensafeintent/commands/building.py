@@ -120,14 +120,17 @@ def write_build_results(
         InputError: a file cannot be written.
     """
     folder.remove_later_stages(manifest.stages[1])
-    dataset, checked = _dataset(manifest, built), None
+    dataset, checked = _make_dataset(manifest, built), None
     card = folder.path / CARD
     others = card.exists() and CARD_MARK not in read_text(card)
     obsolete = [path for path in _list_dataset_files(folder.path) if not (others and path == card)]
     with replace_together(folder.path, lambda: obsolete) as new:
-        write_private(new / "funnel.json", _json([stage.funnel_line() for stage in built.stages]))
         write_private(
-            new / "coverage.json", _json([cell._asdict() for cell in count_cells(built, manifest)])
+            new / "funnel.json", _encode_json([stage.funnel_line() for stage in built.stages])
+        )
+        write_private(
+            new / "coverage.json",
+            _encode_json([cell._asdict() for cell in count_cells(built, manifest)]),
         )
         write_private(new / "cost.json", encode_costs(costs))
         write_private(new / "build.md", build_page(built, manifest, costs, remarks).encode())
@@ -152,11 +155,11 @@ def _list_dataset_files(folder: Path) -> list[Path]:
     return [*(folder / name for name in names), *(folder / "check" / "tables").glob("*.csv")]
 
 
-def _json(content: object) -> bytes:
+def _encode_json(content: object) -> bytes:
     return to_json(content, indent=2, sort_keys=False)
 
 
-def _dataset(manifest: BuildManifest, built: Built) -> Dataset | None:
+def _make_dataset(manifest: BuildManifest, built: Built) -> Dataset | None:
     """Return the finished prompt-sets, each with the canary that is made from all of them; None if
     there are none.
     """
@@ -251,7 +254,7 @@ class _BuildRun:
         with Ledger(folder.ledger_path(manifest), readonly=True) as ledger:
             costs = Costs({"build": sum_spent_on_build(manifest, built, ledger)}, settings.prices)
         stopped = [built.nothing_made] if built.nothing_made else []
-        remarks = list(self._remarks(built))
+        remarks = list(self._list_remarks(built))
         dataset, checked, notes = write_build_results(
             folder,
             manifest,
@@ -335,7 +338,7 @@ class _BuildRun:
             built = await build_sets(context, self._seeds, self._plan, Watcher(), rounds)
             if built.nothing_made:
                 raise NothingMade(built.nothing_made)
-            lines = self._lines(
+            lines = self._list_lines(
                 forecast_build(built, self._plan, self._taxonomy), experience_in(ledger)
             )
         expected = Forecast(
@@ -358,7 +361,7 @@ class _BuildRun:
             notes=notes,
         )
 
-    def _lines(
+    def _list_lines(
         self, expected: Mapping[Asked, int], experience: Mapping[tuple[str, str], Experience]
     ) -> tuple[ForecastLine, ...]:
         """Return the calls to come with their tokens: those of such calls in the ledger, else a
@@ -459,7 +462,7 @@ class _BuildRun:
             " from them, are made again"
         ]
 
-    def _remarks(self, built: Built) -> list[str]:
+    def _list_remarks(self, built: Built) -> list[str]:
         """Return remarks for a reader of the dataset, a line each."""
         settings = self.settings
         notes = []

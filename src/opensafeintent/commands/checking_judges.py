@@ -157,7 +157,7 @@ def write_judge_files(
             ),
             left_out=tuple(sorted({*before.left_out, *left_out.get(judge, ())})),
         )
-        write_private(staged / path.name, _content(file))
+        write_private(staged / path.name, _encode_judge_file(file))
         written[judge] = path
     return written
 
@@ -176,18 +176,18 @@ def merge_label_checks(
     """Return all comparisons with people, a newer one in the place of an older one of the same
     judges, settings, labels and number of responses.
     """
-    newer = {_subject(check) for check in new}
-    return (*(check for check in old if _subject(check) not in newer), *new)
+    newer = {_identify_label_check(check) for check in new}
+    return (*(check for check in old if _identify_label_check(check) not in newer), *new)
 
 
-def _subject(check: LabelCheck) -> bytes:
+def _identify_label_check(check: LabelCheck) -> bytes:
     source = check.source
     return msgspec.json.encode(
         [check.judge, check.members, source.sha256, source.responses], order="sorted"
     )
 
 
-def _content(file: JudgeFile) -> bytes:
+def _encode_judge_file(file: JudgeFile) -> bytes:
     content: dict[str, Any] = msgspec.to_builtins(file)
     for record, check in zip(content["checks"], file.checks, strict=True):
         record |= {name: getattr(check, name) for name in _DERIVED}
@@ -490,8 +490,7 @@ async def check_before_run(
     ledger = folder.ledger_path(manifest)
     raise JudgeFailed(
         *(
-            f"{check.judge}: failed its check, {_count(check)}: {'; '.join(check.reasons)}; no"
-            f" model was asked; the cases: {_cases_command(check.judge, settings, ledger)}"
+            _describe_failed(check, f": {_cases_command(check.judge, settings, ledger)}")
             for check in failed
         )
     )
@@ -531,12 +530,12 @@ def _near(rubrics: str | None) -> str | None:
 
 def describe_passed(check: JudgeCheck) -> str:
     """Say that a judge passed."""
-    return f"{check.judge}: passed its check, {_count(check)}"
+    return f"{check.judge}: passed its check, {_describe_count(check)}"
 
 
 def describe_passed_before(check: JudgeCheck) -> str:
     """Say that a judge passed in a check that is stored, and is not asked again."""
-    return f"{check.judge}: passed its check before ({CHECKS}), {_count(check)}"
+    return f"{check.judge}: passed its check before ({CHECKS}), {_describe_count(check)}"
 
 
 def raise_if_failed_before(checks: Iterable[JudgeCheck]) -> None:
@@ -545,18 +544,19 @@ def raise_if_failed_before(checks: Iterable[JudgeCheck]) -> None:
     Raises:
         JudgeFailed: see above.
     """
-    failed = [check for check in checks if not check.passed]
-    if failed:
-        raise JudgeFailed(
-            *(
-                f"{check.judge}: failed its check before, {_count(check)}:"
-                f" {'; '.join(check.reasons)}; no model was asked; the cases are in {CHECKS}"
-                for check in failed
-            )
-        )
+    if failed := [check for check in checks if not check.passed]:
+        where = f" are in {CHECKS}"
+        raise JudgeFailed(*(_describe_failed(check, where, before=" before") for check in failed))
 
 
-def _count(check: JudgeCheck) -> str:
+def _describe_failed(check: JudgeCheck, where: str, before: str = "") -> str:
+    return (
+        f"{check.judge}: failed its check{before}, {_describe_count(check)}:"
+        f" {'; '.join(check.reasons)}; no model was asked; the cases{where}"
+    )
+
+
+def _describe_count(check: JudgeCheck) -> str:
     return f"{check.accepted} of {check.cases} cases accepted"
 
 

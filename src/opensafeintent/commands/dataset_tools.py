@@ -234,12 +234,12 @@ def dedup_dataset(
     )
     make_private_folder(report.parent)
     with write_beside(report, private=True) as file:
-        file.writelines(_line(item, similar[item.id]) for item in dropped)
+        file.writelines(_encode_dropped(item, similar[item.id]) for item in dropped)
         write_dataset(result.kept, out)
     return result
 
 
-def _line(prompt_set: PromptSet, match: Match) -> bytes:
+def _encode_dropped(prompt_set: PromptSet, match: Match) -> bytes:
     """Return the line of the report on a set that is dropped."""
     line = {
         "id": prompt_set.id,
@@ -263,19 +263,19 @@ def _refuse_overwriting(name: str, out: Path, report: Path, taxonomy: Path | Non
         raise InputError(f"{out}: cannot tell the format; valid suffixes: .jsonl, .parquet")
     if report.suffix != ".jsonl":
         raise InputError(f"{report}: the report is JSONL; expected a name that ends in .jsonl")
-    if _same(out, report):
+    if _is_same_file(out, report):
         raise InputError(
             f"{out}: named for the sets that are kept and for the report; expected two files"
         )
     for written in (out, report):
         for read in (Path(name), taxonomy):
-            if read is not None and _same(written, read):
+            if read is not None and _is_same_file(written, read):
                 raise InputError(
                     f"{written}: is the input, which stays as it is; expected another file"
                 )
 
 
-def _same(first: Path, second: Path) -> bool:
+def _is_same_file(first: Path, second: Path) -> bool:
     try:
         return first.resolve() == second.resolve() or (
             first.exists() and second.exists() and first.samefile(second)

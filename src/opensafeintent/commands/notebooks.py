@@ -261,7 +261,7 @@ class Run:
         Raises:
             InputError: pandas is missing.
         """
-        columns, lines = grade_table(self._rows())
+        columns, lines = grade_table(self._list_rows())
         return data_frame(columns, lines)
 
     def responses(self, *, include_unsafe: bool = False) -> pd.DataFrame:
@@ -294,7 +294,7 @@ class Run:
         Raises:
             InputError: a run was moved.
         """
-        runs = self._rows(second_turns=second_turns)
+        runs = self._list_rows(second_turns=second_turns)
         replies = any(is_follow_up(row.variant) for rows, _ in runs.values() for row in rows)
         shown = len(ShownTexts._fields) - (0 if replies else 1)
         columns, lines = grade_table(runs)
@@ -353,7 +353,7 @@ class Run:
         )
         return chart
 
-    def _rows(
+    def _list_rows(
         self, *, second_turns: bool = False
     ) -> dict[str, tuple[list[GradedResponse], Dataset]]:
         """Return every response by run, models by the names that they are shown by; second replies

@@ -264,8 +264,8 @@ def describe_unparsed(
                 f"{'model' if kind == 'strategy' else 'judge'} {who}: {lost[who, kind]:,} of"
                 f" {asked:,} {KINDS[kind].removeprefix('core ')} could not be parsed"
                 f" after {len(replies)} attempts; expected {form}, got"
-                f"{_got(replies[0], part.reason)}. See opensafeintent trace {near(path)} --set"
-                f" {row.set_id}.{_next_step(run, who, kind, part.reason)}"
+                f"{_quote_reply(replies[0], part.reason)}. See opensafeintent trace {near(path)}"
+                f" --set {row.set_id}.{_suggest_next_step(run, who, kind, part.reason)}"
             )
 
 
@@ -294,7 +294,7 @@ def _count_asked(run: GradedRun, who: str, kind: Kind) -> int:
     return sum(kind in kinds_asked(row) and _name_asked(row, kind) == who for row in run.rows)
 
 
-def _next_step(run: GradedRun, who: str, kind: Kind, reason: str) -> str:
+def _suggest_next_step(run: GradedRun, who: str, kind: Kind, reason: str) -> str:
     if kind == "strategy":
         return ""
     if kind == "mode":
@@ -309,7 +309,7 @@ def _next_step(run: GradedRun, who: str, kind: Kind, reason: str) -> str:
 _WITHOUT_REASONING = ", less reasoning (--judge-arg reasoning_effort=)"
 
 
-def _got(reply: str, reason: str) -> str:
+def _quote_reply(reply: str, reason: str) -> str:
     if reason == "reasoning_only":
         return " reasoning and no text"
     quoted = f' "{show_name(reply)}"'
