@@ -63,7 +63,7 @@ class _Fetched(NamedTuple):
     fault: str
 
 
-class Results(msgspec.Struct, kw_only=True):
+class BatchResults(msgspec.Struct, kw_only=True):
     """The results of one batch: they are downloaded until they are whole, and stored in the ledger.
 
     Args:
@@ -716,14 +716,14 @@ class Batching:
         models: Mapping[str, BatchModel],
         store: BatchStore,
         display: Display,
-        seconds: float | None,
+        seconds: float | None = None,
     ) -> None:
         self.client = client
         self._models = models
         self._store = store
         self._display = display
         self._submitter = Submitter(client, store, display.note)
-        self._results: dict[int, Results] = {}
+        self._results: dict[int, BatchResults] = {}
         """Of the batches whose results are not all stored."""
         self._tries: Counter[bytes] = Counter()
         self._replies: Counter[bytes] = Counter()
@@ -1044,7 +1044,7 @@ class Batching:
             self._store.end(batch, status=remote.status, note=line)
             raise Stopped(f"{model.name}: batch {batch.remote} has failed: {line}")
         if (results := self._results.get(batch.id)) is None:
-            results = self._results[batch.id] = Results(
+            results = self._results[batch.id] = BatchResults(
                 client=self.client,
                 store=self._store,
                 model=model,

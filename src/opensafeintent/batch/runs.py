@@ -237,7 +237,7 @@ class Gathering(Batching):
         models: Mapping[str, BatchModel],
         store: BatchStore,
         display: Display,
-        seconds: float | None,
+        seconds: float | None = None,
     ) -> None:
         super().__init__(client, models, store, display, seconds)
         self._waiting: dict[bytes, _Waiting] = {}
