@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import click
 
 import opensafeintent
-from opensafeintent.cli.options import NAME, PATH, command, ledger_words, say, say_next
+from opensafeintent.cli.options import (
+    NAME,
+    PATH,
+    command,
+    ledger_words,
+    say,
+    say_next,
+    taxonomy_words,
+)
 from opensafeintent.errors import EXIT_ORDER, pluralize
 from opensafeintent.hostile import one_line
 
@@ -307,8 +315,7 @@ def dataset_check_command(data: Data, name: str, out: Path | None, seed: int | N
         )
     )
     evaluate = "opensafeintent evaluate MODEL --judge MODEL --dry-run --dataset"
-    taxonomy = [] if data.taxonomy is None else ["--taxonomy", data.taxonomy]
-    say_next(evaluate, name, *taxonomy)
+    say_next(evaluate, name, *taxonomy_words(data.taxonomy))
 
 
 @command(
@@ -369,9 +376,8 @@ def _read_alike(data: Data) -> list[object]:
     """Return the options that the next command needs to read the same dataset."""
     from opensafeintent.files import MOST_ROWS
 
-    taxonomy = [] if data.taxonomy is None else ["--taxonomy", data.taxonomy]
     rows = [] if data.max_rows in (None, MOST_ROWS) else ["--max-rows", data.max_rows]
-    return [*taxonomy, *rows]
+    return [*taxonomy_words(data.taxonomy), *rows]
 
 
 S = TypeVar("S")

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from opensafeintent.calls.models import Served
-from opensafeintent.cli.options import ledger_words, say, say_next
+from opensafeintent.cli.options import ledger_words, say, say_next, taxonomy_words
 from opensafeintent.commands.building import BuildOutcome, build_command
 from opensafeintent.commands.outcome import RunOutcome
 from opensafeintent.commands.settings import TraceSettings
@@ -525,7 +525,7 @@ def _show_built(console: Console, outcome: BuildOutcome, taxonomy: Path | None) 
     for line in lines:
         console.print(plain(line), soft_wrap=True)
     if outcome.dataset:
-        option = [] if taxonomy is None else ["--taxonomy", taxonomy]
-        say_next("opensafeintent dataset check", outcome.out / "dataset.jsonl", *option)
+        dataset = outcome.out / "dataset.jsonl"
+        say_next("opensafeintent dataset check", dataset, *taxonomy_words(taxonomy))
     else:
         say_next("opensafeintent trace", outcome.out, "--rejected")
