@@ -43,8 +43,9 @@ if TYPE_CHECKING:  # for type checkers; a test compares it with `_NAMES`
         dedup_dataset as dedup_dataset,
         export_dataset as export_dataset,
     )
-    from opensafeintent.commands.evaluate import demo as demo, evaluate as evaluate, grade as grade
+    from opensafeintent.commands.evaluate import demo as demo, evaluate as evaluate
     from opensafeintent.commands.exporting import Exported as Exported, export_run as export_run
+    from opensafeintent.commands.grading import grade as grade
     from opensafeintent.commands.notebooks import Run as Run, load_run as load_run
     from opensafeintent.commands.importing_runs import import_files as import_files
     from opensafeintent.commands.checking_judges import check_judges as check_judges
@@ -99,8 +100,9 @@ _NAMES = {
         "CheckedDataset DatasetExport check_dataset convert_dataset "
         "dataset_template dedup_dataset export_dataset"
     ),
-    "commands.evaluate": "demo evaluate grade",
+    "commands.evaluate": "demo evaluate",
     "commands.exporting": "Exported export_run",
+    "commands.grading": "grade",
     "commands.notebooks": "Run load_run",
     "commands.importing_runs": "import_files",
     "commands.checking_judges": "check_judges",

@@ -16,6 +16,7 @@ from endtoend import Ran, osi
 from loopback import Fault, LoopbackServer, Match
 from loopback.faults import MALFORMED, faulty
 from opensafeintent import BuildSettings, EvaluateSettings
+from opensafeintent.commands.settings.by_command import state_sampling
 from opensafeintent.construction.instructions import load_instructions
 from opensafeintent.construction.items import REASONS, STAGES
 from opensafeintent.errors import InputError
@@ -216,10 +217,11 @@ def test_generator_and_judge_are_sampled_as_in_an_evaluation(out: Path) -> None:
     stated = {"max_tokens": 9, "reasoning_effort": "low", "vllm/j:top_p": 0.5}
     settings = BuildSettings(**models, out=out, judge_args=stated, extra={"top_p": 0.9})
     evaluation = EvaluateSettings(judges=(settings.judge,), judge_args=stated, extra={"top_p": 0.9})
-    assert settings.judge_sampling == evaluation.choose_judge_sampling(settings.judge)
-    assert settings.judge_sampling.max_tokens == 9
-    assert settings.judge_sampling.extra == {"top_p": 0.5}
-    assert settings.generator_sampling == evaluation.target_sampling(None)
+    judge_sampling = settings.choose_judge_sampling(settings.judge)
+    assert judge_sampling == evaluation.choose_judge_sampling(settings.judge)
+    assert judge_sampling.max_tokens == 9
+    assert judge_sampling.extra == {"top_p": 0.5}
+    assert state_sampling(settings) == state_sampling(evaluation)
     with pytest.raises(InputError, match="--judge-arg other:top_p: no judge 'other'"):
         BuildSettings(**models, out=out, judge_args={"other:top_p": 0.5})
     with pytest.raises(InputError, match="--judge-arg max_tokens: expected int"):

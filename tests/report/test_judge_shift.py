@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from opensafeintent.commands.grade_into import shift_line
+from opensafeintent.commands.grading import describe_shift
 from opensafeintent.numbers.cohort import GradedRun, gather_models
 from opensafeintent.numbers.estimates import AVERAGE
 from opensafeintent.numbers.judges import ALL_TESTED, JudgeShift, MetricShift
@@ -163,7 +163,7 @@ def test_a_changed_order_by_hand() -> None:
     assert (signs * rank.old, signs * rank.new, signs * (rank.value or 0)) == (-1, 1, 2)
     # the mean over the two models has no shift at all
     assert metric_of(shift, "model average", "triplet_safety").value == 0
-    line = shift_line(shift)
+    line = describe_shift(shift)
     assert "; beyond chance, " in line and " change places in Triplet Safety" in line
 
 
@@ -181,7 +181,7 @@ def test_a_missing_table_of_the_order_of_models_has_a_reason(
     cohort = gather_models([judged_by(run_with(rows, SETS), [OLD, NEW])])
     assert "judge_shift_ranks" not in {table.name for table in make_all_tables(cohort)}
     assert SHIFT_TABLES[0](cohort).notes[-1].endswith(reason)
-    assert "change places" not in shift_line(cohort.judges.shifts[0])
+    assert "change places" not in describe_shift(cohort.judges.shifts[0])
 
 
 def test_only_the_excess_over_the_old_judge_asked_again_counts() -> None:

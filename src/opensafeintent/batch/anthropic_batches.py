@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from opensafeintent.batch.dialects import (
     check_id,
     make_next_page,
     quote_id,
+    read_moment,
     state_name,
 )
 from opensafeintent.batch.server import BatchServer, reply_body, split_result
@@ -101,15 +101,11 @@ def _batch(reply: Any) -> RemoteBatch:
     batch_id = check_id(fields.get("id"))
     status = state_name(fields.get("processing_status"))
     counts = take_fields(fields.get("request_counts"))
-    try:
-        created = datetime.fromisoformat(str(fields.get("created_at"))).timestamp()
-    except (ValueError, OverflowError):
-        created = None
     return RemoteBatch(
         id=batch_id,
         state="ended" if status == "ended" else "waiting",
         status=status,
-        created=created,
+        created=read_moment(fields.get("created_at")),
         total=sum(map(token_count, counts.values())) or None,
         answered=token_count(counts.get("succeeded")) if counts else None,
         # its address is ours to make: a reply's may be elsewhere, and requests have the key

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 from urllib.parse import quote
@@ -49,6 +50,16 @@ def quote_id(value: Any) -> str:
 def state_name(value: Any) -> str:
     """Return the name of a state as it can be shown."""
     return clean_name(str(value or ""))
+
+
+def read_moment(value: Any) -> float | None:
+    """Return a time in seconds since 1970, from such a number or a date; None if it is neither."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    try:
+        return datetime.fromisoformat(str(value)).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 class BatchLimits(NamedTuple):

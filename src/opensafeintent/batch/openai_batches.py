@@ -5,7 +5,6 @@ of it, and files of results.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -21,6 +20,7 @@ from opensafeintent.batch.dialects import (
     check_id,
     make_next_page,
     quote_id,
+    read_moment,
     state_name,
 )
 from opensafeintent.batch.server import BatchServer, reply_body, split_result
@@ -181,7 +181,7 @@ class OpenAIBatches:
             state="failed" if name == "failed" else "ended" if name in _ENDED else "waiting",
             status=status,
             input_file=str(named if isinstance(named, str) else "".join(map(str, named))),
-            created=_moment(fields.get("created_at")),
+            created=read_moment(fields.get("created_at")),
             done=done if total else None,
             total=total,
             answered=succeeded if total else None,
@@ -220,13 +220,3 @@ def _sentence(errors: list[Any]) -> str:
         parts.append(f"{place}{message or code or 'an error without a text'}{beside}")
     more = len(errors) - _ERRORS_SHOWN
     return "; ".join([*parts, f"and {more:,} more"] if more > 0 else parts)
-
-
-def _moment(value: Any) -> float | None:
-    """Return a time in seconds since 1970, from such a number or a date."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    try:
-        return datetime.fromisoformat(str(value)).timestamp()
-    except (ValueError, OverflowError):
-        return None

@@ -10,7 +10,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
     Callable,
     Iterable,
     Iterator,
@@ -19,7 +18,7 @@ from collections.abc import (
 )
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import ClassVar, Literal, NamedTuple
 
 import msgspec
 
@@ -57,9 +56,34 @@ class Oddities(msgspec.Struct):
     first_malformed: str = ""
 
 
-class Findings(msgspec.Struct):
-    """What is known of the results of one batch."""
+class _Fetched(NamedTuple):
+    """How the download of a file ended."""
 
+    end: Literal["came", "gone", "unknown"]
+    fault: str
+
+
+class BatchResults(msgspec.Struct, kw_only=True):
+    """The results of one batch: they are downloaded until they are whole, and stored in the ledger.
+
+    Args:
+        client: stores and counts.
+        store: the batches and their calls.
+        model: of the batch.
+        batch: as it is stored.
+        tries: attempts without an answer, by key, of all batches of this run.
+        replies: of these, the replies.
+        read_again: whether a plan that follows takes each answer from the ledger, and counts it as
+            reused.
+    """
+
+    client: Client
+    store: BatchStore
+    model: BatchModel
+    batch: StoredBatch
+    tries: Counter[bytes]
+    replies: Counter[bytes]
+    read_again: bool
     answered: int = 0
     none_answered: bool = False
     """Whether the provider says that no call of the batch was answered."""
@@ -105,142 +129,96 @@ class Findings(msgspec.Struct):
             f"{_NAMES[name]}: {fault}" if name else fault for name, fault in self.faults.items()
         ]
 
+    def describe_batch(self) -> str:
+        """Return a line about the batch, which has ended."""
+        odd = f"; {self.line}" if self.line else ""
+        return (
+            f"{self.batch.model}: batch {self.batch.remote} has ended,"
+            f" {pluralize(self.answered, 'answer')} of {self.batch.lines:,}{odd}"
+        )
 
-class _Fetched(NamedTuple):
-    """How the download of a file ended."""
-
-    end: Literal["came", "gone", "unknown"]
-    fault: str
-
-
-class Collector:
-    """Reads results into the ledger.
-
-    Args:
-        client: stores and counts.
-        store: the batches and their calls.
-        read_again: whether a plan that follows takes each answer from the ledger, and counts it as
-            reused.
-    """
-
-    def __init__(self, client: Client, store: BatchStore, *, read_again: bool) -> None:
-        self._client = client
-        self._store = store
-        self._read_again = read_again
-        self._findings: dict[int, Findings] = {}
-        self._tries: Counter[bytes] = Counter()
-        """Attempts without an answer, by key."""
-        self._replies: Counter[bytes] = Counter()
-
-    async def collect(
-        self, model: BatchModel, batch: StoredBatch, remote: RemoteBatch, again: float
-    ) -> Findings:
-        """Store the results of a batch that has ended, as far as they can be had.
+    async def collect(self, remote: RemoteBatch) -> None:
+        """Store the results, as far as they can be had; `awaited` says why there may be more.
 
         Args:
-            model: of the batch.
-            batch: as it is stored.
-            remote: as the provider describes it.
-            again: seconds between two downloads of a file.
+            remote: the batch, which has ended, as the provider describes it.
 
         Raises:
             InputError: the ledger or a file cannot be written.
         """
-        findings = self._findings.setdefault(batch.id, Findings())
-        findings.nearer, findings.none_answered = False, remote.answered == 0
+        self.nearer, self.none_answered = False, remote.answered == 0
         # one that names no file is read as one whose file is empty
         files = remote.files or {"": ""}
         for name, path in files.items():
-            last = self._store.downloads(batch, name)
-            fresh = name in findings.read and last and not is_apart(last.at, again)
-            if not (fresh or name in findings.final):
-                await self._read(model, batch, (name, path), findings, again)
-        keys = [key for key in self._store.keys(batch) if key not in findings.seen]
+            last = self.store.downloads(self.batch, name)
+            fresh = name in self.read and last and not is_apart(last.at, PACE.again)
+            if not (fresh or name in self.final):
+                await self._read(name, path)
+        keys = [key for key in self.store.keys(self.batch) if key not in self.seen]
         lacking = self._find_unstored(keys)
-        if lacking and not files.keys() <= findings.final:
-            count = f"{len(lacking):,} of {pluralize(batch.lines, 'call')} without a result"
-            findings.awaited = "; ".join([count, *findings.reasons])
-            return findings
-        findings.awaited = ""
-        findings.answered += len(keys) - len(lacking)
-        await self._store_unanswered(model, batch, remote, lacking, findings)
+        if lacking and not files.keys() <= self.final:
+            count = f"{len(lacking):,} of {pluralize(self.batch.lines, 'call')} without a result"
+            self.awaited = "; ".join([count, *self.reasons])
+            return
+        self.awaited = ""
+        self.answered += len(keys) - len(lacking)
+        await self._store_unanswered(remote, lacking)
         # after this, nothing reads the batch again
-        await self._client.ledger.catch_up()
-        del self._findings[batch.id]
-        return findings
+        await self.client.ledger.catch_up()
 
     def _find_unstored(self, keys: list[bytes]) -> list[bytes]:
         """Return those of some keys without an outcome in the ledger."""
         lacking = list[bytes]()
         for start in range(0, len(keys), _AT_ONCE):
             some = keys[start : start + _AT_ONCE]
-            stored = self._client.ledger.find_all(some)
+            stored = self.client.ledger.find_all(some)
             lacking += [key for key in some if key not in stored]
         return lacking
 
-    async def _read(
-        self,
-        model: BatchModel,
-        batch: StoredBatch,
-        named: tuple[str, str],
-        findings: Findings,
-        again: float,
-    ) -> None:
+    async def _read(self, name: str, path: str) -> None:
         """Download a file, and store it if it is sound, or final."""
-        name, path = named
-        new, kept = (self._store.find_file(batch, name + end) for end in ("-new", ""))
+        new, kept = (self.store.find_file(self.batch, name + end) for end in ("-new", ""))
         new.unlink(missing_ok=True)
-        end, fault = await self._fetch(model, batch, path, new)
-        findings.faults |= {name: fault}
+        end, fault = await self._fetch(path, new)
+        self.faults |= {name: fault}
         if not fault:
-            del findings.faults[name]
+            del self.faults[name]
         if end == "unknown":
             return
-        findings.read.add(name)
-        findings.odd[name] = odd = Oddities()
-        known = await self._take(model, batch, new, findings, odd, storing=not fault)
+        self.read.add(name)
+        self.odd[name] = odd = Oddities()
+        known = await self._take(new, odd, storing=not fault)
         content = sha256(b"".join(sorted(known))).digest()
-        equal = self._store.note_download(batch, name, content, again).equal
-        findings.nearer = findings.nearer or equal > 1
+        equal = self.store.note_download(self.batch, name, content, PACE.again).equal
+        self.nearer = self.nearer or equal > 1
         if end == "gone" or equal >= DOWNLOADS:
-            findings.final.add(name)
+            self.final.add(name)
             # what an earlier download had is not there any more
             for file in (kept, new):
-                await self._take(model, batch, file, findings, Oddities(), storing=True)
+                await self._take(file, Oddities(), storing=True)
         elif fault:
-            before = await self._take(model, batch, kept, findings, Oddities(), storing=False)
+            before = await self._take(kept, Oddities(), storing=False)
             if len(known) > len(before):
                 new.replace(kept)
 
-    async def _fetch(
-        self, model: BatchModel, batch: StoredBatch, path: str, file: Path
-    ) -> _Fetched:
+    async def _fetch(self, path: str, file: Path) -> _Fetched:
         """Download a file of results."""
         if not path:
             return _Fetched("came", "the provider names no file with results")
         try:
-            return _Fetched("came", await download(model, path, file, batch.lines))
+            return _Fetched("came", await download(self.model, path, file, self.batch.lines))
         except RequestRefused as refused:
             return _Fetched("gone" if refused.status in GONE else "unknown", str(refused))
         except (LostReply, NotSent) as error:
             return _Fetched("unknown", str(error))
 
-    async def _take(
-        self,
-        model: BatchModel,
-        batch: StoredBatch,
-        file: Path,
-        findings: Findings,
-        odd: Oddities,
-        *,
-        storing: bool,
-    ) -> set[bytes]:
+    async def _take(self, file: Path, odd: Oddities, *, storing: bool) -> set[bytes]:
         """Read a downloaded file, and store its lines or not; count the odd ones, and return the
         keys of calls of the others.
         """
-        ours, keys = set(self._store.keys(batch)), set[bytes]()
+        ours, keys = set(self.store.keys(self.batch)), set[bytes]()
         results = list[tuple[bytes, LineResult]]()
-        for number, result in enumerate(results_in(file, model), 1):
+        for number, result in enumerate(results_in(file, self.model), 1):
             if isinstance(result, str):
                 odd.malformed += 1
                 odd.first_malformed = odd.first_malformed or result
@@ -252,56 +230,47 @@ class Collector:
                 results.append((key, result))
             if number % _AT_ONCE == 0:
                 if storing:
-                    await self._store_some(model, batch, results, findings)
+                    await self._store_some(results)
                 results.clear()
                 # an interruption is to be heard
                 await asyncio.sleep(0)
         if storing:
-            await self._store_some(model, batch, results, findings)
+            await self._store_some(results)
         return keys
 
-    async def _store_some(
-        self,
-        model: BatchModel,
-        batch: StoredBatch,
-        results: Sequence[tuple[bytes, LineResult]],
-        findings: Findings,
-    ) -> None:
+    async def _store_some(self, results: Sequence[tuple[bytes, LineResult]]) -> None:
         """Store some lines. The first answer of a call counts; without one, its first line."""
-        keys = {key for key, _ in results if key not in findings.seen or key in findings.unmet}
-        calls = self._store.find(batch, keys) if keys else {}
+        keys = {key for key, _ in results if key not in self.seen or key in self.unmet}
+        calls = self.store.find(self.batch, keys) if keys else {}
         # by an earlier process
-        stored = self._client.ledger.find_all(list(calls.keys() - findings.seen))
+        stored = self.client.ledger.find_all(list(calls.keys() - self.seen))
         for key, result in results:
-            if key not in calls or (key in findings.seen and key not in findings.unmet):
+            if key not in calls or (key in self.seen and key not in self.unmet):
                 continue
             if key in stored:
-                findings.answered += 1
-                findings.seen.add(key)
+                self.answered += 1
+                self.seen.add(key)
                 continue
-            attempt = self._attempt(model, calls[key], result, findings)
-            if key not in findings.unmet or isinstance(attempt, Replied):
-                findings.seen.add(key)
-                self._record(model, calls[key], key, attempt, findings)
-        await self._client.ledger.catch_up(_AT_ONCE)
+            attempt = self._read_attempt(calls[key], result)
+            if key not in self.unmet or isinstance(attempt, Replied):
+                self.seen.add(key)
+                self._record(calls[key], key, attempt)
+        await self.client.ledger.catch_up(_AT_ONCE)
 
-    def _attempt(
-        self, model: BatchModel, call: Call, result: LineResult, findings: Findings
-    ) -> Attempt:
+    def _read_attempt(self, call: Call, result: LineResult) -> Attempt:
         """Return what a line says of a call."""
         match result.kind:
             case "reply":
-                fields = model.model.build_fields(call, model.model.left_out)
-                attempt, field = model.model.classify_reply(
-                    fields, result.status, result.body, {}, 0.0
-                )
+                model = self.model.model
+                fields = model.build_fields(call, model.left_out)
+                attempt, field = model.classify_reply(fields, result.status, result.body, {}, 0.0)
                 if field is not None and isinstance(attempt, Failure):
-                    findings.names_field = True
+                    self.names_field = True
                     attempt = msgspec.structs.replace(attempt, kind=UNSUPPORTED_FIELD, retry=True)
                 return attempt
             case "expired":
                 return _make_unanswered(
-                    "the batch expired before this call was made", whole=findings.none_answered
+                    "the batch expired before this call was made", whole=self.none_answered
                 )
             case "cancelled":
                 return _make_unanswered("the batch was cancelled before this call was made")
@@ -314,54 +283,36 @@ class Collector:
                     body=result.body[:LONGEST_ERROR],
                 )
 
-    def _record(
-        self, model: BatchModel, call: Call, key: bytes, attempt: Attempt, findings: Findings
-    ) -> None:
+    def _record(self, call: Call, key: bytes, attempt: Attempt) -> None:
         """Store an attempt, and decide whether the call is tried again."""
-        client = self._client
+        client, name = self.client, self.model.name
         attempt = client.record(call, key, msgspec.structs.replace(attempt, tier=BATCH))
         client.tally.new_calls[call.model, call.purpose] += 1
         if isinstance(attempt, Replied):
-            findings.answered += 1
-            findings.unmet.pop(key, None)
+            self.answered += 1
+            self.unmet.pop(key, None)
             client.final_failures.discard(key)
-            client.tally.reused_calls -= self._read_again
+            client.tally.reused_calls -= self.read_again
             return
-        findings.unmet[key] = attempt.kind
-        self._tries[key] += 1
-        self._replies[key] += attempt.replied
+        self.unmet[key] = attempt.kind
+        self.tries[key] += 1
+        self.replies[key] += attempt.replied
         if attempt.fatal:
-            line = f"{model.name}: stopped: {attempt.error}"
-            client.stopped_models.setdefault(model.name, line)
-        over = self._tries[key] >= TRIES or self._replies[key] >= _REPLIES
+            client.stopped_models.setdefault(name, f"{name}: stopped: {attempt.error}")
+        over = self.tries[key] >= TRIES or self.replies[key] >= _REPLIES
         if over or not attempt.retry:
-            client.last_errors[model.name] = attempt.error
+            client.last_errors[name] = attempt.error
             client.final_failures.add(key)
 
-    async def _store_unanswered(
-        self,
-        model: BatchModel,
-        batch: StoredBatch,
-        remote: RemoteBatch,
-        lacking: list[bytes],
-        findings: Findings,
-    ) -> None:
+    async def _store_unanswered(self, remote: RemoteBatch, lacking: list[bytes]) -> None:
         ended = f"the batch ended ({remote.status}) without a result of this call"
-        whole = findings.none_answered and "expired" in remote.status.lower()
-        attempt = _make_unanswered("; ".join([ended, *findings.reasons]), whole=whole)
+        whole = self.none_answered and "expired" in remote.status.lower()
+        attempt = _make_unanswered("; ".join([ended, *self.reasons]), whole=whole)
         for start in range(0, len(lacking), _AT_ONCE):
-            calls = self._store.find(batch, lacking[start : start + _AT_ONCE])
+            calls = self.store.find(self.batch, lacking[start : start + _AT_ONCE])
             for key, call in calls.items():
-                self._record(model, call, key, attempt, findings)
-            await self._client.ledger.catch_up(_AT_ONCE)
-
-    def describe_batch(self, batch: StoredBatch, findings: Findings) -> str:
-        """Return a line about a batch that has ended."""
-        odd = f"; {findings.line}" if findings.line else ""
-        return (
-            f"{batch.model}: batch {batch.remote} has ended,"
-            f" {pluralize(findings.answered, 'answer')} of {batch.lines:,}{odd}"
-        )
+                self._record(call, key, attempt)
+            await self.client.ledger.catch_up(_AT_ONCE)
 
 
 _UNANSWERED = "timeout"
@@ -728,14 +679,17 @@ def make_other_account_error(model: BatchModel, batch: StoredBatch) -> InputErro
     )
 
 
+def describe_age(seconds: float) -> str:
+    """Return the age of a batch, for people."""
+    minutes = max(seconds, 0.0) / 60
+    return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"
+
+
 HANDFUL = 20
 """So many calls of a model go as plain calls, if they are no model's first ones."""
 _STAGED_AT_ONCE = 500
 _PLAIN_AT_ONCE = 512
 _ALERT_SECONDS = 0.25
-
-
-Plainly = Callable[[Sequence[Call]], Awaitable[None]]
 
 
 class BatchesWaiting(Stopped):
@@ -751,9 +705,10 @@ class Batching:
         store: of the batches.
         display: shows how they are going.
         seconds: to wait for them in all; None waits until they end.
-        plainly: makes some calls as plain calls, if a plan waits for each outcome; None if a plan
-            that follows takes all answers from the ledger.
     """
+
+    read_again: ClassVar[bool] = True
+    """Whether a plan that follows takes each answer from the ledger."""
 
     def __init__(
         self,
@@ -761,17 +716,17 @@ class Batching:
         models: Mapping[str, BatchModel],
         store: BatchStore,
         display: Display,
-        *,
         seconds: float | None = None,
-        plainly: Plainly | None = None,
     ) -> None:
         self.client = client
         self._models = models
         self._store = store
         self._display = display
-        self._plainly = plainly or self._make_plainly
         self._submitter = Submitter(client, store, display.note)
-        self._collector = Collector(client, store, read_again=plainly is None)
+        self._results: dict[int, BatchResults] = {}
+        """Of the batches whose results are not all stored."""
+        self._tries: Counter[bytes] = Counter()
+        self._replies: Counter[bytes] = Counter()
         self._until = None if seconds is None else time.monotonic() + seconds
         self._proven: set[str] = set()
         """Models that have answered a call with the settings of this run."""
@@ -781,7 +736,7 @@ class Batching:
         self._vanished: dict[int, str] = {}
         """A line about each batch that its provider has no more."""
 
-    async def begin(self) -> Self:
+    async def begin(self) -> None:
         """See that every model has batches, and take up those that an earlier run has left.
 
         Raises:
@@ -811,7 +766,6 @@ class Batching:
             except (LostReply, NotSent) as error:
                 raise Stopped(f"{model.name}: its batches cannot be listed: {error}") from error
         await self.complete()
-        return self
 
     @contextlib.asynccontextmanager
     async def show_progress(self) -> AsyncIterator[None]:
@@ -870,14 +824,16 @@ class Batching:
         found = self.client.ledger.find_all([*staged, *direct])
         new = self._store.stage((key, call) for key, call in staged.items() if key not in found)
         now = [call for key, call in direct.items() if key not in found]
-        await self._plainly(now)
+        await self.make_plainly(now)
         staged.clear()
         direct.clear()
         # an interruption is to be heard
         await asyncio.sleep(0)
         return bool(new or now)
 
-    async def _make_plainly(self, calls: Sequence[Call]) -> None:
+    async def make_plainly(self, calls: Sequence[Call]) -> None:
+        """Make some calls as plain calls."""
+
         async def ask(call: Call) -> None:
             with contextlib.suppress(ModelStopped):
                 await self.ask_plainly(call)
@@ -919,8 +875,8 @@ class Batching:
         first = next(self._store.calls(model.name), None)
         if first is None:
             return
-        await self._plainly([first[1]])
-        self._store.unstage_keys([first[0]])
+        await self.make_plainly([first[1]])
+        self._store.unstage_call(first[0])
         if model.name in self.client.stopped_models:
             self._store.unstage(model.name)
         self._proven.add(model.name)
@@ -933,7 +889,7 @@ class Batching:
         self._display.note(
             f"{model.name}: {pluralize(count, 'call')} made as plain calls, too few for a batch"
         )
-        await self._plainly([call for _, call in list(self._store.calls(model.name))])
+        await self.make_plainly([call for _, call in list(self._store.calls(model.name))])
         self._store.unstage(model.name)
 
     async def complete(self) -> None:
@@ -995,8 +951,7 @@ class Batching:
         counts = [remote.done for remote in seen if remote.done is not None]
         ended = f"{sum(counts):,} of " if counts else ""
         begun = min((batch.planned for batch in under_way), default=time.time())
-        minutes = max(time.time() - begun, 0) / 60
-        age = f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"
+        age = describe_age(time.time() - begun)
         return f"batches: {len(under_way):,} under way, {ended}{lines:,} calls, {age}"
 
     async def _look(self, model: BatchModel, batch: StoredBatch) -> None:
@@ -1088,13 +1043,24 @@ class Batching:
                 return True
             self._store.end(batch, status=remote.status, note=line)
             raise Stopped(f"{model.name}: batch {batch.remote} has failed: {line}")
-        findings = await self._collector.collect(model, batch, remote, PACE.again)
-        if findings.awaited:
-            self._note_unreadable(batch, findings.awaited, nearer=findings.nearer)
+        if (results := self._results.get(batch.id)) is None:
+            results = self._results[batch.id] = BatchResults(
+                client=self.client,
+                store=self._store,
+                model=model,
+                batch=batch,
+                tries=self._tries,
+                replies=self._replies,
+                read_again=self.read_again,
+            )
+        await results.collect(remote)
+        if results.awaited:
+            self._note_unreadable(batch, results.awaited, nearer=results.nearer)
             return False
-        self._store.end(batch, status=remote.status, answered=findings.answered, note=findings.line)
+        del self._results[batch.id]
+        self._store.end(batch, status=remote.status, answered=results.answered, note=results.line)
         self._store.remove_files()
-        self._display.note(self._collector.describe_batch(batch, findings))
-        if findings.names_field:
+        self._display.note(results.describe_batch())
+        if results.names_field:
             self._proven.discard(model.name)
         return True

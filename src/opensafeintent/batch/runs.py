@@ -20,11 +20,11 @@ import msgspec
 
 from opensafeintent.batch.dialects import BatchDialect
 from opensafeintent.batch.endpoints import BatchModel, find_dialect, hash_account
-from opensafeintent.batch.rounds import Batching
+from opensafeintent.batch.rounds import Batching, describe_age
 from opensafeintent.batch.server import BatchServer, LostReply, NotSent, RequestRefused
 from opensafeintent.batch.store import BatchStore, StoredBatch
 from opensafeintent.calls.client import Client, ModelStopped, explain_unrecorded
-from opensafeintent.calls.headers import NO_HEADERS, Headers, read_header_values
+from opensafeintent.calls.headers import Headers, read_header_values
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.providers import resolve_endpoint
@@ -55,8 +55,8 @@ class BatchLine(NamedTuple):
     note: str
 
 
-async def overview(
-    store: BatchStore, *, cancel: bool, ids: Collection[str], headers: Headers = NO_HEADERS
+async def list_batches(
+    store: BatchStore, *, cancel: bool, ids: Collection[str], headers: Headers
 ) -> list[BatchLine]:
     """Return a line about each batch, the oldest first; those under way are asked about.
 
@@ -78,13 +78,13 @@ async def overview(
             raise InputError(f"--id {show_name(name)}: {nearest(name, known)}")
     async with HttpSession() as http:
         return [
-            await _line(batch, http, headers, cancel=cancel, named=batch.remote in ids)
+            await _describe_batch(batch, http, headers, cancel=cancel, named=batch.remote in ids)
             for batch in batches
             if not ids or batch.remote in ids
         ]
 
 
-async def _line(
+async def _describe_batch(
     batch: StoredBatch, http: HttpSession, headers: Headers, *, cancel: bool, named: bool
 ) -> BatchLine:
     state, done, note = batch.status or batch.state, None, batch.note
@@ -93,12 +93,10 @@ async def _line(
     elif batch.state == "open":
         try:
             dialect, server = _find_server(batch, http, headers)
-            if not cancel:
-                pass
-            elif named or batch.account == hash_account(server.endpoint):
+            if cancel and (named or batch.account == hash_account(server.endpoint)):
                 await dialect.cancel(server, batch.remote)
                 note = "its end was requested"
-            else:
+            elif cancel:
                 note = (
                     "not cancelled: another key made it, or the file is not yours; if you know"
                     " this batch: --cancel --id ID"
@@ -109,7 +107,7 @@ async def _line(
             note = f"cannot be asked about: {error}"
     elif cancel or batch.state == "submitting":
         note = "it is unclear whether it exists; the command that made it finds out"
-    age = _age((batch.ended or time.time()) - batch.planned)
+    age = describe_age((batch.ended or time.time()) - batch.planned)
     return BatchLine(batch.model, batch.remote, state, batch.lines, done, age, note)
 
 
@@ -133,11 +131,6 @@ def _find_server(
             f" at {endpoint.base_url}"
         )
     return dialect, BatchServer(endpoint, http)
-
-
-def _age(seconds: float) -> str:
-    minutes = max(seconds, 0.0) / 60
-    return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"
 
 
 async def fill_ledger(
@@ -229,17 +222,12 @@ class _Waiting(NamedTuple):
     outcome: asyncio.Future[Outcome | None]
 
 
-class Gathering:
-    """Gathers the calls of a client, and makes them in rounds.
-
-    Args:
-        client: whose calls are gathered while `gathering` is in force.
-        models: those that are asked in batches, by name.
-        store: of the batches.
-        display: shows how they are going.
-        seconds: to wait for them in all; None waits until they end.
+class Gathering(Batching):
+    """Makes the rounds of a plan that waits for each outcome: gathers the calls of the client while
+    `gather` is in force.
     """
 
+    read_again = False
     at_once = 1_000_000
     """Items of a stage in progress at the same time: all of them, so that a round is whole."""
 
@@ -249,16 +237,12 @@ class Gathering:
         models: Mapping[str, BatchModel],
         store: BatchStore,
         display: Display,
-        seconds: float | None,
+        seconds: float | None = None,
     ) -> None:
-        self._client = client
-        self._models = models
+        super().__init__(client, models, store, display, seconds)
         self._waiting: dict[bytes, _Waiting] = {}
         self._error: BaseException | None = None
         self._news = asyncio.Event()
-        self.batching = Batching(
-            client, models, store, display, seconds=seconds, plainly=self._release
-        )
 
     @contextlib.asynccontextmanager
     async def gather(self) -> AsyncIterator[None]:
@@ -268,18 +252,18 @@ class Gathering:
             BatchesWaiting, Stopped, InputError: see `Batching.make`.
         """
         try:
-            await self.batching.begin()
-            self._client.take_over = self._outcome
+            await self.begin()
+            self.client.take_over = self._outcome
             rounds = asyncio.ensure_future(self._make_rounds())
             try:
                 yield
             finally:
-                self._client.take_over = None
+                self.client.take_over = None
                 rounds.cancel()
                 with contextlib.suppress(BaseException):
                     await rounds
         except BaseException:  # whatever ends the build, batches may go on
-            self.batching.note_left()
+            self.note_left()
             raise
 
     async def _outcome(self, call: Call, key: bytes) -> Outcome | None:
@@ -300,7 +284,7 @@ class Gathering:
                 await self._wait_until_quiet()
                 self._news.clear()
                 calls = [waiting.call for waiting in self._waiting.values()]
-                await self.batching.make(calls)
+                await self.make(calls)
                 self._hand_out()
         # a cancellation too: every waiting call has to end
         except BaseException as error:
@@ -314,26 +298,26 @@ class Gathering:
     async def _wait_until_quiet(self) -> None:
         """Wait until no call was added for some time, and no plain call is in flight."""
         count = -1
-        while count != len(self._waiting) or self._client.busy:
+        while count != len(self._waiting) or self.client.busy:
             count = len(self._waiting)
             await asyncio.sleep(QUIET_SECONDS)
 
     def _hand_out(self) -> None:
         """Give each waiting call its outcome, if there is one; the others are tried again."""
         for key, (_, outcome) in list(self._waiting.items()):
-            found = self._client.ledger.find(key)
+            found = self.client.ledger.find(key)
             if found is not None:
                 outcome.set_result(found)
-            elif key in self._client.final_failures:
-                outcome.set_result(explain_unrecorded(self._client.ledger, key))
+            elif key in self.client.final_failures:
+                outcome.set_result(explain_unrecorded(self.client.ledger, key))
             else:
                 self._news.set()
                 continue
             del self._waiting[key]
 
-    async def _release(self, calls: Sequence[Call]) -> None:
+    async def make_plainly(self, calls: Sequence[Call]) -> None:
         """Have some of the waiting calls made as plain calls, and wait for them."""
-        keys = [self._client.compute_key(call) for call in calls]
+        keys = [self.client.compute_key(call) for call in calls]
         for key in keys:
             self._waiting.pop(key).outcome.set_result(None)
-        await self._client.wait_until_made(keys)
+        await self.client.wait_until_made(keys)

@@ -269,12 +269,10 @@ class BatchStore:
             else:
                 execute("DELETE FROM lines WHERE batch IS NULL AND model = ?", (model,))
 
-    def unstage_keys(self, keys: Iterable[bytes]) -> None:
-        """Forget some of the calls without a batch."""
-        with self._change():
-            self._connection.executemany(
-                "DELETE FROM lines WHERE batch IS NULL AND key = ?", ((key,) for key in keys)
-            )
+    def unstage_call(self, key: bytes) -> None:
+        """Forget a call without a batch."""
+        with self._change() as execute:
+            execute("DELETE FROM lines WHERE batch IS NULL AND key = ?", (key,))
 
     def _pack_call(self, call: Call) -> bytes:
         def share_text(part: str) -> str | int:
@@ -390,22 +388,14 @@ class BatchStore:
 
     def advance(self, batch: StoredBatch, state: BatchState, **fields: Any) -> StoredBatch:
         """Note the next state of a batch, with further fields."""
-        names = ["state", *fields]
         with self._change() as execute:
-            execute(
-                f"UPDATE batches SET {', '.join(f'{name} = ?' for name in names)} WHERE id = ?",
-                (state, *fields.values(), batch.id),
-            )
+            _update_batch(execute, batch, state=state, **fields)
         return self._get_batch(batch.id)
 
     def end(self, batch: StoredBatch, **fields: Any) -> None:
         """Note that a batch has ended and its results are in the ledger; forget its calls."""
-        names = ["state", "ended", *fields]
         with self._change() as execute:
-            execute(
-                f"UPDATE batches SET {', '.join(f'{name} = ?' for name in names)} WHERE id = ?",
-                ("ended", time.time(), *fields.values(), batch.id),
-            )
+            _update_batch(execute, batch, state="ended", ended=time.time(), **fields)
             execute("DELETE FROM lines WHERE batch = ?", (batch.id,))
             execute("DELETE FROM downloads WHERE batch = ?", (batch.id,))
             is_last = execute("SELECT 1 FROM lines LIMIT 1").fetchone() is None
@@ -436,6 +426,13 @@ def is_apart(earlier: float, seconds: float) -> bool:
     been set back.
     """
     return abs(time.time() - earlier) >= seconds
+
+
+def _update_batch(
+    execute: Callable[..., sqlite3.Cursor], batch: StoredBatch, **fields: Any
+) -> None:
+    names = ", ".join(f"{name} = ?" for name in fields)
+    execute(f"UPDATE batches SET {names} WHERE id = ?", (*fields.values(), batch.id))
 
 
 def _contents(connection: sqlite3.Connection) -> list[Any]:

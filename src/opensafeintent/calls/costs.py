@@ -53,15 +53,6 @@ class Tally:
         return self.new_calls.total() + self.retries
 
     @property
-    def tokens(self) -> Counter[tuple[str, str]]:
-        """Tokens by model and kind, `input` or `output`."""
-        tokens: Counter[tuple[str, str]] = Counter()
-        for (model, _, kind), count in self.usage.items():
-            if kind in ("input", "output"):
-                tokens[model, kind] += count
-        return tokens
-
-    @property
     def done(self) -> int:
         """Calls that are over: answered, failed, or taken from the ledger."""
         return self.new_calls.total() + self.reused_calls - self.in_flight - self.abandoned
@@ -80,7 +71,7 @@ class Tally:
         self.refusals += isinstance(outcome, Refused)
         self.note_tokens(call, outcome.usage, tier)
 
-    def note_tokens(self, call: Call, usage: Usage, tier: str = STANDARD) -> None:
+    def note_tokens(self, call: Call, usage: Usage, tier: str) -> None:
         """Note the tokens of a reply, of one that is no answer too."""
         self.usage[call.model, tier, "input"] += usage.input_tokens
         self.usage[call.model, tier, "output"] += usage.output_tokens
@@ -108,18 +99,27 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
     calls: int | None = None
     dollars: float | None = None
-    prices: Prices | None = None
-    """Prices for counting dollars."""
+    prices: Prices = msgspec.field(default_factory=Prices)
+    """For counting dollars."""
     max_retries: int | None = None
     """Further attempts at a call that failed, rate limits aside; None is `_ATTEMPTS` in all."""
     retry_seconds: float | None = None
     """Deadline of one call, its retries and waits included; None is `_CALL_SECONDS`."""
 
+    def check_prices(self, models: Iterable[str]) -> None:
+        """Check that every model that may be called has a price, if there is a limit of dollars.
+
+        Raises:
+            InputError: some have none.
+        """
+        if self.dollars is not None:
+            self.prices.need(models)
+
     def find_reached_limit(self, tally: Tally) -> str | None:
         """Say which limit is used up, if one is."""
         if self.calls is None and self.dollars is None:
             return None
-        cost = self.prices.cost(tally.usage) if self.dollars and self.prices else 0.0
+        cost = self.prices.cost(tally.usage) if self.dollars else 0.0
         for limit, used, form, flag in (
             (self.calls, tally.calls, "{:,} calls", "--budget-calls"),
             (self.dollars, cost, "${:,.10g}", "--budget-dollars"),

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.resources
 import os
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
-from importlib import resources
+from importlib import metadata, resources
 from pathlib import Path
 from typing import Annotated, Protocol
 
@@ -107,7 +105,7 @@ def load_suite(name: str) -> Suite:
     Raises:
         InputError: there is no such suite, or the file is none.
     """
-    folder = importlib.resources.files("opensafeintent").joinpath("data/suites")
+    folder = resources.files("opensafeintent").joinpath("data/suites")
     shipped = sorted(
         Path(str(entry)).stem for entry in folder.iterdir() if entry.name.endswith(".toml")
     )
@@ -282,8 +280,8 @@ class Served(msgspec.Struct, frozen=True):
 
 def _is_installed(package: str) -> bool:
     try:
-        importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
+        metadata.version(package)
+    except metadata.PackageNotFoundError:
         return False
     return True
 

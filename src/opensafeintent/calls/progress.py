@@ -143,7 +143,7 @@ def progress_line(tally: Tally, expected: int | None, cost: float | None = None)
     done = tally.done
     rate = tally.new_calls.total() / seconds
     tokens = {
-        kind: sum(n for (_, what), n in tally.tokens.items() if what == kind)
+        kind: sum(n for (*_, what), n in tally.usage.items() if what == kind)
         for kind in ("input", "output")
     }
     parts = [

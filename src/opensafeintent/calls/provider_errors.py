@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from opensafeintent.calls.protocols import take_fields
 from opensafeintent.calls.streams import NoStream, Stream, read_stream
 
 LONGEST_ERROR = 2**20
@@ -56,7 +57,7 @@ def code_name(code: str | int) -> str:
 def _codes_in(fields: Mapping[str, Any]) -> Iterator[str | int]:
     details = fields.get("details")
     nested = [
-        *(object_in(fields, name) for name in ("innererror", "inner_error", "metadata")),
+        *(take_fields(fields.get(name)) for name in ("innererror", "inner_error", "metadata")),
         *(
             item
             for item in (details if isinstance(details, list) else ())
@@ -124,7 +125,7 @@ def _collect(data: Any, errors: list[dict[str, Any]], levels: int) -> None:
     errors.append(fields)
     for name in ("base_resp", "errors"):
         _collect(fields.get(name), errors, levels - 1)
-    raw = object_in(fields, "metadata").get("raw")
+    raw = take_fields(fields.get("metadata")).get("raw")
     for text in (fields.get("message"), fields.get("cause"), raw):
         if isinstance(text, str) and (quoted := _find_quoted_json(text)) is not None:
             _collect(quoted, errors, levels - 1)
@@ -137,12 +138,6 @@ def _find_quoted_json(text: str) -> Any:
         return None
     end = max(text.rfind("}"), text.rfind("]")) + 1
     return _json(text[start.start() : end])
-
-
-def object_in(holder: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the object in a field; an empty one if the field holds something else."""
-    value = holder.get(name)
-    return value if isinstance(value, dict) else {}
 
 
 REFUSING = (400, 403, 422)
@@ -196,10 +191,10 @@ def is_filter(error: ProviderError) -> bool:
 
 
 def _says_filter(fields: Mapping[str, Any]) -> bool:
-    metadata = object_in(fields, "metadata")
+    metadata = take_fields(fields.get("metadata"))
     inner = [  # Azure's details, directly or as LiteLLM passes them on
-        object_in(holder, name)
-        for holder in (fields, object_in(fields, "provider_specific_fields"))
+        take_fields(holder.get(name))
+        for holder in (fields, take_fields(fields.get("provider_specific_fields")))
         for name in ("innererror", "inner_error")
     ]
     codes = [
@@ -214,7 +209,7 @@ def _says_filter(fields: Mapping[str, Any]) -> bool:
     if isinstance(metadata.get("flagged_input"), str) or (reasons and moderated):
         return True  # OpenRouter's moderation
     results = (
-        object_in(holder, name)
+        take_fields(holder.get(name))
         for holder in inner
         for name in ("content_filter_result", "content_filter_results")
     )
@@ -281,10 +276,9 @@ CAPACITY_CODES = (
 FATAL = tuple(FATAL_CODES)
 """Kinds that every further call to the model would meet."""
 
-_FATAL_KINDS: dict[str, str] = {}
-for _kind, _table in FATAL_CODES.items():
-    for _codes in _table:
-        _FATAL_KINDS |= dict.fromkeys(_codes.names, _kind)
+_FATAL_KINDS = {
+    name: kind for kind, table in FATAL_CODES.items() for codes in table for name in codes.names
+}
 _WAITING = frozenset(name for codes in WAITING_CODES for name in codes.names)
 _CAPACITY = frozenset(name for codes in CAPACITY_CODES for name in codes.names)
 _QUOTA = _WAITING | {"resource_exhausted"}

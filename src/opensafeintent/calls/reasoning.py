@@ -150,12 +150,7 @@ def has_reasoning_beside(message: Mapping[str, Any], usage: Mapping[str, Any]) -
     """Tell whether a reply shows reasoning apart from its text: in a field, a block or a count of
     tokens.
     """
-    inner = message.get("provider_specific_fields")
-    messages = (message, inner) if isinstance(inner, Mapping) else (message,)
-    if any(holder.get(name) for holder in messages for name in REASONING_FIELDS):
-        return True
-    blocks = message.get("content")
-    if isinstance(blocks, list) and any(map(is_reasoning, blocks)):
+    if any(_find_reasoning(message)):
         return True
     details = (usage.get(name) for name in TOKEN_FIELDS)
     holders = (holder for holder in (usage, *details) if isinstance(holder, Mapping))
@@ -165,12 +160,19 @@ def has_reasoning_beside(message: Mapping[str, Any], usage: Mapping[str, Any]) -
 
 def list_reasoning_beside(message: Mapping[str, Any]) -> list[str]:
     """Return the texts of the reasoning that a message holds apart from its text, each once."""
+    found = _find_reasoning(message)
+    return list(dict.fromkeys(text for value in found for text in _texts_in(value)))
+
+
+def _find_reasoning(message: Mapping[str, Any]) -> list[object]:
+    """Return the values of the fields, and the blocks, in which a message holds reasoning."""
     inner = message.get("provider_specific_fields")
     messages = (message, inner) if isinstance(inner, Mapping) else (message,)
     blocks = message.get("content")
-    found = [holder.get(name) for name in REASONING_FIELDS for holder in messages]
-    found += [block for block in blocks if is_reasoning(block)] if isinstance(blocks, list) else []
-    return list(dict.fromkeys(text for value in found for text in _texts_in(value)))
+    return [
+        *(holder.get(name) for name in REASONING_FIELDS for holder in messages),
+        *filter(is_reasoning, blocks if isinstance(blocks, list) else ()),
+    ]
 
 
 _TEXTS = ("text", "thinking", "reasoning", "reasoning_content", "content", "summary")

@@ -286,11 +286,6 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True, tag="answered"):
         return is_cut(self.stop_reason)
 
     @property
-    def cut_by_limit(self) -> bool:
-        """Whether a token limit cut the answer."""
-        return stop_kind(self.stop_reason) == "cut"
-
-    @property
     def filtered(self) -> bool:
         """Whether a filter cut the answer."""
         return stop_kind(self.stop_reason) == "refusal"
@@ -298,7 +293,7 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True, tag="answered"):
     @property
     def may_be_thought(self) -> bool:
         """Whether it may be a thought that a limit cut, opened in the chat template."""
-        return bool(self.text) and self.cut_by_limit and not self.reasoned
+        return bool(self.text) and stop_kind(self.stop_reason) == "cut" and not self.reasoned
 
     @property
     def reasoning_only(self) -> bool:

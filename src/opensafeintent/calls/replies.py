@@ -119,12 +119,10 @@ def read_reply_reasoning(body: bytes, protocol: WireProtocol) -> str:
     )
 
 
-def completion_body(
-    text: str, model: str, stop_reason: str = "stop", usage: Usage | None = None
-) -> bytes:
+def completion_body(text: str, model: str, usage: Usage | None = None) -> bytes:
     """Return the body of a chat completion, for models that answer in this process."""
     body: dict[str, Any] = {
-        "choices": [{"message": {"content": text}, "finish_reason": stop_reason}],
+        "choices": [{"message": {"content": text}, "finish_reason": "stop"}],
         "model": model,
     }
     if usage is not None:

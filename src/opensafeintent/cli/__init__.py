@@ -6,7 +6,19 @@ import contextlib
 import os
 import signal
 import sys
+import traceback
 from itertools import pairwise
+
+import click
+
+from opensafeintent import __version__
+from opensafeintent.calls.shutdown import handle_signals
+from opensafeintent.cli.commands import Escaped, cli
+from opensafeintent.cli.options import say_next
+from opensafeintent.cli.terminal import safe_streams
+from opensafeintent.errors import InputError, Interrupted, OpenSafeIntentError, Stopped
+from opensafeintent.hostile import TEXT, one_line, terminal_safe
+from opensafeintent.secrets import collect_secrets
 
 __all__ = ["main"]
 
@@ -18,15 +30,11 @@ file.
 
 def main() -> None:
     """Run the command line and exit with the code that `opensafeintent --help` explains."""
-    from opensafeintent.cli.terminal import safe_streams
-
     # for numpy, which is not loaded yet: products as small as ours gain nothing from threads that
     # wait busily for the next
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for name in ("opensafeintent", "osi"):
         if os.environ.get(f"_{name.upper()}_COMPLETE"):  # a shell asks for completions
-            from opensafeintent.cli.commands import cli
-
             cli(prog_name=name)
     with safe_streams() as streams:
         code = _run()
@@ -41,9 +49,6 @@ def main() -> None:
 
 def _run() -> int:
     """Run the command that was typed; return its exit code, and print any error in a line."""
-    from opensafeintent.calls.shutdown import handle_signals
-    from opensafeintent.errors import Interrupted, OpenSafeIntentError, Stopped
-
     try:
         # they end a command as Ctrl-C does
         with handle_signals(signal.default_int_handler, "SIGTERM", "SIGHUP"):
@@ -64,10 +69,6 @@ def _run() -> int:
 
 
 def _invoke() -> int:
-    import click
-
-    from opensafeintent.cli.commands import Escaped, cli
-
     _check_arguments(sys.argv)
     try:
         code = cli.main(standalone_mode=False)
@@ -85,8 +86,6 @@ def _check_arguments(arguments: list[str]) -> None:
     """Refuse bytes of another encoding, which a shell hands on as they are, and NULs: no file of
     ours can hold them.
     """
-    from opensafeintent.errors import InputError
-
     for before, argument in pairwise(arguments):
         shown = f"{before} {argument}" if before.startswith("-") else argument
         try:
@@ -105,9 +104,6 @@ def _check_arguments(arguments: list[str]) -> None:
 
 def _print_error(error: BaseException) -> int:
     """Print an error, and return its exit code."""
-    from opensafeintent.errors import OpenSafeIntentError
-    from opensafeintent.hostile import TEXT, one_line
-
     if isinstance(error, OpenSafeIntentError):
         for line in error.lines:
             _print_line(line if error.exit_code == 130 else f"error: {line}")
@@ -121,8 +117,6 @@ def _print_error(error: BaseException) -> int:
         )
         _print_line(f"error: {one_line(f'{where}{error.strerror or error}', TEXT)}")
         return 2
-    from opensafeintent import __version__
-
     what = one_line(f"{type(error).__name__}: {error}")
     hint = "" if is_shown else _keep_traceback(_traceback(error))
     _print_line(
@@ -136,23 +130,15 @@ def _print_again(code: int) -> None:
     """Print the command to come back with, if batches may have been left to their providers."""
     tiers = (word.rpartition("=")[2].rpartition(":")[2] for word in sys.argv[1:])
     if "batch" in tiers and code in (3, 130):
-        from opensafeintent.cli.options import say_next
-
         say_next("opensafeintent", *sys.argv[1:])
 
 
 def _traceback(error: BaseException) -> str:
-    import traceback
-
-    from opensafeintent.secrets import collect_secrets
-
     return collect_secrets().scrub("".join(traceback.format_exception(error)))
 
 
 def _module(error: BaseException) -> str:
     """Return the innermost of our modules that an error came through, and the line."""
-    import traceback
-
     ours = [
         f"{frame.f_globals['__name__']}, line {line}"
         for frame, line in traceback.walk_tb(error.__traceback__)
@@ -174,7 +160,4 @@ def _keep_traceback(text: str) -> str:
 
 
 def _print_line(line: str) -> None:
-    from opensafeintent.hostile import terminal_safe
-    from opensafeintent.secrets import collect_secrets
-
     print(terminal_safe(collect_secrets().scrub(line)), file=sys.stderr)

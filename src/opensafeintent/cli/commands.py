@@ -11,12 +11,20 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import click
 
 import opensafeintent
-from opensafeintent.cli.options import NAME, PATH, command, ledger_words, say, say_next
+from opensafeintent.cli.options import (
+    NAME,
+    PATH,
+    command,
+    ledger_words,
+    say,
+    say_next,
+    taxonomy_words,
+)
 from opensafeintent.errors import EXIT_ORDER, pluralize
 from opensafeintent.hostile import one_line
 
 if TYPE_CHECKING:
-    from opensafeintent import ExportedStudy, RunOutcome
+    from opensafeintent import BuildOutcome, ExportedStudy, RunOutcome
     from opensafeintent.commands.settings import (
         AgreementSettings,
         AnnotateDatasetSettings,
@@ -36,6 +44,7 @@ if TYPE_CHECKING:
         Settings,
         TraceSettings,
     )
+    from opensafeintent.report.printing.console import Printed
 
 
 class _Sheets(click.Group):
@@ -181,9 +190,7 @@ def dataset_group() -> None:
 )
 def dataset_convert_command(data: Data, name: str, out: Path) -> None:
     """Write a dataset in our format."""
-    from opensafeintent.commands.dataset_tools import convert_dataset
-
-    dataset = convert_dataset(name, out, data.taxonomy, data.max_rows)
+    dataset = opensafeintent.convert_dataset(name, out, data.taxonomy, data.max_rows)
     say(f"{out}: {pluralize(len(dataset), 'prompt-set')} (sha256 {dataset.hash})")
     say_next("opensafeintent dataset check", out, *_read_alike(data))
 
@@ -200,9 +207,7 @@ def dataset_convert_command(data: Data, name: str, out: Path) -> None:
 @click.argument("out", type=PATH, metavar="FILE")
 def dataset_template_command(data: Data, out: Path) -> None:
     """Write a CSV file to fill in, with one example. FILE ends in .csv."""
-    from opensafeintent.commands.dataset_tools import dataset_template
-
-    dataset_template(out, data.taxonomy)
+    opensafeintent.dataset_template(out, data.taxonomy)
     say(f"{out}: fill it in")
     say_next("opensafeintent dataset check", out, *_read_alike(data))
 
@@ -257,9 +262,7 @@ def dataset_dedup_command(
     rule: Literal["paper", "authors"],
 ) -> None:
     """Drop sets that are too similar to an earlier one of their cell."""
-    from opensafeintent.commands.dataset_tools import dedup_dataset
-
-    result = dedup_dataset(
+    result = opensafeintent.dedup_dataset(
         name,
         out,
         report,
@@ -306,14 +309,13 @@ def dataset_check_command(data: Data, name: str, out: Path | None, seed: int | N
 
     If a record is not valid, each kind of problem is listed with its line.
     """
-    from opensafeintent.commands.dataset_tools import check_dataset
-    from opensafeintent.report.printing.console import new_console
-
-    checked = check_dataset(name, data.taxonomy, out=out, seed=seed, max_rows=data.max_rows)
-    checked.show(new_console())
+    _print(
+        opensafeintent.check_dataset(
+            name, data.taxonomy, out=out, seed=seed, max_rows=data.max_rows
+        )
+    )
     evaluate = "opensafeintent evaluate MODEL --judge MODEL --dry-run --dataset"
-    taxonomy = [] if data.taxonomy is None else ["--taxonomy", data.taxonomy]
-    say_next(evaluate, name, *taxonomy)
+    say_next(evaluate, name, *taxonomy_words(data.taxonomy))
 
 
 @command(
@@ -355,14 +357,13 @@ def dataset_export_command(
     **texts: str,
 ) -> None:
     """Write a folder for the Hugging Face hub: Parquet and a card."""
-    from opensafeintent.commands.dataset_tools import export_dataset
-    from opensafeintent.exports.publication import Publication
-
     named = [path for path in (folder, out) if path is not None]
     if len(named) != 1:
         raise click.UsageError("Name the folder once: as DIR or with --out DIR.")
-    publication = Publication(license=license_, **texts)
-    export = export_dataset(name, named[0], publication, data.taxonomy, data.max_rows)
+    publication = opensafeintent.Publication(license=license_, **texts)
+    export = opensafeintent.export_dataset(
+        name, named[0], publication, data.taxonomy, data.max_rows
+    )
     for path in export.files:
         say(str(path))
     for note in export.notes:
@@ -375,9 +376,8 @@ def _read_alike(data: Data) -> list[object]:
     """Return the options that the next command needs to read the same dataset."""
     from opensafeintent.files import MOST_ROWS
 
-    taxonomy = [] if data.taxonomy is None else ["--taxonomy", data.taxonomy]
     rows = [] if data.max_rows in (None, MOST_ROWS) else ["--max-rows", data.max_rows]
-    return [*taxonomy, *rows]
+    return [*taxonomy_words(data.taxonomy), *rows]
 
 
 S = TypeVar("S")
@@ -460,13 +460,20 @@ def cli(context: click.Context) -> None:
         say(_FIRST)
 
 
-def _show(command: Callable[[S], RunOutcome], settings: S, *, verbose: bool = False) -> int:
+def _print(result: Printed) -> None:
+    """Print a result on the terminal."""
+    from opensafeintent.report.printing.console import new_console
+
+    result.show(new_console())
+
+
+def _show(
+    command: Callable[[S], RunOutcome | BuildOutcome], settings: S, *, verbose: bool = False
+) -> int:
     """Run a command with its progress on the terminal; print its results, return its exit code."""
     from opensafeintent.cli.output import show_outcome
 
-    outcome = command(settings)
-    run = getattr(settings, "runs", (None,))[0]
-    return show_outcome(outcome, run, ledger_words(settings), verbose=verbose)
+    return show_outcome(command(settings), settings, verbose=verbose)
 
 
 @command(
@@ -646,10 +653,7 @@ def compare_command(settings: CompareSettings) -> None:
     A difference is the second model's value minus the first one's. The last lines say which model
     is safer, and which is more useful, or that it is undecided.
     """
-    from opensafeintent.report.printing.console import new_console
-
-    compared = opensafeintent.compare(settings)
-    compared.show(new_console())
+    _print(opensafeintent.compare(settings))
     if settings.out is not None:
         say(f"All metrics: {settings.out}/comparisons.csv")
     further = ("--out", "reports/compared") if len(settings.runs) > 1 else ()
@@ -675,11 +679,8 @@ def sample_size_command(settings: SampleSizeSettings) -> int:
     The metrics of a difference are Triplet Safety, a share, and Mean Utility, a score. No call is
     made.
     """
-    from opensafeintent.commands.sample_size import SampleSize
-    from opensafeintent.report.printing.console import new_console
-
     result = opensafeintent.sample_size(settings)
-    result.show(new_console())
+    _print(result)
     if result.exit_code:
         say_next(
             "repeat it with more prompt-sets (--limit, --dataset), another threshold or a lower"
@@ -688,7 +689,7 @@ def sample_size_command(settings: SampleSizeSettings) -> int:
         return result.exit_code
     dataset, limit = settings.dataset or "starter", settings.limit
     judges: tuple[str, ...] = ("MODEL",)
-    if not isinstance(result, SampleSize):
+    if not isinstance(result, opensafeintent.SampleSize):
         limit = limit and result.sets
     else:
         dataset, limit = "DATASET", result.needed[0].sets
@@ -765,9 +766,7 @@ def build_command(settings: BuildSettings) -> int:
     SEEDS is a JSONL or CSV file with a column named prompt, or hf:owner/name. Without SEEDS, the
     generator fills the cells (--per-cell). Run the same command again to resume.
     """
-    from opensafeintent.cli.output import show_build
-
-    return show_build(opensafeintent.build(settings), settings.taxonomy)
+    return _show(opensafeintent.build, settings)
 
 
 @command(
@@ -851,9 +850,7 @@ def agreement_command(settings: AgreementSettings) -> None:
     LABELS are files that `annotate import` wrote. Labels of prompt-sets give yes rates and
     agreement by question. Labels of responses compare the judges of RUN with people.
     """
-    from opensafeintent.report.printing.console import new_console
-
-    opensafeintent.agreement(settings).show(new_console())
+    _print(opensafeintent.agreement(settings))
     if settings.out is not None:
         say(f"Results: {settings.out}")
     if settings.run is not None:

@@ -33,32 +33,23 @@ if TYPE_CHECKING:
     from opensafeintent.commands.settings.base import Arg, Group, Opt, Setting, Settings
 
 
-class _Path(click.ParamType):  # type: ignore[type-arg]  # older click takes no argument there
-    """A path that can be one of a file or a folder, there already or not."""
+class _Place(click.ParamType):  # type: ignore[type-arg]  # older click takes no argument there
+    """A path that can be one of a file or a folder, there already or not; as a text, a name or a
+    path in its place.
+    """
 
-    name = "path"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Path:
-        """Refuse invalid values, for any command."""
-        _check_path(str(value), param, ctx)
-        return Path(str(value))
-
-
-class _Name(click.ParamType):  # type: ignore[type-arg]
-    """A name, or a path in its place."""
-
-    name = "text"
+    def __init__(self, kind: type[Path | str]) -> None:
+        self.name = "path" if kind is Path else "text"
+        self._kind = kind
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
+    ) -> Path | str:
         """Refuse a path that cannot be one of a file or a folder."""
         text = str(value)
-        if not text.startswith("hf:"):
+        if self._kind is Path or not text.startswith("hf:"):
             _check_path(text, param, ctx)
-        return text
+        return self._kind(text)
 
 
 class _Range(click.ParamType):  # type: ignore[type-arg]
@@ -141,8 +132,7 @@ class _Choice(click.Choice):  # type: ignore[type-arg]
         return value
 
 
-PATH = _Path()
-NAME = _Name()
+PATH, NAME = _Place(Path), _Place(str)
 _TYPES = {
     Path: PATH,
     str: click.STRING,
@@ -329,6 +319,11 @@ def ledger_words(settings: object) -> list[object]:
         for path in (named if isinstance(named, tuple) else (named,))
         for word in ("--ledger", path)
     ]
+
+
+def taxonomy_words(taxonomy: Path | None) -> list[object]:
+    """Return the option that names the taxonomy of a dataset, if settings have one."""
+    return [] if taxonomy is None else ["--taxonomy", taxonomy]
 
 
 def say_next(what: str, *named: object) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from opensafeintent.calls.models import Served
-from opensafeintent.cli.options import ledger_words, say, say_next
+from opensafeintent.cli.options import ledger_words, say, say_next, taxonomy_words
 from opensafeintent.commands.building import BuildOutcome, build_command
 from opensafeintent.commands.outcome import RunOutcome
 from opensafeintent.commands.settings import TraceSettings
@@ -291,7 +291,7 @@ def show_fragile(found: Sequence[FragileSet], settings: TraceSettings) -> None:
 def show_rejected(
     rejections: Iterable[tuple[Stage, Rejection]],
     build: Path,
-    ledgers: Sequence[Path] = (),
+    ledgers: Sequence[Path],
     *,
     include_unsafe: bool,
 ) -> None:
@@ -443,18 +443,13 @@ def _needs(model: Served) -> Sequence[str]:
 
 
 def show_outcome(
-    outcome: RunOutcome,
-    run: Path | None = None,
-    ledgers: Sequence[object] = (),
-    *,
-    verbose: bool = False,
+    outcome: RunOutcome | BuildOutcome, settings: object, *, verbose: bool = False
 ) -> int:
     """Print the results of a command, and return its exit code.
 
     Args:
         outcome: the results.
-        run: the first of a report.
-        ledgers: options that name ledgers outside the folders, for the next command.
+        settings: of the command; the next command repeats some.
         verbose: whether every case of a judge check is printed.
     """
     console = new_console()
@@ -462,8 +457,11 @@ def show_outcome(
     print_stopped(outcome.stopped)
     if outcome.forecast is not None:
         say_next("opensafeintent", *(word for word in sys.argv[1:] if word != "--dry-run"))
+    elif isinstance(outcome, BuildOutcome):
+        _show_built(console, outcome, getattr(settings, "taxonomy", None))
     else:
-        _show_written(console, outcome, run, ledgers)
+        first, *_ = getattr(settings, "runs", (None,))
+        _show_written(console, outcome, first, ledger_words(settings))
     return outcome.exit_code
 
 
@@ -508,16 +506,10 @@ def _name_judges(outcome: RunOutcome) -> list[str]:
     return [word for judge in named or ["MODEL"] for word in ("--judge", judge)]
 
 
-def show_build(outcome: BuildOutcome, taxonomy: Path | None = None) -> int:
-    """Print the results of a build, or its forecast; return its exit code. The next command reads
-    the dataset with the same file of a taxonomy.
+def _show_built(console: Console, outcome: BuildOutcome, taxonomy: Path | None) -> None:
+    """Print the files of a build. The next command reads the dataset with the same file of a
+    taxonomy.
     """
-    console = new_console()
-    outcome.show(console)
-    if outcome.forecast is not None:
-        say_next("opensafeintent", *(word for word in sys.argv[1:] if word != "--dry-run"))
-        return outcome.exit_code
-    print_stopped(outcome.stopped)
     out = near(outcome.out)
     lines = [f"No dataset yet. Kept and dropped items of each stage: {out}/stages"]
     if outcome.dataset:
@@ -533,8 +525,7 @@ def show_build(outcome: BuildOutcome, taxonomy: Path | None = None) -> int:
     for line in lines:
         console.print(plain(line), soft_wrap=True)
     if outcome.dataset:
-        option = [] if taxonomy is None else ["--taxonomy", taxonomy]
-        say_next("opensafeintent dataset check", outcome.out / "dataset.jsonl", *option)
+        dataset = outcome.out / "dataset.jsonl"
+        say_next("opensafeintent dataset check", dataset, *taxonomy_words(taxonomy))
     else:
         say_next("opensafeintent trace", outcome.out, "--rejected")
-    return outcome.exit_code

@@ -2,89 +2,85 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
-import msgspec
-
-from opensafeintent.calls.client import Model
+from opensafeintent.batch.endpoints import batch_models
+from opensafeintent.batch.rounds import Batching
+from opensafeintent.batch.runs import BatchLine, Gathering, fill_ledger, fill_regrades, list_batches
+from opensafeintent.batch.store import BatchStore, store_path
 from opensafeintent.calls.headers import headers_by_model
 from opensafeintent.calls.ledger import LEDGER
-from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.service_tiers import BATCH
 from opensafeintent.commands.session import Session, run_async
-from opensafeintent.commands.settings import BatchesSettings, Calling
+from opensafeintent.commands.settings import BatchesSettings
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.promptsets import Dataset
 
-if TYPE_CHECKING:
-    from opensafeintent.batch.rounds import Batching
-    from opensafeintent.batch.runs import BatchLine, Gathering
+B = TypeVar("B", bound=Batching)
 
 
-def need_batches(settings: Calling, names: Iterable[str]) -> None:
-    """See that every model that is to be asked in batches can be.
-
-    Args:
-        settings: of the command.
-        names: the models that it may call.
+async def begin_batches(session: Session) -> None:
+    """Give a session its batches if it has models that are asked in them, those that an earlier
+    command has left taken up.
 
     Raises:
-        InputError: some cannot.
-    """
-    asked = settings.models_at(BATCH, [name for name in names if not is_in_process(name)])
-    if asked:
-        from opensafeintent.batch.endpoints import check_batches
-
-        check_batches(asked)
-
-
-def takes_batches(settings: Calling, names: Iterable[str]) -> bool:
-    """Tell whether a command could ask all of these models in batches."""
-    try:
-        need_batches(msgspec.structs.replace(settings, tier=(BATCH,), wait_for=None), names)
-    except InputError:
-        return False
-    return True
-
-
-async def begin_batches(session: Session) -> Batching | None:
-    """Return the batches of a run, those that an earlier command has left taken up; None if no
-    batches are wanted.
-
-    Raises:
-        InputError: batches are under way, and none are wanted; or see `Batching.begin`.
+        InputError: batches of another model are under way; or see `Batching.begin`.
         Stopped: see `Batching.make`.
     """
-    if (in_batches := _models_in_batches(session)) is None:
-        return None
-    from opensafeintent.batch.endpoints import batch_models
-    from opensafeintent.batch.rounds import Batching
-    from opensafeintent.batch.store import BatchStore, store_path
+    if _takes_batches(session):
+        session.batching = batching = _open_batches(session, Batching)
+        async with batching.show_progress():
+            await batching.begin()
 
-    client, http = session.client, session.http
+
+def open_gathering(session: Session) -> Gathering | None:
+    """Return the object that makes the calls of a build in batches; None if none are wanted.
+
+    Raises:
+        InputError: batches of another model are under way.
+    """
+    if not _takes_batches(session):
+        return None
+    return _open_batches(session, Gathering)
+
+
+def _takes_batches(session: Session) -> bool:
+    """Tell whether a model of a command is asked in batches.
+
+    Raises:
+        InputError: batches of another model are under way.
+    """
+    plain = {name for name in session.opened if session.settings.find_tier(name) != BATCH}
+    _refuse_if_under_way(session.client.ledger.path, plain)
+    return session.settings.in_batches
+
+
+def _open_batches(session: Session, kind: type[B]) -> B:
+    """Return the object that makes rounds of the calls of a command."""
+    settings, client, http = session.settings, session.client, session.http
     store = http.enter_context(BatchStore(store_path(client.ledger.path)))
-    seconds = session.settings.wait_seconds
-    models = batch_models(in_batches, http)
-    batching = Batching(client, models, store, session.display, seconds=seconds)
-    async with batching.show_progress():
-        return await batching.begin()
+    asked = {
+        name: model for name, model in session.opened.items() if settings.find_tier(name) == BATCH
+    }
+    models = batch_models(asked, http)
+    return kind(client, models, store, session.display, settings.wait_seconds)
 
 
 async def fill_in_batches(
-    batching: Batching,
+    session: Session,
     work: Sequence[ModelWork],
     identities: Mapping[str, str],
     run: tuple[Manifest, Dataset] | None = None,
 ) -> None:
-    """Make the calls of some work in batches, until the ledger lacks none that can be made.
+    """Make the calls of some work in batches, if the session has them, until the ledger lacks none
+    that can be made.
 
     Args:
-        batching: makes the rounds.
+        session: has begun its batches.
         work: the tasks, by target.
         identities: of every target and judge, by name.
         run: whose judges are asked again after that, if its manifest plans it.
@@ -92,24 +88,13 @@ async def fill_in_batches(
     Raises:
         Stopped, InputError: see `Batching.make`.
     """
-    from opensafeintent.batch.runs import fill_ledger, fill_regrades
-
+    batching = session.batching
+    if batching is None:
+        return
     async with batching.show_progress():
         await fill_ledger(batching, work, identities)
         if run is not None:
             await fill_regrades(batching, *run)
-
-
-def _models_in_batches(session: Session) -> dict[str, Model] | None:
-    """Return the opened models that are to be asked in batches; None if the settings name none.
-
-    Raises:
-        InputError: batches of another model are under way.
-    """
-    settings, models = session.settings, session.opened
-    asked = {name: model for name, model in models.items() if settings.find_tier(name) == BATCH}
-    _refuse_if_under_way(session.client.ledger.path, models.keys() - asked.keys())
-    return asked if settings.in_batches else None
 
 
 def _refuse_if_under_way(ledger: Path, models: Collection[str]) -> None:
@@ -118,33 +103,16 @@ def _refuse_if_under_way(ledger: Path, models: Collection[str]) -> None:
     Raises:
         InputError: batches of these models are under way.
     """
-    with contextlib.suppress(ModuleNotFoundError):
-        from opensafeintent.batch.store import BatchStore, store_path
-
-        path = store_path(ledger)
-        if not path.exists():
-            return
-        with BatchStore(path, readonly=True) as store:
-            left = store.batches("uploaded", "submitting", "open")
-        if count := sum(batch.model in models for batch in left):
-            raise InputError(
-                f"{path}: batches that are under way: {count}; expected --tier {BATCH}, which takes"
-                " their results"
-            )
-
-
-def open_gathering(session: Session) -> Gathering | None:
-    """Return the object that makes the calls of a build in batches; None if none are wanted."""
-    if (in_batches := _models_in_batches(session)) is None:
-        return None
-    from opensafeintent.batch.endpoints import batch_models
-    from opensafeintent.batch.runs import Gathering
-    from opensafeintent.batch.store import BatchStore, store_path
-
-    client, http = session.client, session.http
-    store = http.enter_context(BatchStore(store_path(client.ledger.path)))
-    seconds = session.settings.wait_seconds
-    return Gathering(client, batch_models(in_batches, http), store, session.display, seconds)
+    path = store_path(ledger)
+    if not path.exists():
+        return
+    with BatchStore(path, readonly=True) as store:
+        left = store.batches("uploaded", "submitting", "open")
+    if count := sum(batch.model in models for batch in left):
+        raise InputError(
+            f"{path}: batches that are under way: {count}; expected --tier {BATCH}, which takes"
+            " their results"
+        )
 
 
 def batches(settings: BatchesSettings) -> list[BatchLine]:
@@ -152,11 +120,8 @@ def batches(settings: BatchesSettings) -> list[BatchLine]:
     providers to end those under way.
 
     Raises:
-        InputError: the folder holds none of these, or this installation has no batches.
+        InputError: the folder holds none of these.
     """
-    from opensafeintent.batch.runs import overview
-    from opensafeintent.batch.store import BatchStore, store_path
-
     ledger, tested = _ledger_in(settings.run, settings.ledger)
     path = store_path(ledger)
     if not path.exists():
@@ -166,7 +131,7 @@ def batches(settings: BatchesSettings) -> list[BatchLine]:
         judges = [model for model in asked if model not in tested]
         headers = headers_by_model(settings.header, tested, judges, asked)
         return run_async(
-            lambda: overview(store, cancel=settings.cancel, ids=settings.id, headers=headers)
+            lambda: list_batches(store, cancel=settings.cancel, ids=settings.id, headers=headers)
         )
 
 

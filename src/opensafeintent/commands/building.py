@@ -6,17 +6,17 @@ import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import msgspec
 from rich.console import Console
 
 from opensafeintent import __version__
+from opensafeintent.batch.rounds import Batching
 from opensafeintent.calls.client import Client, count_under_way
 from opensafeintent.calls.costs import (
     Experience,
     ForecastLine,
-    Tally,
     apply_experience,
     experience_in,
 )
@@ -25,19 +25,22 @@ from opensafeintent.calls.headers import headers_by_model, unlike_requests
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.progress import Display, display_for, progress_line, refresh_display
-from opensafeintent.commands.batching import need_batches, open_gathering, takes_batches
+from opensafeintent.commands.batching import open_gathering
 from opensafeintent.commands.dataset_tools import write_check
+from opensafeintent.commands.outcome import Outcome
 from opensafeintent.commands.reproduce import command_line, headers_stated
 from opensafeintent.commands.session import (
-    Limits,
+    Session,
+    check_calls,
     choose_ways,
-    flex_plan,
     note_beyond_budget,
+    open_session,
     run_async,
-    session,
+    takes_batches,
     wait_or_refuse,
 )
 from opensafeintent.commands.settings import BuildSettings
+from opensafeintent.commands.settings.by_command import state_sampling
 from opensafeintent.commands.settings.calling import judge_arguments
 from opensafeintent.construction.controls import DatasetCheck
 from opensafeintent.construction.folder import (
@@ -76,28 +79,14 @@ from opensafeintent.report.datasets import (
     funnel_table,
     mark_source,
 )
-from opensafeintent.report.printing.console import Printed, print_notes, print_table
+from opensafeintent.report.printing.console import print_notes, print_table
 from opensafeintent.report.printing.results import show_calls, show_forecast
 from opensafeintent.taxonomy import default_taxonomy, load_taxonomy
-
-if TYPE_CHECKING:
-    from opensafeintent.batch.rounds import Batching
-
 
 NAME = "dataset.jsonl"
 
 FINISHED = 6
 """The stage from which on there is a dataset."""
-
-
-class BuildResults(NamedTuple):
-    """The dataset of a build."""
-
-    dataset: Dataset | None
-    """`dataset.jsonl`; None if the build ends before stage 6, or nothing was kept."""
-    check: DatasetCheck | None
-    notes: list[str]
-    """Notes for a reader, a line each."""
 
 
 def write_build_results(
@@ -106,9 +95,9 @@ def write_build_results(
     built: Built,
     costs: Costs,
     *,
-    remarks: Sequence[str] = (),
-    judged: Sequence[Label] | None = None,
-) -> BuildResults:
+    remarks: Sequence[str],
+    judged: Sequence[Label] | None,
+) -> tuple[Dataset | None, DatasetCheck | None, list[str]]:
     """Write the results of a build: funnel, coverage, costs; the finished dataset, its check and
     card.
 
@@ -123,18 +112,25 @@ def write_build_results(
         remarks: on the build, a line each.
         judged: the annotators' verdicts, good or poor, by set, if there were any.
 
+    Returns:
+        `dataset.jsonl` and its check, None if the build ends before stage 6 or nothing was kept;
+        notes for a reader, a line each.
+
     Raises:
         InputError: a file cannot be written.
     """
     folder.remove_later_stages(manifest.stages[1])
-    dataset, checked = _dataset(manifest, built), None
+    dataset, checked = _make_dataset(manifest, built), None
     card = folder.path / CARD
     others = card.exists() and CARD_MARK not in read_text(card)
     obsolete = [path for path in _list_dataset_files(folder.path) if not (others and path == card)]
     with replace_together(folder.path, lambda: obsolete) as new:
-        write_private(new / "funnel.json", _json([stage.funnel_line() for stage in built.stages]))
         write_private(
-            new / "coverage.json", _json([cell._asdict() for cell in count_cells(built, manifest)])
+            new / "funnel.json", _encode_json([stage.funnel_line() for stage in built.stages])
+        )
+        write_private(
+            new / "coverage.json",
+            _encode_json([cell._asdict() for cell in count_cells(built, manifest)]),
         )
         write_private(new / "cost.json", encode_costs(costs))
         write_private(new / "build.md", build_page(built, manifest, costs, remarks).encode())
@@ -150,7 +146,7 @@ def write_build_results(
         )
     )
     notes = [f"{card}: lacks the line of our cards, so it stays as it is"] if others else []
-    return BuildResults(dataset, checked, notes)
+    return dataset, checked, notes
 
 
 def _list_dataset_files(folder: Path) -> list[Path]:
@@ -159,11 +155,11 @@ def _list_dataset_files(folder: Path) -> list[Path]:
     return [*(folder / name for name in names), *(folder / "check" / "tables").glob("*.csv")]
 
 
-def _json(content: object) -> bytes:
+def _encode_json(content: object) -> bytes:
     return to_json(content, indent=2, sort_keys=False)
 
 
-def _dataset(manifest: BuildManifest, built: Built) -> Dataset | None:
+def _make_dataset(manifest: BuildManifest, built: Built) -> Dataset | None:
     """Return the finished prompt-sets, each with the canary that is made from all of them; None if
     there are none.
     """
@@ -182,29 +178,18 @@ _ASSUMED = (
 """A guess, stated with every forecast."""
 
 
-class BuildOutcome(Printed, msgspec.Struct, kw_only=True):
-    """The results of a build, and how it ended. `print` shows it as the command line does."""
-
-    exit_code: int
-    """0 done; 1 done, but items were left out because calls failed, or nothing was made, also if
-    that ended the build early.
+class BuildOutcome(Outcome, kw_only=True):
+    """The results of a build, and how it ended. The exit code is 1 if items were left out because
+    calls failed, or if nothing was made, also if that ended the build early.
     """
+
     out: Path
     built: Built | None = None
     dataset: Dataset | None = None
     check: DatasetCheck | None = None
     """The dataset's controls."""
-    costs: Costs | None = None
-    stopped: list[str] = []
-    """Why the build ended before its last stage, a line each; its results are written."""
-    notes: list[str] = []
-    """Notes for a reader, a line each."""
-    forecast: Forecast | None = None
-    prices: Path | None = None
-    """The user's file of prices, for a forecast."""
-    tally: Tally | None = None
 
-    def show(self, console: Console) -> None:
+    def show(self, console: Console, *, verbose: bool = False) -> None:
         """Print the funnel with the calls and their cost, or the forecast."""
         if self.forecast is not None:
             total = sum(line.calls for line in self.forecast.lines)
@@ -218,9 +203,6 @@ class BuildOutcome(Printed, msgspec.Struct, kw_only=True):
         print_table(console, funnel_table(self.built))
         print_notes(console, self.notes)
         show_calls(console, self.tally, self.costs)
-
-    def __str__(self) -> str:
-        return "\n".join([super().__str__(), *(f"error: {line}" for line in self.stopped)])
 
 
 def build(settings: BuildSettings, *, quiet: bool = False) -> BuildOutcome:
@@ -246,15 +228,13 @@ class _BuildRun:
     """One build: its parts, and how it is run."""
 
     def __init__(self, settings: BuildSettings) -> None:
-        need_batches(settings, settings.models)
         self.settings = settings
         self.folder = BuildFolder(settings.out, settings.ledger)
         self._taxonomy = (
             load_taxonomy(settings.taxonomy) if settings.taxonomy else default_taxonomy()
         )
         self._instructions = load_instructions(settings.templates)
-        Limits.of(settings).check_prices(settings.models)
-        flex_plan(settings, settings.models)
+        check_calls(settings, settings.models)
         self._headers = headers_by_model(
             settings.header, settings.under_test, (settings.judge,), settings.models
         )
@@ -263,7 +243,7 @@ class _BuildRun:
             if settings.seeds
             else StageResult(stage="seeds", kept=(), rejected=())
         )
-        self._judged = _verdicts(settings.labels)
+        self._judged = _read_verdicts(settings.labels)
         self._plan = BuildPlan(per_cell=settings.per_cell, last_stage=settings.stages[1])
 
     async def run(self, display: Display) -> BuildOutcome:
@@ -274,8 +254,8 @@ class _BuildRun:
         with Ledger(folder.ledger_path(manifest), readonly=True) as ledger:
             costs = Costs({"build": sum_spent_on_build(manifest, built, ledger)}, settings.prices)
         stopped = [built.nothing_made] if built.nothing_made else []
-        remarks = list(self._remarks(built))
-        results = write_build_results(
+        remarks = list(self._list_remarks(built))
+        dataset, checked, notes = write_build_results(
             folder,
             manifest,
             built,
@@ -289,11 +269,11 @@ class _BuildRun:
             ),
             out=folder.path,
             built=built,
-            dataset=results.dataset,
-            check=results.check,
+            dataset=dataset,
+            check=checked,
             costs=costs,
             stopped=stopped,
-            notes=[*renewed, *remarks, *results.notes, *client.notices],
+            notes=[*renewed, *remarks, *notes, *client.notices],
             tally=client.tally,
         )
 
@@ -301,12 +281,9 @@ class _BuildRun:
         """Make the calls of every stage; return what came of them, and remarks on renewed parts."""
         settings, folder = self.settings, self.folder
         earlier = folder.load()
-        functions = settings.functions
-        manifest = self._manifest(
-            {name: model_identity(name, functions) for name in settings.models}
-        )
+        manifest = self._make_manifest()
         renewed = self._check_same(manifest)
-        async with session(
+        async with open_session(
             settings,
             settings.models,
             folder.ledger_to_write(manifest, settings.ledger),
@@ -317,8 +294,7 @@ class _BuildRun:
             folder.save(manifest)
             client = calling.client
             in_batches = open_gathering(calling)
-            progress = _Progress(folder, display, client.tally, calling.limits)
-            progress.batching = in_batches.batching if in_batches else None
+            progress = _Progress(folder, calling, in_batches)
             progress.stage_ended(self._seeds)
             context = manifest.context(
                 client,
@@ -342,7 +318,7 @@ class _BuildRun:
             if client.stopped_models:
                 raise Stopped("; ".join(client.stopped_models.values()))
             if settings.labels and not built.nothing_made:
-                built = built.drop_poor(_poor(self._judged, built))
+                built = built.drop_poor(_find_poor(self._judged, built))
                 progress.stage_ended(built.drafts[-1])
         return manifest, built, client, renewed
 
@@ -354,16 +330,15 @@ class _BuildRun:
             NothingMade: the ledger has replies that end the build early.
         """
         settings = self.settings
-        identities = {name: model_identity(name, settings.functions) for name in settings.models}
-        manifest = self._manifest(identities)
+        manifest = self._make_manifest()
         renewed = self._check_same(manifest)
         with Ledger(self.folder.ledger_path(manifest), readonly=True, missing_ok=True) as ledger:
-            context = manifest.context(Client(ledger, identities))
+            context = manifest.context(Client(ledger, manifest.identities))
             rounds = self.folder.rounds(manifest, readonly=True)
             built = await build_sets(context, self._seeds, self._plan, Watcher(), rounds)
             if built.nothing_made:
                 raise NothingMade(built.nothing_made)
-            lines = self._lines(
+            lines = self._list_lines(
                 forecast_build(built, self._plan, self._taxonomy), experience_in(ledger)
             )
         expected = Forecast(
@@ -386,7 +361,7 @@ class _BuildRun:
             notes=notes,
         )
 
-    def _lines(
+    def _list_lines(
         self, expected: Mapping[Asked, int], experience: Mapping[tuple[str, str], Experience]
     ) -> tuple[ForecastLine, ...]:
         """Return the calls to come with their tokens: those of such calls in the ledger, else a
@@ -409,15 +384,15 @@ class _BuildRun:
             for (role, purpose), calls in expected.items()
         )
 
-    def _manifest(self, identities: dict[str, str]) -> BuildManifest:
+    def _make_manifest(self) -> BuildManifest:
         settings = self.settings
         return BuildManifest(
             version=__version__,
             generator=settings.generator,
             judge=settings.judge,
-            identities=identities,
-            generator_sampling=settings.generator_sampling,
-            judge_sampling=settings.judge_sampling,
+            identities={name: model_identity(name, settings.functions) for name in settings.models},
+            generator_sampling=state_sampling(settings),
+            judge_sampling=settings.choose_judge_sampling(settings.judge),
             structured_output=settings.structured_output,
             taxonomy=self._taxonomy,
             seeds=settings.seeds,
@@ -487,7 +462,7 @@ class _BuildRun:
             " from them, are made again"
         ]
 
-    def _remarks(self, built: Built) -> list[str]:
+    def _list_remarks(self, built: Built) -> list[str]:
         """Return remarks for a reader of the dataset, a line each."""
         settings = self.settings
         notes = []
@@ -520,7 +495,7 @@ def _show_value(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _verdicts(files: Sequence[Path]) -> list[Label]:
+def _read_verdicts(files: Sequence[Path]) -> list[Label]:
     """Return the labels of files that call a set good or poor."""
     return [
         read.label
@@ -529,7 +504,7 @@ def _verdicts(files: Sequence[Path]) -> list[Label]:
     ]
 
 
-def _poor(judged: Sequence[Label], built: Built) -> frozenset[str]:
+def _find_poor(judged: Sequence[Label], built: Built) -> frozenset[str]:
     """Return the ids of the sets that every annotator who answered calls poor."""
     opinions: dict[str, set[object]] = {}
     for label in judged:
@@ -545,16 +520,14 @@ def _poor(judged: Sequence[Label], built: Built) -> frozenset[str]:
 class _Progress(Watcher):
     """Shows each stage's progress, and writes it to disk when it has ended."""
 
-    def __init__(self, folder: BuildFolder, display: Display, tally: Tally, limits: Limits) -> None:
+    def __init__(self, folder: BuildFolder, calling: Session, batching: Batching | None) -> None:
         self._folder = folder
-        self._display = display
-        self._tally = tally
-        self._limits = limits
+        self._calling = calling
+        self._batching = batching
         self._stage: Stage = "seeds"
         self._items = 0
         self._done: Counter[Stage] = Counter()
         self._pass = 1
-        self.batching: Batching | None = None
 
     def stage_begins(self, stage: Stage, items: int, number: int) -> None:
         if number != self._pass:
@@ -569,7 +542,7 @@ class _Progress(Watcher):
         if result.count_in:
             again = f" after pass {self._pass}" if self._pass > 1 else ""
             why = f"; dropped: {result.why_dropped()}" if result.rejected else ""
-            self._display.note(
+            self._calling.display.note(
                 f"{result.stage}{again}: {result.count_in:,} in, {len(result.kept):,} kept{why}"
             )
 
@@ -577,10 +550,10 @@ class _Progress(Watcher):
         """Show the state of things."""
         again = f" (pass {self._pass})" if self._pass > 1 else ""
         done = self._done[self._stage]
-        calls = progress_line(self._tally, None, self._limits.sum_dollars(self._tally))
-        batches = f" · {self.batching.line}" if self.batching else ""
+        calls = progress_line(self._calling.client.tally, None, self._calling.dollars)
+        batches = f" · {self._batching.line}" if self._batching else ""
         line = f"{self._stage}{again}: {done:,} of {self._items:,} · {calls}{batches}"
-        self._display.update(done, self._items, line)
+        self._calling.display.update(done, self._items, line)
 
 
 def build_command(manifest: BuildManifest, build: str) -> str:

@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from opensafeintent.calls.client import Client, count_under_way
+from opensafeintent.calls.client import count_under_way
 from opensafeintent.calls.costs import sum_spent
 from opensafeintent.calls.headers import Headers, headers_by_model, parse_header
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import check_not_held
-from opensafeintent.calls.progress import Display, display_for, show_progress
-from opensafeintent.commands.batching import begin_batches, fill_in_batches, need_batches
+from opensafeintent.calls.progress import Display, display_for
+from opensafeintent.commands.batching import begin_batches, fill_in_batches
 from opensafeintent.commands.outcome import RunOutcome
 from opensafeintent.commands.reproduce import command_line
-from opensafeintent.commands.session import Limits, flex_plan, run_async, session, wait_or_refuse
+from opensafeintent.commands.session import (
+    Session,
+    check_calls,
+    open_session,
+    run_async,
+    wait_or_refuse,
+)
 from opensafeintent.commands.settings import EvaluateSettings, JudgeCheckSettings
 from opensafeintent.commands.settings.base import CHECKS, list_settings
 from opensafeintent.commands.settings.calling import REASONS, Judges
@@ -38,7 +44,6 @@ from opensafeintent.evaluation.gold_cases import (
 )
 from opensafeintent.evaluation.labelled_responses import (
     LabelledFile,
-    LabelledResponse,
     label_work,
 )
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
@@ -60,7 +65,7 @@ from opensafeintent.taxonomy import KnownGrades
 from opensafeintent.templates import Templates
 
 if TYPE_CHECKING:
-    from opensafeintent.batch.rounds import Batching
+    pass
 
 
 _SCHEMA = 2
@@ -118,8 +123,8 @@ def write_judge_files(
     folder: Path,
     staged: Path,
     *,
-    checks: Sequence[JudgeCheck] = (),
-    labels: Sequence[LabelCheck] = (),
+    checks: Sequence[JudgeCheck],
+    labels: Sequence[LabelCheck],
     left_out: Mapping[str, Iterable[str]],
 ) -> dict[str, Path]:
     """Write the results of judges, with the earlier ones in a folder.
@@ -152,7 +157,7 @@ def write_judge_files(
             ),
             left_out=tuple(sorted({*before.left_out, *left_out.get(judge, ())})),
         )
-        write_private(staged / path.name, _content(file))
+        write_private(staged / path.name, _encode_judge_file(file))
         written[judge] = path
     return written
 
@@ -171,18 +176,18 @@ def merge_label_checks(
     """Return all comparisons with people, a newer one in the place of an older one of the same
     judges, settings, labels and number of responses.
     """
-    newer = {_subject(check) for check in new}
-    return (*(check for check in old if _subject(check) not in newer), *new)
+    newer = {_identify_label_check(check) for check in new}
+    return (*(check for check in old if _identify_label_check(check) not in newer), *new)
 
 
-def _subject(check: LabelCheck) -> bytes:
+def _identify_label_check(check: LabelCheck) -> bytes:
     source = check.source
     return msgspec.json.encode(
         [check.judge, check.members, source.sha256, source.responses], order="sorted"
     )
 
 
-def _content(file: JudgeFile) -> bytes:
+def _encode_judge_file(file: JudgeFile) -> bytes:
     content: dict[str, Any] = msgspec.to_builtins(file)
     for record, check in zip(content["checks"], file.checks, strict=True):
         record |= {name: getattr(check, name) for name in _DERIVED}
@@ -191,21 +196,19 @@ def _content(file: JudgeFile) -> bytes:
 
 
 async def grade_work(
-    client: Client, work: Sequence[ModelWork], display: Display, limits: Limits
+    calling: Session, work: Sequence[ModelWork], identities: Mapping[str, str]
 ) -> list[GradedResponse]:
     """Make the calls of a check, and return the graded responses in no particular order.
 
     Raises:
         Stopped: a judge does not answer any more, or a budget is used up.
     """
+    await fill_in_batches(calling, work, identities)
     graded: list[GradedResponse] = []
     total = count_calls(work)
-    async with show_progress(
-        display, client, lambda: total, lambda: limits.sum_dollars(client.tally)
-    ):
-        await run_work(
-            client, work, at_once=count_under_way(limits.max_connections), done=graded.append
-        )
+    at_once = count_under_way(calling.settings.max_connections)
+    async with calling.show_progress(lambda: total):
+        await run_work(calling.client, work, at_once=at_once, done=graded.append)
     return graded
 
 
@@ -231,7 +234,7 @@ def costs_if_stopped(
     except Stopped:
         _, costs = calls_and_costs(settings, identities, work)
         with replace_together(settings.out) as new:
-            write_private(new / "cost.json", encode_costs(costs))
+            write_private(new / _COSTS, encode_costs(costs))
         raise
 
 
@@ -242,36 +245,27 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
     file: LabelledFile
     drawn: list[int]
     """Indices of the responses to ask about."""
-    identities: dict[str, str]
     templates: Templates
     work: list[ModelWork]
 
     @classmethod
-    def of(cls, settings: JudgeCheckSettings) -> _LabelComparison:
+    def of(cls, settings: JudgeCheckSettings, labelled: Path) -> _LabelComparison:
         """Read the file of the settings, and plan the calls.
 
         Raises:
-            InputError: the file, a judge or a template cannot be used.
+            InputError: the file or a template cannot be used.
         """
-        assert settings.labelled is not None
-        file = read_labelled(settings.labelled, settings.columns, settings.max_rows)
-        number = settings.sample or len(file.responses)
-        drawn = draw_evenly(file, number)
+        file = read_labelled(labelled, settings.columns, settings.max_rows)
+        drawn = draw_evenly(file, settings.sample or len(file.responses))
         templates = settings.judge_templates()
-        return cls(
-            settings=settings,
-            file=file,
-            drawn=drawn,
-            identities={name: model_identity(name, settings.functions) for name in settings.judges},
-            templates=templates,
-            work=label_work(
-                [file.responses[index] for index in drawn],
-                settings.samplings(settings.judges),
-                templates,
-                file.grades,
-                templates.parse,
-            ),
+        work = label_work(
+            [file.responses[index] for index in drawn],
+            settings.samplings(settings.judges),
+            templates,
+            file.grades,
+            templates.parse,
         )
+        return cls(settings=settings, file=file, drawn=drawn, templates=templates, work=work)
 
     def notes(self) -> list[str]:
         """Return notes on the file, a line each."""
@@ -287,7 +281,8 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
                 f"--sample {sample:,}: there are"
                 f" {pluralize(len(file.responses), 'labelled response')}; all are taken"
             )
-        if repeated := len(file.responses) - len({_show_item(item) for item in file.responses}):
+        unlike = {(item.prompt, item.response, item.group) for item in file.responses}
+        if repeated := len(file.responses) - len(unlike):
             notes.append(
                 f"{pluralize(repeated, 'response')} with the text of an earlier row; if each person"
                 " has a row, name the field of people: --map rater=FIELD"
@@ -296,8 +291,8 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
             notes.append(f"not read: {fields_named(file.unread)}")
         return [f"{file.name}: {note}" for note in notes]
 
-    def labels(self) -> str:
-        """Return how many labels say safe and unsafe, or answered and refused: a file that is read
+    def count_labels(self) -> str:
+        """Say how many labels say safe and unsafe, or answered and refused: a file that is read
         the wrong way round shows it.
         """
         kind = self.file.kind
@@ -310,7 +305,29 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
             f"{number:,} {word}" for word, number in numbers.items()
         )
 
-    def members(self, asked: AskedInLedger) -> dict[str, CheckedSetting]:
+    def judge(
+        self, graded: Sequence[GradedResponse], asked: AskedInLedger, identities: Mapping[str, str]
+    ) -> RunOutcome:
+        """Compare the grades with the labels."""
+        by_index: list[dict[str, KnownGrades]] = [{} for _ in self.drawn]
+        for item in graded:
+            by_index[int(item.set_id)] |= item.by_judge
+        labels = compare_labels(
+            self.file,
+            self.drawn,
+            gather_grades(by_index, list(identities)),
+            self._list_members(asked, identities),
+            include_unsafe=self.settings.include_unsafe,
+        )
+        return RunOutcome(
+            exit_code=JudgeFailed.exit_code if any(check.ungraded for check in labels) else 0,
+            labels=labels,
+            notes=[*self.notes(), *_texts_stored(labels)],
+        )
+
+    def _list_members(
+        self, asked: AskedInLedger, identities: Mapping[str, str]
+    ) -> dict[str, CheckedSetting]:
         """Return how each judge was asked."""
         roles = list_roles(self.file.grades)
         hashes = {
@@ -320,7 +337,7 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
         }
         return {
             judge: CheckedSetting(
-                identity=self.identities[judge],
+                identity=identities[judge],
                 setting=AnchorSetting(
                     templates=hashes, parse=self.templates.parse, sampling=sampling
                 ),
@@ -328,75 +345,6 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
             )
             for judge, sampling in self.settings.samplings(self.settings.judges).items()
         }
-
-    def compare(self, graded: list[GradedResponse], asked: AskedInLedger) -> tuple[LabelCheck, ...]:
-        """Compare the grades with the labels."""
-        by_index: list[dict[str, KnownGrades]] = [{} for _ in self.drawn]
-        for item in graded:
-            by_index[int(item.set_id)] |= item.by_judge
-        return compare_labels(
-            self.file,
-            self.drawn,
-            gather_grades(by_index, list(self.identities)),
-            self.members(asked),
-            include_unsafe=self.settings.include_unsafe,
-        )
-
-
-def _show_item(item: LabelledResponse) -> tuple[str, str, str]:
-    return item.prompt, item.response, item.group
-
-
-def compare_with_people(settings: JudgeCheckSettings, *, quiet: bool = False) -> RunOutcome:
-    """Let judges grade responses that people labelled, and compare the grades with the labels.
-
-    Running again is resuming: calls in the ledger are not made again.
-
-    Raises:
-        InputError: a setting, or the file, is not usable.
-        Stopped: a provider ended the check; answers so far are kept.
-    """
-    comparison = _LabelComparison.of(settings)
-    need_batches(settings, comparison.identities)
-    names = comparison.identities
-    flex_plan(settings, names)
-    headers = headers_by_model(settings.header, (), names, names)
-    with closing(display_for(quiet=quiet)) as screen:
-        Limits.of(settings).check_prices(comparison.identities)
-        if settings.dry_run:
-            with Ledger(settings.ledger_path, readonly=True, missing_ok=True) as ledger:
-                expected = forecast(ledger, comparison.identities, comparison.work)
-            notes = [*comparison.notes(), comparison.labels(), *unset_lines(names, headers)]
-            return RunOutcome.from_forecast(expected, settings, notes, names=comparison.identities)
-        with lock_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
-            return run_async(lambda: _compare(comparison, screen, headers))
-
-
-async def _compare(comparison: _LabelComparison, display: Display, headers: Headers) -> RunOutcome:
-    settings, identities = comparison.settings, comparison.identities
-    with costs_if_stopped(settings, identities, comparison.work):
-        async with session(
-            settings, identities, settings.ledger_path, display, headers=headers
-        ) as calling:
-            client = calling.client
-            batching = await begin_batches(calling)
-            if batching is not None:
-                await fill_in_batches(batching, comparison.work, identities)
-            graded = await grade_work(client, comparison.work, display, calling.limits)
-    display.stage("comparing")
-    asked, costs = calls_and_costs(settings, identities, comparison.work)
-    labels = comparison.compare(graded, asked)
-    with replace_together(settings.out) as new:
-        write_private(new / "cost.json", encode_costs(costs))
-        files = write_judge_files(settings.out, new, labels=labels, left_out=client.left_out)
-    return RunOutcome(
-        exit_code=JudgeFailed.exit_code if any(check.ungraded for check in labels) else 0,
-        out=settings.out,
-        labels=labels,
-        judge_files=files,
-        notes=[*comparison.notes(), *_texts_stored(labels)],
-        costs=costs,
-    ).add_call_notes(client)
 
 
 def _texts_stored(labels: Sequence[LabelCheck]) -> list[str]:
@@ -412,6 +360,43 @@ def _texts_stored(labels: Sequence[LabelCheck]) -> list[str]:
     return [note] if texts else []
 
 
+class _GoldCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """The judges, the gold cases that they grade, and the calls."""
+
+    settings: JudgeCheckSettings
+    examination: Examination
+    work: list[ModelWork]
+
+    @classmethod
+    def of(cls, settings: JudgeCheckSettings) -> _GoldCheck:
+        """Plan the calls.
+
+        Raises:
+            InputError: a template cannot be used.
+        """
+        templates = settings.judge_templates()
+        examination = Examination(
+            gold=load_gold_cases(),
+            duties=dict.fromkeys(settings.judges, GRADE_NAMES),
+            templates=templates,
+            parse=templates.parse,
+            samplings=settings.samplings(settings.judges),
+            min_accuracy=settings.min_accuracy,
+        )
+        return cls(settings=settings, examination=examination, work=check_work(examination))
+
+    def judge(
+        self, graded: Sequence[GradedResponse], asked: AskedInLedger, identities: Mapping[str, str]
+    ) -> RunOutcome:
+        """Compare the grades with those that the rubrics allow."""
+        checks = add_served(verdict(self.examination, identities, graded), asked.served)
+        return RunOutcome(
+            exit_code=0 if all(check.passed for check in checks) else JudgeFailed.exit_code,
+            checks=checks,
+            following=_evaluation_command(self.settings),
+        )
+
+
 def check_judges(settings: JudgeCheckSettings, *, quiet: bool = False) -> RunOutcome:
     """Send the gold cases to judges, and compare their grades with those that the rubrics allow;
     with `labelled` send responses that people labelled, and compare the grades with the labels.
@@ -419,97 +404,67 @@ def check_judges(settings: JudgeCheckSettings, *, quiet: bool = False) -> RunOut
     Running again is resuming: calls in the ledger are not made again.
 
     Raises:
-        InputError: a setting is not usable, or the folder holds a run or a build.
+        InputError: a setting or the file is not usable, or the folder holds a run or a build.
         Stopped: a provider ended the check; answers so far are kept.
     """
     check_not_held(settings.out)
-    if settings.labelled is not None:
-        return compare_with_people(settings, quiet=quiet)
-    templates = settings.judge_templates()
-    examination = Examination(
-        gold=load_gold_cases(),
-        duties=dict.fromkeys(settings.judges, GRADE_NAMES),
-        templates=templates,
-        parse=templates.parse,
-        samplings=settings.samplings(settings.judges),
-        min_accuracy=settings.min_accuracy,
-    )
-    need_batches(settings, examination.duties)
-    identities = {name: model_identity(name, settings.functions) for name in examination.duties}
-    flex_plan(settings, identities)
+    notes: list[str] = []
+    check: _GoldCheck | _LabelComparison
+    if settings.labelled is None:
+        check = _GoldCheck.of(settings)
+    else:
+        check = _LabelComparison.of(settings, settings.labelled)
+        notes = [*check.notes(), check.count_labels()]
+    identities = {name: model_identity(name, settings.functions) for name in settings.judges}
+    check_calls(settings, identities)
     headers = headers_by_model(settings.header, (), identities, identities)
     with closing(display_for(quiet=quiet)) as screen:
-        limits = Limits.of(settings)
-        limits.check_prices(identities)
         if settings.dry_run:
             with Ledger(settings.ledger_path, readonly=True, missing_ok=True) as ledger:
-                expected = forecast(ledger, identities, check_work(examination))
-            return RunOutcome.from_forecast(
-                expected, settings, unset_lines(identities, headers), names=examination.duties
-            )
+                expected = forecast(ledger, identities, check.work)
+            notes += unset_lines(identities, headers)
+            return RunOutcome.from_forecast(expected, settings, notes, names=identities)
         with lock_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
-            return run_async(lambda: _check(settings, examination, identities, screen, headers))
+            return run_async(lambda: _run_check(check, identities, screen, headers))
 
 
-async def _check(
-    settings: JudgeCheckSettings,
-    examination: Examination,
+async def _run_check(
+    check: _GoldCheck | _LabelComparison,
     identities: Mapping[str, str],
     display: Display,
     headers: Headers,
 ) -> RunOutcome:
-    work = check_work(examination)
-    with costs_if_stopped(settings, identities, work):
-        async with session(
+    """Make the calls of a check, and write what they show."""
+    settings = check.settings
+    with costs_if_stopped(settings, identities, check.work):
+        async with open_session(
             settings, identities, settings.ledger_path, display, headers=headers
         ) as calling:
-            client, limits = calling.client, calling.limits
-            batching = await begin_batches(calling)
-            checks = await _examine(client, examination, identities, display, limits, batching)
-    asked, costs = calls_and_costs(settings, identities, work)
-    checks = add_served(checks, asked.served)
+            await begin_batches(calling)
+            graded = await grade_work(calling, check.work, identities)
+    if settings.labelled is not None:
+        display.stage("comparing")
+    asked, costs = calls_and_costs(settings, identities, check.work)
+    outcome = check.judge(graded, asked, identities)
     with replace_together(settings.out) as new:
-        write_private(new / "cost.json", encode_costs(costs))
-        files = write_judge_files(settings.out, new, checks=checks, left_out=client.left_out)
-    return RunOutcome(
-        exit_code=0 if all(check.passed for check in checks) else JudgeFailed.exit_code,
-        out=settings.out,
-        checks=checks,
-        judge_files=files,
-        following=_evaluation_command(settings),
-        costs=costs,
-    ).add_call_notes(client)
-
-
-async def _examine(
-    client: Client,
-    examination: Examination,
-    identities: Mapping[str, str],
-    display: Display,
-    limits: Limits,
-    batching: Batching | None,
-) -> tuple[JudgeCheck, ...]:
-    """Make the calls of a check and judge the judges.
-
-    Raises:
-        Stopped: a judge does not answer any more, or a budget is used up.
-    """
-    work = check_work(examination)
-    if batching is not None:
-        await fill_in_batches(batching, work, identities)
-    graded = await grade_work(client, work, display, limits)
-    return verdict(examination, identities, graded)
+        write_private(new / _COSTS, encode_costs(costs))
+        outcome.judge_files = write_judge_files(
+            settings.out,
+            new,
+            checks=outcome.checks,
+            labels=outcome.labels,
+            left_out=calling.client.left_out,
+        )
+    outcome.out, outcome.costs = settings.out, costs
+    return outcome.add_call_notes(calling.client)
 
 
 async def check_before_run(
-    client: Client,
+    calling: Session,
     folder: RunFolder,
     manifest: Manifest,
     examination: Examination,
     settings: Judges,
-    display: Display,
-    limits: Limits,
-    batching: Batching | None = None,
 ) -> tuple[JudgeCheck, ...]:
     """Check the judges of a run before anything else is asked, and return their checks, all of them
     passed.
@@ -520,9 +475,10 @@ async def check_before_run(
         Stopped: a judge does not answer any more, or a budget is used up.
     """
     identities = manifest.identities()
-    checks = await _examine(client, examination, identities, display, limits, batching)
-    asked = find_asked(client.ledger, identities, check_work(examination))
-    checks = add_served(checks, asked.served)
+    work = check_work(examination)
+    graded = await grade_work(calling, work, identities)
+    asked = find_asked(calling.client.ledger, identities, work)
+    checks = add_served(verdict(examination, identities, graded), asked.served)
     failed = [check for check in checks if not check.passed]
     if not failed:
         return checks
@@ -534,8 +490,7 @@ async def check_before_run(
     ledger = folder.ledger_path(manifest)
     raise JudgeFailed(
         *(
-            f"{check.judge}: failed its check, {_count(check)}: {'; '.join(check.reasons)}; no"
-            f" model was asked; the cases: {_cases_command(check.judge, settings, ledger)}"
+            _describe_failed(check, f": {_cases_command(check.judge, settings, ledger)}")
             for check in failed
         )
     )
@@ -575,12 +530,12 @@ def _near(rubrics: str | None) -> str | None:
 
 def describe_passed(check: JudgeCheck) -> str:
     """Say that a judge passed."""
-    return f"{check.judge}: passed its check, {_count(check)}"
+    return f"{check.judge}: passed its check, {_describe_count(check)}"
 
 
 def describe_passed_before(check: JudgeCheck) -> str:
     """Say that a judge passed in a check that is stored, and is not asked again."""
-    return f"{check.judge}: passed its check before ({CHECKS}), {_count(check)}"
+    return f"{check.judge}: passed its check before ({CHECKS}), {_describe_count(check)}"
 
 
 def raise_if_failed_before(checks: Iterable[JudgeCheck]) -> None:
@@ -589,18 +544,19 @@ def raise_if_failed_before(checks: Iterable[JudgeCheck]) -> None:
     Raises:
         JudgeFailed: see above.
     """
-    failed = [check for check in checks if not check.passed]
-    if failed:
-        raise JudgeFailed(
-            *(
-                f"{check.judge}: failed its check before, {_count(check)}:"
-                f" {'; '.join(check.reasons)}; no model was asked; the cases are in {CHECKS}"
-                for check in failed
-            )
-        )
+    if failed := [check for check in checks if not check.passed]:
+        where = f" are in {CHECKS}"
+        raise JudgeFailed(*(_describe_failed(check, where, before=" before") for check in failed))
 
 
-def _count(check: JudgeCheck) -> str:
+def _describe_failed(check: JudgeCheck, where: str, before: str = "") -> str:
+    return (
+        f"{check.judge}: failed its check{before}, {_describe_count(check)}:"
+        f" {'; '.join(check.reasons)}; no model was asked; the cases{where}"
+    )
+
+
+def _describe_count(check: JudgeCheck) -> str:
     return f"{check.accepted} of {check.cases} cases accepted"
 
 
@@ -612,18 +568,9 @@ def add_known_checks(run: GradedRun, files: Sequence[JudgeFile]) -> GradedRun:
     return run._replace(manifest=msgspec.structs.replace(manifest, judge_checks=known))
 
 
-class KnownChecks(NamedTuple):
-    """The part of an examination that was made before."""
-
-    checks: list[JudgeCheck]
-    """Of judges that need no further check: they passed or failed."""
-    rest: Examination | None
-    """Of the other judges; None if there is none."""
-
-
 def find_earlier_checks(
     examination: Examination, identities: Mapping[str, str], files: Sequence[JudgeFile]
-) -> KnownChecks:
+) -> tuple[list[JudgeCheck], Examination | None]:
     """Find the checks in results of `judge-check` that an examination would repeat.
 
     A check that failed counts only if it is of the same grades and misses none: another one might
@@ -633,6 +580,10 @@ def find_earlier_checks(
         examination: the judges to check.
         identities: of the judges, by name.
         files: results of `judge-check`.
+
+    Returns:
+        The checks of judges that need no further one: they passed or failed; and the examination of
+        the other judges, None if there is none.
     """
     known: dict[str, JudgeCheck] = {}
     for check in (check for file in files for check in file.checks):
@@ -650,7 +601,7 @@ def find_earlier_checks(
                 known[check.judge] = by_this_mark
     duties = {judge: of for judge, of in examination.duties.items() if judge not in known}
     rest = msgspec.structs.replace(examination, duties=duties) if duties else None
-    return KnownChecks(list(known.values()), rest)
+    return list(known.values()), rest
 
 
 def _find_setting(examination: Examination, check: JudgeCheck) -> AnchorSetting:

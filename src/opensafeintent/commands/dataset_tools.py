@@ -12,13 +12,22 @@ from fractions import Fraction
 from pathlib import Path
 from statistics import median
 from textwrap import wrap
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import msgspec
 from rich.console import Console
 
 from opensafeintent.construction.controls import DatasetCheck
+from opensafeintent.construction.similarity import (
+    ComparedSet,
+    Deduplication,
+    Match,
+    Rule,
+    duplicates,
+    pairs_compared,
+)
 from opensafeintent.errors import InputError, nearest, pluralize
+from opensafeintent.exports.publication import Publication, read_provenance, write_hub_folder
 from opensafeintent.files import (
     MOST_ROWS,
     make_private_folder,
@@ -45,10 +54,6 @@ from opensafeintent.report.printing.console import (
 )
 from opensafeintent.report.tables import domains, task_types, write_tables
 from opensafeintent.taxonomy import default_taxonomy, load_taxonomy
-
-if TYPE_CHECKING:
-    from opensafeintent.construction.similarity import Deduplication, Match, Rule
-    from opensafeintent.exports.publication import Publication
 
 _EXAMPLE = {
     "underlying_task": "explaining how a kettle's safety switch works",
@@ -167,8 +172,6 @@ def export_dataset(
             description is invalid, or the folder is not empty or cannot be written.
     """
     dataset = load_dataset(name, taxonomy, max_rows)
-    from opensafeintent.exports.publication import Publication, read_provenance, write_hub_folder
-
     publication = publication or Publication()
     if name == "starter":
         publication = msgspec.structs.replace(
@@ -212,14 +215,6 @@ def dedup_dataset(
         InputError: the dataset, the threshold or the rule is not valid, or a file cannot be written
             or is the input.
     """
-    from opensafeintent.construction.similarity import (
-        ComparedSet,
-        Deduplication,
-        Rule,
-        duplicates,
-        pairs_compared,
-    )
-
     if rule not in get_args(Rule):
         raise InputError(f"rule {show_name(rule)!r}: {nearest(rule, get_args(Rule))}")
     report = report or out.with_name(f"{out.stem}.dropped.jsonl")
@@ -239,12 +234,12 @@ def dedup_dataset(
     )
     make_private_folder(report.parent)
     with write_beside(report, private=True) as file:
-        file.writelines(_line(item, similar[item.id]) for item in dropped)
+        file.writelines(_encode_dropped(item, similar[item.id]) for item in dropped)
         write_dataset(result.kept, out)
     return result
 
 
-def _line(prompt_set: PromptSet, match: Match) -> bytes:
+def _encode_dropped(prompt_set: PromptSet, match: Match) -> bytes:
     """Return the line of the report on a set that is dropped."""
     line = {
         "id": prompt_set.id,
@@ -268,19 +263,19 @@ def _refuse_overwriting(name: str, out: Path, report: Path, taxonomy: Path | Non
         raise InputError(f"{out}: cannot tell the format; valid suffixes: .jsonl, .parquet")
     if report.suffix != ".jsonl":
         raise InputError(f"{report}: the report is JSONL; expected a name that ends in .jsonl")
-    if _same(out, report):
+    if _is_same_file(out, report):
         raise InputError(
             f"{out}: named for the sets that are kept and for the report; expected two files"
         )
     for written in (out, report):
         for read in (Path(name), taxonomy):
-            if read is not None and _same(written, read):
+            if read is not None and _is_same_file(written, read):
                 raise InputError(
                     f"{written}: is the input, which stays as it is; expected another file"
                 )
 
 
-def _same(first: Path, second: Path) -> bool:
+def _is_same_file(first: Path, second: Path) -> bool:
     try:
         return first.resolve() == second.resolve() or (
             first.exists() and second.exists() and first.samefile(second)

@@ -1,4 +1,4 @@
-"""Evaluate models; let judges grade responses that were made elsewhere."""
+"""Evaluate models."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE, contenders
-from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.progress import Display, display_for
 from opensafeintent.commands.checking_judges import (
@@ -19,19 +16,18 @@ from opensafeintent.commands.checking_judges import (
     find_earlier_checks,
     raise_if_failed_before,
 )
-from opensafeintent.commands.grade_into import grade_into
 from opensafeintent.commands.outcome import RunOutcome
 from opensafeintent.commands.planning import (
-    apply_judging_settings,
     describe_missing_dual_use,
     grow_run,
     make_mixing_refusal,
     refuse_other_dataset,
     replace_questions,
+    state_plan,
 )
 from opensafeintent.commands.running import RunCommand, dry_run, execute, leave_out_silent
 from opensafeintent.commands.session import run_async, wait_or_refuse
-from opensafeintent.commands.settings import EvaluateSettings, GradeSettings
+from opensafeintent.commands.settings import EvaluateSettings
 from opensafeintent.commands.settings.by_command import PAPER_DATASET
 from opensafeintent.errors import InputError, pluralize
 from opensafeintent.evaluation.gold_cases import Examination, list_duties, load_gold_cases
@@ -43,12 +39,11 @@ from opensafeintent.evaluation.manifest import (
     list_tasks,
 )
 from opensafeintent.evaluation.pipeline import ModelWork
-from opensafeintent.evaluation.plan import Plan
-from opensafeintent.evaluation.replay import has_both_grades, list_given_tasks, read_imported
 from opensafeintent.hostile import name_safe, one_line, show_name
 from opensafeintent.inspect.routes import model_identity
 from opensafeintent.numbers.gates import describe_second_turn_reach, describe_sets
 from opensafeintent.numbers.metrics import METRICS, find_scope, is_defined, list_question_groups
+from opensafeintent.numbers.stop_when import StopWhen
 from opensafeintent.promptsets import Dataset, draw_sets, load_dataset
 from opensafeintent.promptsets.loading import (
     PAPER_DATASET_HASH,
@@ -59,7 +54,6 @@ from opensafeintent.promptsets.loading import (
 from opensafeintent.promptsets.record import count_units
 from opensafeintent.statistics.intervals import half_width
 from opensafeintent.templates import Templates, load_templates
-from opensafeintent.templates.template import second_turn
 
 
 def demo(out: Path | None = None, *, quiet: bool = False) -> RunOutcome:
@@ -90,15 +84,17 @@ def evaluate(settings: EvaluateSettings, *, quiet: bool = False) -> RunOutcome:
     out = settings.out or Path("runs").absolute() / name_safe(name)
     with closing(display_for(quiet=quiet)) as screen:
         folder = RunFolder(out, settings.ledger)
-        stated = _Stated.read(settings, folder, screen)
+        stated = _NamedFiles.read(settings, folder, screen)
         if settings.dry_run:
-            return _forecast(settings, folder, stated)
+            return _forecast_calls(settings, folder, stated)
         with folder.lock(wait_or_refuse(settings, screen)):
-            return run_async(lambda: execute(_command(settings, folder, stated), screen))
+            return run_async(lambda: execute(_plan_calls(settings, folder, stated), screen))
 
 
-def _forecast(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> RunOutcome:
-    command = _command(settings, folder, stated)
+def _forecast_calls(
+    settings: EvaluateSettings, folder: RunFolder, stated: _NamedFiles
+) -> RunOutcome:
+    command = _plan_calls(settings, folder, stated)
     plan, dataset = command.manifest.plan, command.dataset
     size, drawn = stated.size or len(dataset), draw_sets(dataset.prompt_sets, plan.limit)
     scope = find_scope(dataset)._replace(rubric=plan.by_rubric, asked=list_question_groups(dataset))
@@ -119,7 +115,7 @@ def _forecast(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) ->
     return outcome
 
 
-class _Stated(NamedTuple):
+class _NamedFiles(NamedTuple):
     """The files that a command names, read before the folder is locked."""
 
     dataset: Dataset | None
@@ -131,7 +127,7 @@ class _Stated(NamedTuple):
     notes: list[str]
 
     @classmethod
-    def read(cls, settings: EvaluateSettings, folder: RunFolder, screen: Display) -> _Stated:
+    def read(cls, settings: EvaluateSettings, folder: RunFolder, screen: Display) -> _NamedFiles:
         """Read what is named; for a new run also what it has by default.
 
         Raises:
@@ -168,7 +164,7 @@ def _read_dataset(
     place. A note says so.
 
     Raises:
-        InputError: see `_Stated.read`.
+        InputError: see `_NamedFiles.read`.
     """
     try:
         dataset = load_dataset(name, settings.taxonomy)
@@ -214,7 +210,7 @@ def _read_templates(settings: EvaluateSettings) -> tuple[Templates, list[str]]:
         return load_templates(), [note]
 
 
-def _command(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> RunCommand:
+def _plan_calls(settings: EvaluateSettings, folder: RunFolder, stated: _NamedFiles) -> RunCommand:
     """Return the run as it is with this evaluation in it, and the calls that it takes.
 
     Raises:
@@ -229,12 +225,18 @@ def _command(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> 
         dataset = of_run
     assert dataset is not None  # a new run has one
     manifest = old or Manifest.new(dataset, ledger=ledger_name(settings.ledger))
-    models = _models_to_ask(settings, folder, manifest)
+    models = _choose_models(settings, folder, manifest)
     size = stated.size or len(dataset)
-    wanted = _state(settings, manifest.plan, size, stated.templates)
+    wanted = state_plan(settings, manifest.plan, size, stated.templates)
     if old is not None and stated.dataset is not None:
         dataset = replace_questions(folder, old, dataset, stated.dataset, wanted)
-    entries = {model: _entry(settings, manifest, model) for model in settings.under_test}
+    entries = {
+        model: ModelEntry(
+            identity=model_identity(model, settings.functions),
+            label=manifest.models[model].label if model in manifest.models else "",
+        )
+        for model in settings.under_test
+    }
     manifest = grow_run(
         folder, manifest, wanted, settings, templates=stated.templates, models=entries
     )
@@ -243,7 +245,7 @@ def _command(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> 
     ended = stored if stored and stored.stop_when and stored.stop_when.limits else None
     if ended and (ended.plan != plan or ended.models.keys() != manifest.models.keys()):
         raise make_mixing_refusal(folder, ended, "the run ended with an answer to --stop-when")
-    work = _work(manifest, dataset, models, to_the_end=settings.stop_when is not None)
+    work = _list_work(manifest, dataset, models, to_the_end=settings.stop_when is not None)
     command = RunCommand(
         settings=settings,
         folder=folder,
@@ -259,22 +261,13 @@ def _command(settings: EvaluateSettings, folder: RunFolder, stated: _Stated) -> 
     if settings.check_judge:
         add_check(command)
     if settings.stop_when is not None:
-        from opensafeintent.numbers.stop_when import StopWhen
-
         question = (settings.stop_when, settings.confidence, settings.max_missing)
         command.stop_when = StopWhen(*question, manifest, dataset, work)
         command.notes = [*command.stop_when.impossible(), *command.notes]
     return command
 
 
-def _entry(settings: EvaluateSettings, manifest: Manifest, model: str) -> ModelEntry:
-    """Return the entry of a model that is named, by what its name leads to now."""
-    entry = manifest.models.get(model)
-    identity = model_identity(model, settings.functions)
-    return ModelEntry(identity=identity, label=entry.label if entry else "")
-
-
-def _work(
+def _list_work(
     manifest: Manifest, dataset: Dataset, models: Sequence[str], *, to_the_end: bool
 ) -> list[ModelWork]:
     """Return the tasks of models, in the order of samples: an interruption leaves a sample.
@@ -324,7 +317,7 @@ def add_check(command: RunCommand) -> None:
     command.notes += [*unread, *map(describe_passed_before, known)]
 
 
-def _models_to_ask(
+def _choose_models(
     settings: EvaluateSettings, folder: RunFolder, manifest: Manifest
 ) -> tuple[str, ...]:
     """Return the models that are named; without any, those of the run that can be called.
@@ -347,85 +340,3 @@ def _models_to_ask(
     if not models:
         raise InputError("no model to evaluate: name at least one, or a --suite")
     return models
-
-
-def _state(settings: EvaluateSettings, plan: Plan, sets: int, templates: Templates | None) -> Plan:
-    """Return the plan of a run on so many prompt-sets with what a command states in it."""
-    plan = apply_judging_settings(settings, plan, templates)
-    limit = plan.limit if settings.limit is None else settings.limit
-    follow_up_texts = plan.follow_ups or (second_turn() if settings.follow_ups else None)
-    if plan.turn and follow_up_texts is None:
-        raise InputError("--audit turn: is for --follow-ups, which is not given")
-    return msgspec.structs.replace(
-        plan,
-        limit=limit if limit is None or limit < sets else None,
-        epochs=settings.epochs or plan.epochs,
-        target_sampling=settings.target_sampling(plan.target_sampling),
-        as_paper=settings.as_paper or plan.as_paper,
-        system=plan.system if settings.system is None else settings.system,
-        probe=settings.probe or plan.probe,
-        follow_ups=follow_up_texts,
-    )
-
-
-def grade(settings: GradeSettings, *, quiet: bool = False) -> RunOutcome:
-    """Let judges grade the responses of a run that came without grades; with `out`, every response
-    of the run, in a new run. Responses that were imported with both grades keep those.
-
-    Raises:
-        InputError: there is no run, or nothing in it to grade.
-        Stopped: a provider ended the work; answers so far are kept.
-    """
-    folder = RunFolder(settings.run, settings.ledger)
-    folder.check()  # before the lock, which makes the folder
-    with closing(display_for(quiet=quiet)) as screen:
-        if settings.out is not None:
-            return grade_into(settings, folder, RunFolder(settings.out, settings.ledger), screen)
-        if settings.dry_run:
-            return dry_run(_to_grade(settings, folder))
-        with folder.lock(wait_or_refuse(settings, screen)):
-            return run_async(lambda: execute(_to_grade(settings, folder), screen))
-
-
-def _to_grade(settings: GradeSettings, folder: RunFolder) -> RunCommand:
-    """Return the responses to grade, and the run as it is with these grades.
-
-    Raises:
-        InputError: there is nothing to grade, or the run has grades that were made otherwise.
-    """
-    old, dataset = folder.load()
-    old = leave_out_silent(folder, old, settings)
-    with Ledger(folder.ledger_path(old), readonly=True) as ledger:
-        imported = read_imported(ledger, dataset)
-    judge_by = settings.judge_by or old.plan.judge_by
-    asking = msgspec.structs.replace(old, plan=msgspec.structs.replace(old.plan, judge_by=judge_by))
-    tasks = {
-        model: list_given_tasks(rows, asking, dataset)
-        for model, rows in imported.items()
-        if model in old.models
-    }
-    if not any(tasks.values()):
-        called = any(not entry.imported for entry in old.models.values())
-        other = "add --out DIR to have other judges grade this run, or " if called else ""
-        raise InputError(
-            f"{settings.run}: no imported response is without grades; {other}import the file"
-            " without its grade columns into a new run"
-        )
-    graded = [model for model in tasks if any(map(has_both_grades, imported[model]))]
-    if graded and len(graded) < len(tasks):
-        raise InputError(
-            f"{settings.run}: responses of {graded[0]} came with grades, and those of other models"
-            " did not; a run is judged as a whole: import the two into runs of their own, or that"
-            " file without its grade columns"
-        )
-    templates = settings.judge_templates() if settings.rubrics or not old.plan.judges else None
-    wanted = apply_judging_settings(settings, old.plan, templates)
-    manifest = grow_run(folder, old, wanted, settings, templates=templates)
-    return RunCommand(
-        settings=settings,
-        folder=folder,
-        dataset=dataset,
-        manifest=manifest,
-        work=[manifest.work(model, its_tasks) for model, its_tasks in tasks.items()],
-        earlier=old,
-    )

@@ -237,7 +237,7 @@ def _write_csv(columns: Sequence[str], lines: Lines, file: IO[bytes]) -> None:
     writer.writerow(map(cell_safe, columns))
     # most cells are numbers or empty, and are written as they are
     writer.writerows(
-        [_cell(cell) if type(cell) in _REWRITTEN else cell for cell in line] for line in lines
+        [_make_cell(cell) if type(cell) in _REWRITTEN else cell for cell in line] for line in lines
     )
     text.detach()
 
@@ -245,7 +245,7 @@ def _write_csv(columns: Sequence[str], lines: Lines, file: IO[bytes]) -> None:
 _REWRITTEN = (str, bool)
 
 
-def _cell(value: str | bool) -> str | int:
+def _make_cell(value: str | bool) -> str | int:
     """Return a text or a truth value as a cell."""
     if isinstance(value, bool):
         return int(value)
@@ -267,12 +267,12 @@ def _write_parquet(columns: Sequence[str], lines: Lines, file: IO[bytes]) -> Non
     types = {"Int64": pa.int64(), "boolean": pa.bool_(), "object": pa.string()}
     schema = pa.schema({name: types[column_type(name)] for name in columns})
     with pq.ParquetWriter(file, schema) as writer:
-        for some in _batches(lines):
+        for some in _split_into_batches(lines):
             columns_of = zip(*some, strict=True)
             writer.write_batch(pa.record_batch([*map(list, columns_of)], schema=schema))
 
 
-def _batches(lines: Lines) -> Iterator[list[Sequence[Any]]]:
+def _split_into_batches(lines: Lines) -> Iterator[list[Sequence[Any]]]:
     """Yield the lines of a file, as many at a time as memory takes well."""
     some: list[Sequence[Any]] = []
     characters = 0

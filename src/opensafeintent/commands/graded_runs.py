@@ -151,13 +151,21 @@ def _can_be_graded_alike(old: Manifest, new: Manifest) -> bool:
     )
 
 
-def read_graded_runs(runs: Sequence[Path], *, ledgers: Collection[Path] = ()) -> list[GradedRun]:
+def read_joined_runs(
+    paths: Sequence[Path], ledgers: Collection[Path], display: Display | None = None
+) -> list[GradedRun]:
     """Rebuild runs from their ledgers, some outside their folders; one that is named twice is read
     once.
+
+    Raises:
+        InputError: one cannot be read, or they make no report together: see `check_join`.
     """
-    return [
-        read_graded_run(RunFolder(path, ledgers), name) for path, name in name_runs(runs).items()
+    folders = name_runs(paths)
+    runs = [
+        read_graded_run(RunFolder(path, ledgers), name, display) for name, path in folders.items()
     ]
+    check_join(runs, folders)
+    return runs
 
 
 def check_place(out: Path, runs: Sequence[Path]) -> None:
@@ -171,20 +179,16 @@ def check_place(out: Path, runs: Sequence[Path]) -> None:
     check_not_held(out, own=RunFolder.manifest_name if is_own else "")
 
 
-def _amounts(kept: PriceList | None) -> object:
-    """Return the prices of a list, whatever its file is called."""
-    return kept and kept.prices
-
-
 def choose_prices(
     named: Path | None, manifests: Sequence[Manifest]
 ) -> tuple[Path | PriceList | None, list[str]]:
     """Return the prices of a report: the file that the user names, or those that its runs keep if
     all of them keep the same; and a note if they keep different ones.
     """
-    first, *others = (manifest.prices or None for manifest in manifests)
-    if named or all(_amounts(prices) == _amounts(first) for prices in others):
-        return named or first, []
+    kept = [manifest.prices for manifest in manifests]
+    amounts = [prices and prices.prices for prices in kept]  # whatever their file is called
+    if named or all(prices == amounts[0] for prices in amounts):
+        return named or kept[0], []
     line = (
         "the runs do not keep the same prices, and none of them is used; --prices FILE gives"
         " those of all models"
@@ -192,11 +196,11 @@ def choose_prices(
     return None, [line]
 
 
-def name_runs(runs: Sequence[Path]) -> dict[Path, str]:
-    """Return the name of each run, each of them once."""
+def name_runs(runs: Sequence[Path]) -> dict[str, Path]:
+    """Return the folder of each run by its name, each of them once."""
     paths = list(dict.fromkeys(path.resolve() for path in runs))
     names = [path.name for path in paths]
-    return {path: path.name if names.count(path.name) == 1 else str(path) for path in paths}
+    return {path.name if names.count(path.name) == 1 else str(path): path for path in paths}
 
 
 def read_graded_run(

@@ -8,7 +8,7 @@ from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -53,6 +53,12 @@ from opensafeintent.grades import check_cells
 from opensafeintent.hostile import show_name
 from opensafeintent.imports.content import FileContent, index_prompts, match_prompts, show_progress
 from opensafeintent.imports.known_formats import read_file
+from opensafeintent.inspect.logs import (
+    InspectLog,
+    is_inspect_log,
+    read_inspect_log,
+    sort_out_logs,
+)
 from opensafeintent.promptsets import Dataset, load_dataset
 from opensafeintent.taxonomy import (
     DUAL_USE,
@@ -65,10 +71,6 @@ from opensafeintent.taxonomy import (
     load_taxonomy,
 )
 from opensafeintent.templates.template import second_turn
-
-if TYPE_CHECKING:
-    from opensafeintent.inspect.logs import InspectLog
-
 
 T = TypeVar("T")
 
@@ -95,7 +97,7 @@ def _import(settings: ImportSettings, screen: Display) -> RunOutcome:
     labels = taxonomy or (of_run.taxonomy if of_run else default_taxonomy())
     read, failed = _read_all(settings, labels, screen)
     by_model = _group_by_model(settings, read)
-    dataset = _dataset(settings, labels, of_run, read)
+    dataset = _find_dataset(settings, labels, of_run, read)
     of_text = index_prompts(dataset)
     for item in read:
         if item.unplaced_records:
@@ -130,7 +132,7 @@ def _import(settings: ImportSettings, screen: Display) -> RunOutcome:
             _check_extent(dataset, manifest, by_model, there)
             _refuse_other_judges(manifest, known, by_model, there)
             _check_graded(ledger.path, dataset, manifest, by_model, there)
-            rows = list(_rows(by_model))
+            rows = list(_yield_rows(by_model))
             stored = show_progress(rows, screen, "storing", "responses")
             ledger.imports.add(dataset.hash, stored)
             for _, response in rows:
@@ -144,11 +146,11 @@ def _import(settings: ImportSettings, screen: Display) -> RunOutcome:
     if failed:
         outcome.exit_code = first_exit_code(outcome.exit_code, 1)
         outcome.stopped += failed
-    outcome.notes += _notes(read, given, settings.out)
+    outcome.notes += _collect_notes(read, given, settings.out)
     return outcome
 
 
-def _notes(
+def _collect_notes(
     read: Sequence[FileContent], given: Mapping[ResponsePlace, tuple[bool, bool]], run: Path
 ) -> list[str]:
     """Return what the files' readers noted, and what they read otherwise than it was written."""
@@ -170,7 +172,7 @@ def _list_given(rows: Iterable[RecordedResponse]) -> dict[ResponsePlace, tuple[b
     """
     graded: dict[ResponsePlace, tuple[bool, bool]] = {}
     for recorded in rows:
-        place = (recorded.model, *_place(recorded))
+        place = (recorded.model, *_find_place(recorded))
         helpful, harm = graded.get(place, (False, False))
         graded[place] = (
             helpful or recorded.helpfulness is not None,
@@ -221,10 +223,10 @@ def _check_graded(
         if model not in by_model or not manifest.plan.judges:
             continue
         judged = {task.key for task in list_given_tasks(rows, manifest, dataset)}
-        by_place = {(model, *_place(row)): row for row in rows}
+        by_place = {(model, *_find_place(row)): row for row in rows}
         brought = (response for item in by_model[model] for response in item.responses)
         for response in brought:
-            location = (model, *_place(response))
+            location = (model, *_find_place(response))
             if location in judged and any(
                 getattr(response, what) is not None and getattr(by_place[location], what) is None
                 for what in SCALES
@@ -236,7 +238,7 @@ def _check_graded(
                 )
 
 
-def _place(response: RecordedResponse) -> tuple[str, str, int]:
+def _find_place(response: RecordedResponse) -> tuple[str, str, int]:
     return response.set_id, response.variant, response.epoch
 
 
@@ -316,9 +318,9 @@ def _refuse_other_judges(
     Raises:
         InputError: a model's grades are of other judges than those of another model.
     """
-    graders: dict[str, set[str]] = {model: _graders(rows) for model, rows in there.items()}
+    graders: dict[str, set[str]] = {model: _list_graders(rows) for model, rows in there.items()}
     for model, items in by_model.items():
-        brought = {judge for item in items for judge in _graders(item.responses)}
+        brought = {judge for item in items for judge in _list_graders(item.responses)}
         if brought and manifest.plan.judges and model not in known:
             raise InputError(
                 f"{items[0].path}: has grades, and the run's responses are graded by"
@@ -334,7 +336,7 @@ def _refuse_other_judges(
             )
 
 
-def _graders(rows: Iterable[RecordedResponse]) -> set[str]:
+def _list_graders(rows: Iterable[RecordedResponse]) -> set[str]:
     """Return who gave the grades that responses came with."""
     return {
         judge
@@ -357,8 +359,6 @@ def _read_all(
     Raises:
         InputError: a file cannot be used, or none of the logs.
     """
-    from opensafeintent.inspect.logs import is_inspect_log
-
     read: list[FileContent] = []
     logs: list[InspectLog] = []
     failed: list[InputError] = []
@@ -366,8 +366,6 @@ def _read_all(
         if not is_inspect_log(path):
             read += read_file(path, taxonomy, settings.max_rows, screen)
             continue
-        from opensafeintent.inspect.logs import read_inspect_log
-
         screen.stage(f"reading {show_name(path.name)}")
         try:
             logs.append(read_inspect_log(path, settings.max_rows))
@@ -377,8 +375,6 @@ def _read_all(
     if failed and not logs:
         raise InputError(*lines)
     if logs:
-        from opensafeintent.inspect.logs import sort_out_logs
-
         read += [
             FileContent(path=log.path, responses=log.responses, log=log)
             for log in sort_out_logs(logs)
@@ -386,7 +382,7 @@ def _read_all(
     return read, [f"not imported: {line}" for line in lines]
 
 
-def _dataset(
+def _find_dataset(
     settings: ImportSettings,
     taxonomy: Taxonomy,
     of_run: Dataset | None,
@@ -480,7 +476,7 @@ def _check_prompts(
     first, *further = lost
     complaint = (
         f"set {first.set_id} has no {first.variant};"
-        f" {nearest(first.variant, _variants(dataset, first.set_id))}"
+        f" {nearest(first.variant, _list_variants(dataset, first.set_id))}"
         if first.set_id in dataset.by_id
         else f"{show_name(first.set_id)!r} is not a prompt-set of {dataset.name};"
         f" {nearest(first.set_id, list(dataset.by_id)[:5000], shown=10)}"
@@ -491,13 +487,13 @@ def _check_prompts(
     raise InputError(f"{item.path}: {complaint}{further_text}")
 
 
-def _variants(dataset: Dataset, set_id: str) -> Collection[str]:
+def _list_variants(dataset: Dataset, set_id: str) -> Collection[str]:
     if (prompt_set := dataset.by_id.get(set_id)) is None:
         return ()
     return (*prompt_set.wordings(), *(() if prompt_set.is_pair else FOLLOW_UPS))
 
 
-def _rows(
+def _yield_rows(
     by_model: Mapping[str, Sequence[FileContent]],
 ) -> Iterator[tuple[SourceFile, RecordedResponse]]:
     files: dict[Path, SourceFile] = {}  # one file may hold many models

@@ -70,6 +70,7 @@ from opensafeintent.promptsets.questions import draw_order
 from opensafeintent.promptsets.reading import OF_CELLS, get_suffix
 from opensafeintent.ratings import Ratings, RatingsOfItem
 from opensafeintent.replacing import write_together
+from opensafeintent.report.corrections import FEWEST_LABELS
 from opensafeintent.report.printing.console import Printed, print_table
 from opensafeintent.report.tables import write_tables
 from opensafeintent.report.tables_people import agreement_tables
@@ -128,7 +129,7 @@ def annotate_dataset(settings: AnnotateDatasetSettings) -> ExportedStudy:
     dataset = load_dataset(settings.dataset, settings.taxonomy)
     chosen = sample_sets(dataset.prompt_sets, settings.limit)
     subjects = [quality_subject(item, dataset) for item in chosen]
-    return _export(settings, "dataset_quality", dataset, subjects)
+    return _write_study(settings, "dataset_quality", dataset, subjects)
 
 
 def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
@@ -160,8 +161,10 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
         shown = [row for row in graded if not _is_too_long(row, texts)]
         pairs = {item.id for item in dataset.prompt_sets if item.is_pair}
         drawn = draw(shown, settings.sample, settings.seed, settings.unit, dataset.units, pairs)
-        subjects = [_response(item, dataset, texts) for item in drawn]
-    study = _export(settings, "judge_validation", dataset, subjects, settings.unit, settings.run)
+        subjects = [_make_subject(item, dataset, texts) for item in drawn]
+    study = _write_study(
+        settings, "judge_validation", dataset, subjects, settings.unit, settings.run
+    )
     left_out = {
         "refused without a text (filtered, or empty)": sum(bool(row.refused) for row in wanted),
         "without both grades": sum(not row.counts for row in wanted),
@@ -172,13 +175,13 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
     if scope.triplets:  # no metric of theirs is of pairs
         counted = {place for place in counted if place[1] not in pairs}
     about = [
-        *_fewer_than_asked(drawn, settings),
-        *_corrects(drawn, counted, settings, scope),
+        *_describe_fewer(drawn, settings),
+        *_describe_correctable(drawn, counted, settings, scope),
     ]
     return msgspec.structs.replace(study, left_out=left_out, about_sample=tuple(about))
 
 
-def _fewer_than_asked(drawn: Sequence[KeyItem], settings: AnnotateRunSettings) -> Iterator[str]:
+def _describe_fewer(drawn: Sequence[KeyItem], settings: AnnotateRunSettings) -> Iterator[str]:
     """Yield that there are no more responses, or sets, if there are fewer than the sample needs."""
     whole = settings.unit == "set"
     units = {
@@ -193,7 +196,7 @@ def _fewer_than_asked(drawn: Sequence[KeyItem], settings: AnnotateRunSettings) -
         )
 
 
-def _corrects(
+def _describe_correctable(
     drawn: Sequence[KeyItem],
     complete: Collection[tuple[str, str, int]],
     settings: AnnotateRunSettings,
@@ -209,10 +212,6 @@ def _corrects(
         settings: of the sample.
         scope: which metrics there are.
     """
-    try:
-        from opensafeintent.report.corrections import FEWEST_LABELS
-    except ModuleNotFoundError:
-        return
     core = [item for item in drawn if item.variant in CORE_VARIANTS]
     used = [item for item in core if (item.model, item.id, item.epoch) in complete]
     unused = Counter(item.model for item in core)
@@ -244,7 +243,7 @@ def _is_too_long(row: GradedResponse, texts: RunTexts) -> bool:
     return text is not None and len(text.text) > LONGEST
 
 
-def _response(item: KeyItem, dataset: Dataset, texts: RunTexts) -> AnnotatedText:
+def _make_subject(item: KeyItem, dataset: Dataset, texts: RunTexts) -> AnnotatedText:
     text = texts.find(item.model, item.id, item.variant, item.epoch)
     if text is None:
         raise InputError(
@@ -258,7 +257,7 @@ def _response(item: KeyItem, dataset: Dataset, texts: RunTexts) -> AnnotatedText
     return response_subject(item, prompt, text.text, tuple(own))
 
 
-def _export(
+def _write_study(
     settings: AnnotateDatasetSettings | AnnotateRunSettings,
     kind: LabelKind,
     dataset: Dataset,

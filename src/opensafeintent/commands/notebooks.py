@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from opensafeintent.calls.baselines import is_baseline
-from opensafeintent.commands.graded_runs import check_join, name_runs, read_graded_runs
+from opensafeintent.commands.graded_runs import name_runs, read_joined_runs
 from opensafeintent.commands.session import delay_garbage_collection
 from opensafeintent.errors import InputError, install_extra
 from opensafeintent.evaluation.manifest import RunFolder
@@ -151,10 +151,8 @@ def load_run(
     named = (ledger,) if isinstance(ledger, str | os.PathLike) else ledger
     ledgers = tuple(map(Path, named))
     with delay_garbage_collection():
-        runs = read_graded_runs(list(folders), ledgers=ledgers)
-        check_join(runs, {name: path for path, name in folders.items()})
-        cohort = gather_models(runs)
-    return Run(cohort, {name: RunFolder(path, ledgers) for path, name in folders.items()})
+        cohort = gather_models(read_joined_runs(list(folders.values()), ledgers))
+    return Run(cohort, {name: RunFolder(path, ledgers) for name, path in folders.items()})
 
 
 class ShownTexts(NamedTuple):
@@ -263,7 +261,7 @@ class Run:
         Raises:
             InputError: pandas is missing.
         """
-        columns, lines = grade_table(self._rows())
+        columns, lines = grade_table(self._list_rows())
         return data_frame(columns, lines)
 
     def responses(self, *, include_unsafe: bool = False) -> pd.DataFrame:
@@ -296,7 +294,7 @@ class Run:
         Raises:
             InputError: a run was moved.
         """
-        runs = self._rows(second_turns=second_turns)
+        runs = self._list_rows(second_turns=second_turns)
         replies = any(is_follow_up(row.variant) for rows, _ in runs.values() for row in rows)
         shown = len(ShownTexts._fields) - (0 if replies else 1)
         columns, lines = grade_table(runs)
@@ -355,7 +353,7 @@ class Run:
         )
         return chart
 
-    def _rows(
+    def _list_rows(
         self, *, second_turns: bool = False
     ) -> dict[str, tuple[list[GradedResponse], Dataset]]:
         """Return every response by run, models by the names that they are shown by; second replies

@@ -15,7 +15,7 @@ from opensafeintent.calls.costs import Tally
 from opensafeintent.calls.prices import PriceList
 from opensafeintent.calls.reasoning import unknown_mark
 from opensafeintent.calls.records import Sampling
-from opensafeintent.commands.session import choose_ways, note_beyond_budget
+from opensafeintent.commands.session import choose_ways, note_beyond_budget, takes_batches
 from opensafeintent.commands.settings import Calling
 from opensafeintent.errors import pluralize
 from opensafeintent.evaluation.forecast import Forecast
@@ -60,18 +60,36 @@ from opensafeintent.taxonomy import (
 from opensafeintent.templates import Role
 
 
-class RunOutcome(Printed, msgspec.Struct, kw_only=True):
-    """Findings and files of a command, and how it ended.
-
-    `print` shows it as the command line does.
-    """
+class Outcome(Printed, msgspec.Struct, kw_only=True):
+    """How a command that can make calls ended. `print` shows it as the command line does."""
 
     exit_code: int
-    """0 done; 1 done, with too many grades missing; 3 stopped by a provider; 4 a gate failed; 5 one
-    is undecided.
+    """0 done; 1 done, but too much is missing; 3 stopped by a provider; 4 a gate failed; 5 one is
+    undecided.
     """
     out: Path | None = None
     """The folder that holds the results."""
+    notes: list[str] = []
+    """Remarks on the command, a line each."""
+    stopped: list[str] = []
+    """Failures that did not end the rest, a line each: models that stopped above all, or why a
+    build ended before its last stage.
+    """
+    forecast: Forecast | None = None
+    """Of a dry run, which makes no call."""
+    prices: Path | PriceList | None = None
+    """The user's file of prices, or its content as the run keeps it, for a forecast."""
+    tally: Tally | None = None
+    costs: Costs | None = None
+
+    def __str__(self) -> str:
+        errors = [f"error: {line}" for line in self.stopped]
+        return "\n".join(filter(None, [super().__str__(), *errors]))
+
+
+class RunOutcome(Outcome, kw_only=True):
+    """Findings and files of a command, and how it ended."""
+
     cohort: Cohort | None = None
     """The models with their numbers; None if the command computes none."""
     corrected: list[Correction] = []
@@ -82,22 +100,12 @@ class RunOutcome(Printed, msgspec.Struct, kw_only=True):
     """What limits the results (docs/notices.md), the warnings first."""
     findings: list[Statement] = []
     """What the results show."""
-    notes: list[str] = []
-    """Remarks on the command, a line each."""
-    stopped: list[str] = []
-    """Failures that did not end the rest, models that stopped above all, a line each."""
-    forecast: Forecast | None = None
-    """Of a dry run, which makes no call."""
-    prices: Path | PriceList | None = None
-    """The user's file of prices, or its content as the run keeps it, for a forecast."""
     checks: tuple[JudgeCheck, ...] = ()
     """Results of judges on the gold cases; of `judge-check`."""
     labels: tuple[LabelCheck, ...] = ()
     """Comparisons of judges with people; of `judge-check` with labelled responses."""
     judge_files: dict[str, Path] = {}
     """By judge, the file with its results; of `judge-check`."""
-    tally: Tally | None = None
-    costs: Costs | None = None
     following: str = ""
     """A command that goes on from here with the same settings; of `judge-check`."""
     again: bool = False
@@ -135,10 +143,6 @@ class RunOutcome(Printed, msgspec.Struct, kw_only=True):
         if self.labels:
             show_label_checks(console, self.labels, verbose=verbose)
 
-    def __str__(self) -> str:
-        errors = [f"error: {line}" for line in self.stopped]
-        return "\n".join(filter(None, [super().__str__(), *errors]))
-
     @classmethod
     def from_forecast(
         cls,
@@ -150,10 +154,8 @@ class RunOutcome(Printed, msgspec.Struct, kw_only=True):
         names: Iterable[str],
     ) -> RunOutcome:
         """Return the outcome of a dry run, by the prices of the settings, or others; `names` are
-        the models that `need_batches` checks.
+        the models that `check_batch_models` checks.
         """
-        from opensafeintent.commands.batching import takes_batches  # loads what a build needs
-
         prices = prices or settings.prices
         expected = msgspec.structs.replace(
             expected,
@@ -198,9 +200,7 @@ class Compared(RunOutcome, kw_only=True):
         show_verdicts(console, self.results)
 
 
-def run_again_can_bring(
-    rows: Sequence[GradedResponse], only_stored: Collection[str] = frozenset()
-) -> bool:
+def run_again_can_bring(rows: Sequence[GradedResponse], only_stored: Collection[str]) -> bool:
     """Tell whether the same command, run again, can bring an answer that is missing.
 
     Args:
@@ -264,8 +264,8 @@ def describe_unparsed(
                 f"{'model' if kind == 'strategy' else 'judge'} {who}: {lost[who, kind]:,} of"
                 f" {asked:,} {KINDS[kind].removeprefix('core ')} could not be parsed"
                 f" after {len(replies)} attempts; expected {form}, got"
-                f"{_got(replies[0], part.reason)}. See opensafeintent trace {near(path)} --set"
-                f" {row.set_id}.{_next_step(run, who, kind, part.reason)}"
+                f"{_quote_reply(replies[0], part.reason)}. See opensafeintent trace {near(path)}"
+                f" --set {row.set_id}.{_suggest_next_step(run, who, kind, part.reason)}"
             )
 
 
@@ -294,7 +294,7 @@ def _count_asked(run: GradedRun, who: str, kind: Kind) -> int:
     return sum(kind in kinds_asked(row) and _name_asked(row, kind) == who for row in run.rows)
 
 
-def _next_step(run: GradedRun, who: str, kind: Kind, reason: str) -> str:
+def _suggest_next_step(run: GradedRun, who: str, kind: Kind, reason: str) -> str:
     if kind == "strategy":
         return ""
     if kind == "mode":
@@ -309,7 +309,7 @@ def _next_step(run: GradedRun, who: str, kind: Kind, reason: str) -> str:
 _WITHOUT_REASONING = ", less reasoning (--judge-arg reasoning_effort=)"
 
 
-def _got(reply: str, reason: str) -> str:
+def _quote_reply(reply: str, reason: str) -> str:
     if reason == "reasoning_only":
         return " reasoning and no text"
     quoted = f' "{show_name(reply)}"'

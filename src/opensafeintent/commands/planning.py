@@ -9,8 +9,11 @@ from typing import Any
 import msgspec
 
 from opensafeintent.calls.functions import FunctionModel
+from opensafeintent.calls.records import Sampling
 from opensafeintent.commands.settings import EvaluateSettings, GradeSettings, Judging
 from opensafeintent.commands.settings.base import Arg, Opt, list_settings
+from opensafeintent.commands.settings.by_command import state_sampling
+from opensafeintent.commands.settings.calling import JUDGE_TOKENS
 from opensafeintent.errors import InputError, pluralize
 from opensafeintent.evaluation.manifest import (
     Manifest,
@@ -35,6 +38,38 @@ from opensafeintent.templates import (
     read_hidden_request,
 )
 from opensafeintent.templates.guards import load_form
+from opensafeintent.templates.template import second_turn
+
+
+def state_plan(
+    settings: EvaluateSettings, plan: Plan, sets: int, templates: Templates | None
+) -> Plan:
+    """Return a plan with all that a command of `evaluate` states.
+
+    Args:
+        settings: of the command.
+        plan: of the run, or the default plan of a new run.
+        sets: prompt-sets of the dataset.
+        templates: that the command names; None to keep those of the plan.
+
+    Raises:
+        InputError: see `apply_judging_settings`; or second turns are audited, and there are none.
+    """
+    plan = apply_judging_settings(settings, plan, templates)
+    limit = plan.limit if settings.limit is None else settings.limit
+    follow_up_texts = plan.follow_ups or (second_turn() if settings.follow_ups else None)
+    if plan.turn and follow_up_texts is None:
+        raise InputError("--audit turn: is for --follow-ups, which is not given")
+    return msgspec.structs.replace(
+        plan,
+        limit=limit if limit is None or limit < sets else None,
+        epochs=settings.epochs or plan.epochs,
+        target_sampling=state_sampling(settings, plan.target_sampling),
+        as_paper=settings.as_paper or plan.as_paper,
+        system=plan.system if settings.system is None else settings.system,
+        probe=settings.probe or plan.probe,
+        follow_ups=follow_up_texts,
+    )
 
 
 def apply_judging_settings(settings: Judging, plan: Plan, templates: Templates | None) -> Plan:
@@ -53,6 +88,8 @@ def apply_judging_settings(settings: Judging, plan: Plan, templates: Templates |
     panel = dict.fromkeys((*judges, mode_judge))
     settings.check_judges([*filter(None, panel)])
     plan_samplings, judge_by = plan.judge_samplings, settings.judge_by or plan.judge_by
+    # the template for questions is ours if no other is named
+    hashes = hash_templates(templates, checklist=True) if templates else plan.templates
     swap = plan.swap
     if sets := settings.audit.get("swap"):
         swap = SwapPlan(sets=sets, hidden=swap.hidden if swap else read_hidden_request())
@@ -69,23 +106,13 @@ def apply_judging_settings(settings: Judging, plan: Plan, templates: Templates |
             },
         },
         judge_by=judge_by,
-        templates=_hash_templates_in_force(plan, templates, checklist=judge_by != "rubric"),
+        templates=set_checklist(hashes, asked=judge_by != "rubric"),
         parse=templates.parse if templates else plan.parse,
         retest=settings.audit.get("retest", plan.retest),
         turn=settings.audit.get("turn", plan.turn),
         swap=swap,
         guard=_read_guard(settings) or plan.guard,
     )
-
-
-def _hash_templates_in_force(
-    plan: Plan, templates: Templates | None, *, checklist: bool
-) -> Mapping[Role, str]:
-    """Return by role the hashes of the templates in force: those that a command names, else the
-    plan's. The template for questions is ours if no other is named.
-    """
-    hashes = hash_templates(templates, checklist=checklist) if templates else plan.templates
-    return set_checklist(hashes, asked=checklist)
 
 
 def set_checklist(hashes: Mapping[Role, str], *, asked: bool) -> Mapping[Role, str]:
@@ -184,7 +211,9 @@ def _read_guard(settings: Judging) -> Guard | None:
         identity=model_identity(settings.guard, settings.functions),
         form=form,
         source=load_form(form).source,
-        sampling=settings.guard_sampling,
+        sampling=Sampling(
+            max_tokens=settings.judge_args.get("max_tokens", JUDGE_TOKENS), temperature=0.0
+        ),
     )
 
 

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from filecmp import cmp
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -37,6 +38,7 @@ from opensafeintent.commands.graded_runs import (
     choose_prices,
     name_runs,
     open_run,
+    read_joined_runs,
 )
 from opensafeintent.commands.outcome import (
     Compared,
@@ -72,10 +74,24 @@ from opensafeintent.numbers.gates import (
 from opensafeintent.numbers.label_checks import LabelCheck
 from opensafeintent.promptsets import Dataset
 from opensafeintent.replacing import Taken, lock_folder, replace_together, write_together
+from opensafeintent.report.annex import render_annex
 from opensafeintent.report.columns import Table
 from opensafeintent.report.conditions import render_judge_requests
-from opensafeintent.report.corrections import Correction
+from opensafeintent.report.corrections import (
+    Correction,
+    correct,
+    correction_table,
+    make_corrected_metrics,
+    read_human_labels,
+)
 from opensafeintent.report.cost_tables import Costs, encode_costs, make_cost_tables
+from opensafeintent.report.figures import (
+    draw_all_figures,
+    list_figure_files,
+    write_figures,
+    write_for_print,
+)
+from opensafeintent.report.figures.drawing import PRINT
 from opensafeintent.report.findings import collect_findings, rank_or_compare_models
 from opensafeintent.report.gate_tables import (
     describe_unmet_gates,
@@ -91,6 +107,7 @@ from opensafeintent.report.metrics_json import (
     make_metrics_file,
 )
 from opensafeintent.report.notices import Results, collect_notices, find_too_many_missing
+from opensafeintent.report.page import PageOptions, render_page
 from opensafeintent.report.printing.results import names_deciding_sample
 from opensafeintent.report.tables import list_table_files, make_all_tables, write_tables
 from opensafeintent.report.tables_metrics import comparisons
@@ -155,13 +172,15 @@ def _write_report_files(
         folders = (*settings.runs, *([settings.baseline] if settings.baseline else []))
         opened = [
             stack.enter_context(open_run(RunFolder(path, settings.ledger), name, display))
-            for path, name in name_runs(folders).items()
+            for name, path in name_runs(folders).items()
         ]
         texts = {run.name: RunTexts(run.manifest, run.dataset, ledger) for run, ledger in opened}
         baseline = opened.pop()[0] if settings.baseline else None
         files = read_judge_files(settings.checks)
         manifests = label_models([run.manifest for run, _ in opened], settings.label)
-        corrector = _make_corrector(settings, texts) if settings.human_labels else None
+        corrector = None
+        if settings.human_labels:
+            corrector = partial(correct, read_human_labels(settings.human_labels), texts=texts)
         spent = {
             run.name: sum_spent_on_run(run.manifest, run.dataset, ledger) for run, ledger in opened
         }
@@ -171,7 +190,7 @@ def _write_report_files(
         ]
         # beside a baseline of the same name, a run has another one than alone
         folders_of_runs = dict(
-            zip([run.name for run in runs], name_runs(settings.runs), strict=True)
+            zip([run.name for run in runs], name_runs(settings.runs).values(), strict=True)
         )
         display.stage("estimating")
         prices, unlike_prices = choose_prices(settings.prices, manifests)
@@ -216,8 +235,6 @@ def _write_annex(
         settings, runs, outcome, tables, texts, out: as for `_write_page`.
         latest: when a call was last made, by run.
     """
-    from opensafeintent.report.annex import render_annex
-
     annex = render_annex(
         outcome.results,
         runs,
@@ -235,13 +252,6 @@ Corrector = Callable[[Cohort], "tuple[list[Correction], list[str]]"]
 """Corrects the numbers of a report, and returns notes on labels that were left out."""
 
 
-def _make_corrector(settings: ReportSettings, texts: Mapping[str, RunTexts]) -> Corrector:
-    from opensafeintent.report.corrections import correct, read_human_labels
-
-    labels = read_human_labels(settings.human_labels)
-    return lambda cohort: correct(labels, cohort, texts)
-
-
 def _write_page(
     settings: ReportSettings,
     runs: Sequence[GradedRun],
@@ -252,8 +262,7 @@ def _write_page(
     *,
     present: Path,
 ) -> None:
-    """Write the figures, the page and what judges were asked; libraries of figures are loaded only
-    here.
+    """Write the figures, the page and what judges were asked.
 
     Args:
         settings: of the report.
@@ -264,10 +273,6 @@ def _write_page(
         out: the folder where the new report is written.
         present: the folder that the new report will replace; unchanged figures are taken from it.
     """
-    from opensafeintent.report.figures import draw_all_figures, write_figures, write_for_print
-    from opensafeintent.report.figures.drawing import PRINT
-    from opensafeintent.report.page import PageOptions, render_page
-
     figures, places = (
         draw_all_figures(outcome.results),
         _find_run_paths(settings.runs, runs, present),
@@ -298,7 +303,7 @@ def _find_run_paths(
 ) -> dict[str, str]:
     """Return the path of each run from the folder of the page; a run on another drive has none."""
     places: dict[str, str] = {}
-    for path, run in zip(name_runs(folders), runs, strict=True):
+    for path, run in zip(name_runs(folders).values(), runs, strict=True):
         with suppress(ValueError):
             places[run.name] = Path(os.path.relpath(path, page_folder.resolve())).as_posix()
     return places
@@ -314,9 +319,11 @@ def compare(settings: CompareSettings, *, quiet: bool = False) -> Compared:
     if settings.out is not None:
         check_place(settings.out, settings.runs)
     with closing(display_for(quiet=quiet)) as screen, delay_garbage_collection():
-        runs = _rebuild_runs(settings, screen)
-        folders = {name: path for path, name in name_runs(settings.runs).items()}
-        check_join(runs, folders)
+        files, _ = default_judge_files()
+        runs = [
+            add_known_checks(run, files)
+            for run in read_joined_runs(settings.runs, settings.ledger, screen)
+        ]
         cohort = gather_models(runs, settings.missing_odds)
         if len(cohort.models) < 2:
             raise InputError("nothing to compare: there are not two models")
@@ -347,16 +354,6 @@ def compare(settings: CompareSettings, *, quiet: bool = False) -> Compared:
         ),
         findings=[*rank_or_compare_models(cohort), *collect_findings(cohort)],
     )
-
-
-def _rebuild_runs(settings: CompareSettings, display: Display) -> list[GradedRun]:
-    """Rebuild runs, with every check that is known of their judges."""
-    files, _ = default_judge_files()
-    runs = []
-    for path, name in name_runs(settings.runs).items():
-        with open_run(RunFolder(path, settings.ledger), name, display) as (run, _):
-            runs.append(add_known_checks(run, files))
-    return runs
 
 
 def write_results(
@@ -417,7 +414,7 @@ def write_results(
     return outcome
 
 
-def read_tables(path: Path, ledgers: Sequence[Path] = ()) -> tuple[list[Table], list[str]]:
+def read_tables(path: Path, ledgers: Sequence[Path]) -> tuple[list[Table], list[str]]:
     """Return every table of a run, and notes for a reader.
 
     Args:
@@ -427,7 +424,7 @@ def read_tables(path: Path, ledgers: Sequence[Path] = ()) -> tuple[list[Table], 
     Raises:
         InputError: the folder holds no run, or one that is damaged.
     """
-    (name,) = name_runs((path,)).values()
+    (name,) = name_runs([path])
     with (
         TemporaryDirectory() as new,
         open_run(RunFolder(path, ledgers), name, Display()) as (run, ledger),
@@ -554,8 +551,6 @@ def _list_report_files(out: Path) -> list[Path]:
     """Return the files of an earlier report in a folder that a new one may leave out: page, annex,
     judges' requests, figures and tables.
     """
-    from opensafeintent.report.figures import list_figure_files
-
     page = [path for name in ("report.html", ANNEX, JUDGES) if (path := out / name).is_file()]
     return [*page, *list_figure_files(out / "figures"), *list_table_files(out / "tables")]
 
@@ -566,6 +561,4 @@ def _make_correction_outputs(
     """Return the `metrics.json` entry of a correction by human labels, and its table."""
     if not corrected:
         return UNSET, []
-    from opensafeintent.report.corrections import correction_table, make_corrected_metrics
-
     return make_corrected_metrics(corrected), [correction_table(corrected, cohort)]

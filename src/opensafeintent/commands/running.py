@@ -1,5 +1,5 @@
 """The one shell of commands that work on a run: the forecast, the calls themselves, and the
-results.
+results. `docs/architecture.md` lists what is on disk if one is killed.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from copy import copy
+from functools import partial
 from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import msgspec
 
@@ -22,17 +23,24 @@ from opensafeintent.calls.headers import headers_by_model, unlike_requests
 from opensafeintent.calls.ledger import LEDGER, Ledger
 from opensafeintent.calls.ledger_merge import shard_read, take_up
 from opensafeintent.calls.prices import PriceList, Prices, read_prices
-from opensafeintent.calls.progress import Display, progress_line, refresh_display, show_progress
+from opensafeintent.calls.progress import Display, progress_line, refresh_display
 from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Failed
-from opensafeintent.calls.shutdown import raise_if_interrupted
-from opensafeintent.commands.batching import begin_batches, fill_in_batches, need_batches
+from opensafeintent.commands.batching import begin_batches, fill_in_batches
 from opensafeintent.commands.checking_judges import check_before_run, describe_passed
 from opensafeintent.commands.graded_runs import make_graded_run, name_runs
 from opensafeintent.commands.outcome import RunOutcome, run_again_can_bring
 from opensafeintent.commands.planning import check_judge_by, set_checklist
 from opensafeintent.commands.reporting import write_results
-from opensafeintent.commands.session import Limits, flex_plan, run_async, session
+from opensafeintent.commands.session import (
+    Session,
+    check_batch_models,
+    make_budget,
+    open_session,
+    plan_flex_tier,
+    run_async,
+    show_waiting,
+)
 from opensafeintent.commands.settings import EvaluateSettings, GradeSettings
 from opensafeintent.errors import InputError, first_exit_code, pluralize
 from opensafeintent.evaluation.forecast import (
@@ -59,17 +67,13 @@ from opensafeintent.hostile import one_line, show_name
 from opensafeintent.inspect.routes import unset_lines
 from opensafeintent.numbers.cohort import Cohort, GradedRun, gather_models, name_graders
 from opensafeintent.numbers.metrics import METRICS
+from opensafeintent.numbers.stop_when import StopWhen
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.record import describe_questions
 from opensafeintent.report.cost_tables import dollars_text
 from opensafeintent.responses import GradedResponse, ResponseKey
 from opensafeintent.taxonomy import JudgeBy
 from opensafeintent.templates import load_templates
-
-if TYPE_CHECKING:
-    from opensafeintent.batch.rounds import Batching
-    from opensafeintent.numbers.stop_when import StopWhen
-
 
 _READ_AT_ONCE = 500
 _CAREFUL = 32
@@ -178,7 +182,7 @@ class RunCommand(msgspec.Struct, kw_only=True):
             questions=self.dataset.questions_hash if manifest.plan.by_questions else "",
         )
         self.manifest = manifest = msgspec.structs.replace(manifest, dataset=entry)
-        need_batches(settings, self.in_batches)
+        check_batch_models(settings, self.in_batches)
         self.folder.check_size(manifest)
         check_cells(self.folder.path, len(manifest.models), self.dataset, manifest.plan.epochs)
 
@@ -226,13 +230,17 @@ def dry_run(
         factor: the prompt-sets of the command, over those of its work, which may stand for a
             dataset that is not here.
     """
-    flex_plan(command.settings, command.asked)
-    Limits.of(command.settings, command.prices).check_prices(command.asked)
+    plan_flex_tier(command.settings, command.asked)
+    make_budget(command.settings, command.prices).check_prices(command.asked)
     expected = _forecast(command, ledger_path, factor)
     owing = [line.model for line in expected.lines]
     if command.dataset.questions_hash:
         command.notes.append(_compare_judge_by(command, ledger_path))
-    notes = [*command.notes, *_growth_lines(command), *unset_lines(owing, command.manifest.headers)]
+    notes = [
+        *command.notes,
+        *_describe_growth(command),
+        *unset_lines(owing, command.manifest.headers),
+    ]
     return RunOutcome.from_forecast(
         expected, command.settings, notes, command.prices, names=command.in_batches
     )
@@ -260,7 +268,7 @@ def _forecast(
     return Forecast(tuple(lines), assumed)
 
 
-def _growth_lines(command: RunCommand) -> list[str]:
+def _describe_growth(command: RunCommand) -> list[str]:
     """Say what a run grows by, which judges are asked about the rest, and which models of the run
     this command does not ask.
     """
@@ -290,12 +298,6 @@ def _growth_lines(command: RunCommand) -> list[str]:
 
 def _join_names(names: Sequence[str]) -> str:
     return ", ".join(show_name(name) for name in names)
-
-
-def _cost_line(command: RunCommand) -> str:
-    """Say how many calls a growth takes, and what they cost."""
-    paid = _say_cost(_forecast(command), command.prices)
-    return f"that takes at most {paid}, re-asks and retries aside"
 
 
 def _say_cost(expected: Forecast, prices: Path | PriceList | None) -> str:
@@ -341,11 +343,6 @@ def _compare_judge_by(command: RunCommand, ledger_path: Path | None) -> str:
     return f"{describe_questions(command.dataset)}; --judge-by: {'; '.join(costs)}{ties}"
 
 
-def _leaves_questions(command: RunCommand) -> bool:
-    """Tell whether a dataset has questions that the run does not ask."""
-    return bool(command.dataset.questions_hash) and not command.manifest.plan.by_questions
-
-
 def _tell_questions(command: RunCommand) -> str:
     """Say that there are questions, and what asking them takes."""
     more = _forecast(_judge_otherwise(command, "both"))
@@ -354,6 +351,19 @@ def _tell_questions(command: RunCommand) -> str:
         f"{describe_questions(command.dataset)}, which are not asked; --judge-by both asks them"
         f" too: {_say_cost(own, command.prices)}"
     )
+
+
+def _describe_start(command: RunCommand) -> list[str]:
+    """Return what is said before the first call: the notes, questions that are not asked, and what
+    the run grows by, with its cost.
+    """
+    lines = [*command.notes]
+    if command.dataset.questions_hash and not command.manifest.plan.by_questions:
+        lines.append(_tell_questions(command))
+    if growth := _describe_growth(command):
+        paid = _say_cost(_forecast(command), command.prices)
+        lines += [*growth, f"that takes at most {paid}, re-asks and retries aside"]
+    return lines
 
 
 async def execute(command: RunCommand, display: Display) -> RunOutcome:
@@ -368,8 +378,8 @@ async def execute(command: RunCommand, display: Display) -> RunOutcome:
     folder, manifest, settings = command.folder, command.manifest, command.settings
     checks: tuple[JudgeCheck, ...] = ()
     if command.unstated_functions:
-        _spare(command)
-    async with session(
+        _find_spare(command)
+    async with open_session(
         settings,
         [name for name in command.asked if name not in command.unstated_functions],
         folder.ledger_to_write(manifest, settings.ledger),
@@ -378,17 +388,14 @@ async def execute(command: RunCommand, display: Display) -> RunOutcome:
         left_out=manifest.left_out,
         identities=manifest.identities(),
         prices=command.prices,
-        spare=lambda: _spare(command),
+        spare=lambda: _find_spare(command),
     ) as calling:
-        client, limits = calling.client, calling.limits
-        growth = _growth_lines(command)
-        own = [_tell_questions(command)] if _leaves_questions(command) else []
-        for line in (*command.notes, *own, *growth, *([_cost_line(command)] if growth else [])):
+        for line in _describe_start(command):
             display.note(line)
-        batching = await begin_batches(calling)
+        await begin_batches(calling)
         if command.examination is not None:
             checks = await check_before_run(
-                client, folder, manifest, command.examination, settings, display, limits, batching
+                calling, folder, manifest, command.examination, settings
             )
         together = merge_checks(manifest.judge_checks, [*command.known_checks, *checks])
         manifest = msgspec.structs.replace(manifest, judge_checks=together)
@@ -396,19 +403,19 @@ async def execute(command: RunCommand, display: Display) -> RunOutcome:
             folder.write_prompt_sets(command.dataset)  # it may have questions by now
         folder.save(manifest)
         try:
-            run, notes = await _run_calls(command, manifest, client, display, limits, batching)
+            run, notes = await _run_calls(command, manifest, calling)
         finally:
             if folder.exists():
-                folder.save(folder.manifest().add_left_out(client.left_out))
+                folder.save(folder.manifest().add_left_out(calling.client.left_out))
     folder.load()  # results of a run whose folder was removed meanwhile are none
     display.stage("estimating")
     page = isinstance(settings, EvaluateSettings) and settings.report
     outcome = write_results(run, folder, settings.max_missing, display, page=page)
-    outcome = outcome.add_call_notes(client)
+    outcome = outcome.add_call_notes(calling.client)
     outcome.again = run_again_can_bring((*run.rows, *run.follow_ups), command.only_stored)
-    if client.stopped_models:
+    if calling.client.stopped_models:
         outcome.exit_code = 3
-        outcome.stopped = [*client.stopped_models.values()]
+        outcome.stopped = [*calling.client.stopped_models.values()]
     effects = _panel_effects(command, run.manifest.plan.judges, outcome.results)
     outcome.notes += [*notes, *map(describe_passed, checks), *effects]
     if command.stop_when is not None:
@@ -417,23 +424,19 @@ async def execute(command: RunCommand, display: Display) -> RunOutcome:
     return outcome
 
 
-def _spare(command: RunCommand) -> set[str]:
+def _find_spare(command: RunCommand) -> set[str]:
     """Return the models of a command to which no call is due.
 
     Raises:
         InputError: a call is due to a Python function that the command does not name.
     """
     due = {line.model for line in _forecast(command).lines}
-    _refuse_unstated(command, due)
-    return {*command.asked} - due
-
-
-def _refuse_unstated(command: RunCommand, due: Collection[str]) -> None:
     if loaded := [name for name in command.unstated_functions if name in due]:
         raise InputError(
             f"{command.folder.path}: has {loaded[0]}, and only Python that the command names is"
             " loaded; name it too"
         )
+    return {*command.asked} - due
 
 
 def _panel_effects(command: RunCommand, judges: Sequence[str], cohort: Cohort) -> list[str]:
@@ -511,12 +514,7 @@ async def _list_unfinished(
 
 
 async def _run_calls(
-    command: RunCommand,
-    manifest: Manifest,
-    client: Client,
-    display: Display,
-    limits: Limits,
-    batching: Batching | None,
+    command: RunCommand, manifest: Manifest, calling: Session
 ) -> tuple[GradedRun, list[str]]:
     """Make every call of a command, then those of re-grades and the request-swap audit; return the
     whole run, and notes on the cluster.
@@ -525,6 +523,7 @@ async def _run_calls(
     the work begins. Shards that an interrupted run left are merged first.
     """
     folder, dataset, stop_when = command.folder, command.dataset, command.stop_when
+    client, display = calling.client, calling.display
     notes = _take_up_shards(folder, client.ledger, display)
     graded_by_key: dict[ResponseKey, GradedResponse] = {}
     tally = client.tally
@@ -540,15 +539,14 @@ async def _run_calls(
         return least + sum(count for (_, what), count in tally.new_calls.items() if what == "probe")
 
     work = await _list_unfinished(command, client, display, note_done)
-    if batching is not None:
-        await fill_in_batches(batching, work, manifest.identities(), (manifest, dataset))
+    await fill_in_batches(calling, work, manifest.identities(), (manifest, dataset))
     if stop_when is not None:
         work = stop_when.begin(manifest, folder.save, work)
     if command.settings.ray is not None:
-        notes += await _spread(command, client, work, display, limits)
-    async with show_progress(display, client, count_expected, lambda: limits.sum_dollars(tally)):
+        notes += await _spread(command, calling, work)
+    async with calling.show_progress(count_expected):
         if command.settings.ray is None:
-            connections = limits.max_connections or (_CAREFUL if stop_when else None)
+            connections = command.settings.max_connections or (_CAREFUL if stop_when else None)
             await run_work(client, work, at_once=count_under_way(connections), done=note_done)
         if stop_when is not None:
             manifest = stop_when.conclude()
@@ -567,7 +565,7 @@ async def _run_calls(
         manifest = manifest.keep_counted()
         graded = derive(manifest, dataset, client.ledger)
     manifest = manifest.add_left_out(client.left_out)
-    (name,) = name_runs([folder.path]).values()
+    (name,) = name_runs([folder.path])
     return make_graded_run(name, manifest, dataset, graded, *second), notes
 
 
@@ -619,49 +617,40 @@ def _take_up_shards(folder: RunFolder, ledger: Ledger, display: Display) -> list
     is waited for.
     """
 
-    def tell_waiting(line: str) -> None:
-        raise_if_interrupted()
-        display.stage(f"waiting: {line}")
-
+    waiting = partial(show_waiting, display)
     shards = sorted(_list_shards(folder))
-    added = sum(take_up(ledger, shard.parent, tell_waiting).added for shard in shards)
+    added = sum(take_up(ledger, shard.parent, waiting).added for shard in shards)
     return [f"shards of an interrupted run: {pluralize(added, 'call')} taken up"] if added else []
 
 
-async def _spread(
-    command: RunCommand,
-    client: Client,
-    work: Sequence[ModelWork],
-    display: Display,
-    limits: Limits,
-) -> list[str]:
+async def _spread(command: RunCommand, calling: Session, work: Sequence[ModelWork]) -> list[str]:
     """Make the calls of some work on a cluster; return notes for a reader of the results, a line
     each.
     """
     from opensafeintent.ray.cluster import Cluster
     from opensafeintent.ray.shards import Shards
 
-    settings = command.settings
+    settings, client, budget = command.settings, calling.client, calling.budget
     assert settings.ray is not None
     cluster = Cluster(
         address=settings.ray,
         shards=settings.shards,
         gpus_per_model=settings.gpus_per_model,
         max_connections=settings.max_connections,
-        patience=Budget(max_retries=limits.max_retries, retry_seconds=limits.retry_seconds),
-        flex=flex_plan(settings, command.asked),
+        patience=Budget(max_retries=budget.max_retries, retry_seconds=budget.retry_seconds),
+        flex=plan_flex_tier(settings, command.asked),
         headers=command.manifest.headers,
         timeout=settings.timeout,
     )
     shards = Shards(cluster, command.folder.path / _SHARDS, client, run_async)
 
     def refresh() -> None:
-        figures = progress_line(client.tally, None, limits.sum_dollars(client.tally))
-        display.update(
+        figures = progress_line(client.tally, None, calling.dollars)
+        calling.display.update(
             shards.done, shards.count, f"{shards.done:,} of {shards.count:,} shards · {figures}"
         )
 
-    async with refresh_display(display, refresh, client):
+    async with refresh_display(calling.display, refresh, client):
         await shards.make(work, command.manifest.identities())
     twice = f"{pluralize(shards.duplicates, 'call')} made by two shards; the first answer counts"
     return [*shards.notices, *([twice] if shards.duplicates else [])]

@@ -18,7 +18,7 @@ from rich.console import Console
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.calls.records import Sampling
 from opensafeintent.commands.gate_check import check_k, list_gates
-from opensafeintent.commands.graded_runs import check_join, name_runs, read_graded_runs
+from opensafeintent.commands.graded_runs import read_joined_runs
 from opensafeintent.commands.outcome import grade_command
 from opensafeintent.commands.reproduce import list_commands
 from opensafeintent.commands.settings import SampleSizeSettings
@@ -406,9 +406,9 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize | GatePlan:
         grading = plan = cohort.manifests[0].plan
         epochs = plan.epochs
         prompt_set = _find_longest(cohort.dataset, plan)
-        ends, pilot = _measure(cohort, cohort.scope.primary, settings, again)
+        ends, pilot = _measure_pilot(cohort, cohort.scope.primary, settings, again)
         basis = pilot.basis
-    calls = _calls(prompt_set, grading, epochs, settings.judges)
+    calls = _count_calls(prompt_set, grading, epochs, settings.judges)
     calls_per_set = sum(calls.values()) * models
     test = _Test(ends, pairs, models, of_margin=settings.margin is not None)
     return SampleSize(
@@ -468,7 +468,7 @@ def _plan_gates(settings: SampleSizeSettings, gates: Sequence[Gate]) -> GatePlan
                 f"--fail-if-worse {counted[0]}: is planned without --pilot; leave one of them out"
             )
         cohort, again = _read_pilot(settings)
-        measured, pilot = _measure(cohort, margins, settings, again)
+        measured, pilot = _measure_pilot(cohort, margins, settings, again)
         ends = {
             metric: [
                 end._replace(units_per_set=min(end.units_per_set, units / sets))
@@ -557,7 +557,7 @@ def _find_longest(dataset: Dataset, grading: Grading) -> PromptSet:
     return max(dataset.prompt_sets, key=count)
 
 
-def _calls(
+def _count_calls(
     prompt_set: PromptSet, grading: Grading, epochs: int, judges: int | None
 ) -> dict[str, int]:
     """Count by purpose the calls of one model to a prompt-set, probes at most."""
@@ -586,8 +586,7 @@ def _read_pilot(settings: SampleSizeSettings) -> tuple[Cohort, str]:
     Raises:
         InputError: the runs make no report together, or have no model.
     """
-    runs = read_graded_runs(settings.pilot, ledgers=settings.ledger)
-    check_join(runs, {name: path for path, name in name_runs(settings.pilot).items()})
+    runs = read_joined_runs(settings.pilot, settings.ledger)
     if not any(run.manifest.models for run in runs):
         raise InputError(f"--pilot {_name_pilot(settings)}: the run has no model")
     commands = [
@@ -601,7 +600,7 @@ def _name_pilot(settings: SampleSizeSettings) -> str:
     return " and ".join(map(str, settings.pilot))
 
 
-def _measure(
+def _measure_pilot(
     cohort: Cohort, metrics: Sequence[str], settings: SampleSizeSettings, again: str
 ) -> tuple[dict[str, list[PlannedScenario]], Pilot]:
     """Return the paired difference of two models by metric, as graded and with missing grades, and

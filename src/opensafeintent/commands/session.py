@@ -17,18 +17,22 @@ from collections.abc import (
 )
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
+import msgspec
+
+from opensafeintent.batch.endpoints import check_batches
+from opensafeintent.batch.rounds import Batching
 from opensafeintent.calls.client import Client, Model
-from opensafeintent.calls.costs import Budget, Tally, forecast_cost
+from opensafeintent.calls.costs import Budget, forecast_cost
 from opensafeintent.calls.headers import Headers
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.models import is_local
 from opensafeintent.calls.prices import PriceList, Prices, find_way
-from opensafeintent.calls.progress import Display
+from opensafeintent.calls.progress import Display, show_progress
 from opensafeintent.calls.providers import ENDPOINTS, find_provider, is_in_process
-from opensafeintent.calls.service_tiers import FLEX, NO_FLEX, STANDARD, FlexPlan
+from opensafeintent.calls.service_tiers import BATCH, FLEX, NO_FLEX, STANDARD, FlexPlan
 from opensafeintent.calls.shutdown import Drain, handle_signals, raise_if_interrupted
 from opensafeintent.commands.settings import Calling
 from opensafeintent.errors import InputError, Interrupted
@@ -195,45 +199,19 @@ def _raise_file_limit() -> None:
             break
 
 
-class Limits(Budget, frozen=True, kw_only=True):
-    """Limits of concurrent calls, of all calls, and of their cost."""
+def make_budget(settings: Calling, prices: Path | PriceList | None = None) -> Budget:
+    """Return the limits that settings name, with their prices, or others.
 
-    prices: Prices
-    max_connections: int | None = None
-    """Connections of one endpoint, exactly; adaptive by default."""
-
-    @classmethod
-    def of(cls, settings: Calling, prices: Path | PriceList | None = None) -> Limits:
-        """Return the limits that settings name, with the prices read: those of the settings, or
-        others.
-
-        Raises:
-            InputError: the file of prices cannot be read.
-        """
-        return cls(
-            calls=settings.budget_calls,
-            dollars=settings.budget_dollars,
-            prices=Prices(prices or settings.prices),
-            max_connections=settings.max_connections,
-            max_retries=settings.max_retries,
-            retry_seconds=settings.retry_for * 60,
-        )
-
-    def check_prices(self, models: Iterable[str]) -> None:
-        """Check that every model that may be called has a price, if there is a budget in dollars.
-
-        Raises:
-            InputError: some have none.
-        """
-        if self.dollars is not None:
-            self.prices.need(models)
-
-    def sum_dollars(self, tally: Tally) -> float | None:
-        """Return the dollars spent so far; None if no model that was called has a price."""
-        paid = (model for model, *_ in tally.usage if not is_in_process(model))
-        if not any(map(self.prices.of, paid)):
-            return None
-        return self.prices.cost(tally.usage)
+    Raises:
+        InputError: the file of prices cannot be read.
+    """
+    return Budget(
+        calls=settings.budget_calls,
+        dollars=settings.budget_dollars,
+        prices=Prices(prices or settings.prices),
+        max_retries=settings.max_retries,
+        retry_seconds=settings.retry_for * 60,
+    )
 
 
 def wait_or_refuse(settings: Calling, display: Display) -> Callable[[str], None]:
@@ -244,13 +222,22 @@ def wait_or_refuse(settings: Calling, display: Display) -> Callable[[str], None]
     def wait(line: str) -> None:
         if not settings.wait:
             raise Taken(f"{line}; wait for it, or add --wait")
-        raise_if_interrupted()
-        display.stage(f"waiting: {line}")
+        show_waiting(display, line)
 
     return wait
 
 
-def flex_plan(settings: Calling, models: Iterable[str]) -> FlexPlan:
+def show_waiting(display: Display, line: str) -> None:
+    """Show who holds a ledger or a folder that is waited for.
+
+    Raises:
+        Interrupted: this process was asked to end.
+    """
+    raise_if_interrupted()
+    display.stage(f"waiting: {line}")
+
+
+def plan_flex_tier(settings: Calling, models: Iterable[str]) -> FlexPlan:
     """Return which models are asked at the flex tier, by the settings.
 
     Models that run in this process or on the user's own machines have no tiers and cost nothing:
@@ -275,9 +262,45 @@ def flex_plan(settings: Calling, models: Iterable[str]) -> FlexPlan:
     return FlexPlan(frozenset(asked), settings.wait_seconds)
 
 
+def check_batch_models(settings: Calling, names: Iterable[str]) -> None:
+    """See that every model that is to be asked in batches can be.
+
+    Args:
+        settings: of the command.
+        names: the models that it may call.
+
+    Raises:
+        InputError: some cannot.
+    """
+    asked = settings.models_at(BATCH, [name for name in names if not is_in_process(name)])
+    if asked:
+        check_batches(asked)
+
+
+def takes_batches(settings: Calling, names: Iterable[str]) -> bool:
+    """Tell whether a command could ask all of these models in batches."""
+    try:
+        check_batch_models(msgspec.structs.replace(settings, tier=(BATCH,), wait_for=None), names)
+    except InputError:
+        return False
+    return True
+
+
+def check_calls(settings: Calling, names: Collection[str]) -> None:
+    """See that each model that may be called has the tier that is stated for it, and a price if
+    there is a budget in dollars.
+
+    Raises:
+        InputError: one lacks it, or the file of prices cannot be read.
+    """
+    check_batch_models(settings, names)
+    plan_flex_tier(settings, names)
+    make_budget(settings).check_prices(names)
+
+
 def choose_ways(settings: Calling, models: Iterable[str]) -> dict[str, str]:
     """Return the tier at which each model is asked that is not asked at the standard tier, by
-    settings that `flex_plan` or `need_batches` have accepted.
+    settings that `plan_flex_tier` or `check_batch_models` have accepted.
     """
     stated = {model: settings.find_tier(model) for model in models}
     return {model: tier for model, tier in stated.items() if find_way(model, tier)}
@@ -306,19 +329,38 @@ def note_beyond_budget(
             )
 
 
-class Session(NamedTuple):
+class Session(msgspec.Struct, kw_only=True):
     """What a command makes its calls with."""
 
     settings: Calling
     client: Client
     opened: dict[str, Model]
     http: HttpSession
-    limits: Limits
+    budget: Budget
     display: Display
+    batching: Batching | None = None
+    """None if no model is asked in batches; see `begin_batches`."""
+
+    @property
+    def dollars(self) -> float | None:
+        """Those spent so far; None if no model that was called has a price."""
+        tally = self.client.tally
+        paid = (model for model, *_ in tally.usage if not is_in_process(model))
+        if not any(map(self.budget.prices.of, paid)):
+            return None
+        return self.budget.prices.cost(tally.usage)
+
+    def show_progress(
+        self, expected: Callable[[], int]
+    ) -> contextlib.AbstractAsyncContextManager[None]:
+        """Keep the display up to date with the calls, of which so many are expected, while the body
+        runs.
+        """
+        return show_progress(self.display, self.client, expected, lambda: self.dollars)
 
 
 @contextlib.asynccontextmanager
-async def session(
+async def open_session(
     settings: Calling,
     names: Collection[str],
     ledger: Path,
@@ -346,9 +388,9 @@ async def session(
     Raises:
         InputError: a model, or the ledger, cannot be used.
     """
-    limits = Limits.of(settings, prices)
-    async with HttpSession(limits.max_connections, settings.timeout) as http:
-        flex = flex_plan(settings, names)
+    budget = make_budget(settings, prices)
+    async with HttpSession(settings.max_connections, settings.timeout) as http:
+        flex = plan_flex_tier(settings, names)
         options = (http, settings.functions, left_out, flex, headers)
         try:
             opened = open_models(names, *options)
@@ -356,7 +398,14 @@ async def session(
             if not (unneeded := {*spare()}):
                 raise
             opened = open_models([name for name in names if name not in unneeded], *options)
-        limits.check_prices(opened)
+        budget.check_prices(opened)
         with Ledger(ledger, waiting=wait_or_refuse(settings, display)) as kept:
-            client = Client(kept, {**identities, **opened}, limits)
-            yield Session(settings, client, opened, http, limits, display)
+            client = Client(kept, {**identities, **opened}, budget)
+            yield Session(
+                settings=settings,
+                client=client,
+                opened=opened,
+                http=http,
+                budget=budget,
+                display=display,
+            )

@@ -96,7 +96,7 @@ def traces(settings: TraceSettings) -> Iterator[Trace]:
             " --differs safety or --fragile"
         )
     folder = RunFolder(settings.run, settings.ledger)
-    run = _check_sets(settings, folder)
+    run = _read_checked_run(settings, folder)
     manifest, dataset = run.manifest, run.dataset
     by_set: defaultdict[str, list[GradedResponse]] = defaultdict(list)
     for row in (*run.rows, *run.follow_ups):
@@ -166,7 +166,7 @@ def fragile_sets(settings: TraceSettings) -> list[FragileSet]:
         InputError: there is no run, it has no such domain or model, or every prompt has one
             response.
     """
-    run = _check_sets(settings, RunFolder(settings.run, settings.ledger))
+    run = _read_checked_run(settings, RunFolder(settings.run, settings.ledger))
     cohort = gather_models([run])
     if cohort.array.sizes["epoch"] < 2:
         raise InputError(
@@ -200,7 +200,7 @@ def rejections(build: Path) -> Iterator[tuple[Stage, Rejection]]:
 
 @contextmanager
 def last_replies(
-    build: Path, ledgers: Collection[Path] = ()
+    build: Path, ledgers: Collection[Path]
 ) -> Iterator[Callable[[Rejection], str | None]]:
     """Yield a function that returns the last reply behind an item that was dropped because no reply
     was of use; None of other items, and if the ledger does not hold it.
@@ -224,7 +224,7 @@ def last_replies(
         yield reply
 
 
-def _check_sets(settings: TraceSettings, folder: RunFolder) -> GradedRun:
+def _read_checked_run(settings: TraceSettings, folder: RunFolder) -> GradedRun:
     """Return the run, after a check that it has the requested sets."""
     manifest, dataset = folder.load()
     labels = {entry.label: name for name, entry in manifest.models.items() if entry.label}

@@ -101,6 +101,12 @@ def error_text(error: Any) -> str:
     return one_line(str(message or "it says no more"))
 
 
+def make_no_reply_error(line: str, reply: Mapping[str, Any]) -> ValueError:
+    """Return the error of a body that is no reply, with the error that it has in its place."""
+    error = reply.get("error")
+    return ValueError(f"{line} but an error: {error_text(error)}" if error else line)
+
+
 def read_served_model(reply: Mapping[str, Any]) -> str:
     """Return the name of the model that wrote a reply, as its server gives it; "" if it gives
     none.

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from opensafeintent.calls.outcomes import NotAnAnswer, classify_message
-from opensafeintent.calls.protocols import error_text, read_served_model, take_fields, token_count
+from opensafeintent.calls.protocols import (
+    make_no_reply_error,
+    read_served_model,
+    take_fields,
+    token_count,
+)
 from opensafeintent.calls.reasoning import has_reasoning_beside, is_reasoning
 from opensafeintent.calls.records import Answered, Call, Refused, Sampling, Usage
 from opensafeintent.hostile import clean_name
@@ -53,7 +58,9 @@ class Messages:
 
     def request(self, call: Call, model: str, left_out: Collection[str]) -> dict[str, Any]:
         """Return the fields of a request."""
-        system = "\n\n".join(_texts(call.messages, "system"))
+        system = "\n\n".join(
+            message.content for message in call.messages if message.role == "system"
+        )
         fields = {
             "model": model,
             "messages": [
@@ -132,12 +139,13 @@ class Messages:
         """Read a message, or an error in its place."""
         blocks = reply.get("content")
         if reply.get("type") != "message" or not isinstance(blocks, list) or reply.get("error"):
-            line = "the reply is not a message"
-            if reply.get("error"):
-                line += f" but an error: {error_text(reply['error'])}"
-            raise ValueError(line)
+            raise make_no_reply_error("the reply is not a message", reply)
         reason = reply.get("stop_reason")
-        texts = [take_fields(block).get("text") for block in blocks if _is_text(block)]
+        texts = [
+            take_fields(block).get("text")
+            for block in blocks
+            if take_fields(block).get("type") == "text"
+        ]
         text = "".join(text for text in texts if isinstance(text, str))
         odd = bool(blocks) and not texts and not any(map(is_reasoning, blocks))
         usage = take_fields(reply.get("usage"))
@@ -177,10 +185,6 @@ def _drop_empty(value: Any) -> dict[str, Any]:
     know less than an earlier one.
     """
     return {name: given for name, given in take_fields(value).items() if given}
-
-
-def _texts(messages: Iterable[Message], role: str) -> list[str]:
-    return [message.content for message in messages if message.role == role]
 
 
 def _content(message: Message) -> str | list[dict[str, Any]]:
@@ -229,10 +233,6 @@ def _settings(sampling: Sampling, left_out: Collection[str]) -> dict[str, Any]:
     return {
         name: value for name, value in fields.items() if value is not None and name not in left_out
     }
-
-
-def _is_text(block: object) -> bool:
-    return take_fields(block).get("type") == "text"
 
 
 def _refusal(reply: Mapping[str, Any], reason: str) -> str:

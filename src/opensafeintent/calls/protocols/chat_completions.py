@@ -7,7 +7,13 @@ from typing import Any
 
 from opensafeintent.calls.left_out import limit_field
 from opensafeintent.calls.outcomes import NotAnAnswer, classify_message, make_broken_off
-from opensafeintent.calls.protocols import error_text, read_served_model, take_fields, token_count
+from opensafeintent.calls.protocols import (
+    error_text,
+    make_no_reply_error,
+    read_served_model,
+    take_fields,
+    token_count,
+)
 from opensafeintent.calls.provider_errors import is_filter, read_error
 from opensafeintent.calls.reasoning import has_reasoning_beside, is_reasoning
 from opensafeintent.calls.records import Answered, Call, Refused, Usage, stop_kind
@@ -219,10 +225,7 @@ def _read_filter_refusal(reply: Mapping[str, Any], body: bytes) -> Refused:
             usage=_usage(take_fields(reply.get("usage"))),
             served_model=read_served_model(reply),
         )
-    line = "the reply holds no choices"
-    if reply.get("error"):
-        line += f" but an error: {error_text(reply['error'])}"
-    raise ValueError(line)
+    raise make_no_reply_error("the reply holds no choices", reply)
 
 
 def _is_empty(outcome: Answered | Refused) -> bool:

@@ -13,18 +13,15 @@ from opensafeintent.commands.settings.by_command import (
     EvaluateSettings,
     ExportSettings,
     Gating,
+    GradeSettings,
     ImportAnnotationsSettings,
     ImportSettings,
+    JudgeCheckSettings,
     ReportSettings,
     SampleSizeSettings,
     TraceSettings,
 )
-from opensafeintent.commands.settings.calling import (
-    Calling,
-    GradeSettings,
-    JudgeCheckSettings,
-    Judging,
-)
+from opensafeintent.commands.settings.calling import Calling, Judging
 
 __all__ = [
     "AgreementSettings",

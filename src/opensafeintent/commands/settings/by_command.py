@@ -1,4 +1,4 @@
-"""The settings of each command, but for those that `calling` has."""
+"""The settings of each command. Those that commands share are in `calling` and `base`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from opensafeintent.commands.settings.base import (
     HEADER,
     LABEL,
     MAX_MISSING_GRADES,
+    MAX_ROWS,
     MAX_TOKENS,
     PRICES,
     REASONING_EFFORT,
@@ -40,9 +41,16 @@ from opensafeintent.commands.settings.base import (
     Temperature,
     list_settings,
 )
-from opensafeintent.commands.settings.calling import Distributed, JudgeSampling
+from opensafeintent.commands.settings.calling import Calling, Judges, Judging
 from opensafeintent.errors import InputError
-from opensafeintent.taxonomy import MAX_MISSING, MISSING_ODDS, MOST_EPOCHS, ProbeScope
+from opensafeintent.files import MOST_ROWS
+from opensafeintent.taxonomy import (
+    MAX_MISSING,
+    MIN_ACCURACY,
+    MISSING_ODDS,
+    MOST_EPOCHS,
+    ProbeScope,
+)
 
 if TYPE_CHECKING:
     from opensafeintent.templates import Templates
@@ -51,7 +59,7 @@ if TYPE_CHECKING:
 PAPER_DATASET = "opensafeintent-115"
 
 
-class EvaluateSettings(Distributed, frozen=True, kw_only=True):
+class EvaluateSettings(Judging, frozen=True, kw_only=True):
     """The models and prompt-sets of an evaluation, its parameters, and the run's folder."""
 
     models: Annotated[
@@ -219,14 +227,12 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
         suite = load_suite(self.suite).names if self.suite is not None else ()
         return tuple(dict.fromkeys((*self.models, *suite)))
 
-    def target_sampling(self, before: Sampling | None) -> Sampling:
-        """Return how targets are sampled: as before, but for what is stated."""
-        return _sampling(self, before)
 
-
-def _sampling(settings: EvaluateSettings | BuildSettings, before: Sampling | None) -> Sampling:
-    """Return how the models under test, or the generator, are sampled: as before, but for what is
-    stated.
+def state_sampling(
+    settings: EvaluateSettings | BuildSettings, before: Sampling | None = None
+) -> Sampling:
+    """Return how the models under test, or the generator, are sampled: as before, but for what the
+    settings state.
     """
     sampling = before or Sampling(max_tokens=MAX_TOKENS)
     stated = {
@@ -237,6 +243,110 @@ def _sampling(settings: EvaluateSettings | BuildSettings, before: Sampling | Non
     }
     changed = {name: value for name, value in stated.items() if value is not None}
     return msgspec.structs.replace(sampling, **changed)
+
+
+class GradeSettings(Judging, frozen=True, kw_only=True):
+    """Which run to grade, and how."""
+
+    run: Annotated[Path, Arg("Run to grade.")]
+    out: Annotated[
+        Path | None,
+        Opt(
+            "Folder of a new run with the responses of RUN, graded by the judges that you name.",
+            metavar="DIR",
+            group=Group.BUDGET,
+            place=-2,
+        ),
+    ] = None
+    """None adds the grades to the run itself."""
+    ledger: Annotated[Path | None, RUN_LEDGER.put_under(Group.BUDGET, place=-1)] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.out is None:
+            return
+        if self.out.resolve() == self.run.resolve():
+            raise InputError(
+                f"--out {self.out}: is the run whose responses are graded; expected another folder"
+            )
+        if self.ray is not None:
+            raise InputError("--ray: is not for --out, whose calls are few; leave one out")
+
+
+class JudgeCheckSettings(Judges, frozen=True, kw_only=True):
+    """The judges to check, the parameters of the calls, and the folder for the result."""
+
+    min_accuracy: Annotated[
+        Share,
+        Opt(
+            "Share of accepted cases that a judge needs to pass.",
+            metavar="X",
+            group=Group.JUDGES,
+            place=2,
+        ),
+    ] = MIN_ACCURACY
+    labelled: Annotated[
+        Path | None,
+        Opt(
+            "Responses that people labelled: compare the judges with them, not with gold cases.",
+            metavar="FILE",
+            group=Group.DATASET,
+        ),
+    ] = None
+    """CSV, JSON, JSON lines, Parquet or an Excel workbook."""
+    columns: Annotated[
+        Mapping[str, str],
+        Opt(
+            "Field of FILE to use for a name of ours: response, prompt, unsafe or safe (of several"
+            " people unsafe_1, unsafe_2), harm, compliance or refused, helpfulness, rater, group,"
+            " id. Repeatable.",
+            name="--map",
+            metavar="NAME=FIELD",
+            group=Group.DATASET,
+        ),
+    ] = {}
+    sample: Annotated[
+        Count | None,
+        Opt(
+            "Draw N responses, evenly over labels.",
+            metavar="N",
+            group=Group.DATASET,
+        ),
+    ] = None
+    max_rows: Annotated[Count | None, MAX_ROWS.put_under(Group.DATASET)] = MOST_ROWS
+    """Of the labelled responses; None sets no limit."""
+    include_unsafe: Annotated[
+        bool, Opt("Keep the texts of responses that the judge gets wrong; --verbose shows them.")
+    ] = False
+    out: Annotated[Path, Opt("Folder of the results.", group=Group.BUDGET, place=-2)] = CHECKS
+    ledger: Annotated[
+        Path | None,
+        Opt(
+            "Ledger to use.  [default: in the folder of the result]",
+            metavar="FILE",
+            group=Group.BUDGET,
+            place=-1,
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.labelled is None:
+            for flag, value in (("--map", self.columns), ("--sample", self.sample)):
+                if value:
+                    raise InputError(
+                        f"{flag}: is for labelled responses; expected --labelled FILE too"
+                    )
+        elif self.min_accuracy != MIN_ACCURACY:
+            raise InputError(
+                f"--min-accuracy {self.min_accuracy}: is for gold cases; leave it out with"
+                " --labelled"
+            )
+
+    @property
+    def ledger_path(self) -> Path:
+        """The ledger with the calls of the check."""
+        return self.ledger or self.out / "ledger.sqlite"
 
 
 class ImportSettings(Data, frozen=True, kw_only=True):
@@ -622,7 +732,7 @@ class TraceSettings(Settings, frozen=True, kw_only=True):
 _STAGES = 7
 
 
-class BuildSettings(JudgeSampling, frozen=True, kw_only=True):
+class BuildSettings(Calling, frozen=True, kw_only=True):
     """The plan of a build, its models, and its folder."""
 
     seeds: Annotated[
@@ -726,16 +836,6 @@ class BuildSettings(JudgeSampling, frozen=True, kw_only=True):
     def under_test(self) -> tuple[str, ...]:
         """The model that a header without a model's name is for: the generator."""
         return (self.generator,)
-
-    @property
-    def generator_sampling(self) -> Sampling:
-        """How the generator is sampled."""
-        return _sampling(self, None)
-
-    @property
-    def judge_sampling(self) -> Sampling:
-        """How the judge is sampled."""
-        return self.choose_judge_sampling(self.judge)
 
 
 class Annotating(Settings, frozen=True, kw_only=True):

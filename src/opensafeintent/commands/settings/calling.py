@@ -1,4 +1,4 @@
-"""Settings that commands share which make calls or grade; those of `judge-check` and `grade`."""
+"""Settings that commands share which make calls, or grade."""
 
 from __future__ import annotations
 
@@ -13,14 +13,10 @@ from msgspec import Meta
 from opensafeintent.calls.records import Sampling
 from opensafeintent.calls.service_tiers import BATCH, FLEX, STANDARD
 from opensafeintent.commands.settings.base import (
-    CHECKS,
     HEADER,
     MAX_MISSING_GRADES,
-    MAX_ROWS,
     NO_LIMIT,
     PRICES,
-    RUN_LEDGER,
-    Arg,
     Count,
     Group,
     Opt,
@@ -28,10 +24,8 @@ from opensafeintent.commands.settings.base import (
     Share,
 )
 from opensafeintent.errors import InputError, nearest
-from opensafeintent.files import MOST_ROWS
 from opensafeintent.taxonomy import (
     MAX_MISSING,
-    MIN_ACCURACY,
     GuardFormName,
     JudgeBy,
     ModesScope,
@@ -48,7 +42,8 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Calling(Settings, frozen=True, kw_only=True):
-    """How many calls may be made at once and in all, and whether another process is waited for.
+    """How many calls may be made at once and in all, whether another process is waited for, and how
+    judges are sampled.
 
     Paths are absolute once they are made: a function that is called may change the folder.
     """
@@ -130,6 +125,16 @@ class Calling(Settings, frozen=True, kw_only=True):
             place=-3,
         ),
     ] = False
+    judge_args: Annotated[
+        Mapping[str, Any],
+        Opt(
+            "Request field of the judges, also max_tokens=N and reasoning_effort=LEVEL; of one:"
+            " MODEL:KEY=VALUE. Repeatable.",
+            name="--judge-arg",
+            metavar="KEY=VALUE",
+            group=Group.JUDGES,
+        ),
+    ] = {}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -142,6 +147,10 @@ class Calling(Settings, frozen=True, kw_only=True):
         for flag, name in (("-M", "extra"), ("--judge-arg", "judge_args")):
             _refuse_fields(flag, getattr(self, name, {}))
         self._check_tiers()
+        for name, value in self.judge_args.items():
+            kind = _SAMPLING_ARGUMENTS.get(name.rpartition(":")[2])
+            if kind is not None:
+                self.convert(f"--judge-arg {name}", value, kind)
 
     def _check_tiers(self) -> None:
         """See that each model has one tier, and that there is something to wait for.
@@ -219,55 +228,6 @@ class Calling(Settings, frozen=True, kw_only=True):
         """The models that a header without a model's name is for."""
         return ()
 
-    @classmethod
-    def _path(cls, kind: type[Any], value: Any) -> Any:
-        return super()._path(kind, value).absolute()
-
-
-_NO_FIELDS = {
-    **dict.fromkeys(
-        ("extra_headers", "default_headers", "headers"),
-        "expected --header NAME=VARIABLE, which stores no value",
-    ),
-    **dict.fromkeys(("extra_body", "extra_query"), "expected the fields in it, each as KEY=VALUE"),
-    **dict.fromkeys(("api_key", "authorization"), "expected a key in its provider's variable"),
-}
-"""Arguments of client libraries, which would go into the request's body and into the results."""
-
-
-def _refuse_fields(flag: str, fields: Mapping[str, Any]) -> None:
-    """Refuse fields that are no fields of a request.
-
-    Raises:
-        InputError: see above; the text does not quote the value.
-    """
-    for name in fields:
-        field = name.rpartition(":")[2].lower().replace("-", "_")
-        if hint := _NO_FIELDS.get(field):
-            raise InputError(f"{flag} {name}: is no field of a request; {hint}")
-
-
-class JudgeSampling(Calling, frozen=True, kw_only=True):
-    """How judges are sampled."""
-
-    judge_args: Annotated[
-        Mapping[str, Any],
-        Opt(
-            "Request field of the judges, also max_tokens=N and reasoning_effort=LEVEL; of one:"
-            " MODEL:KEY=VALUE. Repeatable.",
-            name="--judge-arg",
-            metavar="KEY=VALUE",
-            group=Group.JUDGES,
-        ),
-    ] = {}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, value in self.judge_args.items():
-            kind = _SAMPLING_ARGUMENTS.get(name.rpartition(":")[2])
-            if kind is not None:
-                self.convert(f"--judge-arg {name}", value, kind)
-
     def choose_judge_sampling(self, judge: str, before: Sampling | None = None) -> Sampling:
         """Return how a judge is sampled: by the arguments that are stated; without any, as before,
         if it was asked before.
@@ -297,6 +257,33 @@ class JudgeSampling(Calling, frozen=True, kw_only=True):
                     f"--judge-arg {name}: no judge {judge!r}; {nearest(judge, judges)}"
                 )
 
+    @classmethod
+    def _path(cls, kind: type[Any], value: Any) -> Any:
+        return super()._path(kind, value).absolute()
+
+
+_NO_FIELDS = {
+    **dict.fromkeys(
+        ("extra_headers", "default_headers", "headers"),
+        "expected --header NAME=VARIABLE, which stores no value",
+    ),
+    **dict.fromkeys(("extra_body", "extra_query"), "expected the fields in it, each as KEY=VALUE"),
+    **dict.fromkeys(("api_key", "authorization"), "expected a key in its provider's variable"),
+}
+"""Arguments of client libraries, which would go into the request's body and into the results."""
+
+
+def _refuse_fields(flag: str, fields: Mapping[str, Any]) -> None:
+    """Refuse fields that are no fields of a request.
+
+    Raises:
+        InputError: see above; the text does not quote the value.
+    """
+    for name in fields:
+        field = name.rpartition(":")[2].lower().replace("-", "_")
+        if hint := _NO_FIELDS.get(field):
+            raise InputError(f"{flag} {name}: is no field of a request; {hint}")
+
 
 JUDGE_TOKENS = 2048
 _USUAL = Sampling(max_tokens=JUDGE_TOKENS, temperature=0.0)
@@ -312,7 +299,7 @@ def judge_arguments(sampling: Sampling) -> dict[str, Any]:
     } | sampling.extra
 
 
-class Judges(JudgeSampling, frozen=True, kw_only=True):
+class Judges(Calling, frozen=True, kw_only=True):
     """Which judges are asked, and how."""
 
     judges: Annotated[
@@ -369,84 +356,8 @@ REASONS = "reasons"
 """Name of the built-in rubrics that ask for a reason."""
 
 
-class JudgeCheckSettings(Judges, frozen=True, kw_only=True):
-    """The judges to check, the parameters of the calls, and the folder for the result."""
-
-    min_accuracy: Annotated[
-        Share,
-        Opt(
-            "Share of accepted cases that a judge needs to pass.",
-            metavar="X",
-            group=Group.JUDGES,
-            place=2,
-        ),
-    ] = MIN_ACCURACY
-    labelled: Annotated[
-        Path | None,
-        Opt(
-            "Responses that people labelled: compare the judges with them, not with gold cases.",
-            metavar="FILE",
-            group=Group.DATASET,
-        ),
-    ] = None
-    """CSV, JSON, JSON lines, Parquet or an Excel workbook."""
-    columns: Annotated[
-        Mapping[str, str],
-        Opt(
-            "Field of FILE to use for a name of ours: response, prompt, unsafe or safe (of several"
-            " people unsafe_1, unsafe_2), harm, compliance or refused, helpfulness, rater, group,"
-            " id. Repeatable.",
-            name="--map",
-            metavar="NAME=FIELD",
-            group=Group.DATASET,
-        ),
-    ] = {}
-    sample: Annotated[
-        Count | None,
-        Opt(
-            "Draw N responses, evenly over labels.",
-            metavar="N",
-            group=Group.DATASET,
-        ),
-    ] = None
-    max_rows: Annotated[Count | None, MAX_ROWS.put_under(Group.DATASET)] = MOST_ROWS
-    """Of the labelled responses; None sets no limit."""
-    include_unsafe: Annotated[
-        bool, Opt("Keep the texts of responses that the judge gets wrong; --verbose shows them.")
-    ] = False
-    out: Annotated[Path, Opt("Folder of the results.", group=Group.BUDGET, place=-2)] = CHECKS
-    ledger: Annotated[
-        Path | None,
-        Opt(
-            "Ledger to use.  [default: in the folder of the result]",
-            metavar="FILE",
-            group=Group.BUDGET,
-            place=-1,
-        ),
-    ] = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.labelled is None:
-            for flag, value in (("--map", self.columns), ("--sample", self.sample)):
-                if value:
-                    raise InputError(
-                        f"{flag}: is for labelled responses; expected --labelled FILE too"
-                    )
-        elif self.min_accuracy != MIN_ACCURACY:
-            raise InputError(
-                f"--min-accuracy {self.min_accuracy}: is for gold cases; leave it out with"
-                " --labelled"
-            )
-
-    @property
-    def ledger_path(self) -> Path:
-        """The ledger with the calls of the check."""
-        return self.ledger or self.out / "ledger.sqlite"
-
-
 class Judging(Judges, frozen=True, kw_only=True):
-    """Which judges grade responses, how, and when too many grades are missing."""
+    """Which judges grade responses, how, on which cluster, and when too many grades are missing."""
 
     mode_judge: Annotated[
         str | None,
@@ -500,46 +411,6 @@ class Judging(Judges, frozen=True, kw_only=True):
     ] = {}
     """N responses and replies of all models together, by each judge; N prompt-sets of each."""
     max_missing: Annotated[Share, MAX_MISSING_GRADES.put_under(Group.BUDGET)] = MAX_MISSING
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.guard is not None:
-            self.choose_guard_form(self.guard)
-        elif self.guard_form is not None:
-            raise InputError(f"--guard-form {self.guard_form}: is for --guard, which is not given")
-        for name, number in self.audit.items():
-            if name not in AUDITS:
-                raise InputError(f"--audit {name}: {nearest(name, AUDITS)}")
-            self.convert(f"--audit {name}", number, Count)
-
-    def choose_guard_form(self, guard: str) -> GuardFormName:
-        """Return how a guard model is asked and answers.
-
-        Raises:
-            InputError: no form is named, and the name of the model tells none.
-        """
-        from opensafeintent.templates.guards import guess_form
-
-        return self.guard_form or guess_form(guard)
-
-    @property
-    def guard_sampling(self) -> Sampling:
-        """How the guard model is sampled."""
-        return Sampling(max_tokens=self.judge_args.get("max_tokens", JUDGE_TOKENS), temperature=0.0)
-
-    @property
-    def named(self) -> set[str]:
-        """Every model that is named: under test, as a judge, or as the guard."""
-        return {*self.under_test, *self.judges, *filter(None, (self.mode_judge, self.guard))}
-
-
-AUDITS = ("retest", "swap", "turn")
-"""Names of `--audit`."""
-
-
-class Distributed(Judging, frozen=True, kw_only=True):
-    """The cluster for the calls."""
-
     ray: Annotated[
         str | None,
         Opt(
@@ -562,6 +433,22 @@ class Distributed(Judging, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.guard is not None:
+            self.choose_guard_form(self.guard)
+        elif self.guard_form is not None:
+            raise InputError(f"--guard-form {self.guard_form}: is for --guard, which is not given")
+        for name, number in self.audit.items():
+            if name not in AUDITS:
+                raise InputError(f"--audit {name}: {nearest(name, AUDITS)}")
+            self.convert(f"--audit {name}", number, Count)
+        self._check_cluster()
+
+    def _check_cluster(self) -> None:
+        """See that the settings of a cluster go together, and with the others.
+
+        Raises:
+            InputError: see above.
+        """
         of_cluster = {"--shards": self.shards, "--gpus-per-model": self.gpus_per_model}
         for flag, value in of_cluster.items():
             if value is not None and self.ray is None:
@@ -588,30 +475,21 @@ class Distributed(Judging, frozen=True, kw_only=True):
 
             check_address(self.ray)
 
+    def choose_guard_form(self, guard: str) -> GuardFormName:
+        """Return how a guard model is asked and answers.
 
-class GradeSettings(Distributed, frozen=True, kw_only=True):
-    """Which run to grade, and how."""
+        Raises:
+            InputError: no form is named, and the name of the model tells none.
+        """
+        from opensafeintent.templates.guards import guess_form
 
-    run: Annotated[Path, Arg("Run to grade.")]
-    out: Annotated[
-        Path | None,
-        Opt(
-            "Folder of a new run with the responses of RUN, graded by the judges that you name.",
-            metavar="DIR",
-            group=Group.BUDGET,
-            place=-2,
-        ),
-    ] = None
-    """None adds the grades to the run itself."""
-    ledger: Annotated[Path | None, RUN_LEDGER.put_under(Group.BUDGET, place=-1)] = None
+        return self.guard_form or guess_form(guard)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.out is None:
-            return
-        if self.out.resolve() == self.run.resolve():
-            raise InputError(
-                f"--out {self.out}: is the run whose responses are graded; expected another folder"
-            )
-        if self.ray is not None:
-            raise InputError("--ray: is not for --out, whose calls are few; leave one out")
+    @property
+    def named(self) -> set[str]:
+        """Every model that is named: under test, as a judge, or as the guard."""
+        return {*self.under_test, *self.judges, *filter(None, (self.mode_judge, self.guard))}
+
+
+AUDITS = ("retest", "swap", "turn")
+"""Names of `--audit`."""

@@ -1,8 +1,9 @@
-"""Grade the responses of a run into a new one."""
+"""Let judges grade responses: imported ones, or those of a run in a new run."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,7 +13,7 @@ from opensafeintent import __version__
 from opensafeintent.calls.ledger import LEDGER, Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.ledger_merge import copy_calls, copy_ledger
-from opensafeintent.calls.progress import Display
+from opensafeintent.calls.progress import Display, display_for
 from opensafeintent.commands.outcome import RunOutcome
 from opensafeintent.commands.planning import apply_judging_settings, grow_run
 from opensafeintent.commands.running import RunCommand, dry_run, execute, leave_out_silent
@@ -26,7 +27,13 @@ from opensafeintent.evaluation.manifest import (
 from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.plan import Plan, PlanChange
 from opensafeintent.evaluation.regrade import yield_audit_keys
-from opensafeintent.evaluation.replay import list_judged_tasks, read_imported, replay
+from opensafeintent.evaluation.replay import (
+    has_both_grades,
+    list_given_tasks,
+    list_judged_tasks,
+    read_imported,
+    replay,
+)
 from opensafeintent.hostile import show_name
 from opensafeintent.numbers.completions import StoredOdds, read_turning_odds
 from opensafeintent.numbers.gates import describe_sets
@@ -41,7 +48,70 @@ from opensafeintent.taxonomy import ProbeScope
 from opensafeintent.templates import Templates
 
 
-def grade_into(
+def grade(settings: GradeSettings, *, quiet: bool = False) -> RunOutcome:
+    """Let judges grade the responses of a run that came without grades; with `out`, every response
+    of the run, in a new run. Responses that were imported with both grades keep those.
+
+    Raises:
+        InputError: there is no run, or nothing in it to grade.
+        Stopped: a provider ended the work; answers so far are kept.
+    """
+    folder = RunFolder(settings.run, settings.ledger)
+    folder.check()  # before the lock, which makes the folder
+    with closing(display_for(quiet=quiet)) as screen:
+        if settings.out is not None:
+            return _grade_into(settings, folder, RunFolder(settings.out, settings.ledger), screen)
+        if settings.dry_run:
+            return dry_run(_plan_grading(settings, folder))
+        with folder.lock(wait_or_refuse(settings, screen)):
+            return run_async(lambda: execute(_plan_grading(settings, folder), screen))
+
+
+def _plan_grading(settings: GradeSettings, folder: RunFolder) -> RunCommand:
+    """Return the responses to grade, and the run as it is with these grades.
+
+    Raises:
+        InputError: there is nothing to grade, or the run has grades that were made otherwise.
+    """
+    old, dataset = folder.load()
+    old = leave_out_silent(folder, old, settings)
+    with Ledger(folder.ledger_path(old), readonly=True) as ledger:
+        imported = read_imported(ledger, dataset)
+    judge_by = settings.judge_by or old.plan.judge_by
+    asking = msgspec.structs.replace(old, plan=msgspec.structs.replace(old.plan, judge_by=judge_by))
+    tasks = {
+        model: list_given_tasks(rows, asking, dataset)
+        for model, rows in imported.items()
+        if model in old.models
+    }
+    if not any(tasks.values()):
+        called = any(not entry.imported for entry in old.models.values())
+        other = "add --out DIR to have other judges grade this run, or " if called else ""
+        raise InputError(
+            f"{settings.run}: no imported response is without grades; {other}import the file"
+            " without its grade columns into a new run"
+        )
+    graded = [model for model in tasks if any(map(has_both_grades, imported[model]))]
+    if graded and len(graded) < len(tasks):
+        raise InputError(
+            f"{settings.run}: responses of {graded[0]} came with grades, and those of other models"
+            " did not; a run is judged as a whole: import the two into runs of their own, or that"
+            " file without its grade columns"
+        )
+    templates = settings.judge_templates() if settings.rubrics or not old.plan.judges else None
+    wanted = apply_judging_settings(settings, old.plan, templates)
+    manifest = grow_run(folder, old, wanted, settings, templates=templates)
+    return RunCommand(
+        settings=settings,
+        folder=folder,
+        dataset=dataset,
+        manifest=manifest,
+        work=[manifest.work(model, its_tasks) for model, its_tasks in tasks.items()],
+        earlier=old,
+    )
+
+
+def _grade_into(
     settings: GradeSettings, source: RunFolder, folder: RunFolder, display: Display
 ) -> RunOutcome:
     """Let judges grade the responses of a run in a new run.
@@ -73,16 +143,16 @@ def grade_into(
                 copy_ledger(stored, ledger_path)
             plan = work.plan(ledger_path, display)
             outcome = dry_run(plan, ledger_path)
-            outcome.notes.insert(0, _precision(plan))
+            outcome.notes.insert(0, _describe_precision(plan))
             return outcome
     with folder.lock(wait_or_refuse(settings, display)):
         outcome = run_async(lambda: execute(work.plan(work.ledger_path(), display), display))
     shifts = outcome.cohort.judges.shifts if outcome.cohort else ()
-    outcome.notes += map(shift_line, shifts)
+    outcome.notes += map(describe_shift, shifts)
     return outcome
 
 
-def shift_line(shift: JudgeShift) -> str:
+def describe_shift(shift: JudgeShift) -> str:
     """Say how far the primary metrics move from one judge to another, and which models change
     places beyond chance.
     """
@@ -119,7 +189,7 @@ _MOST_PLACES = 3
 """Changes of order that a line names."""
 
 
-def _precision(plan: RunCommand) -> str:
+def _describe_precision(plan: RunCommand) -> str:
     """Say how closely judges can be shown to agree on the planned prompt-sets."""
     sets = {task.set_id for item in plan.work for task in item.tasks}
     units = count_units(item for item in plan.dataset.prompt_sets if item.id in sets)
@@ -163,7 +233,7 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
             display: names the process that holds the ledger, if one does.
 
         Raises:
-            InputError: see `grade_into`.
+            InputError: see `_grade_into`.
         """
         settings, folder = self.settings, self.folder
         given, dataset = self.source.load()
@@ -180,7 +250,7 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
             Ledger(self.source.ledger_path(given), readonly=True) as source,
             source.snapshot(),
         ):
-            tasks = _tasks(given, dataset, source)
+            tasks = _list_tasks(given, dataset, source)
             if not tasks:
                 raise InputError(
                     f"{self.source.path}: holds no response that a judge could grade; expected a"
@@ -191,7 +261,7 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
             display.stage("copying responses and grades")
             with Ledger(ledger_path, waiting=wait_or_refuse(settings, display)) as ledger:
                 work = _copy_calls(manifest, dataset, tasks, source, ledger)
-        stored = _only_stored(given.plan, plan)
+        stored = _find_only_stored(given.plan, plan)
         if plan.guard and plan.guard == given.plan.guard:
             stored |= {plan.guard.model} - {*settings.judges, settings.mode_judge}
         stored |= tasks.keys() - {*plan.asked}
@@ -225,7 +295,7 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
             base = msgspec.structs.replace(
                 base,
                 judges=(),
-                mode_judge=_mode_judge(settings.judges, before),
+                mode_judge=_choose_mode_judge(settings.judges, before),
                 retest=0,
                 swap=None,
             )
@@ -311,7 +381,7 @@ def _note_left_out(given: Manifest, tasks: Collection[str]) -> list[str]:
     ]
 
 
-def _mode_judge(judges: Sequence[str], before: Plan) -> str:
+def _choose_mode_judge(judges: Sequence[str], before: Plan) -> str:
     """Return the judge of modes if the command names none: the one that the run has, or the first
     new judge.
     """
@@ -321,7 +391,7 @@ def _mode_judge(judges: Sequence[str], before: Plan) -> str:
     return (new or [before.mode_judge])[0]
 
 
-def _only_stored(given: Plan, plan: Plan) -> frozenset[str]:
+def _find_only_stored(given: Plan, plan: Plan) -> frozenset[str]:
     """Return the judges that are not called: the run that is graded has their grades, by the same
     templates.
 
@@ -364,7 +434,7 @@ def _refuse_mixture(folder: RunFolder, old: Manifest, given: Manifest) -> None:
         )
 
 
-def _tasks(given: Manifest, dataset: Dataset, source: Ledger) -> dict[str, list[Task]]:
+def _list_tasks(given: Manifest, dataset: Dataset, source: Ledger) -> dict[str, list[Task]]:
     """Return the responses of a run that judges can grade, by model; models without any are left
     out.
     """
