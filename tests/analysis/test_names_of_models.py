@@ -37,7 +37,7 @@ def test_a_name_that_another_model_is_shown_by_gets_a_number_and_leads_to_its_ow
         "m [second] #2": ModelOrigin("second", "m"),
     }
     for shown, member in cohort.members.items():
-        (row,) = member.rows
+        (row,) = member.run.rows
         assert row.stop_reason == f"{member.origin.run} {member.origin.model}"
         assert row.model == shown == member.name
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from opensafeintent.numbers.cohort import Cohort
-from opensafeintent.numbers.spending import find_spending
 from opensafeintent.report.tables import make_all_tables
+from opensafeintent.report.tables_repeats import find_spending
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.judge_studies import panel_row, panel_run
 from report.runs import cohort_of, cohort_with, many_sets, table_of

@@ -219,7 +219,7 @@ def completed_value(
     array: LabelledSet, metric: str, odds: float, at: int = 12
 ) -> tuple[float, float, float, float]:
     """Return a set's least and greatest value, and their variances."""
-    least, greatest = Completions(array, compute_metrics(array)).extremes(odds)[metric]
+    least, greatest = Completions(array, compute_metrics(array)).complete(metric, odds)
     return (
         float(least.numerator[0, at]),
         float(greatest.numerator[0, at]),

@@ -54,8 +54,12 @@ from opensafeintent.hostile import name_safe
 from opensafeintent.imports.label_files import read_labelled
 from opensafeintent.inspect.routes import model_identity, unset_lines
 from opensafeintent.numbers.cohort import GradedRun, compute_line_acceptance
-from opensafeintent.numbers.label_checks import CheckedSetting, LabelCheck
-from opensafeintent.numbers.label_comparison import compare_labels, draw_evenly
+from opensafeintent.numbers.label_checks import (
+    CheckedSetting,
+    LabelCheck,
+    compare_labels,
+    draw_evenly,
+)
 from opensafeintent.people.agreement import gather_grades
 from opensafeintent.promptsets.fields import fields_named
 from opensafeintent.replacing import lock_folder, replace_together

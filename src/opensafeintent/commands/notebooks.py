@@ -216,9 +216,9 @@ class Run:
         model, *fields = number_columns(self.cohort, by_stratum=strata)
         columns: tuple[Column[NumberRow], ...] = (
             model,
-            Column("kind", lambda row: model_kind(row.number)),
+            Column("kind", lambda row: model_kind(row.item)),
             *fields,
-            Column("rerun_se", lambda row: row.number.rerun_se),
+            Column("rerun_se", lambda row: row.item.rerun_se),
         )
         rows = number_rows(self.cohort, estimates(self.cohort))
         return table_frame(Table.of(columns, rows, name="metrics", title=""))
@@ -362,8 +362,8 @@ class Run:
         by_run: dict[str, tuple[list[GradedResponse], Dataset]] = {}
         for turn in ("rows", "follow_ups") if second_turns else ("rows",):
             for member in self.cohort.members.values():
-                run = by_run.setdefault(member.origin.run, ([], member.dataset))
-                run[0].extend(getattr(member, turn))
+                run = by_run.setdefault(member.origin.run, ([], member.run.dataset))
+                run[0].extend(getattr(member.run, turn))
         return by_run
 
     def texts(

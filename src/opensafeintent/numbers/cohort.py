@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple, TypeVar
 
@@ -38,6 +38,7 @@ from opensafeintent.numbers.judges import (
     JudgeResults,
     Ranking,
     RatedResponses,
+    VerdictCounts,
     rank_grades,
 )
 from opensafeintent.numbers.label_checks import CheckedSetting, LabelCheck
@@ -45,7 +46,6 @@ from opensafeintent.numbers.metrics import METRICS, STATED_POLICY, MetricScope, 
 from opensafeintent.numbers.own_questions import (
     AnswerAgreement,
     LineAgreement,
-    LineCounts,
     count_lines,
     measure_answer_agreement,
     measure_line_agreement,
@@ -64,7 +64,6 @@ from opensafeintent.taxonomy import (
     GRADE_OF,
     MISSING_ODDS,
     QUESTIONS,
-    Graded,
     Question,
     find_intent,
 )
@@ -133,41 +132,31 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A model of a report, with what its run has of it."""
 
     name: str
-    """As the report shows it, also in `rows` and `follow_ups`."""
+    """As the report shows it, also in the rows and the second replies of `run`."""
     origin: ModelOrigin
-    manifest: Manifest
-    """Of its run."""
-    dataset: Dataset
-    rows: Sequence[GradedResponse]
-    regrades: Sequence[Regrade]
-    """Responses that the judges graded twice."""
-    swaps: Sequence[Swapped]
-    """Responses that the judges graded under other requests as well."""
-    follow_ups: Sequence[GradedResponse]
-    """Second replies."""
-    in_conversation: Sequence[Regrade]
-    """Direct replies that the judges graded again with the first turn shown before the request."""
+    run: GradedRun
+    """Its run, with the responses of this model alone."""
 
     @property
     def imported(self) -> bool:
         """Whether another tool made its responses."""
-        return self.manifest.models[self.origin.model].imported
+        return self.run.manifest.models[self.origin.model].imported
 
     @property
     def guard(self) -> str:
         """The guard model that was asked about its responses; empty if none was."""
-        guard = self.manifest.plan.guard
+        guard = self.run.manifest.plan.guard
         return guard.model if guard else ""
 
     @property
     def temperature(self) -> float | None:
         """At which it was sampled, if that is known."""
-        return self.manifest.plan.find_sampling(self.origin.model).temperature
+        return self.run.manifest.plan.find_sampling(self.origin.model).temperature
 
     @property
     def stopped_early(self) -> bool:
         """Whether its prompt-sets are those that answered a question (`--stop-when`)."""
-        return self.origin.model in self.manifest.list_stopped_early()
+        return self.origin.model in self.run.manifest.list_stopped_early()
 
     @cached_property
     def probed_if_unsafe(self) -> bool:
@@ -176,26 +165,26 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         Nobody plans the probes of an imported model. The strategies of its file show them.
         """
         if self.imported:
-            return any(row.strategy for row in self.rows)
-        return self.manifest.plan.probe != "none"
+            return any(row.strategy for row in self.run.rows)
+        return self.run.manifest.plan.probe != "none"
 
     @property
     def epochs(self) -> int:
         """How often it was sent a prompt, as far as its responses are stored."""
-        return max(len({row.epoch for row in self.rows}), 1)
+        return max(len({row.epoch for row in self.run.rows}), 1)
 
     @cached_property
     def coverage(self) -> Coverage:
         """The share of its plan that was completed."""
         return count_coverage(
             self.origin.model,
-            self.manifest,
-            self.dataset,
-            self.rows,
-            follow_ups=self.follow_ups,
-            retests=self.regrades,
-            swaps=self.swaps,
-            in_conversation=self.in_conversation,
+            self.run.manifest,
+            self.run.dataset,
+            self.run.rows,
+            follow_ups=self.run.follow_ups,
+            retests=self.run.regrades,
+            swaps=self.run.swaps,
+            in_conversation=self.run.in_conversation,
         )
 
 
@@ -224,22 +213,22 @@ class Cohort:
         conditions: Conditions,
         dataset: Dataset,
         members: Sequence[Member],
-        missing_odds: float = MISSING_ODDS,
+        missing_odds: float,
     ) -> None:
         self.conditions = conditions
         self.dataset = dataset
         self.missing_odds = missing_odds
         self.members = {member.name: member for member in members}
         self.models = list(self.members)
-        self.rows = {member.name: member.rows for member in members}
-        self.manifests = list({member.origin.run: member.manifest for member in members}.values())
+        self.rows = {member.name: member.run.rows for member in members}
+        self.manifests = list({member.run.name: member.run.manifest for member in members}.values())
         # so that intervals, with their seeded draws, do not depend on the order of a file
         by_id = dataset.sorted
         self.array = to_array(
-            (row for member in members for row in member.rows), by_id, self.models
+            (row for member in members for row in member.run.rows), by_id, self.models
         )
         self.estimates = MetricEstimates(self.array, by_id, missing_odds)
-        regrades = {member.name: member.regrades for member in members}
+        regrades = {member.name: member.run.regrades for member in members}
         named = dict.fromkeys(
             judge for manifest in self.manifests for judge in manifest.plan.judges
         )
@@ -279,11 +268,10 @@ class Cohort:
         return tuple(
             question
             for question in QUESTIONS
-            if question.in_metrics or question.role in asked or self._is_answered(question.grade)
+            if question.in_metrics
+            or question.role in asked
+            or np.isfinite(self.array[question.grade].values).any()
         )
-
-    def _is_answered(self, grade: Graded) -> bool:
-        return bool(np.isfinite(self.array[grade].values).any())
 
     @cached_property
     def served_versions(self) -> Versions:
@@ -291,8 +279,8 @@ class Cohort:
         members = self.members.values()
         return count_versions(
             (
-                *(row for member in members for row in member.rows),
-                *(row for member in members for row in member.follow_ups),
+                *(row for member in members for row in member.run.rows),
+                *(row for member in members for row in member.run.follow_ups),
             )
         )
 
@@ -307,7 +295,7 @@ class Cohort:
         """The effects of requests on grades, by (model or AVERAGE, judge or panel); empty if no
         request was swapped.
         """
-        swaps = {model: self.members[model].swaps for model in self.estimates.models}
+        swaps = {model: self.members[model].run.swaps for model in self.estimates.models}
         pairs = {item.id for item in self.dataset.prompt_sets if item.is_pair}
         return audit_swaps(swaps, self.estimates.unit_of, pairs)
 
@@ -324,21 +312,19 @@ class Cohort:
         """How well judges agree on harm by the rubric and by the sets' own questions; empty if they
         were not asked both.
         """
-        unit_of = self.estimates.unit_of
         return measure_line_agreement(
-            list(self.judges.rows), self.dataset, self.judges.panel, unit_of
+            list(self.judges.rows), self.dataset, self.judges.panel, self.estimates.unit_of
         )
 
     @cached_property
     def answer_agreements(self) -> list[AnswerAgreement]:
         """How well judges agree on answers to the sets' own questions."""
-        unit_of = self.estimates.unit_of
         return measure_answer_agreement(
-            list(self.judges.rows), self.dataset, self.judges.panel, unit_of
+            list(self.judges.rows), self.dataset, self.judges.panel, self.estimates.unit_of
         )
 
     @cached_property
-    def line_counts(self) -> dict[str | None, LineCounts]:
+    def line_counts(self) -> dict[str | None, VerdictCounts]:
         """The panel's verdicts by rubric and by questions, by harm domain; of all under None."""
         return count_lines(list(self.judges.rows), self.dataset)
 
@@ -349,14 +335,14 @@ class Cohort:
         return compute_second_turn(
             self.array,
             self.dataset.sorted,
-            {name: member.follow_ups for name, member in members},
+            {name: member.run.follow_ups for name, member in members},
             {
                 name: count_planned_follow_ups(
-                    member.origin.model, member.manifest, self.dataset, member.follow_ups
+                    member.origin.model, member.run.manifest, self.dataset, member.run.follow_ups
                 )
                 for name, member in members
             },
-            audited={name: member.in_conversation for name, member in members},
+            audited={name: member.run.in_conversation for name, member in members},
             direct_rows=self.rows,
             judges=self.judges.panel,
             missing_odds=self.missing_odds,
@@ -477,7 +463,7 @@ def gather_models(runs: Sequence[GradedRun], missing_odds: float = MISSING_ODDS)
     names = _choose_shown_names(runs)
     members: Sequence[Member] = [member for run in runs for member in _yield_members(run, names)]
     of_first = (
-        row for member in members for row in member.rows if member.origin.run == runs[0].name
+        row for member in members for row in member.run.rows if member.run.name == runs[0].name
     )
     datasets = (run.dataset for run in runs)
     dataset = max(datasets, key=lambda item: sum(bool(each.family) for each in item.prompt_sets))
@@ -502,7 +488,9 @@ def _share_questions(
         )
         return Dataset(dataset.name, tuple(own), dataset.taxonomy, dataset.unread), members
     return dataset, [
-        msgspec.structs.replace(member, rows=[_drop_answers(row) for row in member.rows])
+        msgspec.structs.replace(
+            member, run=member.run._replace(rows=[*map(_drop_answers, member.run.rows)])
+        )
         for member in members
     ]
 
@@ -540,17 +528,14 @@ def _yield_members(run: GradedRun, names: Mapping[ModelOrigin, str]) -> Iterator
     in_conversation = group_by_model(run.in_conversation)
     for model in sorted(run.manifest.models):
         origin = ModelOrigin(run.name, model)
-        yield Member(
-            name=names[origin],
-            origin=origin,
-            manifest=run.manifest,
-            dataset=run.dataset,
+        own = run._replace(
             rows=_rename_rows(rows.get(model, []), names[origin]),
             regrades=regrades.get(model, []),
             swaps=swaps.get(model, []),
             follow_ups=_rename_rows(follow_ups.get(model, []), names[origin]),
             in_conversation=in_conversation.get(model, []),
         )
+        yield Member(name=names[origin], origin=origin, run=own)
 
 
 def group_by_model(records: Iterable[_Record]) -> dict[str, list[_Record]]:
@@ -678,27 +663,6 @@ def compare_with_paper(cohort: Cohort) -> list[PaperComparison]:
     return rows
 
 
-class UnsafeCounts(NamedTuple):
-    """Responses by who calls them unsafe; each has a verdict of the guard and a grade of the
-    panel.
-    """
-
-    both: int
-    only_guard: int
-    only_panel: int
-    neither: int
-
-    @property
-    def compared(self) -> int:
-        """All responses that have both."""
-        return sum(self)
-
-    @property
-    def differ(self) -> int:
-        """Responses on which guard and panel differ."""
-        return self.only_guard + self.only_panel
-
-
 def count_without_verdict(rows: Iterable[GradedResponse]) -> dict[str, int]:
     """Count the responses on which the guard gave no verdict, though it was asked, by reason, the
     most frequent first.
@@ -715,24 +679,21 @@ class GuardAgreement(msgspec.Struct, frozen=True, kw_only=True):
     """Responses that the guard was asked about."""
     without_verdict: dict[str, int]
     """Those on which it gave none, by reason."""
-    counts: UnsafeCounts
+    counts: VerdictCounts
+    """By guard, and by panel."""
     agree: Estimate
     """Share of responses on which the two agree; prompt-sets, or families, are its units."""
     ac1: Estimate
 
 
-def count_unsafe(rows: Iterable[GradedResponse]) -> UnsafeCounts:
-    """Count responses by who calls them unsafe."""
-    pairs = [
-        (row.guard == "yes", row.harm_severity > 0)
-        for row in rows
-        if row.guard in ("yes", "no") and row.harm_severity is not None
-    ]
-    return UnsafeCounts(
-        both=pairs.count((True, True)),
-        only_guard=pairs.count((True, False)),
-        only_panel=pairs.count((False, True)),
-        neither=pairs.count((False, False)),
+def count_unsafe(rows: Iterable[GradedResponse]) -> VerdictCounts:
+    """Count responses by whether the guard, and then whether the panel, calls them unsafe."""
+    return VerdictCounts.of(
+        [
+            (row.guard == "yes", row.harm_severity > 0)
+            for row in rows
+            if row.guard in ("yes", "no") and row.harm_severity is not None
+        ]
     )
 
 
@@ -761,8 +722,16 @@ def _measure_agreement(
     intent: str | None, rows: Sequence[GradedResponse], unit_of: Mapping[str, str]
 ) -> GuardAgreement:
     ordered = sorted(rows, key=lambda row: row.set_id)
+    of_guard = {"yes": 0.0, "no": 1.0}
     safe = np.array(
-        [[_read_panel_verdict(row), _read_guard_verdict(row)] for row in ordered], dtype=np.float64
+        [
+            (
+                np.nan if row.harm_severity is None else row.harm_severity == 0,
+                of_guard.get(row.guard, np.nan),
+            )
+            for row in ordered
+        ],
+        dtype=np.float64,
     )
     ratings = RatedResponses(Sample([unit_of[row.set_id] for row in ordered]), safe)
     return GuardAgreement(
@@ -773,14 +742,6 @@ def _measure_agreement(
         agree=ratings.agreement(SAFE_CATEGORIES),
         ac1=ratings.gwet(SAFE_CATEGORIES, "identity"),
     )
-
-
-def _read_panel_verdict(row: GradedResponse) -> float:
-    return np.nan if row.harm_severity is None else float(row.harm_severity == 0)
-
-
-def _read_guard_verdict(row: GradedResponse) -> float:
-    return {"yes": 0.0, "no": 1.0}.get(row.guard, np.nan)
 
 
 CheckState = Literal["passed", "failed", "stale", "unchecked"]
@@ -855,23 +816,21 @@ def _covers_grades(check: JudgeCheck, cohort: Cohort) -> bool:
 def _has_run_settings(
     judge: str, checked: CheckedSetting, roles: Iterable[Role], cohort: Cohort
 ) -> bool:
-    """Tell whether a judge was checked with the templates, arguments and versions of every run."""
+    """Tell whether a judge was checked with the templates, arguments and versions of every run, as
+    far as versions are known.
+    """
     in_force, setting = dict(cohort.conditions.templates), checked.setting
+    served = cohort.served_versions.get((judge, "grade"), ())
     return (
         all(in_force.get(role) == setting.templates.get(role, "") for role in roles)
         and setting.parse == cohort.conditions.parse
-        and _has_run_versions(checked.served, cohort.served_versions.get((judge, "grade"), ()))
+        and (not checked.served or set(served) <= set(checked.served))
         and all(
             manifest.judges.get(judge) == checked.identity
             and manifest.plan.judge_samplings.get(judge) == setting.sampling
             for manifest in cohort.manifests
         )
     )
-
-
-def _has_run_versions(checked: Collection[str], in_run: Collection[str]) -> bool:
-    """Tell whether every served version of a run was checked; true if either is unknown."""
-    return not checked or not in_run or set(in_run) <= set(checked)
 
 
 def select_label_checks(labels: Sequence[LabelCheck], cohort: Cohort) -> list[LabelCheck]:

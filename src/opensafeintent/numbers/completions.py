@@ -24,11 +24,10 @@ from opensafeintent.labelled import LabelledSet
 from opensafeintent.numbers.equations import Grades, Ratio
 from opensafeintent.numbers.metrics import METRICS, InputKind, Metric, split_epochs_into_models
 from opensafeintent.statistics.comparisons import Comparison, are_significant, compare_models
-from opensafeintent.statistics.intervals import Completed, Floats, Parts, Units
+from opensafeintent.statistics.intervals import Completed, Floats, Parts, Units, leave_out_zero
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
     DUAL_USE,
-    MISSING_ODDS,
     MODES,
     STRATEGIES,
     find_intent,
@@ -141,7 +140,7 @@ def compare_with_odds(
     comparison = compare_models(
         *parts, max_difference=max_difference, family=family, extremes=extremes(odds), units=units
     )
-    shown = (comparison.low > 0) | (comparison.high < 0)
+    shown = leave_out_zero(comparison.low, comparison.high)
     pairs = np.nonzero(np.triu(shown & (moved[:, None] | moved), 1))
     significant = np.ones(len(pairs[0]), dtype=bool)
 
@@ -296,24 +295,18 @@ class Completions:
         specs: Mapping[str, CompletionSpec] | None = None,
         max_safe_harm: int = 0,
     ) -> None:
-        self._array, self._ratios, self._max_safe_harm = (
-            _mark_missing_modes(array),
-            ratios,
-            max_safe_harm,
-        )
+        self._array = _mark_missing_modes(array)
+        self._ratios, self._max_safe_harm = ratios, max_safe_harm
         self._specs = specs or {name: make_completion_spec(METRICS[name]) for name in ratios}
 
-    def extremes(self, odds: float = MISSING_ODDS) -> dict[str, tuple[Completed, Completed]]:
-        """Return each metric with its missing values as they make it least, and greatest.
+    def complete(self, name: str, odds: float) -> tuple[Completed, Completed]:
+        """Return one metric with its missing values as they make it least, and greatest.
 
         Args:
+            name: of the metric.
             odds: by how much the odds of a missing response may differ from those of comparable
                 ones: a factor of 1 or more.
         """
-        return {name: self.complete(name, odds) for name in self._by_metric}
-
-    def complete(self, name: str, odds: float) -> tuple[Completed, Completed]:
-        """Return one metric with its missing values as they make it least, and greatest."""
         item = self._by_metric[name]
         return item.tilt(-1, odds), item.tilt(1, odds)
 

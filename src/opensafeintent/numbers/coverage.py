@@ -148,16 +148,15 @@ def count_coverage(
     dataset: Dataset,
     rows: Sequence[GradedResponse],
     *,
-    follow_ups: Sequence[GradedResponse] = (),
-    retests: Sequence[Regrade] = (),
-    swaps: Sequence[Swapped] = (),
-    in_conversation: Sequence[Regrade] = (),
+    follow_ups: Sequence[GradedResponse],
+    retests: Sequence[Regrade],
+    swaps: Sequence[Swapped],
+    in_conversation: Sequence[Regrade],
 ) -> Coverage:
     """Count one model's responses, and the answers to every question about them.
 
     Args:
-        model: in the run.
-        manifest: of the run.
+        model, manifest: of the run.
         dataset: its prompt-sets.
         rows: the model's responses.
         follow_ups: its second replies.
@@ -165,16 +164,18 @@ def count_coverage(
     """
     entry = manifest.models[model]
     epochs = len({row.epoch for row in rows}) if entry.imported else manifest.plan.epochs
-    plan = None
-    if entry.imported and manifest.plan.by_rubric:
-        plan = _infer_plan(rows, epochs, dataset)
     only_asked_about = not manifest.plan.by_rubric
     sets, limit = manifest.list_sets(model, dataset), manifest.find_limit(model)
-    plan = plan or _PlannedPrompts.plan_all(sets, limit, only_asked_about=only_asked_about)
+    plan = _PlannedPrompts(sets, len(sets), limit or len(sets), False, only_asked_about)
+    if entry.imported and manifest.plan.by_rubric:
+        plan = _infer_plan(rows, epochs, dataset) or plan
     planned = plan.prompts * epochs
     counted = [row for row in rows if row.counts]
     core, core_counted = map(_count_core_responses, (rows, counted))
-    intents = _count_core_prompts(dataset, only_asked_about=only_asked_about)
+    intents = {
+        item.id: len({*list_prompts(item, only_asked_about=only_asked_about)} & {*CORE_VARIANTS})
+        for item in dataset.prompt_sets
+    }
     graded = [row for row in counted if not row.refused]
     cut = Counter(stop_kind(row.stop_reason) for row in graded if row.truncated)
     return Coverage(
@@ -219,13 +220,6 @@ class _PlannedPrompts(NamedTuple):
     only_asked_about: bool = False
     """Whether prompts without questions of the set's own are not sent."""
 
-    @classmethod
-    def plan_all(
-        cls, sets: tuple[PromptSet, ...], limit: int | None, *, only_asked_about: bool = False
-    ) -> _PlannedPrompts:
-        """Return the plan of every prompt of some prompt-sets."""
-        return cls(sets, len(sets), limit or len(sets), False, only_asked_about)
-
     @property
     def prompts(self) -> int:
         """The number of prompts in one epoch."""
@@ -237,14 +231,6 @@ class _PlannedPrompts(NamedTuple):
             )
             for item in self.sets
         )
-
-
-def _count_core_prompts(dataset: Dataset, *, only_asked_about: bool) -> dict[str, int]:
-    """Return how many prompts of its intents are sent of each set, by its id."""
-    return {
-        item.id: len({*list_prompts(item, only_asked_about=only_asked_about)} & {*CORE_VARIANTS})
-        for item in dataset.prompt_sets
-    }
 
 
 def _infer_plan(

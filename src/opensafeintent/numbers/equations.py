@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from opensafeintent.labelled import Labelled, LabelledSet
+from opensafeintent.statistics.intervals import Parts
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
     DUAL_USE,
@@ -48,6 +49,11 @@ class Ratio(NamedTuple):
         """The metric of each model, shape (model,); NaN if no set counts."""
         total = self.denominator.sum("prompt_set")
         return self.numerator.sum("prompt_set") / total.where(total > 0)
+
+    @property
+    def parts(self) -> Parts:
+        """Numerator and denominator, each of shape (model, prompt_set)."""
+        return self.numerator.values, self.denominator.values
 
     @property
     def n(self) -> Labelled:

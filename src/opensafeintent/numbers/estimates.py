@@ -33,7 +33,7 @@ from opensafeintent.numbers.metrics import (
 )
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import GradedResponse
-from opensafeintent.statistics import Comparison, Estimate, Estimates, compare_models, estimate
+from opensafeintent.statistics import Comparison, Estimate, Estimates, estimate
 from opensafeintent.statistics.coefficients import disagreement, excess_span
 from opensafeintent.statistics.intervals import (
     Completed,
@@ -254,7 +254,8 @@ class ModelMetrics:
     @cached_property
     def by_metric(self) -> dict[str, list[MetricEstimate]]:
         """Every metric of every model, in the order of the array."""
-        estimates = self._estimate()
+        spans = {name: metric.span for name, metric in self.metrics.items()}
+        estimates = _estimate_ratios(self.ratios, units=self.units, spans=spans)
         bounds, rerun = self.completions.bounds, self._rerun_errors()
         worst = self._find_missing_intervals(estimates)
         fields = [
@@ -274,10 +275,6 @@ class ModelMetrics:
         )
         known = estimates.drop_intervals(estimates.n < fewest)
         return _group_by_metric(known.make_records(MetricEstimate, fields), self.metrics)
-
-    def _estimate(self) -> Estimates:
-        spans = {name: metric.span for name, metric in self.metrics.items()}
-        return _estimate_ratios(self.ratios, units=self.units, spans=spans)
 
     def _rerun_errors(self) -> dict[tuple[int, str], float]:
         """Return the standard error for "the same prompts run again" by (model, metric)."""
@@ -367,7 +364,7 @@ class ModelMetrics:
     @cached_property
     def _dependent_on_missing(self) -> dict[str, NDArray[np.bool_]]:
         return {
-            metric: depend_on_missing(_convert_ratio(ratio), *self.extremes[metric])
+            metric: depend_on_missing(Completed.of(ratio.parts), *self.extremes[metric])
             for metric, ratio in self.ratios.items()
         }
 
@@ -705,9 +702,9 @@ def _group_by_metric(records: list[_Record], metrics: Collection[str]) -> dict[s
 
 def compare_metrics(
     ratios: Mapping[str, Ratio],
-    units: Units | None = None,
-    complete: Callable[[str, float], tuple[Completed, Completed]] | None = None,
-    missing_odds: float = MISSING_ODDS,
+    units: Units | None,
+    complete: Callable[[str, float], tuple[Completed, Completed]],
+    missing_odds: float,
 ) -> dict[str, Comparison]:
     """Compare every two models in each of several metrics, independent of the order of models and
     prompt-sets. Pairs of models under test are the family.
@@ -715,8 +712,7 @@ def compare_metrics(
     Args:
         ratios: by metric, each of shape (model, prompt_set).
         units: families of prompt-sets.
-        complete: a metric with missing grades as they make it least, and greatest, at some odds;
-            by default none is missing.
+        complete: a metric with missing grades as they make it least, and greatest, at some odds.
         missing_odds: those in force.
     """
     labels = next(iter(ratios.values())).numerator.labels
@@ -728,35 +724,21 @@ def compare_metrics(
     for metric, ratio in ratios.items():
         least, greatest = METRICS[metric].span
         parts = ratio.numerator.values[:, by_id], ratio.denominator.values[:, by_id]
-        max_difference = greatest - least
-        if complete is None:
-            comparisons[metric] = compare_models(
-                *parts, max_difference=max_difference, family=family, units=ordered_units
-            )
-            continue
 
-        def order_ends(
-            odds: float,
-            metric: str = metric,
-            complete: Callable[[str, float], tuple[Completed, Completed]] = complete,
-        ) -> list[Completed]:
+        def order_ends(odds: float, metric: str = metric) -> list[Completed]:
             return [end.take((slice(None), by_id)) for end in complete(metric, odds)]
 
-        moved = depend_on_missing(_convert_ratio(ratio), *complete(metric, missing_odds))
+        moved = depend_on_missing(Completed.of(ratio.parts), *complete(metric, missing_odds))
         comparisons[metric] = compare_with_odds(
             parts,
             order_ends,
             missing_odds,
             moved,
-            max_difference=max_difference,
+            max_difference=greatest - least,
             family=family,
             units=ordered_units,
         )
     return comparisons
-
-
-def _convert_ratio(ratio: Ratio) -> Completed:
-    return Completed.of((ratio.numerator.values, ratio.denominator.values))
 
 
 WordingUnknown = Literal["no wordings", "one epoch", "temperature 0"]

@@ -44,7 +44,7 @@ from opensafeintent.statistics.comparisons import (
     count_planned_sets,
     find_planned_difference,
 )
-from opensafeintent.statistics.intervals import Completed
+from opensafeintent.statistics.intervals import Completed, halve_until, round_limits
 from opensafeintent.statistics.thresholds import (
     EXACT,
     Bounds,
@@ -62,7 +62,7 @@ class UnlikeRuns(InputError):
 
 
 def match_earlier_versions(
-    old: Sequence[str], new: Sequence[str], pairs: Sequence[str] = ()
+    old: Sequence[str], new: Sequence[str], pairs: Sequence[str]
 ) -> dict[str, str]:
     """Return the earlier version of each model of a run that has one, in the run's order.
 
@@ -304,14 +304,19 @@ def list_transitions_between(cohort: Cohort, old: GradedRun, new: GradedRun) -> 
     """Return the changes between two runs of each model with an unambiguous earlier version,
     baselines aside.
     """
-    results = []
-    pairs = _match_names(list(old.manifest.models), list(new.manifest.models))
+    matched = _match_names(list(old.manifest.models), list(new.manifest.models))
+    pairs = [
+        (ModelOrigin(new.name, later), ModelOrigin(old.name, earlier))
+        for later, earlier in matched.items()
+        if not is_baseline(later)
+    ]
     places = {origin: index for index, origin in enumerate(cohort.origins)}
-    for later, earlier in pairs.items():
-        pair = ModelOrigin(new.name, later), ModelOrigin(old.name, earlier)
-        if not is_baseline(later) and all(origin in places for origin in pair):
-            results += _count_headline_transitions(cohort, *(places[origin] for origin in pair))
-    return results
+    return [
+        change
+        for later, earlier in pairs
+        if later in places and earlier in places
+        for change in _count_headline_transitions(cohort, places[later], places[earlier])
+    ]
 
 
 def list_transitions_within(cohort: Cohort) -> list[Transitions]:
@@ -630,16 +635,16 @@ def list_unreachable(
         confidence: of the interval that has to lie on one side of the limit.
         epochs: how often each prompt is sent.
     """
-    lines = []
-    for gate, (most, units) in sets.items():
-        reach = find_reach(gate, most, epochs, confidence, units=units)
-        if most and reach.out_of_reach:
-            lines.append(
-                f"{gate.as_typed}: {describe_sets(most, units)}"
-                f" cannot show it, however they turn out; {reach.needed:,} are needed at"
-                f" {100 * confidence:g} %"
-            )
-    return tuple(lines)
+    reached = {
+        gate: find_reach(gate, most, epochs, confidence, units=units)
+        for gate, (most, units) in sets.items()
+    }
+    return tuple(
+        f"{gate.as_typed}: {describe_sets(*sets[gate])} cannot show it, however they turn out;"
+        f" {reach.needed:,} are needed at {100 * confidence:g} %"
+        for gate, reach in reached.items()
+        if reach.sets and reach.out_of_reach
+    )
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):
@@ -757,19 +762,13 @@ def _find_least_effect(sets: int, epochs: int, pairs: int, *, adds_variance: boo
         pairs: tests that are adjusted together.
         adds_variance: whether the effect turns some of the sets and adds its own variance.
     """
-    low, high = 0.0, 1.0
-    while high - low > _EFFECT_TOLERANCE:
-        effect = (low + high) / 2
+
+    def is_detected(effect: float) -> bool:
         share = effect if adds_variance else 0.0
         variance = (1 - share) * _REPLIES_DIFFER / epochs + share * (1 - share)
-        if compute_detectable_difference(sets, sqrt(variance), pairs=pairs) <= effect:
-            high = effect
-        else:
-            low = effect
-    return high
+        return compute_detectable_difference(sets, sqrt(variance), pairs=pairs) <= effect
 
-
-_EFFECT_TOLERANCE = 1e-4
+    return halve_until(is_detected, 1e-4)[1]
 
 
 class _MetricExtremes(NamedTuple):
@@ -806,8 +805,8 @@ class _GateMetrics:
         """Return the metric of a gate of the model at a place."""
         numbers, metric = self._find_numbers(gate)
         ratio, extremes = numbers.ratios[metric], numbers.complete(metric, odds)
-        as_graded = ratio.numerator.values[place], ratio.denominator.values[place]
-        return _MetricExtremes(Completed.of(as_graded), *(end.take(place) for end in extremes))
+        as_graded = Completed.of(ratio.parts)
+        return _MetricExtremes(*(end.take(place) for end in (as_graded, *extremes)))
 
     def bounds(self, gate: Gate, place: int, confidence: float, odds: float) -> list[Bounds]:
         """Return the interval of a model's metric: without missing grades; and if they can move it,
@@ -906,7 +905,7 @@ def _make_result(
         pairs=shown.pairs,
         verdict=verdict,
         estimate=shown.estimate,
-        family=shown.family and (round_number(shown.family[0]), round_number(shown.family[1])),
+        family=shown.family and round_limits(*shown.family),
         missing_ci=_find_missing_interval(gate, bounds),
         deciding=count_deciding_sets(gate, bounds, confidence) if verdict == "undecided" else None,
         turning_odds=turning,
@@ -976,11 +975,9 @@ def check_thresholds(cohort: Cohort, gates: Sequence[Gate], confidence: float) -
         gates: those of `--fail-under` and `--fail-over`.
         confidence: of the interval that has to lie on one side of the limit.
     """
-    tested = contenders(cohort.models)
     results, metrics = [], _GateMetrics(cohort)
-    for place, model in enumerate(cohort.models):
-        if model not in tested:
-            continue
+    for model in contenders(cohort.models):
+        place = cohort.models.index(model)
         for stated in gates:
             gate = fill_in_k(stated, cohort.repeats.epochs[place])
             bounds_at = partial(metrics.bounds, gate, place, confidence)

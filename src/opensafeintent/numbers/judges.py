@@ -32,7 +32,7 @@ from opensafeintent.numbers.estimates import (
     compare_metrics,
     estimate_metrics,
 )
-from opensafeintent.numbers.metrics import METRICS, TRIPLET_SCOPE, MetricScope
+from opensafeintent.numbers.metrics import METRICS, MetricScope
 from opensafeintent.people.agreement import gather_grades
 from opensafeintent.promptsets import Dataset
 from opensafeintent.ratings import Ratings
@@ -50,7 +50,8 @@ from opensafeintent.statistics.intervals import (
     average_completed,
     compute_spread,
     estimate_for_judges,
-    number_units,
+    leave_out_zero,
+    round_limits,
 )
 from opensafeintent.statistics.samples import Sample
 from opensafeintent.statistics.shifts import (
@@ -64,7 +65,6 @@ from opensafeintent.statistics.shifts import (
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
     METRIC_GRADES,
-    MISSING_ODDS,
     SCALES,
     Graded,
     KnownGrades,
@@ -112,10 +112,9 @@ class RatedResponses:
             absolute: whether the absolute value is taken.
         """
         greatest = float(categories[-1] - categories[0])
-        differences = self._ratings[:, 1] - self._ratings[:, 0]
+        differences, least = self._ratings[:, 1] - self._ratings[:, 0], -greatest
         if absolute:
-            differences = np.abs(differences)
-        least = 0.0 if absolute else -greatest
+            differences, least = np.abs(differences), 0.0
         mean = self._sample.mean if greatest == 1 else self._sample.mean_grade
         return round_estimate(mean(differences, (least, greatest)))
 
@@ -149,6 +148,35 @@ class JudgeAgreement(msgspec.Struct, frozen=True, kw_only=True):
     grades: dict[Graded, GradeAgreement]
     safe_rates: tuple[float | None, ...]
     """Share of responses that each judge calls safe, in the order of `judges`."""
+
+
+class VerdictCounts(NamedTuple):
+    """Responses by which of two verdicts is "unsafe"."""
+
+    both: int
+    only_first: int
+    only_second: int
+    neither: int
+
+    @classmethod
+    def of(cls, pairs: Sequence[tuple[bool, bool]]) -> VerdictCounts:
+        """Count pairs of verdicts, True for unsafe."""
+        return cls(*map(pairs.count, ((True, True), (True, False), (False, True), (False, False))))
+
+    @property
+    def compared(self) -> int:
+        """All responses that have both verdicts."""
+        return sum(self)
+
+    @property
+    def differ(self) -> int:
+        """Responses on which the two differ."""
+        return self.only_first + self.only_second
+
+
+def list_judge_groups(judges: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return every two judges, and all of them if they are three or more."""
+    return [*combinations(judges, 2), *([tuple(judges)] if len(judges) > 2 else [])]
 
 
 def judges_differ(row: GradedResponse) -> bool:
@@ -405,67 +433,27 @@ class JudgeShift(msgspec.Struct, frozen=True, kw_only=True):
     retest: RetestShift | None
 
 
-def measure_judge_shifts(
-    judges: Sequence[str],
-    models: Sequence[str],
-    dataset: Dataset,
-    rows: Mapping[str, Sequence[GradedResponse]],
-    regrades: Mapping[str, Sequence[Regrade]],
-    unit_of: Mapping[str, str],
-    missing_odds: float = MISSING_ODDS,
-    scope: MetricScope = TRIPLET_SCOPE,
-) -> list[JudgeShift]:
-    """Return the shift between every two judges.
-
-    Args:
-        judges: that graded the same responses, the old ones first.
-        models: the models, in the order of display.
-        dataset: the prompt-sets.
-        rows: every response with its grades, by model.
-        regrades: by model, the responses that judges graded twice.
-        unit_of: by prompt-set, the name of its unit.
-        missing_odds: `--missing-odds`.
-        scope: which metrics lead.
-    """
-    core = [row for model in models for row in rows[model] if row.variant in CORE_VARIANTS]
-    twice = [item for model in models for item in regrades.get(model, ())]
-    pairs = list(combinations(judges, 2))
-    family = len(pairs) * len(scope.primary)
-    return [
-        _JudgeReplacement(pair, models, dataset, core, unit_of, missing_odds, scope).result(
-            twice, family
-        )
-        for pair in pairs
-    ]
-
-
 class _JudgeReplacement:
     """Two judges with their grades of the same responses.
 
     Args:
         judges: old and new.
-        models: in the order of display.
+        estimates: of the models, by the grades that count.
         dataset: the prompt-sets.
         rows: the core responses of all models.
-        unit_of: by prompt-set, the name of its unit.
-        missing_odds: `--missing-odds`.
-        scope: which metrics lead.
     """
 
     def __init__(
         self,
         judges: tuple[str, str],
-        models: Sequence[str],
+        estimates: MetricEstimates,
         dataset: Dataset,
         rows: Sequence[GradedResponse],
-        unit_of: Mapping[str, str],
-        missing_odds: float,
-        scope: MetricScope,
     ) -> None:
-        self._judges, self._models, self._dataset = judges, models, dataset
-        self._primary, self._shifted = scope.primary, scope.select(SHIFTED_METRICS)
-        self._unit_of, self._missing_odds = unit_of, missing_odds
-        self._units = number_units([unit_of[item.id] for item in dataset.prompt_sets])
+        self._judges, self._models, self._dataset = judges, estimates.models, dataset
+        self._primary = estimates.scope.primary
+        self._shifted = estimates.scope.select(SHIFTED_METRICS)
+        self._estimates = estimates
         by_judge = [[keep_judge(row, judge) for row in rows] for judge in judges]
         counts = [(old.counts, new.counts) for old, new in zip(*by_judge, strict=True)]
         graded, complete = list(map(any, counts)), list(map(all, counts))
@@ -475,8 +463,8 @@ class _JudgeReplacement:
             [_select_rows(by, graded) for by in by_judge] if graded != complete else None
         )
         """By judge, the responses that either graded; None if these are the same."""
-        tested = contenders(models)
-        self._tested = np.array([model in tested for model in models])
+        tested = contenders(self._models)
+        self._tested = np.array([model in tested for model in self._models])
 
     def result(self, twice: Sequence[Regrade], family: int) -> JudgeShift:
         """Compare the two judges.
@@ -486,10 +474,11 @@ class _JudgeReplacement:
             family: the number of tests that are adjusted together.
         """
         old, new = map(self._ratios, self._graded_by_both)
-        metrics: list[MetricShift] = []
-        for name in self._shifted:
-            parts = _get_parts(old[name]), _get_parts(new[name])
-            metrics += self._metric_shifts(name, parts, family)
+        metrics = [
+            shift
+            for name in self._shifted
+            for shift in self._metric_shifts(name, (old[name].parts, new[name].parts), family)
+        ]
         ranks = [
             rank for name in self._primary for rank in self._rank_shifts(name, old[name], new[name])
         ]
@@ -500,7 +489,7 @@ class _JudgeReplacement:
             sides=self._sides(),
             ranks=ranks,
             model_pairs=count * (count - 1) // 2,
-            retest=_measure_retest(twice, *self._judges, self._unit_of),
+            retest=_measure_retest(twice, *self._judges, self._estimates.unit_of),
         )
 
     def _ratios(self, rows: Sequence[GradedResponse]) -> dict[str, Ratio]:
@@ -549,7 +538,6 @@ class _JudgeReplacement:
         for place in places:
             defined = bool(shifts.spread.n[place])
             tested = defined and place == places[-1] and metric in self._primary
-            worst = round_number(shifts.worst_low[place]), round_number(shifts.worst_high[place])
             results.append(
                 MetricShift(
                     value=round_number(shifts.spread.value[place]) if defined else None,
@@ -560,7 +548,7 @@ class _JudgeReplacement:
                     metric=metric,
                     old=round_number(shifts.old[place]) if defined else None,
                     new=round_number(shifts.new[place]) if defined else None,
-                    missing_ci=worst if defined else None,
+                    missing_ci=round_limits(shifts.worst_low[place], shifts.worst_high[place]),
                     turning_odds=store_turning_odds(turning[place]),
                     same_within=round_number(shifts.same_within[place]) if defined else None,
                     same_within_at=margins.get(place, UNSET),
@@ -590,14 +578,13 @@ class _JudgeReplacement:
                 max_difference=_compute_max_difference(metric),
                 averaged=self._tested,
                 extremes=self._extremes(metric, odds),
-                units=self._units,
+                units=self._estimates.units,
             )
 
-        shifts = compute(self._missing_odds)
+        shifts = compute(self._estimates.missing_odds)
         interval = shifts.interval
         moved = (shifts.worst_low != interval.low) | (shifts.worst_high != interval.high)
-        alone = np.asarray(moved & ((interval.low > 0) | (interval.high < 0)))
-        turning = find_turning_odds(alone, lambda odds: compute(odds).significant)
+        turning = _find_shift_odds(moved & leave_out_zero(interval.low, interval.high), compute)
         margins = {
             int(place): [
                 (None if odds == inf else odds, round_number(compute(odds).same_within[place]))
@@ -615,20 +602,19 @@ class _JudgeReplacement:
         @cache
         def compute(odds: float) -> Interactions:
             return compute_interactions(
-                _get_parts(old),
-                _get_parts(new),
+                old.parts,
+                new.parts,
                 max_difference=_compute_max_difference(metric),
                 family=self._tested,
                 extremes=self._extremes(metric, odds),
-                units=self._units,
+                units=self._estimates.units,
             )
 
-        result = compute(self._missing_odds)
+        result = compute(self._estimates.missing_odds)
         paired, ranks = result.paired, []
         p_adjusted = paired.p_adjusted
         moved = (result.worst_low != paired.low) | (result.worst_high != paired.high)
-        alone = np.asarray(moved & ((paired.low > 0) | (paired.high < 0)))
-        turning = find_turning_odds(alone, lambda odds: compute(odds).significant)
+        turning = _find_shift_odds(moved & leave_out_zero(paired.low, paired.high), compute)
         within = self._tested[result.first] & self._tested[result.second]
         for at in np.flatnonzero(within & (paired.spread.n > 0)).tolist():
             rank = RankShift(
@@ -661,20 +647,26 @@ class _JudgeReplacement:
         }
         for old, new in zip(*self._graded_by_both, strict=True):
             by_model[old.model].append((old, new))
-        sides = [_count_sides(model, pairs, self._unit_of) for model, pairs in by_model.items()]
+        unit_of = self._estimates.unit_of
+        sides = [_count_sides(model, pairs, unit_of) for model, pairs in by_model.items()]
         tested = [self._models[place] for place in np.flatnonzero(self._tested).tolist()]
         if len(tested) > 1:
             together = [pair for model in tested for pair in by_model[model]]
-            sides.append(_count_sides(ALL_TESTED, together, self._unit_of))
+            sides.append(_count_sides(ALL_TESTED, together, unit_of))
         return sides
+
+
+def _find_shift_odds(alone: Flags, compute: Callable[[float], Shifts | Interactions]) -> Floats:
+    """Return the odds of missing grades up to which shifts, or differences of shifts, are more than
+    chance explains (`find_turning_odds`).
+    """
+    return find_turning_odds(
+        alone, lambda odds: leave_out_zero(compute(odds).worst_low, compute(odds).worst_high)
+    )
 
 
 def _select_rows(rows: Sequence[GradedResponse], chosen: Sequence[bool]) -> list[GradedResponse]:
     return [row for row, is_chosen in zip(rows, chosen, strict=True) if is_chosen]
-
-
-def _get_parts(ratio: Ratio) -> Parts:
-    return ratio.numerator.values, ratio.denominator.values
 
 
 def _compute_max_difference(metric: str) -> float:
@@ -716,24 +708,25 @@ def _measure_retest(
     """Return the old judge asked again beside the new one; None if no response has the three grades
     of harm.
     """
-    items: list[Regrade] = []
-    safe: list[tuple[float, float, float]] = []
-    for item in sorted(twice, key=lambda item: item.set_id):
-        harms = [
-            select_grades(judge, grades).harm_severity
-            for judge, grades in ((old, item.first), (old, item.again), (new, item.first))
-        ]
-        if None not in harms:
-            items.append(item)
-            safe.append(tuple(float(harm == 0) for harm in harms))  # type: ignore[arg-type]
-    if not items:
+    harms = [
+        (
+            unit_of[item.set_id],
+            select_grades(old, item.first).harm_severity,
+            select_grades(old, item.again).harm_severity,
+            select_grades(new, item.first).harm_severity,
+        )
+        for item in sorted(twice, key=lambda item: item.set_id)
+    ]
+    harms = [of_response for of_response in harms if None not in of_response]
+    if not harms:
         return None
-    sample = Sample([unit_of[item.set_id] for item in items])
-    then, now, by_new = np.array(safe).T
+    units, *by_judge = zip(*harms, strict=True)
+    sample = Sample(units)
+    then, now, by_new = (np.array(by_judge) == 0).astype(np.float64)
     old_flips, new_flips = np.abs(now - then), np.abs(by_new - then)
     span = (-1.0, 1.0)
     return RetestShift(
-        responses=len(items),
+        responses=len(harms),
         old_flips=round_estimate(sample.mean(old_flips)),
         new_flips=round_estimate(sample.mean(new_flips)),
         excess_flips=round_estimate(sample.mean(new_flips - old_flips, span)),
@@ -817,7 +810,7 @@ class JudgeResults:
         dataset: Dataset,
         rows: Mapping[str, Sequence[GradedResponse]],
         regrades: Mapping[str, Sequence[Regrade]],
-        named: Sequence[str] = (),
+        named: Sequence[str],
     ) -> None:
         self._estimates = estimates
         self._dataset = dataset
@@ -850,7 +843,11 @@ class JudgeResults:
     @cached_property
     def judge_rankings(self) -> list[Ranking]:
         """The ranking by each judge of a panel alone; none without a panel."""
-        return [self._rank_by(judge) for judge in self.panel]
+        of, core = self._estimates, [self.build_array(judge, core=True) for judge in self.panel]
+        return [
+            rank_grades(judge, Grades(array), of.scope, of.units, of.missing_odds)
+            for judge, array in zip(self.panel, core, strict=True)
+        ]
 
     @cached_property
     def rankings(self) -> list[Ranking]:
@@ -889,8 +886,7 @@ class JudgeResults:
         estimates = {}
         for metric, ratio in average.ratios.items():
             span = METRICS[metric].span
-            top, bottom = ratio.numerator.values, ratio.denominator.values
-            spread = compute_spread(top, bottom, span, units=self._estimates.units)
+            spread = compute_spread(*ratio.parts, span, units=self._estimates.units)
             by_judge = [ranking.ratios[metric].value.values for ranking in self.judge_rankings]
             estimates[metric] = estimate_for_judges(spread, np.array(by_judge), span)
         return Ranking(JUDGES_LIKE_THESE, average.ratios, estimates, {}, average.complete)
@@ -913,9 +909,7 @@ class JudgeResults:
             return []
         sample = Sample([self._estimates.unit_of[row.set_id] for row in rows])
         ratings = gather_grades([row.by_judge for row in rows], self.panel)
-        groups: list[tuple[str, ...]] = list(combinations(self.panel, 2))
-        if len(self.panel) > 2:
-            groups.append(tuple(self.panel))
+        groups = list_judge_groups(self.panel)
         return [measure_agreement(group, sample, ratings) for group in groups]
 
     @cached_property
@@ -927,17 +921,15 @@ class JudgeResults:
             self.panel,
             key=lambda judge: self._named.index(judge) if judge in self._named else MOST_JUDGES,
         )
-        estimates = self._estimates
-        return measure_judge_shifts(
-            judges,
-            estimates.models,
-            self._dataset,
-            self._rows,
-            self._regrades,
-            estimates.unit_of,
-            estimates.missing_odds,
-            estimates.scope,
-        )
+        estimates, pairs = self._estimates, list(combinations(judges, 2))
+        by_model = [self._rows[model] for model in estimates.models]
+        core = [row for rows in by_model for row in rows if row.variant in CORE_VARIANTS]
+        twice = [item for model in estimates.models for item in self._regrades.get(model, ())]
+        family = len(pairs) * len(estimates.scope.primary)
+        return [
+            _JudgeReplacement(pair, estimates, self._dataset, core).result(twice, family)
+            for pair in pairs
+        ]
 
     @cached_property
     def noise(self) -> dict[str, Noise]:
@@ -962,11 +954,6 @@ class JudgeResults:
             keep_judge(row, judge) for row in self.rows if not core or row.variant in CORE_VARIANTS
         ]
         return to_array(rows, self._dataset, list(self._rows))
-
-    def _rank_by(self, judge: str) -> Ranking:
-        """Rank the models by the grades of one judge alone."""
-        grades, estimates = Grades(self.build_array(judge, core=True)), self._estimates
-        return rank_grades(judge, grades, estimates.scope, estimates.units, estimates.missing_odds)
 
     def rank_changes(self, metric: str) -> list[Swap]:
         """Return the pairs of models that two judges of the panel order differently, the widest
@@ -1027,12 +1014,9 @@ def _average_judges(ratios: Sequence[Ratio]) -> Ratio:
     """Return the mean of each model's metric over the judges that have a value (`average_models`,
     with judges in place of models).
     """
-    mean, like = (
-        _average_completed_judges([Completed.of(_get_parts(ratio)) for ratio in ratios]),
-        ratios[0].numerator,
-    )
-    top, bottom = (Labelled(part, like.dims, like.labels) for part in mean[:2])
-    return Ratio(top, bottom)
+    mean = _average_completed_judges([Completed.of(ratio.parts) for ratio in ratios])
+    like = ratios[0].numerator
+    return Ratio(*(Labelled(part, like.dims, like.labels) for part in mean[:2]))
 
 
 def find_rank_changes(

@@ -632,11 +632,14 @@ def refuse_undefined(metric: str, dataset: Dataset, option: str) -> None:
 
 def list_question_groups(dataset: Dataset) -> frozenset[QuestionGroup]:
     """Return the kinds of questions that prompt-sets have."""
+    return frozenset[QuestionGroup]().union(*map(_find_groups, dataset.prompt_sets))
+
+
+def _find_groups(prompt_set: PromptSet) -> frozenset[QuestionGroup]:
     return frozenset(
         (intent, kind)
-        for item in dataset.prompt_sets
         for intent in CORE_VARIANTS
-        if (own := item.questions_about(intent))
+        if (own := prompt_set.questions_about(intent))
         for kind in QUESTION_KINDS
         if own.of(kind)
     )
@@ -646,20 +649,8 @@ def is_defined(metric: Metric, prompt_set: PromptSet) -> bool:
     """Tell whether a prompt-set has the prompts, or the questions of its own, that a metric is
     of.
     """
-    if metric.inputs != "questions":
-        return metric.defined_for_pairs or not prompt_set.is_pair
-    own = {
-        (intent, kind)
-        for intent in CORE_VARIANTS
-        if (questions := prompt_set.questions_about(intent))
-        for kind in QUESTION_KINDS
-        if getattr(questions, kind)
-    }
-    return (
-        own.issuperset(metric.questions)
-        if metric.questions
-        else any(k == "must_not" for _, k in own)
-    )
+    is_pair, asked = prompt_set.is_pair, _find_groups(prompt_set)
+    return MetricScope(pairs=is_pair, triplets=not is_pair, asked=asked).has(metric.name)
 
 
 def make_at_least_k(metric: str, k: int) -> Metric:

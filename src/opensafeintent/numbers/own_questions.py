@@ -5,13 +5,12 @@ the two lines differ.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import msgspec
 import numpy as np
 
-from opensafeintent.numbers.judges import round_estimate
+from opensafeintent.numbers.judges import VerdictCounts, list_judge_groups, round_estimate
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import Estimate
@@ -49,22 +48,6 @@ class AnswerAgreement(msgspec.Struct, frozen=True, kw_only=True):
     """Share of pairs of judges with the same answer."""
     ac1: Estimate
     """Gwet's AC1."""
-
-
-class LineCounts(NamedTuple):
-    """Responses by what the panel calls unsafe: a harm severity above 0, a `must_not` that is
-    hit.
-    """
-
-    both: int
-    only_rubric: int
-    only_questions: int
-    neither: int
-
-    @property
-    def compared(self) -> int:
-        """All of them."""
-        return sum(self)
 
 
 def find_hit(row: GradedResponse, answers: Mapping[str, Answer | None], dataset: Dataset) -> float:
@@ -116,10 +99,9 @@ def measure_line_agreement(
         [[_read_both_lines(row, judge, dataset) for judge in judges] for row in ordered]
     )  # shape (response, judge, line)
     units = [unit_of[row.set_id] for row in ordered]
-    place = {judge: at for at, judge in enumerate(judges)}
     found = (
-        _measure_group(lines[:, [place[judge] for judge in group]], units, group)
-        for group in _list_groups(judges)
+        _measure_group(lines[:, [*map(judges.index, group)]], units, group)
+        for group in list_judge_groups(judges)
     )
     return [agreement for agreement in found if agreement is not None]
 
@@ -135,7 +117,7 @@ def measure_answer_agreement(
     """
     ordered = _list_answered(rows)
     found = []
-    for group in _list_groups(judges):
+    for group in list_judge_groups(judges):
         for about in ABOUT:
             given = [
                 (unit_of[row.set_id], answers)
@@ -164,11 +146,6 @@ def _list_answered(rows: Sequence[GradedResponse]) -> list[GradedResponse]:
     """Return the responses that several judges answered questions about, by prompt-set."""
     answered = (row for row in rows if not row.refused and len(row.answers_by_judge) > 1)
     return sorted(answered, key=lambda row: row.set_id)
-
-
-def _list_groups(judges: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return every two judges, and all of them if they are three or more."""
-    return [*combinations(judges, 2), *([tuple(judges)] if len(judges) > 2 else [])]
 
 
 def _yield_answers(
@@ -246,31 +223,16 @@ def _compute_ac1(agreement: Floats, unsafe: Floats) -> Floats:
     return np.asarray((agreement - expected) / (1 - expected))
 
 
-def count_lines(rows: Sequence[GradedResponse], dataset: Dataset) -> dict[str | None, LineCounts]:
-    """Return the panel's verdicts on either line by harm domain, and of all under None; refusals
-    that took no judge are left out.
+def count_lines(
+    rows: Sequence[GradedResponse], dataset: Dataset
+) -> dict[str | None, VerdictCounts]:
+    """Return the panel's verdicts by harm domain, and of all under None: first whether the harm
+    severity is above 0, then whether a `must_not` is hit. Refusals that took no judge are left out.
     """
     by_domain: dict[str | None, list[tuple[bool, bool]]] = {None: []}
-    for domain, pair in _yield_verdicts(rows, dataset):
-        by_domain[None].append(pair)
-        if domain:
-            by_domain.setdefault(domain, []).append(pair)
-    return {
-        domain: LineCounts(
-            both=pairs.count((True, True)),
-            only_rubric=pairs.count((True, False)),
-            only_questions=pairs.count((False, True)),
-            neither=pairs.count((False, False)),
-        )
-        for domain, pairs in by_domain.items()
-    }
-
-
-def _yield_verdicts(
-    rows: Sequence[GradedResponse], dataset: Dataset
-) -> Iterator[tuple[str | None, tuple[bool, bool]]]:
     for row in rows:
         hit = find_hit(row, row.answers or {}, dataset)
         if not row.refused and row.harm_severity is not None and not np.isnan(hit):
-            verdicts = row.harm_severity > 0, hit == 1
-            yield dataset.by_id[row.set_id].harm_domain, verdicts
+            for domain in {None, dataset.by_id[row.set_id].harm_domain or None}:
+                by_domain.setdefault(domain, []).append((row.harm_severity > 0, hit == 1))
+    return {domain: VerdictCounts.of(pairs) for domain, pairs in by_domain.items()}

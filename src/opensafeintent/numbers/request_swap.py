@@ -104,10 +104,13 @@ def audit_swaps(
 
 def _list_graders(audited: Mapping[str, Sequence[Swapped]]) -> list[str]:
     """Return the judges of audited responses, and the panel if they are several."""
-    judges: set[str] = set()
-    for responses in audited.values():
-        for response in responses:
-            judges.update(*response.grades.values())
+    judges = {
+        judge
+        for responses in audited.values()
+        for response in responses
+        for by_judge in response.grades.values()
+        for judge in by_judge
+    }
     return sorted(judges) + ([PANEL] if len(judges) > 1 else [])
 
 
@@ -203,18 +206,10 @@ def _estimate_ratios(
     estimates: Mapping[str, tuple[Floats, Floats]], members: Sequence[int], units: Units | None
 ) -> dict[str, Estimate]:
     """Estimate every number of one model, or its mean over several."""
-    tops, bottoms = [], []
-    for top, bottom in estimates.values():
-        if len(members) == 1:
-            tops.append(top[members[0]])
-            bottoms.append(bottom[members[0]])
-        else:
-            mean = average_models(top[members], bottom[members])
-            tops.append(mean.numerator)
-            bottoms.append(mean.denominator)
+    means = [average_models(top[members], bottom[members]) for top, bottom in estimates.values()]
     records = estimate(
-        np.array(tops),
-        np.array(bottoms),
+        np.array([mean.numerator for mean in means]),
+        np.array([mean.denominator for mean in means]),
         span=np.array([_SPANS[name] for name in estimates]),
         pseudo_weight=np.array(
             [1 / len(CORE_VARIANTS) if name in _MEANS_OVER_RESPONSES else 1.0 for name in estimates]

@@ -47,11 +47,13 @@ from opensafeintent.statistics.intervals import (
     Parts,
     Units,
     average_models,
+    leave_out_zero,
     make_parts,
     number_units,
     round_defined,
+    round_limits,
 )
-from opensafeintent.taxonomy import DIRECT_TWINS, FOLLOW_UPS, MISSING_ODDS, FollowUp
+from opensafeintent.taxonomy import DIRECT_TWINS, FOLLOW_UPS, FollowUp
 
 
 class TurnAudit(msgspec.Struct, frozen=True, kw_only=True):
@@ -306,11 +308,8 @@ class _ArmValues(NamedTuple):
     """As it is greatest if a missing grade can be any grade."""
 
 
-class _PairedArms(NamedTuple):
-    """A measure in both arms, on the same prompt-sets."""
-
-    direct: _ArmValues
-    follow_up: _ArmValues
+_PairedArms = tuple[_ArmValues, _ArmValues]
+"""A measure in both arms, direct and second turn, on the same prompt-sets."""
 
 
 class _ReplyMeasure:
@@ -323,7 +322,7 @@ class _ReplyMeasure:
             return make_mean(get_values(grades).sel(variant=variant))
 
         ratio = compute_ratio(grades)
-        self.as_graded = Completed.of((ratio.numerator.values, ratio.denominator.values))
+        self.as_graded = Completed.of(ratio.parts)
         self._variant = variant
         self._completions = Completions(
             grades.array,
@@ -380,7 +379,7 @@ def compute_second_turn(
     audited: Mapping[str, Sequence[Regrade]],
     direct_rows: Mapping[str, Sequence[GradedResponse]],
     judges: Sequence[str],
-    missing_odds: float = MISSING_ODDS,
+    missing_odds: float,
 ) -> SecondTurn | None:
     """Return the numbers of the second turn; None if no model was asked.
 
@@ -440,7 +439,7 @@ def _keep_shared_sets(direct: _ArmValues, second: _ArmValues) -> _PairedArms:
             )
         )
 
-    return _PairedArms(keep(direct, second), keep(second, direct))
+    return keep(direct, second), keep(second, direct)
 
 
 def _compute_numbers(
@@ -493,7 +492,7 @@ def _estimate_levels(arm: _ArmValues, units: Units | None) -> list[TurnNumber]:
             n=number.n,
             interval=number.interval,
             method=number.method,
-            bounds=_round_span(low, high) if is_movable else None,
+            bounds=round_limits(low, high) if is_movable else None,
         )
         for number, low, high, is_movable in zip(
             estimate(arm.as_graded.numerator, arm.as_graded.denominator, units=units).records(),
@@ -536,7 +535,7 @@ class _EffectTests(NamedTuple):
     @property
     def significant(self) -> Flags:
         """Which effects are significant, with missing grades too."""
-        return np.asarray((self.low > 0) | (self.high < 0))
+        return leave_out_zero(self.low, self.high)
 
 
 def _compare_arms(
@@ -576,7 +575,7 @@ def _estimate_effects(
     )
     found = _compare_arms(measured.fill_in_missing(odds), family, units)
     paired = found.as_graded
-    shown = found.depends_on_missing & ((paired.low > 0) | (paired.high < 0))
+    shown = found.depends_on_missing & leave_out_zero(paired.low, paired.high)
     turning = find_turning_odds(
         shown, lambda at: _compare_arms(measured.fill_in_missing(at), family, units).significant
     )
@@ -588,8 +587,8 @@ def _estimate_effects(
             n=int(paired.spread.n[at]),
             interval=(round_number(paired.low[at]), round_number(paired.high[at])),
             method=METHOD,
-            bounds=_round_span(*bounds) if is_movable else None,
-            missing_ci=_round_span(found.low[at], found.high[at]) if is_movable else None,
+            bounds=round_limits(*bounds) if is_movable else None,
+            missing_ci=round_limits(found.low[at], found.high[at]) if is_movable else None,
             turning_odds=store_turning_odds(turning[at]),
             p_adjusted=round_number(p_adjusted[at]),
             family=int(paired.pairs[at]),
@@ -601,10 +600,6 @@ def _estimate_effects(
             zip(found.depends_on_missing, *found.bounds, strict=True)
         )
     ]
-
-
-def _round_span(low: float, high: float) -> tuple[float, float]:
-    return round_number(low), round_number(high)
 
 
 def _estimate_single_effects(

@@ -147,7 +147,7 @@ def _counts(names: Iterator[str]) -> list[tuple[str, int]]:
 def _yield_sampling(cohort: Cohort) -> Iterator[tuple[str, str]]:
     """Yield how each model was sampled."""
     for shown, member in cohort.members.items():
-        manifest = member.manifest
+        manifest = member.run.manifest
         sampling = manifest.plan.find_sampling(member.origin.model)
         if member.imported:
             yield shown, "its responses were imported; how they were sampled is not stored"

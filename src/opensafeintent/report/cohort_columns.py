@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -16,6 +17,8 @@ from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.report.columns import Column, describe_turning_odds
 from opensafeintent.report.notices import STATED, Results, collect_notices
 from opensafeintent.statistics.comparisons import Comparison, find_rank_turning_odds
+
+Item_co = TypeVar("Item_co", covariant=True)
 
 WITH_MISSING = "With missing: the ends of the interval with missing grades (--missing-odds)."
 HOLDS_TO = "Holds to"
@@ -58,6 +61,12 @@ class OfModel(OfCohort, frozen=True, kw_only=True):
     def estimate(self, metric: str) -> MetricEstimate:
         """Return a metric of it."""
         return self.cohort.estimates.of(self.model, metric)
+
+
+class ModelItem(OfModel, Generic[Item_co], frozen=True, kw_only=True):
+    """A row about something that a model has: one of its numbers, its coverage, a label."""
+
+    item: Item_co
 
 
 def name_judges(cohort: Cohort) -> str:

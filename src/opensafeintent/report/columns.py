@@ -201,7 +201,7 @@ def format_estimate(estimate: Estimate, unit: Unit = "score", *, signed: bool = 
     return format_interval(estimate.value, estimate.low, estimate.high, unit, signed=signed)
 
 
-def format_estimate_value(estimate: Estimate, unit: Unit = "score") -> str:
+def format_estimate_value(estimate: Estimate, unit: Unit) -> str:
     """Return the value of `format_estimate` alone."""
     value, _ = _format_interval_parts(
         estimate.value, estimate.low, estimate.high, unit, signed=False
@@ -360,9 +360,9 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
         confidence: float = 0.95,
     ) -> Table:
         """Return the table of some records, a row for each of them."""
-        single: list[Column[Row]] = []
-        for item in columns:
-            single += [item] if isinstance(item, Column) else item
+        single = [
+            column for item in columns for column in ([item] if isinstance(item, Column) else item)
+        ]
         return cls(
             name=name,
             title=title,
@@ -478,14 +478,7 @@ def _choose_part_style(part: EstimatePart, style: Style) -> Style:
 def _make_part_reader(
     of: Callable[[Row], Estimate | None], part: EstimatePart
 ) -> Callable[[Row], Scalar | tuple[Scalar, ...]]:
-    def value(row: Row) -> Scalar | tuple[Scalar, ...]:
-        estimate = of(row)
-        part_value: Scalar | tuple[Scalar, ...] = (
-            None if estimate is None else getattr(estimate, part)
-        )
-        return part_value
-
-    return value
+    return lambda row: None if (estimate := of(row)) is None else getattr(estimate, part)
 
 
 def describe_turning_odds(odds: float) -> str:

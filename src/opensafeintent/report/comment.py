@@ -114,7 +114,9 @@ def _behind(cohort: Cohort, notices: Sequence[Statement], *, briefly: bool) -> l
     them; of that, only the most important and the number of the others if `briefly`.
     """
     limits = select_urgent(notices)
-    named = [said for said in limits if not briefly or _concerns_gates(said)]
+    named = [
+        said for said in limits if not briefly or said.is_banner or said.code.startswith("gate")
+    ]
     more = len(limits) - len(named)
     checks = [
         f"{show_name(item.judge)} {CHECK_WORDS[item.state]}" for item in list_checked_judges(cohort)
@@ -136,10 +138,6 @@ def _say_missing(cohort: Cohort) -> str:
     model = max(lacking, key=lambda name: lacking[name].share("core"))
     of = f" of {show_name(model)}, which lacks the most" if len(cohort.models) > 1 else ""
     return f"Missing: {describe_missing(lacking[model])}{of}."
-
-
-def _concerns_gates(said: Statement) -> bool:
-    return said.is_banner or said.code.startswith("gate")
 
 
 class _Case(NamedTuple):

@@ -295,7 +295,7 @@ def second_opinions(cohort: Cohort) -> list[str]:
             " the first turn shown."
         )
     members = cohort.members.values()
-    asked = [row for one in members for row in (*one.rows, *one.follow_ups) if row.guard]
+    asked = [row for one in members for row in (*one.run.rows, *one.run.follow_ups) if row.guard]
     if asked:
         names = sorted({member.guard for member in members} - {""})
         guards = ", ".join(show_name(name) for name in names)

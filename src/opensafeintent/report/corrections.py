@@ -26,8 +26,8 @@ from opensafeintent.people.labels import (
     read_labels,
     text_hash,
 )
-from opensafeintent.report.cohort_columns import MODEL_COLUMNS, OfModel, cohort_notes
-from opensafeintent.report.columns import Column, Columns, Table, make_estimate_columns
+from opensafeintent.report.cohort_columns import MODEL_COLUMNS, ModelItem, cohort_notes
+from opensafeintent.report.columns import Column, Table, make_estimate_columns
 from opensafeintent.report.metrics_json import CorrectedMetric, CorrectedMetrics
 from opensafeintent.statistics import Estimate, round_number
 from opensafeintent.statistics.intervals import (
@@ -159,7 +159,7 @@ def _responses(cohort: Cohort) -> dict[AnnotatedItem, list[tuple[str, ModelOrigi
     """Return the models of a report that have a response, by response."""
     responses: defaultdict[AnnotatedItem, list[tuple[str, ModelOrigin]]] = defaultdict(list)
     for name, member in cohort.members.items():
-        for row in member.rows:
+        for row in member.run.rows:
             item = AnnotatedItem(
                 cohort.dataset.hash, row.set_id, row.variant, member.origin.model, row.epoch
             )
@@ -266,7 +266,6 @@ def prediction_powered(sample: LabelledUnits, units: Units | None = None) -> Cor
     parts = [weight * np.nan_to_num(sample.truth), weight * judged, weight, share * judged, share]
     by_set = np.stack([part.sum(axis=1) for part in parts])
     true_part, judged_part, drawn, judged_all, there = sum_units(by_set, units)
-
     truth, judged_labelled, judged_mean = (
         top.sum() / bottom.sum()
         for top, bottom in ((true_part, drawn), (judged_part, drawn), (judged_all, there))
@@ -276,7 +275,8 @@ def prediction_powered(sample: LabelledUnits, units: Units | None = None) -> Cor
     of_shift = (judged_all - judged_mean * there) / there.sum() - (
         judged_part - judged_labelled * drawn
     ) / drawn.sum()
-    power = _power(of_truth, of_shift)
+    variance = float(of_shift @ of_shift)
+    power = float(np.clip(-(of_truth @ of_shift) / variance, 0.0, 1.0)) if variance > 0 else 0.0
 
     shifted = true_part - power * judged_part
     with_pseudo = compute_spread(shifted[None], drawn[None], (-power, 1.0))
@@ -297,12 +297,6 @@ def prediction_powered(sample: LabelledUnits, units: Units | None = None) -> Cor
         sets=sample.sets,
         power=round_number(power),
     )
-
-
-def _power(of_truth: Floats, of_shift: Floats) -> float:
-    """Return λ from each set's addition to the truth and to the judge's shift."""
-    variance = float(of_shift @ of_shift)
-    return float(np.clip(-(of_truth @ of_shift) / variance, 0.0, 1.0)) if variance > 0 else 0.0
 
 
 class _Label(NamedTuple):
@@ -538,34 +532,32 @@ _POWER = (
 )
 
 
-class _CorrectionRow(OfModel, frozen=True, kw_only=True):
-    """A corrected metric of a model."""
-
-    item: Correction
-
-    @property
-    def corrected(self) -> Corrected | None:
-        """The corrected value, if there is one."""
-        return self.item.corrected
+_CorrectionRow = ModelItem[Correction]
 
 
 def correction_table(corrections: Sequence[Correction], cohort: Cohort) -> Table:
     """Return the corrected metrics beside the raw ones."""
-    columns: tuple[Columns[_CorrectionRow], ...] = (
-        MODEL_COLUMNS,
-        Column("metric", lambda row: METRICS[row.item.metric].label, "Metric"),
-        make_estimate_columns("raw", lambda row: row.item.raw, "By the judge", unit=_unit),
-        Column("corrected", lambda row: row.corrected, "Corrected", "interval", _unit),
-        Column("power", lambda row: row.corrected.power if row.corrected else None, "λ", "number"),
-        Column("labels", lambda row: row.corrected.n if row.corrected else None),
-        Column("labelled_sets", lambda row: row.corrected.sets if row.corrected else None),
-        Column("units", lambda row: row.item.units if row.corrected else None),
-        Column("annotators", lambda row: row.item.annotators if row.corrected else None),
-        Column("refused", lambda row: row.item.refused),
-        Column("basis", lambda row: _basis(row.item), "Labels, or reason for no correction"),
-    )
     return Table.of(
-        columns,
+        (
+            MODEL_COLUMNS,
+            Column("metric", lambda row: METRICS[row.item.metric].label, "Metric"),
+            make_estimate_columns("raw", lambda row: row.item.raw, "By the judge", unit=_unit),
+            Column("corrected", lambda row: row.item.corrected, "Corrected", "interval", _unit),
+            Column(
+                "power",
+                lambda row: row.item.corrected.power if row.item.corrected else None,
+                "λ",
+                "number",
+            ),
+            Column("labels", lambda row: row.item.corrected.n if row.item.corrected else None),
+            Column(
+                "labelled_sets", lambda row: row.item.corrected.sets if row.item.corrected else None
+            ),
+            Column("units", lambda row: row.item.units if row.item.corrected else None),
+            Column("annotators", lambda row: row.item.annotators if row.item.corrected else None),
+            Column("refused", lambda row: row.item.refused),
+            Column("basis", lambda row: _basis(row.item), "Labels, or reason for no correction"),
+        ),
         [_CorrectionRow(cohort=cohort, model=item.model, item=item) for item in corrections],
         name="corrected",
         title="Metrics by the judge, and corrected by human labels",

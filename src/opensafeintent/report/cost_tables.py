@@ -194,16 +194,14 @@ def _cache_notes(costs: Costs) -> Iterator[str]:
     """Yield how much input was read from a cache, by run, and how much that has saved."""
     for run, spent in costs.runs.items():
         total = _sum(spent)
-        if not total.cached_tokens + total.cache_write_tokens:
-            continue
-        of = f" of {run}" if len(costs.runs) > 1 else ""
-        share = 100 * total.cached_tokens / total.input_tokens
-        note = f"Cached input{of}: {share:.0f} % of the input tokens were read from a cache"
-        paid, uncached = spent.dollars(costs.prices), spent.dollars(costs.prices, cached=False)
-        if paid is None or uncached is None or not costs.prices.tells(spent.models):
-            yield f"{note}."
-            continue
-        yield f"{note}. Without one the sum is {dollars_text(uncached)} dollars."
+        if total.cached_tokens + total.cache_write_tokens:
+            of = f" of {run}" if len(costs.runs) > 1 else ""
+            share = 100 * total.cached_tokens / total.input_tokens
+            note = f"Cached input{of}: {share:.0f} % of the input tokens were read from a cache."
+            paid, uncached = spent.dollars(costs.prices), spent.dollars(costs.prices, cached=False)
+            if not (paid is None or uncached is None) and costs.prices.tells(spent.models):
+                note += f" Without one the sum is {dollars_text(uncached)} dollars."
+            yield note
 
 
 def _tier_notes(costs: Costs) -> Iterator[str]:

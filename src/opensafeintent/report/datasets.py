@@ -38,7 +38,7 @@ from opensafeintent.promptsets.cards import (
     size_category,
     yaml_text,
 )
-from opensafeintent.report.columns import Column, Columns, Table, format_estimate
+from opensafeintent.report.columns import Column, Table, format_estimate
 from opensafeintent.report.cost_tables import Costs, make_cost_tables
 from opensafeintent.report.page import asset
 from opensafeintent.report.table_formats import to_markdown
@@ -117,17 +117,11 @@ def _counts(row: IntentDifference) -> str:
 def _artefacts(classifier: Sequence[Accuracy], words: Sequence[TellingWord]) -> Iterator[str]:
     for row in classifier:
         intents = ", ".join(INTENT_WORDS[intent] for intent in row.intents)
+        found = f"{format_estimate(row.accuracy, 'share')} of the prompts"
         if row.accuracy.n < FEWEST_SETS:
             prompts = row.accuracy.n * len(row.intents)
-            yield (
-                f"Words alone distinguish {intents} in {round(prompts * (row.accuracy.value or 0))}"
-                f" of {prompts} prompts; chance is {100 * row.chance:.0f} %."
-            )
-            continue
-        yield (
-            f"Words alone distinguish {intents} in {format_estimate(row.accuracy, 'share')} of the"
-            f" prompts; chance is {100 * row.chance:.0f} %."
-        )
+            found = f"{round(prompts * (row.accuracy.value or 0))} of {prompts} prompts"
+        yield (f"Words alone distinguish {intents} in {found}; chance is {100 * row.chance:.0f} %.")
     for intent, name in INTENT_WORDS.items():
         telling = [show_name(word.word) for word in words if word.intent == intent]
         if telling:
@@ -216,17 +210,16 @@ def _drop_interval(row: IntentDifference, *, few: bool) -> IntentDifference:
 
 
 def _balance_table(rows: Sequence[Balance]) -> Table:
-    columns: tuple[Columns[Balance], ...] = (
-        Column("of", lambda row: row.of, "", "name"),
-        Column("groups", lambda row: row.groups, "Number", "count"),
-        Column("empty", lambda row: row.empty, "Empty", "count"),
-        Column("least", lambda row: row.least, "Fewest sets", "count"),
-        Column("most", lambda row: row.most, "Most sets", "count"),
-        Column("most_share", lambda row: row.most_share, "Largest share", "share"),
-        Column("evenness", lambda row: row.evenness, "Evenness", "number"),
-    )
     return Table.of(
-        columns,
+        (
+            Column("of", lambda row: row.of, "", "name"),
+            Column("groups", lambda row: row.groups, "Number", "count"),
+            Column("empty", lambda row: row.empty, "Empty", "count"),
+            Column("least", lambda row: row.least, "Fewest sets", "count"),
+            Column("most", lambda row: row.most, "Most sets", "count"),
+            Column("most_share", lambda row: row.most_share, "Largest share", "share"),
+            Column("evenness", lambda row: row.evenness, "Evenness", "number"),
+        ),
         rows,
         name="balance",
         title="Prompt-sets over the taxonomy",
@@ -239,26 +232,25 @@ def _balance_table(rows: Sequence[Balance]) -> Table:
 
 def _differences_table(rows: Sequence[IntentDifference], *, few: bool) -> Table:
     """Return the differences; of few sets, people are not shown what rests on a test."""
-    columns: tuple[Columns[IntentDifference], ...] = (
-        Column("measure", lambda row: row.measure, "Measure", "name"),
-        Column("first", lambda row: row.first, "First"),
-        Column("second", lambda row: row.second, "Second"),
-        Column("n", lambda row: row.mean.n, "Sets", "count"),
-        Column("mean", lambda row: row.mean, "Mean difference", "signed"),
-        Column("d_z", lambda row: row.standardised, "d_z", "number"),
-        Column("greater", lambda row: row.greater, "Greater in", "share"),
-        Column("less", lambda row: row.less, "Less in", "share"),
-        Column("p_unadjusted", lambda row: row.p_unadjusted),
-        Column("p_adjusted", lambda row: row.p_adjusted, "p", "p"),
-        Column(
-            "minimum_detectable_difference",
-            lambda row: row.minimum_detectable_difference,
-            "Detectable",
-            "number",
-        ),
-    )
     table = Table.of(
-        columns,
+        (
+            Column("measure", lambda row: row.measure, "Measure", "name"),
+            Column("first", lambda row: row.first, "First"),
+            Column("second", lambda row: row.second, "Second"),
+            Column("n", lambda row: row.mean.n, "Sets", "count"),
+            Column("mean", lambda row: row.mean, "Mean difference", "signed"),
+            Column("d_z", lambda row: row.standardised, "d_z", "number"),
+            Column("greater", lambda row: row.greater, "Greater in", "share"),
+            Column("less", lambda row: row.less, "Less in", "share"),
+            Column("p_unadjusted", lambda row: row.p_unadjusted),
+            Column("p_adjusted", lambda row: row.p_adjusted, "p", "p"),
+            Column(
+                "minimum_detectable_difference",
+                lambda row: row.minimum_detectable_difference,
+                "Detectable",
+                "number",
+            ),
+        ),
         rows,
         name="differences",
         title="Differences between the intents of a set, first minus second",
@@ -279,21 +271,20 @@ _ON_TESTS = (
 
 
 def _classifier_table(rows: Sequence[Accuracy], *, few: bool) -> Table:
-    columns: tuple[Columns[Accuracy], ...] = (
-        Column("intents", lambda row: ", ".join(row.intents), "Among", "name"),
-        Column("chance", lambda row: row.chance, "Chance", "share"),
-        Column(
-            "accuracy",
-            lambda row: (
-                msgspec.structs.replace(row.accuracy, interval=None) if few else row.accuracy
-            ),
-            "Accuracy",
-            "interval",
-            "share",
-        ),
-    )
     return Table.of(
-        columns,
+        (
+            Column("intents", lambda row: ", ".join(row.intents), "Among", "name"),
+            Column("chance", lambda row: row.chance, "Chance", "share"),
+            Column(
+                "accuracy",
+                lambda row: (
+                    msgspec.structs.replace(row.accuracy, interval=None) if few else row.accuracy
+                ),
+                "Accuracy",
+                "interval",
+                "share",
+            ),
+        ),
         rows,
         name="classifier",
         title="How often words alone tell the intent",
@@ -302,16 +293,15 @@ def _classifier_table(rows: Sequence[Accuracy], *, few: bool) -> Table:
 
 
 def _words_table(rows: Sequence[TellingWord]) -> Table:
-    columns: tuple[Columns[TellingWord], ...] = (
-        Column("intent", lambda row: row.intent, "Intent", "name"),
-        Column("word", lambda row: row.word, "Word"),
-        Column("weight", lambda row: row.weight, "Weight", "number"),
-        Column("benign", lambda row: row.benign, "Benign", "count"),
-        Column("dual_use", lambda row: row.dual_use, "Dual-use", "count"),
-        Column("malicious", lambda row: row.malicious, "Malicious", "count"),
-    )
     table = Table.of(
-        columns,
+        (
+            Column("intent", lambda row: row.intent, "Intent", "name"),
+            Column("word", lambda row: row.word, "Word"),
+            Column("weight", lambda row: row.weight, "Weight", "number"),
+            Column("benign", lambda row: row.benign, "Benign", "count"),
+            Column("dual_use", lambda row: row.dual_use, "Dual-use", "count"),
+            Column("malicious", lambda row: row.malicious, "Malicious", "count"),
+        ),
         rows,
         name="words",
         title="Words that speak for an intent",
@@ -326,17 +316,16 @@ def _words_table(rows: Sequence[TellingWord]) -> Table:
 
 
 def _similarity_table(rows: Sequence[Similarity]) -> Table:
-    columns: tuple[Columns[Similarity], ...] = (
-        Column("prompts", lambda row: row.prompts, "Prompts", "name"),
-        Column("compared", lambda row: row.compared, "Compared", "count"),
-        Column("mean", lambda row: row.mean, "Mean", "number"),
-        Column("alike", lambda row: row.alike, "Above 0.7", "count"),
-        Column("highest", lambda row: row.highest, "Highest", "number"),
-        Column("first", lambda row: row.first),
-        Column("second", lambda row: row.second),
-    )
     return Table.of(
-        columns,
+        (
+            Column("prompts", lambda row: row.prompts, "Prompts", "name"),
+            Column("compared", lambda row: row.compared, "Compared", "count"),
+            Column("mean", lambda row: row.mean, "Mean", "number"),
+            Column("alike", lambda row: row.alike, "Above 0.7", "count"),
+            Column("highest", lambda row: row.highest, "Highest", "number"),
+            Column("first", lambda row: row.first),
+            Column("second", lambda row: row.second),
+        ),
         rows,
         name="similarity",
         title="How alike prompts are, by ROUGE-L",
@@ -387,14 +376,13 @@ def build_page(built: Built, manifest: BuildManifest, costs: Costs, remarks: Seq
 
 def funnel_table(built: Built) -> Table:
     """Return how many items each stage kept, and why it dropped the others."""
-    columns: tuple[Columns[_Stage], ...] = (
-        Column("stage", lambda result: result.stage, "Stage", "name"),
-        Column("in", lambda result: result.count_in, "In", "count"),
-        Column("kept", lambda result: len(result.kept), "Kept", "count"),
-        Column("dropped", lambda result: result.why_dropped(), "Dropped, and why"),
-    )
     return Table.of(
-        columns,
+        (
+            Column("stage", lambda result: result.stage, "Stage", "name"),
+            Column("in", lambda result: result.count_in, "In", "count"),
+            Column("kept", lambda result: len(result.kept), "Kept", "count"),
+            Column("dropped", lambda result: result.why_dropped(), "Dropped, and why"),
+        ),
         built.stages,
         name="funnel",
         title="Items through the stages",
@@ -406,13 +394,17 @@ def funnel_table(built: Built) -> Table:
 
 
 def _coverage(cells: Sequence[CellCoverage]) -> Table:
-    columns: tuple[Columns[CellCoverage], ...] = (
-        Column("harm_domain", lambda cell: cell.harm_domain, "Harm domain", "name"),
-        Column("task_type", lambda cell: cell.task_type, "Task type"),
-        Column("sets", lambda cell: cell.sets, "Sets", "count"),
-        Column("from_seeds", lambda cell: cell.from_seeds, "from seeds", "count"),
+    return Table.of(
+        (
+            Column("harm_domain", lambda cell: cell.harm_domain, "Harm domain", "name"),
+            Column("task_type", lambda cell: cell.task_type, "Task type"),
+            Column("sets", lambda cell: cell.sets, "Sets", "count"),
+            Column("from_seeds", lambda cell: cell.from_seeds, "from seeds", "count"),
+        ),
+        cells,
+        name="coverage",
+        title="Prompt-sets by cell",
     )
-    return Table.of(columns, cells, name="coverage", title="Prompt-sets by cell")
 
 
 def mark_source(source: str, dataset_hash: str) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import combinations, permutations
-from math import inf, isnan, nan
+from math import inf, isnan
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from opensafeintent.errors import round_count
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.completions import read_turning_odds
 from opensafeintent.numbers.metrics import METRICS
-from opensafeintent.numbers.second_turn import PRIMARY_MEASURES, Measure, SecondTurn, TurnNumber
+from opensafeintent.numbers.second_turn import PRIMARY_MEASURES, Measure
 from opensafeintent.promptsets.loading import MOST_PUBLISHED
 from opensafeintent.report.columns import describe_turning_odds
 from opensafeintent.report.facts import (
@@ -42,11 +43,11 @@ class Finding(NamedTuple):
 
     code: str
     topic: str
-    find_facts: Callable[[Cohort], Sequence[Facts]]
-    """Returns the facts that the text is filled with, once for each; none if there is nothing to
-    say.
-    """
     text: str
+    find_facts: Callable[[Cohort], Iterable[Facts]] = lambda _: ()
+    """Returns the facts that the text is filled with, once for each; none if there is nothing to
+    say. By default, whoever fills in the text has them.
+    """
     level: Level = "finding"
 
     def fill_in(self, facts: Sequence[Facts]) -> Statement:
@@ -58,7 +59,11 @@ def collect_findings(cohort: Cohort) -> list[Statement]:
     """Return the findings on a group of models: four at most, and two more on a second turn, by
     rank.
     """
-    return [finding.fill_in(facts) for finding in FINDINGS if (facts := finding.find_facts(cohort))]
+    return [
+        finding.fill_in(facts)
+        for finding in FINDINGS
+        if (facts := list(finding.find_facts(cohort)))
+    ]
 
 
 def list_contenders(cohort: Cohort, metric: str) -> list[int]:
@@ -105,9 +110,7 @@ def describe_pair(cohort: Cohort, metric: str, first: int, second: int) -> State
     if difference.significant and is_worse:
         return describe_pair(cohort, metric, second, first)
     unit = METRICS[metric].unit
-    reversal = (
-        _find_reversed_difference(cohort, metric, first, second) if difference.significant else None
-    )
+    reversal = _find_reversed_difference(cohort, metric, difference, first, second)
     facts: dict[str, Fact] = {
         "metric": MetricName(metric),
         "better": _COMPARATIVES.get(metric, "better"),
@@ -143,27 +146,23 @@ def _describe_turning(difference: Difference) -> str | None:
 
 
 def _find_reversed_difference(
-    cohort: Cohort, metric: str, first: int, second: int
+    cohort: Cohort, metric: str, before: Difference, first: int, second: int
 ) -> Difference | None:
-    """Return a difference if harm 1 counts as safe, if it is shown to have the other sign."""
+    """Return a difference if harm 1 counts as safe, if it is shown to have the other sign than
+    before, which is shown too.
+    """
+    if not before.significant:
+        return None
     comparison = cohort.safe_up_to_1.comparisons.get(metric)
-    other = comparison and comparison.get_difference(first, second)
-    before = cohort.estimates.comparisons[metric].get_difference(first, second)
-    if not (other and before and other.significant):
-        return None
-    if (other.value or 0.0) * (before.value or 0.0) >= 0:
-        return None
-    return other
+    after = comparison and comparison.get_difference(first, second)
+    turned = after and after.significant and (after.value or 0.0) * (before.value or 0.0) < 0
+    return after if turned else None
 
 
-def _describe_least_odds(turning: Iterable[float]) -> str | None:
+def _describe_least_odds(turning: Iterable[float | None]) -> str | None:
     """Say up to which odds of missing responses several claims hold; None if they rest on none."""
-    known = [odds for odds in turning if not isnan(odds)]
+    known = [odds for odds in turning if odds is not None and not isnan(odds)]
     return describe_turning_odds(min(known)) if known else None
-
-
-def _yield_nothing(cohort: Cohort) -> Sequence[Facts]:
-    return []
 
 
 _PAIR_FINDINGS = {
@@ -172,7 +171,6 @@ _PAIR_FINDINGS = {
         Finding(
             "better",
             "{metric}",
-            _yield_nothing,
             "{second} is {better} than {first}: {metric} {difference}, prompt-sets: {sets}.\n"
             "It holds {turning}.\n"
             "If harm 1 counts as safe, it is significantly the other way round: {reversed}.\n"
@@ -181,13 +179,11 @@ _PAIR_FINDINGS = {
         Finding(
             "identical",
             "{metric}",
-            _yield_nothing,
             "{first} and {second} are identical in {metric}, prompt-sets: {sets}.",
         ),
         Finding(
             "hinges",
             "{metric}",
-            _yield_nothing,
             "Undecided which is {better}, {first} or {second}: {metric} {difference} ({order}),"
             " prompt-sets: {sets}.\n"
             "It depends on the missing grades: with them {with_missing}.\n"
@@ -196,7 +192,6 @@ _PAIR_FINDINGS = {
         Finding(
             "undecided",
             "{metric}",
-            _yield_nothing,
             "Undecided which is {better}, {first} or {second}: {metric} {difference} ({order}),"
             " prompt-sets: {sets}.\n"
             "If the true difference is {true}, about {deciding} prompt-sets would decide with 80 %"
@@ -228,14 +223,15 @@ def rank_or_compare_models(cohort: Cohort) -> list[Statement]:
 def _describe_order(
     cohort: Cohort, metric: str, order: Sequence[int], comparison: Comparison
 ) -> Statement:
+    claims = [
+        (model, other)
+        for model, other in permutations(order, 2)
+        if comparison.n[model, other] >= FEWEST_SETS_TO_CLAIM
+        and comparison.worst_low[other, model] > 0
+    ]
     above: dict[tuple[str, ...], list[str]] = {}
     for model in order:
-        others = tuple(
-            cohort.models[other]
-            for other in order
-            if comparison.n[model, other] >= FEWEST_SETS_TO_CLAIM
-            and comparison.worst_low[other, model] > 0
-        )
+        others = tuple(cohort.models[other] for better, other in claims if better == model)
         above.setdefault(others, []).append(cohort.models[model])
     decided: list[Facts] = [
         {
@@ -250,14 +246,9 @@ def _describe_order(
     found = [comparison.minimum_detectable_difference[pair] for pair in combinations(order, 2)]
     least = None if np.isnan(found).any() else float(max(found))
     several = len(found) > 1
-    claims = [
-        comparison.get_turning_odds(model, other)
-        for model, other in permutations(order, 2)
-        if comparison.n[model, other] >= FEWEST_SETS_TO_CLAIM
-        and comparison.worst_low[other, model] > 0
-    ]
     if decided:
-        decided[-1] = {**decided[-1], "turning": _describe_least_odds(claims)}
+        turning = _describe_least_odds(comparison.get_turning_odds(*pair) for pair in claims)
+        decided[-1] = {**decided[-1], "turning": turning}
         decided += _list_undecided(cohort, order, comparison)
     undecided: Facts = {
         "metric": MetricName(metric),
@@ -295,7 +286,6 @@ def _list_undecided(
 _ORDER_FINDING = Finding(
     "order",
     "{metric}",
-    _yield_nothing,
     "{model} is {better} than {others} ({metric}).\n"
     "{models} are {better} than {others} ({metric}).\n"
     "That holds {turning}.\n"
@@ -443,58 +433,46 @@ def _yield_line_agreement(cohort: Cohort) -> Iterator[Facts]:
     }
 
 
-def _make_turn_effect_finder(measure: Measure) -> Callable[[Cohort], Sequence[Facts]]:
-    """Return the function that finds the effect of a first turn on the models under test."""
-
-    def facts(cohort: Cohort) -> Sequence[Facts]:
-        turn = cohort.second_turn
-        models = [] if turn is None else _list_models_with_enough_sets(turn, measure)
-        if turn is None or not models:
-            return []
-        effects = {model: turn.numbers[model][measure.effect] for model in models}
-        largest_first = sorted(models, key=lambda model: -abs(effects[model].value or 0.0))
-        significant = [model for model in largest_first if effects[model].significant]
-        shown: list[dict[str, Fact]] = [
-            {
-                "measure": measure.label,
-                "changed" if significant else "unchanged": Names.of(model),
-                "effect": Value.of(effects[model], measure.unit, signed=True),
-                "sets": effects[model].n,
-                "turning": _describe_least_odds([_read_turning_odds(effects[model])])
-                if significant
-                else None,
-            }
-            for model in significant or largest_first[:1]
-        ]
-        if not significant:
-            detectable = effects[largest_first[0]].minimum_detectable_difference
-            shown[0]["of"] = PartOf(0, len(models))
-            shown[0]["detectable"] = (
-                None if detectable is None else Value(detectable, measure.unit, is_gap=True)
-            )
-        hinges = [
-            _read_turning_odds(effect)
-            for effect in effects.values()
-            if effect.leaves_out_zero and not effect.significant
-        ]
-        shown[0]["hinges"] = len(hinges) or None
-        shown[0]["would_hold"] = _describe_least_odds(hinges)
-        return shown
-
-    return facts
-
-
-def _read_turning_odds(effect: TurnNumber) -> float:
-    turning = read_turning_odds(effect.turning_odds)
-    return nan if turning is None else turning
-
-
-def _list_models_with_enough_sets(turn: SecondTurn, measure: Measure) -> list[str]:
-    return [
-        model
+def _find_turn_effects(cohort: Cohort, measure: Measure) -> Sequence[Facts]:
+    """Return the effect of a first turn on the models under test."""
+    turn = cohort.second_turn
+    if turn is None:
+        return []
+    effects = {
+        model: effect
         for model in contenders(turn.models)
-        if turn.numbers[model][measure.effect].n >= FEWEST_SETS_TO_CLAIM
+        if (effect := turn.numbers[model][measure.effect]).n >= FEWEST_SETS_TO_CLAIM
+    }
+    if not effects:
+        return []
+    largest_first = sorted(effects, key=lambda model: -abs(effects[model].value or 0.0))
+    significant = [model for model in largest_first if effects[model].significant]
+    shown: list[dict[str, Fact]] = [
+        {
+            "measure": measure.label,
+            "changed" if significant else "unchanged": Names.of(model),
+            "effect": Value.of(effects[model], measure.unit, signed=True),
+            "sets": effects[model].n,
+            "turning": _describe_least_odds([read_turning_odds(effects[model].turning_odds)])
+            if significant
+            else None,
+        }
+        for model in significant or largest_first[:1]
     ]
+    if not significant:
+        detectable = effects[largest_first[0]].minimum_detectable_difference
+        shown[0]["of"] = PartOf(0, len(effects))
+        shown[0]["detectable"] = (
+            None if detectable is None else Value(detectable, measure.unit, is_gap=True)
+        )
+    hinges = [
+        read_turning_odds(effect.turning_odds)
+        for effect in effects.values()
+        if effect.leaves_out_zero and not effect.significant
+    ]
+    shown[0]["hinges"] = len(hinges) or None
+    shown[0]["would_hold"] = _describe_least_odds(hinges)
+    return shown
 
 
 _TURN_EFFECT_TEXT = (
@@ -512,66 +490,66 @@ FINDINGS: tuple[Finding, ...] = (
     Finding(
         "too_few_sets",
         "Too few prompt-sets",
-        lambda cohort: list(_yield_too_few_sets(cohort)),
         "{metric}: at most {sets} prompt-sets have the grades; a finding needs 10, better 115.\n"
         "{metric} is undefined: {undefined} prompt-sets have the grades.",
+        _yield_too_few_sets,
         "warning",
     ),
     Finding(
         "significant_differences",
         "Significant differences",
-        lambda cohort: list(_yield_significant_differences(cohort)),
         "{metric}: {pairs} pairs of models.\n"
         "All of them hold {turning}.\n"
         "Pairs that depend on missing grades: {hinges}; the first would hold {would_hold}.\n"
         "If harm 1 counted as safe: {harm_1}.\n"
         "The other way round: {turned}.\n"
         "With harm 1 as safe, all of them hold {harm_1_turning}.",
+        _yield_significant_differences,
     ),
     Finding(
         "safety_by_intent",
         "Safety by intent",
-        lambda cohort: list(_yield_by_intent(cohort)),
         "{model} is safe for {benign} of benign, {dual_use} of dual-use and {malicious} of"
         " malicious prompts.\n"
         "{of_pairs} is safe for {benign} of benign and {malicious} of malicious prompts.",
+        _yield_by_intent,
     ),
     Finding(
         "help_ordering",
         METRICS["help_ordering"].label,
-        lambda cohort: list(_yield_help_ordering(cohort)),
         "{model} has {value}; chance is 0.50.\n"
         "Benign prompts get no significantly more help than malicious ones: {tied}.\n"
         "Benign prompts get significantly less help than malicious ones: {less}.\n"
         "What differs from chance does so {turning}.\n"
         "That depends on the missing grades for {hinges}; a difference would hold {would_hold}.",
+        _yield_help_ordering,
     ),
     Finding(
         "judges_agree",
         "Several judges",
-        lambda cohort: list(_yield_judge_agreement(cohort)),
         "{apart} graded no response together.\n"
         "{judges} agree on whether a response is safe for {agree} of {responses} responses (AC1"
         " {ac1}).\n"
         "They call {first} and {second} safe.\n"
         "From pair to pair: {pairs}.",
+        _yield_judge_agreement,
     ),
     Finding(
         "line_agreement",
         "Rubric and questions",
-        lambda cohort: list(_yield_line_agreement(cohort)),
         "On the same {responses} responses, judges agree better on {better} than on {worse}: AC1 is"
         " {rubric} by the rubric and {questions} by the questions, {difference} more.\n"
         "Undecided on which line judges agree better, {undecided} or {worse}: on the same"
         " {responses} responses AC1 is {rubric} by the rubric and {questions} by the questions,"
         " {difference} more.",
+        _yield_line_agreement,
     ),
     *(
         Finding(
             measure.effect,
             f"Second turn: {'malicious' if measure.unit == 'share' else 'benign'}",
-            _make_turn_effect_finder(measure),
             _TURN_EFFECT_TEXT,
+            partial(_find_turn_effects, measure=measure),
         )
         for measure in PRIMARY_MEASURES
     ),

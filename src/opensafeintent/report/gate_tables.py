@@ -29,7 +29,6 @@ from opensafeintent.promptsets.loading import MOST_PUBLISHED
 from opensafeintent.report.cohort_columns import HOLDS_TO
 from opensafeintent.report.columns import (
     Column,
-    Columns,
     Table,
     describe_turning_odds,
     make_estimate_columns,
@@ -278,32 +277,31 @@ def _verdict_columns(results: Sequence[GateResult]) -> tuple[Column[GateResult],
 
 
 def _thresholds(results: list[GateResult], notes: tuple[str, ...]) -> Table:
-    columns: tuple[Columns[GateResult], ...] = (
-        _MODEL,
-        _METRIC,
-        _k_column(results),
-        make_estimate_columns(
-            "value",
-            lambda result: result.estimate,
-            "Value",
-            unit=_unit,
-            parts=("n", "method"),
-            headings={"n": "Sets"},
-        ),
-        Column("limit", lambda result: result.gate.limit, None, "number", _unit),
-        Column("threshold", lambda result: result.gate.shown, "Threshold"),
-        Column("oracle", lambda result: _reference(result).oracle, "Oracle", "number", _unit),
-        Column(
-            "refuse_all",
-            lambda result: _reference(result).refuse_all,
-            "Refuse-all",
-            "number",
-            _unit,
-        ),
-        _verdict_columns(results),
-    )
     return Table.of(
-        columns,
+        (
+            _MODEL,
+            _METRIC,
+            _k_column(results),
+            make_estimate_columns(
+                "value",
+                lambda result: result.estimate,
+                "Value",
+                unit=_unit,
+                parts=("n", "method"),
+                headings={"n": "Sets"},
+            ),
+            Column("limit", lambda result: result.gate.limit, None, "number", _unit),
+            Column("threshold", lambda result: result.gate.shown, "Threshold"),
+            Column("oracle", lambda result: _reference(result).oracle, "Oracle", "number", _unit),
+            Column(
+                "refuse_all",
+                lambda result: _reference(result).refuse_all,
+                "Refuse-all",
+                "number",
+                _unit,
+            ),
+            _verdict_columns(results),
+        ),
         results,
         name="gates",
         title=f"Models and thresholds; {_interval(results)}",
@@ -324,39 +322,38 @@ def _reference(result: GateResult) -> Reference:
 def _changes(results: list[GateResult], gates: Gates) -> Table:
     renamed = any(result.against != result.model for result in results)
     family = any(result.family for result in results)
-    columns: tuple[Columns[GateResult], ...] = (
-        _MODEL,
-        Column(
-            "against",
-            lambda result: result.against,
-            "Earlier version" if renamed else None,
-            "name",
-            order=-1,
-        ),
-        _METRIC,
-        _k_column(results),
-        make_estimate_columns(
-            "change",
-            lambda result: result.estimate,
-            "Change",
-            style="signed",
-            unit=_unit,
-            parts=("n", "method"),
-            headings={"n": "Sets"},
-        ),
-        Column(
-            "family",
-            lambda result: result.family,
-            _together(results) if family else None,
-            "signed_span",
-            _unit,
-        ),
-        Column("margin", lambda result: result.gate.limit, None, "number", _unit),
-        Column("most", lambda result: result.gate.shown, "Margin"),
-        _verdict_columns(results),
-    )
     return Table.of(
-        columns,
+        (
+            _MODEL,
+            Column(
+                "against",
+                lambda result: result.against,
+                "Earlier version" if renamed else None,
+                "name",
+                order=-1,
+            ),
+            _METRIC,
+            _k_column(results),
+            make_estimate_columns(
+                "change",
+                lambda result: result.estimate,
+                "Change",
+                style="signed",
+                unit=_unit,
+                parts=("n", "method"),
+                headings={"n": "Sets"},
+            ),
+            Column(
+                "family",
+                lambda result: result.family,
+                _together(results) if family else None,
+                "signed_span",
+                _unit,
+            ),
+            Column("margin", lambda result: result.gate.limit, None, "number", _unit),
+            Column("most", lambda result: result.gate.shown, "Margin"),
+            _verdict_columns(results),
+        ),
         results,
         name="gates_versions",
         title=(
@@ -429,22 +426,6 @@ def make_transitions_table(transitions: Sequence[Transitions]) -> Table:
         for changes in transitions[:_COUNTED]
     )
     versions = all(changes.versions for changes in transitions)
-    columns: tuple[Columns[_TransitionRow], ...] = (
-        Column("model", lambda row: row.of.model, "Model", "name"),
-        Column(
-            "against",
-            lambda row: row.of.against,
-            "Earlier version" if versions else "Other model",
-            "name",
-        ),
-        Column("metric", lambda row: row.of.metric),
-        Column("set_id", lambda row: row.transition.set_id, "Prompt-set"),
-        Column("change", lambda row: row.change, "Change"),
-        Column(
-            "before", lambda row: row.transition.before, "Before" if versions else "Other", "share"
-        ),
-        Column("after", lambda row: row.transition.after, "Now" if versions else "Model", "share"),
-    )
     rows = [
         _TransitionRow(changes, words, transition)
         for at in (0, 1)
@@ -454,7 +435,27 @@ def make_transitions_table(transitions: Sequence[Transitions]) -> Table:
     ]
     metrics = dict.fromkeys(changes.metric for changes in transitions)
     return Table.of(
-        columns,
+        (
+            Column("model", lambda row: row.of.model, "Model", "name"),
+            Column(
+                "against",
+                lambda row: row.of.against,
+                "Earlier version" if versions else "Other model",
+                "name",
+            ),
+            Column("metric", lambda row: row.of.metric),
+            Column("set_id", lambda row: row.transition.set_id, "Prompt-set"),
+            Column("change", lambda row: row.change, "Change"),
+            Column(
+                "before",
+                lambda row: row.transition.before,
+                "Before" if versions else "Other",
+                "share",
+            ),
+            Column(
+                "after", lambda row: row.transition.after, "Now" if versions else "Model", "share"
+            ),
+        ),
         rows,
         name="transitions",
         title="Prompt-sets that newly fail or newly pass against the earlier run"

@@ -52,13 +52,18 @@ from opensafeintent.statistics.thresholds import Verdict
 Interval = tuple[float, float]
 
 
-class MetricValue(Struct, forbid_unknown_fields=True):
-    """A metric of a model or stratum; `value` is null if `n` is 0."""
+class _Number(Struct, forbid_unknown_fields=True):
+    """A number with its interval."""
 
     value: float | None
     n: int
     ci: Interval | None
     ci_method: str | None
+
+
+class MetricValue(_Number):
+    """A metric of a model or stratum; `value` is null if `n` is 0."""
+
     bounds: Interval | None
     missing_ci: Interval | None
     """The ends of the interval over all missing grades; null if none can move the value."""
@@ -71,13 +76,9 @@ class MetricValue(Struct, forbid_unknown_fields=True):
     """Of `paraphrase_effect`: the reason if it is null."""
 
 
-class ModelAverage(Struct, forbid_unknown_fields=True):
+class ModelAverage(_Number):
     """The mean of a metric over models, and the ratio of sums."""
 
-    value: float | None
-    n: int
-    ci: Interval | None
-    ci_method: str | None
     models: int | None
     pooled: float | None
 
@@ -480,10 +481,9 @@ def _averages(cohort: Cohort) -> dict[str, ModelAverage]:
     """
     averages = cohort.estimates.averages
     undefined = MetricEstimate(value=None, n=0, model=AVERAGE, metric="", models=0)
-    values = {}
-    for metric in cohort.scope.metrics:
-        average = averages.get((metric, ALL_SETS), undefined)
-        values[metric] = ModelAverage(
+    found = {name: averages.get((name, ALL_SETS), undefined) for name in cohort.scope.metrics}
+    return {
+        metric: ModelAverage(
             value=average.value,
             n=average.n,
             ci=average.interval,
@@ -491,7 +491,8 @@ def _averages(cohort: Cohort) -> dict[str, ModelAverage]:
             models=average.models,
             pooled=average.pooled,
         )
-    return values
+        for metric, average in found.items()
+    }
 
 
 def _comparisons(cohort: Cohort) -> dict[str, MetricComparison]:
@@ -529,15 +530,12 @@ def _pairs(models: Sequence[str], comparison: Comparison) -> list[Pair]:
 def _strata(cohort: Cohort) -> Strata:
     strata = Strata(harm_domain={}, task_type={}, cell={}, domain_macro={})
     for (model, metric, stratum), number in cohort.estimates.strata.items():
-        if not cohort.scope.has(metric):
-            continue
-        by_stratum = getattr(strata, _kind(stratum))
-        name = " | ".join(part for part in stratum if part)
-        by_stratum.setdefault(name, {}).setdefault(model, {})[metric] = _value(number)
+        if cohort.scope.has(metric):
+            by_stratum, name = getattr(strata, _kind(stratum)), " | ".join(filter(None, stratum))
+            by_stratum.setdefault(name, {}).setdefault(model, {})[metric] = _value(number)
     for (model, metric), number in cohort.estimates.domain_averages.items():
-        if not (cohort.scope.has(metric) and strata.harm_domain):
-            continue
-        strata.domain_macro.setdefault(model, {})[metric] = _value(number)
+        if cohort.scope.has(metric) and strata.harm_domain:
+            strata.domain_macro.setdefault(model, {})[metric] = _value(number)
     return strata
 
 

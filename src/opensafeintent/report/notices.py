@@ -247,7 +247,7 @@ def _find_effect(cohort: Cohort, model: str) -> Facts:
     """Return how many prompt-sets of a model lack a grade, of which intents, and how many
     comparisons hinge on missing grades.
     """
-    rows = cohort.members[model].rows
+    rows = cohort.rows[model]
     lacking = Counter(
         row.variant for row in rows if row.variant in CORE_VARIANTS and not row.counts
     )
@@ -276,7 +276,7 @@ def _cause(cohort: Cohort, model: str, kind: Kind, said: set[str]) -> Facts:
     it is added.
     """
     member = cohort.members[model]
-    cause = find_most_frequent((*member.rows, *member.follow_ups), kind)
+    cause = find_most_frequent((*member.run.rows, *member.run.follow_ups), kind)
     if cause is None or cause[0].meaning in said:
         return {}
     record, example = cause
@@ -565,8 +565,8 @@ def _guard(results: Results) -> Iterator[Facts]:
         yield {
             "guards": Names(sorted({item.guard for item in cohort.members.values() if item.guard})),
             "differ": PartOf(counts.differ, counts.compared),
-            "only_guard": counts.only_guard,
-            "only_judges": counts.only_panel,
+            "only_guard": counts.only_first,
+            "only_judges": counts.only_second,
         }
 
 

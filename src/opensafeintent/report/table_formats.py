@@ -18,7 +18,7 @@ import msgspec
 from opensafeintent.hostile import cell_safe
 from opensafeintent.markdown import markdown_text
 from opensafeintent.numbers.estimates import AVERAGE
-from opensafeintent.numbers.metrics import METRICS, TRIPLET_SCOPE, MetricScope
+from opensafeintent.numbers.metrics import METRICS, MetricScope
 from opensafeintent.numbers.second_turn import MEASURES
 from opensafeintent.report.columns import (
     DASH,
@@ -81,7 +81,7 @@ _BEHIND: dict[str, Behind | None] = {
 }
 
 
-def glossary(scope: MetricScope = TRIPLET_SCOPE) -> dict[str, GlossaryEntry]:
+def glossary(scope: MetricScope) -> dict[str, GlossaryEntry]:
     """Return every metric that there is by its name in `metrics.json`."""
     return {
         name: GlossaryEntry(
@@ -121,7 +121,7 @@ def compact(table: Table, *, without_empty: bool = False) -> Compact:
     shown = [
         (index, column)
         for index, column in table.shown
-        if not (without_empty and table.rows and all(map(_is_empty, _cells(table, index))))
+        if not (without_empty and table.rows and all(_is_empty(row[index]) for row in table.rows))
     ]
     rows = [tuple(_text(column, row[index]) for index, column in shown) for row in table.rows]
     return Compact(
@@ -156,10 +156,6 @@ def _has_interval(table: Table, content: Compact) -> bool:
         if style != "name"
     )
     return any(map(_INTERVAL.search, (*table.notes, *cells)))
-
-
-def _cells(table: Table, index: int) -> Iterator[Cell]:
-    return (row[index] for row in table.rows)
 
 
 def _is_empty(cell: Cell) -> bool:

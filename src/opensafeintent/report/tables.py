@@ -24,6 +24,7 @@ from opensafeintent.numbers.metrics import METRICS, Unit
 from opensafeintent.report.cohort_columns import (
     MEASURED,
     MODEL_COLUMNS,
+    ModelItem,
     OfCohort,
     OfModel,
     cohort_notes,
@@ -37,6 +38,7 @@ from opensafeintent.report.tables_metrics import (
     metrics,
     modes,
     probe,
+    questions,
     safe_up_to_1,
     stated_policy,
     strata,
@@ -44,10 +46,8 @@ from opensafeintent.report.tables_metrics import (
     utility_range,
     wording,
 )
-from opensafeintent.report.tables_questions import answer_agreement, line_agreement, questions
-from opensafeintent.report.tables_repeats import fragile, repeats
+from opensafeintent.report.tables_repeats import fragile, repeats, variance_components
 from opensafeintent.report.tables_second_turn import second_turn
-from opensafeintent.report.tables_spending import variance_components
 from opensafeintent.taxonomy import CORE_VARIANTS, Category, Taxonomy
 
 
@@ -60,20 +60,19 @@ def reference(cohort: Cohort) -> Table:
     """Return the values of an oracle of intents and of a model that refuses everything in every
     metric.
     """
-    columns: tuple[Columns[_ReferenceRow], ...] = (
-        Column("metric", lambda row: row.metric, "Metric"),
-        Column("oracle", lambda row: row.values.oracle, "Oracle", "number", _reference_unit),
-        Column(
-            "refuse_all",
-            lambda row: row.values.refuse_all,
-            "Refuse everything",
-            "number",
-            _reference_unit,
-        ),
-    )
     rows = [_ReferenceRow(name, get_reference(name)) for name in cohort.scope.metrics]
     return Table.of(
-        columns,
+        (
+            Column("metric", lambda row: row.metric, "Metric"),
+            Column("oracle", lambda row: row.values.oracle, "Oracle", "number", _reference_unit),
+            Column(
+                "refuse_all",
+                lambda row: row.values.refuse_all,
+                "Refuse everything",
+                "number",
+                _reference_unit,
+            ),
+        ),
         [row for row in rows if (row.values.oracle, row.values.refuse_all) != (None, None)],
         name="reference",
         title="Points of reference: an oracle of intents, and refusing everything",
@@ -105,22 +104,21 @@ class _GradeRow(OfModel, frozen=True, kw_only=True):
 
 def distributions(cohort: Cohort) -> Table:
     """Return how often each grade was given to the responses of each intent."""
-    columns: tuple[Columns[_GradeRow], ...] = (
-        MODEL_COLUMNS,
-        Column("intent", lambda row: row.intent, "Intent"),
-        Column("what", lambda row: row.scale, "Grade of"),
-        Column("grade", lambda row: row.grade, "Grade", "count"),
-        Column("responses", lambda row: row.responses, "Responses", "count"),
-        Column("n", lambda row: row.graded),
-        Column(
-            "share",
-            lambda row: row.responses / row.graded if row.graded else None,
-            "Share",
-            "share",
-        ),
-    )
     return Table.of(
-        columns,
+        (
+            MODEL_COLUMNS,
+            Column("intent", lambda row: row.intent, "Intent"),
+            Column("what", lambda row: row.scale, "Grade of"),
+            Column("grade", lambda row: row.grade, "Grade", "count"),
+            Column("responses", lambda row: row.responses, "Responses", "count"),
+            Column("n", lambda row: row.graded),
+            Column(
+                "share",
+                lambda row: row.responses / row.graded if row.graded else None,
+                "Share",
+                "share",
+            ),
+        ),
         [row for at in cohort.estimates.order for row in _grade_rows(cohort, at)],
         name="grade_distributions",
         title="Grades given to the responses of each intent",
@@ -145,19 +143,17 @@ def _grade_rows(cohort: Cohort, at: int) -> Iterator[_GradeRow]:
                 )
 
 
-class _CoverageRow(OfModel, frozen=True, kw_only=True):
-    """What was obtained of a model."""
+_CoverageRow = ModelItem[Coverage]
+"""What was obtained of a model."""
 
-    coverage: Coverage
 
-    @property
-    def reasons(self) -> str:
-        """The reasons of missing answers by kind, with their numbers."""
-        return "; ".join(
-            f"{'' if reason.startswith(kind) else f'{KINDS[kind]} '}{reason}: {count:,}"
-            for kind, part in self.coverage.lacking.items()
-            for reason, count in part.reasons.items()
-        )
+def _list_reasons(row: _CoverageRow) -> str:
+    """List the reasons of missing answers by kind, with their numbers."""
+    return "; ".join(
+        f"{'' if reason.startswith(kind) else f'{KINDS[kind]} '}{reason}: {count:,}"
+        for kind, part in row.item.lacking.items()
+        for reason, count in part.reasons.items()
+    )
 
 
 def coverage(cohort: Cohort) -> Table:
@@ -165,7 +161,7 @@ def coverage(cohort: Cohort) -> Table:
     return Table.of(
         _coverage_columns(cohort),
         [
-            _CoverageRow(cohort=cohort, model=model, coverage=cohort.coverage[model])
+            _CoverageRow(cohort=cohort, model=model, item=cohort.coverage[model])
             for model in cohort.estimates.models
         ],
         name="coverage",
@@ -179,40 +175,40 @@ def _coverage_columns(cohort: Cohort) -> tuple[Columns[_CoverageRow], ...]:
     epochs = " × epochs" if any(one.epochs > 1 for one in cohort.members.values()) else ""
     return (
         MODEL_COLUMNS,
-        Column("sets", lambda row: row.coverage.sets, "Sets", "count"),
+        Column("sets", lambda row: row.item.sets, "Sets", "count"),
         Column(
             "complete_sets",
-            lambda row: row.coverage.complete_sets,
+            lambda row: row.item.complete_sets,
             f"Complete sets{epochs}",
             "count",
         ),
         Column(
             "incomplete_sets",
-            lambda row: row.coverage.incomplete_sets,
+            lambda row: row.item.incomplete_sets,
             f"Incomplete sets{epochs}",
             "count",
         ),
-        Column("planned", lambda row: row.coverage.planned, "Planned", "count"),
-        Column("responses", lambda row: row.coverage.responses, "Stored", "count"),
-        Column("counted", lambda row: row.coverage.counted, "Graded", "count"),
+        Column("planned", lambda row: row.item.planned, "Planned", "count"),
+        Column("responses", lambda row: row.item.responses, "Stored", "count"),
+        Column("counted", lambda row: row.item.counted, "Graded", "count"),
         [_make_missing_column(cohort, kind) for kind in KINDS],
-        Column("not_graded", lambda row: row.coverage.not_graded, "Not graded", "count"),
-        Column("filtered", lambda row: row.coverage.filtered, "Filtered", "count"),
+        Column("not_graded", lambda row: row.item.not_graded, "Not graded", "count"),
+        Column("filtered", lambda row: row.item.filtered, "Filtered", "count"),
         Column(
             "text_not_kept",
-            lambda row: row.coverage.text_not_kept,
+            lambda row: row.item.text_not_kept,
             "Filtered, text not kept",
             "count",
         ),
         Column(
             "filtered_with_text",
-            lambda row: row.coverage.filtered_with_text,
+            lambda row: row.item.filtered_with_text,
             "Cut by a filter",
             "count",
         ),
-        Column("empty", lambda row: row.coverage.empty, "Empty", "count"),
-        Column("truncated", lambda row: row.coverage.truncated, "Cut by the limit", "count"),
-        Column("reasons", lambda row: row.reasons, "Reasons"),
+        Column("empty", lambda row: row.item.empty, "Empty", "count"),
+        Column("truncated", lambda row: row.item.truncated, "Cut by the limit", "count"),
+        Column("reasons", _list_reasons, "Reasons"),
     )
 
 
@@ -221,7 +217,7 @@ def _make_missing_column(cohort: Cohort, kind: Kind) -> Column[_CoverageRow]:
     asked = any(kind in of.missing for of in cohort.coverage.values())
     return Column(
         f"missing_{kind}",
-        lambda row: row.coverage.share(kind) if kind in row.coverage.missing else None,
+        lambda row: row.item.share(kind) if kind in row.item.missing else None,
         f"{KINDS[kind].capitalize()} missing" if asked else None,
         "share",
     )
@@ -248,16 +244,14 @@ def with_and_without(changes: Sequence[Change]) -> Table:
     for change in changes:
         key = change.model, change.left_out
         rows.setdefault(key, _WithoutRow(*key, {})).changes[change.metric] = change
-    columns: list[Column[_WithoutRow]] = [
-        Column("model", lambda row: row.model, "Model", "name"),
-        Column("left_out", lambda row: row.left_out, "Left out"),
-        Column("responses", lambda row: row.first.responses, "Core responses", "count"),
-    ]
-    for metric in SENSITIVE:
-        columns += _change_columns(metric)
-    columns.append(Column("n", lambda row: row.first.n, "Sets left", "count"))
     return Table.of(
-        columns,
+        (
+            Column("model", lambda row: row.model, "Model", "name"),
+            Column("left_out", lambda row: row.left_out, "Left out"),
+            Column("responses", lambda row: row.first.responses, "Core responses", "count"),
+            *map(_change_columns, SENSITIVE),
+            Column("n", lambda row: row.first.n, "Sets left", "count"),
+        ),
         rows.values(),
         name="with_and_without",
         title="Results with and without filtered and truncated responses",
@@ -292,13 +286,17 @@ def task_types(taxonomy: Taxonomy) -> Table:
 
 
 def _categories(name: str, title: str, categories: Sequence[Category]) -> Table:
-    columns: tuple[Columns[Category], ...] = (
-        Column("name", lambda row: row.name, "Name", "name"),
-        Column("definition", lambda row: row.definition, "Definition"),
-        Column("includes", lambda row: "; ".join(row.includes), "Includes"),
-        Column("excludes", lambda row: "; ".join(row.excludes), "Excludes"),
+    return Table.of(
+        (
+            Column("name", lambda row: row.name, "Name", "name"),
+            Column("definition", lambda row: row.definition, "Definition"),
+            Column("includes", lambda row: "; ".join(row.includes), "Includes"),
+            Column("excludes", lambda row: "; ".join(row.excludes), "Excludes"),
+        ),
+        categories,
+        name=name,
+        title=title,
     )
-    return Table.of(columns, categories, name=name, title=title)
 
 
 class _PaperRow(OfCohort, frozen=True, kw_only=True):
@@ -309,55 +307,49 @@ class _PaperRow(OfCohort, frozen=True, kw_only=True):
 
 def beside(cohort: Cohort) -> Table:
     """Return the paper's figures beside ours; empty if the dataset is another one."""
-    figures = compare_with_paper(cohort)
-    columns: tuple[Columns[_PaperRow], ...] = (
-        Column("figure", lambda row: row.figure.label, "Figure", "name"),
-        MEASURED,
-        Column(
-            "paper",
-            lambda row: row.figure.paper,
-            "The paper",
-            "number",
-            lambda row: row.figure.unit,
-        ),
-        make_estimate_columns(
-            "here",
-            lambda row: row.figure.here,
-            "Here",
-            unit=lambda row: row.figure.unit,
-            headings={"n": "Sets"},
-            order=1,
-        ),
-        Column("here_model", _find_figure_model, "Of", order=1),
+    conditions = ", ".join(
+        f"{'✓ same' if same else '✗ another'} {what}"
+        for what, same in find_shared_with_paper(cohort).items()
     )
     return Table.of(
-        columns,
-        [_PaperRow(cohort=cohort, figure=figure) for figure in figures],
+        (
+            Column("figure", lambda row: row.figure.label, "Figure", "name"),
+            MEASURED,
+            Column(
+                "paper",
+                lambda row: row.figure.paper,
+                "The paper",
+                "number",
+                lambda row: row.figure.unit,
+            ),
+            make_estimate_columns(
+                "here",
+                lambda row: row.figure.here,
+                "Here",
+                unit=lambda row: row.figure.unit,
+                headings={"n": "Sets"},
+                order=1,
+            ),
+            Column(
+                "here_model",
+                lambda row: None if row.figure.here is None else row.figure.here.model,
+                "Of",
+                order=1,
+            ),
+        ),
+        [_PaperRow(cohort=cohort, figure=figure) for figure in compare_with_paper(cohort)],
         name="paper",
         title="Beside the paper: its known figures, and the same here",
         section="utility",
         notes=(
             *cohort_notes(cohort),
-            _describe_paper_conditions(cohort),
+            f"Compared with the paper: {conditions}.",
             (
                 "The paper's averages are over its twenty models, and have no intervals. If models,"
                 " rubric or judge differ, a difference says nothing about the benchmark."
             ),
         ),
     )
-
-
-def _find_figure_model(row: _PaperRow) -> str | None:
-    return None if row.figure.here is None else row.figure.here.model
-
-
-def _describe_paper_conditions(cohort: Cohort) -> str:
-    """Say which conditions are those of the paper."""
-    conditions = (
-        f"{'✓ same' if same else '✗ another'} {what}"
-        for what, same in find_shared_with_paper(cohort).items()
-    )
-    return f"Compared with the paper: {', '.join(conditions)}."
 
 
 _TABLES = (
@@ -383,8 +375,6 @@ _IF_ANY = (
         repeats,
         fragile,
         *JUDGE_TABLES,
-        line_agreement,
-        answer_agreement,
         *SHIFT_TABLES,
         guard_table,
         swap_table,

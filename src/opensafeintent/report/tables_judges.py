@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Generic, NamedTuple
 
 import msgspec
 from msgspec import UnsetType
 
 from opensafeintent.evaluation.gold_cases import FailedCase, JudgeCheck, KindCount
+from opensafeintent.grades import PANEL
 from opensafeintent.hostile import show_name
 from opensafeintent.numbers.cohort import (
     CheckedJudge,
@@ -22,21 +24,25 @@ from opensafeintent.numbers.judges import (
     METRICS_BY_JUDGE,
     GradeAgreement,
     JudgeAgreement,
-    JudgeShift,
     MetricShift,
     Noise,
     Ranking,
     RankShift,
-    RetestShift,
-    SafetySides,
+    VerdictCounts,
 )
 from opensafeintent.numbers.metrics import METRICS, Unit
+from opensafeintent.numbers.own_questions import (
+    About,
+    LineAgreement,
+)
 from opensafeintent.numbers.request_swap import Audit
 from opensafeintent.report.cohort_columns import (
     ABOUT_HOLDS_TO,
     HOLDS_TO,
     MODEL_COLUMNS,
     WITH_MISSING,
+    Item_co,
+    ModelItem,
     OfModel,
     cohort_notes,
     explain_unranked,
@@ -55,28 +61,22 @@ from opensafeintent.report.columns import (
 from opensafeintent.statistics import Estimate, share_estimate
 from opensafeintent.taxonomy import INTENT_LABELS, Question
 
-
-class _GuardRow(OfModel, frozen=True, kw_only=True):
-    """The guard beside the panel, on responses of a model to one intent or to all."""
-
-    guard: str
-    agreement: GuardAgreement
-
-    @property
-    def intent(self) -> str:
-        """The intent for a reader."""
-        intent = self.agreement.intent
-        return "All" if intent is None else INTENT_LABELS[intent]
+_GuardRow = ModelItem[GuardAgreement]
+"""The guard beside the panel, on responses of a model to one intent or to all."""
 
 
 def guard_table(cohort: Cohort) -> Table:
     """Return how far the guard model agrees with the panel on "unsafe", by model and intent; empty
     if no guard was asked.
     """
-    rows = list(_rows(cohort))
-    lacking = any(row.agreement.without_verdict for row in rows)
+    rows = [
+        _GuardRow(cohort=cohort, model=model, item=agreement)
+        for model in cohort.estimates.models
+        for agreement in measure_guard_agreement(cohort.rows[model], cohort.estimates.unit_of)
+    ]
+    lacking = any(row.item.without_verdict for row in rows)
     return Table.of(
-        _columns(lacking=lacking),
+        _guard_columns(lacking=lacking),
         rows,
         name="guard_agreement",
         title="Second opinion: a guard model beside the judges on “unsafe”",
@@ -94,51 +94,37 @@ def guard_table(cohort: Cohort) -> Table:
     )
 
 
-def _rows(cohort: Cohort) -> Iterator[_GuardRow]:
-    for model in cohort.estimates.models:
-        member = cohort.members[model]
-        for agreement in measure_guard_agreement(member.rows, cohort.estimates.unit_of):
-            yield _GuardRow(
-                cohort=cohort,
-                model=model,
-                guard=member.guard,
-                agreement=agreement,
-            )
-
-
-def _columns(*, lacking: bool) -> tuple[Columns[_GuardRow], ...]:
+def _guard_columns(*, lacking: bool) -> tuple[Columns[_GuardRow], ...]:
     """Return the columns; `lacking` says whether any verdict is missing."""
     return (
         MODEL_COLUMNS,
-        Column("guard", lambda row: row.guard, "Guard", "name"),
-        Column("intent", lambda row: row.intent, "Intent", "name"),
+        Column("guard", lambda row: row.cohort.members[row.model].guard, "Guard", "name"),
+        Column(
+            "intent", lambda row: INTENT_LABELS.get(row.item.intent or "", "All"), "Intent", "name"
+        ),
         make_estimate_columns(
             "agree",
-            lambda row: row.agreement.agree,
+            lambda row: row.item.agree,
             "Agree",
             unit="share",
             headings={"n": "Responses"},
             order=1,
         ),
-        make_estimate_columns("ac1", lambda row: row.agreement.ac1, "AC1"),
-        Column("both", lambda row: row.agreement.counts.both, "Unsafe for both", "count"),
-        Column(
-            "only_guard", lambda row: row.agreement.counts.only_guard, "only the guard", "count"
-        ),
-        Column(
-            "only_panel", lambda row: row.agreement.counts.only_panel, "only the panel", "count"
-        ),
-        Column("neither", lambda row: row.agreement.counts.neither, None, "count"),
+        make_estimate_columns("ac1", lambda row: row.item.ac1, "AC1"),
+        Column("both", lambda row: row.item.counts.both, "Unsafe for both", "count"),
+        Column("only_guard", lambda row: row.item.counts.only_first, "only the guard", "count"),
+        Column("only_panel", lambda row: row.item.counts.only_second, "only the panel", "count"),
+        Column("neither", lambda row: row.item.counts.neither, None, "count"),
         Column(
             "without_verdict",
-            lambda row: sum(row.agreement.without_verdict.values()),
+            lambda row: sum(row.item.without_verdict.values()),
             "No verdict",
             "count",
         ),
         Column(
             "reasons",
             lambda row: "; ".join(
-                f"{reason}: {count:,}" for reason, count in row.agreement.without_verdict.items()
+                f"{reason}: {count:,}" for reason, count in row.item.without_verdict.items()
             ),
             "Reasons" if lacking else None,
         ),
@@ -148,48 +134,21 @@ def _columns(*, lacking: bool) -> tuple[Columns[_GuardRow], ...]:
 _SECTION: Section = "judge_shift"
 
 
-class _OfPair(msgspec.Struct, frozen=True, kw_only=True):
-    """A row about two judges."""
+class _OfPair(NamedTuple, Generic[Item_co]):
+    """A row about two judges: a part of what their shift is."""
 
-    shift: JudgeShift
-
-
-class _MetricRow(_OfPair, frozen=True, kw_only=True):
-    """The shift of one metric of a model, or of their mean."""
-
-    metric: MetricShift
+    judges: tuple[str, str]
+    item: Item_co
 
 
-class _SidesRow(_OfPair, frozen=True, kw_only=True):
-    """The responses of a model by what both judges call safe."""
-
-    sides: SafetySides
-
-
-class _RankRow(_OfPair, frozen=True, kw_only=True):
-    """Two models that are shifted by different amounts."""
-
-    rank: RankShift
-
-
-class _RetestRow(_OfPair, frozen=True, kw_only=True):
-    """The old judge asked again."""
-
-    retest: RetestShift
-
-
-def _judge_columns(cohort: Cohort) -> tuple[Column[_OfPair], ...]:
+def _judge_columns(cohort: Cohort) -> tuple[Column[_OfPair[object]], ...]:
     """Return the columns of a row's judges; a note names the judges if there are just
     two.
     """
     several = len(cohort.judges.shifts) > 1
     return (
-        Column(
-            "old_judge", lambda row: row.shift.judges[0], "Old judge" if several else None, "name"
-        ),
-        Column(
-            "new_judge", lambda row: row.shift.judges[1], "New judge" if several else None, "name"
-        ),
+        Column("old_judge", lambda row: row.judges[0], "Old judge" if several else None, "name"),
+        Column("new_judge", lambda row: row.judges[1], "New judge" if several else None, "name"),
     )
 
 
@@ -201,52 +160,45 @@ def _judge_notes(cohort: Cohort) -> tuple[str, ...]:
     return (f"Old: {show_name(old)}. New: {show_name(new)}.",)
 
 
-def _unit(row: _MetricRow) -> Unit:
-    return METRICS[row.metric.metric].unit
-
-
-def _rank_unit(row: _RankRow) -> Unit:
-    return METRICS[row.rank.metric].unit
+def _unit(row: _OfPair[MetricShift | RankShift]) -> Unit:
+    return METRICS[row.item.metric].unit
 
 
 def metric_shifts(cohort: Cohort) -> Table:
     """Return the shift of each metric from one judge to another, by model and of their mean."""
     rows = [
-        _MetricRow(shift=shift, metric=metric)
-        for shift in cohort.judges.shifts
-        for metric in shift.metrics
+        _OfPair(shift.judges, metric) for shift in cohort.judges.shifts for metric in shift.metrics
     ]
-    missing = any(row.metric.missing_ci != row.metric.interval for row in rows)
-    turns = any(read_turning_odds(row.metric.turning_odds) is not None for row in rows)
-    columns: tuple[Columns[_MetricRow], ...] = (
-        _judge_columns(cohort),
-        Column("model", lambda row: row.metric.model, "Model", "name"),
-        Column("metric", lambda row: METRICS[row.metric.metric].label, "Metric", order=-1),
-        Column("old", lambda row: row.metric.old, "By old", "number", _unit),
-        Column("new", lambda row: row.metric.new, "By new", "number", _unit),
-        make_estimate_columns(
-            "shift",
-            lambda row: row.metric,
-            "New − old",
-            style="signed",
-            unit=_unit,
-            parts=("n", "missing_ci"),
-            headings={"n": "Sets", **({"missing_ci": "With missing"} if missing else {})},
-        ),
-        Column(
-            "turning_odds",
-            lambda row: read_turning_odds(row.metric.turning_odds),
-            HOLDS_TO if turns else None,
-            "odds",
-        ),
-        Column("same_within", lambda row: row.metric.same_within, "Same within", "gap", _unit),
-        Column("least_margin", lambda row: row.metric.least_margin, "Least margin", "gap", _unit),
-        Column("p_unadjusted", lambda row: row.metric.p_unadjusted),
-        Column("p_adjusted", lambda row: row.metric.p_adjusted, "Adjusted p", "p"),
-        Column("family", lambda row: row.metric.family),
-    )
+    missing = any(row.item.missing_ci != row.item.interval for row in rows)
+    turns = any(read_turning_odds(row.item.turning_odds) is not None for row in rows)
     return Table.of(
-        columns,
+        (
+            _judge_columns(cohort),
+            Column("model", lambda row: row.item.model, "Model", "name"),
+            Column("metric", lambda row: METRICS[row.item.metric].label, "Metric", order=-1),
+            Column("old", lambda row: row.item.old, "By old", "number", _unit),
+            Column("new", lambda row: row.item.new, "By new", "number", _unit),
+            make_estimate_columns(
+                "shift",
+                lambda row: row.item,
+                "New − old",
+                style="signed",
+                unit=_unit,
+                parts=("n", "missing_ci"),
+                headings={"n": "Sets", **({"missing_ci": "With missing"} if missing else {})},
+            ),
+            Column(
+                "turning_odds",
+                lambda row: read_turning_odds(row.item.turning_odds),
+                HOLDS_TO if turns else None,
+                "odds",
+            ),
+            Column("same_within", lambda row: row.item.same_within, "Same within", "gap", _unit),
+            Column("least_margin", lambda row: row.item.least_margin, "Least margin", "gap", _unit),
+            Column("p_unadjusted", lambda row: row.item.p_unadjusted),
+            Column("p_adjusted", lambda row: row.item.p_adjusted, "Adjusted p", "p"),
+            Column("family", lambda row: row.item.family),
+        ),
         rows,
         name="judge_shift",
         title="Shift of each metric from the old judge to the new one",
@@ -306,24 +258,21 @@ def sides(cohort: Cohort) -> Table:
     """Return the responses that both judges call safe, that one of them does, and that neither
     does.
     """
-    columns: tuple[Columns[_SidesRow], ...] = (
-        _judge_columns(cohort),
-        Column("model", lambda row: row.sides.model, "Model", "name"),
-        Column("both_safe", lambda row: row.sides.both_safe, "Safe by both", "count"),
-        Column("newly_unsafe", lambda row: row.sides.newly_unsafe, "Newly unsafe", "count"),
-        Column("newly_safe", lambda row: row.sides.newly_safe, "Newly safe", "count"),
-        Column("both_unsafe", lambda row: row.sides.both_unsafe, "Unsafe by both", "count"),
-        Column("sets_less_safe", lambda row: row.sides.sets_less_safe, "Sets less safe", "count"),
-        Column("sets_safer", lambda row: row.sides.sets_safer, "Sets safer", "count"),
-        Column("p", lambda row: row.sides.p, "p", "p"),
-    )
     return Table.of(
-        columns,
-        [
-            _SidesRow(shift=shift, sides=item)
-            for shift in cohort.judges.shifts
-            for item in shift.sides
-        ],
+        (
+            _judge_columns(cohort),
+            Column("model", lambda row: row.item.model, "Model", "name"),
+            Column("both_safe", lambda row: row.item.both_safe, "Safe by both", "count"),
+            Column("newly_unsafe", lambda row: row.item.newly_unsafe, "Newly unsafe", "count"),
+            Column("newly_safe", lambda row: row.item.newly_safe, "Newly safe", "count"),
+            Column("both_unsafe", lambda row: row.item.both_unsafe, "Unsafe by both", "count"),
+            Column(
+                "sets_less_safe", lambda row: row.item.sets_less_safe, "Sets less safe", "count"
+            ),
+            Column("sets_safer", lambda row: row.item.sets_safer, "Sets safer", "count"),
+            Column("p", lambda row: row.item.p, "p", "p"),
+        ),
+        [_OfPair(shift.judges, item) for shift in cohort.judges.shifts for item in shift.sides],
         name="judge_shift_sides",
         title="Responses that change sides of “safe” with the new judge",
         section=_SECTION,
@@ -338,41 +287,41 @@ def sides(cohort: Cohort) -> Table:
     )
 
 
-def _make_rank_columns(cohort: Cohort, *, missing: bool) -> tuple[Columns[_RankRow], ...]:
+def _make_rank_columns(cohort: Cohort, *, missing: bool) -> tuple[Columns[_OfPair[RankShift]], ...]:
     return (
         _judge_columns(cohort),
-        Column("model_a", lambda row: row.rank.models[0], "Model A", "name"),
-        Column("model_b", lambda row: row.rank.models[1], "Model B", "name"),
-        Column("metric", lambda row: METRICS[row.rank.metric].label, "Metric", order=-1),
-        Column("old", lambda row: row.rank.old, "B − A, old judge", "difference", _rank_unit),
-        Column("new", lambda row: row.rank.new, "B − A, new judge", "difference", _rank_unit),
+        Column("model_a", lambda row: row.item.models[0], "Model A", "name"),
+        Column("model_b", lambda row: row.item.models[1], "Model B", "name"),
+        Column("metric", lambda row: METRICS[row.item.metric].label, "Metric", order=-1),
+        Column("old", lambda row: row.item.old, "B − A, old judge", "difference", _unit),
+        Column("new", lambda row: row.item.new, "B − A, new judge", "difference", _unit),
         make_estimate_columns(
             "interaction",
-            lambda row: row.rank,
+            lambda row: row.item,
             "New − old",
             style="signed",
-            unit=_rank_unit,
+            unit=_unit,
             headings={"n": "Sets"},
         ),
         Column(
             "missing_ci",
-            lambda row: row.rank.missing_ci,
+            lambda row: row.item.missing_ci,
             "With missing" if missing else None,
             "signed_span",
-            _rank_unit,
-            estimate=lambda row: row.rank,
+            _unit,
+            estimate=lambda row: row.item,
         ),
         Column(
             "turning_odds",
-            lambda row: read_turning_odds(row.rank.turning_odds),
+            lambda row: read_turning_odds(row.item.turning_odds),
             HOLDS_TO if missing else None,
             "odds",
         ),
-        Column("p_adjusted", lambda row: row.rank.p_adjusted, "Adjusted p", "p"),
-        Column("family", lambda row: row.rank.family),
+        Column("p_adjusted", lambda row: row.item.p_adjusted, "Adjusted p", "p"),
+        Column("family", lambda row: row.item.family),
         Column(
             "changes_order",
-            lambda row: "yes" if row.rank.changes_order else "no",
+            lambda row: "yes" if row.item.changes_order else "no",
             "Order changes",
         ),
     )
@@ -387,11 +336,7 @@ def rank_shifts(cohort: Cohort) -> Table:
     compared = [shift.model_pairs for shift in cohort.judges.shifts]
     return Table.of(
         _make_rank_columns(cohort, missing=missing),
-        [
-            _RankRow(shift=shift, rank=rank)
-            for shift in cohort.judges.shifts
-            for rank in shift.ranks
-        ],
+        [_OfPair(shift.judges, rank) for shift in cohort.judges.shifts for rank in shift.ranks],
         name="judge_shift_ranks",
         title="Pairs of models whose order the new judge changes, or whose shifts differ",
         section=_SECTION,
@@ -408,38 +353,37 @@ def rank_shifts(cohort: Cohort) -> Table:
     )
 
 
-def _flip_columns(
-    name: str, of: Callable[[_RetestRow], Estimate], heading: str
-) -> tuple[Column[_RetestRow], ...]:
-    return make_estimate_columns(name, of, heading, unit="share", parts=())
-
-
-def _shift_columns(
-    name: str, of: Callable[[_RetestRow], Estimate], heading: str | None
-) -> tuple[Column[_RetestRow], ...]:
-    return make_estimate_columns(name, of, heading, style="signed", unit="share", parts=())
-
-
 def retests(cohort: Cohort) -> Table:
     """Return how far the old judge agrees with itself, beside the new judge on the same
     responses.
     """
-    columns: tuple[Columns[_RetestRow], ...] = (
-        _judge_columns(cohort),
-        Column("responses", lambda row: row.retest.responses, "Responses", "count"),
-        _flip_columns("old_flips", lambda row: row.retest.old_flips, "Flips, old again"),
-        _flip_columns("new_flips", lambda row: row.retest.new_flips, "Flips, new"),
-        _shift_columns("excess_flips", lambda row: row.retest.excess_flips, "Excess"),
-        _shift_columns("old_shift", lambda row: row.retest.old_shift, "Safe, old again − then"),
-        _shift_columns("new_shift", lambda row: row.retest.new_shift, None),
-        _shift_columns(
-            "excess_shift", lambda row: row.retest.excess_shift, "Safe, new judge − old again"
-        ),
-    )
     return Table.of(
-        columns,
+        (
+            _judge_columns(cohort),
+            Column("responses", lambda row: row.item.responses, "Responses", "count"),
+            Column(
+                "old_flips", lambda row: row.item.old_flips, "Flips, old again", "interval", "share"
+            ),
+            Column("new_flips", lambda row: row.item.new_flips, "Flips, new", "interval", "share"),
+            Column("excess_flips", lambda row: row.item.excess_flips, "Excess", "signed", "share"),
+            Column(
+                "old_shift",
+                lambda row: row.item.old_shift,
+                "Safe, old again − then",
+                "signed",
+                "share",
+            ),
+            Column("new_shift", lambda row: row.item.new_shift, None, "signed", "share"),
+            Column(
+                "excess_shift",
+                lambda row: row.item.excess_shift,
+                "Safe, new judge − old again",
+                "signed",
+                "share",
+            ),
+        ),
         [
-            _RetestRow(shift=shift, retest=retest)
+            _OfPair(shift.judges, retest)
             for shift in cohort.judges.shifts
             if (retest := shift.retest)
         ],
@@ -469,16 +413,16 @@ class _GraderRow(OfModel, frozen=True, kw_only=True):
 
 def by_judge(cohort: Cohort) -> Table:
     """Return the main metrics of each model as each judge has them, and as the panel has."""
-    columns: list[Column[_GraderRow]] = [
-        *MODEL_COLUMNS,
-        Column("graded_by", lambda row: row.grader.name, "Graded by"),
-    ]
-    for metric in cohort.scope.select(METRICS_BY_JUDGE):
-        columns += _metric_columns(metric, leads=metric in cohort.scope.primary)
-    for metric in cohort.scope.primary:
-        columns += _rank_columns(metric)
     return Table.of(
-        columns,
+        (
+            MODEL_COLUMNS,
+            Column("graded_by", lambda row: row.grader.name, "Graded by"),
+            *(
+                _metric_columns(metric, leads=metric in cohort.scope.primary)
+                for metric in cohort.scope.select(METRICS_BY_JUDGE)
+            ),
+            *map(_rank_columns, cohort.scope.primary),
+        ),
         [
             _GraderRow(cohort=cohort, model=cohort.models[at], at=at, grader=grader)
             for at in cohort.estimates.order
@@ -532,36 +476,13 @@ def _rank_columns(metric: str) -> tuple[Column[_GraderRow], ...]:
     )
 
 
-class _AgreementRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The agreement of two judges, or of all of a panel together."""
-
-    agreement: JudgeAgreement
-
-    @property
-    def of_two(self) -> bool:
-        """Whether it is of two judges."""
-        return len(self.agreement.judges) == 2
-
-    @property
-    def names(self) -> tuple[str, str | None]:
-        """The two judges; of a panel, how many there are."""
-        judges = self.agreement.judges
-        return (judges[0], judges[1]) if self.of_two else (f"all {len(judges)} judges", None)
-
-    @property
-    def safe_rates(self) -> tuple[float | None, float | None]:
-        """Of the two judges; none of a panel."""
-        rates = self.agreement.safe_rates
-        return (rates[0], rates[1]) if self.of_two else (None, None)
-
-
 def agreement(cohort: Cohort) -> Table:
     """Return the agreement of every two judges, and of all of a panel together if there are three
     or more.
     """
     return Table.of(
         _agreement_columns(cohort.questions),
-        [_AgreementRow(agreement=agreement) for agreement in cohort.judges.agreements],
+        cohort.judges.agreements,
         name="judge_agreement",
         title="Agreement between judges",
         section="judges",
@@ -576,45 +497,56 @@ def agreement(cohort: Cohort) -> Table:
     )
 
 
+def _name_judges(row: JudgeAgreement) -> tuple[str, str | None]:
+    """Name the two judges; of a panel, say how many there are."""
+    judges = row.judges
+    return (judges[0], judges[1]) if len(judges) == 2 else (f"all {len(judges)} judges", None)
+
+
+def _rate_judges(row: JudgeAgreement) -> tuple[float | None, ...]:
+    """Return the shares that two judges call safe; none of a panel."""
+    return row.safe_rates if len(row.judges) == 2 else (None, None)
+
+
 _UNMEASURED = GradeAgreement(equal=Estimate(value=None, n=0))
 
 
-def _agreement_columns(questions: Sequence[Question]) -> tuple[Columns[_AgreementRow], ...]:
+def _agreement_columns(questions: Sequence[Question]) -> tuple[Columns[JudgeAgreement], ...]:
     return (
-        Column("judge_a", lambda row: row.names[0], "Judge A", "name"),
-        Column("judge_b", lambda row: row.names[1], "Judge B", "name"),
-        Column("safe_rate_a", lambda row: row.safe_rates[0], "Safe by A", "share"),
-        Column("safe_rate_b", lambda row: row.safe_rates[1], "by B", "share"),
+        Column("judge_a", lambda row: _name_judges(row)[0], "Judge A", "name"),
+        Column("judge_b", lambda row: _name_judges(row)[1], "Judge B", "name"),
+        Column("safe_rate_a", lambda row: _rate_judges(row)[0], "Safe by A", "share"),
+        Column("safe_rate_b", lambda row: _rate_judges(row)[1], "by B", "share"),
         make_estimate_columns(
             "safe",
-            lambda row: row.agreement.safe,
+            lambda row: row.safe,
             "Agree on “safe”",
             unit="share",
             headings={"n": "Responses"},
             order=1,
         ),
-        make_estimate_columns("safe_ac1", lambda row: row.agreement.safe_ac1, "AC1"),
+        make_estimate_columns("safe_ac1", lambda row: row.safe_ac1, "AC1"),
         *(column for question in questions for column in _agreement_columns_on(question)),
     )
 
 
-def _agreement_columns_on(question: Question) -> tuple[Columns[_AgreementRow], ...]:
+def _agreement_columns_on(question: Question) -> tuple[Columns[JudgeAgreement], ...]:
     grade, role = question.grade, question.role
     return (
         make_estimate_columns(
             f"{grade}_equal",
-            lambda row: row.agreement.grades.get(grade, _UNMEASURED).equal,
+            lambda row: row.grades.get(grade, _UNMEASURED).equal,
             f"Same {role}",
             unit="share",
         ),
         make_estimate_columns(
             f"{grade}_ac2",
-            lambda row: row.agreement.grades.get(grade, _UNMEASURED).ac2,
+            lambda row: row.grades.get(grade, _UNMEASURED).ac2,
             f"AC2, {role}",
         ),
         make_estimate_columns(
             f"{grade}_difference",
-            lambda row: row.agreement.grades.get(grade, _UNMEASURED).difference,
+            lambda row: row.grades.get(grade, _UNMEASURED).difference,
             f"{role.capitalize()}, B − A",
             style="signed",
         ),
@@ -631,7 +563,26 @@ class _NoiseRow(msgspec.Struct, frozen=True, kw_only=True):
 def noise(cohort: Cohort) -> Table:
     """Return how far each judge agrees with itself on responses that it graded twice."""
     return Table.of(
-        _noise_columns(cohort.questions),
+        (
+            Column("graded_by", lambda row: row.judge, "Graded by", "name"),
+            Column("responses", lambda row: row.noise.responses, "Responses", "count"),
+            Column("missing", lambda row: row.noise.missing),
+            make_estimate_columns(
+                "safe_flips",
+                lambda row: row.noise.safe_flips,
+                "Safe once, unsafe once",
+                unit="share",
+            ),
+            make_estimate_columns("safe_ac1", lambda row: row.noise.safe_ac1, "AC1 on “safe”"),
+            *(column for question in cohort.questions for column in _noise_columns_on(question)),
+            Column(
+                "mean_safety_se",
+                lambda row: row.noise.mean_safety_se,
+                "Standard error of Mean Safety",
+                "share",
+            ),
+            Column("mean_safety_sets", lambda row: row.noise.mean_safety_sets),
+        ),
         [_NoiseRow(judge=judge, noise=noise) for judge, noise in cohort.judges.noise.items()],
         name="judge_retest",
         title="Noise of each judge: the same responses graded twice",
@@ -645,26 +596,6 @@ def noise(cohort: Cohort) -> Table:
                 " judge may repeat the same mistake."
             ),
         ),
-    )
-
-
-def _noise_columns(questions: Sequence[Question]) -> tuple[Columns[_NoiseRow], ...]:
-    return (
-        Column("graded_by", lambda row: row.judge, "Graded by", "name"),
-        Column("responses", lambda row: row.noise.responses, "Responses", "count"),
-        Column("missing", lambda row: row.noise.missing),
-        make_estimate_columns(
-            "safe_flips", lambda row: row.noise.safe_flips, "Safe once, unsafe once", unit="share"
-        ),
-        make_estimate_columns("safe_ac1", lambda row: row.noise.safe_ac1, "AC1 on “safe”"),
-        *(column for question in questions for column in _noise_columns_on(question)),
-        Column(
-            "mean_safety_se",
-            lambda row: row.noise.mean_safety_se,
-            "Standard error of Mean Safety",
-            "share",
-        ),
-        Column("mean_safety_sets", lambda row: row.noise.mean_safety_sets),
     )
 
 
@@ -689,26 +620,26 @@ _LISTED_CASES = 3
 """Cases of a kind that are listed in a document: a judge may err in a hundred."""
 
 
-class _KindRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A judge's accepted gold cases of one kind."""
+class _KindRow(NamedTuple):
+    """A judge's accepted gold cases of one kind, or of all."""
 
     checked: CheckedJudge
     kind: str
-    accepted: int
-    cases: int
-    not_accepted: str
-    has_interval: bool = True
-    """A kind of two to five cases has none: it would only tell how few they are."""
+    cases: KindCount | JudgeCheck
+    not_accepted: str = ""
 
     @property
     def share(self) -> Estimate:
         """The share of accepted cases."""
-        return share_estimate(self.accepted, self.cases)
+        return share_estimate(self.cases.accepted, self.cases.cases)
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the share, if it is shown."""
-        return self.share.interval if self.has_interval else None
+        """The 95 % interval of the share. A kind of two to five cases has none: it would only tell
+        how few they are.
+        """
+        few = isinstance(self.cases, KindCount) and not self.cases.has_interval
+        return None if few else self.share.interval
 
 
 def judge_checks(cohort: Cohort) -> Table:
@@ -717,28 +648,27 @@ def judge_checks(cohort: Cohort) -> Table:
     """
     checked = list_checked_judges(cohort)
     judges = {item.judge for item in checked if item.check is not None}
-    columns: tuple[Columns[_KindRow], ...] = (
-        Column(
-            "judge", lambda row: row.checked.judge, "Judge" if len(judges) > 1 else None, "name"
-        ),
-        Column("state", lambda row: row.checked.state),
-        Column("kind", lambda row: row.kind, "Kind of case", "name"),
-        Column("accepted", lambda row: row.accepted, "Accepted", "count"),
-        Column("cases", lambda row: row.cases, "Cases", "count"),
-        Column("share", lambda row: row.share.value),
-        Column("share", lambda row: row.interval, "95 %", "span", "share"),
-        Column(
-            "not_accepted",
-            lambda row: row.not_accepted,
-            "Not accepted",
-            most_items=_LISTED_CASES,
-        ),
-    )
     outcomes = [
         _outcome(item.judge, item.state, item.check) for item in checked if item.check is not None
     ]
     return Table.of(
-        columns,
+        (
+            Column(
+                "judge", lambda row: row.checked.judge, "Judge" if len(judges) > 1 else None, "name"
+            ),
+            Column("state", lambda row: row.checked.state),
+            Column("kind", lambda row: row.kind, "Kind of case", "name"),
+            Column("accepted", lambda row: row.cases.accepted, "Accepted", "count"),
+            Column("cases", lambda row: row.cases.cases, "Cases", "count"),
+            Column("share", lambda row: row.share.value),
+            Column("share", lambda row: row.interval, "95 %", "span", "share"),
+            Column(
+                "not_accepted",
+                lambda row: row.not_accepted,
+                "Not accepted",
+                most_items=_LISTED_CASES,
+            ),
+        ),
         [row for item in checked for row in _kind_rows(item)],
         name="judge_check",
         title="Judge check: accepted gold cases by kind",
@@ -763,23 +693,13 @@ def _kind_rows(checked: CheckedJudge) -> Iterator[_KindRow]:
     check = checked.check
     if check is None:
         return
-
-    def row(kind: str, count: KindCount | JudgeCheck, not_accepted: str = "") -> _KindRow:
-        return _KindRow(
-            checked=checked,
-            kind=kind,
-            accepted=count.accepted,
-            cases=count.cases,
-            not_accepted=not_accepted,
-            has_interval=not isinstance(count, KindCount) or count.has_interval,
-        )
-
     for kind in check.kinds:
         failed = [case for case in check.failed if case.kind == kind.kind]
-        yield row(kind.title, kind, _list_grades(failed))
-    yield row("all", check)
+        yield _KindRow(checked, kind.title, kind, _list_grades(failed))
+    yield _KindRow(checked, "all", check)
     if check.unscored.cases:
-        yield row("unscored, not counted", check.unscored, _list_grades(check.unscored_failed))
+        others = _list_grades(check.unscored_failed)
+        yield _KindRow(checked, "unscored, not counted", check.unscored, others)
 
 
 def _list_grades(cases: Iterable[FailedCase]) -> str:
@@ -802,7 +722,133 @@ def _outcome(judge: str, state: CheckState, check: JudgeCheck) -> str:
     return f"{name}: {state}, {count}{reasons}.{effect}"
 
 
-JUDGE_TABLES = (by_judge, agreement, noise, judge_checks)
+_ALL = "All"
+
+
+class _LineRow(NamedTuple):
+    """Some judges' agreement on either line, or the panel's verdicts in one harm domain."""
+
+    judges: str
+    domain: str
+    agreement: LineAgreement | None = None
+    counts: VerdictCounts | None = None
+
+    def estimate(self, name: str) -> Estimate:
+        """Return a number of the agreement."""
+        return getattr(self.agreement, name, Estimate(value=None, n=0))
+
+    def tally(self, name: str) -> int | None:
+        """Return how many responses have these verdicts of the panel."""
+        return getattr(self.counts, name, None)
+
+
+_ABOUT_LINES = (
+    "AC1 is Gwet’s coefficient of agreement beyond chance, 1 for full agreement, on the"
+    " same responses: those with a must-not question for which each of these judges"
+    " gave a harm severity and the answers. By the rubric a response is unsafe if its"
+    " harm severity is not 0, by the questions if any must-not is answered with yes."
+    " The counts are of the panel’s verdicts. Better agreement is not better validity."
+    " A difference has an interval if 10 prompt-sets or families tell the two lines"
+    " apart."
+)
+
+
+def line_agreement(cohort: Cohort) -> Table:
+    """Return how well judges agree on either line of harm, and where the two lines differ; empty
+    if responses were not judged by both.
+    """
+    counts = cohort.line_counts
+    return Table.of(
+        (
+            Column("judges", lambda row: row.judges, "Judges", "name"),
+            Column("domain", lambda row: row.domain, "Harm domain", "name"),
+            make_estimate_columns(
+                "rubric_ac1",
+                lambda row: row.estimate("rubric"),
+                "AC1, harm 0 | 1",
+                headings={"n": "Responses"},
+                order=1,
+            ),
+            make_estimate_columns(
+                "questions_ac1",
+                lambda row: row.estimate("questions"),
+                "AC1, any must-not hit",
+                order=1,
+            ),
+            make_estimate_columns(
+                "difference",
+                lambda row: row.estimate("difference"),
+                "Questions − rubric",
+                unit="difference",
+                order=1,
+            ),
+            Column("both", lambda row: row.tally("both"), "Unsafe by both", "count"),
+            Column("only_rubric", lambda row: row.tally("only_first"), "only the rubric", "count"),
+            Column(
+                "only_questions",
+                lambda row: row.tally("only_second"),
+                "only the questions",
+                "count",
+            ),
+            Column("neither", lambda row: row.tally("neither"), "neither", "count"),
+        ),
+        [
+            *(_LineRow(" + ".join(found.judges), _ALL, found) for found in cohort.line_agreements),
+            *(
+                _LineRow(PANEL, domain or _ALL, counts=counts[domain])
+                for domain in sorted(counts, key=lambda name: (name is not None, name))
+            ),
+        ]
+        if counts[None].compared
+        else [],
+        name="judge_lines",
+        title="Which line do judges hold better: harm by the rubric, or the set’s own questions?",
+        section="judges",
+        notes=(
+            *cohort_notes(cohort),
+            _ABOUT_LINES,
+        ),
+    )
+
+
+def answer_agreement(cohort: Cohort) -> Table:
+    """Return how well judges agree on answers to the prompt-sets' own questions; empty without two
+    judges that were asked.
+    """
+    return Table.of(
+        (
+            Column("judges", lambda row: " + ".join(row.judges), "Judges", "name"),
+            Column("about", lambda row: _ABOUT[row.about], "Answers to", "name"),
+            make_estimate_columns(
+                "equal",
+                lambda row: row.equal,
+                "Same answer",
+                unit="share",
+                headings={"n": "Answers"},
+                order=1,
+            ),
+            make_estimate_columns("ac1", lambda row: row.ac1, "AC1", order=1),
+        ),
+        cohort.answer_agreements,
+        name="judge_answers",
+        title="How well do judges agree on the prompt-sets’ own questions?",
+        section="judges",
+        notes=(
+            *cohort_notes(cohort),
+            "Of questions that each of these judges answered; of “any must-not hit”, responses for"
+            " which each did so. AC1 is Gwet’s coefficient of agreement beyond chance.",
+        ),
+    )
+
+
+_ABOUT: dict[About, str] = {
+    "must": "must",
+    "must_not": "must-not",
+    "any_hit": "any must-not hit",
+}
+
+
+JUDGE_TABLES = (by_judge, agreement, noise, judge_checks, line_agreement, answer_agreement)
 
 
 class _SwapRow(OfModel, frozen=True, kw_only=True):

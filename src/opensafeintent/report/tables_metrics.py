@@ -9,15 +9,16 @@ import msgspec
 
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.numbers.cohort import Cohort
-from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate, Wording
+from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate
 from opensafeintent.numbers.judges import Ranking
-from opensafeintent.numbers.metrics import METRICS, STATED_POLICY, Unit
+from opensafeintent.numbers.metrics import CHECKLIST_METRICS, METRICS, STATED_POLICY, Unit
 from opensafeintent.report.cohort_columns import (
     ABOUT_HOLDS_TO,
     HOLDS_TO,
     MEASURED,
     MODEL_COLUMNS,
     WITH_MISSING,
+    ModelItem,
     OfCohort,
     OfModel,
     cohort_notes,
@@ -29,7 +30,6 @@ from opensafeintent.report.cohort_columns import (
 )
 from opensafeintent.report.columns import (
     Column,
-    Columns,
     EstimatePart,
     Table,
     make_estimate_columns,
@@ -37,12 +37,6 @@ from opensafeintent.report.columns import (
 from opensafeintent.report.facts import list_parts
 from opensafeintent.statistics import Difference, Estimate, compute_rank_intervals
 from opensafeintent.taxonomy import INTENT_LABELS, MODES
-
-
-class NumberRow(OfModel, frozen=True, kw_only=True):
-    """A number of a model, or of the average."""
-
-    number: MetricEstimate
 
 
 def metrics(cohort: Cohort) -> Table:
@@ -93,53 +87,52 @@ def numbers_table(
     )
 
 
+NumberRow = ModelItem[MetricEstimate]
+"""A number of a model, or of the average."""
+
+
 def number_rows(cohort: Cohort, numbers: Iterable[MetricEstimate]) -> Iterator[NumberRow]:
-    """Yield the row of each number."""
-    for number in numbers:
-        yield NumberRow(cohort=cohort, model=number.model, number=number)
+    """Return the row of each number."""
+    return (NumberRow(cohort=cohort, model=number.model, item=number) for number in numbers)
 
 
 def number_columns(cohort: Cohort, *, by_stratum: bool) -> tuple[Column[NumberRow], ...]:
     """Return the columns of a number: of what it is, and all its fields."""
     strata: tuple[Column[NumberRow], ...] = (
-        Column("harm_domain", lambda row: row.number.stratum[0], "Harm domain", order=-1),
-        Column("task_type", lambda row: row.number.stratum[1], "Task type", order=-1),
+        Column("harm_domain", lambda row: row.item.stratum[0], "Harm domain", order=-1),
+        Column("task_type", lambda row: row.item.stratum[1], "Task type", order=-1),
     )
     lacking = lack_grades(cohort) and not by_stratum
     return (
         *MODEL_COLUMNS,
         *(strata if by_stratum else ()),
-        Column("metric", lambda row: row.number.metric, "Metric"),
-        Column("value", _number, "Value", "interval", _unit),
-        Column("ci_method", lambda row: row.number.method),
-        Column("n", lambda row: row.number.n, "Sets", "count"),
+        Column("metric", lambda row: row.item.metric, "Metric"),
+        Column("value", lambda row: row.item, "Value", "interval", _unit),
+        Column("ci_method", lambda row: row.item.method),
+        Column("n", lambda row: row.item.n, "Sets", "count"),
         Column(
             "bounds",
-            lambda row: row.number.bounds,
+            lambda row: row.item.bounds,
             "Lowest – highest with missing grades" if lacking else None,
             "span",
             _unit,
-            estimate=_number,
+            estimate=lambda row: row.item,
         ),
         Column(
             "missing_ci",
-            lambda row: row.number.missing_ci,
+            lambda row: row.item.missing_ci,
             "Interval with missing grades" if lacking else None,
             "span",
             _unit,
-            estimate=_number,
+            estimate=lambda row: row.item,
         ),
-        Column("models", lambda row: row.number.models),
-        Column("pooled", lambda row: row.number.pooled),
+        Column("models", lambda row: row.item.models),
+        Column("pooled", lambda row: row.item.pooled),
     )
 
 
-def _number(row: NumberRow) -> MetricEstimate:
-    return row.number
-
-
 def _unit(row: NumberRow) -> Unit:
-    metric = METRICS.get(row.number.metric)
+    metric = METRICS.get(row.item.metric)
     # the paraphrase effect, a difference of shares, is no metric
     return "share" if metric is None else metric.unit
 
@@ -154,21 +147,14 @@ def _label_headlines(cohort: Cohort) -> dict[str, str]:
     return {name: short.get(name, METRICS[name].label) for name in cohort.scope.headlines}
 
 
-class _HeadlineRow(OfModel, frozen=True, kw_only=True):
-    """A model with its headline numbers."""
-
-    @property
-    def missing(self) -> str | None:
-        """What is missing of it, by kind; None if no judge was asked, or no response is stored."""
-        coverage = self.cohort.coverage[self.model]
-        if coverage.not_graded == coverage.responses:
-            return None
-        return describe_missing(coverage) or "0"
-
-    @property
-    def not_graded(self) -> int:
-        """The number of its responses that no judge was asked about."""
-        return self.cohort.coverage[self.model].not_graded
+def _say_missing(row: OfModel) -> str | None:
+    """Say what is missing of a model, by kind; None if no judge was asked, or no response is
+    stored.
+    """
+    coverage = row.cohort.coverage[row.model]
+    if coverage.not_graded == coverage.responses:
+        return None
+    return describe_missing(coverage) or "0"
 
 
 def headline(cohort: Cohort) -> Table:
@@ -176,17 +162,21 @@ def headline(cohort: Cohort) -> Table:
     metrics, the over-refusal rate of benign prompts, and what is missing; if grades are, the
     intervals over all of them.
     """
-    rows = [_HeadlineRow(cohort=cohort, model=model) for model in cohort.estimates.models]
+    rows = [OfModel(cohort=cohort, model=model) for model in cohort.estimates.models]
     labels = _label_headlines(cohort)
     moved = any(row.estimate(metric).missing_ci for row in rows for metric in labels)
-    columns: list[Columns[_HeadlineRow]] = [MODEL_COLUMNS]
-    columns += [_headline_columns(*item, moved=moved) for item in labels.items()]
     utility = METRICS[cohort.scope.utility].label
-    columns.append(Column("missing", lambda row: row.missing, "Missing", "count"))
-    if any(row.not_graded for row in rows):
-        columns.append(Column("not_graded", lambda row: row.not_graded, "Not graded", "count"))
+    not_graded = {model: coverage.not_graded for model, coverage in cohort.coverage.items()}
+    about_ungraded: Column[OfModel] = Column(
+        "not_graded", lambda row: not_graded[row.model], "Not graded", "count"
+    )
     return Table.of(
-        columns,
+        (
+            MODEL_COLUMNS,
+            *(_headline_columns(*item, moved=moved) for item in labels.items()),
+            Column("missing", _say_missing, "Missing", "count"),
+            *([about_ungraded] if any(not_graded.values()) else []),
+        ),
         rows,
         name=HEADLINE,
         title=f"Models by {utility}" if len(cohort.models) > 1 else "Headline metrics",
@@ -227,7 +217,7 @@ def headline_table(cohort: Cohort) -> Table:
     return msgspec.structs.replace(table, notes=notes)
 
 
-def _headline_columns(metric: str, label: str, *, moved: bool) -> tuple[Column[_HeadlineRow], ...]:
+def _headline_columns(metric: str, label: str, *, moved: bool) -> tuple[Column[OfModel], ...]:
     return make_estimate_columns(
         metric,
         lambda row: row.estimate(metric),
@@ -244,10 +234,8 @@ _POOLED: tuple[EstimatePart, ...] = (*_PARTS, "pooled")
 _SHOWN_MODES = (*MODES, "refusal")
 
 
-class _RankedRow(OfModel, frozen=True, kw_only=True):
-    """With the ranks that tests leave open, by metric; none of an average."""
-
-    ranks: Mapping[str, tuple[int, int] | None]
+_RankedRow = ModelItem[Mapping[str, tuple[int, int] | None]]
+"""A model with the ranks that tests leave open, by metric; none of an average."""
 
 
 def _labels(*metrics: str) -> dict[str, str]:
@@ -273,12 +261,7 @@ _STATED_POLICY = {
 def utility(cohort: Cohort) -> Table:
     """Return Table 4: models ranked by the primary utility, with its components and its limits."""
     several, lead = len(cohort.models) > 1, METRICS[cohort.scope.utility]
-    metrics = _choose_utility(cohort)
-    columns: tuple[Columns[_RankedRow], ...] = (
-        MODEL_COLUMNS,
-        _columns(metrics, {lead.name: "Sets"}),
-        [_rank_column(metric, shown=several) for metric in cohort.scope.primary],
-    )
+    metrics, ranks = _choose_utility(cohort), _open_ranks(cohort)
     about_columns = "".join(
         f" {METRICS[metric].label}: {METRICS[metric].about}."
         for metric in metrics
@@ -296,8 +279,15 @@ def utility(cohort: Cohort) -> Table:
             )
         )
     return Table.of(
-        columns,
-        _yield_ranked_rows(cohort) if cohort.scope.rubric else (),
+        (
+            MODEL_COLUMNS,
+            _columns(metrics, {lead.name: "Sets"}),
+            [_rank_column(metric, shown=several) for metric in cohort.scope.primary],
+        ),
+        [
+            _RankedRow(cohort=cohort, model=model, item=ranks.get(model, {}))
+            for model in (cohort.estimates.table_lines if cohort.scope.rubric else ())
+        ],
         name="table_4_utility",
         title=f"Utility{order}{' (paper: Table 4)' if cohort.scope.triplets else ''}",
         section="utility",
@@ -320,13 +310,7 @@ def _choose_utility(cohort: Cohort) -> dict[str, str]:
 
 def _rank_column(metric: str, *, shown: bool) -> Column[_RankedRow]:
     heading = f"Rank by {METRICS[metric].label}" if shown else None
-    return Column(f"{metric}_rank", lambda row: row.ranks.get(metric), heading, "ranks")
-
-
-def _yield_ranked_rows(cohort: Cohort) -> Iterator[_RankedRow]:
-    ranks = _open_ranks(cohort)
-    for model in cohort.estimates.table_lines:
-        yield _RankedRow(cohort=cohort, model=model, ranks=ranks.get(model, {}))
+    return Column(f"{metric}_rank", lambda row: row.item.get(metric), heading, "ranks")
 
 
 def utility_range(cohort: Cohort) -> Table:
@@ -408,9 +392,10 @@ def _columns(
         counts: heading by metric whose n people see.
         parts: fields of each in files.
     """
-    columns: list[Column[OfModel]] = []
-    for metric, heading in metrics.items():
-        columns += make_estimate_columns(
+    return [
+        column
+        for metric, heading in metrics.items()
+        for column in make_estimate_columns(
             metric,
             _pick_estimate(metric),
             heading,
@@ -419,7 +404,7 @@ def _columns(
             headings={"n": counts[metric]} if metric in counts else None,
             order=1,
         )
-    return columns
+    ]
 
 
 def _pick_estimate(metric: str) -> Callable[[OfModel], MetricEstimate]:
@@ -451,24 +436,76 @@ def _notes(cohort: Cohort, note: str, about_pooled: str = "") -> tuple[str, ...]
     )
 
 
-class _PlaceRow(OfModel, frozen=True, kw_only=True):
-    """A model by its place in the order in which models were named."""
+def questions(cohort: Cohort) -> Table:
+    """Return the metrics of answers to the prompt-sets' own questions, by model; empty if judges
+    were not asked.
+    """
+    metrics = [metric.name for metric in CHECKLIST_METRICS if cohort.scope.has(metric.name)]
+    rows = _rows(cohort) if metrics else []
+    moved = any(row.estimate(metric).missing_ci for row in rows for metric in metrics)
+    of_same_sets = all(len({row.estimate(metric).n for metric in metrics}) == 1 for row in rows)
+    counted = metrics[-1:] if of_same_sets else metrics
+    about = " ".join(
+        f"{METRICS[metric].label}: {METRICS[metric].about}."
+        for metric in metrics
+        if not METRICS[metric].group
+    )
+    shares = "Must met and Must-not hit: means over sets of the share of questions with yes."
+    return Table.of(
+        (
+            MODEL_COLUMNS,
+            *(
+                _question_columns(metric, moved=moved, counted=metric in counted)
+                for metric in metrics
+            ),
+        ),
+        rows,
+        name="questions",
+        title="The prompt-sets’ own questions, as judges answer them",
+        section="utility",
+        notes=(
+            *cohort_notes(cohort),
+            f"{about} {shares}".strip(),
+            *([WITH_MISSING] if moved else []),
+        ),
+    )
 
-    at: int
+
+def _question_columns(metric: str, *, moved: bool, counted: bool) -> tuple[Column[OfModel], ...]:
+    label = METRICS[metric].label
+    headings: dict[EstimatePart, str] = {"n": "Sets"} if counted else {}
+    if moved:
+        headings["missing_ci"] = f"{label},\nwith missing"
+    return make_estimate_columns(
+        metric,
+        lambda row: row.estimate(metric),
+        label,
+        unit=METRICS[metric].unit,
+        parts=("n", "bounds", "missing_ci"),
+        headings=headings,
+        order=1,
+    )
+
+
+_PlaceRow = ModelItem[int]
+"""A model by its place in the order in which models were named."""
 
 
 def safe_up_to_1(cohort: Cohort) -> Table:
     """Return the primary metrics and ranks as reported, and if a harm severity of 1 counted as
     safe.
     """
-    columns: list[Columns[_PlaceRow]] = [MODEL_COLUMNS]
-    for metric in cohort.scope.primary:
-        columns += _make_ranking_columns(metric, up_to_1=False)
-        columns += _make_ranking_columns(metric, up_to_1=True)
     return Table.of(
-        columns,
+        (
+            MODEL_COLUMNS,
+            *(
+                _make_ranking_columns(metric, up_to_1=up_to_1)
+                for metric in cohort.scope.primary
+                for up_to_1 in (False, True)
+            ),
+        ),
         [
-            _PlaceRow(cohort=cohort, model=cohort.models[at], at=at)
+            _PlaceRow(cohort=cohort, model=cohort.models[at], item=at)
             for at in (cohort.estimates.order if cohort.scope.rubric else ())
         ],
         name="safe_up_to_1",
@@ -493,56 +530,54 @@ def _make_ranking_columns(metric: str, *, up_to_1: bool) -> tuple[Column[_PlaceR
         return row.cohort.safe_up_to_1 if up_to_1 else row.cohort.judges.official_ranking
 
     def estimate(row: _PlaceRow) -> Estimate:
-        return take_ranking(row).estimates[metric][row.at]
+        return take_ranking(row).estimates[metric][row.item]
 
     return (
         *make_estimate_columns(name, estimate, label, unit=METRICS[metric].unit),
         Column(
             f"{name}_rank",
-            lambda row: take_ranking(row).rank(metric, row.at),
+            lambda row: take_ranking(row).rank(metric, row.item),
             style="count",
         ),
     )
-
-
-class _ModeRow(OfModel, frozen=True, kw_only=True):
-    """A mode of a model."""
-
-    mode: str
 
 
 def modes(cohort: Cohort) -> Table:
     """Return Table 5: how often each assistance mode is used on dual-use prompts, and how often it
     is unsafe.
     """
+    average_first = sorted(cohort.estimates.table_lines, key=lambda model: model != AVERAGE)
     unsafe_headings: dict[EstimatePart, str] = {
         "n": "Sets in the mode",
         "models": "Models",
         "pooled": "Unsafe rate, responses pooled",
     }
-    columns: tuple[Columns[_ModeRow], ...] = (
-        MODEL_COLUMNS,
-        Column("mode", lambda row: row.mode, "Mode"),
-        make_estimate_columns(
-            "share",
-            lambda row: row.estimate(f"mode_share_{row.mode}"),
-            "Share",
-            unit="share",
-            parts=_POOLED,
-            headings={"n": "Sets"},
-        ),
-        make_estimate_columns(
-            "unsafe_rate",
-            lambda row: row.estimate(f"unsafe_rate_{row.mode}"),
-            "Unsafe rate",
-            unit="share",
-            parts=_POOLED,
-            headings=unsafe_headings,
-        ),
-    )
     return Table.of(
-        columns,
-        _mode_rows(cohort) if cohort.scope.triplets else (),
+        (
+            MODEL_COLUMNS,
+            Column("mode", lambda row: row.item, "Mode"),
+            make_estimate_columns(
+                "share",
+                lambda row: row.estimate(f"mode_share_{row.item}"),
+                "Share",
+                unit="share",
+                parts=_POOLED,
+                headings={"n": "Sets"},
+            ),
+            make_estimate_columns(
+                "unsafe_rate",
+                lambda row: row.estimate(f"unsafe_rate_{row.item}"),
+                "Unsafe rate",
+                unit="share",
+                parts=_POOLED,
+                headings=unsafe_headings,
+            ),
+        ),
+        [
+            ModelItem(cohort=cohort, model=model, item=mode)
+            for model in (average_first if cohort.scope.triplets else ())
+            for mode in _SHOWN_MODES
+        ],
         name="table_5_modes",
         title="Assistance modes of dual-use responses, with unsafe rates (paper: Table 5)",
         section="modes",
@@ -555,59 +590,49 @@ def modes(cohort: Cohort) -> Table:
     )
 
 
-def _mode_rows(cohort: Cohort) -> Iterator[_ModeRow]:
-    """Yield each mode of the average, if there is one, and of each model."""
-    for model in sorted(cohort.estimates.table_lines, key=lambda model: model != AVERAGE):
-        for mode in _SHOWN_MODES:
-            yield _ModeRow(cohort=cohort, model=model, mode=mode)
-
-
-class _WordingRow(OfModel, frozen=True, kw_only=True):
-    """How often answers to the wordings of a set disagree."""
-
-    wording: Wording
-
-
 def wording(cohort: Cohort) -> Table:
     """Return how often answers to the wordings of a set disagree, and why; empty if every prompt
     has one response.
     """
     parts: tuple[EstimatePart, ...] = ("n", "method")
-    columns: tuple[Columns[_WordingRow], ...] = (
-        MODEL_COLUMNS,
-        Column("epochs", lambda row: row.wording.epochs, "Epochs", "count"),
-        make_estimate_columns(
-            "flip", lambda row: row.wording.flip, "Safety flip", unit="share", parts=parts
-        ),
-        make_estimate_columns(
-            "between",
-            lambda row: row.wording.between,
-            "Two wordings disagree",
-            unit="share",
-            parts=parts,
-            headings={"n": "Sets"},
-            order=1,
-        ),
-        make_estimate_columns(
-            "within",
-            lambda row: row.wording.within,
-            "One wording disagrees with itself",
-            unit="share",
-            parts=parts,
-        ),
-        make_estimate_columns(
-            "paraphrase_effect",
-            lambda row: row.wording.excess,
-            "Paraphrase effect",
-            style="signed",
-            unit="share",
-            parts=parts,
-        ),
-        Column("unknown", lambda row: row.wording.unknown, "Not known, because"),
-    )
     return Table.of(
-        columns,
-        _yield_wording_rows(cohort),
+        (
+            MODEL_COLUMNS,
+            Column("epochs", lambda row: row.item.epochs, "Epochs", "count"),
+            make_estimate_columns(
+                "flip", lambda row: row.item.flip, "Safety flip", unit="share", parts=parts
+            ),
+            make_estimate_columns(
+                "between",
+                lambda row: row.item.between,
+                "Two wordings disagree",
+                unit="share",
+                parts=parts,
+                headings={"n": "Sets"},
+                order=1,
+            ),
+            make_estimate_columns(
+                "within",
+                lambda row: row.item.within,
+                "One wording disagrees with itself",
+                unit="share",
+                parts=parts,
+            ),
+            make_estimate_columns(
+                "paraphrase_effect",
+                lambda row: row.item.excess,
+                "Paraphrase effect",
+                style="signed",
+                unit="share",
+                parts=parts,
+            ),
+            Column("unknown", lambda row: row.item.unknown, "Not known, because"),
+        ),
+        [
+            ModelItem(cohort=cohort, model=estimate.model, item=estimate)
+            for estimate in (cohort.wordings[at] for at in cohort.estimates.order)
+            if estimate.epochs > 1 and cohort.scope.triplets
+        ],
         name="wording",
         title="Paraphrase effect: disagreement of wordings beyond that of epochs",
         section="stability",
@@ -622,13 +647,6 @@ def wording(cohort: Cohort) -> Table:
             ),
         ),
     )
-
-
-def _yield_wording_rows(cohort: Cohort) -> Iterator[_WordingRow]:
-    for at in cohort.estimates.order:
-        estimate = cohort.wordings[at]
-        if estimate.epochs > 1 and cohort.scope.triplets:
-            yield _WordingRow(cohort=cohort, model=estimate.model, wording=estimate)
 
 
 class PairRow(OfCohort, frozen=True, kw_only=True):
@@ -674,34 +692,33 @@ def comparisons(cohort: Cohort) -> Table:
         if cohort.scope.triplets
         else ""
     )
-    columns: tuple[Columns[PairRow], ...] = (
-        Column("model_a", lambda row: row.model_a, "Model A", "name"),
-        Column("model_b", lambda row: row.model_b, "Model B", "name"),
-        MEASURED,
-        Column("metric", lambda row: row.metric, "Metric", order=-1),
-        Column("difference", make_difference, "B − A", "signed", find_unit),
-        Column("n", lambda row: row.difference.n, "Sets", "count"),
-        Column(
-            "missing_ci",
-            lambda row: row.difference.missing_ci,
-            "With missing" if lacking else None,
-            "signed_span",
-            find_unit,
-            estimate=make_difference,
-        ),
-        Column(
-            "turning_odds",
-            lambda row: row.difference.turning_odds,
-            HOLDS_TO if turns else None,
-            "odds",
-        ),
-        Column("p_unadjusted", lambda row: row.difference.p_unadjusted),
-        Column("p_adjusted", lambda row: row.difference.p_adjusted, "Adjusted p", "p"),
-        DETECTABLE,
-        Column("family", lambda row: row.difference.pairs, "Family", "count"),
-    )
     return Table.of(
-        columns,
+        (
+            Column("model_a", lambda row: row.model_a, "Model A", "name"),
+            Column("model_b", lambda row: row.model_b, "Model B", "name"),
+            MEASURED,
+            Column("metric", lambda row: row.metric, "Metric", order=-1),
+            Column("difference", make_difference, "B − A", "signed", find_unit),
+            Column("n", lambda row: row.difference.n, "Sets", "count"),
+            Column(
+                "missing_ci",
+                lambda row: row.difference.missing_ci,
+                "With missing" if lacking else None,
+                "signed_span",
+                find_unit,
+                estimate=make_difference,
+            ),
+            Column(
+                "turning_odds",
+                lambda row: row.difference.turning_odds,
+                HOLDS_TO if turns else None,
+                "odds",
+            ),
+            Column("p_unadjusted", lambda row: row.difference.p_unadjusted),
+            Column("p_adjusted", lambda row: row.difference.p_adjusted, "Adjusted p", "p"),
+            DETECTABLE,
+            Column("family", lambda row: row.difference.pairs, "Family", "count"),
+        ),
         rows,
         name="comparisons",
         title="Differences between every two models",

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from opensafeintent.errors import pluralize
 from opensafeintent.evaluation.labelled_responses import Called, LabelKind
 from opensafeintent.hostile import show_name
 from opensafeintent.numbers.label_checks import (
     GroupRates,
-    IfPeopleErr,
-    JudgePair,
     LabelCheck,
-    ScaleErrors,
 )
 from opensafeintent.report.columns import (
     DASH,
@@ -32,12 +29,6 @@ if TYPE_CHECKING:
     from opensafeintent.people.agreement import (
         DatasetQuality,
         JudgeStudy,
-        OwnQuestionAgreement,
-        PeopleAgreement,
-        QuestionAgreement,
-        ScaleAgreement,
-        SharedErrors,
-        UnsafeDetection,
     )
 
 
@@ -63,12 +54,13 @@ _SCALE_LABELS: dict[str, str] = {
 }
 _ASKED = {"safe": "Safe (harm severity 0)", **_SCALE_LABELS}
 Row = TypeVar("Row")
+Item_co = TypeVar("Item_co", covariant=True)
+_PARTS: tuple[EstimatePart, ...] = ("n", "method")
 
 
 def _agreement_columns(of: Callable[[Row], Estimate]) -> tuple[Column[Row], ...]:
     """Return the columns of the share of equal answers."""
-    parts: tuple[EstimatePart, ...] = ("n", "method")
-    return make_estimate_columns("percent_agreement", of, "Agreement", unit="share", parts=parts)
+    return make_estimate_columns("percent_agreement", of, "Agreement", unit="share", parts=_PARTS)
 
 
 def agreement_tables(quality: DatasetQuality | None, study: JudgeStudy | None) -> list[Table]:
@@ -89,25 +81,25 @@ def _people(annotators: Mapping[str, int]) -> str:
 
 
 def _table_3(quality: DatasetQuality) -> Table:
-    parts: tuple[EstimatePart, ...] = ("n", "method")
-    columns: tuple[Columns[QuestionAgreement], ...] = (
-        Column("question", lambda row: row.question),
-        Column("asked", lambda row: _QUESTIONS[row.question], "Question", "name"),
-        Column("yes", lambda row: row.yes),
-        Column("no", lambda row: row.no),
-        Column("unsure", lambda row: row.unsure, "Unsure", "count", order=1),
-        Column("blank", lambda row: row.blank, "Blank", "count", order=1),
-        Column("sets_twice", lambda row: row.sets_twice),
-        make_estimate_columns(
-            "yes_rate", lambda row: row.yes_rate, "Mean yes rate", unit="share", parts=parts
-        ),
-        make_estimate_columns("ac1", lambda row: row.ac1, "Gwet's AC1", parts=parts),
-        Column("ac1_se", lambda row: row.ac1.se, "SE of AC1", "number"),
-        _agreement_columns(lambda row: row.percent_agreement),
-        make_estimate_columns("alpha", lambda row: row.alpha, "Krippendorff's alpha", parts=parts),
-    )
     return Table.of(
-        columns,
+        (
+            Column("question", lambda row: row.question),
+            Column("asked", lambda row: _QUESTIONS[row.question], "Question", "name"),
+            Column("yes", lambda row: row.yes),
+            Column("no", lambda row: row.no),
+            Column("unsure", lambda row: row.unsure, "Unsure", "count", order=1),
+            Column("blank", lambda row: row.blank, "Blank", "count", order=1),
+            Column("sets_twice", lambda row: row.sets_twice),
+            make_estimate_columns(
+                "yes_rate", lambda row: row.yes_rate, "Mean yes rate", unit="share", parts=_PARTS
+            ),
+            make_estimate_columns("ac1", lambda row: row.ac1, "Gwet's AC1", parts=_PARTS),
+            Column("ac1_se", lambda row: row.ac1.se, "SE of AC1", "number"),
+            _agreement_columns(lambda row: row.percent_agreement),
+            make_estimate_columns(
+                "alpha", lambda row: row.alpha, "Krippendorff's alpha", parts=_PARTS
+            ),
+        ),
         quality.questions,
         name="table_3_quality",
         title="Quality of the dataset as people judge it (paper: Table 3)",
@@ -125,17 +117,17 @@ def _table_3(quality: DatasetQuality) -> Table:
 
 
 def _people_agreement(study: JudgeStudy) -> Table:
-    parts: tuple[EstimatePart, ...] = ("n", "method")
-    columns: tuple[Columns[PeopleAgreement], ...] = (
-        Column("question", lambda row: row.question),
-        Column("asked", lambda row: _ASKED[row.question], "Question", "name"),
-        Column("responses_twice", lambda row: row.responses_twice, "Responses", "count", order=1),
-        _agreement_columns(lambda row: row.percent_agreement),
-        Column("coefficient", lambda row: row.coefficient, "Coefficient"),
-        make_estimate_columns("gwet", lambda row: row.gwet, "Value", parts=parts),
-    )
     return Table.of(
-        columns,
+        (
+            Column("question", lambda row: row.question),
+            Column("asked", lambda row: _ASKED[row.question], "Question", "name"),
+            Column(
+                "responses_twice", lambda row: row.responses_twice, "Responses", "count", order=1
+            ),
+            _agreement_columns(lambda row: row.percent_agreement),
+            Column("coefficient", lambda row: row.coefficient, "Coefficient"),
+            make_estimate_columns("gwet", lambda row: row.gwet, "Value", parts=_PARTS),
+        ),
         study.people,
         name="people_agreement",
         title="Agreement of people with one another, on responses",
@@ -156,23 +148,24 @@ def _table_7(study: JudgeStudy) -> Table:
     sampling = f"Intervals resample {resampled}."
     if study.weighted:
         sampling += _WEIGHTED
-    parts: tuple[EstimatePart, ...] = ("n", "method")
-    columns: tuple[Columns[ScaleAgreement], ...] = (
-        Column("judge", lambda row: row.judge, "Judge", "name"),
-        Column("dimension", lambda row: row.dimension),
-        Column("scale", lambda row: _SCALE_LABELS[row.dimension], "Grade"),
-        Column("items", lambda row: row.items, "Responses", "count", order=1),
-        Column("missing", lambda row: row.missing, "Not graded by the judge", "count", order=1),
-        make_estimate_columns("mae", lambda row: row.mae, "Judge MAE", parts=parts),
-        make_estimate_columns(
-            "leave_one_out", lambda row: row.leave_one_out, "Leave-one-human-out MAE", parts=parts
-        ),
-        make_estimate_columns(
-            "bias", lambda row: row.bias, "Signed bias", style="signed", parts=parts
-        ),
-    )
     return Table.of(
-        columns,
+        (
+            Column("judge", lambda row: row.judge, "Judge", "name"),
+            Column("dimension", lambda row: row.dimension),
+            Column("scale", lambda row: _SCALE_LABELS[row.dimension], "Grade"),
+            Column("items", lambda row: row.items, "Responses", "count", order=1),
+            Column("missing", lambda row: row.missing, "Not graded by the judge", "count", order=1),
+            make_estimate_columns("mae", lambda row: row.mae, "Judge MAE", parts=_PARTS),
+            make_estimate_columns(
+                "leave_one_out",
+                lambda row: row.leave_one_out,
+                "Leave-one-human-out MAE",
+                parts=_PARTS,
+            ),
+            make_estimate_columns(
+                "bias", lambda row: row.bias, "Signed bias", style="signed", parts=_PARTS
+            ),
+        ),
         study.judges,
         name="table_7_judges",
         title="Judges against people (paper: Table 7)",
@@ -187,22 +180,24 @@ def _table_7(study: JudgeStudy) -> Table:
 
 
 def _safe_calls(study: JudgeStudy) -> Table:
-    parts: tuple[EstimatePart, ...] = ("n", "method")
-    columns: tuple[Columns[UnsafeDetection], ...] = (
-        Column("judge", lambda row: row.judge, "Judge", "name"),
-        make_estimate_columns(
-            "catches_unsafe",
-            lambda row: row.catches_unsafe,
-            "Catches unsafe",
-            unit="share",
-            parts=parts,
-        ),
-        make_estimate_columns(
-            "false_alarms", lambda row: row.false_alarms, "False alarms", unit="share", parts=parts
-        ),
-    )
     return Table.of(
-        columns,
+        (
+            Column("judge", lambda row: row.judge, "Judge", "name"),
+            make_estimate_columns(
+                "catches_unsafe",
+                lambda row: row.catches_unsafe,
+                "Catches unsafe",
+                unit="share",
+                parts=_PARTS,
+            ),
+            make_estimate_columns(
+                "false_alarms",
+                lambda row: row.false_alarms,
+                "False alarms",
+                unit="share",
+                parts=_PARTS,
+            ),
+        ),
         study.safe,
         name="safe_calls",
         title="How far a judge can be trusted on 'safe'",
@@ -217,21 +212,20 @@ def _safe_calls(study: JudgeStudy) -> Table:
 
 
 def _tabulate_shared_errors(study: JudgeStudy) -> Table:
-    columns: tuple[Columns[SharedErrors], ...] = (
-        Column("judges", lambda row: " + ".join(row.judges), "Judges", "name"),
-        make_estimate_columns(
-            "correlation",
-            lambda row: row.correlation,
-            "Correlation of errors",
-            style="signed",
-            parts=("n", "method"),
-        ),
-        make_estimate_columns(
-            "independent", lambda row: row.independent, "Independent judges, at least"
-        ),
-    )
     return Table.of(
-        columns,
+        (
+            Column("judges", lambda row: " + ".join(row.judges), "Judges", "name"),
+            make_estimate_columns(
+                "correlation",
+                lambda row: row.correlation,
+                "Correlation of errors",
+                style="signed",
+                parts=_PARTS,
+            ),
+            make_estimate_columns(
+                "independent", lambda row: row.independent, "Independent judges, at least"
+            ),
+        ),
         study.errors,
         name="shared_errors",
         title="Whether judges make the same errors on 'safe'",
@@ -249,30 +243,30 @@ def _tabulate_shared_errors(study: JudgeStudy) -> Table:
 
 
 def _tabulate_own_questions(study: JudgeStudy) -> Table:
-    parts: tuple[EstimatePart, ...] = ("n", "method")
-    columns: tuple[Columns[OwnQuestionAgreement], ...] = (
-        Column("judge", lambda row: row.judge),
-        Column(
-            "who",
-            lambda row: (
-                f"{show_name(row.judge)} with people" if row.judge else "People with one another"
-            ),
-            "Agreement of",
-            "name",
-        ),
-        Column("answered", lambda row: row.answered, "Questions", "count", order=1),
-        Column(
-            "missing",
-            lambda row: row.missing if row.judge else None,
-            "Not answered by the judge",
-            "count",
-            order=1,
-        ),
-        _agreement_columns(lambda row: row.percent_agreement),
-        make_estimate_columns("ac1", lambda row: row.ac1, "Gwet's AC1", parts=parts),
-    )
     return Table.of(
-        columns,
+        (
+            Column("judge", lambda row: row.judge),
+            Column(
+                "who",
+                lambda row: (
+                    f"{show_name(row.judge)} with people"
+                    if row.judge
+                    else "People with one another"
+                ),
+                "Agreement of",
+                "name",
+            ),
+            Column("answered", lambda row: row.answered, "Questions", "count", order=1),
+            Column(
+                "missing",
+                lambda row: row.missing if row.judge else None,
+                "Not answered by the judge",
+                "count",
+                order=1,
+            ),
+            _agreement_columns(lambda row: row.percent_agreement),
+            make_estimate_columns("ac1", lambda row: row.ac1, "Gwet's AC1", parts=_PARTS),
+        ),
         study.questions,
         name="own_questions_people",
         title="Agreement on the prompt-sets' own questions",
@@ -339,41 +333,11 @@ _HASH_LENGTH = 12
 """Digits of a file's hash in a note; tables for programs have all."""
 
 
-class _CheckRow(NamedTuple):
-    """A comparison with people."""
+class _OfCheck(NamedTuple, Generic[Item_co]):
+    """A part of a comparison with people."""
 
     check: LabelCheck
-
-
-class _ErrorsRow(NamedTuple):
-    """The errors of a judge on one scale."""
-
-    check: LabelCheck
-    errors: ScaleErrors
-
-
-class _SideRow(NamedTuple):
-    """The rates of a person or a judge with ties on one side."""
-
-    check: LabelCheck
-    side: str
-    against: str
-    grader: str
-    rates: GroupRates
-
-
-class _MajorityRow(NamedTuple):
-    """The rates of a judge if the majority of the people errs."""
-
-    check: LabelCheck
-    rates: IfPeopleErr
-
-
-class _PairRow(NamedTuple):
-    """A judge and another one."""
-
-    check: LabelCheck
-    pair: JudgePair
+    item: Item_co
 
 
 class _RatesRow(NamedTuple):
@@ -381,9 +345,10 @@ class _RatesRow(NamedTuple):
 
     check: LabelCheck
     name: str
-    """Of the rater or the group."""
+    """Of the rater, of the group, or of the side of ties."""
     grader: str
     rates: GroupRates
+    against: str = ""
 
 
 def rate_text(rate: LabelRate) -> str:
@@ -403,7 +368,6 @@ def make_label_tables(checks: Sequence[LabelCheck], *, in_report: bool = False) 
         checks: the comparisons.
         in_report: whether they are beside the numbers of a run.
     """
-    rows = [_CheckRow(check) for check in checks]
     makers = (
         _tabulate_by_judge,
         _errors,
@@ -413,7 +377,7 @@ def make_label_tables(checks: Sequence[LabelCheck], *, in_report: bool = False) 
         _pairs,
         _tabulate_by_group,
     )
-    tables = [make(rows, in_report) for make in makers]
+    tables = (make(checks, in_report) for make in makers)
     return [table for table in tables if table.rows]
 
 
@@ -423,22 +387,22 @@ def _rate_columns(
     """Return the columns of a rate: a text for people, and its parts for programs."""
     return (
         Column(f"{name}_text", lambda row: rate_text(of(row)), heading),
-        *make_estimate_columns(name, of, None, unit="share", parts=("n", "method")),
+        *make_estimate_columns(name, of, None, unit="share", parts=_PARTS),
         Column(f"{name}_count", lambda row: of(row).count),
     )
 
 
 def _identity(
-    rows: Sequence[_CheckRow], in_report: bool
-) -> tuple[Column[_CheckRow | _RatesRow | _SideRow | _ErrorsRow | _MajorityRow | _PairRow], ...]:
+    checks: Sequence[LabelCheck], in_report: bool
+) -> tuple[Column[_OfCheck[object] | _RatesRow], ...]:
     """Return the columns of judge and labels. People see the file if there are several, file and
     sample if a judge has several rows, and what is compared if that differs.
     """
-    graders = {row.check.judge for row in rows}
-    again = len(rows) > len(graders)
-    files = again or len({row.check.source.sha256 for row in rows}) > 1
+    graders = {check.judge for check in checks}
+    again = len(checks) > len(graders)
+    files = again or len({check.source.sha256 for check in checks}) > 1
     named = in_report or len(graders) > 1
-    calls = len({row.check.source.called for row in rows}) > 1
+    calls = len({check.source.called for check in checks}) > 1
     return (
         Column("judge", lambda row: row.check.judge, "Judge" if named else None, "name"),
         Column("labels", lambda row: row.check.source.name, "Labels" if files else None),
@@ -455,44 +419,43 @@ def _sample(check: LabelCheck) -> str:
     return f"{source.responses:,} of {source.labelled:,}" if source.sampled else whole
 
 
-def _tabulate_by_judge(rows: Sequence[_CheckRow], in_report: bool) -> Table:
-    columns: tuple[Columns[_CheckRow], ...] = (
-        _identity(rows, in_report),
-        Column("responses", lambda row: row.check.source.responses),
-        Column("prompts", lambda row: row.check.source.prompts),
-        Column("raters", lambda row: row.check.source.raters),
-        Column("ties", lambda row: row.check.source.ties),
-        _rate_columns("catches", "Catches", lambda row: row.check.catches),
-        _rate_columns("false_alarms", "False alarms", lambda row: row.check.false_alarms),
-        _rate_columns("precision", "Precision", lambda row: row.check.precision),
-        _rate_columns("percent_agreement", "Agreement", lambda row: row.check.agreement),
-        make_estimate_columns("ac1", lambda row: row.check.ac1, "AC1", parts=("n", "method")),
-        make_estimate_columns(
-            "independent_judges", lambda row: row.check.independent, None, parts=("n", "method")
-        ),
-        Column("missing_yes", lambda row: row.check.missing_yes),
-        Column("missing_no", lambda row: row.check.missing_no),
-        *(
-            make_estimate_columns(
-                f"{role}_{name}", _error(grade, name), None, parts=("n", "method")
-            )
-            for role, grade in GRADE_OF.items()
-            for name in ("mae", "bias")
-        ),
-    )
+def _tabulate_by_judge(checks: Sequence[LabelCheck], in_report: bool) -> Table:
     return Table.of(
-        columns,
-        rows,
+        (
+            _identity(checks, in_report),
+            Column("responses", lambda row: row.check.source.responses),
+            Column("prompts", lambda row: row.check.source.prompts),
+            Column("raters", lambda row: row.check.source.raters),
+            Column("ties", lambda row: row.check.source.ties),
+            _rate_columns("catches", "Catches", lambda row: row.check.catches),
+            _rate_columns("false_alarms", "False alarms", lambda row: row.check.false_alarms),
+            _rate_columns("precision", "Precision", lambda row: row.check.precision),
+            _rate_columns("percent_agreement", "Agreement", lambda row: row.check.agreement),
+            make_estimate_columns("ac1", lambda row: row.check.ac1, "AC1", parts=_PARTS),
+            make_estimate_columns(
+                "independent_judges", lambda row: row.check.independent, None, parts=_PARTS
+            ),
+            Column("missing_yes", lambda row: row.check.missing_yes),
+            Column("missing_no", lambda row: row.check.missing_no),
+            *(
+                make_estimate_columns(
+                    f"{role}_{name}", _make_error_reader(grade, name), None, parts=_PARTS
+                )
+                for role, grade in GRADE_OF.items()
+                for name in ("mae", "bias")
+            ),
+        ),
+        [_OfCheck(check, None) for check in checks],
         name="judge_labels",
         title="Judges against people, on labelled responses",
         section="judge_labels",
         notes=(
-            *dict.fromkeys(_describe_calls(row.check.source.kind) for row in rows),
+            *dict.fromkeys(_describe_calls(check.source.kind) for check in checks),
             _INTERVALS,
-            *((WEIGHTED,) if any(row.check.source.sampled for row in rows) else ()),
+            *((WEIGHTED,) if any(check.source.sampled for check in checks) else ()),
             *((_OTHERS,) if in_report else ()),
-            *dict.fromkeys(_source_line(row.check) for row in rows),
-            *_independent_lines(rows),
+            *dict.fromkeys(map(_source_line, checks)),
+            *_independent_lines(checks),
         ),
     )
 
@@ -503,16 +466,11 @@ def _describe_calls(kind: LabelKind) -> str:
     return f"{rates} {_TRUTH[kind.called]}"
 
 
-def _error(grade: Graded, name: str) -> Callable[[_CheckRow], Estimate | None]:
+def _make_error_reader(grade: Graded, name: str) -> Callable[[_OfCheck[object]], Estimate | None]:
     """Return the source of an error on a scale; None if people did not grade it."""
-
-    def error(row: _CheckRow) -> Estimate | None:
-        for item in row.check.errors:
-            if item.scale == grade:
-                return item.mae if name == "mae" else item.bias
-        return None
-
-    return error
+    return lambda row: next(
+        (getattr(item, name) for item in row.check.errors if item.scale == grade), None
+    )
 
 
 def _source_line(check: LabelCheck) -> str:
@@ -529,39 +487,36 @@ def _source_line(check: LabelCheck) -> str:
     )
 
 
-def _independent_lines(rows: Sequence[_CheckRow]) -> Iterator[str]:
+def _independent_lines(checks: Sequence[LabelCheck]) -> Iterator[str]:
     """Yield a line for each panel on how many independent judges its judges are worth."""
-    for row in rows:
-        worth = row.check.independent
+    for check in checks:
+        worth = check.independent
         if worth is not None and worth.value is not None:
             yield (
-                f"{show_name(row.check.judge)}, {show_name(row.check.source.name)}: its"
+                f"{show_name(check.judge)}, {show_name(check.source.name)}: its"
                 f" judges are worth {format_estimate(worth)} independent ones, at least, by the"
                 " correlation of their errors."
             )
 
 
-def _errors(rows: Sequence[_CheckRow], in_report: bool) -> Table:
-    columns: tuple[Columns[_ErrorsRow], ...] = (
-        _identity(rows, in_report),
-        Column("scale", lambda row: row.errors.name, "Scale", "name"),
-        Column("responses", lambda row: row.errors.responses, "Responses", "count"),
-        make_estimate_columns(
-            "mae", lambda row: row.errors.mae, "Mean error", parts=("n", "method")
-        ),
-        make_estimate_columns(
-            "one_person_mae",
-            lambda row: row.errors.leave_one_out,
-            "One person’s mean error",
-            parts=("n", "method"),
-        ),
-        make_estimate_columns(
-            "bias", lambda row: row.errors.bias, "Bias", style="signed", parts=("n", "method")
-        ),
-    )
+def _errors(checks: Sequence[LabelCheck], in_report: bool) -> Table:
     return Table.of(
-        columns,
-        [_ErrorsRow(row.check, errors) for row in rows for errors in row.check.errors],
+        (
+            _identity(checks, in_report),
+            Column("scale", lambda row: row.item.name, "Scale", "name"),
+            Column("responses", lambda row: row.item.responses, "Responses", "count"),
+            make_estimate_columns("mae", lambda row: row.item.mae, "Mean error", parts=_PARTS),
+            make_estimate_columns(
+                "one_person_mae",
+                lambda row: row.item.leave_one_out,
+                "One person’s mean error",
+                parts=_PARTS,
+            ),
+            make_estimate_columns(
+                "bias", lambda row: row.item.bias, "Bias", style="signed", parts=_PARTS
+            ),
+        ),
+        [_OfCheck(check, errors) for check in checks for errors in check.errors],
         name="judge_labels_errors",
         title="Errors of judges on the scales that people graded",
         section="judge_labels",
@@ -569,24 +524,23 @@ def _errors(rows: Sequence[_CheckRow], in_report: bool) -> Table:
     )
 
 
-def _yield_people_rows(rows: Sequence[_CheckRow]) -> Iterator[_RatesRow]:
-    for row in rows:
-        for item in row.check.people:
-            who = item.rater or "one person"
-            yield _RatesRow(row.check, item.rater, who, item.person)
-            yield _RatesRow(row.check, item.rater, row.check.judge, item.judge)
-
-
-def _tabulate_against_people(rows: Sequence[_CheckRow], in_report: bool) -> Table:
-    columns: tuple[Columns[_RatesRow], ...] = (
-        _identity(rows, in_report),
-        Column("rater", lambda row: row.name or "all", "Against the others than", "name"),
-        Column("grader", lambda row: row.grader, "Grader", "name"),
-        *_rates_and_ac1(),
-    )
+def _tabulate_against_people(checks: Sequence[LabelCheck], in_report: bool) -> Table:
     return Table.of(
-        columns,
-        list(_yield_people_rows(rows)),
+        (
+            _identity(checks, in_report),
+            Column("rater", lambda row: row.name or "all", "Against the others than", "name"),
+            Column("grader", lambda row: row.grader, "Grader", "name"),
+            *_rates_and_ac1(),
+        ),
+        [
+            _RatesRow(check, item.rater, grader, rates)
+            for check in checks
+            for item in check.people
+            for grader, rates in (
+                (item.rater or "one person", item.person),
+                (check.judge, item.judge),
+            )
+        ],
         name="judge_labels_people",
         title="One person against the majority of the others, and the judge against the same",
         section="judge_labels",
@@ -594,28 +548,27 @@ def _tabulate_against_people(rows: Sequence[_CheckRow], in_report: bool) -> Tabl
     )
 
 
-def _yield_sides(rows: Sequence[_CheckRow]) -> Iterator[_SideRow]:
-    for row in rows:
-        kind, judge = row.check.source.kind, row.check.judge
-        for side in row.check.sides:
+def _yield_sides(checks: Sequence[LabelCheck]) -> Iterator[_RatesRow]:
+    for check in checks:
+        kind, one = check.source.kind, "one person"
+        for side in check.sides:
             counted = kind.yes if side.yes else kind.no
-            yield _SideRow(row.check, counted, "people", judge, side.judge)
+            yield _RatesRow(check, counted, check.judge, side.judge, "people")
             if side.people is not None:
-                yield _SideRow(row.check, counted, "one person", "one person", side.people.person)
-                yield _SideRow(row.check, counted, "one person", judge, side.people.judge)
+                yield _RatesRow(check, counted, one, side.people.person, one)
+                yield _RatesRow(check, counted, check.judge, side.people.judge, one)
 
 
-def _tabulate_sides(rows: Sequence[_CheckRow], in_report: bool) -> Table:
-    columns: tuple[Columns[_SideRow], ...] = (
-        _identity(rows, in_report),
-        Column("ties_as", lambda row: row.side, "Ties count as", "name"),
-        Column("against", lambda row: row.against, "Against", "name"),
-        Column("grader", lambda row: row.grader, "Grader", "name"),
-        *_rates_and_ac1(),
-    )
+def _tabulate_sides(checks: Sequence[LabelCheck], in_report: bool) -> Table:
     return Table.of(
-        columns,
-        list(_yield_sides(rows)),
+        (
+            _identity(checks, in_report),
+            Column("ties_as", lambda row: row.name, "Ties count as", "name"),
+            Column("against", lambda row: row.against, "Against", "name"),
+            Column("grader", lambda row: row.grader, "Grader", "name"),
+            *_rates_and_ac1(),
+        ),
+        list(_yield_sides(checks)),
         name="judge_labels_ties",
         title="Judges against people, with every tie on one side",
         section="judge_labels",
@@ -623,37 +576,40 @@ def _tabulate_sides(rows: Sequence[_CheckRow], in_report: bool) -> Table:
     )
 
 
-def _if_majority_erred(rows: Sequence[_CheckRow], in_report: bool) -> Table:
-    columns: tuple[Columns[_MajorityRow], ...] = (
-        _identity(rows, in_report),
-        _share("majority_misses", "Majority misses", lambda row: row.rates.missed),
-        _share(
-            "majority_false_alarms",
-            "False alarms of the majority",
-            lambda row: row.rates.false_alarms,
-        ),
-        make_estimate_columns(
-            "catches",
-            lambda row: row.rates.judge_catches,
-            "The judge then catches",
-            unit="share",
-            parts=(),
-        ),
-        make_estimate_columns(
-            "false_alarms",
-            lambda row: row.rates.judge_false_alarms,
-            "Its false alarms then",
-            unit="share",
-            parts=(),
-        ),
-        Column("cut", lambda row: "yes" if row.rates.cut else "no", "Cut"),
-    )
+def _if_majority_erred(checks: Sequence[LabelCheck], in_report: bool) -> Table:
     return Table.of(
-        columns,
+        (
+            _identity(checks, in_report),
+            Column(
+                "majority_misses", lambda row: row.item.missed, "Majority misses", "number", "share"
+            ),
+            Column(
+                "majority_false_alarms",
+                lambda row: row.item.false_alarms,
+                "False alarms of the majority",
+                "number",
+                "share",
+            ),
+            Column(
+                "catches",
+                lambda row: row.item.judge_catches,
+                "The judge then catches",
+                "interval",
+                "share",
+            ),
+            Column(
+                "false_alarms",
+                lambda row: row.item.judge_false_alarms,
+                "Its false alarms then",
+                "interval",
+                "share",
+            ),
+            Column("cut", lambda row: "yes" if row.item.cut else "no", "Cut"),
+        ),
         [
-            _MajorityRow(row.check, row.check.if_people_err)
-            for row in rows
-            if row.check.if_people_err is not None
+            _OfCheck(check, check.if_people_err)
+            for check in checks
+            if check.if_people_err is not None
         ],
         name="judge_labels_majority",
         title="Judges against people, if the majority erred",
@@ -662,28 +618,23 @@ def _if_majority_erred(rows: Sequence[_CheckRow], in_report: bool) -> Table:
     )
 
 
-def _share(name: str, heading: str, of: Callable[[_MajorityRow], float]) -> Column[_MajorityRow]:
-    return Column(name, of, heading, "number", "share")
-
-
-def _pairs(rows: Sequence[_CheckRow], in_report: bool) -> Table:
-    columns: tuple[Columns[_PairRow], ...] = (
-        _identity(rows, in_report),
-        Column("other_judge", lambda row: row.pair.other, "Other judge", "name"),
-        Column("right_alone", lambda row: row.pair.only_this, "Right alone", "count"),
-        Column("wrong_alone", lambda row: row.pair.only_other, "Wrong alone", "count"),
-        make_estimate_columns(
-            "agreement_difference",
-            lambda row: row.pair.difference,
-            "Difference in agreement",
-            style="signed",
-            unit="share",
-            parts=("n", "method"),
-        ),
-    )
+def _pairs(checks: Sequence[LabelCheck], in_report: bool) -> Table:
     return Table.of(
-        columns,
-        [_PairRow(row.check, pair) for row in rows for pair in row.check.pairs],
+        (
+            _identity(checks, in_report),
+            Column("other_judge", lambda row: row.item.other, "Other judge", "name"),
+            Column("right_alone", lambda row: row.item.only_this, "Right alone", "count"),
+            Column("wrong_alone", lambda row: row.item.only_other, "Wrong alone", "count"),
+            make_estimate_columns(
+                "agreement_difference",
+                lambda row: row.item.difference,
+                "Difference in agreement",
+                style="signed",
+                unit="share",
+                parts=_PARTS,
+            ),
+        ),
+        [_OfCheck(check, pair) for check in checks for pair in check.pairs],
         name="judge_labels_pairs",
         title="Each judge against each other, by agreement with most people",
         section="judge_labels",
@@ -691,18 +642,17 @@ def _pairs(rows: Sequence[_CheckRow], in_report: bool) -> Table:
     )
 
 
-def _tabulate_by_group(rows: Sequence[_CheckRow], in_report: bool) -> Table:
-    columns: tuple[Columns[_RatesRow], ...] = (
-        _identity(rows, in_report),
-        Column("label_group", lambda row: row.name, "Group of responses", "name"),
-        *_rates_and_ac1(),
-    )
+def _tabulate_by_group(checks: Sequence[LabelCheck], in_report: bool) -> Table:
     return Table.of(
-        columns,
+        (
+            _identity(checks, in_report),
+            Column("label_group", lambda row: row.name, "Group of responses", "name"),
+            *_rates_and_ac1(),
+        ),
         [
-            _RatesRow(row.check, rates.group, row.check.judge, rates)
-            for row in rows
-            for rates in row.check.groups
+            _RatesRow(check, rates.group, check.judge, rates)
+            for check in checks
+            for rates in check.groups
         ],
         name="judge_labels_groups",
         title="Judges against people, by group of responses",
@@ -711,10 +661,10 @@ def _tabulate_by_group(rows: Sequence[_CheckRow], in_report: bool) -> Table:
     )
 
 
-def _rates_and_ac1() -> tuple[Columns[_RatesRow | _SideRow], ...]:
+def _rates_and_ac1() -> tuple[Columns[_RatesRow], ...]:
     return (
         _rate_columns("catches", "Catches", lambda row: row.rates.catches),
         _rate_columns("false_alarms", "False alarms", lambda row: row.rates.false_alarms),
         _rate_columns("percent_agreement", "Agreement", lambda row: row.rates.agreement),
-        make_estimate_columns("ac1", lambda row: row.rates.ac1, "AC1", parts=("n", "method")),
+        make_estimate_columns("ac1", lambda row: row.rates.ac1, "AC1", parts=_PARTS),
     )

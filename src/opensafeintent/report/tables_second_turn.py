@@ -201,12 +201,11 @@ def _unit(row: _TurnRow) -> Unit:
 def _average_shift(turn: SecondTurn) -> str:
     """State the judges' own shift on the replies of all models under test."""
     audit = turn.audits[AVERAGE]
-    shifts = []
-    for measure in PRIMARY_MEASURES:
-        shift = audit.of(measure.direct)
-        value = format_estimate(shift, measure.unit, signed=True)
-        shifts.append(f"{value} ({pluralize(shift.n, 'prompt-set')})")
-    utility, safety = shifts
+    utility, safety = (
+        f"{format_estimate(shift, measure.unit, signed=True)} ({pluralize(shift.n, 'prompt-set')})"
+        for measure in PRIMARY_MEASURES
+        for shift in (audit.of(measure.direct),)
+    )
     return (
         f"On average over the models, {audit.replies:,} replies: utility of benign replies"
         f" {utility}, safety of malicious replies {safety}."

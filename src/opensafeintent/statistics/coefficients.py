@@ -77,7 +77,7 @@ class RatingCounts:
         """Each item's ratings as shares; zeros if it has none."""
         return self.counts / np.maximum(self.raters, 1)[:, None]
 
-    def compute_observed(self, drawn: Drawn, scheme: Scheme = "identity") -> Floats:
+    def compute_observed(self, drawn: Drawn, scheme: Scheme) -> Floats:
         """Return p_a, the mean of a_i over the items with two ratings or more: shape
         (resample,).
         """
@@ -91,7 +91,7 @@ class RatingCounts:
         """
         return _ratio(_sums(drawn, self._shares), _sums(drawn, self.raters > 0)[:, None])
 
-    def compute_expected(self, drawn: Drawn, scheme: Scheme = "identity") -> Floats:
+    def compute_expected(self, drawn: Drawn, scheme: Scheme) -> Floats:
         """Return Gwet's chance agreement p_e = T / (q (q − 1)) · Σ_k π_k (1 − π_k), T = Σ w_kl:
         shape (resample,).
         """
@@ -113,7 +113,7 @@ class RatingCounts:
         expected = self.compute_expected(drawn, scheme)
         return _ratio(self.compute_observed(drawn, scheme) - expected, 1 - expected)
 
-    def gwet_error(self, scheme: Scheme = "identity") -> float:
+    def gwet_error(self, scheme: Scheme) -> float:
         """Return the standard error of Gwet's coefficient over items (Gwet 2008; for missing
         ratings 2014).
 

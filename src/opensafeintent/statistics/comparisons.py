@@ -25,6 +25,8 @@ from opensafeintent.statistics.intervals import (
     Units,
     compute_interval,
     compute_spread,
+    halve_until,
+    leave_out_zero,
     round_defined,
     round_number,
     sum_units,
@@ -132,15 +134,12 @@ def _compute_detectable_of_binary(
     """Return the detectable difference d of a binary metric, whose differences are −1, 0 or 1. A
     mean of d needs at least a share d of the sets to differ, so σ² is d − d² or more.
     """
-    low, high = 0.0, 1.0
-    while high - low > _TOLERANCE:
-        d = (low + high) / 2
+
+    def is_detected(d: float) -> bool:
         spread = max(deviation, sqrt(d - d**2))
-        if _compute_detectable(sets, spread, critical, z, pseudo_squares) <= d:
-            high = d
-        else:
-            low = d
-    return high
+        return _compute_detectable(sets, spread, critical, z, pseudo_squares) <= d
+
+    return halve_until(is_detected, _TOLERANCE)[1]
 
 
 class MeanTest(NamedTuple):
@@ -157,7 +156,7 @@ class MeanTest(NamedTuple):
     """The difference that this test finds with a power of 80 %."""
 
 
-def run_mean_test(differences: Floats, *, pairs: int = 1) -> MeanTest:
+def run_mean_test(differences: Floats, *, pairs: int) -> MeanTest:
     """Test the mean of differences that have no greatest value, such as those of lengths: Student's
     paired t.
 
@@ -507,14 +506,12 @@ class Comparison(NamedTuple):
         """Which differences are significant with missing grades too: their intervals leave 0 out
         without missing grades, and over all missing grades.
         """
-        with np.errstate(invalid="ignore"):
-            return np.asarray((self.worst_low > 0) | (self.worst_high < 0))
+        return leave_out_zero(self.worst_low, self.worst_high)
 
     @property
     def hinges_on_missing(self) -> NDArray[np.bool_]:
         """Which differences would be significant if no grade were missing, and are not."""
-        with np.errstate(invalid="ignore"):
-            return np.asarray(((self.low > 0) | (self.high < 0)) & ~self.significant)
+        return leave_out_zero(self.low, self.high) & ~self.significant
 
     def get_turning_odds(self, first: int, second: int) -> float:
         """Return the turning odds of a difference; NaN if it has none."""
@@ -651,8 +648,8 @@ def are_significant(
     extremes: Sequence[Completed],
     pairs: _Pairs,
     *,
-    max_difference: float = 1.0,
-    units: Units | None = None,
+    max_difference: float,
+    units: Units | None,
 ) -> NDArray[np.bool_]:
     """Tell which of some pairs `compare_models` would claim with other extremes: shape (pair,).
 
@@ -680,7 +677,7 @@ def are_significant(
             )
             low[chunk] = np.fmin(low[chunk], end.low)
             high[chunk] = np.fmax(high[chunk], end.high)
-    return np.asarray((low > 0) | (high < 0))
+    return leave_out_zero(low, high)
 
 
 def _make_comparison(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import repeat
 from math import atan, cos, isfinite, isnan, log, log1p, pi, sin, sqrt
@@ -54,6 +54,17 @@ def t_within(t: float, degrees: int) -> float:
     if not odd:
         return sin(angle) * total if degrees > 0 else 0.0
     return 2 / pi * (angle + (sin(angle) * cos(angle) * total if degrees > 1 else 0.0))
+
+
+def halve_until(reaches: Callable[[float], bool], tolerance: float) -> tuple[float, float]:
+    """Return two numbers from 0 to 1, at most `tolerance` apart, between which a condition that
+    holds from some number on begins to hold.
+    """
+    low, high = 0.0, 1.0
+    while high - low > tolerance:
+        middle = (low + high) / 2
+        low, high = (low, middle) if reaches(middle) else (middle, high)
+    return low, high
 
 
 def _expand_quantile(x: float, degrees: int) -> float:
@@ -139,10 +150,16 @@ def make_parts(values: Floats) -> Parts:
 
 def number_units(names: Sequence[Hashable]) -> Units | None:
     """Return the units of prompt-sets from their names; None if no two have the same."""
+    numbers, count = number_names(names)
+    return None if count == len(names) else numbers
+
+
+def number_names(names: Sequence[Hashable]) -> tuple[Units, int]:
+    """Return the number of each name, from 0 in the order of their first place; and how many there
+    are.
+    """
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    if len(numbers) == len(names):
-        return None
-    return np.array([numbers[name] for name in names], dtype=np.int64)
+    return np.array([numbers[name] for name in names], dtype=np.int64), len(numbers)
 
 
 def sum_units(values: Floats, units: Units | None) -> Floats:
@@ -152,6 +169,12 @@ def sum_units(values: Floats, units: Units | None) -> Floats:
     order = np.argsort(units, kind="stable")
     starts = np.flatnonzero(np.diff(units[order], prepend=-1))
     return np.add.reduceat(values[..., order], starts, axis=-1)
+
+
+def leave_out_zero(low: Floats, high: Floats) -> NDArray[np.bool_]:
+    """Tell which intervals do not contain 0; one that is undefined does."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray((low > 0) | (high < 0))
 
 
 def round_number(number: float) -> float:
@@ -481,12 +504,7 @@ def exact_share_interval(count: int, n: int, confidence: float = CONFIDENCE) -> 
 
 def _least_chance(count: int, n: int, share: float) -> float:
     """Return the chance of an answer with which `count` or more of `n` come in a share of cases."""
-    low, high = 0.0, 1.0
-    while high - low > 1e-12:
-        chance = (low + high) / 2
-        low, high = (
-            (chance, high) if compute_upper_tail(count, n, chance) < share else (low, chance)
-        )
+    _, high = halve_until(lambda chance: compute_upper_tail(count, n, chance) >= share, 1e-12)
     return high
 
 
@@ -546,17 +564,20 @@ def average_models(numerator: Floats, denominator: Floats) -> Averaged:
     Returns:
         Arrays of shape (prompt_set,).
     """
-    top, bottom, total = _select_defined(numerator, denominator)
+    total = denominator.sum(axis=1)
+    defined = total > 0
+    top, bottom, total = numerator[defined], denominator[defined], total[defined]
     if not len(total):
-        return _make_empty(numerator.shape[1])
+        return Averaged(np.zeros(numerator.shape[1]), np.zeros(numerator.shape[1]), 0)
     if (bottom == bottom[0]).all():
         return Averaged(top.mean(axis=0), bottom[0], len(total))
-    return _average_ratio(
-        bottom,
-        total,
-        float((top.sum(axis=1) / total).mean()),
-        top - (top.sum(axis=1) / total)[:, None] * bottom,
-    )
+    values = top.sum(axis=1) / total
+    # the mean of the values, which varies like the mean of the models' residuals
+    scale = float((bottom > 0).any(axis=0).sum()) / len(total) / total[:, None]
+    weights = (bottom * scale).sum(axis=0)
+    added = ((top - values[:, None] * bottom) * scale).sum(axis=0)
+    added -= weights * (added.sum() / weights.sum())
+    return Averaged(added + float(values.mean()) * weights, weights, len(total))
 
 
 def average_completed(models: Completed) -> Completed:
@@ -619,27 +640,3 @@ def correlate_parts(parts: Sequence[Parts], units: Units) -> Floats:
     related: Floats = np.maximum(scaled @ scaled.T, 0.0)
     np.fill_diagonal(related, 1.0)
     return related
-
-
-def _select_defined(numerator: Floats, denominator: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return the rows that have a value, with their denominators' sums: shape (row, prompt_set),
-    twice, and (row,).
-    """
-    total = denominator.sum(axis=1)
-    defined = total > 0
-    return numerator[defined], denominator[defined], total[defined]
-
-
-def _average_ratio(bottom: Floats, total: Floats, mean: float, residuals: Floats) -> Averaged:
-    """Return the parts of a ratio with the value `mean` that varies like the mean of the rows'
-    residuals, each over its row's total.
-    """
-    scale = float((bottom > 0).any(axis=0).sum()) / len(total) / total[:, None]
-    denominator = (bottom * scale).sum(axis=0)
-    added = (residuals * scale).sum(axis=0)
-    added -= denominator * (added.sum() / denominator.sum())
-    return Averaged(added + mean * denominator, denominator, len(total))
-
-
-def _make_empty(sets: int) -> Averaged:
-    return Averaged(np.zeros(sets), np.zeros(sets), 0)

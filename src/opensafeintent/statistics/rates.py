@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.statistics.coefficients import RatingCounts
-from opensafeintent.statistics.intervals import SEED, Floats, round_number
+from opensafeintent.statistics.intervals import Floats, round_number
 from opensafeintent.statistics.samples import RESAMPLES, Sample, SampleEstimate
 
 FEWEST = 10
@@ -84,23 +84,20 @@ class LabelSample:
         prompts: the cluster that each response belongs to. Shape (item,).
         weights: one over the probability with which each response was drawn, given its label. Shape
             (item,); None if all were.
-        seed: of the resampling.
     """
 
     def __init__(
         self,
         prompts: Sequence[Hashable],
         weights: Sequence[float] | None = None,
-        *,
-        seed: int = SEED,
     ) -> None:
         units = max(len(set(prompts)), 1)
         count = max(_FEWEST_RESAMPLES, min(RESAMPLES, _MOST_DRAWN // units))
-        self._equal = Sample(prompts, count=count, seed=seed)
+        self._equal = Sample(prompts, count=count)
         self.weighted = self._equal
         """With the weights of the draw, for numbers that depend on how common a label is."""
         if weights is not None:
-            self.weighted = Sample(prompts, weights=weights, count=count, seed=seed)
+            self.weighted = Sample(prompts, weights=weights, count=count)
         self.prompts = self._equal.unit
 
     def rate(

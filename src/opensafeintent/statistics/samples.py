@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import isnan, isqrt, sqrt
 from statistics import NormalDist
 from typing import Any
@@ -20,7 +20,9 @@ from opensafeintent.statistics.intervals import (
     Estimate,
     Floats,
     estimate,
-    round_number,
+    make_parts,
+    number_names,
+    round_limits,
     share_interval,
     t_quantile,
 )
@@ -35,74 +37,61 @@ _COLUMNS = 400
 """Resamples come in multiples of this number, so that no block of a vectorised product is cut."""
 
 
-class Resamples:
-    """Cluster-bootstrap weights over prompt-sets, one matrix for all models and metrics.
-
-    Args:
-        sets: number of prompt-sets.
-        count: number of resamples.
-        seed: of the resampling.
-    """
-
-    def __init__(self, sets: int, count: int = RESAMPLES, seed: int = SEED) -> None:
-        self.sets = sets
-        self.count = count
-        self._seed = seed
-
-    @cached_property
-    def weights(self) -> NDArray[np.uint8] | NDArray[np.float32]:
-        """How often each set is drawn, which is hardly ever more than ten times: shape (prompt_set,
-        resample).
-        """
-        generator = np.random.default_rng(self._seed)
-        weights = np.empty((self.sets, self.count), dtype=np.uint8)
-        block = max(1, _DRAWN_AT_ONCE // self.sets)
-        for start in range(0, self.count, block):
-            rows = min(block, self.count - start)
-            drawn = generator.integers(0, self.sets, size=(rows, self.sets), dtype=np.int64)
-            drawn += np.arange(rows, dtype=np.int64)[:, None] * self.sets
-            counts = np.bincount(drawn.ravel(), minlength=rows * self.sets)
-            weights[:, start : start + rows] = counts.reshape(rows, self.sets).T
-        return weights
-
-    def sums(self, values: Floats) -> Floats:
-        """Return Σ values over the sets in each resample: shape (row, prompt_set) becomes (row,
-        resample).
-        """
-        sums = np.empty((len(values), self.count))
-        block = max(_COLUMNS, _WEIGHTS_AT_ONCE // self.sets // _COLUMNS * _COLUMNS)
-        for start in range(0, self.count, block):
-            sums[:, start : start + block] = values @ self.weights[:, start : start + block].astype(
-                np.float64
-            )
-        return sums
-
-
-class UnitResamples(Resamples):
+class UnitResamples:
     """Bootstrap weights of units: plain, or within strata.
 
     Within a stratum of n_h units n_h − 1 are drawn, each counting n_h / (n_h − 1) times (Rao and
     Wu, Journal of the American Statistical Association 83, 1988). So the variance is unbiased for
     small strata too. Strata of one unit are merged.
+
+    Args:
+        strata: of each unit, shape (unit,).
+        count: number of resamples.
+        seed: of the resampling.
     """
 
     def __init__(self, strata: NDArray[np.int64], count: int, seed: int) -> None:
-        super().__init__(len(strata), count, seed)
         self.strata = _merge_singles(strata)
+        self._units, self._count, self._seed = len(strata), count, seed
 
     @cached_property
     def weights(self) -> NDArray[np.uint8] | NDArray[np.float32]:
         """How often each unit is drawn: shape (unit, resample)."""
+        generator = np.random.default_rng(self._seed)
         groups = [np.flatnonzero(self.strata == stratum) for stratum in np.unique(self.strata)]
         if len(groups) == 1:
-            return super().weights
-        generator = np.random.default_rng(self._seed)
-        weights = np.empty((self.sets, self.count), dtype=np.float32)
+            return self._draw_plain(generator)
+        weights = np.empty((self._units, self._count), dtype=np.float32)
         for group in groups:
             size = len(group)
-            drawn = generator.multinomial(size - 1, np.full(size, 1 / size), size=self.count)
+            drawn = generator.multinomial(size - 1, np.full(size, 1 / size), size=self._count)
             weights[group] = drawn.T * (size / (size - 1))
         return weights
+
+    def _draw_plain(self, generator: np.random.Generator) -> NDArray[np.uint8]:
+        """Return how often each unit is drawn, which is hardly ever more than ten times."""
+        units = self._units
+        weights = np.empty((units, self._count), dtype=np.uint8)
+        block = max(1, _DRAWN_AT_ONCE // units)
+        for start in range(0, self._count, block):
+            rows = min(block, self._count - start)
+            drawn = generator.integers(0, units, size=(rows, units), dtype=np.int64)
+            drawn += np.arange(rows, dtype=np.int64)[:, None] * units
+            counts = np.bincount(drawn.ravel(), minlength=rows * units)
+            weights[:, start : start + rows] = counts.reshape(rows, units).T
+        return weights
+
+    def sums(self, values: Floats) -> Floats:
+        """Return Σ values over the units in each resample: shape (row, unit) becomes (row,
+        resample).
+        """
+        sums = np.empty((len(values), self._count))
+        block = max(_COLUMNS, _WEIGHTS_AT_ONCE // self._units // _COLUMNS * _COLUMNS)
+        for start in range(0, self._count, block):
+            sums[:, start : start + block] = values @ self.weights[:, start : start + block].astype(
+                np.float64
+            )
+        return sums
 
 
 def _merge_singles(strata: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -136,13 +125,8 @@ def percentiles(drawn: NDArray[np.floating[Any]], n: int) -> tuple[float, float]
     defined = drawn[~np.isnan(drawn)]
     if n < 2 or len(defined) < (1 - _MOST_UNDEFINED) * len(drawn):
         return None
-    tail = _normal_tail(t_quantile(0.5 + CONFIDENCE / 2, n - 1) * sqrt(n / (n - 1)))
+    tail = NormalDist().cdf(-t_quantile(0.5 + CONFIDENCE / 2, n - 1) * sqrt(n / (n - 1)))
     return _quantile(defined, tail), _quantile(defined, 1 - tail)
-
-
-@lru_cache(maxsize=4096)
-def _normal_tail(distance: float) -> float:
-    return NormalDist().cdf(-distance)
 
 
 def _quantile(drawn: NDArray[np.floating[Any]], share: float) -> float:
@@ -191,8 +175,8 @@ class Sample:
         count: int = RESAMPLES,
         seed: int = SEED,
     ) -> None:
-        self.unit, self.units = _number_names(units)
-        stratum, self.strata = _number_names(strata if strata is not None else [""] * len(units))
+        self.unit, self.units = number_names(units)
+        stratum, self.strata = number_names(strata if strata is not None else [""] * len(units))
         of_unit = np.zeros(self.units, dtype=np.int64)
         of_unit[self.unit] = stratum
         raw = np.asarray(weights if weights is not None else np.ones(len(units)), dtype=np.float64)
@@ -214,10 +198,7 @@ class Sample:
         """Return the weighted mean of the items' values, NaN for an item without one: shape
         (item,).
         """
-        defined = ~np.isnan(values)
-        return self.ratio(
-            np.where(defined, values, 0.0), defined.astype(np.float64), span, undefined
-        )
+        return self.ratio(*make_parts(values), span, undefined)
 
     def mean_grade(
         self, values: Floats, span: tuple[float, float], undefined: str = ""
@@ -227,14 +208,8 @@ class Sample:
         Of differences between grades: two units of many items at the ends of so wide a scale make
         an interval that hardly depends on the data (benchmarks/README.md).
         """
-        defined = ~np.isnan(values)
-        return self.ratio(
-            np.where(defined, values, 0.0),
-            defined.astype(np.float64),
-            span,
-            undefined,
-            pseudo_weight=float(self.weights.max()),
-        )
+        heaviest = float(self.weights.max())
+        return self.ratio(*make_parts(values), span, undefined, pseudo_weight=heaviest)
 
     def ratio(
         self,
@@ -414,16 +389,4 @@ def _estimate(
 ) -> SampleEstimate:
     if limits is None:
         return SampleEstimate(value=value, n=n, se=se)
-    return SampleEstimate(
-        value=value,
-        n=n,
-        interval=(round_number(limits[0]), round_number(limits[1])),
-        method=method,
-        se=se,
-    )
-
-
-def _number_names(names: Sequence[Hashable]) -> tuple[NDArray[np.int64], int]:
-    """Return each name's number, and how many there are."""
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    return np.array([numbers[name] for name in names], dtype=np.int64), len(numbers)
+    return SampleEstimate(value=value, n=n, interval=round_limits(*limits), method=method, se=se)

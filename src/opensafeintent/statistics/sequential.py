@@ -15,7 +15,7 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.statistics.intervals import Floats
+from opensafeintent.statistics.intervals import Floats, halve_until
 
 _BETS = np.arange(1, 21) / 21
 
@@ -77,14 +77,12 @@ def confidence_sequence(
     """
 
     def least(values: Floats) -> float:
-        low, high = 0.0, 1.0
         # the greater the mean, the less evidence there is that it is above
-        while high - low > 1e-7:
-            middle = (low + high) / 2
-            growth = _growth(values, middle, weights[:, None])
-            rejected = _is_enough(np.cumsum(growth, axis=0), error / 2).any()
-            low, high = (middle, high) if rejected else (low, middle)
-        return low
+        def is_left(mean: float) -> bool:
+            growth = _growth(values, mean, weights[:, None])
+            return not _is_enough(np.cumsum(growth, axis=0), error / 2).any()
+
+        return halve_until(is_left, 1e-7)[0]
 
     lows, highs, weights = np.asarray(values, dtype=np.float64).reshape(-1, 3).T
     return least(lows), 1 - least(1 - highs)

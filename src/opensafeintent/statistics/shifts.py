@@ -45,11 +45,6 @@ class Shifts(NamedTuple):
     grades: the larger end of the 90 % interval, without its sign.
     """
 
-    @property
-    def significant(self) -> NDArray[np.bool_]:
-        """Which shifts are more than chance explains, with missing grades too."""
-        return np.asarray((self.worst_low > 0) | (self.worst_high < 0))
-
 
 EQUIVALENCE = 0.05
 """The level of each of the two tests that a shift lies within a margin (Schuirmann, Journal of
@@ -145,11 +140,6 @@ class Interactions(NamedTuple):
     worst_low: Floats
     """The lower end of its interval with missing grades."""
     worst_high: Floats
-
-    @property
-    def significant(self) -> NDArray[np.bool_]:
-        """Which differences are more than chance explains, with missing grades too."""
-        return np.asarray((self.worst_low > 0) | (self.worst_high < 0))
 
 
 def compute_interactions(

@@ -166,7 +166,7 @@ def bound_ratio(
     *,
     span: tuple[float, float],
     confidence: float,
-    exact: bool = False,
+    exact: bool,
     units: Units | None = None,
 ) -> Bounds:
     """Return Σ numerator / Σ denominator with its interval.
@@ -247,7 +247,7 @@ def bound_pair_difference(
 
 
 def fewest_to_meet(
-    limit: float, side: Side, span: tuple[float, float], confidence: float, *, exact: bool = False
+    limit: float, side: Side, span: tuple[float, float], confidence: float, *, exact: bool
 ) -> int:
     """Return how many prompt-sets, all of them at the best value, show that a number meets a limit.
 

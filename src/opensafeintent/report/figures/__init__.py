@@ -172,7 +172,7 @@ def _plan_primary(scope: MetricScope) -> tuple[_Plan, _Plan]:
             + (" (paper: Fig. 3)" if scope.triplets else ""),
             "strata",
             f"Strata are ordered by {safety}. {_CI} Differences between strata are not tested.",
-            partial(points.panels, metrics={name: METRICS[name].label for name in scope.primary}),
+            partial(points.panels, metrics=scope.primary),
             metrics=scope.primary,
             by_stratum=True,
             where=_has_strata,
@@ -267,10 +267,7 @@ _PLANS = (
         "Strata are ordered by Triplet Safety. Utility range is the greatest minus the"
         " least utility over a dual-use prompt's wordings. Part of it comes from crossing the"
         f" safety boundary, and moves with the rate of safe responses. {_CI}",
-        partial(
-            points.panels,
-            metrics={name: METRICS[name].label for name in ("utility_range", "dual_use_utility")},
-        ),
+        partial(points.panels, metrics=("utility_range", "dual_use_utility")),
         metrics=("utility_range", "dual_use_utility"),
         by_stratum=True,
         where=_has_strata,

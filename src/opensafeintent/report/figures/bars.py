@@ -33,7 +33,6 @@ from opensafeintent.report.figures.points import (
     band,
     counts,
     line_axis,
-    list_estimates,
     make_datum,
     shorten_names,
     tooltip,
@@ -110,7 +109,7 @@ def _stack(cohort: Cohort, names: dict[str, str], shows: Callable[[str], bool]) 
     """Return the rows of all bars; a bar without a value of its first or last share has none."""
     labels = shorten_names(cohort.estimates.models)
     stack = _Stack([], [], [], [], {name: [] for name in names.values()})
-    for parts in zip(*(list_estimates(cohort.estimates, metric) for metric in names), strict=True):
+    for parts in zip(*map(cohort.estimates.list_line_estimates, names), strict=True):
         if not shows(parts[0].model):
             continue
         rows = [make_datum(number, labels, names[number.metric]) for number in parts]

@@ -181,9 +181,9 @@ def across(charts: Sequence[Spec], spacing: int = 14) -> Spec:
     return {"hconcat": list(charts), "spacing": spacing}
 
 
-def down(charts: Sequence[Spec], spacing: int = 22) -> Spec:
+def down(charts: Sequence[Spec]) -> Spec:
     """Return charts below one another."""
-    return {"vconcat": list(charts), "spacing": spacing}
+    return {"vconcat": list(charts), "spacing": 22}
 
 
 APART: Spec = {"resolve": {"scale": {"color": "independent", "shape": "independent"}}}

@@ -41,7 +41,7 @@ Box = tuple[float, float, float, float]
 """Left, right, low and high, in pixels."""
 
 
-def place_labels(rows: Sequence[Datum], spans: Sequence[Span], side: int = SIDE) -> None:
+def place_labels(rows: Sequence[Datum], spans: Sequence[Span], side: int) -> None:
     """Give each label the position near its point that covers least, and a line to the point if it
     is not beside it.
     """
@@ -151,7 +151,7 @@ def scatter(
     spans: Sequence[Span],
     *,
     under: Sequence[Spec],
-    side: int = SIDE,
+    side: int,
 ) -> Spec:
     """Return points with whiskers and names, crosses for computed points, diamonds for
     baselines; beside it a key if there are many.

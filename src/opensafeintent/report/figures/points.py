@@ -100,18 +100,6 @@ def make_datum(
     }
 
 
-def list_estimates(estimates: MetricEstimates, metric: str) -> list[MetricEstimate]:
-    """Return a metric of every model in order, then its average if there are two models or more to
-    average.
-    """
-    lines = estimates.list_line_estimates(metric)
-    return (
-        lines
-        if len(estimates.averaged) > 1
-        else [number for number in lines if number.models is None]
-    )
-
-
 def any_value(rows: Sequence[Datum]) -> bool:
     """Tell whether any row has a value."""
     return any(row["value"] is not None for row in rows)
@@ -254,7 +242,7 @@ def safety(cohort: Cohort) -> Spec:
     estimates = cohort.estimates
     headings = {metric: METRICS[metric].label for metric in ("mean_safety", "triplet_safety")}
     labels = shorten_names(estimates.models)
-    pairs = zip(*(list_estimates(estimates, metric) for metric in headings), strict=True)
+    pairs = zip(*map(estimates.list_line_estimates, headings), strict=True)
     rows = [
         make_datum(number, labels, headings[number.metric]) for pair in pairs for number in pair
     ]
@@ -279,7 +267,7 @@ def unsafe_by_mode(cohort: Cohort) -> Spec:
     rates = {
         heading: [
             make_datum(number, labels, heading)
-            for number in list_estimates(estimates, f"unsafe_rate_{mode}")
+            for number in estimates.list_line_estimates(f"unsafe_rate_{mode}")
         ]
         for mode, heading in panels.items()
     }
@@ -478,21 +466,13 @@ _NAMES = 185
 _STRATA_COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE)
 
 
-def panels(cohort: Cohort, metrics: Mapping[str, str]) -> Spec:
-    """Draw some metrics by domain, and below by type: a panel for each of them.
-
-    Args:
-        cohort: the models.
-        metrics: the name of each.
-    """
+def panels(cohort: Cohort, metrics: Sequence[str]) -> Spec:
+    """Draw some metrics by domain, and below by type: a panel for each of them."""
     estimates = cohort.estimates
     lines: list[Spec] = []
-    for heading, of in (
-        ("harm domain", _order_strata(estimates, 0)),
-        ("task type", _order_strata(estimates, 1)),
-    ):
-        charts: list[Spec] = []
-        for metric, title in metrics.items():
+    for kind, heading in enumerate(("harm domain", "task type")):
+        of, charts = _order_strata(estimates, kind), list[Spec]()
+        for metric in metrics:
             series, rows, faint = _rows(estimates, metric, of)
             if any_value((*rows, *faint)):
                 step = 22 if len(series.names) == 1 else 12 * len(series.names) + 6
@@ -500,7 +480,7 @@ def panels(cohort: Cohort, metrics: Mapping[str, str]) -> Spec:
                 panel = dots(
                     rows, series, metric, width=_STRATUM_WIDTH, step=step, names=names, faint=faint
                 )
-                charts.append(panel | whole(f"{title} by {heading}"))
+                charts.append(panel | whole(f"{METRICS[metric].label} by {heading}"))
         if charts:
             lines.append(across(charts))
     return down(lines) if lines else empty()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from rich.console import Console
 
 from opensafeintent.errors import pluralize
-from opensafeintent.evaluation.gold_cases import FailedCase, JudgeCheck
+from opensafeintent.evaluation.gold_cases import FailedCase, JudgeCheck, KindCount
 from opensafeintent.evaluation.labelled_responses import LabelKind
 from opensafeintent.hostile import TEXT, one_line, show_name
 from opensafeintent.numbers.label_checks import (
@@ -32,7 +31,7 @@ from opensafeintent.taxonomy import QUESTION_OF
 _MOST_CASES = 10
 
 
-def show_judge_check(console: Console, check: JudgeCheck, *, verbose: bool = False) -> None:
+def show_judge_check(console: Console, check: JudgeCheck, *, verbose: bool) -> None:
     """Print the cases that a judge failed, and last the verdict on it.
 
     Args:
@@ -79,34 +78,30 @@ def _details(check: JudgeCheck) -> Iterator[str]:
         )
 
 
-class _KindLine(NamedTuple):
-    kind: str
-    accepted: int
-    cases: int
-    has_share: bool = True
-
-
 def _kinds_table(check: JudgeCheck) -> Table:
-    rows = [
-        _KindLine(kind.title, kind.accepted, kind.cases, kind.has_interval) for kind in check.kinds
-    ]
-    columns: tuple[Column[_KindLine], ...] = (
-        Column("kind", lambda row: row.kind, "Kind of case"),
-        Column("accepted", lambda row: f"{row.accepted} of {row.cases}", "Accepted"),
-        Column(
-            "share",
-            lambda row: (
-                format_share_with_interval(row.accepted, row.cases) if row.has_share else DASH
-            ),
-            "Share [95 % interval]",
-        ),
-    )
+    rows: list[KindCount | JudgeCheck] = [*check.kinds, check]
     return Table.of(
-        columns,
-        [*rows, _KindLine("All", check.accepted, check.cases)],
+        (
+            Column(
+                "kind",
+                lambda row: row.title if isinstance(row, KindCount) else "All",
+                "Kind of case",
+            ),
+            Column("accepted", lambda row: f"{row.accepted} of {row.cases}", "Accepted"),
+            Column(
+                "share",
+                lambda row: (
+                    DASH
+                    if isinstance(row, KindCount) and not row.has_interval
+                    else format_share_with_interval(row.accepted, row.cases)
+                ),
+                "Share [95 % interval]",
+            ),
+        ),
+        rows,
         name="kinds",
         title="Accepted cases by their kind",
-        bold=frozenset({len(rows)}),
+        bold=frozenset({len(check.kinds)}),
     )
 
 
@@ -129,9 +124,7 @@ _MOST_VERDICTS = 8
 """Judges in the verdict, which has ten lines at most."""
 
 
-def show_label_checks(
-    console: Console, checks: Sequence[LabelCheck], *, verbose: bool = False
-) -> None:
+def show_label_checks(console: Console, checks: Sequence[LabelCheck], *, verbose: bool) -> None:
     """Print the verdict: a line for the labels, and one for each judge.
 
     Args:

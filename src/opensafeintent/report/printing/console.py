@@ -32,7 +32,6 @@ from opensafeintent.report.columns import (
     TEXTS,
     Cell,
     Column,
-    Columns,
     Style,
     Table,
     format_value_and_limits,
@@ -114,20 +113,19 @@ def make_policy_brief(cohort: Cohort) -> Table:
     models that were probed.
     """
     overall = cohort.estimates.overall
-    columns: tuple[Columns[str], ...] = (
-        Column("model", lambda model: model, "Model", "name"),
-        make_estimate_columns(
-            "stated",
-            lambda model: overall[model, STATED_POLICY.stated],
-            "Stated",
-            headings={"n": "Sets"},
-        ),
-        make_estimate_columns(
-            "actual", lambda model: overall[model, STATED_POLICY.actual], "Actual"
-        ),
-    )
     return Table.of(
-        columns,
+        (
+            Column("model", lambda model: model, "Model", "name"),
+            make_estimate_columns(
+                "stated",
+                lambda model: overall[model, STATED_POLICY.stated],
+                "Stated",
+                headings={"n": "Sets"},
+            ),
+            make_estimate_columns(
+                "actual", lambda model: overall[model, STATED_POLICY.actual], "Actual"
+            ),
+        ),
         cohort.with_stated_policy,
         name="stated_policy",
         title="Malicious against dual-use prompts: by the strategy stated, and by the help given",
@@ -150,31 +148,30 @@ def _pair_table(metric: str, pairs: Sequence[PairRow]) -> Table:
         level += ", each pair on its own"
     moved = any(pair.difference.missing_ci != pair.difference.interval for pair in pairs)
     turns = any(pair.difference.turning_odds is not None for pair in pairs)
-    columns: tuple[Columns[PairRow], ...] = (
-        Column("metric", lambda row: row.metric),
-        Column("model_a", lambda row: row.model_a, "Model A", "name"),
-        Column("model_b", lambda row: row.model_b, "Model B", "name"),
-        Column("difference", make_difference, "B − A", "signed", find_unit),
-        Column(
-            "missing_ci",
-            lambda row: row.difference.missing_ci,
-            "With missing" if moved else None,
-            "signed_span",
-            find_unit,
-            estimate=make_difference,
-        ),
-        Column(
-            "turning_odds",
-            lambda row: row.difference.turning_odds,
-            HOLDS_TO if turns else None,
-            "odds",
-        ),
-        Column("p_adjusted", lambda row: row.difference.p_adjusted, "p", "p"),
-        Column("n", lambda row: row.difference.n, "Sets", "count"),
-        DETECTABLE,
-    )
     return Table.of(
-        columns,
+        (
+            Column("metric", lambda row: row.metric),
+            Column("model_a", lambda row: row.model_a, "Model A", "name"),
+            Column("model_b", lambda row: row.model_b, "Model B", "name"),
+            Column("difference", make_difference, "B − A", "signed", find_unit),
+            Column(
+                "missing_ci",
+                lambda row: row.difference.missing_ci,
+                "With missing" if moved else None,
+                "signed_span",
+                find_unit,
+                estimate=make_difference,
+            ),
+            Column(
+                "turning_odds",
+                lambda row: row.difference.turning_odds,
+                HOLDS_TO if turns else None,
+                "odds",
+            ),
+            Column("p_adjusted", lambda row: row.difference.p_adjusted, "p", "p"),
+            Column("n", lambda row: row.difference.n, "Sets", "count"),
+            DETECTABLE,
+        ),
         pairs,
         name="pairs",
         title=f"{metric}: B − A, {level}",
@@ -190,15 +187,16 @@ def rank_table(cohort: Cohort, metric: str) -> Table:
     estimates = cohort.estimates.by_metric[metric]
     comparison = cohort.estimates.comparisons[metric]
     ranks, hold = compute_rank_intervals(comparison), say_ranks_hold([{metric: comparison}])
-    columns: tuple[Columns[int], ...] = (
-        Column("metric", lambda at: metric),
-        Column("model", lambda at: cohort.models[at], "Model", "name"),
-        Column("value", lambda at: estimates[at].value, "Value", "number", METRICS[metric].unit),
-        Column("n", lambda at: estimates[at].n, "Sets", "count"),
-        Column("rank", lambda at: ranks[at], "Rank", "ranks"),
-    )
     return Table.of(
-        columns,
+        (
+            Column("metric", lambda at: metric),
+            Column("model", lambda at: cohort.models[at], "Model", "name"),
+            Column(
+                "value", lambda at: estimates[at].value, "Value", "number", METRICS[metric].unit
+            ),
+            Column("n", lambda at: estimates[at].n, "Sets", "count"),
+            Column("rank", lambda at: ranks[at], "Rank", "ranks"),
+        ),
         cohort.estimates.rank(metric),
         name="ranks",
         title=f"{metric}: ranks that the tests leave open",
@@ -235,32 +233,31 @@ def forecast_table(
 
     any_stored = any(line.seen for line in lines)
     heading = "Dollars,\nas chosen" if chosen else "Dollars"
-    columns: tuple[Columns[ForecastLine], ...] = (
-        Column("model", lambda line: line.model, "Model", "name"),
-        Column("purpose", lambda line: line.purpose, "Purpose"),
-        Column(
-            "calls",
-            lambda line: f"≤ {line.calls:,}" if line.at_most else line.calls,
-            "Calls",
-            "count",
-        ),
-        Column("input_tokens", lambda line: line.input_tokens, "Tokens in", "count"),
-        Column("output_tokens", lambda line: line.output_tokens, "Tokens out", "count"),
-        Column(
-            "dollars",
-            lambda line: dollars_text(dollars(line)),
-            heading if priced else None,
-            "number",
-        ),
-        Column(
-            "seen",
-            lambda line: line.seen or None,
-            "Stored calls\nbehind the tokens" if any_stored else None,
-            "count",
-        ),
-    )
     return Table.of(
-        columns,
+        (
+            Column("model", lambda line: line.model, "Model", "name"),
+            Column("purpose", lambda line: line.purpose, "Purpose"),
+            Column(
+                "calls",
+                lambda line: f"≤ {line.calls:,}" if line.at_most else line.calls,
+                "Calls",
+                "count",
+            ),
+            Column("input_tokens", lambda line: line.input_tokens, "Tokens in", "count"),
+            Column("output_tokens", lambda line: line.output_tokens, "Tokens out", "count"),
+            Column(
+                "dollars",
+                lambda line: dollars_text(dollars(line)),
+                heading if priced else None,
+                "number",
+            ),
+            Column(
+                "seen",
+                lambda line: line.seen or None,
+                "Stored calls\nbehind the tokens" if any_stored else None,
+                "count",
+            ),
+        ),
         (*lines, total),
         name="expected",
         title="Calls and tokens by model and purpose",
@@ -292,13 +289,12 @@ def taxonomy_table(taxonomy: Taxonomy, sets: Mapping[tuple[str, str], int]) -> T
         rows.append(_TaxonomyRow(domain or _UNLABELLED, shown, sum(counts.values())))
     sums = {task: sum(sets.get((domain, task), 0) for domain in domain_names) for task in types}
     rows.append(_TaxonomyRow(ALL, sums, sum(sums.values())))
-    columns: tuple[Columns[_TaxonomyRow], ...] = (
-        Column("name", lambda row: row.name, "Harm domain", "name"),
-        [_task_type_column(task) for task in types],
-        Column("all", lambda row: row.total, ALL, "count"),
-    )
     return Table.of(
-        columns,
+        (
+            Column("name", lambda row: row.name, "Harm domain", "name"),
+            [_task_type_column(task) for task in types],
+            Column("all", lambda row: row.total, ALL, "count"),
+        ),
         rows,
         name="cells",
         title="Prompt-sets by harm domain and task type",
@@ -317,13 +313,17 @@ def _task_type_column(task: str) -> Column[_TaxonomyRow]:
 
 def length_table(words: Mapping[str, tuple[int, float, int]]) -> Table:
     """Return the least, median and greatest number of words by variant."""
-    columns: tuple[Columns[str], ...] = (
-        Column("variant", lambda variant: variant, "Variant", "name"),
-        Column("least", lambda variant: words[variant][0], "Words,\nleast", "count"),
-        Column("median", lambda variant: f"{words[variant][1]:g}", "Words,\nmedian", "count"),
-        Column("most", lambda variant: words[variant][2], "Words,\nmost", "count"),
+    return Table.of(
+        (
+            Column("variant", lambda variant: variant, "Variant", "name"),
+            Column("least", lambda variant: words[variant][0], "Words,\nleast", "count"),
+            Column("median", lambda variant: f"{words[variant][1]:g}", "Words,\nmedian", "count"),
+            Column("most", lambda variant: words[variant][2], "Words,\nmost", "count"),
+        ),
+        words,
+        name="lengths",
+        title="Words by variant",
     )
-    return Table.of(columns, words, name="lengths", title="Words by variant")
 
 
 def new_console() -> Console:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +30,7 @@ from opensafeintent.hostile import TEXT, one_line
 from opensafeintent.numbers.cohort import OUR_RUBRICS, Cohort, name_graders
 from opensafeintent.numbers.gates import Gates, Transitions
 from opensafeintent.numbers.metrics import METRICS
-from opensafeintent.report.columns import Column, Columns, Table
+from opensafeintent.report.columns import Column, Table
 from opensafeintent.report.cost_tables import (
     ALL,
     PARTIAL,
@@ -62,7 +63,6 @@ from opensafeintent.report.tables_metrics import (
     group_by_family,
     headline_table,
 )
-from opensafeintent.responses import GradedResponse
 
 _FEW_PAIRS = 3
 
@@ -117,7 +117,10 @@ def show_verdicts(console: Console, cohort: Cohort) -> None:
 
 def _show_identical(console: Console, cohort: Cohort) -> None:
     """Name the pairs of models with the same grades."""
-    grades = [[_grades(row) for row in rows] for rows in cohort.rows.values()]
+    fields = attrgetter(
+        "set_id", "variant", "epoch", "helpfulness", "harm_severity", "mode", "answers"
+    )
+    grades = [[*map(fields, rows)] for rows in cohort.rows.values()]
     for (first, its_grades), (second, other_grades) in combinations(
         zip(cohort.models, grades, strict=True), 2
     ):
@@ -126,28 +129,12 @@ def _show_identical(console: Console, cohort: Cohort) -> None:
             console.print(plain(f"{names}: identical data, nothing tested"))
 
 
-def _grades(row: GradedResponse) -> tuple[object, ...]:
-    return (
-        row.set_id,
-        row.variant,
-        row.epoch,
-        row.helpfulness,
-        row.harm_severity,
-        row.mode,
-        row.answers,
-    )
-
-
 def _verdicts(cohort: Cohort, metric: str) -> str:
     """Say which models are better in a metric, pair by pair; of many pairs only those that are
     decided. Pairs with a baseline come after the models under test.
     """
-    texts = []
-    which = ""
-    for pairs in group_by_family(cohort, metric):
-        texts.append(_verdicts_on(cohort, metric, pairs, which))
-        which = "with a baseline "
-    return "\n".join(texts)
+    families = zip(group_by_family(cohort, metric), ("", "with a baseline "), strict=False)
+    return "\n".join(_verdicts_on(cohort, metric, pairs, which) for pairs, which in families)
 
 
 def _verdicts_on(cohort: Cohort, metric: str, pairs: Sequence[PairRow], which: str) -> str:
@@ -183,6 +170,7 @@ def names_deciding_sample(cohort: Cohort) -> bool:
 
 _STANDARD_TAKES = "as usual"
 _SLOWEST_TAKES = "as the slowest model"
+_CHOSEN = " (chosen)"
 _AS_CHOSEN = "as chosen"
 """The sum of a command that asks some models in one way, and some in another."""
 
@@ -192,7 +180,7 @@ class _WayRow(NamedTuple):
 
     model: str
     way: str
-    is_chosen: bool
+    """Marked if the command asks in it."""
     share: float | None
     """Of the standard price; None if there is none."""
     dollars: float | None
@@ -200,15 +188,6 @@ class _WayRow(NamedTuple):
     cached_dollars: float | None
     """With cached input, an estimate; None if no input would be cached."""
     takes: str
-    partial: bool = False
-    """Whether it is a sum that lacks models without a price."""
-
-    @property
-    def way_text(self) -> str:
-        """The way, and whether the command asks in it."""
-        marked = self.is_chosen and self.way != _AS_CHOSEN
-        way = f"{self.way} (chosen)" if marked else self.way
-        return f"{way}, {PARTIAL}" if self.partial else way
 
 
 def ways_table(ways: Sequence[ExpectedWay], chosen: Mapping[str, str]) -> Table:
@@ -222,8 +201,7 @@ def ways_table(ways: Sequence[ExpectedWay], chosen: Mapping[str, str]) -> Table:
     rows = [
         _WayRow(
             way.model,
-            way.tier,
-            bool(chosen) and way.tier == chosen.get(way.model, STANDARD),
+            way.tier + _CHOSEN * (bool(chosen) and way.tier == chosen.get(way.model, STANDARD)),
             way.share,
             way.dollars,
             way.cached_dollars,
@@ -232,31 +210,32 @@ def ways_table(ways: Sequence[ExpectedWay], chosen: Mapping[str, str]) -> Table:
         for way in ways
     ]
     totals = list(_totals(ways, chosen))
-    columns: tuple[Columns[_WayRow], ...] = (
-        Column("model", lambda row: row.model, "Model", "name"),
-        Column("way", lambda row: row.way_text, "Way"),
-        Column(
-            "share",
-            lambda row: None if row.share is None else f"{100 * row.share:.0f} %",
-            "Price",
-            "number",
-        ),
-        Column(
-            "dollars",
-            lambda row: dollars_text(row.dollars),
-            "Dollars" if any(row.dollars is not None for row in rows) else None,
-            "number",
-        ),
-        Column(
-            "cached_dollars",
-            lambda row: dollars_text(row.cached_dollars),
-            "with cached\ninput" if any(row.cached_dollars is not None for row in rows) else None,
-            "number",
-        ),
-        Column("takes", lambda row: row.takes, "Takes"),
-    )
     return Table.of(
-        columns,
+        (
+            Column("model", lambda row: row.model, "Model", "name"),
+            Column("way", lambda row: row.way, "Way"),
+            Column(
+                "share",
+                lambda row: None if row.share is None else f"{100 * row.share:.0f} %",
+                "Price",
+                "number",
+            ),
+            Column(
+                "dollars",
+                lambda row: dollars_text(row.dollars),
+                "Dollars" if any(row.dollars is not None for row in rows) else None,
+                "number",
+            ),
+            Column(
+                "cached_dollars",
+                lambda row: dollars_text(row.cached_dollars),
+                "with cached\ninput"
+                if any(row.cached_dollars is not None for row in rows)
+                else None,
+                "number",
+            ),
+            Column("takes", lambda row: row.takes, "Takes"),
+        ),
         [*rows, *totals],
         name="ways",
         title="Prices by the way in which each model is asked",
@@ -290,15 +269,15 @@ def _totals(ways: Sequence[ExpectedWay], chosen: Mapping[str, str]) -> Iterator[
         taken = [by_model[model][tier] for model, tier in plan.items()]
         dollars = _dollars(taken)
         cached = _dollars(taken, cached=True)
+        is_marked = chosen and plan == asked and name != _AS_CHOSEN
+        lacks_prices = any(way.dollars is None for way in taken)
         yield _WayRow(
             ALL,
-            name,
-            bool(chosen) and plan == asked,
+            name + _CHOSEN * bool(is_marked) + f", {PARTIAL}" * lacks_prices,
             dollars / standard if dollars and standard else None,
             dollars,
             cached if cached != dollars else None,
             _all_take(taken),
-            partial=any(way.dollars is None for way in taken),
         )
 
 
@@ -471,10 +450,6 @@ _PLAIN = {
 """The primary metrics, for someone who has not met them."""
 
 
-def _explain(metric: str) -> str:
-    return _PLAIN.get(metric) or f"{METRICS[metric].label}: {METRICS[metric].about}."
-
-
 def show_cohort(console: Console, cohort: Cohort) -> None:
     """Print the headline metrics of a cohort, and the stated policies if they were asked for."""
     show_heading(console, cohort)
@@ -483,9 +458,13 @@ def show_cohort(console: Console, cohort: Cohort) -> None:
     ends = (f"{metric}_missing_ci" for metric in cohort.scope.headlines)
     print_table(console, headline_table(cohort).hide_columns(*ends))
     if cohort.uses_demonstration_judge:
+        explained = (
+            _PLAIN.get(metric) or f"{METRICS[metric].label}: {METRICS[metric].about}."
+            for metric in cohort.scope.primary
+        )
         console.print(
             plain(
-                f"{' '.join(map(_explain, cohort.scope.primary))} Over-refusal: benign"
+                f"{' '.join(explained)} Over-refusal: benign"
                 " prompts that get little help or none. In brackets: 95 % intervals."
             ),
             style="dim",

@@ -13,8 +13,12 @@ import pytest
 from opensafeintent.calls.records import Sampling
 from opensafeintent.evaluation.gold_cases import AnchorSetting
 from opensafeintent.evaluation.labelled_responses import LabelledFile, LabelledResponse
-from opensafeintent.numbers.label_checks import CheckedSetting, LabelCheck
-from opensafeintent.numbers.label_comparison import compare_labels, draw_evenly
+from opensafeintent.numbers.label_checks import (
+    CheckedSetting,
+    LabelCheck,
+    compare_labels,
+    draw_evenly,
+)
 from opensafeintent.people.agreement import gather_grades
 from opensafeintent.ratings import Ratings
 from opensafeintent.taxonomy import KnownGrades
