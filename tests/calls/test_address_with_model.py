@@ -16,13 +16,14 @@ from endtoend import grades, osi, some_sets
 from loopback.messages import MessagesServer, serving
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_merge import merge_ledgers
+from opensafeintent.calls.outcomes import classify_message
 from opensafeintent.calls.protocols import read_served_model, token_count
 from opensafeintent.calls.providers import ENDPOINTS, Provider, resolve_endpoint
-from opensafeintent.calls.records import Answered, Call, Usage
+from opensafeintent.calls.records import Answered, Call, Refused, Usage
 from opensafeintent.errors import InputError
 
 NAME = "by-address/family/one two"
-TEXT, THOUGHT = "A good note.", "They may mean well."
+TEXT, THOUGHT, PLAN = "A good note.", "They may mean well.", "First a greeting."
 
 
 class ByAddress:
@@ -46,25 +47,26 @@ class ByAddress:
     def join(self, parts: Sequence[Mapping[str, Any]], *, ended: bool) -> dict[str, Any]:
         return {name: value for part in parts for name, value in part.items()}
 
-    def read(self, reply: Mapping[str, Any], body: bytes) -> Answered:
-        return Answered(
-            text=reply["said"],
-            stop_reason="stop",
-            usage=self.usage(reply),
-            served_model=read_served_model(reply),
-            reasoned=True,
+    def read(self, reply: Mapping[str, Any], body: bytes) -> Answered | Refused:
+        return classify_message(
+            self.text(reply), reply["ended"], self.usage(reply), read_served_model(reply)
         )
 
     def usage(self, reply: Mapping[str, Any]) -> Usage:
         return Usage(token_count(reply["read"]), token_count(reply["wrote"]), reply["cachedCount"])
 
-    def message(self, reply: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"reasoning": reply["thought"]}
+    def text(self, reply: Mapping[str, Any]) -> str | None:
+        said = reply.get("said")
+        return said if isinstance(said, str) else None
+
+    def beside(self, reply: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"reasoning": reply.get("thought")}
 
 
 REPLY = {
-    "said": TEXT,
+    "said": f"<think>{PLAN}</think>{TEXT}",
     "thought": THOUGHT,
+    "ended": "end",
     "model": "one two",
     "read": 9,
     "wrote": 4,
@@ -127,4 +129,4 @@ def test_a_run_is_evaluated_read_again_traced_and_merged(tmp_path: Path, *, stre
                 if each.model == NAME
             } == {(9, 4, 3)}
     traced = osi("trace", run, "--worst", 1, "--include-unsafe")
-    assert THOUGHT in traced.text and TEXT in traced.text
+    assert all(text in traced.text for text in (THOUGHT, PLAN, TEXT))

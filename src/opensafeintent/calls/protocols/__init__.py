@@ -74,9 +74,17 @@ class WireProtocol(Protocol):
     def usage(self, reply: Mapping[str, Any]) -> Usage:
         """Return the tokens that a reply reports; none if it reports none."""
 
-    def message(self, reply: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the part of a reply that shows reasoning, in the fields of
-        `calls.reasoning` or in the blocks of its `content`; empty if there is none.
+    def text(self, reply: Mapping[str, Any]) -> str | None:
+        """Return the model's text, reasoning between marks included; None if a reply has none.
+
+        `read` gives it to `classify_message`, which cuts the reasoning off, and `trace` shows what
+        was cut.
+        """
+
+    def beside(self, reply: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the object in a reply that holds reasoning apart from its text: in one of
+        `REASONING_FIELDS` of `calls.reasoning`, or in blocks of its `content`. Return {} if the
+        protocol has no place for reasoning.
         """
 
 
