@@ -124,6 +124,19 @@ def test_the_base_url_ends_before_the_models_own_address() -> None:
         resolve_endpoint(NAME, variables(endpoint.url))
 
 
+@pytest.mark.parametrize("version", ["/v1", "/v2", "/v1beta"])
+@pytest.mark.parametrize("end", ["", "/"])
+def test_a_version_stands_in_the_address_once(
+    monkeypatch: pytest.MonkeyPatch, version: str, end: str
+) -> None:
+    monkeypatch.setattr(ByAddress, "route", lambda _, model: f"{version}/models/{model}:answer")
+    for base_url in (f"http://h{end}", f"http://h{version}{end}"):
+        endpoint = resolve_endpoint("by-address/m", variables(base_url))
+        assert endpoint.url == f"http://h{version}/models/m:answer"
+    other = resolve_endpoint("by-address/m", variables("http://h/v9"))
+    assert other.url == f"http://h/v9{version}/models/m:answer"
+
+
 CALL = user_call(
     model=NAME,
     sampling=Sampling(
