@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # for type checkers; a test compares it with `_NAMES`
-    from opensafeintent.calls.functions import FunctionModel as FunctionModel
+    from opensafeintent.calls.python_models import FunctionModel as FunctionModel
     from opensafeintent.calls.ledger_merge import Merged as Merged, merge_ledgers as merge_ledgers
     from opensafeintent.construction.controls import DatasetCheck as DatasetCheck
     from opensafeintent.construction.similarity import Deduplication as Deduplication
@@ -81,8 +81,8 @@ if TYPE_CHECKING:  # for type checkers; a test compares it with `_NAMES`
     )
 
 _NAMES = {
-    "calls.functions": "FunctionModel",
     "calls.ledger_merge": "Merged merge_ledgers",
+    "calls.python_models": "FunctionModel",
     "construction.controls": "DatasetCheck",
     "construction.similarity": "Deduplication",
     "errors": "OpenSafeIntentError",

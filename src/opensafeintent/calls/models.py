@@ -17,7 +17,6 @@ import msgspec
 
 from opensafeintent.calls.baselines import BASELINES, ScriptedModel, is_baseline
 from opensafeintent.calls.client import Model
-from opensafeintent.calls.functions import NO_FUNCTIONS, CalledFunction, Functions, function_named
 from opensafeintent.calls.headers import NO_HEADERS, Headers, read_header_values
 from opensafeintent.calls.http import EndpointModel, HttpSession
 from opensafeintent.calls.providers import (
@@ -29,6 +28,12 @@ from opensafeintent.calls.providers import (
     parse_provider,
     resolve_endpoint,
     variables,
+)
+from opensafeintent.calls.python_models import (
+    NO_FUNCTIONS,
+    CalledFunction,
+    Functions,
+    function_named,
 )
 from opensafeintent.calls.service_tiers import NO_FLEX, FlexPlan
 from opensafeintent.errors import InputError, nearest

@@ -20,11 +20,11 @@ from opensafeintent.calls.costs import (
     apply_experience,
     experience_in,
 )
-from opensafeintent.calls.functions import hash_functions
 from opensafeintent.calls.headers import headers_by_model, unlike_requests
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.progress import Display, display_for, progress_line, refresh_display
+from opensafeintent.calls.python_models import hash_functions
 from opensafeintent.commands.batching import need_batches, open_gathering, takes_batches
 from opensafeintent.commands.dataset_tools import write_check
 from opensafeintent.commands.reproduce import command_line, headers_stated

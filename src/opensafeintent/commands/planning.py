@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.calls.functions import FunctionModel
+from opensafeintent.calls.python_models import FunctionModel
 from opensafeintent.commands.settings import EvaluateSettings, GradeSettings, Judging
 from opensafeintent.commands.settings.base import Arg, Opt, list_settings
 from opensafeintent.errors import InputError, pluralize

@@ -17,13 +17,13 @@ import msgspec
 
 from opensafeintent.calls.client import Client, count_under_way
 from opensafeintent.calls.costs import Budget, forecast_cost
-from opensafeintent.calls.functions import hash_functions
 from opensafeintent.calls.headers import headers_by_model, unlike_requests
 from opensafeintent.calls.ledger import LEDGER, Ledger
 from opensafeintent.calls.ledger_merge import shard_read, take_up
 from opensafeintent.calls.prices import PriceList, Prices, read_prices
 from opensafeintent.calls.progress import Display, progress_line, refresh_display, show_progress
 from opensafeintent.calls.providers import PREFIX
+from opensafeintent.calls.python_models import hash_functions
 from opensafeintent.calls.records import Failed
 from opensafeintent.calls.shutdown import raise_if_interrupted
 from opensafeintent.commands.batching import begin_batches, fill_in_batches, need_batches

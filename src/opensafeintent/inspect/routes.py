@@ -16,10 +16,10 @@ from opensafeintent.errors import InputError, install_extra
 
 if TYPE_CHECKING:
     from opensafeintent.calls.client import Model
-    from opensafeintent.calls.functions import FunctionModel
     from opensafeintent.calls.headers import Headers
     from opensafeintent.calls.http import HttpSession
     from opensafeintent.calls.models import OtherProviders, Served
+    from opensafeintent.calls.python_models import FunctionModel
     from opensafeintent.calls.service_tiers import FlexPlan
 
 
