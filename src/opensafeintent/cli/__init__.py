@@ -41,7 +41,7 @@ def main() -> None:
 
 def _run() -> int:
     """Run the command that was typed; return its exit code, and print any error in a line."""
-    from opensafeintent.calls.shutdown import handle_signals
+    from opensafeintent.calls.draining import handle_signals
     from opensafeintent.errors import Interrupted, OpenSafeIntentError, Stopped
 
     try:

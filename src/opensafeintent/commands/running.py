@@ -17,6 +17,7 @@ import msgspec
 
 from opensafeintent.calls.client import Client, count_under_way
 from opensafeintent.calls.costs import Budget, forecast_cost
+from opensafeintent.calls.draining import raise_if_interrupted
 from opensafeintent.calls.headers import headers_by_model, unlike_requests
 from opensafeintent.calls.ledger import LEDGER, Ledger
 from opensafeintent.calls.ledger_merge import shard_read, take_up
@@ -25,7 +26,6 @@ from opensafeintent.calls.progress import Display, progress_line, refresh_displa
 from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.python_models import hash_functions
 from opensafeintent.calls.records import Failed
-from opensafeintent.calls.shutdown import raise_if_interrupted
 from opensafeintent.commands.batching import begin_batches, fill_in_batches, need_batches
 from opensafeintent.commands.checking_judges import check_before_run, describe_passed
 from opensafeintent.commands.graded_runs import make_graded_run, name_runs

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from opensafeintent.calls.client import Client, Model
 from opensafeintent.calls.costs import Budget, Tally, forecast_cost
+from opensafeintent.calls.draining import Drain, handle_signals, raise_if_interrupted
 from opensafeintent.calls.headers import Headers
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
@@ -29,7 +30,6 @@ from opensafeintent.calls.prices import PriceList, Prices, find_way
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.providers import ENDPOINTS, find_provider, is_in_process
 from opensafeintent.calls.service_tiers import FLEX, NO_FLEX, STANDARD, FlexPlan
-from opensafeintent.calls.shutdown import Drain, handle_signals, raise_if_interrupted
 from opensafeintent.commands.settings import Calling
 from opensafeintent.errors import InputError, Interrupted
 from opensafeintent.evaluation.forecast import Forecast
