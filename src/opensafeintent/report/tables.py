@@ -44,7 +44,7 @@ from opensafeintent.report.tables_metrics import (
     utility_range,
     wording,
 )
-from opensafeintent.report.tables_questions import answer_agreement, line_agreement, questions
+from opensafeintent.report.tables_own_questions import answer_agreement, line_agreement, questions
 from opensafeintent.report.tables_repeats import fragile, repeats
 from opensafeintent.report.tables_second_turn import second_turn
 from opensafeintent.report.tables_spending import variance_components

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.metrics import CHECKLIST_METRICS, METRICS
-from opensafeintent.numbers.own_questions import (
+from opensafeintent.numbers.own_answers import (
     About,
     AnswerAgreement,
     LineAgreement,
