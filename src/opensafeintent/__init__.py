@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # for type checkers; a test compares it with `_NAMES`
     from opensafeintent.construction.similarity import Deduplication as Deduplication
     from opensafeintent.errors import OpenSafeIntentError as OpenSafeIntentError
     from opensafeintent.exports.publication import Publication as Publication
-    from opensafeintent.inspect.routes import served_models as served_models
+    from opensafeintent.any_model import served_models as served_models
     from opensafeintent.promptsets import (
         Dataset as Dataset,
         PromptSet as PromptSet,
@@ -81,13 +81,13 @@ if TYPE_CHECKING:  # for type checkers; a test compares it with `_NAMES`
     )
 
 _NAMES = {
+    "any_model": "served_models",
     "calls.ledger_merge": "Merged merge_ledgers",
     "calls.python_models": "FunctionModel",
     "construction.controls": "DatasetCheck",
     "construction.similarity": "Deduplication",
     "errors": "OpenSafeIntentError",
     "exports.publication": "Publication",
-    "inspect.routes": "served_models",
     "promptsets": "Dataset PromptSet load_dataset write_dataset",
     "taxonomy": "Taxonomy load_taxonomy",
     "commands.labelling": (

@@ -12,6 +12,7 @@ import msgspec
 from rich.console import Console
 
 from opensafeintent import __version__
+from opensafeintent.any_model import model_identity, unset_lines
 from opensafeintent.calls.client import Client, count_under_way
 from opensafeintent.calls.costs import (
     Experience,
@@ -60,7 +61,6 @@ from opensafeintent.construction.stages import (
 from opensafeintent.errors import InputError, NothingMade, Stopped, pluralize
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.files import read_text, to_json, write_private
-from opensafeintent.inspect.routes import model_identity, unset_lines
 from opensafeintent.people.labels import Label, read_labels
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.cards import name_generated_source

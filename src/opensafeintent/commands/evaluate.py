@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from opensafeintent.any_model import model_identity
 from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE, contenders
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
@@ -46,7 +47,6 @@ from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.plan import Plan
 from opensafeintent.evaluation.replay import has_both_grades, list_given_tasks, read_imported
 from opensafeintent.hostile import name_safe, one_line, show_name
-from opensafeintent.inspect.routes import model_identity
 from opensafeintent.numbers.gates import describe_second_turn_reach, describe_sets
 from opensafeintent.numbers.metrics import METRICS, find_scope, is_defined, list_question_groups
 from opensafeintent.promptsets import Dataset, draw_sets, load_dataset

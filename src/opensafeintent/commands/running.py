@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
+from opensafeintent.any_model import unset_lines
 from opensafeintent.calls.client import Client, count_under_way
 from opensafeintent.calls.costs import Budget, forecast_cost
 from opensafeintent.calls.draining import raise_if_interrupted
@@ -56,7 +57,6 @@ from opensafeintent.evaluation.run import count_missing_grades, run_work
 from opensafeintent.files import inside, near
 from opensafeintent.grades import check_cells
 from opensafeintent.hostile import one_line, show_name
-from opensafeintent.inspect.routes import unset_lines
 from opensafeintent.numbers.cohort import Cohort, GradedRun, gather_models, name_graders
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.promptsets import Dataset

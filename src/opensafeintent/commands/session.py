@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from opensafeintent.any_model import open_models
 from opensafeintent.calls.client import Client, Model
 from opensafeintent.calls.costs import Budget, Tally, forecast_cost
 from opensafeintent.calls.draining import Drain, handle_signals, raise_if_interrupted
@@ -33,7 +34,6 @@ from opensafeintent.calls.service_tiers import FLEX, NO_FLEX, STANDARD, FlexPlan
 from opensafeintent.commands.settings import Calling
 from opensafeintent.errors import InputError, Interrupted
 from opensafeintent.evaluation.forecast import Forecast
-from opensafeintent.inspect.routes import open_models
 from opensafeintent.replacing import Taken
 from opensafeintent.report.cost_tables import dollars_text
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from opensafeintent import __version__
+from opensafeintent.any_model import open_models
 from opensafeintent.calls.client import Client, count_under_way, side_by_side
 from opensafeintent.calls.costs import Budget, Tally
 from opensafeintent.calls.draining import current_drain, raise_if_interrupted
@@ -30,7 +31,6 @@ from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.replay import replay
 from opensafeintent.evaluation.run import raise_if_over, run_tasks
 from opensafeintent.files import make_private_folder
-from opensafeintent.inspect.routes import open_models
 from opensafeintent.ray.cluster import Cluster, collect_variables, connect_cluster, last_line
 
 _APPEARS_SECONDS = 10
