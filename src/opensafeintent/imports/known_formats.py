@@ -9,7 +9,7 @@ from typing import NamedTuple
 from opensafeintent.calls.progress import Display
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import show_name
-from opensafeintent.imports import authors, lm_eval, promptfoo, response_tables as tables
+from opensafeintent.imports import authors, lm_eval, ours, promptfoo
 from opensafeintent.imports.content import FileContent, Located, show_progress
 from opensafeintent.promptsets.fields import fields_found
 from opensafeintent.promptsets.limits import RowLimit
@@ -37,9 +37,7 @@ IMPORT_FORMATS = (
         authors.recognises,
         authors.read,
     ),
-    ImportFormat(
-        "ours", "id, variant, response; or prompt, response", tables.recognises, tables.read
-    ),
+    ImportFormat("ours", "id, variant, response; or prompt, response", ours.recognises, ours.read),
 )
 
 
