@@ -29,8 +29,12 @@ from opensafeintent.calls.python_models import (
 )
 from opensafeintent.calls.service_tiers import NO_FLEX, FlexPlan
 from opensafeintent.errors import InputError
-from opensafeintent.inspect.inspect_providers import find_unset_variables, list_inspect_models
-from opensafeintent.inspect.provider_models import check_inspect_name, open_inspect_model
+from opensafeintent.inspect.inspect_providers import (
+    check_inspect_name,
+    find_unset_variables,
+    list_inspect_models,
+    open_inspect_model,
+)
 
 
 def open_models(

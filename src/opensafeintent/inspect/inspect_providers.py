@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from importlib.metadata import PackageNotFoundError, version
 
 import msgspec
 
 from opensafeintent.calls.baselines import BASELINES
+from opensafeintent.calls.client import Model
+from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.models import Served
-from opensafeintent.calls.providers import FOREIGN
+from opensafeintent.calls.providers import (
+    ENDPOINTS,
+    FOREIGN,
+    INSPECT_PROVIDERS,
+    parse_provider,
+    split_name,
+    unknown_provider,
+)
 from opensafeintent.errors import InputError, install_extra
 
 _OLDEST = (0, 3, 285)
@@ -139,3 +149,38 @@ def from_inspect(model: str) -> str:
     """Return a model's name in a run of ours: `opensafeintent/judge` is `baseline/judge`."""
     provider, _, script = model.partition("/")
     return f"baseline/{script}" if provider == "opensafeintent" and script in BASELINES else model
+
+
+def check_inspect_name(name: str) -> None:
+    """Refuse a name that no provider could be found for, without asking for a key.
+
+    Raises:
+        InputError: the provider is unknown, or the extra is missing or too old.
+    """
+    provider = parse_provider(name)
+    in_inspect = provider in INSPECT_PROVIDERS or name.startswith(
+        (FOREIGN, "openai/", "mistral/", "anthropic/", "google/")
+    )
+    if find_installed_version() is None and not in_inspect:
+        split_name(name)  # says which providers there are
+    require_inspect(f"{name}: provider {provider!r}")
+    if "/" not in name.removeprefix(FOREIGN):
+        raise InputError(f"{name!r}: is not a model name; expected inspect/provider/model")
+    from opensafeintent.inspect.provider_models import list_registered
+
+    if provider not in (registered := list_registered()):
+        valid = registered if name.startswith(FOREIGN) else [*ENDPOINTS, *registered]
+        raise unknown_provider(name, valid)
+
+
+def open_inspect_model(name: str, http: HttpSession, left_out: Collection[str] = ()) -> Model:
+    """Return the model of a name, without the fields that it does not take; weights are not loaded
+    yet.
+
+    Raises:
+        InputError: see `check_inspect_name`; or a key or another variable is missing.
+    """
+    check_inspect_name(name)
+    from opensafeintent.inspect.provider_models import InspectModel
+
+    return InspectModel(name, http, left_out)
