@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from batches.killing import carry_through, plain_metrics, schedule
 from endtoend import some_sets
+from opensafeintent.any_model import open_models
 from opensafeintent.batch import rounds as submitting
 from opensafeintent.batch.endpoints import batch_models
 from opensafeintent.batch.rounds import Batching
@@ -34,7 +35,6 @@ from opensafeintent.batch.store import BatchStore, store_path
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.models import open_models
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.records import Call, Sampling
 from opensafeintent.templates import load_templates

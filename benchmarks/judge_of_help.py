@@ -32,11 +32,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opensafeintent import FunctionModel, JudgeCheckSettings, check_judges
+from opensafeintent.any_model import model_identity
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.evaluation.labelled_responses import REFUSED, label_work
 from opensafeintent.evaluation.replay import replay
 from opensafeintent.imports.label_files import read_labelled
-from opensafeintent.inspect.routes import model_identity
 from opensafeintent.numbers.label_checks import GroupRates, LabelCheck
 from opensafeintent.people.study import allocate
 from opensafeintent.report.columns import format_estimate

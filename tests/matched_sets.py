@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from opensafeintent.promptsets import Dataset, Prompts, PromptSet
-from opensafeintent.promptsets.questions import IntentQuestions, OwnQuestion, OwnQuestions
+from opensafeintent.promptsets.own_questions import IntentQuestions, OwnQuestion, OwnQuestions
 from samples import made_dataset, prompt_set
 
 KINDS = ("pairs", "mixed", "triplets")

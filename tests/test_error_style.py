@@ -16,7 +16,7 @@ from opensafeintent.errors import install_extra
 from source import SOURCE, nodes
 
 ERRORS = {"InputError", "Stopped", "JudgeFailed", "Problem"}
-PYTHON = ("calls/functions.py", "commands/notebooks.py")
+PYTHON = ("calls/python_models.py", "commands/notebooks.py")
 """What is called from Python alone says what it got in Python's words."""
 
 

@@ -18,13 +18,13 @@ from opensafeintent.grades import to_array
 from opensafeintent.numbers.completions import Completions
 from opensafeintent.numbers.estimates import MetricEstimates, get_reference
 from opensafeintent.numbers.metrics import CHECKLIST_METRICS, compute_metrics, find_scope
-from opensafeintent.numbers.own_questions import (
+from opensafeintent.numbers.own_answers import (
     count_lines,
     measure_answer_agreement,
     measure_line_agreement,
 )
 from opensafeintent.promptsets import PromptSet
-from opensafeintent.promptsets.questions import IntentQuestions, OwnQuestion, OwnQuestions
+from opensafeintent.promptsets.own_questions import IntentQuestions, OwnQuestion, OwnQuestions
 from opensafeintent.responses import GivenAnswers, GradedResponse, ResponseKey, make_graded_response
 from opensafeintent.statistics.coefficients import RatingCounts
 from opensafeintent.taxonomy import CORE_VARIANTS, JudgeBy

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # for type checkers; a test compares it with `_NAMES`
-    from opensafeintent.calls.functions import FunctionModel as FunctionModel
+    from opensafeintent.calls.python_models import FunctionModel as FunctionModel
     from opensafeintent.calls.ledger_merge import Merged as Merged, merge_ledgers as merge_ledgers
     from opensafeintent.construction.controls import DatasetCheck as DatasetCheck
     from opensafeintent.construction.similarity import Deduplication as Deduplication
     from opensafeintent.errors import OpenSafeIntentError as OpenSafeIntentError
     from opensafeintent.exports.publication import Publication as Publication
-    from opensafeintent.inspect.routes import served_models as served_models
+    from opensafeintent.any_model import served_models as served_models
     from opensafeintent.promptsets import (
         Dataset as Dataset,
         PromptSet as PromptSet,
@@ -82,13 +82,13 @@ if TYPE_CHECKING:  # for type checkers; a test compares it with `_NAMES`
     )
 
 _NAMES = {
-    "calls.functions": "FunctionModel",
+    "any_model": "served_models",
     "calls.ledger_merge": "Merged merge_ledgers",
+    "calls.python_models": "FunctionModel",
     "construction.controls": "DatasetCheck",
     "construction.similarity": "Deduplication",
     "errors": "OpenSafeIntentError",
     "exports.publication": "Publication",
-    "inspect.routes": "served_models",
     "promptsets": "Dataset PromptSet load_dataset write_dataset",
     "taxonomy": "Taxonomy load_taxonomy",
     "commands.labelling": (

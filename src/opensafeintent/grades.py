@@ -23,7 +23,7 @@ from opensafeintent.evaluation.missing import ASSUMPTIONS, assume_value
 from opensafeintent.files import write_private
 from opensafeintent.hostile import cell_safe
 from opensafeintent.promptsets import Dataset
-from opensafeintent.promptsets.questions import IntentQuestions
+from opensafeintent.promptsets.own_questions import IntentQuestions
 from opensafeintent.promptsets.record import PromptSet, find_units
 from opensafeintent.responses import NOT_GRADED, GradedResponse, ResponseKey
 from opensafeintent.taxonomy import (

@@ -1,9 +1,10 @@
-"""A protocol whose address holds the model, defined and registered here: a run is evaluated with
-it, and its replies are read back by its name.
+"""A protocol whose address holds the model, and whose settings are inside other fields, defined and
+registered here: a run is evaluated with it, and its replies are read back by its name.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -11,18 +12,31 @@ from typing import Any
 
 import pytest
 
-from calls.support import rows
+from calls.support import rows, user_call
 from endtoend import grades, osi, some_sets
-from loopback.messages import MessagesServer, serving
+from loopback.messages import MessagesServer, Reply, serving
+from opensafeintent.calls.http import EndpointModel, HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_merge import merge_ledgers
-from opensafeintent.calls.protocols import read_served_model, token_count
+from opensafeintent.calls.outcomes import classify_message
+from opensafeintent.calls.protocols import read_served_model, take_fields, token_count
 from opensafeintent.calls.providers import ENDPOINTS, Provider, resolve_endpoint
-from opensafeintent.calls.records import Answered, Call, Usage
+from opensafeintent.calls.records import (
+    Answered,
+    Attempt,
+    Call,
+    Failure,
+    Refused,
+    Replied,
+    Sampling,
+    Usage,
+)
 from opensafeintent.errors import InputError
 
 NAME = "by-address/family/one two"
-TEXT, THOUGHT = "A good note.", "They may mean well."
+TEXT, THOUGHT, PLAN = "A good note.", "They may mean well.", "First a greeting."
+INSIDE = {"temperature": "temperature", "reasoning_effort": "effort"}
+"""Names of settings, and of their fields in `sampling`."""
 
 
 class ByAddress:
@@ -38,38 +52,60 @@ class ByAddress:
         return {"x-key": api_key} if api_key else {}
 
     def request(self, call: Call, model: str, left_out: Collection[str]) -> dict[str, Any]:
-        return {"contents": [message.content for message in call.messages]}
+        sampling = call.sampling
+        settings = {
+            "temperature": sampling.temperature,
+            "reasoning_effort": sampling.reasoning_effort,
+            "response_format": sampling.json_schema or None,
+            **sampling.extra,
+        }
+        taken = {
+            name: value
+            for name, value in settings.items()
+            if value is not None and name not in left_out
+        }
+        inside = {field: taken.pop(name) for name, field in INSIDE.items() if name in taken}
+        return {
+            "contents": [message.content for message in call.messages],
+            **({"limits": {"tokens": sampling.max_tokens}} if sampling.max_tokens else {}),
+            **({"sampling": inside} if inside else {}),
+            **taken,  # those that it has no field for, and the user's own
+        }
 
     def optional(self, fields: Mapping[str, Any]) -> Collection[str]:
-        return fields.keys() - {"contents"}
+        inside = take_fields(fields.get("sampling"))
+        names = {name for name, field in INSIDE.items() if field in inside}
+        return fields.keys() - {"contents", "limits", "sampling"} | names
 
     def join(self, parts: Sequence[Mapping[str, Any]], *, ended: bool) -> dict[str, Any]:
         return {name: value for part in parts for name, value in part.items()}
 
-    def read(self, reply: Mapping[str, Any], body: bytes) -> Answered:
-        return Answered(
-            text=reply["said"],
-            stop_reason="stop",
-            usage=self.usage(reply),
-            served_model=read_served_model(reply),
-            reasoned=True,
+    def read(self, reply: Mapping[str, Any], body: bytes) -> Answered | Refused:
+        return classify_message(
+            self.text(reply), reply["ended"], self.usage(reply), read_served_model(reply)
         )
 
     def usage(self, reply: Mapping[str, Any]) -> Usage:
         return Usage(token_count(reply["read"]), token_count(reply["wrote"]), reply["cachedCount"])
 
-    def message(self, reply: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"reasoning": reply["thought"]}
+    def text(self, reply: Mapping[str, Any]) -> str | None:
+        said = reply.get("said")
+        return said if isinstance(said, str) else None
+
+    def beside(self, reply: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"reasoning": reply.get("thought")}
 
 
 REPLY = {
-    "said": TEXT,
+    "said": f"<think>{PLAN}</think>{TEXT}",
     "thought": THOUGHT,
+    "ended": "end",
     "model": "one two",
     "read": 9,
     "wrote": 4,
     "cachedCount": 3,
 }
+KEY = "a-long-key-1"
 
 
 @pytest.fixture(autouse=True)
@@ -77,13 +113,83 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ENDPOINTS, "by-address", Provider("", protocol=ByAddress()))
 
 
+def variables(base_url: str) -> dict[str, str]:
+    return {"BY_ADDRESS_BASE_URL": base_url, "BY_ADDRESS_API_KEY": KEY}
+
+
 def test_the_base_url_ends_before_the_models_own_address() -> None:
-    variables = {"BY_ADDRESS_BASE_URL": "http://h/v9/", "BY_ADDRESS_API_KEY": "k"}
-    endpoint = resolve_endpoint(NAME, variables)
+    endpoint = resolve_endpoint(NAME, variables("http://h/v9/"))
     assert endpoint.url == "http://h/v9/models/family/one%20two:answer"
-    variables["BY_ADDRESS_BASE_URL"] = endpoint.url
     with pytest.raises(InputError, match="a URL that ends before /models/family/one%20two:answer"):
-        resolve_endpoint(NAME, variables)
+        resolve_endpoint(NAME, variables(endpoint.url))
+
+
+@pytest.mark.parametrize("version", ["/v1", "/v2", "/v1beta"])
+@pytest.mark.parametrize("end", ["", "/"])
+def test_a_version_stands_in_the_address_once(
+    monkeypatch: pytest.MonkeyPatch, version: str, end: str
+) -> None:
+    monkeypatch.setattr(ByAddress, "route", lambda _, model: f"{version}/models/{model}:answer")
+    for base_url in (f"http://h{end}", f"http://h{version}{end}"):
+        endpoint = resolve_endpoint("by-address/m", variables(base_url))
+        assert endpoint.url == f"http://h{version}/models/m:answer"
+    other = resolve_endpoint("by-address/m", variables("http://h/v9"))
+    assert other.url == f"http://h/v9{version}/models/m:answer"
+
+
+CALL = user_call(
+    model=NAME,
+    sampling=Sampling(
+        temperature=0.5,
+        reasoning_effort="low",
+        json_schema={"type": "object"},
+        max_tokens=9,
+        extra={"seed": 1},
+    ),
+)
+SENT = {
+    "contents": ["Write a note about boats."],
+    "limits": {"tokens": 9},
+    "sampling": {"temperature": 0.5, "effort": "low"},
+    "response_format": {"type": "object"},
+    "seed": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("error", "changed"),
+    [
+        ("sampling.temperature: not supported", {"sampling": {"effort": "low"}}),
+        ("sampling.effort: not supported", {"sampling": {"temperature": 0.5}}),
+        ("unknown field response_format", {"response_format": None}),
+        ("unknown field seed", {"seed": None}),
+    ],
+)
+def test_a_setting_that_is_refused_is_left_out(error: str, changed: dict[str, Any]) -> None:
+    kept = {name: value for name, value in (SENT | changed).items() if value is not None}
+    result, server = attempt(lambda body: (200, REPLY) if body == kept else (400, problem(error)))
+    assert isinstance(result, Replied) and server.requests == [SENT, kept]
+
+
+def test_the_limit_is_no_refused_setting() -> None:
+    result, server = attempt(lambda _: (400, problem("these tokens are beyond the limits")))
+    assert isinstance(result, Failure) and server.requests == [SENT]
+
+
+def problem(text: str) -> dict[str, Any]:
+    return {"error": {"message": text}}
+
+
+def attempt(reply: Reply) -> tuple[Attempt, MessagesServer]:
+    """Make one attempt of `CALL`, and those without refused settings that belong to it."""
+
+    async def run(server: MessagesServer) -> Attempt:
+        async with HttpSession() as http:
+            endpoint = resolve_endpoint(NAME, variables(server.base_url))
+            return await EndpointModel(NAME, endpoint, http).attempt(CALL)
+
+    with serving(reply) as server:
+        return asyncio.run(run(server)), server
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -91,7 +197,7 @@ def test_a_run_is_evaluated_read_again_traced_and_merged(tmp_path: Path, *, stre
     run, dataset = tmp_path / "run", some_sets(tmp_path, 1)
 
     def reply(body: dict[str, Any]) -> tuple[int, dict[str, Any] | bytes]:
-        assert body.keys() == {"contents"}
+        assert body.keys() <= SENT.keys()
         if not stream:
             return 200, REPLY
         return 200, b"".join(
@@ -99,7 +205,7 @@ def test_a_run_is_evaluated_read_again_traced_and_merged(tmp_path: Path, *, stre
         )
 
     def command(*words: object, server: MessagesServer) -> None:
-        ran = osi(*words, BY_ADDRESS_BASE_URL=server.base_url, BY_ADDRESS_API_KEY="a-long-key-1")
+        ran = osi(*words, **variables(server.base_url))
         assert ran.code == 0, ran
 
     options = ("--judge", "baseline/judge", "--probe", "none", "--dataset", dataset, "--out", run)
@@ -109,7 +215,7 @@ def test_a_run_is_evaluated_read_again_traced_and_merged(tmp_path: Path, *, stre
     assert set(server.paths) == {"/models/family/one%20two:answer"} and len(server.paths) == len(
         grades(run)
     )
-    assert all("x-key: a-long-key-1" in headers for headers in server.headers)
+    assert all(f"x-key: {KEY}" in headers for headers in server.headers)
     assert {row["helpfulness"] for row in grades(run)} <= set("1234")
     merged = tmp_path / "merged.sqlite"
     merge_ledgers([run / "ledger.sqlite"], merged)
@@ -127,4 +233,5 @@ def test_a_run_is_evaluated_read_again_traced_and_merged(tmp_path: Path, *, stre
                 if each.model == NAME
             } == {(9, 4, 3)}
     traced = osi("trace", run, "--worst", 1, "--include-unsafe")
-    assert THOUGHT in traced.text and TEXT in traced.text
+    assert all(text in traced.text for text in (THOUGHT, PLAN, TEXT))
+    assert ", served version one two, 9 input and 4 output tokens" in traced.text

@@ -7,9 +7,9 @@ from contextlib import nullcontext
 
 import pytest
 
+from opensafeintent.any_model import model_identity, open_models, served_models
 from opensafeintent.calls.baselines import ScriptedModel
 from opensafeintent.calls.http import EndpointModel, HttpSession
-from opensafeintent.calls.models import model_identity, open_models, served_models
 from opensafeintent.calls.providers import (
     ENDPOINTS,
     INSPECT_PROVIDERS,

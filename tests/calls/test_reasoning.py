@@ -7,9 +7,11 @@ import time
 
 import pytest
 
+from opensafeintent.calls.protocols.anthropic import MESSAGES
 from opensafeintent.calls.protocols.chat_completions import CHAT_COMPLETIONS
 from opensafeintent.calls.reasoning import MARKS, Marks, cut_reasoning, unknown_mark
-from opensafeintent.calls.replies import read_reply_reasoning
+from opensafeintent.calls.records import Answered
+from opensafeintent.calls.replies import read_reply, read_reply_reasoning
 
 GOOD = "A good note."
 FORMS = [marks for marks in MARKS if "…" not in marks.opening]
@@ -216,3 +218,31 @@ for _ in range(900):
 )
 def test_the_reasoning_of_a_stored_reply(body: bytes, expected: str) -> None:
     assert read_reply_reasoning(body, CHAT_COMPLETIONS) == expected
+
+
+THOUGHT = "<think>plan</think>"
+BLOCKS = [{"type": "text", "text": f"{THOUGHT}{GOOD}"}]
+MARKED = {
+    "chat completion": (chat(content=f"{THOUGHT}{GOOD}"), CHAT_COMPLETIONS),
+    "blocks of a chat completion": (chat(content=BLOCKS), CHAT_COMPLETIONS),
+    "second choice of two": (
+        json.dumps(
+            {
+                "choices": [
+                    {"index": 1, "message": {"content": "Another."}},
+                    {"index": 0, "message": {"content": f"{THOUGHT}{GOOD}"}},
+                ]
+            }
+        ).encode(),
+        CHAT_COMPLETIONS,
+    ),
+    "message": (json.dumps({"type": "message", "content": BLOCKS}).encode(), MESSAGES),
+}
+
+
+@pytest.mark.parametrize("name", MARKED)
+def test_the_thought_that_a_stored_reply_is_read_without_is_shown(name: str) -> None:
+    body, protocol = MARKED[name]
+    answer = read_reply(body, protocol)
+    assert isinstance(answer, Answered) and answer.text == GOOD and answer.reasoned
+    assert read_reply_reasoning(body, protocol) == THOUGHT

@@ -37,7 +37,7 @@ from endtoend import (
 )
 from loopback import HARM, Fault, LoopbackProcess, LoopbackServer, Match
 from opensafeintent import EvaluateSettings, evaluate as evaluate_here
-from opensafeintent.calls.shutdown import current_drain
+from opensafeintent.calls.draining import current_drain
 from opensafeintent.commands.session import run_async
 from samples import json_lines
 

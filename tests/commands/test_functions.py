@@ -20,7 +20,7 @@ import pytest
 
 from endtoend import Ran, finish, osi, wait_until
 from opensafeintent import EvaluateSettings, FunctionModel, evaluate
-from opensafeintent.calls import functions, http
+from opensafeintent.calls import http, python_models
 from opensafeintent.calls.records import Attempt, Call
 from opensafeintent.errors import InputError
 from samples import dataset_file, made_dataset, prompt_set
@@ -163,15 +163,15 @@ def test_a_function_that_never_returns_fails_in_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No other call has so little time: on a busy machine it would be late as well."""
-    attempt = functions.CalledFunction.attempt
+    attempt = python_models.CalledFunction.attempt
     forever = threading.Event()
 
-    async def hurried(self: functions.CalledFunction, call: Call) -> Attempt:
+    async def hurried(self: python_models.CalledFunction, call: Call) -> Attempt:
         little = "unkindly" in call.messages[-1].content
         monkeypatch.setattr(http, "ATTEMPT_SECONDS", 0.05 if little else 60)
         return await attempt(self, call)
 
-    monkeypatch.setattr(functions.CalledFunction, "attempt", hurried)
+    monkeypatch.setattr(python_models.CalledFunction, "attempt", hurried)
 
     def ask(messages: list[dict[str, str]]) -> str:
         if "unkindly" in messages[-1]["content"]:

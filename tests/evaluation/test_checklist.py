@@ -19,7 +19,7 @@ from opensafeintent.grades import to_array
 from opensafeintent.numbers.completions import Completions
 from opensafeintent.numbers.metrics import CHECKLIST_METRICS, compute_metrics
 from opensafeintent.promptsets import Dataset, PromptSet
-from opensafeintent.promptsets.questions import IntentQuestions, OwnQuestion, OwnQuestions
+from opensafeintent.promptsets.own_questions import IntentQuestions, OwnQuestion, OwnQuestions
 from opensafeintent.responses import (
     GivenAnswers,
     GradedResponse,

@@ -243,8 +243,8 @@ def test_rows_of_a_ledger(place: Path, tmp_path: Path, draw: st.DataObject) -> N
             for key in keys:
                 ledger.find(key)
                 ledger.last_failure(key)
-                for row, *_ in ledger.list_attempts(key):
-                    ledger.request(row)
+                for row in ledger.list_attempts(key):
+                    ledger.request(row.id)
 
     path = draw.draw(damaged_ledger(good, tmp_path / "rows.sqlite"))
     attempt("rows of a ledger (SQLite)", read, path)

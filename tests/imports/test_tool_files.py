@@ -24,7 +24,7 @@ from opensafeintent import (
 )
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.errors import InputError
-from opensafeintent.promptsets.reading import FORMATS
+from opensafeintent.promptsets.reading import FILE_FORMATS
 from samples import dataset_file, json_file, json_lines, made_dataset, prompt_set
 
 FILES = Path(__file__).parent / "tool_files"
@@ -349,7 +349,7 @@ def test_a_format_is_a_row_of_the_table(tmp_path: Path, monkeypatch: pytest.Monk
     dataset = dataset_file(tmp_path, DATASET)
     with pytest.raises(InputError, match=r"is a \.tsv file; expected \.jsonl, "):
         taken_in(tmp_path / "run", path, dataset)
-    monkeypatch.setitem(FORMATS, ".tsv", FORMATS[".csv"])
+    monkeypatch.setitem(FILE_FORMATS, ".tsv", FILE_FORMATS[".csv"])
     outcome = taken_in(tmp_path / "run", path, dataset)
     assert any("1 response missing (not_recorded)" in note for note in outcome.notes)
 

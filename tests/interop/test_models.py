@@ -15,12 +15,12 @@ from calls.support import holds, rows
 from endtoend import begin, finish, grades
 from interop.support import Answer, Provider, Status, output_of, quiet, scripted
 from opensafeintent import EvaluateSettings, evaluate
+from opensafeintent.any_model import model_identity, open_models, unset_lines
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Refused, Sampling, Usage
 from opensafeintent.errors import InputError
-from opensafeintent.inspect.routes import model_identity, open_models, unset_lines
 from opensafeintent.templates.template import Message
 
 pytest.importorskip("inspect_ai")
@@ -296,7 +296,7 @@ def test_a_name_that_nobody_serves_is_told(installed: str | None, name: str, mes
 def version_of(installed: str | None) -> Any:
     missing = metadata.PackageNotFoundError()
     version = mock.Mock(return_value=installed, side_effect=None if installed else missing)
-    return mock.patch("opensafeintent.inspect.routes.version", version)
+    return mock.patch("opensafeintent.inspect.inspect_providers.version", version)
 
 
 def test_every_missing_package_and_variable_is_told_before_anything_is_asked() -> None:

@@ -21,7 +21,7 @@ from opensafeintent.people.study import (
     response_subject,
 )
 from opensafeintent.promptsets import Dataset
-from opensafeintent.promptsets.questions import OwnQuestion
+from opensafeintent.promptsets.own_questions import OwnQuestion
 from samples import made_dataset, prompt_set
 
 ASKED = (

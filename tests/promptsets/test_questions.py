@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from opensafeintent.promptsets import Dataset, load_dataset, read_dataset, write_dataset
-from opensafeintent.promptsets.questions import (
+from opensafeintent.promptsets.own_questions import (
     MOST_QUESTIONS,
     IntentQuestions,
     OwnQuestion,

@@ -31,7 +31,7 @@ from opensafeintent.report.figures import figure_names, make_figure
 from opensafeintent.report.page_tables import shorten_for_page
 from opensafeintent.report.printing.console import print_table, to_terminal
 from opensafeintent.report.table_formats import (
-    FORMATS,
+    TABLE_FORMATS,
     compact,
     to_csv,
     to_latex,
@@ -301,7 +301,7 @@ def test_the_demonstration_judge_is_named_in_every_table_and_file() -> None:
     for table in make_all_tables(cohort_of_grades(judge="baseline/judge")):
         if "dataset" in table.fields:
             assert {record["judge"] for record in table.records()} == {"baseline/judge"}
-            texts = {form: write(table) for form, (_, write) in FORMATS.items()}
+            texts = {form: write(table) for form, (_, write) in TABLE_FORMATS.items()}
             assert all("baseline/judge" in text for text in texts.values())
             assert all("say nothing about" in texts[form] for form in ("markdown", "latex"))
         else:
@@ -431,9 +431,9 @@ def test_markdown_shows_hostile_text_as_text(hostile: list[Table]) -> None:
 # ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", TABLE_FORMATS)
 def test_each_table_is_written_in_a_format(tmp_path: Path, tables: list[Table], form: str) -> None:
-    ending, write = FORMATS[form]
+    ending, write = TABLE_FORMATS[form]
     for _ in range(2):
         write_tables(tables, tmp_path / "tables", form)
         files = {path.name: path.read_bytes() for path in (tmp_path / "tables").iterdir()}

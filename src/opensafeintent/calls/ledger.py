@@ -13,6 +13,7 @@ from typing import Any, Self
 import msgspec
 
 from opensafeintent.calls.ledger_rows import (
+    AttemptRow,
     Attempts,
     DamagedLedger,
     Located,
@@ -84,7 +85,7 @@ _LATEST = (
     " sources)"
 )
 
-_ROW = "id, status, stop_reason, created FROM calls WHERE key = :key AND status"
+_ROW = f"{', '.join(AttemptRow._fields)} FROM calls WHERE key = :key AND status"
 
 _ROWS_OF = (
     f"SELECT 0 AS later, {_ROW} <> 'failed' UNION ALL SELECT 1, {_ROW} = 'failed' ORDER BY"
@@ -383,13 +384,11 @@ class Ledger:
             for row in self._reader.execute(_SECONDS, (BATCH,)):
                 yield check_types(row, tuple[str, str, float])
 
-    def list_attempts(self, key: bytes) -> list[tuple[int, str, str, str]]:
-        """Return (id, status, stop reason, created) of every attempt at a call, the one that
-        satisfies it first.
-        """
+    def list_attempts(self, key: bytes) -> list[AttemptRow]:
+        """Return the row of every attempt at a call, the one that satisfies it first."""
         with report_damage(self.path):
             return [
-                check_types(row[1:], tuple[int, str, str, str])
+                check_types(row[1:], AttemptRow)
                 for row in self._reader.execute(_ROWS_OF, {"key": key})
             ]
 

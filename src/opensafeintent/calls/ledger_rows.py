@@ -393,6 +393,21 @@ class Located(NamedTuple):
 Tier = Annotated[str, msgspec.Meta(pattern=r"\A[a-z_]{1,40}\Z")]
 
 
+class AttemptRow(NamedTuple):
+    """The row of one attempt, without its texts."""
+
+    id: int
+    status: Status
+    stop_reason: str
+    created: str
+    """ISO 8601."""
+    served_model: str
+    """The model that the reply names; "" if it names none."""
+    input_tokens: int
+    """0 if the reply reports no tokens."""
+    output_tokens: int
+
+
 class Attempts(NamedTuple):
     """Attempts that have all of this in common, as far as they were paid for."""
 

@@ -1,34 +1,23 @@
-"""Models by name: opening them, who makes them, and suites of them."""
+"""What the names of models tell: who makes them and where they run; and suites of models."""
 
 from __future__ import annotations
 
 import os
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from importlib import metadata, resources
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import msgspec
 
-from opensafeintent.calls.baselines import BASELINES, ScriptedModel, is_baseline
-from opensafeintent.calls.client import Model
-from opensafeintent.calls.functions import NO_FUNCTIONS, CalledFunction, Functions, function_named
-from opensafeintent.calls.headers import NO_HEADERS, Headers, read_header_values
-from opensafeintent.calls.http import EndpointModel, HttpSession
+from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.calls.providers import (
     ENDPOINTS,
     LOCAL_WEIGHTS,
-    PREFIX,
-    REPLAY,
-    is_native,
     parse_provider,
-    resolve_endpoint,
-    variables,
 )
-from opensafeintent.calls.service_tiers import NO_FLEX, FlexPlan
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import parse_toml, read_text
 from opensafeintent.hostile import show_name, unprintable
@@ -130,79 +119,6 @@ def _parse(text: str, location: str) -> Suite:
     return suite
 
 
-class OtherProviders(Protocol):
-    """Opens models whose names the native client does not serve. It is passed in, since it belongs
-    to a higher layer.
-    """
-
-    def check(self, name: str) -> None:
-        """Raise the InputError that a name has, without asking for a key."""
-
-    def open(self, name: str, http: HttpSession, left_out: Collection[str] = ()) -> Model:
-        """Return the model of a name, without the fields that it does not take."""
-
-
-def open_models(
-    names: Iterable[str],
-    http: HttpSession,
-    other_providers: OtherProviders | None = None,
-    functions: Functions = NO_FUNCTIONS,
-    left_out: Mapping[str, Collection[str]] = {},
-    flex: FlexPlan = NO_FLEX,
-    headers: Headers = NO_HEADERS,
-) -> dict[str, Model]:
-    """Return the model of each name; nothing is sent yet.
-
-    Args:
-        names: the models.
-        http: the connections.
-        other_providers: opens the names that the native client does not serve.
-        functions: those that settings carry.
-        left_out: by model, fields that an earlier run found out that it does not take.
-        flex: the models that are asked at the flex tier.
-        headers: of their requests.
-
-    Raises:
-        InputError: names, files or variables are not usable; a line each.
-    """
-    opened: dict[str, Model] = {}
-    problems: list[str] = []
-    for name in names:
-        try:
-            if (model := _open_in_process(name, functions, http)) is not None:
-                opened[name] = model
-            elif other_providers is not None and _is_foreign(name):
-                opened[name] = other_providers.open(name, http, left_out.get(name, ()))
-            else:
-                added = read_header_values(name, headers.get(name, {}))
-                endpoint = msgspec.structs.replace(resolve_endpoint(name), headers=added)
-                opened[name] = EndpointModel(
-                    name, endpoint, http, left_out.get(name, ()), flex.find_tier(name)
-                )
-        except InputError as error:
-            problems.append(str(error))
-    if problems:
-        raise InputError(*problems)
-    return opened
-
-
-def _open_in_process(
-    name: str, functions: Functions, http: HttpSession | None = None
-) -> Model | None:
-    """Return the model of a name without a provider; without `http` for its identity alone."""
-    check_model_name(name)
-    if name.startswith("baseline/"):
-        return ScriptedModel(name)
-    if name.startswith(PREFIX):
-        return CalledFunction(function_named(name, functions), http)
-    if name.startswith(REPLAY):
-        raise InputError(
-            f"{name}: a file of responses is no model; `opensafeintent import` reads it, then"
-            " `opensafeintent grade` grades it"
-        )
-    return None
-
-
 MOST_NAME = 500
 """Characters of a model's name: every table, figure and folder has it. The longest in use are paths
 to weights.
@@ -225,28 +141,6 @@ def check_model_name(name: str, where: str = "model") -> None:
         raise InputError(
             f"{where} {show_name(name)!r}: holds {character}; expected a printable name"
         )
-
-
-def _is_foreign(name: str) -> bool:
-    provider, _, model = name.partition("/")
-    return bool(provider and model) and not is_native(name)
-
-
-def model_identity(
-    name: str, other_providers: OtherProviders | None = None, functions: Functions = NO_FUNCTIONS
-) -> str:
-    """Return a model's identity in call keys, without asking for an API key or a server.
-
-    Raises:
-        InputError: the name or its file is not usable.
-    """
-    if (model := _open_in_process(name, functions)) is not None:
-        return model.identity
-    if other_providers is not None and _is_foreign(name):
-        other_providers.check(name)
-    else:
-        resolve_endpoint(name, for_calls=False)
-    return name
 
 
 def is_local(name: str) -> bool:
@@ -284,20 +178,3 @@ def _is_installed(package: str) -> bool:
     except metadata.PackageNotFoundError:
         return False
     return True
-
-
-def served_models() -> list[Served]:
-    """List the names of models, and the variables that each needs."""
-    in_process = {
-        **{f"baseline/{name}": script.summary for name, script in BASELINES.items()},
-        "python/MODULE:FUNCTION@VERSION": "your function: messages in, text out",
-    }
-    lines = [Served(name, about) for name, about in in_process.items()]
-    for name, provider in ENDPOINTS.items():
-        url, key = variables(name)
-        server = "server at " if provider.local else ""
-        about = f"{server}{provider.base_url} (or {url})"
-        lines.append(Served(f"{name}/MODEL", about, () if provider.local else (key,)))
-    about = "any chat-completions server, under a name P of your choice"
-    lines.append(Served("openai-api/P/MODEL", about, ("P_BASE_URL", "P_API_KEY")))
-    return lines

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, TextIO
 
 from opensafeintent.calls.costs import Tally
-from opensafeintent.calls.shutdown import current_drain
+from opensafeintent.calls.draining import current_drain
 from opensafeintent.errors import Stopped
 
 if TYPE_CHECKING:

@@ -319,13 +319,11 @@ def resolve_endpoint(
         raise InputError(
             f"{key_variable}: holds white space or characters that a key cannot have; set it again"
         )
-    base_url = base_url.rstrip("/")
-    # the provider's own library takes an address without it
-    if route.startswith("/v1/"):
-        base_url = base_url.removesuffix("/v1")
+    # the route's version, which may stand at the end of the address too
+    version = re.match(r"/v\d\w*(?=/)", route)
     return Endpoint(
         model=model,
-        base_url=base_url,
+        base_url=base_url.rstrip("/").removesuffix(version[0] if version else ""),
         url_variable=url_variable,
         api_key=api_key,
         key_variable=key_variable,

@@ -109,14 +109,11 @@ def read_reply_reasoning(body: bytes, protocol: WireProtocol) -> str:
     between marks in it; "" if it shows none.
     """
     try:
-        message = protocol.message(_decode(body, protocol))
+        reply = _decode(body, protocol)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return ""
-    content = message.get("content")
-    beside = list_reasoning_beside(message)
-    return "\n\n".join(
-        [*beside, *filter(None, [find_thought(content if isinstance(content, str) else "")])]
-    )
+    beside = list_reasoning_beside(protocol.beside(reply))
+    return "\n\n".join([*beside, *filter(None, [find_thought(protocol.text(reply) or "")])])
 
 
 def completion_body(text: str, model: str, usage: Usage | None = None) -> bytes:

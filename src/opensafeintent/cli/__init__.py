@@ -12,7 +12,7 @@ from itertools import pairwise
 import click
 
 from opensafeintent import __version__
-from opensafeintent.calls.shutdown import handle_signals
+from opensafeintent.calls.draining import handle_signals
 from opensafeintent.cli.commands import Escaped, cli
 from opensafeintent.cli.options import say_next
 from opensafeintent.cli.terminal import safe_streams
@@ -49,6 +49,8 @@ def main() -> None:
 
 def _run() -> int:
     """Run the command that was typed; return its exit code, and print any error in a line."""
+    from opensafeintent.errors import OpenSafeIntentError
+
     try:
         # they end a command as Ctrl-C does
         with handle_signals(signal.default_int_handler, "SIGTERM", "SIGHUP"):

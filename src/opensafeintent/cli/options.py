@@ -1,4 +1,7 @@
-"""From settings to commands: a setting that says how it is shown is an option, or an argument."""
+"""Makes the options and arguments of commands from the settings that say how they are shown.
+
+No option is declared here; `commands.settings` has them.
+"""
 
 from __future__ import annotations
 

@@ -249,6 +249,10 @@ def _show_row(console: Console, row: TracedRow, shown: _Showable) -> None:
     about = f" ({row.question})" if row.question not in ("", row.purpose) else ""
     by = f"{row.purpose}{about} by {one_line(row.model)}{_describe_asking(row.attempt)}"
     line = f"  {row.table} row {row.row}: {by}, {row.status} {row.created[:19]}"
+    if row.served_model not in ("", row.model):
+        line += f", served version {one_line(row.served_model)}"
+    if row.input_tokens or row.output_tokens:
+        line += f", {row.input_tokens:,} input and {row.output_tokens:,} output tokens"
     console.print(plain(line), style="dim")
     if row.request and not shown.prompt(row):
         _show_hidden(console, "the prompt has a text that is not shown", shown.command, indent=4)

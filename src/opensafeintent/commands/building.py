@@ -12,6 +12,7 @@ import msgspec
 from rich.console import Console
 
 from opensafeintent import __version__
+from opensafeintent.any_model import model_identity, unset_lines
 from opensafeintent.batch.rounds import Batching
 from opensafeintent.calls.client import Client, count_under_way
 from opensafeintent.calls.costs import (
@@ -20,11 +21,11 @@ from opensafeintent.calls.costs import (
     apply_experience,
     experience_in,
 )
-from opensafeintent.calls.functions import hash_functions
 from opensafeintent.calls.headers import headers_by_model, unlike_requests
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.progress import Display, display_for, progress_line, refresh_display
+from opensafeintent.calls.python_models import hash_functions
 from opensafeintent.commands.batching import open_gathering
 from opensafeintent.commands.dataset_tools import write_check
 from opensafeintent.commands.outcome import Outcome
@@ -63,7 +64,6 @@ from opensafeintent.construction.stages import (
 from opensafeintent.errors import InputError, NothingMade, Stopped, pluralize
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.files import read_text, to_json, write_private
-from opensafeintent.inspect.routes import model_identity, unset_lines
 from opensafeintent.people.labels import Label, read_labels
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.cards import name_generated_source

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from opensafeintent.any_model import model_identity, unset_lines
 from opensafeintent.calls.client import count_under_way
 from opensafeintent.calls.costs import sum_spent
 from opensafeintent.calls.headers import Headers, headers_by_model, parse_header
@@ -52,7 +53,6 @@ from opensafeintent.evaluation.run import run_work
 from opensafeintent.files import near, read_json, sha256_hex, to_json, write_private
 from opensafeintent.hostile import name_safe
 from opensafeintent.imports.label_files import read_labelled
-from opensafeintent.inspect.routes import model_identity, unset_lines
 from opensafeintent.numbers.cohort import GradedRun, compute_line_acceptance
 from opensafeintent.numbers.label_checks import (
     CheckedSetting,

@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
+from opensafeintent.any_model import model_identity
 from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE, contenders
 from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.progress import Display, display_for
@@ -40,7 +41,6 @@ from opensafeintent.evaluation.manifest import (
 )
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.hostile import name_safe, one_line, show_name
-from opensafeintent.inspect.routes import model_identity
 from opensafeintent.numbers.gates import describe_second_turn_reach, describe_sets
 from opensafeintent.numbers.metrics import METRICS, find_scope, is_defined, list_question_groups
 from opensafeintent.numbers.stop_when import StopWhen

@@ -66,7 +66,7 @@ from opensafeintent.people.study import (
     response_subject,
 )
 from opensafeintent.promptsets import Dataset, load_dataset, sample_sets
-from opensafeintent.promptsets.questions import draw_order
+from opensafeintent.promptsets.own_questions import draw_order
 from opensafeintent.promptsets.reading import OF_CELLS, get_suffix
 from opensafeintent.ratings import Ratings, RatingsOfItem
 from opensafeintent.replacing import write_together

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.calls.functions import FunctionModel
+from opensafeintent.any_model import model_identity
+from opensafeintent.calls.python_models import FunctionModel
 from opensafeintent.calls.records import Sampling
 from opensafeintent.commands.settings import EvaluateSettings, GradeSettings, Judging
 from opensafeintent.commands.settings.base import Arg, Opt, list_settings
@@ -27,7 +28,6 @@ from opensafeintent.evaluation.manifest import (
 from opensafeintent.evaluation.pipeline import Guard
 from opensafeintent.evaluation.plan import Plan, PlanRefused, SwapPlan, extend_plan
 from opensafeintent.files import near
-from opensafeintent.inspect.routes import model_identity
 from opensafeintent.promptsets import Dataset
 from opensafeintent.taxonomy import load_taxonomy
 from opensafeintent.templates import (

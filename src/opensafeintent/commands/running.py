@@ -16,15 +16,16 @@ from typing import get_args
 
 import msgspec
 
+from opensafeintent.any_model import unset_lines
 from opensafeintent.calls.client import Client, count_under_way
 from opensafeintent.calls.costs import Budget, forecast_cost
-from opensafeintent.calls.functions import hash_functions
 from opensafeintent.calls.headers import headers_by_model, unlike_requests
 from opensafeintent.calls.ledger import LEDGER, Ledger
 from opensafeintent.calls.ledger_merge import shard_read, take_up
 from opensafeintent.calls.prices import PriceList, Prices, read_prices
 from opensafeintent.calls.progress import Display, progress_line, refresh_display
 from opensafeintent.calls.providers import PREFIX
+from opensafeintent.calls.python_models import hash_functions
 from opensafeintent.calls.records import Failed
 from opensafeintent.commands.batching import begin_batches, fill_in_batches
 from opensafeintent.commands.checking_judges import check_before_run, describe_passed
@@ -64,7 +65,6 @@ from opensafeintent.evaluation.run import count_missing_grades, run_work
 from opensafeintent.files import inside, near
 from opensafeintent.grades import check_cells
 from opensafeintent.hostile import one_line, show_name
-from opensafeintent.inspect.routes import unset_lines
 from opensafeintent.numbers.cohort import Cohort, GradedRun, gather_models, name_graders
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.numbers.stop_when import StopWhen

@@ -21,10 +21,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from opensafeintent.any_model import open_models
 from opensafeintent.batch.endpoints import check_batches
 from opensafeintent.batch.rounds import Batching
 from opensafeintent.calls.client import Client, Model
 from opensafeintent.calls.costs import Budget, forecast_cost
+from opensafeintent.calls.draining import Drain, handle_signals, raise_if_interrupted
 from opensafeintent.calls.headers import Headers
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
@@ -33,11 +35,9 @@ from opensafeintent.calls.prices import PriceList, Prices, find_way
 from opensafeintent.calls.progress import Display, show_progress
 from opensafeintent.calls.providers import ENDPOINTS, find_provider, is_in_process
 from opensafeintent.calls.service_tiers import BATCH, FLEX, NO_FLEX, STANDARD, FlexPlan
-from opensafeintent.calls.shutdown import Drain, handle_signals, raise_if_interrupted
 from opensafeintent.commands.settings import Calling
 from opensafeintent.errors import InputError, Interrupted
 from opensafeintent.evaluation.forecast import Forecast
-from opensafeintent.inspect.routes import open_models
 from opensafeintent.replacing import Taken
 from opensafeintent.report.cost_tables import dollars_text
 

@@ -26,7 +26,7 @@ from opensafeintent.grades import worst_first
 from opensafeintent.numbers.cohort import GradedRun, gather_models
 from opensafeintent.numbers.gates import compute_answered_well
 from opensafeintent.numbers.judges import judges_differ
-from opensafeintent.numbers.own_questions import rank_worst_answered
+from opensafeintent.numbers.own_answers import rank_worst_answered
 from opensafeintent.numbers.repeats import FragileSet
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.responses import GradedResponse, ResponseKey

@@ -13,7 +13,7 @@ from opensafeintent.hostile import show_name
 from opensafeintent.promptsets.fields import LONGEST_PROMPT, Record, fields_found
 from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.reading import (
-    FORMATS,
+    FILE_FORMATS,
     LISTED,
     Problem,
     get_suffix,
@@ -28,7 +28,7 @@ def read_seeds(name: str, limit: int | None = None) -> StageResult[Seed]:
     """Read seed prompts; empty, overlong and repeated ones are rejected, each with its location.
 
     Args:
-        name: a path in one of `FORMATS`, or `hf:owner/name[@revision]` (extra `[hf]`).
+        name: a path in one of `FILE_FORMATS`, or `hf:owner/name[@revision]` (extra `[hf]`).
         limit: rows to read at most.
 
     Raises:
@@ -39,7 +39,7 @@ def read_seeds(name: str, limit: int | None = None) -> StageResult[Seed]:
     if name.startswith("hf:"):
         source = name.removeprefix("hf:")
         rows = _hub_rows(name, allowed)
-    elif get_suffix(path) in FORMATS:
+    elif get_suffix(path) in FILE_FORMATS:
         source, rows = path.name, read_records(path, name, allowed)
     else:
         raise InputError(

@@ -25,7 +25,7 @@ from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Purpos
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.missing import LEFT_OUT, make_missing_reason
 from opensafeintent.hostile import show_name
-from opensafeintent.promptsets.questions import IntentQuestions, OwnQuestion, draw_order
+from opensafeintent.promptsets.own_questions import IntentQuestions, OwnQuestion, draw_order
 from opensafeintent.responses import (
     NO_FIRST_REPLY,
     AboutResponse,

@@ -74,6 +74,11 @@ class TracedRow(msgspec.Struct, frozen=True, kw_only=True):
     stop_reason: str = ""
     template: str = ""
     created: str = ""
+    served_model: str = ""
+    """The version that the reply names; "" if it names none."""
+    input_tokens: int = 0
+    """0 if the reply reports no tokens."""
+    output_tokens: int = 0
     reply: str | None = None
     """The reply of a judge or a probe, reasoning taken off; None of other rows and of failed
     attempts.
@@ -162,7 +167,7 @@ class RunTexts(AbstractContextManager["RunTexts"]):
         for task in manifest.list_tasks(model, self._dataset):
             if task.earlier is None:  # a second reply goes on from one of these
                 rows = self._ledger.list_attempts(call_key(generation_call(task, plan), identity))
-                stored += [created for _, status, _, created in rows if status != "failed"]
+                stored += [row.created for row in rows if row.status != "failed"]
         new = sum(created >= start for created in stored)
         return new, len(stored) - new
 
@@ -276,7 +281,7 @@ class RunTexts(AbstractContextManager["RunTexts"]):
         return [
             TracedRow(
                 table="calls",
-                row=row,
+                row=row.id,
                 subject=task.model,
                 model=asked.call.model,
                 purpose=asked.call.purpose,
@@ -284,20 +289,23 @@ class RunTexts(AbstractContextManager["RunTexts"]):
                 variant=task.variant,
                 epoch=task.epoch,
                 attempt=asked.call.attempt,
-                status=status,
-                stop_reason=stop_reason,
+                status=row.status,
+                stop_reason=row.stop_reason,
                 template=asked.call.template,
-                created=created,
-                reply=_reply(asked) if status == "answered" else None,
-                reasoning=self._ledger.read_reasoning(row),
+                created=row.created,
+                served_model=row.served_model,
+                input_tokens=row.input_tokens,
+                output_tokens=row.output_tokens,
+                reply=_reply(asked) if row.status == "answered" else None,
+                reasoning=self._ledger.read_reasoning(row.id),
                 request=(
-                    self._ledger.request(row)[0]
+                    self._ledger.request(row.id)[0]
                     if requests and asked.call.purpose != "generate"
                     else ()
                 ),
             )
             for key, asked in calls.items()
-            for row, status, stop_reason, created in self._ledger.list_attempts(key)
+            for row in self._ledger.list_attempts(key)
         ]
 
 

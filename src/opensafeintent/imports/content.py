@@ -1,4 +1,4 @@
-"""What a file of responses holds, and reading it with progress."""
+"""What a file of responses holds, and the reading that all formats share."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import msgspec
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.recorded import RecordedResponse, read_recorded_responses
 from opensafeintent.errors import InputError, pluralize
+from opensafeintent.evaluation.manifest import MOST_MODELS, check_number
 from opensafeintent.hostile import show_name
 from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.promptsets.fields import Record, fields_named
@@ -101,6 +102,53 @@ class FileContent(msgspec.Struct, kw_only=True):
     def model(self) -> str:
         """The model name of its responses, unless the user gives another."""
         return self.log.model if self.log else self.stated_model or get_stem(self.path)
+
+
+def read_each_model(
+    records: Iterable[Located], path: Path, *, repeats: bool = False, from_table: bool = False
+) -> list[FileContent]:
+    """Read lines of responses, one content for each model that they name.
+
+    Args:
+        records: the lines.
+        path: of their file.
+        repeats: later records of one prompt are later epochs, whether or not set and variant are
+            named.
+        from_table: whether the lines are of a table, where a row without a response stands for a
+            missing response.
+    """
+    by_model: dict[str, list[Located]] = {}
+    for location, data in records:
+        named = data.get("model") if isinstance(data, dict) else None
+        by_model.setdefault(named.strip() if isinstance(named, str) else "", []).append(
+            (location, data)
+        )
+    check_number(path, by_model, "model", MOST_MODELS)
+    return [
+        FileContent(
+            path=path,
+            responses=[],
+            unplaced_records=lines,
+            stated_model=named,
+            from_table=from_table,
+        )
+        if repeats or any(lacks_variant(data, from_table=from_table) for _, data in lines)
+        else FileContent(
+            path=path,
+            responses=read_recorded_responses(lines, path, from_table=from_table),
+            stated_model=named,
+        )
+        for named, lines in by_model.items()
+    ]
+
+
+def lacks_variant(data: object, *, from_table: bool) -> bool:
+    """Tell whether a line has its prompt in place of its variant; in a table, also if the cell is
+    empty.
+    """
+    if not isinstance(data, dict):
+        return False
+    return "variant" not in data or (from_table and data["variant"] is None)
 
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""The formats of files of responses: a new one is a module and a line of `FORMATS`."""
+"""The formats of files of responses: a new one is a module and a line of `IMPORT_FORMATS`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from opensafeintent.calls.progress import Display
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import show_name
-from opensafeintent.imports import authors, lm_eval, promptfoo, response_tables as tables
+from opensafeintent.imports import authors, lm_eval, ours, promptfoo
 from opensafeintent.imports.content import FileContent, Located, show_progress
 from opensafeintent.promptsets.fields import fields_found
 from opensafeintent.promptsets.limits import RowLimit
@@ -28,7 +28,7 @@ class ImportFormat(NamedTuple):
     read: Callable[[Sequence[Located], Path, Taxonomy], list[FileContent]]
 
 
-FORMATS = (
+IMPORT_FORMATS = (
     ImportFormat("promptfoo", "results, or promptIdx", promptfoo.recognises, promptfoo.read),
     ImportFormat("lm-evaluation-harness", "resps, arguments", lm_eval.recognises, lm_eval.read),
     ImportFormat(
@@ -37,9 +37,7 @@ FORMATS = (
         authors.recognises,
         authors.read,
     ),
-    ImportFormat(
-        "ours", "id, variant, response; or prompt, response", tables.recognises, tables.read
-    ),
+    ImportFormat("ours", "id, variant, response; or prompt, response", ours.recognises, ours.read),
 )
 
 
@@ -57,7 +55,7 @@ def read_file(
         records = list(show_progress(rows, display, stage, "rows"))
         if not records:
             raise InputError(f"{path}: no responses in it")
-        for format_ in FORMATS:
+        for format_ in IMPORT_FORMATS:
             if format_.recognises(records):
                 contents = format_.read(records, path, taxonomy)
                 # one record may hold many
@@ -68,5 +66,5 @@ def read_file(
                 return contents
     except Problem as problem:
         raise InputError(str(problem)) from problem
-    forms = "; ".join(f"of {format_.name} ({format_.form})" for format_ in FORMATS)
+    forms = "; ".join(f"of {format_.name} ({format_.form})" for format_ in IMPORT_FORMATS)
     raise InputError(f"{path}: expected a file {forms}{fields_found(records[0][1])}")

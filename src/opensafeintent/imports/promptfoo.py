@@ -13,10 +13,10 @@ from opensafeintent.imports.content import (
     Located,
     make_missing_fields,
     prompt_text,
+    read_each_model,
     read_named_place,
     response_fields,
 )
-from opensafeintent.imports.response_tables import read_each_model
 from opensafeintent.promptsets.fields import Record
 from opensafeintent.taxonomy import Taxonomy
 

@@ -35,14 +35,10 @@ from opensafeintent.calls.provider_errors import (
     read_delay,
 )
 from opensafeintent.calls.providers import (
-    ENDPOINTS,
     FOREIGN,
-    INSPECT_PROVIDERS,
     LOCAL_WEIGHTS,
     loads_weights,
     parse_provider,
-    split_name,
-    unknown_provider,
 )
 from opensafeintent.calls.records import Attempt, Call, Failure, Refused, Replied, Sampling
 from opensafeintent.calls.replies import read_reply
@@ -55,7 +51,6 @@ from opensafeintent.inspect.outputs import (
     make_completion,
     name_sampling,
 )
-from opensafeintent.inspect.routes import find_installed_version, require_inspect
 from opensafeintent.secrets import Secrets, collect_secrets
 
 if TYPE_CHECKING:
@@ -173,40 +168,7 @@ _CONNECTIONS = 4096
 """Far above the limit of our own limiter: Inspect's pool must not delay calls."""
 
 
-class InspectProviders:
-    """Serves every model name that the native client does not."""
-
-    def check(self, name: str) -> None:
-        """Refuse a name that no provider could be found for, without asking for a key.
-
-        Raises:
-            InputError: the provider is unknown, or the extra is missing or too old.
-        """
-        provider = parse_provider(name)
-        in_inspect = provider in INSPECT_PROVIDERS or name.startswith(
-            (FOREIGN, "openai/", "mistral/", "anthropic/", "google/")
-        )
-        if find_installed_version() is None and not in_inspect:
-            split_name(name)  # says which providers there are
-        require_inspect(f"{name}: provider {provider!r}")
-        if "/" not in name.removeprefix(FOREIGN):
-            raise InputError(f"{name!r}: is not a model name; expected inspect/provider/model")
-        if provider not in (registered := _list_registered()):
-            valid = registered if name.startswith(FOREIGN) else [*ENDPOINTS, *registered]
-            raise unknown_provider(name, valid)
-
-    def open(self, name: str, http: HttpSession, left_out: Collection[str] = ()) -> InspectModel:
-        """Return the model of a name, without the fields that it does not take; weights are not
-        loaded yet.
-
-        Raises:
-            InputError: see `check`; or a key or another variable is missing.
-        """
-        self.check(name)
-        return InspectModel(name, http, left_out)
-
-
-def _list_registered() -> list[str]:
+def list_registered() -> list[str]:
     """Return the names of all providers that Inspect AI knows, those of installed packages among
     them.
     """

@@ -51,7 +51,7 @@ from opensafeintent.inspect.outputs import (
     name_sampling,
 )
 from opensafeintent.promptsets import Dataset, Prompts, PromptSet
-from opensafeintent.promptsets.questions import IntentQuestions, OwnQuestions
+from opensafeintent.promptsets.own_questions import IntentQuestions, OwnQuestions
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,

@@ -43,7 +43,7 @@ from opensafeintent.numbers.judges import (
 )
 from opensafeintent.numbers.label_checks import CheckedSetting, LabelCheck
 from opensafeintent.numbers.metrics import METRICS, STATED_POLICY, MetricScope, Unit
-from opensafeintent.numbers.own_questions import (
+from opensafeintent.numbers.own_answers import (
     AnswerAgreement,
     LineAgreement,
     count_lines,

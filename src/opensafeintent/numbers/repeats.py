@@ -76,7 +76,7 @@ class Repeats(ModelMetrics):
     @cached_property
     def fragility(self) -> list[Fragility]:
         """How many sets are fragile, by model."""
-        by_epoch = Grades(self._array).safe.transpose("model", "prompt_set", "epoch").values
+        by_epoch = Grades(self._array).safe_sets.transpose("model", "prompt_set", "epoch").values
         safe = np.nansum(by_epoch, axis=-1).astype(int)
         counted = (~np.isnan(by_epoch)).sum(axis=-1)
         known = self.fragile_sets

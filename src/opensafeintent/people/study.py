@@ -46,7 +46,7 @@ from opensafeintent.people.labels import (
     words_hash,
 )
 from opensafeintent.promptsets import Dataset, PromptSet
-from opensafeintent.promptsets.questions import OwnQuestion
+from opensafeintent.promptsets.own_questions import OwnQuestion
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, Intent, Taxonomy, find_intent
 

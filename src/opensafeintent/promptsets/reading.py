@@ -266,8 +266,8 @@ def distinct_problems(problems: Iterable[Problem], most: int | None = None) -> l
 def read_records(
     path: Path, shown: str | None = None, limit: RowLimit | None = None
 ) -> Iterator[tuple[str, Any]]:
-    """Yield (location, record) for each record of a file of one of `FORMATS`, or of a JSON file
-    without a suffix. A blank cell of a table is None.
+    """Yield (location, record) for each record of a file of one of `FILE_FORMATS`, or of a JSON
+    file without a suffix. A blank cell of a table is None.
 
     Args:
         path: the file.
@@ -281,13 +281,13 @@ def read_records(
             cells as the header names.
     """
     name, limit = shown or str(path), limit or RowLimit()
-    known = FORMATS.get(get_suffix(path))
+    known = FILE_FORMATS.get(get_suffix(path))
     yield from (known.read if known else _unknown_rows)(path, name, limit)
 
 
 def is_table(path: Path) -> bool:
     """Whether the records of a file are rows of a table: an empty cell is no value."""
-    known = FORMATS.get(get_suffix(path))
+    known = FILE_FORMATS.get(get_suffix(path))
     return known is not None and known.is_table
 
 
@@ -354,7 +354,7 @@ class FileFormat(NamedTuple):
     """Whether its records are rows with the same columns."""
 
 
-FORMATS = {
+FILE_FORMATS = {
     ".jsonl": FileFormat(_jsonl_rows),
     ".json": FileFormat(_json_rows),
     ".parquet": FileFormat(_parquet_rows, is_table=True),
@@ -362,10 +362,10 @@ FORMATS = {
     ".xlsx": FileFormat(_table_rows, is_table=True),
 }
 """The formats by the suffix of their files."""
-LISTED = f"{', '.join([*FORMATS][:-1])} or {[*FORMATS][-1]}"
+LISTED = f"{', '.join([*FILE_FORMATS][:-1])} or {[*FILE_FORMATS][-1]}"
 """The suffixes, for a message; without those of gzip."""
-FORMATS |= {f"{suffix}.gz": FORMATS[suffix] for suffix in (".jsonl", ".json", ".csv")}
-SUFFIXES = tuple(FORMATS)
+FILE_FORMATS |= {f"{suffix}.gz": FILE_FORMATS[suffix] for suffix in (".jsonl", ".json", ".csv")}
+SUFFIXES = tuple(FILE_FORMATS)
 OF_CELLS = (".csv", ".csv.gz", ".xlsx")
 """Suffixes of tables whose cells a spreadsheet program may take for formulas."""
 _SPREADSHEETS = (".xls", ".xlsm", ".xlsb", ".ods", ".numbers")

@@ -17,7 +17,7 @@ import msgspec
 from opensafeintent.errors import InputError, install_extra, pluralize
 from opensafeintent.files import canonical_json, os_errors, sha256_hex, write_beside
 from opensafeintent.hostile import show_name
-from opensafeintent.promptsets.questions import IntentQuestions, OwnQuestions
+from opensafeintent.promptsets.own_questions import IntentQuestions, OwnQuestions
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
     QUESTION_KINDS,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from opensafeintent.promptsets.fields import Record
 from opensafeintent.promptsets.foreign import recognize_foreign
-from opensafeintent.promptsets.questions import (
+from opensafeintent.promptsets.own_questions import (
     COLUMNS,
     OwnQuestions,
     is_question_column,

@@ -62,7 +62,7 @@ def collect_variables(
         elif is_native(name):
             wanted = set(variables(provider))
         else:
-            from opensafeintent.inspect.routes import PROVIDERS
+            from opensafeintent.inspect.inspect_providers import PROVIDERS
 
             wanted = set(PROVIDERS[provider].needs) if provider in INSPECT_PROVIDERS else set()
             prefixes = (

@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from opensafeintent import __version__
+from opensafeintent.any_model import open_models
 from opensafeintent.calls.client import Client, count_under_way, side_by_side
 from opensafeintent.calls.costs import Budget, Tally
+from opensafeintent.calls.draining import current_drain, raise_if_interrupted
 from opensafeintent.calls.headers import NO_HEADERS, Headers
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import LEDGER, Ledger
@@ -24,13 +26,11 @@ from opensafeintent.calls.ledger_merge import take_up
 from opensafeintent.calls.providers import PREFIX, loads_weights
 from opensafeintent.calls.records import Answered, Failed, Refused
 from opensafeintent.calls.service_tiers import NO_FLEX, FlexPlan
-from opensafeintent.calls.shutdown import current_drain, raise_if_interrupted
 from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
 from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.replay import replay
 from opensafeintent.evaluation.run import raise_if_over, run_tasks
 from opensafeintent.files import make_private_folder
-from opensafeintent.inspect.routes import open_models
 from opensafeintent.ray.cluster import Cluster, collect_variables, connect_cluster, last_line
 
 _APPEARS_SECONDS = 10

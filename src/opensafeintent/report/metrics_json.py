@@ -40,7 +40,7 @@ from opensafeintent.numbers.judges import (
 )
 from opensafeintent.numbers.label_checks import LabelCheck
 from opensafeintent.numbers.metrics import METRICS
-from opensafeintent.numbers.own_questions import AnswerAgreement, LineAgreement
+from opensafeintent.numbers.own_answers import AnswerAgreement, LineAgreement
 from opensafeintent.numbers.repeats import Fragility
 from opensafeintent.numbers.request_swap import Audit
 from opensafeintent.numbers.second_turn import TurnAudit, TurnCoverage, TurnNumber

@@ -733,7 +733,7 @@ def to_markdown(table: Table) -> str:
     return "\n".join([*lines, *notes]) + "\n"
 
 
-FORMATS: dict[str, tuple[str, Callable[[Table], str]]] = {
+TABLE_FORMATS: dict[str, tuple[str, Callable[[Table], str]]] = {
     "csv": ("csv", to_csv),
     "latex": ("tex", to_latex),
     "markdown": ("md", to_markdown),

@@ -30,7 +30,7 @@ from opensafeintent.report.cohort_columns import (
     cohort_notes,
 )
 from opensafeintent.report.columns import Column, Columns, Table, make_estimate_columns
-from opensafeintent.report.table_formats import FORMATS
+from opensafeintent.report.table_formats import TABLE_FORMATS
 from opensafeintent.report.tables_judges import JUDGE_TABLES, SHIFT_TABLES, guard_table, swap_table
 from opensafeintent.report.tables_metrics import (
     comparisons,
@@ -406,8 +406,8 @@ def list_table_files(folder: Path) -> list[Path]:
 
 
 def write_tables(tables: Sequence[Table], folder: Path, form: str = "csv") -> None:
-    """Write each table into a folder, in one of `FORMATS`."""
+    """Write each table into a folder, in one of `TABLE_FORMATS`."""
     make_private_folder(folder)
-    ending, formatted = FORMATS[form]
+    ending, formatted = TABLE_FORMATS[form]
     for table in tables:
         write_private(folder / f"{table.name}.{ending}", formatted(table))

@@ -31,7 +31,7 @@ from opensafeintent.numbers.judges import (
     VerdictCounts,
 )
 from opensafeintent.numbers.metrics import METRICS, Unit
-from opensafeintent.numbers.own_questions import (
+from opensafeintent.numbers.own_answers import (
     About,
     LineAgreement,
 )

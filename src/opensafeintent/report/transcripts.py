@@ -16,7 +16,7 @@ from opensafeintent.grades import worst_first
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.judges import judges_differ
 from opensafeintent.numbers.metrics import METRICS
-from opensafeintent.numbers.own_questions import rank_worst_answered
+from opensafeintent.numbers.own_answers import rank_worst_answered
 from opensafeintent.promptsets import Dataset, PromptSet, sample_order, sample_sets
 from opensafeintent.quoting import Hidden, UnsafeTexts, cut_quotation, hide_prompt
 from opensafeintent.responses import NOT_GRADED, GradedResponse

@@ -40,15 +40,26 @@ class WireProtocol(Protocol):
     def request(self, call: Call, model: str, left_out: Collection[str]) -> dict[str, Any]:
         """Return the fields of a request.
 
+        A setting that the protocol has no field for is sent under its usual name, such as
+        `reasoning_effort` or `response_format`. If the server refuses it, `left_out` has it from
+        then on, and the report names it.
+
         Args:
             call: the call.
             model: the name that the server knows the model by.
-            left_out: fields that the model does not take.
+            left_out: settings that the model refused, which the request has to be without, by the
+                names that `optional` gives them.
         """
 
     def optional(self, fields: Mapping[str, Any]) -> Collection[str]:
-        """Return the settings of a request that it can be without, by the names that `left_out`
-        has.
+        """Return the names of the settings that a request has and can be without.
+
+        If the server answers 400 or 422 and names one of them, the request is made again with that
+        name in `left_out`. A setting inside another field goes by its own name, `temperature` for
+        `sampling.temperature`; a setting of `Sampling` by the name there, and its `json_schema` as
+        `response_format`, whatever the protocol calls it. Leave out what the protocol requires,
+        and a token limit, unless it is called `max_tokens` or `max_completion_tokens`: an error
+        about too long a prompt may name the limit too.
         """
 
     def join(self, parts: Sequence[Mapping[str, Any]], *, ended: bool) -> dict[str, Any]:
@@ -74,9 +85,17 @@ class WireProtocol(Protocol):
     def usage(self, reply: Mapping[str, Any]) -> Usage:
         """Return the tokens that a reply reports; none if it reports none."""
 
-    def message(self, reply: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the part of a reply that shows reasoning, in the fields of
-        `calls.reasoning` or in the blocks of its `content`; empty if there is none.
+    def text(self, reply: Mapping[str, Any]) -> str | None:
+        """Return the model's text, reasoning between marks included; None if a reply has none.
+
+        `read` gives it to `classify_message`, which cuts the reasoning off, and `trace` shows what
+        was cut.
+        """
+
+    def beside(self, reply: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the object in a reply that holds reasoning apart from its text: in one of
+        `REASONING_FIELDS` of `calls.reasoning`, or in blocks of its `content`. Return {} if the
+        protocol has no place for reasoning.
         """
 
 

@@ -131,26 +131,29 @@ class Messages:
             written,
         )
 
-    def message(self, reply: Mapping[str, Any]) -> Mapping[str, Any]:
+    def text(self, reply: Mapping[str, Any]) -> str | None:
+        """Return the text of the blocks of text; None if there are only blocks of unknown types."""
+        content = reply.get("content")
+        blocks = content if isinstance(content, list) else []
+        fields = map(take_fields, blocks)
+        texts = [block.get("text") for block in fields if block.get("type") == "text"]
+        if blocks and not texts and not any(map(is_reasoning, blocks)):
+            return None
+        return "".join(text for text in texts if isinstance(text, str))
+
+    def beside(self, reply: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the reply itself, which is a message."""
         return reply
 
     def read(self, reply: Mapping[str, Any], body: bytes) -> Answered | Refused:
         """Read a message, or an error in its place."""
-        blocks = reply.get("content")
-        if reply.get("type") != "message" or not isinstance(blocks, list) or reply.get("error"):
+        is_message = reply.get("type") == "message" and isinstance(reply.get("content"), list)
+        if not is_message or reply.get("error"):
             raise make_no_reply_error("the reply is not a message", reply)
         reason = reply.get("stop_reason")
-        texts = [
-            take_fields(block).get("text")
-            for block in blocks
-            if take_fields(block).get("type") == "text"
-        ]
-        text = "".join(text for text in texts if isinstance(text, str))
-        odd = bool(blocks) and not texts and not any(map(is_reasoning, blocks))
         usage = take_fields(reply.get("usage"))
         outcome = classify_message(
-            None if odd else text,
+            self.text(reply),
             reason if isinstance(reason, str) else "",
             self.usage(reply),
             read_served_model(reply),

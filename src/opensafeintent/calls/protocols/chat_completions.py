@@ -79,10 +79,14 @@ class ChatCompletions:
         """Return the tokens that a reply reports."""
         return _usage(take_fields(reply.get("usage")))
 
-    def message(self, reply: Mapping[str, Any]) -> Mapping[str, Any]:
+    def text(self, reply: Mapping[str, Any]) -> str | None:
+        """Return the text of the message of the first choice."""
+        return _message_text(self.beside(reply))
+
+    def beside(self, reply: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the message of the first choice, whole or as a stream's part."""
         choices = reply.get("choices")
-        choice = take_fields(choices[0]) if isinstance(choices, list) and choices else {}
+        choice = _first_choice(choices) if isinstance(choices, list) and choices else {}
         return take_fields(choice.get("message")) or take_fields(choice.get("delta")) or reply
 
     def read(self, reply: Mapping[str, Any], body: bytes) -> Answered | Refused:

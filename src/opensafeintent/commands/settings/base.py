@@ -329,7 +329,7 @@ def _choices(kind: Any) -> tuple[object, ...]:
 
 def _names_for_functions(value: Any, setting: Setting, functions: dict[str, Any]) -> Any:
     """Return a value with the functions in it by their names, and note these."""
-    from opensafeintent.calls.functions import FunctionModel
+    from opensafeintent.calls.python_models import FunctionModel
 
     if isinstance(value, FunctionModel):
         if functions.setdefault(value.identity, value).ask != value.ask:

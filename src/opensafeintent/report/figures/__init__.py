@@ -20,7 +20,7 @@ from opensafeintent.report.cohort_columns import cohort_notes
 from opensafeintent.report.columns import Section, Table
 from opensafeintent.report.figures import bars, plane, points
 from opensafeintent.report.figures.drawing import (
-    FORMATS,
+    FIGURE_FORMATS,
     PRINT,
     PRINT_FORMATS,
     THEMES,
@@ -306,7 +306,7 @@ def list_figure_files(folder: Path) -> list[Path]:
     """Return the files that `write_figures` wrote into a folder before, and nothing else."""
     names = [plan.name for plan in _order_plans(TRIPLET_SCOPE)]
     written = [
-        *(folder / f"{name}.{ending}" for name in names for ending in ("csv", *FORMATS)),
+        *(folder / f"{name}.{ending}" for name in names for ending in ("csv", *FIGURE_FORMATS)),
         folder / "captions.md",
         *(folder / PRINT / f"{name}.{ending}" for name in names for ending in PRINT_FORMATS),
     ]

@@ -217,7 +217,7 @@ def finish_chart(chart: Spec, title: str) -> Spec:
 Format = Literal["svg", "pdf", "png"]
 
 
-FORMATS: tuple[Format, ...] = get_args(Format)
+FIGURE_FORMATS: tuple[Format, ...] = get_args(Format)
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
@@ -259,7 +259,7 @@ _NUMBERED = re.compile(r'(?<=[#"])(clip|gradient_)(\d+)(?=[)"])')
 def write_figures(
     figures: Sequence[Figure],
     folder: Path,
-    formats: Collection[Format] = FORMATS,
+    formats: Collection[Format] = FIGURE_FORMATS,
     *,
     earlier: Path | None = None,
 ) -> None:
@@ -279,7 +279,7 @@ def write_figures(
     make_private_folder(folder)
     for figure in figures:
         write_private(folder / f"{figure.name}.csv", to_csv(figure.table))
-        for form in FORMATS:
+        for form in FIGURE_FORMATS:
             if form not in formats:
                 (folder / f"{figure.name}.{form}").unlink(missing_ok=True)
         if formats:

@@ -1,4 +1,7 @@
-"""Questions of a prompt-set's own: yes-or-no questions about the responses to its prompts."""
+"""Questions of a prompt-set's own: yes-or-no questions about the responses to its prompts.
+
+The questions that judges answer about every response are `taxonomy.QUESTIONS`.
+"""
 
 from __future__ import annotations
 

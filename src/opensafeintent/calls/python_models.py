@@ -1,4 +1,4 @@
-"""Python functions as models."""
+"""Users' own Python functions as models."""
 
 from __future__ import annotations
 

@@ -7,12 +7,16 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from opensafeintent.calls.recorded import ANSWERS, FIELDS, READ, is_marked, read_recorded_responses
+from opensafeintent.calls.recorded import ANSWERS, FIELDS, READ, is_marked
 from opensafeintent.errors import InputError
-from opensafeintent.evaluation.manifest import MOST_MODELS, check_number
 from opensafeintent.grades import COLUMNS
 from opensafeintent.hostile import restore_cell
-from opensafeintent.imports.content import FileContent, Located
+from opensafeintent.imports.content import (
+    FileContent,
+    Located,
+    lacks_variant,
+    read_each_model,
+)
 from opensafeintent.promptsets.fields import Record, fields_found
 from opensafeintent.promptsets.reading import (
     MOST_LISTED,
@@ -102,11 +106,11 @@ def _check_names(records: Iterable[Located], *, from_table: bool) -> None:
     for location, data in records:
         if not isinstance(data, dict):
             continue
-        lacks_variant = _lacks_variant(data, from_table=from_table)
-        if (form := (lacks_variant, *data)) in accepted:
+        without_variant = lacks_variant(data, from_table=from_table)
+        if (form := (without_variant, *data)) in accepted:
             continue
         names = _FIELD_NAMES_WITH_VARIANT
-        if lacks_variant:
+        if without_variant:
             by_prompt = "prompt" in Record(data, location).rename({"prompt"}).data
             names = _FIELD_NAMES_WITH_PROMPT if by_prompt else _FIELD_NAMES
         try:
@@ -136,53 +140,6 @@ def _refuse_raters(records: Iterable[Located]) -> None:
                     f"{location}: has the response of {earlier}, and a field rater; expected a row"
                     " for each response (--labelled of judge-check takes one for each rater)"
                 )
-
-
-def read_each_model(
-    records: Iterable[Located], path: Path, *, repeats: bool = False, from_table: bool = False
-) -> list[FileContent]:
-    """Read lines of responses, one content for each model that they name.
-
-    Args:
-        records: the lines.
-        path: of their file.
-        repeats: later records of one prompt are later epochs, whether or not set and variant are
-            named.
-        from_table: whether the lines are of a table, where a row without a response stands for a
-            missing response.
-    """
-    by_model: dict[str, list[Located]] = {}
-    for location, data in records:
-        named = data.get("model") if isinstance(data, dict) else None
-        by_model.setdefault(named.strip() if isinstance(named, str) else "", []).append(
-            (location, data)
-        )
-    check_number(path, by_model, "model", MOST_MODELS)
-    return [
-        FileContent(
-            path=path,
-            responses=[],
-            unplaced_records=lines,
-            stated_model=named,
-            from_table=from_table,
-        )
-        if repeats or any(_lacks_variant(data, from_table=from_table) for _, data in lines)
-        else FileContent(
-            path=path,
-            responses=read_recorded_responses(lines, path, from_table=from_table),
-            stated_model=named,
-        )
-        for named, lines in by_model.items()
-    ]
-
-
-def _lacks_variant(data: object, *, from_table: bool) -> bool:
-    """Tell whether a line has its prompt in place of its variant; in a table, also if the cell is
-    empty.
-    """
-    if not isinstance(data, dict):
-        return False
-    return "variant" not in data or (from_table and data["variant"] is None)
 
 
 def _restore_texts(row: dict[str, Any]) -> dict[str, Any]:

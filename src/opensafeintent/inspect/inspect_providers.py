@@ -1,27 +1,26 @@
-"""Which model answers for a name: our client's, or one that the extra [inspect] brings."""
+"""The providers that the extra [inspect] brings, and whether it is installed."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from opensafeintent.calls.baselines import BASELINES
+from opensafeintent.calls.client import Model
+from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.models import Served
-from opensafeintent.calls.providers import FOREIGN
+from opensafeintent.calls.providers import (
+    ENDPOINTS,
+    FOREIGN,
+    INSPECT_PROVIDERS,
+    parse_provider,
+    split_name,
+    unknown_provider,
+)
 from opensafeintent.errors import InputError, install_extra
-
-if TYPE_CHECKING:
-    from opensafeintent.calls.client import Model
-    from opensafeintent.calls.functions import FunctionModel
-    from opensafeintent.calls.headers import Headers
-    from opensafeintent.calls.http import HttpSession
-    from opensafeintent.calls.models import OtherProviders, Served
-    from opensafeintent.calls.service_tiers import FlexPlan
-
 
 _OLDEST = (0, 3, 285)
 """The oldest Inspect AI whose metrics can see every epoch, and whose unscored samples carry a
@@ -134,7 +133,7 @@ def list_inspect_models() -> list[Served]:
     return [*lines, Served("inspect/P/MODEL", about, (), ("inspect-ai",))]
 
 
-def unset(name: str) -> tuple[str, ...]:
+def find_unset_variables(name: str) -> tuple[str, ...]:
     """Return the variables that a model served through the extra needs and that are not set; none
     if they are unknown.
     """
@@ -152,73 +151,36 @@ def from_inspect(model: str) -> str:
     return f"baseline/{script}" if provider == "opensafeintent" and script in BASELINES else model
 
 
-def _other_providers() -> OtherProviders:
-    from opensafeintent.inspect.provider_models import InspectProviders
-
-    return InspectProviders()
-
-
-def open_models(
-    names: Iterable[str],
-    http: HttpSession,
-    functions: Mapping[str, FunctionModel] | None = None,
-    left_out: Mapping[str, Collection[str]] | None = None,
-    flex: FlexPlan | None = None,
-    headers: Headers | None = None,
-) -> dict[str, Model]:
-    """Return the model of each name; nothing is sent yet. `functions` are those of settings;
-    `left_out` are fields that a model is known not to take; `flex` names the models that are asked
-    at the flex tier; `headers` are those of their requests.
+def check_inspect_name(name: str) -> None:
+    """Refuse a name that no provider could be found for, without asking for a key.
 
     Raises:
-        InputError: a name, a file or a variable is not usable, or a provider needs an extra that is
-            not installed.
+        InputError: the provider is unknown, or the extra is missing or too old.
     """
-    from opensafeintent.calls import models, service_tiers
-
-    plan = flex or service_tiers.NO_FLEX
-    others = _other_providers()
-    return models.open_models(
-        names, http, others, functions or {}, left_out or {}, plan, headers or {}
+    provider = parse_provider(name)
+    in_inspect = provider in INSPECT_PROVIDERS or name.startswith(
+        (FOREIGN, "openai/", "mistral/", "anthropic/", "google/")
     )
+    if find_installed_version() is None and not in_inspect:
+        split_name(name)  # says which providers there are
+    require_inspect(f"{name}: provider {provider!r}")
+    if "/" not in name.removeprefix(FOREIGN):
+        raise InputError(f"{name!r}: is not a model name; expected inspect/provider/model")
+    from opensafeintent.inspect.provider_models import list_registered
+
+    if provider not in (registered := list_registered()):
+        valid = registered if name.startswith(FOREIGN) else [*ENDPOINTS, *registered]
+        raise unknown_provider(name, valid)
 
 
-def model_identity(name: str, functions: Mapping[str, FunctionModel] | None = None) -> str:
-    """Return a model's identity in call keys, without asking for an API key or a server.
-    `functions` are those of settings.
+def open_inspect_model(name: str, http: HttpSession, left_out: Collection[str] = ()) -> Model:
+    """Return the model of a name, without the fields that it does not take; weights are not loaded
+    yet.
 
     Raises:
-        InputError: the name or its file is not usable.
+        InputError: see `check_inspect_name`; or a key or another variable is missing.
     """
-    from opensafeintent.calls import models
+    check_inspect_name(name)
+    from opensafeintent.inspect.provider_models import InspectModel
 
-    return models.model_identity(name, _other_providers(), functions or {})
-
-
-def served_models() -> list[Served]:
-    """List the names of models, and the variables that each needs."""
-    from opensafeintent.calls import models
-
-    return [*models.served_models(), *list_inspect_models()]
-
-
-def unset_lines(names: Iterable[str], headers: Headers | None = None) -> list[str]:
-    """Say which variables are not set without which models cannot be asked, a line for each
-    variable; `headers` are those of their requests.
-    """
-    from opensafeintent.calls import providers
-    from opensafeintent.calls.headers import find_unset
-
-    needed: dict[str, list[str]] = {}
-    for name in dict.fromkeys(names):
-        if providers.is_in_process(name):
-            continue
-        list_unset = providers.unset if providers.is_native(name) else unset
-        for variable in list_unset(name):
-            needed.setdefault(variable, []).append(name)
-        for header in find_unset((headers or {}).get(name, {})):
-            needed.setdefault(f"the variable of the header {header}", []).append(name)
-    return [
-        f"{variable} is not set: {', '.join(models)} cannot be asked without it"
-        for variable, models in needed.items()
-    ]
+    return InspectModel(name, http, left_out)

@@ -1,4 +1,7 @@
-"""Orderly shutdown: no new call begins, and calls in flight are waited for and kept."""
+"""After Ctrl-C or SIGTERM no new call begins, and calls in flight are waited for.
+
+Nothing is written here: `calls.ledger_writer` keeps the outcomes.
+"""
 
 from __future__ import annotations
 
