@@ -15,6 +15,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from functools import cache, lru_cache
+from importlib import resources
 from math import isfinite
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar
@@ -153,6 +154,11 @@ def read_text(path: Path, shown: str | None = None) -> str:
         InputError: see `read_bytes` and `as_text`.
     """
     return as_text(read_bytes(path, shown), shown or str(path))
+
+
+def read_shipped(name: str) -> str:
+    """Return the text of a file that this package ships, by its path within the package."""
+    return resources.files("opensafeintent").joinpath(name).read_text("utf-8")
 
 
 def read_json(path: Path, kind: type[T], what: str, *, schema: int | None = None) -> T:

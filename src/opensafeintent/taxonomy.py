@@ -6,14 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, get_args
 
 import msgspec
 
 from opensafeintent.errors import InputError
-from opensafeintent.files import parse_toml, read_json, read_text
+from opensafeintent.files import parse_toml, read_json, read_shipped, read_text
 from opensafeintent.hostile import show_name, unprintable
 
 Intent = Literal["benign", "dual_use", "malicious"]
@@ -284,10 +283,7 @@ class Taxonomy(msgspec.Struct, frozen=True, kw_only=True):
 @lru_cache(maxsize=1)
 def default_taxonomy() -> Taxonomy:
     """Return the seven harm domains and six task types of the paper, defined in our own words."""
-    return _parse(
-        resources.files("opensafeintent").joinpath("data/taxonomy.toml").read_text("utf-8"),
-        "taxonomy.toml",
-    )
+    return _parse(read_shipped("data/taxonomy.toml"), "taxonomy.toml")
 
 
 def load_taxonomy(path: Path) -> Taxonomy:

@@ -9,17 +9,15 @@ settings. It asks the generator for the missing ones, so that no habit predicts 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from importlib import resources
 from typing import Literal, get_args
 
 import msgspec
 
 from opensafeintent.construction.items import Draft, cut_material
-from opensafeintent.files import sha256_hex
+from opensafeintent.files import parse_toml, read_shipped, sha256_hex
 from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_WORDS, Intent
 
 ROUND = 42
@@ -61,8 +59,8 @@ class Habits(msgspec.Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=1)
 def _patterns() -> dict[Habit, re.Pattern[str]]:
-    text = resources.files("opensafeintent").joinpath("data/habits.toml").read_text("utf-8")
-    listed = msgspec.convert(tomllib.loads(text), dict[Habit, str])
+    source = read_shipped("data/habits.toml")
+    listed = parse_toml(source, dict[Habit, str], "habits.toml", "phrases by habit")
     return {habit: _pattern(listed[habit].strip().splitlines()) for habit in get_args(Habit)}
 
 

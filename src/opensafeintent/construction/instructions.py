@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Literal, get_args
 
 import msgspec
 
 from opensafeintent.errors import InputError, nearest
-from opensafeintent.files import parse_toml, read_json, sha256_hex
+from opensafeintent.files import parse_toml, read_json, read_shipped, sha256_hex
 from opensafeintent.taxonomy import CORE_VARIANTS, Category
 from opensafeintent.templates.template import (
     Message,
@@ -175,8 +174,7 @@ def load_instructions(folder: Path | None = None) -> Instructions:
         InputError: the folder does not exist, holds none of these files or one of another name, or
             one is not valid.
     """
-    ours = resources.files("opensafeintent.templates").joinpath("construction")
-    sources = {name: ours.joinpath(name).read_text("utf-8") for name in _NAMES}
+    sources = {name: read_shipped(f"templates/construction/{name}") for name in _NAMES}
     if folder is not None and (build := folder / "build.json").is_file():
         sources |= read_json(build, _WithTemplates, "the manifest of a build").templates
     elif folder is not None:

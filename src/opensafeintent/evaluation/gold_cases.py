@@ -12,7 +12,6 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from importlib import resources
 from typing import Literal
 
 import msgspec
@@ -20,7 +19,7 @@ import msgspec
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import pluralize
 from opensafeintent.evaluation.pipeline import Given, JudgePlan, ModelWork, Task
-from opensafeintent.files import canonical_json, sha256_hex
+from opensafeintent.files import canonical_json, read_shipped, sha256_hex
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import (
     DUAL_USE,
@@ -99,7 +98,7 @@ class GoldCases(msgspec.Struct, frozen=True, kw_only=True):
 @lru_cache(maxsize=1)
 def load_gold_cases() -> GoldCases:
     """Return the gold cases that are shipped with us."""
-    text = resources.files("opensafeintent").joinpath("data/gold_cases.toml").read_text("utf-8")
+    text = read_shipped("data/gold_cases.toml")
     return msgspec.convert(tomllib.loads(text) | {"hash": sha256_hex(text)}, GoldCases)
 
 

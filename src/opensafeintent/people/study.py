@@ -23,11 +23,10 @@ from opensafeintent.hostile import (
     json_for_html,
     name_safe,
     one_line,
-    page_script,
     security_policy,
     show_name,
 )
-from opensafeintent.markdown import page_environment
+from opensafeintent.markdown import page_environment, page_script
 from opensafeintent.people.labels import (
     SLOTS,
     AnnotationKey,

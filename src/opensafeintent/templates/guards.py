@@ -7,13 +7,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from importlib import resources
 from typing import Literal, get_args
 
 import msgspec
 
 from opensafeintent.errors import InputError
-from opensafeintent.files import sha256_hex
+from opensafeintent.files import read_shipped, sha256_hex
 from opensafeintent.taxonomy import GuardFormName, GuardVerdict
 from opensafeintent.templates.contracts import cut_fence
 from opensafeintent.templates.template import (
@@ -161,8 +160,7 @@ def parse_form(name: str, source: str) -> GuardForm:
 
 def load_form(name: GuardFormName) -> GuardForm:
     """Return one of our forms."""
-    folder = resources.files("opensafeintent.templates").joinpath("guards")
-    return parse_form(name, folder.joinpath(f"{name}.md").read_text("utf-8"))
+    return parse_form(name, read_shipped(f"templates/guards/{name}.md"))
 
 
 def guess_form(model: str) -> GuardFormName:

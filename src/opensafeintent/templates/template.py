@@ -6,14 +6,13 @@ import difflib
 import re
 from collections.abc import Collection, Mapping
 from functools import lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 import msgspec
 
 from opensafeintent.errors import InputError
-from opensafeintent.files import parse_toml, read_text, sha256_hex
+from opensafeintent.files import parse_toml, read_shipped, read_text, sha256_hex
 from opensafeintent.taxonomy import GRADE_OF, MODES, QUESTIONS, STRATEGIES, ParseRule, QuestionRole
 from opensafeintent.templates.contracts import (
     AnswersContract,
@@ -505,15 +504,9 @@ def hash_our_template(role: Role, *, reasons: bool = False) -> str:
 
 def read_hidden_request() -> str:
     """Return the text in place of a request that judges are not shown."""
-    text: str = parse_toml(
-        resources.files("opensafeintent.templates")
-        .joinpath("request_hidden.toml")
-        .read_text("utf-8"),
-        dict[str, Any],
-        "request_hidden.toml",
-        "the text of a hidden request",
-    )["text"]
-    return text
+    name = "request_hidden.toml"
+    source = read_shipped(f"templates/{name}")
+    return str(parse_toml(source, dict[str, Any], name, "the text of a hidden request")["text"])
 
 
 def _add_reason(template: Template) -> Template:
@@ -540,9 +533,8 @@ def _add_reason(template: Template) -> Template:
 
 
 def _ours() -> dict[Role, Template]:
-    here = resources.files("opensafeintent.templates")
     return {
-        role: parse_template(role, f"{role}.md", here.joinpath(f"{role}.md").read_text("utf-8"))
+        role: parse_template(role, f"{role}.md", read_shipped(f"templates/{role}.md"))
         for role in get_args(Role)
     }
 
@@ -585,9 +577,6 @@ def texts_in(folder: Path, names: Collection[str], what: str) -> dict[str, str]:
     return texts
 
 
-_FILE = "second_turn.toml"
-
-
 class SecondTurnTexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The texts, as the file has them and a run keeps them."""
 
@@ -609,5 +598,6 @@ class SecondTurnTexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 @lru_cache(maxsize=1)
 def second_turn() -> SecondTurnTexts:
     """Return our texts."""
-    text = resources.files("opensafeintent.templates").joinpath(_FILE).read_text("utf-8")
-    return parse_toml(text, SecondTurnTexts, _FILE, "the texts of a second turn")
+    name = "second_turn.toml"
+    source = read_shipped(f"templates/{name}")
+    return parse_toml(source, SecondTurnTexts, name, "the texts of a second turn")
