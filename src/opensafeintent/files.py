@@ -1,5 +1,5 @@
-"""Files: read strictly or refused in one line; private to their user, and written whole or not at
-all. Canonical JSON, which keys are made of.
+"""Files: read strictly and within limits, or refused in one line; private to their user, and
+written whole or not at all. Canonical JSON, which keys are made of.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import secrets
 import stat
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache, lru_cache
 from importlib import resources
@@ -54,6 +55,66 @@ T = TypeVar("T")
 
 MOST_ROWS = 250_000
 """Prompt-sets, responses or seeds that are read unless more are allowed."""
+
+_CHARACTERS_A_ROW = 2_000
+"""On average, of as many rows as may be read; but 500 million characters always.
+
+A prompt-set with paraphrases has 2,000.
+"""
+
+
+class RowLimit:
+    """The remaining rows and characters, over all files of a dataset.
+
+    Args:
+        rows: rows at most; characters at most are 2,000 times as many, or 500 million if that is
+            more. None sets no limit.
+    """
+
+    def __init__(self, rows: int | None = MOST_ROWS) -> None:
+        self.most = rows
+        self.most_characters = None if rows is None else max(rows, MOST_ROWS) * _CHARACTERS_A_ROW
+        self._rows = 0
+        self._characters = 0
+
+    def count(self, name: str, characters: int = 0) -> None:
+        """Count a row that was read of the file `name`.
+
+        Raises:
+            InputError: it is one too many.
+        """
+        self._rows += 1
+        self._characters += characters
+        self.check(name, self._rows, self._characters)
+
+    def check(self, name: str, rows: int = 0, characters: int = 0) -> None:
+        """Refuse a file that says it has more than may be read.
+
+        Raises:
+            InputError: it has.
+        """
+        if self.most is not None and rows > self.most:
+            raise InputError(
+                f"{name}: has more than {self.most:,} rows; expected fewer, or a larger --max-rows"
+                " in a command that has it"
+            )
+        if self.most_characters is not None and characters > self.most_characters:
+            raise InputError(
+                f"{name}: holds more than {self.most_characters:,} characters; expected fewer, or"
+                f" a larger --max-rows: {_CHARACTERS_A_ROW:,} are allowed for each row"
+            )
+
+
+def refuse_repeated(columns: list[str], name: str) -> None:
+    """Refuse a table with two columns of one name.
+
+    Raises:
+        InputError: it has.
+    """
+    for column, count in Counter(columns).items():
+        if count > 1:
+            raise InputError(f"{name}: the column {show_name(column)!r} is there twice")
+
 
 _NO_TEXT = {
     b"\x1f\x8b": "packed by gzip",
@@ -213,8 +274,8 @@ def parse_toml(text: str, kind: type[T], location: str, what: str) -> T:
 @cache
 def _decoder(*, of_frames: bool) -> json.JSONDecoder:
     return json.JSONDecoder(
-        parse_constant=_no_number if of_frames else _no_constant,
-        parse_float=_whole_if_it_is if of_frames else _finite,
+        parse_constant=lambda name: None if of_frames and name == "NaN" else _refuse_constant(name),
+        parse_float=(lambda text: whole_if_it_is(_finite(text))) if of_frames else _finite,
         parse_int=_parse_64_bits,
         object_pairs_hook=_each_key_once,
     )
@@ -279,17 +340,8 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return record
 
 
-def _no_constant(name: str) -> NoReturn:
+def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
-
-
-def _no_number(name: str) -> None:
-    if name != "NaN":
-        _no_constant(name)
-
-
-def _whole_if_it_is(text: str) -> float | int:
-    return whole_if_it_is(_finite(text))
 
 
 def whole_if_it_is(number: float) -> float | int:

@@ -9,9 +9,9 @@ from typing import Any
 
 from opensafeintent.construction.items import Rejection, Seed, StageResult
 from opensafeintent.errors import InputError
+from opensafeintent.files import RowLimit
 from opensafeintent.hostile import show_name
 from opensafeintent.promptsets.fields import LONGEST_PROMPT, Record, fields_found
-from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.reading import (
     FORMATS,
     LISTED,

@@ -19,12 +19,11 @@ import msgspec
 from opensafeintent.calls.reasoning import REASONING_ONLY
 from opensafeintent.calls.recorded import MissingGrade, RecordedResponse
 from opensafeintent.errors import InputError, pluralize
-from opensafeintent.files import MOST_ROWS
+from opensafeintent.files import MOST_ROWS, RowLimit
 from opensafeintent.grades import read_row
 from opensafeintent.hostile import clean_name, one_line, show_name
 from opensafeintent.inspect.outputs import STOP_REASONS, complaint_in, first_reply_in, only_reasons
 from opensafeintent.inspect.routes import from_inspect, require_inspect
-from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.taxonomy import (
     MODES,
     SCALES,

@@ -9,7 +9,7 @@ from typing import Literal, cast
 import msgspec
 
 from opensafeintent.errors import InputError, pluralize
-from opensafeintent.files import os_errors, parse_json, read_bytes
+from opensafeintent.files import RowLimit, os_errors, parse_json, read_bytes
 from opensafeintent.hostile import show_name
 from opensafeintent.people.labels import (
     ANSWERS,
@@ -30,7 +30,6 @@ from opensafeintent.people.labels import (
 )
 from opensafeintent.people.study import sheet_columns
 from opensafeintent.promptsets.fields import fields_named
-from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.reading import Problem, read_table
 
 _MOST_BYTES = 100_000_000

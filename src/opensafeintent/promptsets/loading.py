@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from opensafeintent.errors import InputError, did_you_mean
-from opensafeintent.files import MOST_ROWS, os_errors, sha256_hex, write_beside
+from opensafeintent.files import MOST_ROWS, RowLimit, os_errors, sha256_hex, write_beside
 from opensafeintent.hostile import cut_user_info, one_line, show_name
 from opensafeintent.promptsets.fields import Record
 from opensafeintent.promptsets.foreign import FOREIGN, join_foreign, make_taxonomy
-from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.reading import (
     LISTED,
     Problem,
@@ -304,7 +303,7 @@ def read_dataset(
             `hf:owner/name[@revision][#path]`.
         taxonomy: the labels that are valid, or the TOML file that has them; by default those of a
             `taxonomy.toml` beside the card, or the paper's.
-        max_rows: prompt-sets that it may have; see `limits.RowLimit`. None sets no limit.
+        max_rows: prompt-sets that it may have; see `files.RowLimit`. None sets no limit.
 
     Raises:
         NotAtHand: there is nothing to read under that name.

@@ -10,13 +10,20 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from opensafeintent.errors import InputError, install_extra, pluralize
-from opensafeintent.files import any_json, as_text, read_bytes, whole_if_it_is
+from opensafeintent.files import (
+    RowLimit,
+    any_json,
+    as_text,
+    read_bytes,
+    refuse_repeated,
+    whole_if_it_is,
+)
 from opensafeintent.hostile import one_line, show_name
-from opensafeintent.promptsets.limits import RowLimit, refuse_repeated
 from opensafeintent.promptsets.workbooks import workbook_rows
 
 if TYPE_CHECKING:
@@ -282,7 +289,7 @@ def read_records(
     """
     name, limit = shown or str(path), limit or RowLimit()
     known = FORMATS.get(get_suffix(path))
-    yield from (known.read if known else _unknown_rows)(path, name, limit)
+    yield from (known.read if known else _read_unknown)(path, name, limit)
 
 
 def is_table(path: Path) -> bool:
@@ -312,17 +319,13 @@ def _table_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, A
         yield location, {field: cell or None for field, cell in cells.items()}
 
 
-def _json_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, Any]]:
-    return _count_records(_json_records(_read_text(path, name, limit), name), name, limit)
+def _read_json_rows(
+    path: Path, name: str, limit: RowLimit, *, lines: bool
+) -> Iterator[tuple[str, Any]]:
+    return _count_records(_json_records(_read_text(path, name, limit), name, lines), name, limit)
 
 
-def _jsonl_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, Any]]:
-    return _count_records(
-        _json_records(_read_text(path, name, limit), name, lines=True), name, limit
-    )
-
-
-def _unknown_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, Any]]:
+def _read_unknown(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, Any]]:
     """Yield the records of a file with another suffix, if it holds JSON."""
     suffix = get_suffix(path)
     if suffix in _SPREADSHEETS:
@@ -334,7 +337,7 @@ def _unknown_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str,
         raise InputError(
             f"{name}: is {what}; expected {LISTED} (save a spreadsheet as CSV in UTF-8)"
         )
-    return _count_records(_json_records(text, name), name, limit)
+    return _count_records(_json_records(text, name, lines=False), name, limit)
 
 
 def _count_records(
@@ -355,8 +358,8 @@ class FileFormat(NamedTuple):
 
 
 FORMATS = {
-    ".jsonl": FileFormat(_jsonl_rows),
-    ".json": FileFormat(_json_rows),
+    ".jsonl": FileFormat(partial(_read_json_rows, lines=True)),
+    ".json": FileFormat(partial(_read_json_rows, lines=False)),
     ".parquet": FileFormat(_parquet_rows, is_table=True),
     ".csv": FileFormat(_table_rows, is_table=True),
     ".xlsx": FileFormat(_table_rows, is_table=True),
@@ -365,13 +368,12 @@ FORMATS = {
 LISTED = f"{', '.join([*FORMATS][:-1])} or {[*FORMATS][-1]}"
 """The suffixes, for a message; without those of gzip."""
 FORMATS |= {f"{suffix}.gz": FORMATS[suffix] for suffix in (".jsonl", ".json", ".csv")}
-SUFFIXES = tuple(FORMATS)
 OF_CELLS = (".csv", ".csv.gz", ".xlsx")
 """Suffixes of tables whose cells a spreadsheet program may take for formulas."""
 _SPREADSHEETS = (".xls", ".xlsm", ".xlsb", ".ods", ".numbers")
 
 
-def _json_records(text: str, name: str, *, lines: bool = False) -> Iterator[tuple[str, Any]]:
+def _json_records(text: str, name: str, lines: bool) -> Iterator[tuple[str, Any]]:
     if text.strip() and (not lines or text.lstrip().startswith("[")):
         try:
             value = _json(text)

@@ -17,11 +17,15 @@ from typing import Any
 import msgspec
 
 from opensafeintent.errors import InputError, install_extra
-from opensafeintent.files import any_json
+from opensafeintent.files import RowLimit, any_json
 from opensafeintent.hostile import cut_user_info, one_line, show_name
 from opensafeintent.promptsets.fields import fields_found
-from opensafeintent.promptsets.limits import RowLimit
-from opensafeintent.promptsets.reading import LISTED, SUFFIXES, get_suffix, parquet_rows
+from opensafeintent.promptsets.reading import (
+    FORMATS,
+    LISTED,
+    get_suffix,
+    parquet_rows,
+)
 
 CARD = "README.md"
 TAXONOMY = "taxonomy.toml"
@@ -128,7 +132,7 @@ def _origin(folder: Path, paths: Iterable[str], shown: Shown) -> Origin:
 
 
 def _is_data(path: Path) -> bool:
-    return get_suffix(path) in SUFFIXES and path.name not in _NOT_DATA and path.is_file()
+    return get_suffix(path) in FORMATS and path.name not in _NOT_DATA and path.is_file()
 
 
 def _configs(card: Path, location: str) -> list[dict[str, Any]]:
@@ -281,7 +285,7 @@ def fetch(name: str) -> Origin:
 
         disable_progress_bars()
         wanted = (
-            [chosen, f"{chosen}/*"] if chosen else [CARD, *(f"*{suffix}" for suffix in SUFFIXES)]
+            [chosen, f"{chosen}/*"] if chosen else [CARD, *(f"*{suffix}" for suffix in FORMATS)]
         )
         if chosen and is_twin(chosen):
             wanted += [str(PurePosixPath(chosen).with_name(name)) for name in TWINS]

@@ -15,9 +15,8 @@ from typing import IO, Any
 from xml.parsers import expat
 
 from opensafeintent.errors import InputError, install_extra
-from opensafeintent.files import os_errors, whole_if_it_is
+from opensafeintent.files import RowLimit, os_errors, whole_if_it_is
 from opensafeintent.hostile import one_line, show_name
-from opensafeintent.promptsets.limits import RowLimit
 
 _MOST_BYTES = 200_000_000
 """Of all parts, unpacked."""
