@@ -670,7 +670,8 @@ def _drop_copies(logs: Sequence[InspectLog]) -> list[InspectLog]:
             " is taken from here"
         )
         notes = [note] if counted.responses != log.responses else []
-        logs_to_import.append(log if log is counted else _replace_responses(log, [], notes))
+        empty = msgspec.structs.replace(log, responses=[], notes=notes)
+        logs_to_import.append(log if log is counted else empty)
     return logs_to_import
 
 
@@ -686,7 +687,8 @@ def _drop_retried(logs: Sequence[InspectLog]) -> list[InspectLog]:
             pairs = zip(log.responses, sources, strict=True)
             responses = [response for response, source in pairs if source is log]
             note = f"{log.path}: {len(retries)} of its responses are left to its retry"
-            logs_to_import.append(_replace_responses(log, responses, [f"{note}, {retries[-1]}"]))
+            notes = [f"{note}, {retries[-1]}"]
+            logs_to_import.append(msgspec.structs.replace(log, responses=responses, notes=notes))
         else:
             logs_to_import.append(log)
     return logs_to_import
@@ -694,9 +696,3 @@ def _drop_retried(logs: Sequence[InspectLog]) -> list[InspectLog]:
 
 def _key(log: InspectLog, response: RecordedResponse) -> tuple[object, ...]:
     return log.task_id, response.set_id, response.variant, response.epoch
-
-
-def _replace_responses(
-    log: InspectLog, responses: list[RecordedResponse], notes: list[str]
-) -> InspectLog:
-    return msgspec.structs.replace(log, responses=responses, notes=notes)

@@ -93,12 +93,11 @@ def classify_attempt(
         PrerequisiteError,
     )
 
-    last = getattr(error, "last_attempt", None)
-    retry = last is not None
-    cause: Any = (last and last.exception()) or error
+    retry = getattr(error, "last_attempt", None) is not None
+    cause: Any = find_cause(error)
     line = plain_line(cause, secrets)
     status = http_status(cause)
-    sent = provider_error(cause)
+    sent = read_provider_error(cause)
     if status in REFUSING and is_filter(sent):
         fields = {**sent.fields[0], "message": line}
         refused = msgspec.json.encode({"error": fields}, enc_hook=str)
@@ -131,12 +130,16 @@ def classify_attempt(
     )
 
 
-def provider_error(error: BaseException) -> ProviderError:
-    """Return the error that a provider sent, as its client library kept it; Inspect AI wraps the
-    exceptions that it would have retried.
+def find_cause(error: BaseException) -> BaseException:
+    """Return the exception of a client library; Inspect AI wraps those that it would have
+    retried.
     """
     last = getattr(error, "last_attempt", None)
-    error = (last and last.exception()) or error
+    return (last and last.exception()) or error
+
+
+def read_provider_error(error: BaseException) -> ProviderError:
+    """Return the error that a provider sent, as its client library kept it."""
     body = getattr(error, "body", None)
     fields = {name: getattr(error, name, None) for name in ("code", "type", "param")}
     codes = {name: value for name, value in fields.items() if isinstance(value, str | int)}
@@ -152,8 +155,6 @@ _MOST_READ = 2000
 
 def http_status(error: BaseException) -> int | None:
     """Return the HTTP status that an error tells of, in the many ways of client libraries."""
-    last = getattr(error, "last_attempt", None)
-    error = (last and last.exception()) or error
     for holder in (error, error.__cause__):
         for name in ("status_code", "code", "status"):
             if isinstance(value := getattr(holder, name, None), int) and 100 <= value < 600:
@@ -332,12 +333,13 @@ class InspectModel:
         """Return the setting that a failed attempt names as not taken."""
         if not isinstance(failed, Failure) or failed.retry:
             return None
-        status = http_status(error)
+        cause = find_cause(error)
+        status = http_status(cause)
         sent = [_OUR_NAMES.get(name, name) for name in settings if name != "max_tokens"]
         # not of the provider: of its client library, or of Inspect AI
         if status is None:
             sent = [name for name in sent if name in _OUR_NAMES.values()]
-        return find_named_field(status or 400, provider_error(error), sent)
+        return find_named_field(status or 400, read_provider_error(cause), sent)
 
     def _read(self, output: ModelOutput, call: Call, seconds: float) -> Attempt:
         if complaint := complaint_in(output):
