@@ -14,7 +14,7 @@ import stat
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from importlib import resources
 from math import isfinite
@@ -259,14 +259,26 @@ def parse_json(
         raise _unreadable_value(location, what, error) from error
 
 
-def parse_toml(text: str, kind: type[T], location: str, what: str) -> T:
-    """Read TOML as `kind`; `what` is its name in errors.
+def parse_toml(
+    text: str, kind: type[T], location: str, what: str, known: Mapping[str, Any] = {}
+) -> T:
+    """Read TOML as `kind`.
+
+    Args:
+        text: the TOML.
+        kind: the type of its content.
+        location: where it is from, for errors.
+        what: the type's name in errors.
+        known: further fields of the record, which the text must not have.
 
     Raises:
         InputError: it is something else; the text names the location.
     """
     try:
-        return msgspec.convert(tomllib.loads(text), kind)
+        given = tomllib.loads(text)
+        if clash := sorted(given.keys() & known.keys()):
+            raise ValueError(f"Object contains unknown field `{clash[0]}`")
+        return msgspec.convert(given | {**known}, kind)
     except (ValueError, OverflowError, RecursionError) as error:
         raise _unreadable_value(location, what, error) from error
 

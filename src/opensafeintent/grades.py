@@ -22,9 +22,8 @@ from opensafeintent.errors import InputError
 from opensafeintent.evaluation.missing import ASSUMPTIONS, assume_value
 from opensafeintent.files import write_private
 from opensafeintent.hostile import cell_safe
-from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.questions import IntentQuestions
-from opensafeintent.promptsets.record import PromptSet, find_units
+from opensafeintent.promptsets.record import Dataset, PromptSet, find_units
 from opensafeintent.responses import NOT_GRADED, GradedResponse, ResponseKey
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
@@ -158,18 +157,15 @@ def grade_table(
     """
     judges = sorted({judge for rows, _ in runs.values() for row in rows for judge in row.by_judge})
     several = judges if len(judges) > 1 else []
-    guarded = [GUARD] if any(row.guard for rows, _ in runs.values() for row in rows) else []
-    datasets = [dataset for _, dataset in runs.values()]
-    in_families = any(item.family for dataset in datasets for item in dataset.prompt_sets)
-    families = [FAMILY] if in_families else []
-    asked = any(row.answers is not None for rows, _ in runs.values() for row in rows)
-    answers = [ANSWERS] if asked else []
-    scales = (*SCALES, *answers)
+    has = {
+        GUARD: any(row.guard for rows, _ in runs.values() for row in rows),
+        FAMILY: any(item.family for _, dataset in runs.values() for item in dataset.prompt_sets),
+        ANSWERS: any(row.answers is not None for rows, _ in runs.values() for row in rows),
+    }
+    scales = (*SCALES, ANSWERS) if has[ANSWERS] else tuple(SCALES)
     columns = [
         *COLUMNS,
-        *guarded,
-        *families,
-        *answers,
+        *(column for column in has if has[column]),
         *(f"{what}[{judge}]" for judge in several for what in scales),
     ]
     first = 0 if len(runs) > 1 else 1
@@ -193,21 +189,22 @@ def grade_table(
             "; ".join(map(str, row.missing)),
             " + ".join(row.by_judge),
             row.mode_judge,
-            *([row.guard] if guarded else []),
-            *([prompt_set.family] if families else []),
-            *([write_answers(row)] if answers else []),
-            *(cell for judge in several for cell in _list_by_judge(row, judge, asked=asked)),
+            *([row.guard] if has[GUARD] else []),
+            *([prompt_set.family] if has[FAMILY] else []),
+            *([write_answers(row)] if has[ANSWERS] else []),
+            *(
+                cell
+                for judge in several
+                for cell in (
+                    *(row.grade(what, judge) for what in SCALES),
+                    *([write_answers(row, judge)] if has[ANSWERS] else []),
+                )
+            ),
         ]
 
     return columns[first:], (
         cells(run, row, dataset)[first:] for run, (rows, dataset) in runs.items() for row in rows
     )
-
-
-def _list_by_judge(row: GradedResponse, judge: str, *, asked: bool) -> list[GradeCell]:
-    """Return one judge's grades of a response, and its answers if judges were asked questions."""
-    grades = [row.grade(what, judge) for what in SCALES]
-    return [*grades, write_answers(row, judge)] if asked else [*grades]
 
 
 def write_answers(row: GradedResponse, judge: str = "") -> str | None:
@@ -227,10 +224,6 @@ def write_answers(row: GradedResponse, judge: str = "") -> str | None:
 _CELLS = 2**16
 
 
-def _make_safe(cell: GradeCell) -> GradeCell:
-    return cell_safe(cell) if isinstance(cell, str) else cell
-
-
 def write_run_grades(
     runs: Mapping[str, tuple[Sequence[GradedResponse], Dataset]], path: Path
 ) -> None:
@@ -244,7 +237,10 @@ def write_run_grades(
     writer = csv.writer(
         text
     )  # lines end in \r\n, as RFC 4180 has it: only so is a lone \r in a cell quoted
-    safe = lru_cache(_CELLS, typed=True)(_make_safe)  # the rows repeat their cells
+    # the rows repeat their cells
+    safe = lru_cache(_CELLS, typed=True)(
+        lambda cell: cell_safe(cell) if isinstance(cell, str) else cell
+    )
     writer.writerow(map(safe, columns))
     writer.writerows(map(safe, line) for line in lines)
     write_private(path, gzip.compress(text.getvalue().encode(), compresslevel=6, mtime=0))

@@ -107,7 +107,7 @@ def cut_quotation(text: str, hidden: Hidden) -> str:
 
 def cut_request(error: str, request: str) -> str:
     """Take out of an error what it quotes of the request that it answers."""
-    in_request = _space_words(request)
+    in_request = f" {' '.join(_fold_words(request))} "  # a space around each word
     quoted = (phrase for phrase in _stretches(error) if f" {' '.join(phrase)} " in in_request)
     return cut_quotation(error, Hidden.of(request, quoted, OF_REQUEST))
 
@@ -121,8 +121,3 @@ def _stretches(text: str) -> Iterator[Stretch]:
 def _fold_words(text: str) -> list[str]:
     """Return the words of a text in lower case."""
     return [word.casefold() for word in _WORD.findall(text)]
-
-
-def _space_words(text: str) -> str:
-    """Return the words of a text, with a space around each."""
-    return f" {' '.join(_fold_words(text))} "

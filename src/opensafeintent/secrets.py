@@ -114,7 +114,8 @@ class Secrets:
         ]
         if not layers or not any(begun.search(body) for begun in self._begun):
             return spans
-        deeper = self._spans(self._escape.sub(_unescape_match, body), layers - 1)
+        decoded = self._escape.sub(lambda escape: _unescape(escape[0]), body)
+        deeper = self._spans(decoded, layers - 1)
         if not deeper:  # of nearly every reply: where the escapes were is not asked then
             return spans
         # where each escape ends: in the decoded body, and in the body itself
@@ -132,10 +133,6 @@ class Secrets:
 
 
 _secrets_of = lru_cache(maxsize=4)(Secrets)
-
-
-def _unescape_match(escape: re.Match[bytes]) -> bytes:
-    return _unescape(escape[0])
 
 
 @lru_cache(maxsize=4096)

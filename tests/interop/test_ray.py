@@ -46,7 +46,6 @@ from loopback import Fault, LoopbackProcess, LoopbackServer, Match
 from matched_sets import KINDS, ask_about, make_sets
 from opensafeintent import __version__
 from opensafeintent.calls.client import Client
-from opensafeintent.calls.costs import Budget
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.providers import loads_weights
 from opensafeintent.commands.session import run_async
@@ -456,7 +455,7 @@ def work_of(run: Path, *models: str) -> list[ModelWork]:
 def job_of(run: Path, folder: Path, **identities: str) -> Job:
     (work,) = work_of(run, "baseline/redirect")
     named = RunFolder(run).load()[0].identities() | identities
-    return Job(folder, work, named, {}, None, Budget(), folder, run_async)
+    return Job(folder, work, named, {}, Cluster(address="local"), folder, run_async)
 
 
 def test_weights_are_loaded_by_one_task_which_comes_first(run: Path) -> None:

@@ -126,7 +126,14 @@ def json_schema(kind: type[Reply], choices: Mapping[str, tuple[str, ...]]) -> di
         kind: the reply's type.
         choices: valid texts by key, if a key has only a few.
     """
-    fields = {field.name: _describe_type(field.type) for field in msgspec.structs.fields(kind)}
+    fields = {
+        field.name: (
+            {"type": "string", "enum": list(get_args(field.type))}
+            if get_origin(field.type) is Literal
+            else dict(_TYPES[field.type])
+        )
+        for field in msgspec.structs.fields(kind)
+    }
     for name, valid in choices.items():
         fields[name]["enum"] = list(valid)
     return {
@@ -135,14 +142,6 @@ def json_schema(kind: type[Reply], choices: Mapping[str, tuple[str, ...]]) -> di
         "required": list(fields),
         "additionalProperties": False,
     }
-
-
-def _describe_type(hint: Any) -> dict[str, Any]:
-    return (
-        {"type": "string", "enum": list(get_args(hint))}
-        if get_origin(hint) is Literal
-        else dict(_TYPES[hint])
-    )
 
 
 T = TypeVar("T")
@@ -171,15 +170,11 @@ class Unusable(msgspec.Struct, frozen=True):
     detail: str
     calls: tuple[CallRef, ...]
 
-    @property
-    def last_call(self) -> str:
-        """Key of the last call."""
-        return self.calls[-1].key
-
     def reject(self, item: Any) -> Rejection:
         """Return the rejection of an item that needed the reply."""
         calls = tuple(call for call in self.calls if call not in getattr(item, "calls", ()))
-        return Rejection.of(item, self.reason, self.detail, last_call=self.last_call, calls=calls)
+        last_call = self.calls[-1].key
+        return Rejection.of(item, self.reason, self.detail, last_call=last_call, calls=calls)
 
 
 class ModelRole(msgspec.Struct, frozen=True, kw_only=True):
@@ -266,21 +261,17 @@ class StageContext:
 
         def parse(answer: Answered) -> R | Unparsed:
             reply = read_json(answer.text, kind)
+            problem: str | None
             if isinstance(reply, str):
-                problem: str | None = f"{reply}{describe_cause(answer)}"
-            else:
-                problem = None if reply.refusal else check(reply)
-            if not isinstance(reply, str) and not problem:
+                problem = f"{reply}{describe_cause(answer)}"
+            elif reply.refusal or not (problem := check(reply)):
                 return reply
             fills_of_reask = {
                 "problem": f"{problem}.",
                 "contract": self._instruction(kind).fill_contract(fills),
             }
-            return Unparsed(
-                self.instructions.by_role["reask"].render(fills_of_reask),
-                answer,
-                problem or "",
-            )
+            reask = self.instructions.by_role["reask"].render(fills_of_reask)
+            return Unparsed(reask, answer, problem)
 
         outcome = await ask_until_parsed(ask, call, parse)
         return _usable(outcome, model, tuple(calls))

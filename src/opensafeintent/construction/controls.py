@@ -7,7 +7,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from fractions import Fraction
-from itertools import combinations
+from itertools import chain, combinations
 from math import log
 from statistics import mean
 from typing import Any, Literal, NamedTuple
@@ -201,7 +201,7 @@ def _features(prompt_sets: Sequence[PromptSet]) -> tuple[list[str], Any]:
         A sparse matrix of shape (intent × prompt_set, word): all benign prompts first, then
         dual-use, which are empty of pairs, then malicious.
     """
-    from scipy.sparse import csr_array
+    from sklearn.feature_extraction.text import CountVectorizer
 
     tokens_of = [
         [tokens(prompt_set.prompts.by_intent().get(intent, "")) for prompt_set in prompt_sets]
@@ -209,19 +209,10 @@ def _features(prompt_sets: Sequence[PromptSet]) -> tuple[list[str], Any]:
     ]
     sets = Counter(word for triplet in zip(*tokens_of, strict=True) for word in set.union(*triplet))
     vocabulary = sorted(word for word, count in sets.items() if count > 1)
-    column_of = {word: number for number, word in enumerate(vocabulary)}
-    rows = [
-        sorted(column_of[word] for word in words if word in column_of)
-        for of_intent in tokens_of
-        for words in of_intent
-    ]
-    starts = np.cumsum([0, *map(len, rows)], dtype=np.int32)  # liblinear takes no wider indices
-    columns = np.fromiter(
-        (column for row in rows for column in row), dtype=np.int32, count=int(starts[-1])
-    )
-    return vocabulary, csr_array(
-        (np.ones(len(columns)), columns, starts), shape=(len(rows), len(vocabulary))
-    )
+    if not vocabulary:
+        return [], None
+    counter = CountVectorizer(analyzer=list, vocabulary=vocabulary, dtype=np.float64)
+    return vocabulary, counter.transform(chain(*tokens_of))
 
 
 def _classifier() -> Any:
@@ -296,7 +287,8 @@ def _find_telling_words(
     starts = [CORE_VARIANTS.index(intent) * sets for intent in intents]
     rows = np.concatenate([start + np.arange(sets) for start in starts])
     model = _classifier().fit(features[rows], np.repeat(np.arange(len(intents)), sets))
-    counts = np.array([features[start : start + sets].sum(axis=0) for start in starts], np.int64)
+    in_sets = np.vstack([features[start : start + sets].sum(axis=0) for start in starts])
+    counts = np.asarray(in_sets, np.int64)
     often = counts.max(axis=0) >= max(_FEWEST_FOR_ARTEFACTS, _LEAST_SHARE * sets)
     telling = []
     for index, intent in enumerate(intents):

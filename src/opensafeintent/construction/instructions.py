@@ -21,7 +21,7 @@ from opensafeintent.templates.template import (
     TemplateFile,
     check_placeholders,
     fill_text,
-    split_header,
+    read_template,
     texts_in,
 )
 
@@ -103,12 +103,6 @@ _REASONS_BESIDES = {
     "wording": ("natural", "free_of_artefacts"),
 }
 """Reasons for repair besides those for a wrong intent."""
-
-
-class _InstructionHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    id: str
-    version: int
-    contract: str
 
 
 class Instruction(TemplateFile, frozen=True, kw_only=True):
@@ -205,28 +199,21 @@ def parse_instructions(sources: Mapping[str, str]) -> Instructions:
 
 
 def _parse(role: InstructionRole, file: str, source: str) -> Instruction:
-    header, body = split_header(file, source, _InstructionHeader)
-    needed, named = _NEEDED[role], set(_PLACEHOLDER.findall(body + header.contract))
+    instruction = read_template(Instruction, file, source, role=role)
+    body, contract = instruction.body, instruction.contract.strip()
+    needed, named = _NEEDED[role], set(_PLACEHOLDER.findall(body + contract))
     check_placeholders(file, needed, named)
     # delimiters, and their nonce, are in the body
     _refuse_unknown(file, body, needed | {"nonce"})
-    _refuse_unknown(file, header.contract, needed)
-    if role != "reask" and not header.contract.strip():
+    _refuse_unknown(file, contract, needed)
+    if role != "reask" and not contract:
         raise InputError(f"{file}: has no contract; it says in which form the reply has to come")
-    if lacking := [key for key in _KEYS[role] if f'"{key}"' not in header.contract]:
+    if lacking := [key for key in _KEYS[role] if f'"{key}"' not in contract]:
         raise InputError(
             f'{file}: the contract does not ask for "{lacking[0]}"; a reply without it cannot be'
             " used"
         )
-    return Instruction(
-        role=role,
-        id=header.id,
-        version=header.version,
-        source=source,
-        hash=sha256_hex(source),
-        body=body,
-        contract=header.contract.strip(),
-    )
+    return msgspec.structs.replace(instruction, contract=contract)
 
 
 def _refuse_unknown(file: str, text: str, allowed: frozenset[str]) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from opensafeintent.calls.functions import FunctionModel
     from opensafeintent.calls.headers import Headers
     from opensafeintent.calls.http import HttpSession
-    from opensafeintent.calls.models import OtherProviders, Served
+    from opensafeintent.calls.models import OtherProviders
     from opensafeintent.calls.service_tiers import FlexPlan
 
 
@@ -141,9 +141,7 @@ def unset(name: str) -> tuple[str, ...]:
     plain = name.removeprefix(FOREIGN)
     provider, _, model = plain.partition("/")
     row = PROVIDERS.get(f"{provider}/{model.partition('/')[0]}") or PROVIDERS.get(provider)
-    if row is None:
-        return ()
-    return Served(name, "", row.needs).unset
+    return Served(name, "", row.needs).unset if row else ()
 
 
 def from_inspect(model: str) -> str:

@@ -209,8 +209,7 @@ def write_labels(labels: Iterable[Label], path: Path) -> None:
     Raises:
         InputError: the file cannot be written.
     """
-    lines = (msgspec.json.encode(label, order="sorted") + b"\n" for label in labels)
-    write_private(path, b"".join(lines))
+    write_private(path, msgspec.json.Encoder(order="sorted").encode_lines(labels))
 
 
 def read_labels(*paths: Path) -> list[SourcedLabel]:

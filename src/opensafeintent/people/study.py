@@ -254,18 +254,14 @@ def quality_subject(prompt_set: PromptSet, dataset: Dataset) -> AnnotatedText:
     prompts = prompt_set.prompts.by_intent().values()
     families = len(set(dataset.units.values())) < len(dataset)
     family = dataset.units[prompt_set.id] if families else ""
-    item = KeyItem(id=prompt_set.id, family=family, skipped=_list_skipped(prompt_set))
-    return AnnotatedText(item, (*prompts, labels))
-
-
-def _list_skipped(prompt_set: PromptSet) -> tuple[str, ...]:
-    """Return the questions that are not asked about a set: of what it has not."""
     lacking = {
         "domain_right": prompt_set.harm_domain is None,
         "type_right": prompt_set.task_type is None,
         "dual_use_has_both": prompt_set.is_pair,
     }
-    return tuple(question for question, lacks in lacking.items() if lacks)
+    skipped = tuple(question for question, lacks in lacking.items() if lacks)
+    item = KeyItem(id=prompt_set.id, family=family, skipped=skipped)
+    return AnnotatedText(item, (*prompts, labels))
 
 
 def label_lists(taxonomy: Taxonomy) -> tuple[LabelList, ...]:

@@ -46,8 +46,7 @@ class IntentQuestions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     def of(self, kind: QuestionKind) -> tuple[OwnQuestion, ...]:
         """Return the questions of one kind."""
-        questions: tuple[OwnQuestion, ...] = getattr(self, kind)
-        return questions
+        return self.must if kind == "must" else self.must_not
 
     @property
     def all(self) -> tuple[OwnQuestion, ...]:

@@ -16,14 +16,12 @@ import msgspec
 
 from opensafeintent import __version__
 from opensafeintent.calls.client import Client, count_under_way, side_by_side
-from opensafeintent.calls.costs import Budget, Tally
-from opensafeintent.calls.headers import NO_HEADERS, Headers
+from opensafeintent.calls.costs import Tally
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import LEDGER, Ledger
 from opensafeintent.calls.ledger_merge import take_up
 from opensafeintent.calls.providers import PREFIX, loads_weights
 from opensafeintent.calls.records import Answered, Failed, Refused
-from opensafeintent.calls.service_tiers import NO_FLEX, FlexPlan
 from opensafeintent.calls.shutdown import current_drain, raise_if_interrupted
 from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
 from opensafeintent.evaluation.pipeline import ModelWork, Task
@@ -46,20 +44,14 @@ class Job(NamedTuple):
     """Of the models that it asks, by name."""
     stored: Mapping[bytes, Answered | Refused]
     """Stored outcomes of the calls that its prompts take."""
-    max_connections: int | None
-    patience: Budget
+    cluster: Cluster
+    """Its connections are those of this shard."""
     working_folder: Path
     """File names within models' names are relative to it."""
     run: Callable[..., ShardReport]
     """Runs a coroutine to its end, and ends it in good order when it is interrupted."""
     left_out: Mapping[str, Collection[str]] = {}
     """By model, fields that it is known not to take."""
-    flex: FlexPlan = NO_FLEX
-    """The models that are asked at the flex tier."""
-    headers: Headers = NO_HEADERS
-    """Of the requests to each model."""
-    timeout: float | None = None
-    """Seconds after which a request is given up, if the user set them."""
 
 
 class ShardReport(NamedTuple):
@@ -114,9 +106,14 @@ async def _make_calls(job: Job) -> ShardReport:
             f"{job.folder}: is not to be seen; the folder of a run has to be one that all nodes"
             " share"
         )
-    async with HttpSession(job.max_connections, job.timeout) as http:
+    cluster = job.cluster
+    async with HttpSession(cluster.max_connections, cluster.timeout) as http:
         opened = open_models(
-            job.identities, http, left_out=job.left_out, flex=job.flex, headers=job.headers
+            job.identities,
+            http,
+            left_out=job.left_out,
+            flex=cluster.flex,
+            headers=cluster.headers,
         )
         for name, model in opened.items():
             if model.identity != job.identities[name]:
@@ -126,12 +123,12 @@ async def _make_calls(job: Job) -> ShardReport:
         # an earlier attempt at this shard, on a node that was cut off, may still write
         with _ShardLedger(job.folder / LEDGER, waiting=raise_if_interrupted) as ledger:
             ledger.stored_in_run = job.stored
-            client = Client(ledger, opened, job.patience)
+            client = Client(ledger, opened, cluster.patience)
             with contextlib.suppress(Stopped), current_drain().halt_on_signal(client):
                 await run_tasks(
                     client,
                     [job.work],
-                    at_once=count_under_way(job.max_connections),
+                    at_once=count_under_way(cluster.max_connections),
                     done=lambda _: None,
                 )
     with Ledger(job.folder / LEDGER, readonly=True) as ledger:
@@ -302,11 +299,7 @@ class Shards:
                 for asked in replayed.asked
                 if not isinstance(asked.outcome, Failed)
             },
-            max_connections=connections,
-            patience=self._cluster.patience,
-            flex=self._cluster.flex,
-            headers=self._cluster.headers,
-            timeout=self._cluster.timeout,
+            cluster=msgspec.structs.replace(self._cluster, max_connections=connections),
             working_folder=Path.cwd(),
             run=self._run,
         )
@@ -338,7 +331,9 @@ class Shards:
             scheduling_strategy="SPREAD",
         )(run_shard)
         task = remote.remote(
-            __version__, pickle.dumps(job), collect_variables(job.identities, headers=job.headers)
+            __version__,
+            pickle.dumps(job),
+            collect_variables(job.identities, headers=self._cluster.headers),
         )
         self._tasks.add(task)
         errors = self._ray.exceptions

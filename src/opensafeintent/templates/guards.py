@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal, get_args
 
-import msgspec
-
 from opensafeintent.errors import InputError
 from opensafeintent.files import read_shipped, sha256_hex
 from opensafeintent.taxonomy import GuardFormName, GuardVerdict
@@ -23,7 +21,7 @@ from opensafeintent.templates.template import (
     cut_tokens,
     fill_text,
     placeholders,
-    split_header,
+    read_template,
 )
 
 FORM_NAMES: tuple[GuardFormName, ...] = get_args(GuardFormName)
@@ -35,17 +33,6 @@ _CATEGORIES = re.compile(rf"{_BETWEEN}(?:[a-z]{{1,2}}\d+{_BETWEEN})+")
 """Codes of categories, such as S1."""
 
 
-class _FormHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    id: str
-    version: int
-    names: tuple[str, ...]
-    sends: Literal["conversation", "prompt"]
-    label: str = ""
-    safe: tuple[str, ...]
-    unsafe: tuple[str, ...]
-    explains: bool = False
-
-
 class GuardForm(TemplateFile, frozen=True, kw_only=True):
     """How a family of guard models is asked, and how its replies are read."""
 
@@ -53,17 +40,21 @@ class GuardForm(TemplateFile, frozen=True, kw_only=True):
     """Parts of the models' names, in lower case and without other characters than letters and
     digits.
     """
-    conversation: bool
-    """Whether request and response are sent as two messages, for the chat template of the guard;
-    otherwise they fill the body.
-    """
-    label: str
+    sends: Literal["conversation", "prompt"]
+    label: str = ""
     """The words before the colon of the line with the verdict; empty if a line is the verdict."""
     safe: tuple[str, ...]
     """Verdicts in lower case."""
     unsafe: tuple[str, ...]
-    explains: bool
+    explains: bool = False
     """Whether words may follow the verdict on the first line."""
+
+    @property
+    def conversation(self) -> bool:
+        """Whether request and response are sent as two messages, for the chat template of the
+        guard; otherwise they fill the body.
+        """
+        return self.sends == "conversation"
 
     def messages(
         self, prompt: str, response: str, before: Iterable[Message] = ()
@@ -140,22 +131,10 @@ def parse_form(name: str, source: str) -> GuardForm:
         InputError: the header is not valid, or a place for request or response is missing.
     """
     file = f"{name}.md"
-    header, body = split_header(file, source, _FormHeader)
-    if header.sends == "prompt":
-        check_placeholders(file, {"prompt", "response", "nonce"}, placeholders(body))
-    return GuardForm(
-        id=header.id,
-        version=header.version,
-        source=source,
-        hash=sha256_hex(source),
-        body=body,
-        names=header.names,
-        conversation=header.sends == "conversation",
-        label=header.label,
-        safe=header.safe,
-        unsafe=header.unsafe,
-        explains=header.explains,
-    )
+    form = read_template(GuardForm, file, source)
+    if not form.conversation:
+        check_placeholders(file, {"prompt", "response", "nonce"}, placeholders(form.body))
+    return form
 
 
 def load_form(name: GuardFormName) -> GuardForm:

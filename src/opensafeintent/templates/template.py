@@ -107,8 +107,8 @@ class FirstTurn(msgspec.Struct, frozen=True):
 
 Role = Literal[QuestionRole, "mode", "strategy", "reask", "checklist"]
 
-T = TypeVar("T")
-FRONT_MATTER = re.compile(r"\A\+\+\+\n(.*?)\n\+\+\+\n", re.DOTALL)
+File = TypeVar("File", bound="TemplateFile")
+_FRONT_MATTER = re.compile(r"\A\+\+\+\n(.*?)\n\+\+\+\n", re.DOTALL)
 PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}|\{(prompt|response)\}")
 
 AUTHORS_FILES: dict[str, Role] = {
@@ -147,15 +147,10 @@ class Option(msgspec.Struct, frozen=True):
     text: str
 
 
-class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    id: str
-    version: int
-    contract: Contract | None = None
-    options: tuple[Option, ...] = ()
-
-
-class TemplateFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file with placeholders to fill."""
+class TemplateFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file with placeholders to fill: its header has the fields that `read_template` is not
+    given.
+    """
 
     id: str
     version: int
@@ -182,7 +177,7 @@ class Template(TemplateFile, frozen=True, kw_only=True):
 
     role: Role
     file: str
-    contract: Contract | None
+    contract: Contract | None = None
     options: tuple[Option, ...] = ()
     foreign: bool = False
     """From elsewhere: used to the letter, nothing appended."""
@@ -346,42 +341,45 @@ def parse_template(role: Role, file: str, source: str) -> Template:
             missing.
     """
     source = source.replace("\r\n", "\n").removeprefix("\ufeff")
-    foreign = Path(file).suffix == ".txt"
-    if foreign:
-        header = _Header(id=Path(file).stem, version=0, contract=_AUTHORS_CONTRACTS[role])
-        body = source
+    if Path(file).suffix == ".txt":
+        template = Template(
+            role=role,
+            id=Path(file).stem,
+            version=0,
+            file=file,
+            source=source,
+            hash=sha256_hex(source),
+            body=source,
+            contract=_AUTHORS_CONTRACTS[role],
+            foreign=True,
+        )
     else:
-        header, body = split_header(file, source, _Header)
-    template = Template(
-        role=role,
-        id=header.id,
-        version=header.version,
-        file=file,
-        source=source,
-        hash=sha256_hex(source),
-        body=body,
-        contract=header.contract,
-        options=header.options,
-        foreign=foreign,
-    )
+        template = read_template(Template, file, source, role=role, file=file, foreign=False)
     _check(template)
     return template
 
 
-def split_header(file: str, source: str, kind: type[T]) -> tuple[T, str]:
-    """Return a template file's header, which is TOML and holds `kind`, and its body.
+def read_template(kind: type[File], location: str, source: str, **known: object) -> File:
+    """Return a template file as a record.
+
+    Args:
+        kind: of the record.
+        location: the file, for errors.
+        source: its text: a header in TOML with fields of the record, and the body.
+        known: fields of the record that no header has.
 
     Raises:
         InputError: there is no header, or it is not of that form.
     """
-    match = FRONT_MATTER.match(source)
+    match = _FRONT_MATTER.match(source)
     if match is None:
         raise InputError(
-            f"{file}: a template begins with a header between two lines of +++ (TOML: id, version,"
-            " contract)"
+            f"{location}: a template begins with a header between two lines of +++ (TOML: id,"
+            " version, contract)"
         )
-    header = parse_toml(match[1], kind, file, "a template; the header is not valid")
-    return header, source[match.end() :].strip("\n") + "\n"
+    body = source[match.end() :].strip("\n") + "\n"
+    known |= {"source": source, "hash": sha256_hex(source), "body": body}
+    return parse_toml(match[1], kind, location, "a template; the header is not valid", known)
 
 
 def _check(template: Template) -> None:
