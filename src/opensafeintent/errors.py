@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable
 
 from opensafeintent.hostile import TEXT, terminal_safe
@@ -31,7 +32,7 @@ class OpenSafeIntentError(Exception):
     exit_code = 2
 
     def __init__(self, *lines: str) -> None:
-        self.lines = tuple(map(_one_line, lines))
+        self.lines = tuple(map(_flatten_line, lines))
         super().__init__(*self.lines)
 
     def __str__(self) -> str:
@@ -71,7 +72,7 @@ class JudgeFailed(OpenSafeIntentError):
     exit_code = 4
 
 
-def _one_line(text: str) -> str:
+def _flatten_line(text: str) -> str:
     if len(text) > 2 * TEXT:  # before it is escaped: that takes its time
         text = f"{text[:TEXT]}{text[-_END:]}"
     flat = terminal_safe(" ".join(text.split("\n")))
@@ -101,6 +102,11 @@ def nearest(name: str, valid: Iterable[str], *, shown: int = 45) -> str:
     return f"valid: {', '.join(names[:shown])}" + (
         f", … ({len(names) - shown} more)" if len(names) > shown else ""
     )
+
+
+def find_repeated(names: Iterable[str]) -> list[str]:
+    """Return the names that are there more than once, in their order."""
+    return [name for name, count in Counter(names).items() if count > 1]
 
 
 def install_extra(extra: str) -> str:

@@ -13,7 +13,6 @@ import secrets
 import stat
 import sys
 import tomllib
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from importlib import resources
@@ -23,7 +22,7 @@ from typing import IO, Any, NoReturn, TypeVar
 
 import msgspec
 
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, find_repeated
 from opensafeintent.hostile import one_line, show_name, unprintable
 
 _encoder = msgspec.json.Encoder(order="sorted")
@@ -111,9 +110,8 @@ def refuse_repeated(columns: list[str], name: str) -> None:
     Raises:
         InputError: it has.
     """
-    for column, count in Counter(columns).items():
-        if count > 1:
-            raise InputError(f"{name}: the column {show_name(column)!r} is there twice")
+    if twice := find_repeated(columns):
+        raise InputError(f"{name}: the column {show_name(twice[0])!r} is there twice")
 
 
 _NO_TEXT = {
@@ -287,9 +285,11 @@ def parse_toml(
 def _decoder(*, of_frames: bool) -> json.JSONDecoder:
     return json.JSONDecoder(
         parse_constant=lambda name: None if of_frames and name == "NaN" else _refuse_constant(name),
-        parse_float=(lambda text: whole_if_it_is(_finite(text))) if of_frames else _finite,
+        parse_float=(lambda text: whole_if_it_is(_parse_finite(text)))
+        if of_frames
+        else _parse_finite,
         parse_int=_parse_64_bits,
-        object_pairs_hook=_each_key_once,
+        object_pairs_hook=_refuse_repeated_keys,
     )
 
 
@@ -343,12 +343,11 @@ def check_depth(value: Any) -> None:
     raise RecursionError
 
 
-def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     record = dict(pairs)
     if len(record) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {show_name(twice)!r} appears twice in one object")
+        twice = find_repeated(key for key, _ in pairs)
+        raise ValueError(f"the key {show_name(twice[0])!r} appears twice in one object")
     return record
 
 
@@ -366,7 +365,7 @@ def whole_if_it_is(number: float) -> float | int:
 _MOST_EXACT = 2**53
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     if not isfinite(number := float(text)):
         raise ValueError(f"the number {show_name(text)} is out of range")
     return number

@@ -476,11 +476,11 @@ def test_gpus_of_a_task(run: Path) -> None:
     loading, remote = work_of(run, "hf/org/m"), work_of(run, "openai/gpt")
     with Ledger(run / "ledger.sqlite") as ledger:
         for wanted, most, expected in (None, 0, 0), (None, 2, 1), (0.5, 2, 0.5), (2.0, 2, 2):
-            assert shards(run, ledger, wanted)._gpus(loading, most) == expected
+            assert shards(run, ledger, wanted)._choose_gpus(loading, most) == expected
         many = shards(run, ledger, 4.0)
-        assert many._gpus(remote, 0) is not None  # no weights: nothing to refuse
+        assert many._choose_gpus(remote, 0) is not None  # no weights: nothing to refuse
         with pytest.raises(InputError, match=r"--gpus-per-model 4: .* \(2 at most\) for hf/org/m"):
-            many._gpus(loading, 2)
+            many._choose_gpus(loading, 2)
 
 
 def test_models_that_tasks_cannot_ask_are_refused(run: Path) -> None:

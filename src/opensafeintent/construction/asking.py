@@ -59,7 +59,7 @@ class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return texts
 
 
-def read_json(text: str, kind: type[R]) -> R | str:
+def read_object(text: str, kind: type[R]) -> R | str:
     """Read a reply strictly: one JSON object of this kind, white space and one code fence around it
     aside.
 
@@ -260,7 +260,7 @@ class StageContext:
             return await client.ask(call)
 
         def parse(answer: Answered) -> R | Unparsed:
-            reply = read_json(answer.text, kind)
+            reply = read_object(answer.text, kind)
             problem: str | None
             if isinstance(reply, str):
                 problem = f"{reply}{describe_cause(answer)}"
@@ -274,7 +274,7 @@ class StageContext:
             return Unparsed(reask, answer, problem)
 
         outcome = await ask_until_parsed(ask, call, parse)
-        return _usable(outcome, model, tuple(calls))
+        return _sort_outcome(outcome, model, tuple(calls))
 
     def _call(
         self,
@@ -304,7 +304,7 @@ class StageContext:
         return self.instructions.by_role[kind.instruction or kind.purpose]
 
 
-def _usable(
+def _sort_outcome(
     outcome: R | Unparsed | Refused | Failed, model: ModelRole, calls: tuple[CallRef, ...]
 ) -> Usable[R] | Unusable:
     match outcome:

@@ -120,11 +120,10 @@ def sum_spent_on_build(manifest: BuildManifest, built: Built, ledger: Ledger) ->
     """Add up the calls of a build: every attempt in a ledger of its own, else the calls that its
     items use.
     """
-    if not Path(manifest.ledger).is_absolute():
-        return sum_spent(ledger)
+    shared = Path(manifest.ledger).is_absolute()
     items = (item for result in built.stages for item in (*result.kept, *result.rejected))
     calls: Iterator[CallRef] = (call for item in items for call in getattr(item, "calls", ()))
-    return sum_spent(ledger, [bytes.fromhex(call.key) for call in calls])
+    return sum_spent(ledger, [bytes.fromhex(call.key) for call in calls] if shared else None)
 
 
 class _RoundsBegun(msgspec.Struct, frozen=True, kw_only=True):

@@ -192,13 +192,15 @@ def parse_instructions(sources: Mapping[str, str]) -> Instructions:
     """
     roles: tuple[InstructionRole, ...] = get_args(InstructionRole)
     return Instructions(
-        by_role={role: _parse(role, f"{role}.md", sources[f"{role}.md"]) for role in roles},
+        by_role={
+            role: _parse_instruction(role, f"{role}.md", sources[f"{role}.md"]) for role in roles
+        },
         repair_reasons=_parse_reasons(sources[_REASONS]),
         repair_reasons_source=sources[_REASONS],
     )
 
 
-def _parse(role: InstructionRole, file: str, source: str) -> Instruction:
+def _parse_instruction(role: InstructionRole, file: str, source: str) -> Instruction:
     instruction = read_template(Instruction, file, source, role=role)
     body, contract = instruction.body, instruction.contract.strip()
     needed, named = _NEEDED[role], set(_PLACEHOLDER.findall(body + contract))

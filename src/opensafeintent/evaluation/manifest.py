@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -14,7 +13,7 @@ from opensafeintent import __version__
 from opensafeintent.calls.ledger_folder import RUN_MANIFEST, LedgerFolder
 from opensafeintent.calls.models import check_model_name
 from opensafeintent.calls.prices import PriceList
-from opensafeintent.errors import InputError, did_you_mean, nearest, pluralize
+from opensafeintent.errors import InputError, did_you_mean, find_repeated, nearest, pluralize
 from opensafeintent.evaluation.gold_cases import JudgeCheck
 from opensafeintent.evaluation.pipeline import Earlier, JudgePlan, ModelWork, Planned, Task
 from opensafeintent.evaluation.plan import Plan
@@ -376,7 +375,7 @@ class RunFolder(LedgerFolder):
             InputError: there is no run here, or it is of another version, or it was damaged.
         """
         manifest = self.manifest()
-        if unknown := _unknown(manifest):
+        if unknown := _find_unknown(manifest):
             raise InputError(
                 f"{self.manifest_path}: names {unknown}, which is not in it; it was changed or is"
                 " damaged"
@@ -403,7 +402,7 @@ class RunFolder(LedgerFolder):
             InputError: there is no run here, it was damaged, or no judge graded it.
         """
         manifest = self.manifest()
-        if unknown := _unknown(manifest):
+        if unknown := _find_unknown(manifest):
             raise InputError(f"{self.manifest_path}: names {unknown}, which is not in it")
         if not manifest.plan.judges:
             raise InputError(f"{self.path}: no judge graded this run, so it has no templates")
@@ -436,7 +435,7 @@ _ALWAYS: tuple[Role, ...] = tuple(
 """The templates of every graded run. A run has none for a question that is younger."""
 
 
-def _unknown(manifest: Manifest) -> str:
+def _find_unknown(manifest: Manifest) -> str:
     """Name the first judge or template that a manifest refers to and does not hold; empty if there
     is none.
     """
@@ -508,8 +507,7 @@ def label_models(manifests: Sequence[Manifest], labels: Sequence[str]) -> list[M
         if label.startswith("baseline/"):  # gates, averages and findings leave those out
             raise InputError(f"--label {text}: a name of a baseline is for baselines")
         names[model] = label
-    shown = Counter(label or name for name, label in names.items())
-    if twice := [name for name, count in shown.items() if count > 1]:
+    if twice := find_repeated(label or name for name, label in names.items()):
         raise InputError(f"--label: two models would be called {twice[0]!r}; expected unlike names")
     return [
         msgspec.structs.replace(

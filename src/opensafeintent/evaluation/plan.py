@@ -216,7 +216,7 @@ def extend_plan(plan: Plan, wanted: Plan) -> Plan:
     """
     refused = [
         change
-        for change in _changes(plan, wanted)
+        for change in _list_changes(plan, wanted)
         if not _PARTS[change.field].may_begin(plan)
         if not _PARTS[change.field].grows(change.old, change.new)
     ]
@@ -238,13 +238,13 @@ def describe_growth(plan: Plan, grown: Plan) -> list[str]:
     """Return what a plan has grown by, a text for each part."""
     return [
         "{}: {} → {}".format(*change.texts)
-        for change in _changes(plan, grown)
+        for change in _list_changes(plan, grown)
         if _PARTS[change.field].is_told
         if not _PARTS[change.field].may_begin(plan)
     ]
 
 
-def _changes(old: Plan, new: Plan) -> list[PlanChange]:
+def _list_changes(old: Plan, new: Plan) -> list[PlanChange]:
     """Return the parts in which two plans differ, the arguments of judges aside."""
     pairs = (PlanChange(field, getattr(old, field), getattr(new, field)) for field in _PARTS)
     return [

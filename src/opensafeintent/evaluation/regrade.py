@@ -64,7 +64,7 @@ def samples_by_model(models: Collection[str], count: int) -> dict[str, int]:
     """Share a number of responses out to models as evenly as possible; a larger number gives no
     model fewer.
     """
-    names = sorted(models, key=_digest)
+    names = sorted(models, key=_hash_parts)
     return {
         model: count // len(names) + (index < count % len(names))
         for index, model in enumerate(names)
@@ -80,7 +80,7 @@ def sample(keys: Iterable[ResponseKey], count: int) -> list[ResponseKey]:
     """
     by_variant: defaultdict[str, list[tuple[str, ResponseKey]]] = defaultdict(list)
     for key in keys if count else ():
-        by_variant[key.variant].append((_digest(*key), key))
+        by_variant[key.variant].append((_hash_parts(*key), key))
     rounds = [
         (turn, *entry)
         for entries in by_variant.values()
@@ -89,7 +89,7 @@ def sample(keys: Iterable[ResponseKey], count: int) -> list[ResponseKey]:
     return [key for _, _, key in sorted(rounds)[:count]]
 
 
-def _digest(*parts: str | int) -> str:
+def _hash_parts(*parts: str | int) -> str:
     return sha256_hex(canonical_json(list(parts)))
 
 

@@ -246,7 +246,7 @@ class InspectModel:
         self._models: dict[bytes, Model] = {}
         self._loading = asyncio.Lock()
         self._loads = loads_weights(name)
-        pool = f"inspect/{self._name}" if self._loads else f"inspect/{self._pool()}"
+        pool = f"inspect/{self._name}" if self._loads else f"inspect/{self._name_pool()}"
         self.limiter = http.limiter(pool, _BATCH if in_process else None)
         self._connections = self.limiter.limit if in_process else _CONNECTIONS
 
@@ -255,7 +255,7 @@ class InspectModel:
         """Settings that it turned out not to take."""
         return self._left_out.fields
 
-    def _pool(self) -> str:
+    def _name_pool(self) -> str:
         """Open the model without arguments, so that missing settings are reported at once; return
         the name of the connections that it shares.
         """
@@ -289,7 +289,9 @@ class InspectModel:
         the loop.
         """
         arguments = {
-            name: value for name, value in sampling.extra.items() if name not in _config_fields()
+            name: value
+            for name, value in sampling.extra.items()
+            if name not in _list_config_fields()
         }
         if (model := self._models.get(canonical_json(arguments))) is not None:
             return model
@@ -313,7 +315,7 @@ class InspectModel:
         model: Model | None = None
         settings: dict[str, Any] = {}
         try:
-            with _warnings_to(self):
+            with _send_warnings_to(self):
                 settings = self._settings(call, left_out)
                 config = self._config(settings)
                 model = await self._model(call.sampling)
@@ -368,7 +370,7 @@ class InspectModel:
             schema = JSONSchema.model_validate(sampling.json_schema)
             settings[_SCHEMA] = ResponseSchema(name="reply", json_schema=schema, strict=True)
         settings |= {
-            name: value for name, value in sampling.extra.items() if name in _config_fields()
+            name: value for name, value in sampling.extra.items() if name in _list_config_fields()
         }
         return {
             name: value
@@ -402,7 +404,7 @@ async def _close(model: Model) -> None:
         await model.api.aclose()
 
 
-def _config_fields() -> frozenset[str]:
+def _list_config_fields() -> frozenset[str]:
     """Return the keys of `-M key=value` for sampling; any other key goes to the provider when it is
     opened.
     """
@@ -431,7 +433,7 @@ _handler = _ToNotices()
 
 
 @contextmanager
-def _warnings_to(model: InspectModel) -> Iterator[None]:
+def _send_warnings_to(model: InspectModel) -> Iterator[None]:
     logger = logging.getLogger("inspect_ai")
     if _handler not in logger.handlers:
         logger.addHandler(_handler)

@@ -195,7 +195,7 @@ async def grade_sample(state: TaskState, settings: ScorerSettings) -> GradedResp
         plan = settings.plan(tuple(judges))
         asking = pipeline.Asking(
             _InspectCaller(state.output, judges).ask,
-            _make_task(state),
+            _read_task(state),
             plan,
             choose_templates(settings.rubrics),
         )
@@ -203,7 +203,7 @@ async def grade_sample(state: TaskState, settings: ScorerSettings) -> GradedResp
     return grades[settings]
 
 
-def _make_task(state: TaskState) -> pipeline.Task:
+def _read_task(state: TaskState) -> pipeline.Task:
     """Return the task of a sample; with a second message, the conversation that it ends."""
     second = state.metadata.get(SECOND_MESSAGE)
     task = pipeline.Task(
@@ -225,7 +225,7 @@ def _make_task(state: TaskState) -> pipeline.Task:
 def _list_questions(state: TaskState) -> IntentQuestions | None:
     """Return the prompt-set's own questions about a sample's response; None if it has none."""
     metadata = state.metadata
-    return _outline(metadata["set_id"], metadata).questions_about(metadata["variant"])
+    return _outline_set(metadata["set_id"], metadata).questions_about(metadata["variant"])
 
 
 class _InspectCaller:
@@ -344,7 +344,7 @@ def _collect_rows(scores: Sequence[SampleScore]) -> tuple[list[GradedResponse], 
     size = 0
     for score in scores:
         metadata = score.sample_metadata or {}
-        sets[metadata["position"]] = _outline(metadata["set_id"], metadata)
+        sets[metadata["position"]] = _outline_set(metadata["set_id"], metadata)
         labels = {"model": "model", "set_id": metadata["set_id"], "variant": metadata["variant"]}
         rows.append(read_row((score.score.metadata or {}) | labels))
         size = metadata["sets"]
@@ -352,12 +352,13 @@ def _collect_rows(scores: Sequence[SampleScore]) -> tuple[list[GradedResponse], 
     any_dual_use = any(not item.is_pair for item in sets.values())
     absent = {"harm_domain": None, "task_type": None, "wordings": int(any_dual_use)}
     prompt_sets = (
-        sets.get(position) or _outline(f"\0absent {position}", absent) for position in range(size)
+        sets.get(position) or _outline_set(f"\0absent {position}", absent)
+        for position in range(size)
     )
     return rows, Dataset("log", tuple(prompt_sets), default_taxonomy())
 
 
-def _outline(set_id: str, metadata: dict[str, Any]) -> PromptSet:
+def _outline_set(set_id: str, metadata: dict[str, Any]) -> PromptSet:
     """Return a set as far as metrics ask for it: its labels, which prompts it has, and its
     questions.
     """
@@ -393,7 +394,7 @@ def _name_verdict(row: GradedResponse, own: IntentQuestions | None) -> str:
     return "unsafe" if hit else "safe"
 
 
-def _overall(row: GradedResponse, own: IntentQuestions | None) -> Score:
+def _score_response(row: GradedResponse, own: IntentQuestions | None) -> Score:
     """One word for the viewer, and the whole row for the metrics.
 
     A response without grades is no unscored sample here: those vanish before a metric sees them,
@@ -411,7 +412,7 @@ def _overall(row: GradedResponse, own: IntentQuestions | None) -> Score:
     )
 
 
-def _reason(missing: Sequence[MissingGrade]) -> ScoreReason:
+def _name_reason(missing: Sequence[MissingGrade]) -> ScoreReason:
     """Return Inspect AI's name of the reason of a missing score.
 
     A judge may have failed, or the model under test, which answers questions of strategy too.
@@ -424,14 +425,13 @@ def _reason(missing: Sequence[MissingGrade]) -> ScoreReason:
     return "grader_failed"
 
 
-def _single(row: GradedResponse, what: str) -> Score | None:
+def _score_grade(row: GradedResponse, what: str) -> Score | None:
     if row.judge_by == "questions":
         return None  # nobody asked for a grade
     value = getattr(row, what)
     metadata = None
     if what in SCALES:
-        grades = {judge: row.grade(what, judge) for judge in row.by_judge}
-        metadata = {"by_judge": grades}
+        metadata = {"by_judge": {judge: row.grade(what, judge) for judge in row.by_judge}}
     if value is not None:
         return Score(value=value, explanation=_ABOUT[what], metadata=metadata)
     reasons = [
@@ -442,7 +442,7 @@ def _single(row: GradedResponse, what: str) -> Score | None:
     ):
         return None  # nobody asked for it
     return Score.unscored(
-        reason=_reason(reasons),
+        reason=_name_reason(reasons),
         explanation=f"{'; '.join(map(str, reasons)) or 'missing'} ({_ABOUT[what]})",
         metadata=metadata,
     )
@@ -474,8 +474,8 @@ def _declare_scorer(what: str, about: str, metrics: list[Metric]) -> Callable[..
         async def score(state: TaskState, target: Target) -> Score | None:
             row = await grade_sample(state, settings)
             if what == "sets":
-                return _overall(row, _list_questions(state))
-            return _single(row, what)
+                return _score_response(row, _list_questions(state))
+            return _score_grade(row, what)
 
         return score
 
@@ -651,7 +651,7 @@ def opensafeintent(
         follow_ups=follow_ups,
         judge_by=judge_by,
     )
-    return _task(settings)
+    return _build_task(settings)
 
 
 def _check_parameters(**parameters: object) -> TaskSettings:
@@ -675,7 +675,7 @@ def _check_parameters(**parameters: object) -> TaskSettings:
     return settings
 
 
-def _task(settings: TaskSettings) -> Task:
+def _build_task(settings: TaskSettings) -> Task:
     """Return the task with these settings.
 
     Raises:
@@ -701,7 +701,7 @@ def _task(settings: TaskSettings) -> Task:
     scope = find_scope(dataset)._replace(rubric=by_rubric, asked=list_question_groups(dataset))
     grading = {name: getattr(settings, name) for name in ScorerSettings.__struct_fields__}
     return Task(
-        dataset=MemoryDataset(_samples(dataset, prompt_sets, settings), name=dataset.name),
+        dataset=MemoryDataset(_make_samples(dataset, prompt_sets, settings), name=dataset.name),
         solver=one_or_two_turns() if settings.follow_ups else generate(),
         scorer=[make(**grading) for make in (SCORERS if by_rubric else SCORERS[:1])],
         config=GenerateConfig(max_tokens=_MAX_TOKENS),
@@ -721,7 +721,7 @@ def _task(settings: TaskSettings) -> Task:
     )
 
 
-def _samples(
+def _make_samples(
     dataset: Dataset, prompt_sets: Sequence[PromptSet], settings: TaskSettings
 ) -> list[Sample]:
     """Return a sample for each prompt, set by set: a limit cuts through one set at most."""

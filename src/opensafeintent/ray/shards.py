@@ -251,7 +251,9 @@ class Shards:
         async with connect_cluster(cluster.address) as self._ray:
             nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
             cores = max(1, int(sum(node.get("CPU", 0) for node in nodes)))
-            gpus = self._gpus(work, float(max((node.get("GPU", 0) for node in nodes), default=0)))
+            gpus = self._choose_gpus(
+                work, float(max((node.get("GPU", 0) for node in nodes), default=0))
+            )
             parts = cut_work(work, cluster.shards or ceil(_SHARDS_A_CORE * cores / len(work)))
             self.count = at_once = len(parts)
             if cluster.max_connections:
@@ -263,7 +265,9 @@ class Shards:
                 async with free_places:
                     client.raise_if_halted()
                     if part.model not in client.stopped_models:
-                        await self._work_on(self._job(number, part, identities, connections), gpus)
+                        await self._work_on(
+                            self._make_job(number, part, identities, connections), gpus
+                        )
 
             with current_drain().halt_on_signal(self):
                 await side_by_side(*(work_on(number, part) for number, part in enumerate(parts)))
@@ -274,7 +278,7 @@ class Shards:
             )
         raise_if_over(client, work)
 
-    def _gpus(self, work: Sequence[ModelWork], largest_node: float) -> float:
+    def _choose_gpus(self, work: Sequence[ModelWork], largest_node: float) -> float:
         """Return the GPUs of a task that loads weights."""
         gpus_per_model = self._cluster.gpus_per_model
         loading = next(filter(loads_its_weights, work), None)
@@ -285,7 +289,7 @@ class Shards:
             )
         return min(1.0, largest_node) if gpus_per_model is None else gpus_per_model
 
-    def _job(
+    def _make_job(
         self, number: int, part: ModelWork, identities: Mapping[str, str], connections: int | None
     ) -> Job:
         return Job(

@@ -85,7 +85,7 @@ def parse_reply(contract: Contract, reply: str, rule: ParseRule = "strict") -> i
     text = cut_fence(reply.strip())
     assert not isinstance(contract, AnswersContract)  # `parse_answers` reads it
     if isinstance(contract, JsonContract):
-        value = _object(text).get(contract.key)
+        value = _parse_object(text).get(contract.key)
         return value if isinstance(value, str) and value in contract.values else None
     if contract.reason:
         return _parse_reasoned(contract, text)
@@ -112,7 +112,7 @@ def cut_fence(text: str) -> str:
 
 
 def _parse_reasoned(contract: IntegerContract, text: str) -> int | None:
-    value = _object(text)
+    value = _parse_object(text)
     grade, reason = value.get("grade"), value.get("reason")
     # a bool is no grade
     if type(grade) is not int or not contract.low <= grade <= contract.high:
@@ -120,7 +120,7 @@ def _parse_reasoned(contract: IntegerContract, text: str) -> int | None:
     return grade if isinstance(reason, str) and reason.strip() else None
 
 
-def _object(text: str) -> dict[str, Any]:
+def _parse_object(text: str) -> dict[str, Any]:
     """Return the JSON object of a text; an empty one if the text is none."""
     try:
         value = any_json(text)

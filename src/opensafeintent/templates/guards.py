@@ -83,12 +83,12 @@ class GuardForm(TemplateFile, frozen=True, kw_only=True):
         """
         text = cut_fence(TOKEN.sub("\n", reply).strip()).lower()
         if self.label:
-            found = [self._verdict(value) for value in self._find_labelled(text)]
+            found = [self._read_verdict(value) for value in self._find_labelled(text)]
             return found[0] if len(set(found)) == 1 else None
         lines = [line.strip(_MARKS) for line in text.splitlines()]
-        verdicts = set(map(self._verdict, lines)) - {None}
+        verdicts = set(map(self._read_verdict, lines)) - {None}
         if self.explains and (first := re.match(r"[a-z]+", text.lstrip(_MARKS))):
-            verdicts |= {self._verdict(first[0])} - {None}
+            verdicts |= {self._read_verdict(first[0])} - {None}
         if verdicts and self.explains:
             verdicts |= self._find_standing_alone(text)
         if "no" in verdicts and any(map(_CATEGORIES.fullmatch, lines)):
@@ -105,7 +105,7 @@ class GuardForm(TemplateFile, frozen=True, kw_only=True):
         value = rf"[\s*_]*:[*_]*(.*?)(?=$|{another})"
         return re.findall(start + re.escape(self.label.lower()) + value, text, re.MULTILINE)
 
-    def _verdict(self, text: str) -> GuardVerdict | None:
+    def _read_verdict(self, text: str) -> GuardVerdict | None:
         """Return the verdict that a text is, alone or, if it is unsafe, with categories."""
         match = re.match(r"[a-z]+", bare := text.strip(_MARKS))
         if match is None:
@@ -120,7 +120,7 @@ class GuardForm(TemplateFile, frozen=True, kw_only=True):
         denies what that names (*no warning*).
         """
         words = re.findall(r"\b(?:no(?![\s'’-]*[a-z])|(?!no\b)[a-z]+)\b", text)
-        return set(map(self._verdict, words)) - {None}
+        return set(map(self._read_verdict, words)) - {None}
 
 
 @lru_cache(maxsize=8)

@@ -225,7 +225,7 @@ class Template(TemplateFile, frozen=True, kw_only=True):
         """Return the message of a re-ask: the problem, and the contract once more, its options in
         the order of `render`; of a checklist with the ids that lack an answer.
         """
-        assert self.contract is not None  # every template that is asked has one: see _check
+        assert self.contract is not None  # see `_check_template`
         fills = {"values": _name_options(self._turn_options(turned_by)), "ids": ", ".join(ids)}
         contract = "".join(fill_text(self.contract.text, fills))
         return Message("user", ("".join(fill_text(reask.body.strip(), {"contract": contract})),))
@@ -355,7 +355,7 @@ def parse_template(role: Role, file: str, source: str) -> Template:
         )
     else:
         template = read_template(Template, file, source, role=role, file=file, foreign=False)
-    _check(template)
+    _check_template(template)
     return template
 
 
@@ -382,7 +382,7 @@ def read_template(kind: type[File], location: str, source: str, **known: object)
     return parse_toml(match[1], kind, location, "a template; the header is not valid", known)
 
 
-def _check(template: Template) -> None:
+def _check_template(template: Template) -> None:
     named = placeholders(template.body)
     check_placeholders(
         template.file,
@@ -486,9 +486,9 @@ def load_templates(rubrics: Path | None = None, *, reasons: bool = False) -> Tem
         InputError: the folder does not exist, or has none of these files, two for one role or an
             invalid one; or reasons are requested with the authors' files.
     """
-    by_role = _ours()
+    by_role = _load_ours()
     if rubrics is not None:
-        by_role |= _from_folder(rubrics)
+        by_role |= _load_from_folder(rubrics)
     if reasons:
         by_role |= {role: _add_reason(by_role[role]) for role in GRADE_OF}
     return Templates.from_roles(by_role)
@@ -530,14 +530,14 @@ def _add_reason(template: Template) -> Template:
     return parse_template(template.role, template.file, f"+++\n{header}\n+++\n{template.body}")
 
 
-def _ours() -> dict[Role, Template]:
+def _load_ours() -> dict[Role, Template]:
     return {
         role: parse_template(role, f"{role}.md", read_shipped(f"templates/{role}.md"))
         for role in get_args(Role)
     }
 
 
-def _from_folder(folder: Path) -> dict[Role, Template]:
+def _load_from_folder(folder: Path) -> dict[Role, Template]:
     names: dict[str, Role] = {f"{role}.md": role for role in get_args(Role)} | AUTHORS_FILES
     by_role: dict[Role, Template] = {}
     for name, source in texts_in(folder, names, "rubrics").items():
