@@ -5,23 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from opensafeintent.calls import models, providers
 from opensafeintent.calls.baselines import BASELINES
-from opensafeintent.calls.models import Served
-from opensafeintent.calls.providers import FOREIGN
+from opensafeintent.calls.client import Model
+from opensafeintent.calls.functions import FunctionModel
+from opensafeintent.calls.headers import NO_HEADERS, Headers, find_unset
+from opensafeintent.calls.http import HttpSession
+from opensafeintent.calls.models import OtherProviders, Served
+from opensafeintent.calls.service_tiers import NO_FLEX, FlexPlan
 from opensafeintent.errors import InputError, install_extra
-
-if TYPE_CHECKING:
-    from opensafeintent.calls.client import Model
-    from opensafeintent.calls.functions import FunctionModel
-    from opensafeintent.calls.headers import Headers
-    from opensafeintent.calls.http import HttpSession
-    from opensafeintent.calls.models import OtherProviders
-    from opensafeintent.calls.service_tiers import FlexPlan
-
 
 _OLDEST = (0, 3, 285)
 """The oldest Inspect AI whose metrics can see every epoch, and whose unscored samples carry a
@@ -138,7 +133,7 @@ def unset(name: str) -> tuple[str, ...]:
     """Return the variables that a model served through the extra needs and that are not set; none
     if they are unknown.
     """
-    plain = name.removeprefix(FOREIGN)
+    plain = name.removeprefix(providers.FOREIGN)
     provider, _, model = plain.partition("/")
     row = PROVIDERS.get(f"{provider}/{model.partition('/')[0]}") or PROVIDERS.get(provider)
     return Served(name, "", row.needs).unset if row else ()
@@ -150,7 +145,7 @@ def from_inspect(model: str) -> str:
     return f"baseline/{script}" if provider == "opensafeintent" and script in BASELINES else model
 
 
-def _other_providers() -> OtherProviders:
+def _load_other_providers() -> OtherProviders:
     from opensafeintent.inspect.provider_models import InspectProviders
 
     return InspectProviders()
@@ -159,10 +154,10 @@ def _other_providers() -> OtherProviders:
 def open_models(
     names: Iterable[str],
     http: HttpSession,
-    functions: Mapping[str, FunctionModel] | None = None,
-    left_out: Mapping[str, Collection[str]] | None = None,
-    flex: FlexPlan | None = None,
-    headers: Headers | None = None,
+    functions: Mapping[str, FunctionModel] = {},
+    left_out: Mapping[str, Collection[str]] = {},
+    flex: FlexPlan = NO_FLEX,
+    headers: Headers = NO_HEADERS,
 ) -> dict[str, Model]:
     """Return the model of each name; nothing is sent yet. `functions` are those of settings;
     `left_out` are fields that a model is known not to take; `flex` names the models that are asked
@@ -172,41 +167,29 @@ def open_models(
         InputError: a name, a file or a variable is not usable, or a provider needs an extra that is
             not installed.
     """
-    from opensafeintent.calls import models, service_tiers
-
-    plan = flex or service_tiers.NO_FLEX
-    others = _other_providers()
-    return models.open_models(
-        names, http, others, functions or {}, left_out or {}, plan, headers or {}
-    )
+    others = _load_other_providers()
+    return models.open_models(names, http, others, functions, left_out, flex, headers)
 
 
-def model_identity(name: str, functions: Mapping[str, FunctionModel] | None = None) -> str:
+def model_identity(name: str, functions: Mapping[str, FunctionModel] = {}) -> str:
     """Return a model's identity in call keys, without asking for an API key or a server.
     `functions` are those of settings.
 
     Raises:
         InputError: the name or its file is not usable.
     """
-    from opensafeintent.calls import models
-
-    return models.model_identity(name, _other_providers(), functions or {})
+    return models.model_identity(name, _load_other_providers(), functions)
 
 
 def served_models() -> list[Served]:
     """List the names of models, and the variables that each needs."""
-    from opensafeintent.calls import models
-
     return [*models.served_models(), *list_inspect_models()]
 
 
-def unset_lines(names: Iterable[str], headers: Headers | None = None) -> list[str]:
+def unset_lines(names: Iterable[str], headers: Headers = NO_HEADERS) -> list[str]:
     """Say which variables are not set without which models cannot be asked, a line for each
     variable; `headers` are those of their requests.
     """
-    from opensafeintent.calls import providers
-    from opensafeintent.calls.headers import find_unset
-
     needed: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         if providers.is_in_process(name):
@@ -214,9 +197,9 @@ def unset_lines(names: Iterable[str], headers: Headers | None = None) -> list[st
         list_unset = providers.unset if providers.is_native(name) else unset
         for variable in list_unset(name):
             needed.setdefault(variable, []).append(name)
-        for header in find_unset((headers or {}).get(name, {})):
+        for header in find_unset(headers.get(name, {})):
             needed.setdefault(f"the variable of the header {header}", []).append(name)
     return [
-        f"{variable} is not set: {', '.join(models)} cannot be asked without it"
-        for variable, models in needed.items()
+        f"{variable} is not set: {', '.join(without)} cannot be asked without it"
+        for variable, without in needed.items()
     ]

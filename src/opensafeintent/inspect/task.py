@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from math import nan
 from pathlib import Path
@@ -194,7 +194,7 @@ async def grade_sample(state: TaskState, settings: ScorerSettings) -> GradedResp
         judges = graders()
         plan = settings.plan(tuple(judges))
         asking = pipeline.Asking(
-            _InspectCaller(state.output, judges).ask,
+            _replace_client(state.output, judges),
             _read_task(state),
             plan,
             choose_templates(settings.rubrics),
@@ -228,31 +228,33 @@ def _list_questions(state: TaskState) -> IntentQuestions | None:
     return _outline_set(metadata["set_id"], metadata).questions_about(metadata["variant"])
 
 
-class _InspectCaller:
-    """Replaces our client: its calls go to Inspect AI's models, and into its log."""
+def _replace_client(
+    response: ModelOutput, judges: dict[str, Model]
+) -> Callable[[Call], Awaitable[Outcome]]:
+    """Return the function that asks in place of our client: calls go to Inspect AI's models, and
+    into its log.
+    """
 
-    def __init__(self, output: ModelOutput, judges: dict[str, Model]) -> None:
-        self._output = output
-        self._judges = judges
-
-    async def ask(self, call: Call) -> Outcome:
+    async def ask(call: Call) -> Outcome:
         """Return the existing response, or ask a judge, or ask the target for its strategy.
 
         A provider's exception is left to Inspect AI: it retries, or fails the sample, which a later
         run makes again.
         """
         if call.purpose == "generate":
-            return _read_outcome(self._output)
+            return _read_outcome(response)
         if call.purpose == "probe":
             model = (
                 get_model()
             )  # inspect-evals-lint: ignore[get_model_location] -- the scorers call this
             config = GenerateConfig()
         else:
-            model = self._judges[call.model]
+            model = judges[call.model]
             config = _judge_config(model, call.sampling)
         output = await model.generate(chat_messages(call), config=config)
         return _read_outcome(output, config.max_tokens)
+
+    return ask
 
 
 def _judge_config(model: Model, sampling: Sampling) -> GenerateConfig:
