@@ -2,7 +2,8 @@
 libraries.
 
 Only its providers are used: the ledger, retries, limits and budgets are ours, its cache and its
-retries are off. Inspect AI is imported when such a model is opened, not before.
+retries are off. This module is imported when such a model is named, not before:
+the extra may be missing.
 """
 
 from __future__ import annotations
@@ -16,9 +17,21 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+
+# inspect-evals-lint: ignore[private_api_imports] -- no public way
+from inspect_ai._util.entrypoints import ensure_entry_points
+from inspect_ai._util.error import (
+    # inspect-evals-lint: ignore[private_api_imports] -- it has no public name
+    PrerequisiteError,
+)
+
+# inspect-evals-lint: ignore[private_api_imports] -- no public list of providers
+from inspect_ai._util.registry import registry_find, registry_unqualified_name
+from inspect_ai.model import GenerateConfig, Model, ModelOutput, ResponseSchema, get_model
+from inspect_ai.util import JSONSchema
 
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.left_out import LeftOut, find_named_field
@@ -35,14 +48,10 @@ from opensafeintent.calls.provider_errors import (
     read_delay,
 )
 from opensafeintent.calls.providers import (
-    ENDPOINTS,
     FOREIGN,
-    INSPECT_PROVIDERS,
     LOCAL_WEIGHTS,
     loads_weights,
     parse_provider,
-    split_name,
-    unknown_provider,
 )
 from opensafeintent.calls.records import Attempt, Call, Failure, Refused, Replied, Sampling
 from opensafeintent.calls.replies import read_reply
@@ -55,12 +64,7 @@ from opensafeintent.inspect.outputs import (
     make_completion,
     name_sampling,
 )
-from opensafeintent.inspect.routes import find_installed_version, require_inspect
 from opensafeintent.secrets import Secrets, collect_secrets
-
-if TYPE_CHECKING:
-    from inspect_ai.model import GenerateConfig, Model, ModelOutput
-
 
 _MARKUP = re.compile(r"\[/?(bold|blue|red|green|yellow|dim|italic|cyan)[^\]]*\]")
 
@@ -88,11 +92,6 @@ def classify_attempt(
         secrets: texts that must not be quoted.
         seconds: the duration of the attempt.
     """
-    from inspect_ai._util.error import (
-        # inspect-evals-lint: ignore[private_api_imports] -- it has no public name
-        PrerequisiteError,
-    )
-
     retry = getattr(error, "last_attempt", None) is not None
     cause: Any = find_cause(error)
     line = plain_line(cause, secrets)
@@ -174,54 +173,10 @@ _CONNECTIONS = 4096
 """Far above the limit of our own limiter: Inspect's pool must not delay calls."""
 
 
-class InspectProviders:
-    """Serves every model name that the native client does not."""
-
-    def check(self, name: str) -> None:
-        """Refuse a name that no provider could be found for, without asking for a key.
-
-        Raises:
-            InputError: the provider is unknown, or the extra is missing or too old.
-        """
-        provider = parse_provider(name)
-        in_inspect = provider in INSPECT_PROVIDERS or name.startswith(
-            (FOREIGN, "openai/", "mistral/", "anthropic/", "google/")
-        )
-        if find_installed_version() is None and not in_inspect:
-            split_name(name)  # says which providers there are
-        require_inspect(f"{name}: provider {provider!r}")
-        if "/" not in name.removeprefix(FOREIGN):
-            raise InputError(f"{name!r}: is not a model name; expected inspect/provider/model")
-        if provider not in (registered := _list_registered()):
-            valid = registered if name.startswith(FOREIGN) else [*ENDPOINTS, *registered]
-            raise unknown_provider(name, valid)
-
-    def open(self, name: str, http: HttpSession, left_out: Collection[str] = ()) -> InspectModel:
-        """Return the model of a name, without the fields that it does not take; weights are not
-        loaded yet.
-
-        Raises:
-            InputError: see `check`; or a key or another variable is missing.
-        """
-        self.check(name)
-        return InspectModel(name, http, left_out)
-
-
-def _list_registered() -> list[str]:
+def list_registered() -> list[str]:
     """Return the names of all providers that Inspect AI knows, those of installed packages among
     them.
     """
-    # inspect-evals-lint: ignore[private_api_imports] -- no public way
-    from inspect_ai._util.entrypoints import (
-        ensure_entry_points,
-    )
-
-    # inspect-evals-lint: ignore[private_api_imports] -- no public list of providers
-    from inspect_ai._util.registry import (
-        registry_find,
-        registry_unqualified_name,
-    )
-
     ensure_entry_points()
     return sorted(
         {
@@ -267,8 +222,6 @@ class InspectModel:
         return f"{self._provider}/{api.connection_key()}"
 
     def _open(self, arguments: dict[str, Any]) -> Model:
-        from inspect_ai.model import get_model
-
         key = canonical_json(arguments)
         if key not in self._models:
             # our own client calls it, outside of any task
@@ -289,9 +242,7 @@ class InspectModel:
         the loop.
         """
         arguments = {
-            name: value
-            for name, value in sampling.extra.items()
-            if name not in _list_config_fields()
+            name: value for name, value in sampling.extra.items() if name not in _CONFIG_FIELDS
         }
         if (model := self._models.get(canonical_json(arguments))) is not None:
             return model
@@ -361,16 +312,13 @@ class InspectModel:
 
     def _settings(self, call: Call, left_out: Collection[str]) -> dict[str, Any]:
         """Return how a call is sampled, by Inspect AI's names, without some settings."""
-        from inspect_ai.model import ResponseSchema
-        from inspect_ai.util import JSONSchema
-
         sampling = call.sampling
         settings = name_sampling(sampling, self._provider)
         if sampling.json_schema:
             schema = JSONSchema.model_validate(sampling.json_schema)
             settings[_SCHEMA] = ResponseSchema(name="reply", json_schema=schema, strict=True)
         settings |= {
-            name: value for name, value in sampling.extra.items() if name in _list_config_fields()
+            name: value for name, value in sampling.extra.items() if name in _CONFIG_FIELDS
         }
         return {
             name: value
@@ -379,8 +327,6 @@ class InspectModel:
         }
 
     def _config(self, settings: dict[str, Any]) -> GenerateConfig:
-        from inspect_ai.model import GenerateConfig
-
         ours = {
             "max_retries": 0,
             "max_connections": self._connections,
@@ -404,14 +350,8 @@ async def _close(model: Model) -> None:
         await model.api.aclose()
 
 
-def _list_config_fields() -> frozenset[str]:
-    """Return the keys of `-M key=value` for sampling; any other key goes to the provider when it is
-    opened.
-    """
-    from inspect_ai.model import GenerateConfig
-
-    return frozenset(GenerateConfig.model_fields)
-
+_CONFIG_FIELDS = frozenset(GenerateConfig.model_fields)
+"""Keys of `-M key=value` for sampling; any other key goes to the provider when it is opened."""
 
 _asking: ContextVar[InspectModel | None] = ContextVar("asking", default=None)
 

@@ -14,7 +14,7 @@ from opensafeintent.calls.client import Model
 from opensafeintent.calls.functions import FunctionModel
 from opensafeintent.calls.headers import NO_HEADERS, Headers, find_unset
 from opensafeintent.calls.http import HttpSession
-from opensafeintent.calls.models import OtherProviders, Served
+from opensafeintent.calls.models import Served
 from opensafeintent.calls.service_tiers import NO_FLEX, FlexPlan
 from opensafeintent.errors import InputError, install_extra
 
@@ -145,10 +145,45 @@ def from_inspect(model: str) -> str:
     return f"baseline/{script}" if provider == "opensafeintent" and script in BASELINES else model
 
 
-def _load_other_providers() -> OtherProviders:
-    from opensafeintent.inspect.provider_models import InspectProviders
+class InspectProviders:
+    """Serves every model name that the native client does not."""
 
-    return InspectProviders()
+    def check(self, name: str) -> None:
+        """Refuse a name that no provider could be found for, without asking for a key.
+
+        Raises:
+            InputError: the provider is unknown, or the extra is missing or too old.
+        """
+        provider = providers.parse_provider(name)
+        in_inspect = provider in providers.INSPECT_PROVIDERS or name.startswith(
+            (providers.FOREIGN, "openai/", "mistral/", "anthropic/", "google/")
+        )
+        if find_installed_version() is None and not in_inspect:
+            providers.split_name(name)  # says which providers there are
+        require_inspect(f"{name}: provider {provider!r}")
+        if "/" not in name.removeprefix(providers.FOREIGN):
+            raise InputError(f"{name!r}: is not a model name; expected inspect/provider/model")
+        from opensafeintent.inspect.provider_models import list_registered
+
+        if provider not in (registered := list_registered()):
+            valid = (
+                registered
+                if name.startswith(providers.FOREIGN)
+                else [*providers.ENDPOINTS, *registered]
+            )
+            raise providers.unknown_provider(name, valid)
+
+    def open(self, name: str, http: HttpSession, left_out: Collection[str] = ()) -> Model:
+        """Return the model of a name, without the fields that it does not take; weights are not
+        loaded yet.
+
+        Raises:
+            InputError: see `check`; or a key or another variable is missing.
+        """
+        self.check(name)
+        from opensafeintent.inspect.provider_models import InspectModel
+
+        return InspectModel(name, http, left_out)
 
 
 def open_models(
@@ -167,7 +202,7 @@ def open_models(
         InputError: a name, a file or a variable is not usable, or a provider needs an extra that is
             not installed.
     """
-    others = _load_other_providers()
+    others = InspectProviders()
     return models.open_models(names, http, others, functions, left_out, flex, headers)
 
 
@@ -178,7 +213,7 @@ def model_identity(name: str, functions: Mapping[str, FunctionModel] = {}) -> st
     Raises:
         InputError: the name or its file is not usable.
     """
-    return models.model_identity(name, _load_other_providers(), functions)
+    return models.model_identity(name, InspectProviders(), functions)
 
 
 def served_models() -> list[Served]:
