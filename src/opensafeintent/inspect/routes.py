@@ -129,7 +129,7 @@ def list_inspect_models() -> list[Served]:
     return [*lines, Served("inspect/P/MODEL", about, (), ("inspect-ai",))]
 
 
-def unset(name: str) -> tuple[str, ...]:
+def _find_unset_foreign(name: str) -> tuple[str, ...]:
     """Return the variables that a model served through the extra needs and that are not set; none
     if they are unknown.
     """
@@ -229,7 +229,7 @@ def unset_lines(names: Iterable[str], headers: Headers = NO_HEADERS) -> list[str
     for name in dict.fromkeys(names):
         if providers.is_in_process(name):
             continue
-        list_unset = providers.unset if providers.is_native(name) else unset
+        list_unset = providers.unset if providers.is_native(name) else _find_unset_foreign
         for variable in list_unset(name):
             needed.setdefault(variable, []).append(name)
         for header in find_unset(headers.get(name, {})):
