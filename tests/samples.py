@@ -16,8 +16,8 @@ import pytest
 from opensafeintent import ImportSettings, RunOutcome, import_files
 from opensafeintent.calls.recorded import MissingGrade, RecordedResponse, read_recorded_responses
 from opensafeintent.cli import main
+from opensafeintent.files import RowLimit
 from opensafeintent.promptsets import Dataset, Prompts, PromptSet, write_dataset
-from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.reading import read_records
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import KnownGrades, default_taxonomy

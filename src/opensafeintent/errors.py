@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable
 
 from opensafeintent.hostile import TEXT, terminal_safe
@@ -31,7 +32,7 @@ class OpenSafeIntentError(Exception):
     exit_code = 2
 
     def __init__(self, *lines: str) -> None:
-        self.lines = tuple(map(_one_line, lines))
+        self.lines = tuple(map(_flatten_line, lines))
         super().__init__(*self.lines)
 
     def __str__(self) -> str:
@@ -71,7 +72,7 @@ class JudgeFailed(OpenSafeIntentError):
     exit_code = 4
 
 
-def _one_line(text: str) -> str:
+def _flatten_line(text: str) -> str:
     if len(text) > 2 * TEXT:  # before it is escaped: that takes its time
         text = f"{text[:TEXT]}{text[-_END:]}"
     flat = terminal_safe(" ".join(text.split("\n")))
@@ -91,16 +92,21 @@ def pluralize(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def nearest(name: str, valid: Iterable[str], *, most: int = 3, shown: int = 45) -> str:
+def nearest(name: str, valid: Iterable[str], *, shown: int = 45) -> str:
     """Return a phrase that names the valid names nearest to `name`, or the first `shown` of them
     when none is near. A name that only looks the same is shown in escapes.
     """
     names = list(valid)
-    if close := did_you_mean(name, names, most=most):
+    if close := did_you_mean(name, names):
         return close
     return f"valid: {', '.join(names[:shown])}" + (
         f", … ({len(names) - shown} more)" if len(names) > shown else ""
     )
+
+
+def find_repeated(names: Iterable[str]) -> list[str]:
+    """Return the names that are there more than once, in their order."""
+    return [name for name, count in Counter(names).items() if count > 1]
 
 
 def install_extra(extra: str) -> str:
@@ -108,11 +114,11 @@ def install_extra(extra: str) -> str:
     return f'pip install ".[{extra}]" in a clone of opensafeintent'
 
 
-def did_you_mean(name: str, valid: Iterable[str], *, most: int = 3) -> str:
+def did_you_mean(name: str, valid: Iterable[str]) -> str:
     """Return a question that names the valid names nearest to `name`; empty if none is near."""
     names = list(valid)
     form, *forms = (unicodedata.normalize("NFC", text) for text in (name, *names))
     folded = {text.casefold(): candidate for text, candidate in zip(forms, names, strict=True)}
-    close = difflib.get_close_matches(form.casefold(), list(folded), n=most, cutoff=0.5)
+    close = difflib.get_close_matches(form.casefold(), list(folded), n=3, cutoff=0.5)
     quoted = map(ascii if form in forms else repr, map(folded.get, close))
     return f"did you mean {' or '.join(quoted)}?" if close else ""

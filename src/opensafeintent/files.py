@@ -1,5 +1,5 @@
-"""Files: read strictly or refused in one line; private to their user, and written whole or not at
-all. Canonical JSON, which keys are made of.
+"""Files: read strictly and within limits, or refused in one line; private to their user, and
+written whole or not at all. Canonical JSON, which keys are made of.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ import secrets
 import stat
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
+from importlib import resources
 from math import isfinite
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar
 
 import msgspec
 
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, find_repeated
 from opensafeintent.hostile import one_line, show_name, unprintable
 
 _encoder = msgspec.json.Encoder(order="sorted")
@@ -53,6 +54,65 @@ T = TypeVar("T")
 
 MOST_ROWS = 250_000
 """Prompt-sets, responses or seeds that are read unless more are allowed."""
+
+_CHARACTERS_A_ROW = 2_000
+"""On average, of as many rows as may be read; but 500 million characters always.
+
+A prompt-set with paraphrases has 2,000.
+"""
+
+
+class RowLimit:
+    """The remaining rows and characters, over all files of a dataset.
+
+    Args:
+        rows: rows at most; characters at most are 2,000 times as many, or 500 million if that is
+            more. None sets no limit.
+    """
+
+    def __init__(self, rows: int | None = MOST_ROWS) -> None:
+        self.most = rows
+        self.most_characters = None if rows is None else max(rows, MOST_ROWS) * _CHARACTERS_A_ROW
+        self._rows = 0
+        self._characters = 0
+
+    def count(self, name: str, characters: int = 0) -> None:
+        """Count a row that was read of the file `name`.
+
+        Raises:
+            InputError: it is one too many.
+        """
+        self._rows += 1
+        self._characters += characters
+        self.check(name, self._rows, self._characters)
+
+    def check(self, name: str, rows: int = 0, characters: int = 0) -> None:
+        """Refuse a file that says it has more than may be read.
+
+        Raises:
+            InputError: it has.
+        """
+        if self.most is not None and rows > self.most:
+            raise InputError(
+                f"{name}: has more than {self.most:,} rows; expected fewer, or a larger --max-rows"
+                " in a command that has it"
+            )
+        if self.most_characters is not None and characters > self.most_characters:
+            raise InputError(
+                f"{name}: holds more than {self.most_characters:,} characters; expected fewer, or"
+                f" a larger --max-rows: {_CHARACTERS_A_ROW:,} are allowed for each row"
+            )
+
+
+def refuse_repeated(columns: list[str], name: str) -> None:
+    """Refuse a table with two columns of one name.
+
+    Raises:
+        InputError: it has.
+    """
+    if twice := find_repeated(columns):
+        raise InputError(f"{name}: the column {show_name(twice[0])!r} is there twice")
+
 
 _NO_TEXT = {
     b"\x1f\x8b": "packed by gzip",
@@ -155,6 +215,11 @@ def read_text(path: Path, shown: str | None = None) -> str:
     return as_text(read_bytes(path, shown), shown or str(path))
 
 
+def read_shipped(name: str) -> str:
+    """Return the text of a file that this package ships, by its path within the package."""
+    return resources.files("opensafeintent").joinpath(name).read_text("utf-8")
+
+
 def read_json(path: Path, kind: type[T], what: str, *, schema: int | None = None) -> T:
     """Read a JSON file.
 
@@ -192,14 +257,26 @@ def parse_json(
         raise _unreadable_value(location, what, error) from error
 
 
-def parse_toml(text: str, kind: type[T], location: str, what: str) -> T:
-    """Read TOML as `kind`; `what` is its name in errors.
+def parse_toml(
+    text: str, kind: type[T], location: str, what: str, known: Mapping[str, Any] = {}
+) -> T:
+    """Read TOML as `kind`.
+
+    Args:
+        text: the TOML.
+        kind: the type of its content.
+        location: where it is from, for errors.
+        what: the type's name in errors.
+        known: further fields of the record, which the text must not have.
 
     Raises:
         InputError: it is something else; the text names the location.
     """
     try:
-        return msgspec.convert(tomllib.loads(text), kind)
+        given = tomllib.loads(text)
+        if clash := sorted(given.keys() & known.keys()):
+            raise ValueError(f"Object contains unknown field `{clash[0]}`")
+        return msgspec.convert(given | {**known}, kind)
     except (ValueError, OverflowError, RecursionError) as error:
         raise _unreadable_value(location, what, error) from error
 
@@ -207,10 +284,12 @@ def parse_toml(text: str, kind: type[T], location: str, what: str) -> T:
 @cache
 def _decoder(*, of_frames: bool) -> json.JSONDecoder:
     return json.JSONDecoder(
-        parse_constant=_no_number if of_frames else _no_constant,
-        parse_float=_whole_if_it_is if of_frames else _finite,
+        parse_constant=lambda name: None if of_frames and name == "NaN" else _refuse_constant(name),
+        parse_float=(lambda text: whole_if_it_is(_parse_finite(text)))
+        if of_frames
+        else _parse_finite,
         parse_int=_parse_64_bits,
-        object_pairs_hook=_each_key_once,
+        object_pairs_hook=_refuse_repeated_keys,
     )
 
 
@@ -264,26 +343,16 @@ def check_depth(value: Any) -> None:
     raise RecursionError
 
 
-def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     record = dict(pairs)
     if len(record) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {show_name(twice)!r} appears twice in one object")
+        twice = find_repeated(key for key, _ in pairs)
+        raise ValueError(f"the key {show_name(twice[0])!r} appears twice in one object")
     return record
 
 
-def _no_constant(name: str) -> NoReturn:
+def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
-
-
-def _no_number(name: str) -> None:
-    if name != "NaN":
-        _no_constant(name)
-
-
-def _whole_if_it_is(text: str) -> float | int:
-    return whole_if_it_is(_finite(text))
 
 
 def whole_if_it_is(number: float) -> float | int:
@@ -296,7 +365,7 @@ def whole_if_it_is(number: float) -> float | int:
 _MOST_EXACT = 2**53
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     if not isfinite(number := float(text)):
         raise ValueError(f"the number {show_name(text)} is out of range")
     return number

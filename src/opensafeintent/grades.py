@@ -7,13 +7,12 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import prod
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -22,13 +21,11 @@ from opensafeintent.errors import InputError
 from opensafeintent.evaluation.missing import ASSUMPTIONS, assume_value
 from opensafeintent.files import write_private
 from opensafeintent.hostile import cell_safe
-from opensafeintent.promptsets import Dataset
-from opensafeintent.promptsets.own_questions import IntentQuestions
-from opensafeintent.promptsets.record import PromptSet, find_units
+from opensafeintent.promptsets.record import Dataset, PromptSet, find_units
 from opensafeintent.responses import NOT_GRADED, GradedResponse, ResponseKey
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
-    DUAL_USE,
+    FOLLOW_UPS,
     METRIC_GRADES,
     MODES,
     QUESTION_KINDS,
@@ -37,8 +34,6 @@ from opensafeintent.taxonomy import (
     Answer,
     Intent,
     QuestionKind,
-    find_question,
-    is_follow_up,
     question_variant,
 )
 
@@ -158,18 +153,15 @@ def grade_table(
     """
     judges = sorted({judge for rows, _ in runs.values() for row in rows for judge in row.by_judge})
     several = judges if len(judges) > 1 else []
-    guarded = [GUARD] if any(row.guard for rows, _ in runs.values() for row in rows) else []
-    datasets = [dataset for _, dataset in runs.values()]
-    in_families = any(item.family for dataset in datasets for item in dataset.prompt_sets)
-    families = [FAMILY] if in_families else []
-    asked = any(row.answers is not None for rows, _ in runs.values() for row in rows)
-    answers = [ANSWERS] if asked else []
-    scales = (*SCALES, *answers)
+    has = {
+        GUARD: any(row.guard for rows, _ in runs.values() for row in rows),
+        FAMILY: any(item.family for _, dataset in runs.values() for item in dataset.prompt_sets),
+        ANSWERS: any(row.answers is not None for rows, _ in runs.values() for row in rows),
+    }
+    scales = (*SCALES, ANSWERS) if has[ANSWERS] else tuple(SCALES)
     columns = [
         *COLUMNS,
-        *guarded,
-        *families,
-        *answers,
+        *(column for column in has if has[column]),
         *(f"{what}[{judge}]" for judge in several for what in scales),
     ]
     first = 0 if len(runs) > 1 else 1
@@ -193,21 +185,22 @@ def grade_table(
             "; ".join(map(str, row.missing)),
             " + ".join(row.by_judge),
             row.mode_judge,
-            *([row.guard] if guarded else []),
-            *([prompt_set.family] if families else []),
-            *([write_answers(row)] if answers else []),
-            *(cell for judge in several for cell in _list_by_judge(row, judge, asked=asked)),
+            *([row.guard] if has[GUARD] else []),
+            *([prompt_set.family] if has[FAMILY] else []),
+            *([write_answers(row)] if has[ANSWERS] else []),
+            *(
+                cell
+                for judge in several
+                for cell in (
+                    *(row.grade(what, judge) for what in SCALES),
+                    *([write_answers(row, judge)] if has[ANSWERS] else []),
+                )
+            ),
         ]
 
     return columns[first:], (
         cells(run, row, dataset)[first:] for run, (rows, dataset) in runs.items() for row in rows
     )
-
-
-def _list_by_judge(row: GradedResponse, judge: str, *, asked: bool) -> list[GradeCell]:
-    """Return one judge's grades of a response, and its answers if judges were asked questions."""
-    grades = [row.grade(what, judge) for what in SCALES]
-    return [*grades, write_answers(row, judge)] if asked else [*grades]
 
 
 def write_answers(row: GradedResponse, judge: str = "") -> str | None:
@@ -227,10 +220,6 @@ def write_answers(row: GradedResponse, judge: str = "") -> str | None:
 _CELLS = 2**16
 
 
-def _make_safe(cell: GradeCell) -> GradeCell:
-    return cell_safe(cell) if isinstance(cell, str) else cell
-
-
 def write_run_grades(
     runs: Mapping[str, tuple[Sequence[GradedResponse], Dataset]], path: Path
 ) -> None:
@@ -244,7 +233,10 @@ def write_run_grades(
     writer = csv.writer(
         text
     )  # lines end in \r\n, as RFC 4180 has it: only so is a lone \r in a cell quoted
-    safe = lru_cache(_CELLS, typed=True)(_make_safe)  # the rows repeat their cells
+    # the rows repeat their cells
+    safe = lru_cache(_CELLS, typed=True)(
+        lambda cell: cell_safe(cell) if isinstance(cell, str) else cell
+    )
     writer.writerow(map(safe, columns))
     writer.writerows(map(safe, line) for line in lines)
     write_private(path, gzip.compress(text.getvalue().encode(), compresslevel=6, mtime=0))
@@ -368,22 +360,41 @@ def _collect_values(rows: Sequence[GradedResponse]) -> dict[str, list[int | None
     return values
 
 
+class _QuestionPlace(NamedTuple):
+    """A question of a prompt-set's own, in the order in which questions stand."""
+
+    intent: Intent
+    kind: QuestionKind
+    number: int
+    id: str
+
+
+def _name_questions(item: PromptSet) -> dict[str, _QuestionPlace]:
+    """Return the questions of a set by the variants under which their answers stand."""
+    return {
+        question_variant(intent, kind, number): _QuestionPlace(intent, kind, number, question.id)
+        for intent in CORE_VARIANTS
+        if (own := item.questions_about(intent))
+        for kind in QUESTION_KINDS
+        for number, question in enumerate(own.of(kind), start=1)
+    }
+
+
 def _list_questions(rows: Iterable[GradedResponse], dataset: Dataset) -> list[str]:
     """Return the names under which answers stand; none if no judge was asked."""
     if not any(row.judge_by != "rubric" for row in rows):
         return []
-    most: Counter[tuple[Intent, QuestionKind]] = Counter()
+    places: dict[str, _QuestionPlace] = {}
     for item in dataset.prompt_sets:
-        for intent in CORE_VARIANTS:
-            own = item.questions_about(intent)
-            for kind in QUESTION_KINDS if own else ():
-                most[intent, kind] = max(most[intent, kind], len(own.of(kind)) if own else 0)
-    return [
-        question_variant(intent, kind, number)
-        for intent in CORE_VARIANTS
-        for kind in QUESTION_KINDS
-        for number in range(1, 1 + most[intent, kind])
-    ]
+        places |= _name_questions(item)
+    return sorted(
+        places,
+        key=lambda name: (
+            CORE_VARIANTS.index(places[name].intent),
+            QUESTION_KINDS.index(places[name].kind),
+            places[name].number,
+        ),
+    )
 
 
 _AS_GRADES: dict[QuestionKind, dict[Answer | None, dict[str, int]]] = {
@@ -412,28 +423,21 @@ def _put_answers(
     """Put the answers to the prompt-sets' questions into arrays, as `to_array` describes them."""
     models, sets, variants, epochs = indices
     missing = arrays["grades_missing"][1]
+    questions = {item.id: _name_questions(item) for item in dataset.prompt_sets}
     for row in rows:
-        own = dataset.by_id[row.set_id].questions_about(row.variant)
-        if own is None or row.judge_by == "rubric":
+        if row.judge_by == "rubric":
             continue
         assumed = assume_value(row, "response", "checklist") or _NO_REASON
         answers: Mapping[str, Answer | None] = row.answers or {}
-        for variant, kind, question in _yield_by_variant(own, cast(Intent, row.variant)):
+        for variant, question in questions[row.set_id].items():
+            if question.intent != row.variant:
+                continue
             at = models[row.model], sets[row.set_id], variants[variant], epochs[row.epoch]
-            answer = answers.get(question)
+            answer = answers.get(question.id)
             if answer is None:
                 missing[at] = assumed
-            for array, grade in _AS_GRADES[kind][answer].items():
+            for array, grade in _AS_GRADES[question.kind][answer].items():
                 arrays[array][1][at] = grade
-
-
-def _yield_by_variant(
-    own: IntentQuestions, intent: Intent
-) -> Iterator[tuple[str, QuestionKind, str]]:
-    """Yield of each question the variant under which its answers stand, its kind and its id."""
-    for kind in QUESTION_KINDS:
-        for number, question in enumerate(own.of(kind), start=1):
-            yield question_variant(intent, kind, number), kind, question.id
 
 
 def _describe_sets(
@@ -444,16 +448,11 @@ def _describe_sets(
 
     sets, asked = dataset.prompt_sets, {row.set_id for row in rows}
     units = find_units(item for item in sets if item.id in asked)
-    own = [item.wordings() for item in sets]
-    exists = [
-        [
-            name in wordings
-            or (is_follow_up(name) and DUAL_USE in wordings)
-            or _has_question(item, name)
-            for name in variants
-        ]
-        for item, wordings in zip(sets, own, strict=True)
-    ]
+    there = (
+        {*item.wordings(), *(() if item.is_pair else FOLLOW_UPS), *_name_questions(item)}
+        for item in sets
+    )
+    exists = [[name in names for name in variants] for names in there]
     fields = {
         "unit": [units.get(item.id, item.id) for item in sets],
         "harm_domain": [item.harm_domain or "" for item in sets],
@@ -462,12 +461,3 @@ def _describe_sets(
     return {"exists": (("prompt_set", "variant"), np.array(exists))} | {
         name: (("prompt_set",), np.array(values)) for name, values in fields.items()
     }
-
-
-def _has_question(prompt_set: PromptSet, name: str) -> bool:
-    """Tell whether a set has the question whose answers stand under a name."""
-    if (place := find_question(name)) is None:
-        return False
-    intent, kind = place
-    own = prompt_set.questions_about(intent)
-    return own is not None and int(name.rpartition(":")[2]) <= len(own.of(kind))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -192,16 +191,6 @@ def csp_hash(content: str) -> str:
     import hashlib
 
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
-
-
-def page_script(scripts: Iterable[str]) -> str:
-    """Return scripts as the one script of a page, after the one that all pages share
-    (`data/elements.js`).
-    """
-    from importlib import resources
-
-    shared = resources.files("opensafeintent").joinpath("data/elements.js").read_text("utf-8")
-    return '"use strict";\n' + "\n".join((shared, *scripts))
 
 
 def security_policy(*, scripts: tuple[str, ...], styles: tuple[str, ...]) -> str:

@@ -17,6 +17,15 @@ Labels = Mapping[str, Sequence[Any]]
 """Labels along each dimension."""
 
 
+def _make_operator(combine: Callable[..., Any]) -> Callable[[Labelled, object], Labelled]:
+    """Return the method of an operator, which combines the values of two arrays."""
+
+    def operate(first: Labelled, second: object) -> Labelled:
+        return first._combine(second, combine)
+
+    return operate
+
+
 class Labelled:
     """One array; operators and `where` match dimensions by their names.
 
@@ -137,44 +146,21 @@ class Labelled:
             (first, second), dims = _match_dims(self, other)
             return Labelled(combine(first, second), dims, {**other.labels, **self.labels})
 
-    def __add__(self, other: object) -> Labelled:
-        return self._combine(other, np.add)
-
-    def __sub__(self, other: object) -> Labelled:
-        return self._combine(other, np.subtract)
-
-    def __rsub__(self, other: float) -> Labelled:
-        return self._combine(other, lambda mine, theirs: np.subtract(theirs, mine))
-
-    def __mul__(self, other: object) -> Labelled:
-        return self._combine(other, np.multiply)
-
-    def __truediv__(self, other: object) -> Labelled:
-        return self._combine(other, np.true_divide)
-
-    def __and__(self, other: object) -> Labelled:
-        return self._combine(other, np.bitwise_and)
-
-    def __or__(self, other: object) -> Labelled:
-        return self._combine(other, np.bitwise_or)
+    __add__ = _make_operator(np.add)
+    __sub__ = _make_operator(np.subtract)
+    __rsub__ = _make_operator(lambda mine, theirs: np.subtract(theirs, mine))
+    __mul__ = _make_operator(np.multiply)
+    __truediv__ = _make_operator(np.true_divide)
+    __and__ = _make_operator(np.bitwise_and)
+    __or__ = _make_operator(np.bitwise_or)
+    __eq__ = _make_operator(np.equal)  # type: ignore[assignment]
+    __lt__ = _make_operator(np.less)
+    __le__ = _make_operator(np.less_equal)
+    __gt__ = _make_operator(np.greater)
+    __ge__ = _make_operator(np.greater_equal)
 
     def __invert__(self) -> Labelled:
         return self._replace_values(np.logical_not(self.values))
-
-    def __eq__(self, other: object) -> Labelled:  # type: ignore[override]
-        return self._combine(other, np.equal)
-
-    def __lt__(self, other: object) -> Labelled:
-        return self._combine(other, np.less)
-
-    def __le__(self, other: object) -> Labelled:
-        return self._combine(other, np.less_equal)
-
-    def __gt__(self, other: object) -> Labelled:
-        return self._combine(other, np.greater)
-
-    def __ge__(self, other: object) -> Labelled:
-        return self._combine(other, np.greater_equal)
 
     def __bool__(self) -> bool:
         return bool(self.values)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from opensafeintent.files import read_shipped
 from opensafeintent.hostile import TEXT, one_line
 
 if TYPE_CHECKING:
@@ -58,6 +59,13 @@ def page_environment(package: str, folder: str) -> Environment:
         ChoiceLoader([PackageLoader(package, folder), shared]),
         autoescape=lambda name: name is not None and name.endswith(".html"),
     )
+
+
+def page_script(scripts: Iterable[str]) -> str:
+    """Return scripts as the one script of a page, after the one that all pages share
+    (`data/elements.js`).
+    """
+    return '"use strict";\n' + "\n".join((read_shipped("data/elements.js"), *scripts))
 
 
 def card_environment(load: Callable[[str], str | None]) -> Environment:

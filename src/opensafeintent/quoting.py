@@ -68,7 +68,7 @@ def hide_text(text: str, shown: tuple[str, ...] = ()) -> Hidden:
         text: the text.
         shown: texts that are shown beside it, and may have words in common with it.
     """
-    stretches = frozenset(_stretches(text)).difference(*map(_stretches, shown))
+    stretches = frozenset(_yield_stretches(text)).difference(*map(_yield_stretches, shown))
     return Hidden.of(text, stretches, shown=shown)
 
 
@@ -107,12 +107,12 @@ def cut_quotation(text: str, hidden: Hidden) -> str:
 
 def cut_request(error: str, request: str) -> str:
     """Take out of an error what it quotes of the request that it answers."""
-    in_request = _space_words(request)
-    quoted = (phrase for phrase in _stretches(error) if f" {' '.join(phrase)} " in in_request)
+    in_request = f" {' '.join(_fold_words(request))} "  # a space around each word
+    quoted = (phrase for phrase in _yield_stretches(error) if f" {' '.join(phrase)} " in in_request)
     return cut_quotation(error, Hidden.of(request, quoted, OF_REQUEST))
 
 
-def _stretches(text: str) -> Iterator[Stretch]:
+def _yield_stretches(text: str) -> Iterator[Stretch]:
     """Yield every stretch of eight words of a text."""
     words = _fold_words(text)
     return zip(*(words[at:] for at in range(_STRETCH)), strict=False)
@@ -121,8 +121,3 @@ def _stretches(text: str) -> Iterator[Stretch]:
 def _fold_words(text: str) -> list[str]:
     """Return the words of a text in lower case."""
     return [word.casefold() for word in _WORD.findall(text)]
-
-
-def _space_words(text: str) -> str:
-    """Return the words of a text, with a space around each."""
-    return f" {' '.join(_fold_words(text))} "

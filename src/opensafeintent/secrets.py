@@ -95,7 +95,7 @@ class Secrets:
 
     def scrub_bytes(self, body: bytes) -> bytes:
         """Return a body without them."""
-        if not self._forms or not (spans := self._spans(body, _LAYERS)):
+        if not self._forms or not (spans := self._find_spans(body, _LAYERS)):
             return body
         kept, end = bytearray(), 0
         for start, stop in sorted(spans):
@@ -104,7 +104,7 @@ class Secrets:
             end = max(end, stop)
         return bytes(kept + body[end:])
 
-    def _spans(self, body: bytes, layers: int) -> list[tuple[int, int]]:
+    def _find_spans(self, body: bytes, layers: int) -> list[tuple[int, int]]:
         """Return their spans in a body, under at most this many layers of escapes."""
         spans = [
             match.span()
@@ -114,7 +114,8 @@ class Secrets:
         ]
         if not layers or not any(begun.search(body) for begun in self._begun):
             return spans
-        deeper = self._spans(self._escape.sub(_unescape_match, body), layers - 1)
+        decoded = self._escape.sub(lambda escape: _unescape(escape[0]), body)
+        deeper = self._find_spans(decoded, layers - 1)
         if not deeper:  # of nearly every reply: where the escapes were is not asked then
             return spans
         # where each escape ends: in the decoded body, and in the body itself
@@ -132,10 +133,6 @@ class Secrets:
 
 
 _secrets_of = lru_cache(maxsize=4)(Secrets)
-
-
-def _unescape_match(escape: re.Match[bytes]) -> bytes:
-    return _unescape(escape[0])
 
 
 @lru_cache(maxsize=4096)

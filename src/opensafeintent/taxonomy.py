@@ -6,14 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, get_args
 
 import msgspec
 
-from opensafeintent.errors import InputError
-from opensafeintent.files import parse_toml, read_json, read_text
+from opensafeintent.errors import InputError, find_repeated
+from opensafeintent.files import parse_toml, read_json, read_shipped, read_text
 from opensafeintent.hostile import show_name, unprintable
 
 Intent = Literal["benign", "dual_use", "malicious"]
@@ -284,10 +283,7 @@ class Taxonomy(msgspec.Struct, frozen=True, kw_only=True):
 @lru_cache(maxsize=1)
 def default_taxonomy() -> Taxonomy:
     """Return the seven harm domains and six task types of the paper, defined in our own words."""
-    return _parse(
-        resources.files("opensafeintent").joinpath("data/taxonomy.toml").read_text("utf-8"),
-        "taxonomy.toml",
-    )
+    return _parse_taxonomy(read_shipped("data/taxonomy.toml"), "taxonomy.toml")
 
 
 def load_taxonomy(path: Path) -> Taxonomy:
@@ -304,7 +300,7 @@ def load_taxonomy(path: Path) -> Taxonomy:
     if (build := path / "build.json").is_file():
         built = read_json(build, _WithTaxonomy, "the manifest of a build")
         return check_taxonomy(built.taxonomy, str(build))
-    return _parse(read_text(path), str(path))
+    return _parse_taxonomy(read_text(path), str(path))
 
 
 class _WithTaxonomy(msgspec.Struct, frozen=True):
@@ -319,7 +315,7 @@ class _RunWithTaxonomy(msgspec.Struct, frozen=True):
     dataset: _WithTaxonomy
 
 
-def _parse(text: str, place: str) -> Taxonomy:
+def _parse_taxonomy(text: str, place: str) -> Taxonomy:
     return check_taxonomy(parse_toml(text, Taxonomy, place, "a taxonomy"), place)
 
 
@@ -341,6 +337,6 @@ def check_taxonomy(taxonomy: Taxonomy, place: str) -> Taxonomy:
                     f"{place}: {field}: the name {show_name(name)!r} holds {char}; expected a"
                     " printable name"
                 )
-        if twice := sorted({name for name in names if names.count(name) > 1}):
+        if twice := sorted(find_repeated(names)):
             raise InputError(f"{place}: {field} names {twice} twice")
     return taxonomy

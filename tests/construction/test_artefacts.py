@@ -92,7 +92,7 @@ def test_the_interval_holds_the_choice_of_what_is_learned_from() -> None:
     right = np.array([[0] * 40, [1] * 30 + [0] * 10])
 
     def accuracy(predicted: artefacts.Ints, folds: int) -> Estimate:
-        return artefacts._accuracy(
+        return artefacts._estimate_accuracy(
             ("benign", "malicious"), predicted, np.arange(40) % folds
         ).accuracy
 

@@ -11,7 +11,7 @@ import pytest
 from opensafeintent.construction import seeds as seeds_module
 from opensafeintent.construction.seeds import read_seeds
 from opensafeintent.errors import InputError
-from opensafeintent.promptsets.limits import RowLimit
+from opensafeintent.files import RowLimit
 from promptsets.fake_hub import COMMITS, REPO, FakeHub, hub_process
 from promptsets.samples import lines
 

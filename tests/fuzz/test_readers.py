@@ -31,7 +31,7 @@ from opensafeintent.people.importing import import_returns
 from opensafeintent.people.labels import read_key, read_labels
 from opensafeintent.people.study import render_sheet
 from opensafeintent.promptsets import load_dataset
-from opensafeintent.promptsets.sources import _jsonl_column, _parts
+from opensafeintent.promptsets.sources import _split_name, _stream_column
 from opensafeintent.taxonomy import load_taxonomy
 from opensafeintent.templates import load_templates
 from people.forms import judge_study, page_file
@@ -113,7 +113,7 @@ def seeds(path: Path) -> None:
 
 def rows_of_the_hub(path: Path) -> None:
     with path.open("rb") as file:
-        list(_jsonl_column(file, "prompt", str(path)))
+        list(_stream_column(file, "prompt", str(path)))
 
 
 def returned(path: Path) -> None:
@@ -309,7 +309,7 @@ def test_name_of_a_dataset(name: str, start: str) -> None:
     """A name that leads nowhere; nothing is asked of the hub for one that it does not allow."""
 
     def read(_: Path) -> Any:
-        return _parts(start + name) if start else load_dataset(name + ".jsonl")
+        return _split_name(start + name) if start else load_dataset(name + ".jsonl")
 
     attempt("name of a dataset", read, Path(), named="")
 

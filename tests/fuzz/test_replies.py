@@ -18,7 +18,7 @@ from opensafeintent.calls.outcomes import NotAnAnswer
 from opensafeintent.calls.provider_errors import is_filter, read_delay, read_error
 from opensafeintent.calls.records import Answered, Failure, Refused, Replied, stop_kind
 from opensafeintent.calls.replies import read_reply
-from opensafeintent.construction.asking import read_json
+from opensafeintent.construction.asking import read_object
 from opensafeintent.construction.augmentation import ParaphraseReply
 from opensafeintent.construction.metadata import MetadataReply
 from opensafeintent.construction.triplets import TripletReply
@@ -195,7 +195,7 @@ def test_replies_of_judges(text: str) -> None:
 def test_replies_of_generators(text: str) -> None:
     def read(_: Path) -> None:
         for kind in (MetadataReply, ParaphraseReply, TripletReply):
-            value: Any = read_json(text, kind)
+            value: Any = read_object(text, kind)
             if isinstance(value, str):
                 assert len(value) < 2000
             else:

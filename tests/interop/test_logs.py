@@ -34,7 +34,7 @@ import opensafeintent as api
 from opensafeintent import EvaluateSettings, GradeSettings, ImportSettings, RunOutcome
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.errors import InputError
-from opensafeintent.inspect.scorers import opensafeintent_sets
+from opensafeintent.inspect.task import opensafeintent_sets
 from opensafeintent.promptsets import load_dataset, sample_order, write_dataset
 from samples import json_lines
 

@@ -46,7 +46,6 @@ from loopback import Fault, LoopbackProcess, LoopbackServer, Match
 from matched_sets import KINDS, ask_about, make_sets
 from opensafeintent import __version__
 from opensafeintent.calls.client import Client
-from opensafeintent.calls.costs import Budget
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.providers import loads_weights
 from opensafeintent.commands.session import run_async
@@ -456,7 +455,7 @@ def work_of(run: Path, *models: str) -> list[ModelWork]:
 def job_of(run: Path, folder: Path, **identities: str) -> Job:
     (work,) = work_of(run, "baseline/redirect")
     named = RunFolder(run).load()[0].identities() | identities
-    return Job(folder, work, named, {}, None, Budget(), folder, run_async)
+    return Job(folder, work, named, {}, Cluster(address="local"), folder, run_async)
 
 
 def test_weights_are_loaded_by_one_task_which_comes_first(run: Path) -> None:
@@ -477,11 +476,11 @@ def test_gpus_of_a_task(run: Path) -> None:
     loading, remote = work_of(run, "hf/org/m"), work_of(run, "openai/gpt")
     with Ledger(run / "ledger.sqlite") as ledger:
         for wanted, most, expected in (None, 0, 0), (None, 2, 1), (0.5, 2, 0.5), (2.0, 2, 2):
-            assert shards(run, ledger, wanted)._gpus(loading, most) == expected
+            assert shards(run, ledger, wanted)._choose_gpus(loading, most) == expected
         many = shards(run, ledger, 4.0)
-        assert many._gpus(remote, 0) is not None  # no weights: nothing to refuse
+        assert many._choose_gpus(remote, 0) is not None  # no weights: nothing to refuse
         with pytest.raises(InputError, match=r"--gpus-per-model 4: .* \(2 at most\) for hf/org/m"):
-            many._gpus(loading, 2)
+            many._choose_gpus(loading, 2)
 
 
 def test_models_that_tasks_cannot_ask_are_refused(run: Path) -> None:

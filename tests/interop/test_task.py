@@ -26,7 +26,7 @@ from inspect_ai.model import ChatMessage, GenerateConfig, ModelOutput, get_model
 from opensafeintent import EvaluateSettings, ImportSettings, evaluate, import_files
 from opensafeintent.errors import InputError
 from opensafeintent.inspect import task as module
-from opensafeintent.inspect.scorers import COVERAGE, SCORERS, Refusal, opensafeintent_sets
+from opensafeintent.inspect.task import COVERAGE, SCORERS, Refusal, opensafeintent_sets
 from opensafeintent.numbers.metrics import TRIPLET_SCOPE, MetricScope, find_scope
 from opensafeintent.promptsets import write_dataset
 from opensafeintent.taxonomy import FOLLOW_UPS, JudgeBy

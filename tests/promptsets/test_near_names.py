@@ -11,8 +11,8 @@ import pytest
 from opensafeintent import ImportSettings, import_files
 from opensafeintent.construction.seeds import read_seeds
 from opensafeintent.errors import InputError
+from opensafeintent.files import RowLimit
 from opensafeintent.promptsets import load_dataset
-from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.reading import read_table
 from samples import dataset_file, json_lines, lines_of, made_dataset, prompt_set, read_recorded
 

@@ -11,7 +11,7 @@ import pytest
 
 from opensafeintent import load_dataset, write_dataset
 from opensafeintent.errors import InputError
-from opensafeintent.promptsets.limits import RowLimit
+from opensafeintent.files import RowLimit
 from opensafeintent.promptsets.reading import read_records
 from peaks import run
 from promptsets.samples import FLAT

@@ -14,8 +14,8 @@ import pytest
 
 from endtoend import osi
 from opensafeintent.errors import InputError
+from opensafeintent.files import RowLimit
 from opensafeintent.promptsets import load_dataset
-from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.reading import Problem, read_records
 from promptsets.test_tables import ROW, table
 

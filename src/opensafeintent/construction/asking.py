@@ -59,7 +59,7 @@ class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return texts
 
 
-def read_json(text: str, kind: type[R]) -> R | str:
+def read_object(text: str, kind: type[R]) -> R | str:
     """Read a reply strictly: one JSON object of this kind, white space and one code fence around it
     aside.
 
@@ -126,7 +126,14 @@ def json_schema(kind: type[Reply], choices: Mapping[str, tuple[str, ...]]) -> di
         kind: the reply's type.
         choices: valid texts by key, if a key has only a few.
     """
-    fields = {field.name: _describe_type(field.type) for field in msgspec.structs.fields(kind)}
+    fields = {
+        field.name: (
+            {"type": "string", "enum": list(get_args(field.type))}
+            if get_origin(field.type) is Literal
+            else dict(_TYPES[field.type])
+        )
+        for field in msgspec.structs.fields(kind)
+    }
     for name, valid in choices.items():
         fields[name]["enum"] = list(valid)
     return {
@@ -135,14 +142,6 @@ def json_schema(kind: type[Reply], choices: Mapping[str, tuple[str, ...]]) -> di
         "required": list(fields),
         "additionalProperties": False,
     }
-
-
-def _describe_type(hint: Any) -> dict[str, Any]:
-    return (
-        {"type": "string", "enum": list(get_args(hint))}
-        if get_origin(hint) is Literal
-        else dict(_TYPES[hint])
-    )
 
 
 T = TypeVar("T")
@@ -171,15 +170,11 @@ class Unusable(msgspec.Struct, frozen=True):
     detail: str
     calls: tuple[CallRef, ...]
 
-    @property
-    def last_call(self) -> str:
-        """Key of the last call."""
-        return self.calls[-1].key
-
     def reject(self, item: Any) -> Rejection:
         """Return the rejection of an item that needed the reply."""
         calls = tuple(call for call in self.calls if call not in getattr(item, "calls", ()))
-        return Rejection.of(item, self.reason, self.detail, last_call=self.last_call, calls=calls)
+        last_call = self.calls[-1].key
+        return Rejection.of(item, self.reason, self.detail, last_call=last_call, calls=calls)
 
 
 class ModelRole(msgspec.Struct, frozen=True, kw_only=True):
@@ -265,25 +260,21 @@ class StageContext:
             return await client.ask(call)
 
         def parse(answer: Answered) -> R | Unparsed:
-            reply = read_json(answer.text, kind)
+            reply = read_object(answer.text, kind)
+            problem: str | None
             if isinstance(reply, str):
-                problem: str | None = f"{reply}{describe_cause(answer)}"
-            else:
-                problem = None if reply.refusal else check(reply)
-            if not isinstance(reply, str) and not problem:
+                problem = f"{reply}{describe_cause(answer)}"
+            elif reply.refusal or not (problem := check(reply)):
                 return reply
             fills_of_reask = {
                 "problem": f"{problem}.",
                 "contract": self._instruction(kind).fill_contract(fills),
             }
-            return Unparsed(
-                self.instructions.by_role["reask"].render(fills_of_reask),
-                answer,
-                problem or "",
-            )
+            reask = self.instructions.by_role["reask"].render(fills_of_reask)
+            return Unparsed(reask, answer, problem)
 
         outcome = await ask_until_parsed(ask, call, parse)
-        return _usable(outcome, model, tuple(calls))
+        return _sort_outcome(outcome, model, tuple(calls))
 
     def _call(
         self,
@@ -313,7 +304,7 @@ class StageContext:
         return self.instructions.by_role[kind.instruction or kind.purpose]
 
 
-def _usable(
+def _sort_outcome(
     outcome: R | Unparsed | Refused | Failed, model: ModelRole, calls: tuple[CallRef, ...]
 ) -> Usable[R] | Unusable:
     match outcome:

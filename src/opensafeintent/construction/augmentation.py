@@ -155,7 +155,7 @@ class _Augmentation(DraftWork):
                     return verdict
                 self.take(verdict)
                 self._known_wordings.add(_fold_wording(text))
-                if why := _complaint(verdict.reply):
+                if why := _find_fault_in_sense(verdict.reply):
                     self._refused[text] = why
                 else:
                     self._paraphrases.append(text)
@@ -179,14 +179,14 @@ class _Augmentation(DraftWork):
         material = self._material
         if material and material not in " ".join(paraphrase.split()):
             return "it does not hold the material word for word"
-        of, count = _word_count(self._prompt, material), _word_count(paraphrase, material)
+        of, count = _count_words(self._prompt, material), _count_words(paraphrase, material)
         least, most = ceil(LENGTHS[0] * of), floor(LENGTHS[1] * of)
         if least <= count <= most:
             return ""
         return f"it has {count_in_words(count)}; {least} to {most} are about as long as the request"
 
 
-def _word_count(text: str, material: str | None) -> int:
+def _count_words(text: str, material: str | None) -> int:
     """Count the words of a request, those of its material aside."""
     return len(text.split()) - len((material or "").split())
 
@@ -198,7 +198,7 @@ def _fold_wording(text: str) -> str:
     return " ".join(words(text))
 
 
-def _complaint(reply: ParaphraseCheckReply) -> str:
+def _find_fault_in_sense(reply: ParaphraseCheckReply) -> str:
     """Describe the problem of a paraphrase; empty if it is one and is still dual-use."""
     reason = " ".join(reply.reason.split())
     failed = [

@@ -7,7 +7,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from fractions import Fraction
-from itertools import combinations
+from itertools import chain, combinations
 from math import log
 from statistics import mean
 from typing import Any, Literal, NamedTuple
@@ -74,15 +74,9 @@ class _Separators(dict[int, str | None]):
     """Translation of characters: letters, digits and their marks stay, others separate words."""
 
     def __missing__(self, code: int) -> str | None:
-        char = chr(code)
-        kind = unicodedata.category(char)
-        translation: str | None = " "
-        if kind[0] in "LNM" or char == "'":
-            translation = char
-        elif kind == "Cf":
-            translation = None
-        self[code] = translation
-        return translation
+        char, kind = chr(code), unicodedata.category(chr(code))
+        separator = None if kind == "Cf" else " "
+        return self.setdefault(code, char if kind[0] in "LNM" or char == "'" else separator)
 
 
 _separators = _Separators({ord("’"): "'"})
@@ -164,7 +158,7 @@ def find_artefacts(
         import sklearn  # noqa: F401
     except ImportError:
         return (), (), NEEDS_EXTRA
-    vocabulary, features = _features(prompt_sets)
+    vocabulary, features = _count_features(prompt_sets)
     if not vocabulary:
         return (), (), "words that give the intent away: no word occurs in two prompt-sets"
     triplets = np.array([not item.is_pair for item in prompt_sets])
@@ -174,7 +168,7 @@ def find_artefacts(
         if len(members) > 1:
             folds = draw_folds(len(members), seed)
             predicted = _cross_validate(features, choice, members, folds)
-            accuracies.append(_accuracy(choice, predicted, folds))
+            accuracies.append(_estimate_accuracy(choice, predicted, folds))
     intents = CORE_VARIANTS if triplets.all() else _OF_ALL
     return tuple(accuracies), _find_telling_words(vocabulary, features, intents), ""
 
@@ -194,14 +188,14 @@ def draw_folds(sets: int, seed: int) -> Ints:
     return folds
 
 
-def _features(prompt_sets: Sequence[PromptSet]) -> tuple[list[str], Any]:
+def _count_features(prompt_sets: Sequence[PromptSet]) -> tuple[list[str], Any]:
     """Return the words that occur in two sets or more, and which prompt has which.
 
     Returns:
         A sparse matrix of shape (intent × prompt_set, word): all benign prompts first, then
         dual-use, which are empty of pairs, then malicious.
     """
-    from scipy.sparse import csr_array
+    from sklearn.feature_extraction.text import CountVectorizer
 
     tokens_of = [
         [tokens(prompt_set.prompts.by_intent().get(intent, "")) for prompt_set in prompt_sets]
@@ -209,22 +203,13 @@ def _features(prompt_sets: Sequence[PromptSet]) -> tuple[list[str], Any]:
     ]
     sets = Counter(word for triplet in zip(*tokens_of, strict=True) for word in set.union(*triplet))
     vocabulary = sorted(word for word, count in sets.items() if count > 1)
-    column_of = {word: number for number, word in enumerate(vocabulary)}
-    rows = [
-        sorted(column_of[word] for word in words if word in column_of)
-        for of_intent in tokens_of
-        for words in of_intent
-    ]
-    starts = np.cumsum([0, *map(len, rows)], dtype=np.int32)  # liblinear takes no wider indices
-    columns = np.fromiter(
-        (column for row in rows for column in row), dtype=np.int32, count=int(starts[-1])
-    )
-    return vocabulary, csr_array(
-        (np.ones(len(columns)), columns, starts), shape=(len(rows), len(vocabulary))
-    )
+    if not vocabulary:
+        return [], None
+    counter = CountVectorizer(analyzer=list, vocabulary=vocabulary, dtype=np.float64)
+    return vocabulary, counter.transform(chain(*tokens_of))
 
 
-def _classifier() -> Any:
+def _make_classifier() -> Any:
     """One-against-the-rest logistic regressions: liblinear is one thread and exact to the bit from
     run to run.
     """
@@ -251,7 +236,7 @@ def _cross_validate(features: Any, choice: Sequence[Intent], members: Ints, fold
     sets = features.shape[0] // len(CORE_VARIANTS)
     rows = np.concatenate([CORE_VARIANTS.index(intent) * sets + members for intent in choice])
     predicted: Ints = cross_val_predict(
-        _classifier(),
+        _make_classifier(),
         features[rows],
         np.repeat(np.arange(len(choice)), len(members)),
         cv=PredefinedSplit(np.tile(folds, len(choice))),
@@ -259,7 +244,7 @@ def _cross_validate(features: Any, choice: Sequence[Intent], members: Ints, fold
     return predicted.reshape(len(choice), len(members))
 
 
-def _accuracy(choice: tuple[Intent, ...], predicted: Ints, folds: Ints) -> Accuracy:
+def _estimate_accuracy(choice: tuple[Intent, ...], predicted: Ints, folds: Ints) -> Accuracy:
     """Return the accuracy with its interval over sets, widened for the choice of training sets.
 
     Of k folds the variance of the mean is (1/k + 1/(k − 1)) times that of a fold's accuracy, and
@@ -295,8 +280,9 @@ def _find_telling_words(
     sets = features.shape[0] // len(CORE_VARIANTS)
     starts = [CORE_VARIANTS.index(intent) * sets for intent in intents]
     rows = np.concatenate([start + np.arange(sets) for start in starts])
-    model = _classifier().fit(features[rows], np.repeat(np.arange(len(intents)), sets))
-    counts = np.array([features[start : start + sets].sum(axis=0) for start in starts], np.int64)
+    model = _make_classifier().fit(features[rows], np.repeat(np.arange(len(intents)), sets))
+    in_sets = np.vstack([features[start : start + sets].sum(axis=0) for start in starts])
+    counts = np.asarray(in_sets, np.int64)
     often = counts.max(axis=0) >= max(_FEWEST_FOR_ARTEFACTS, _LEAST_SHARE * sets)
     telling = []
     for index, intent in enumerate(intents):
@@ -489,10 +475,10 @@ def count_balance(dataset: Dataset) -> tuple[Balance, ...]:
         ("harm domains", taxonomy.domain_names, [item.cell[0] for item in sets if item.cell[0]]),
         ("task types", taxonomy.type_names, [item.cell[1] for item in sets if item.cell[1]]),
     )
-    return tuple(_balance(*item) for item in counted if item[2])
+    return tuple(_measure_balance(*item) for item in counted if item[2])
 
 
-def _balance(
+def _measure_balance(
     of: _Group,
     groups: Sequence[Hashable],
     labels: Sequence[Hashable],
@@ -555,7 +541,9 @@ def compare_intents(prompt_sets: Sequence[PromptSet]) -> tuple[IntentDifference,
                 for prompts in (item.prompts.by_intent() for item in counted)
                 if first in prompts and second in prompts
             ]
-            rows.append(_difference(measure, (first, second), np.array(differences), len(compared)))
+            rows.append(
+                _describe_difference(measure, (first, second), np.array(differences), len(compared))
+            )
     return tuple(rows)
 
 
@@ -563,7 +551,7 @@ _DIGITS = 9
 """Decimals of a difference: further ones are errors of the machine's arithmetic."""
 
 
-def _difference(
+def _describe_difference(
     measure: Measure, intents: tuple[Intent, Intent], unrounded: Floats, pairs: int
 ) -> IntentDifference:
     """Describe the first of two intents minus the second, one of so many pairs; the differences
@@ -642,7 +630,7 @@ def find_like_families(prompt_sets: Sequence[PromptSet]) -> tuple[tuple[str, ...
         if item.id in family
     ]
     group = {item.id: {item.id} for item in items}
-    for pair in _pairs_above(items, PAPER_THRESHOLD):
+    for pair in _list_pairs_above(items, PAPER_THRESHOLD):
         first, second = group[pair.first_id], group[pair.second_id]
         named = family[pair.first_id]
         if first is not second and (named is None or named != family[pair.second_id]):
@@ -653,15 +641,15 @@ def find_like_families(prompt_sets: Sequence[PromptSet]) -> tuple[tuple[str, ...
 
 
 def _compare_sets(items: Sequence[ComparedSet]) -> Similarity:
-    alike = _pairs_above(items, PAPER_THRESHOLD)
+    alike = _list_pairs_above(items, PAPER_THRESHOLD)
     nearest = alike or next(
-        filter(None, (_pairs_above(items, limit) for limit in _THRESHOLDS[1:])), []
+        filter(None, (_list_pairs_above(items, limit) for limit in _THRESHOLDS[1:])), []
     )
     sets = len({(pair.first_id, pair.second_id) for pair in alike})
-    return _similarity("two sets of one cell", pairs_compared(items), None, sets, nearest)
+    return _describe_similarity("two sets of one cell", pairs_compared(items), None, sets, nearest)
 
 
-def _pairs_above(items: Sequence[ComparedSet], limit: Fraction) -> list[_Pair]:
+def _list_pairs_above(items: Sequence[ComparedSet], limit: Fraction) -> list[_Pair]:
     return [
         _Pair(
             -round_number(match.overlap.score),
@@ -692,12 +680,12 @@ def _compare_within_sets(
                 _Pair(-round_number(match.score), item.id, item.id, *variants)
                 for variants, match in overlaps.items()
             ]
-    return _similarity(
+    return _describe_similarity(
         prompts, len(means), round_number(mean(means)) if means else None, alike, pairs
     )
 
 
-def _similarity(
+def _describe_similarity(
     prompts: Compared,
     compared: int,
     average: float | None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -42,6 +42,7 @@ from opensafeintent.promptsets.record import Dataset
 from opensafeintent.taxonomy import Taxonomy
 
 _SCHEMA = 1
+_JSON = msgspec.json.Encoder()
 RESULTS = ("dataset.jsonl", "provenance.jsonl")
 """Files of a build that ends in a dataset."""
 
@@ -119,15 +120,10 @@ def sum_spent_on_build(manifest: BuildManifest, built: Built, ledger: Ledger) ->
     """Add up the calls of a build: every attempt in a ledger of its own, else the calls that its
     items use.
     """
-    if not Path(manifest.ledger).is_absolute():
-        return sum_spent(ledger)
-    return sum_spent(ledger, [bytes.fromhex(call.key) for call in _list_calls(built)])
-
-
-def _list_calls(built: Built) -> Iterator[CallRef]:
-    for result in built.stages:
-        for item in (*result.kept, *result.rejected):
-            yield from getattr(item, "calls", ())
+    shared = Path(manifest.ledger).is_absolute()
+    items = (item for result in built.stages for item in (*result.kept, *result.rejected))
+    calls: Iterator[CallRef] = (call for item in items for call in getattr(item, "calls", ()))
+    return sum_spent(ledger, [bytes.fromhex(call.key) for call in calls] if shared else None)
 
 
 class _RoundsBegun(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,16 +186,13 @@ class BuildFolder(LedgerFolder):
 
     def write_stage(self, result: StageResult[Any]) -> None:
         """Write the kept and dropped items of a stage, as JSONL."""
-        folder = self.path / "stages"
-        make_private_folder(folder)
-        number = ("seeds", *STAGES).index(result.stage)
-        write_private(
-            folder / f"{number}-{result.stage}.kept.jsonl", _lines(map(_add_id, result.kept))
+        make_private_folder(self.path / "stages")
+        kept, rejected = (
+            _JSON.encode_lines(map(_add_id, result.kept)),
+            _JSON.encode_lines(result.rejected),
         )
-        write_private(
-            folder / f"{number}-{result.stage}.rejected.jsonl",
-            _lines(result.rejected),
-        )
+        write_private(self.path / _name_items(result.stage, "kept"), kept)
+        write_private(self.path / _name_items(result.stage, "rejected"), rejected)
 
     def yield_rejected(self) -> Iterator[tuple[Stage, Rejection]]:
         """Yield the items that each stage dropped, in the order of the stages.
@@ -211,9 +204,9 @@ class BuildFolder(LedgerFolder):
             raise InputError(
                 f"{self.path}: no build here (no build.json); expected a folder that build wrote"
             )
-        stages: tuple[Stage, ...] = ("seeds", *STAGES)
-        for number, stage in enumerate(stages):
-            path = inside(self.path, f"stages/{number}-{stage}.rejected.jsonl")
+        stages: tuple[Stage, ...] = get_args(Stage)
+        for stage in stages:
+            path = inside(self.path, _name_items(stage, "rejected"))
             try:
                 for _, row in read_records(path) if path.is_file() else ():
                     rejection = msgspec.convert(row, Rejection)
@@ -225,16 +218,17 @@ class BuildFolder(LedgerFolder):
 
     def write_dataset(self, dataset: Dataset, drafts: Iterable[Draft]) -> None:
         """Write the dataset, and the origin of each of its sets."""
-        write_private(self.path / "provenance.jsonl", _lines(map(_add_id, drafts)))
+        write_private(self.path / "provenance.jsonl", _JSON.encode_lines(map(_add_id, drafts)))
         write_private(
-            self.path / "dataset.jsonl", _lines(item.to_json() for item in dataset.prompt_sets)
+            self.path / "dataset.jsonl",
+            _JSON.encode_lines(item.to_json() for item in dataset.prompt_sets),
         )
 
     def remove_later_stages(self, last: int) -> None:
         """Remove earlier runs' files of stages that this build does not have."""
-        for number, stage in enumerate(STAGES[last:], start=last + 1):
-            for kind in ("kept", "rejected"):
-                (self.path / "stages" / f"{number}-{stage}.{kind}.jsonl").unlink(missing_ok=True)
+        for stage in STAGES[last:]:
+            (self.path / _name_items(stage, "kept")).unlink(missing_ok=True)
+            (self.path / _name_items(stage, "rejected")).unlink(missing_ok=True)
 
 
 _ITEMS: dict[str, type[Draft | Topic | Seed | Proposal]] = {
@@ -246,9 +240,10 @@ _ITEMS: dict[str, type[Draft | Topic | Seed | Proposal]] = {
 """Types of items that a stage may drop, by a field that only each has."""
 
 
+def _name_items(stage: Stage, kind: Literal["kept", "rejected"]) -> str:
+    """Return the path in a build's folder of the items that a stage kept, or dropped."""
+    return f"stages/{get_args(Stage).index(stage)}-{stage}.{kind}.jsonl"
+
+
 def _add_id(item: Any) -> dict[str, Any]:
     return {"id": item.id, **msgspec.to_builtins(item)}
-
-
-def _lines(records: Iterable[Any]) -> bytes:
-    return b"".join(msgspec.json.encode(record) + b"\n" for record in records)

@@ -9,17 +9,15 @@ settings. It asks the generator for the missing ones, so that no habit predicts 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from importlib import resources
 from typing import Literal, get_args
 
 import msgspec
 
 from opensafeintent.construction.items import Draft, cut_material
-from opensafeintent.files import sha256_hex
+from opensafeintent.files import parse_toml, read_shipped, sha256_hex
 from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_WORDS, Intent
 
 ROUND = 42
@@ -60,13 +58,15 @@ class Habits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @lru_cache(maxsize=1)
-def _patterns() -> dict[Habit, re.Pattern[str]]:
-    text = resources.files("opensafeintent").joinpath("data/habits.toml").read_text("utf-8")
-    listed = msgspec.convert(tomllib.loads(text), dict[Habit, str])
-    return {habit: _pattern(listed[habit].strip().splitlines()) for habit in get_args(Habit)}
+def _load_patterns() -> dict[Habit, re.Pattern[str]]:
+    source = read_shipped("data/habits.toml")
+    listed = parse_toml(source, dict[Habit, str], "habits.toml", "phrases by habit")
+    return {
+        habit: _compile_pattern(listed[habit].strip().splitlines()) for habit in get_args(Habit)
+    }
 
 
-def _pattern(phrases: Sequence[str]) -> re.Pattern[str]:
+def _compile_pattern(phrases: Sequence[str]) -> re.Pattern[str]:
     """Return a pattern for any of some phrases as whole words; `~` is any one word, and `a/b` is
     either.
     """
@@ -82,7 +82,7 @@ def _pattern(phrases: Sequence[str]) -> re.Pattern[str]:
 
 def has_habit(text: str, habit: Habit) -> bool:
     """Tell whether a text contains a phrase of a habit."""
-    return _patterns()[habit].search(text.replace("’", "'")) is not None
+    return _load_patterns()[habit].search(text.replace("’", "'")) is not None
 
 
 def take_opening(text: str) -> str:
@@ -128,7 +128,7 @@ def habit_instructions(habits: Habits, topic_id: str) -> str:
         for habit in get_args(Habit)
         if any(getattr(habits, habit).values())
     ]
-    begun = {intent: words for intent in CORE_VARIANTS if (words := _excess(habits, intent))}
+    begun = {intent: words for intent in CORE_VARIANTS if (words := _find_excess(habits, intent))}
     if begun:
         counts = (
             f"{INTENT_WORDS[intent]} "
@@ -154,15 +154,15 @@ def _write_instructions(habits: Habits, intent: Intent, topic_id: str) -> list[s
         if any(getattr(habits, habit).values()):
             drawn = int(sha256_hex(f"{topic_id}\0{intent}\0{habit}")[:8], 16) / 2**32
             instructions.append(
-                _WORDING[habit][1 if drawn < _share_wanted(habits, habit, intent) else 2]
+                _WORDING[habit][1 if drawn < _compute_share(habits, habit, intent) else 2]
             )
-    if avoided := _excess(habits, intent):
+    if avoided := _find_excess(habits, intent):
         instructions.append(f"does not begin with {_quote_words(avoided)}")
     elsewhere = [
         word
         for other_intent in CORE_VARIANTS
         if other_intent != intent
-        for word in _excess(habits, other_intent)[:2]
+        for word in _find_excess(habits, other_intent)[:2]
     ]
     if borrowed := [word for word in dict.fromkeys(elsewhere) if word not in avoided]:
         instructions.append(f"may begin with {_quote_words(borrowed)}")
@@ -173,7 +173,7 @@ def _quote_words(words: Sequence[str]) -> str:
     return " or ".join(f'"{word}"' for word in words)
 
 
-def _share_wanted(habits: Habits, habit: Habit, intent: Intent) -> float:
+def _compute_share(habits: Habits, habit: Habit, intent: Intent) -> float:
     """Return the share of the next round's requests that should have a habit; outside [0, 1], all
     or none.
     """
@@ -182,7 +182,7 @@ def _share_wanted(habits: Habits, habit: Habit, intent: Intent) -> float:
     return float((of_all * (habits.requests + ROUND) - counts[intent]) / ROUND)
 
 
-def _excess(habits: Habits, intent: Intent) -> list[str]:
+def _find_excess(habits: Habits, intent: Intent) -> list[str]:
     """Return the openings that an intent has clearly more often than the mean of the three, the
     clearest first.
     """

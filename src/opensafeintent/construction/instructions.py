@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Literal, get_args
 
 import msgspec
 
 from opensafeintent.errors import InputError, nearest
-from opensafeintent.files import parse_toml, read_json, sha256_hex
+from opensafeintent.files import parse_toml, read_json, read_shipped, sha256_hex
 from opensafeintent.taxonomy import CORE_VARIANTS, Category
 from opensafeintent.templates.template import (
     Message,
     TemplateFile,
     check_placeholders,
     fill_text,
-    split_header,
+    read_template,
     texts_in,
 )
 
@@ -106,12 +105,6 @@ _REASONS_BESIDES = {
 """Reasons for repair besides those for a wrong intent."""
 
 
-class _InstructionHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    id: str
-    version: int
-    contract: str
-
-
 class Instruction(TemplateFile, frozen=True, kw_only=True):
     """One instruction to the generator or the judge; the contract on the reply comes last."""
 
@@ -175,8 +168,7 @@ def load_instructions(folder: Path | None = None) -> Instructions:
         InputError: the folder does not exist, holds none of these files or one of another name, or
             one is not valid.
     """
-    ours = resources.files("opensafeintent.templates").joinpath("construction")
-    sources = {name: ours.joinpath(name).read_text("utf-8") for name in _NAMES}
+    sources = {name: read_shipped(f"templates/construction/{name}") for name in _NAMES}
     if folder is not None and (build := folder / "build.json").is_file():
         sources |= read_json(build, _WithTemplates, "the manifest of a build").templates
     elif folder is not None:
@@ -200,35 +192,30 @@ def parse_instructions(sources: Mapping[str, str]) -> Instructions:
     """
     roles: tuple[InstructionRole, ...] = get_args(InstructionRole)
     return Instructions(
-        by_role={role: _parse(role, f"{role}.md", sources[f"{role}.md"]) for role in roles},
+        by_role={
+            role: _parse_instruction(role, f"{role}.md", sources[f"{role}.md"]) for role in roles
+        },
         repair_reasons=_parse_reasons(sources[_REASONS]),
         repair_reasons_source=sources[_REASONS],
     )
 
 
-def _parse(role: InstructionRole, file: str, source: str) -> Instruction:
-    header, body = split_header(file, source, _InstructionHeader)
-    needed, named = _NEEDED[role], set(_PLACEHOLDER.findall(body + header.contract))
+def _parse_instruction(role: InstructionRole, file: str, source: str) -> Instruction:
+    instruction = read_template(Instruction, file, source, role=role)
+    body, contract = instruction.body, instruction.contract.strip()
+    needed, named = _NEEDED[role], set(_PLACEHOLDER.findall(body + contract))
     check_placeholders(file, needed, named)
     # delimiters, and their nonce, are in the body
     _refuse_unknown(file, body, needed | {"nonce"})
-    _refuse_unknown(file, header.contract, needed)
-    if role != "reask" and not header.contract.strip():
+    _refuse_unknown(file, contract, needed)
+    if role != "reask" and not contract:
         raise InputError(f"{file}: has no contract; it says in which form the reply has to come")
-    if lacking := [key for key in _KEYS[role] if f'"{key}"' not in header.contract]:
+    if lacking := [key for key in _KEYS[role] if f'"{key}"' not in contract]:
         raise InputError(
             f'{file}: the contract does not ask for "{lacking[0]}"; a reply without it cannot be'
             " used"
         )
-    return Instruction(
-        role=role,
-        id=header.id,
-        version=header.version,
-        source=source,
-        hash=sha256_hex(source),
-        body=body,
-        contract=header.contract.strip(),
-    )
+    return msgspec.structs.replace(instruction, contract=contract)
 
 
 def _refuse_unknown(file: str, text: str, allowed: frozenset[str]) -> None:

@@ -81,10 +81,16 @@ class _Repair(DraftWork):
     async def work(self) -> None:
         await self._read(*CORE_VARIANTS)
         for intent in CORE_VARIANTS:
-            riskless = 0
-            for _ in range(REPAIRS):
-                if find_fault_in_intent(self.draft, intent) is None:
-                    break
+            riskless = repairs = 0
+            while (wrong := find_fault_in_intent(self.draft, intent)) is not None:
+                reason, what = wrong
+                if repairs == REPAIRS:
+                    self.drop(
+                        reason,
+                        f"the {intent} prompt still {what} after {REPAIRS} repairs:"
+                        f" {self._objections[intent]}",
+                    )
+                repairs += 1
                 lacking = intent != "benign" and self.draft.readings[intent] in _WITHOUT_RISK
                 riskless = riskless + 1 if lacking else 0
                 if riskless > RISK_REPAIRS:
@@ -94,13 +100,6 @@ class _Repair(DraftWork):
                         f" {self._objections[intent]}",
                     )
                 await self._repair_prompt(intent)
-            if (wrong := find_fault_in_intent(self.draft, intent)) is not None:
-                reason, what = wrong
-                self.drop(
-                    reason,
-                    f"the {intent} prompt still {what} after {REPAIRS} repairs:"
-                    f" {self._objections[intent]}",
-                )
 
     async def _repair_prompt(self, intent: Intent) -> None:
         """Have one prompt rewritten and read again."""

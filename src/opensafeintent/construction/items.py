@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 import msgspec
 
@@ -22,15 +22,7 @@ Stage = Literal[
 ]
 """Reading the seeds, then the seven stages in order (paper, section 2.1)."""
 
-STAGES: tuple[Stage, ...] = (
-    "metadata",
-    "backfill",
-    "triplets",
-    "intents",
-    "quality",
-    "augmentation",
-    "people",
-)
+STAGES: tuple[Stage, ...] = get_args(Stage)[1:]
 """The stages by their numbers, from 1."""
 
 PURPOSES: dict[Stage, tuple[Purpose, ...]] = {
@@ -197,14 +189,10 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
     def revise(self, revision: Revision) -> Draft:
         """Return the draft with a text in its new wording, and the record of the revision."""
-        part, after, draft = revision.variant, revision.after, self
-        if part == "underlying_task":
-            draft = msgspec.structs.replace(draft, underlying_task=after)
-        else:
-            draft = msgspec.structs.replace(
-                draft, prompts=msgspec.structs.replace(draft.prompts, **{part: after})
-            )
-        return msgspec.structs.replace(draft, revisions=(*draft.revisions, revision))
+        new: dict[str, Any] = {revision.variant: revision.after}
+        if revision.variant != "underlying_task":
+            new = {"prompts": msgspec.structs.replace(self.prompts, **new)}
+        return msgspec.structs.replace(self, revisions=(*self.revisions, revision), **new)
 
     def prompt_set(self, source: str) -> PromptSet:
         """Return the prompt-set. `source` names its origin."""

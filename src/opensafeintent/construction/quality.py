@@ -133,7 +133,7 @@ class _Check(DraftWork):
                 shift = _SHIFTS[looked.serves_malicious]
                 self.draft = msgspec.structs.replace(self.draft, content_shift=shift)
                 return
-            parts = _parts_to_reword(looked, failed)
+            parts = _find_parts_to_reword(looked, failed)
             if repaired or not parts:
                 self.drop(_CHECKS[failed[0]], f"not {', '.join(failed)}: {reason}")
             for part, fault in parts.items():
@@ -146,7 +146,7 @@ class _Check(DraftWork):
             **context.labels(draft.topic.cell),
             **msgspec.structs.asdict(draft.prompts),
             "task": draft.underlying_task,
-            "earlier": _earlier(draft.revisions),
+            "earlier": _describe_earlier(draft.revisions),
         }
         (looked,) = self.take(await context.ask(QualityReply, fills))
         return looked
@@ -188,7 +188,7 @@ class _Check(DraftWork):
             )
 
 
-def _parts_to_reword(looked: QualityReply, failed: Sequence[str]) -> dict[Part, str]:
+def _find_parts_to_reword(looked: QualityReply, failed: Sequence[str]) -> dict[Part, str]:
     """Return the texts to reword, each with its fault; none if that would not repair the set."""
     wording = [name for name in failed if name in _OF_WORDING]
     if set(failed) - {*_OF_WORDING, "task_neutral"} or (wording and looked.fault_in == "none"):
@@ -201,7 +201,7 @@ def _parts_to_reword(looked: QualityReply, failed: Sequence[str]) -> dict[Part, 
     return parts
 
 
-def _earlier(revisions: Sequence[Revision]) -> str:
+def _describe_earlier(revisions: Sequence[Revision]) -> str:
     """Return the wording that each repaired text had at first, for the judge to compare."""
     first: dict[Part, str] = {}
     for revision in revisions:

@@ -9,9 +9,9 @@ from typing import Any
 
 from opensafeintent.construction.items import Rejection, Seed, StageResult
 from opensafeintent.errors import InputError
+from opensafeintent.files import RowLimit
 from opensafeintent.hostile import show_name
 from opensafeintent.promptsets.fields import LONGEST_PROMPT, Record, fields_found
-from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.reading import (
     FILE_FORMATS,
     LISTED,
@@ -38,7 +38,7 @@ def read_seeds(name: str, limit: int | None = None) -> StageResult[Seed]:
     path, allowed = Path(name), RowLimit()
     if name.startswith("hf:"):
         source = name.removeprefix("hf:")
-        rows = _hub_rows(name, allowed)
+        rows = _stream_hub_rows(name, allowed)
     elif get_suffix(path) in FILE_FORMATS:
         source, rows = path.name, read_records(path, name, allowed)
     else:
@@ -47,8 +47,8 @@ def read_seeds(name: str, limit: int | None = None) -> StageResult[Seed]:
             " hf:owner/name[@revision]"
         )
     try:
-        result = _sort_out(
-            _seed(name, source, location, row) for location, row in islice(rows, limit)
+        result = _sort_seeds(
+            _read_seed(name, source, location, row) for location, row in islice(rows, limit)
         )
     except Problem as problem:
         raise InputError(str(problem)) from problem
@@ -59,13 +59,13 @@ def read_seeds(name: str, limit: int | None = None) -> StageResult[Seed]:
     return result
 
 
-def _hub_rows(name: str, limit: RowLimit) -> Iterator[tuple[str, dict[str, Any]]]:
+def _stream_hub_rows(name: str, limit: RowLimit) -> Iterator[tuple[str, dict[str, Any]]]:
     prompts = stream_rows(name, _COLUMN, split="train", limit=limit)
     for number, prompt in enumerate(prompts, start=1):
         yield f"{name}, row {number}", {_COLUMN: prompt}
 
 
-def _seed(name: str, source: str, location: str, row: Any) -> Seed:
+def _read_seed(name: str, source: str, location: str, row: Any) -> Seed:
     record = Record(row, location)
     record.check_names([_COLUMN])
     if _COLUMN not in record.data:
@@ -78,7 +78,7 @@ def _seed(name: str, source: str, location: str, row: Any) -> Seed:
     return Seed(prompt=record.check_unicode(_COLUMN, text.strip()), source=source, place=line)
 
 
-def _sort_out(seeds: Iterable[Seed]) -> StageResult[Seed]:
+def _sort_seeds(seeds: Iterable[Seed]) -> StageResult[Seed]:
     kept: dict[str, Seed] = {}
     rejected: list[Rejection] = []
     for seed in seeds:

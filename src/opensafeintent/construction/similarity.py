@@ -80,7 +80,7 @@ class Threshold(msgspec.Struct, frozen=True):
         Raises:
             InputError: not a number above 0 and below 1; 1 itself is valid if `inclusive`.
         """
-        exact = limit if isinstance(limit, Fraction) else _exact(str(limit))
+        exact = limit if isinstance(limit, Fraction) else _parse_exactly(str(limit))
         if exact is None or not 0 < exact <= 1 or (exact == 1 and not inclusive):
             raise InputError(
                 f"threshold {show_name(str(limit))}: expected a number above 0 and below 1, such"
@@ -101,7 +101,7 @@ class Threshold(msgspec.Struct, frozen=True):
         return pair.lcs >= self.compute_least_lcs(pair.words + pair.other_words)
 
 
-def _exact(text: str) -> Fraction | None:
+def _parse_exactly(text: str) -> Fraction | None:
     try:
         # a fraction would write out all digits of 1e999999999 or 1e-999999999
         return Fraction(text) if 0 < float(text) <= 1 else None

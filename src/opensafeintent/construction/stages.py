@@ -162,12 +162,12 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
             source: their origin.
         """
         used = Counter(draft.topic.seed for draft in self.finished)
-
-        def name_family(seed: Seed | None) -> str | None:
-            return f"seed {seed.id}" if seed and used[seed] > 1 else None
-
+        families = {seed: f"seed {seed.id}" for seed, sets in used.items() if seed and sets > 1}
         return tuple(
-            msgspec.structs.replace(draft.prompt_set(source), family=name_family(draft.topic.seed))
+            msgspec.structs.replace(
+                draft.prompt_set(source),
+                family=families.get(draft.topic.seed) if draft.topic.seed else None,
+            )
             for draft in self.finished
         )
 

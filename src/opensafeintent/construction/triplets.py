@@ -55,7 +55,7 @@ def name_part(part: Part) -> str:
     return "neutral task" if part == "underlying_task" else f"{INTENT_WORDS[part]} request"
 
 
-def _versions(draft: Draft, part: Part) -> str:
+def _describe_versions(draft: Draft, part: Part) -> str:
     """Return the earlier versions of a text, the oldest first, each with why it failed."""
     revisions = [revision for revision in draft.revisions if revision.variant == part]
     if not revisions:
@@ -155,7 +155,7 @@ class DraftWork:
             "text": name_part(part),
             "reason": reason,
             "reader": objection,
-            "earlier": _versions(draft, part),
+            "earlier": _describe_versions(draft, part),
             "task": draft.underlying_task,
             "type": self.context.labels(draft.topic.cell)["type"],
         }
@@ -207,7 +207,7 @@ async def write_triplets(
         fills = {"summary": topic.summary, **context.labels(topic.cell)}
         fills["habits"] = habit_instructions(habits, topic.id)
         material = takes_material(context, topic.cell)
-        match await context.ask(TripletReply, fills, check=partial(_check, material=material)):
+        match await context.ask(TripletReply, fills, check=partial(_find_fault, material=material)):
             case Unusable() as unusable:
                 return unusable.reject(topic)
             case Usable(reply=reply, calls=calls):
@@ -226,7 +226,7 @@ async def write_triplets(
     return StageResult.of("triplets", await process_items(context, topics, write))
 
 
-def _check(reply: TripletReply, *, material: bool) -> str | None:
+def _find_fault(reply: TripletReply, *, material: bool) -> str | None:
     requests = {"benign": reply.benign, "dual_use": reply.dual_use, "malicious": reply.malicious}
     if len({" ".join(text.split()).casefold() for text in requests.values()}) < len(requests):
         return "two of the three requests are the same text"

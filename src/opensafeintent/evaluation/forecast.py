@@ -180,10 +180,10 @@ def forecast(ledger: Ledger, identities: Mapping[str, str], work: Sequence[Model
     for item in work:
         for replayed_task in replay(ledger, identities, item.planned):
             task = replayed_task.planned.task
-            length = _length(replayed_task)
+            length = _measure_response(replayed_task)
             if length is not None and task.variant == DUAL_USE:
                 counter.first_replies[task.key] = length
-            for step in _owed(replayed_task):
+            for step in _list_owed(replayed_task):
                 counter.add(step, replayed_task.planned, length)
     return Forecast(counter.lines(ledger), assumed=ASSUMED if counter.assumed else "")
 
@@ -206,7 +206,7 @@ def forecast_regrades(
     """Of each response that judges grade, whether it is there."""
     for replayed_task in replay_responses(manifest, dataset, ledger):
         task, response = replayed_task.planned.task, replayed_task.result
-        lengths[task.key] = _length(replayed_task)
+        lengths[task.key] = _measure_response(replayed_task)
         lacking = _lacks_response(response)
         # a response without words takes no judge
         before = response.model in graded and (has_text(response) or (lacking and not task.given))
@@ -236,15 +236,15 @@ def forecast_regrades(
     return Forecast(lines, assumed)
 
 
-def _owed(prompt: Replayed[GradedResponse]) -> list[Step]:
+def _list_owed(prompt: Replayed[GradedResponse]) -> list[Step]:
     """Return the calls for a prompt that the ledger lacks, those without their input yet too."""
     graded, steps = prompt.result, prompt.planned.steps
     if _lacks_response(graded):
         return steps
-    return [step for step in steps if any(map(_is_unmade, _reasons(step, graded)))]
+    return [step for step in steps if any(map(_is_unmade, _yield_reasons(step, graded)))]
 
 
-def _reasons(step: Step, graded: GradedResponse) -> Iterator[str]:
+def _yield_reasons(step: Step, graded: GradedResponse) -> Iterator[str]:
     """Yield why the reply to a call is missing, or why it is not known whether it is made; empty if
     it is there.
     """
@@ -266,7 +266,7 @@ def _lacks_response(graded: GradedResponse) -> bool:
     return graded.reason("response") not in ("", "truncated", NO_FIRST_REPLY)
 
 
-def _length(prompt: Replayed[GradedResponse]) -> int | None:
+def _measure_response(prompt: Replayed[GradedResponse]) -> int | None:
     """Return the characters of a response; None if there is none yet."""
     if (given := prompt.planned.task.given) is not None:
         return len(given.text)

@@ -12,7 +12,6 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from importlib import resources
 from typing import Literal
 
 import msgspec
@@ -20,7 +19,7 @@ import msgspec
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import pluralize
 from opensafeintent.evaluation.pipeline import Given, JudgePlan, ModelWork, Task
-from opensafeintent.files import canonical_json, sha256_hex
+from opensafeintent.files import canonical_json, read_shipped, sha256_hex
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import (
     DUAL_USE,
@@ -99,7 +98,7 @@ class GoldCases(msgspec.Struct, frozen=True, kw_only=True):
 @lru_cache(maxsize=1)
 def load_gold_cases() -> GoldCases:
     """Return the gold cases that are shipped with us."""
-    text = resources.files("opensafeintent").joinpath("data/gold_cases.toml").read_text("utf-8")
+    text = read_shipped("data/gold_cases.toml")
     return msgspec.convert(tomllib.loads(text) | {"hash": sha256_hex(text)}, GoldCases)
 
 
@@ -361,7 +360,7 @@ def verdict(
     """
     by_case = {(response.model, response.set_id): response for response in graded}
     return tuple(
-        _check(
+        _check_judge(
             examination,
             judge,
             identities[judge],
@@ -371,11 +370,13 @@ def verdict(
     )
 
 
-def _check(
+def _check_judge(
     examination: Examination, judge: str, identity: str, graded: Mapping[str, GradedResponse]
 ) -> JudgeCheck:
     grades, gold = examination.duties[judge], examination.gold
-    wrong = {case.id: tuple(_wrong(case, judge, graded[case.id], grades)) for case in gold.cases}
+    wrong = {
+        case.id: tuple(_yield_wrong(case, judge, graded[case.id], grades)) for case in gold.cases
+    }
     unscored = [case for case in gold.cases if case.unscored]
     counted = [case for case in gold.cases if not case.unscored]
     harm = {case_id: response.grade("harm_severity", judge) for case_id, response in graded.items()}
@@ -387,7 +388,7 @@ def _check(
         min_accuracy=examination.min_accuracy,
         grades=grades,
         kinds=tuple(
-            _count(label, [case for case in counted if case.label == label], wrong)
+            _count_accepted(label, [case for case in counted if case.label == label], wrong)
             for label in dict.fromkeys(case.label for case in counted)
         ),
         by_grade={
@@ -395,9 +396,9 @@ def _check(
             for name in grades
         },
         failed=_list_failed(counted, wrong),
-        unscored=_count("unscored", unscored, wrong),
+        unscored=_count_accepted("unscored", unscored, wrong),
         unscored_failed=_list_failed(unscored, wrong),
-        borderline=_borderline(counted, harm) if "harm_severity" in grades else None,
+        borderline=_count_borderline(counted, harm) if "harm_severity" in grades else None,
     )
 
 
@@ -406,7 +407,7 @@ def list_roles(grades: Iterable[GradeName]) -> frozenset[Role]:
     return frozenset({_ROLES[grade] for grade in grades} | {"reask"})
 
 
-def _count(
+def _count_accepted(
     label: str, cases: Sequence[GoldCase], wrong: Mapping[str, tuple[WrongGrade, ...]]
 ) -> KindCount:
     return KindCount(
@@ -436,7 +437,9 @@ def _list_failed(
     )
 
 
-def _borderline(cases: Iterable[GoldCase], harm: Mapping[str, int | None]) -> Borderline | None:
+def _count_borderline(
+    cases: Iterable[GoldCase], harm: Mapping[str, int | None]
+) -> Borderline | None:
     calls = Counter(
         (case.harm_severity == {0}, harm[case.id] == 0)
         for case in cases
@@ -452,7 +455,7 @@ def _borderline(cases: Iterable[GoldCase], harm: Mapping[str, int | None]) -> Bo
     )
 
 
-def _wrong(
+def _yield_wrong(
     case: GoldCase, judge: str, response: GradedResponse, grades: Iterable[GradeName]
 ) -> Iterator[WrongGrade]:
     for name in grades:
@@ -476,9 +479,9 @@ def merge_checks(old: Sequence[JudgeCheck], new: Sequence[JudgeCheck]) -> tuple[
     """Return all checks, a newer one in the place of an older one of the same judge, setting and
     grades.
     """
-    newer = {_what(check) for check in new}
-    return (*(check for check in old if _what(check) not in newer), *new)
+    newer = {_identify_check(check) for check in new}
+    return (*(check for check in old if _identify_check(check) not in newer), *new)
 
 
-def _what(check: JudgeCheck) -> bytes:
+def _identify_check(check: JudgeCheck) -> bytes:
     return canonical_json([check.judge, check.identity, check.setting, check.grades])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -14,20 +13,13 @@ from opensafeintent import __version__
 from opensafeintent.calls.ledger_folder import RUN_MANIFEST, LedgerFolder
 from opensafeintent.calls.models import check_model_name
 from opensafeintent.calls.prices import PriceList
-from opensafeintent.errors import InputError, did_you_mean, nearest, pluralize
+from opensafeintent.errors import InputError, did_you_mean, find_repeated, nearest, pluralize
 from opensafeintent.evaluation.gold_cases import JudgeCheck
-from opensafeintent.evaluation.pipeline import (
-    Earlier,
-    JudgePlan,
-    ModelWork,
-    Planned,
-    Task,
-)
+from opensafeintent.evaluation.pipeline import Earlier, JudgePlan, ModelWork, Planned, Task
 from opensafeintent.evaluation.plan import Plan
 from opensafeintent.files import inside, make_private_folder, read_json, sha256_hex, write_private
-from opensafeintent.promptsets import Dataset, sample_sets
-from opensafeintent.promptsets.loading import load_dataset
-from opensafeintent.promptsets.record import PromptSet
+from opensafeintent.promptsets.loading import load_dataset, sample_sets
+from opensafeintent.promptsets.record import Dataset, PromptSet
 from opensafeintent.responses import ResponseKey
 from opensafeintent.taxonomy import (
     DIRECT_TWINS,
@@ -41,13 +33,12 @@ from opensafeintent.taxonomy import (
     is_dual_use,
     is_follow_up,
 )
-from opensafeintent.templates import Role, Templates, parse_template
-from opensafeintent.templates.template import SecondTurnTexts
+from opensafeintent.templates.template import Role, SecondTurnTexts, Templates, parse_template
 
 
 def list_tasks(
     model: str,
-    prompt_sets: Iterable[PromptSet],
+    prompt_sets: Sequence[PromptSet],
     epochs: int,
     second_turn: SecondTurnTexts | None = None,
     *,
@@ -63,24 +54,25 @@ def list_tasks(
         second_turn: its texts; None if there are no follow-ups.
         only_asked_about: whether prompts are left out that their set has no questions about.
     """
-    sets = list(prompt_sets)
-    tasks: list[Task] = []
-    for epoch in range(1, epochs + 1):
-        tasks += (
-            make_task(ResponseKey(model, prompt_set.id, variant, epoch), prompt_set, second_turn)
-            for prompt_set in sets
-            for variant in sorted(
-                list_prompts(prompt_set, only_asked_about=only_asked_about),
-                key=lambda variant: not is_dual_use(variant),
-            )
+    first = [
+        (prompt_set, variant)
+        for prompt_set in prompt_sets
+        for variant in sorted(
+            list_prompts(prompt_set, only_asked_about=only_asked_about),
+            key=lambda variant: not is_dual_use(variant),
         )
-        tasks += (
-            make_task(ResponseKey(model, prompt_set.id, variant, epoch), prompt_set, second_turn)
-            for prompt_set in (sets if second_turn else ())
-            if not prompt_set.is_pair
-            for variant in FOLLOW_UPS
-        )
-    return tasks
+    ]
+    follow_ups = [
+        (prompt_set, variant)
+        for prompt_set in (prompt_sets if second_turn else ())
+        if not prompt_set.is_pair
+        for variant in FOLLOW_UPS
+    ]
+    return [
+        make_task(ResponseKey(model, prompt_set.id, variant, epoch), prompt_set, second_turn)
+        for epoch in range(1, epochs + 1)
+        for prompt_set, variant in (*first, *follow_ups)
+    ]
 
 
 def list_prompts(prompt_set: PromptSet, *, only_asked_about: bool) -> list[str]:
@@ -383,7 +375,7 @@ class RunFolder(LedgerFolder):
             InputError: there is no run here, or it is of another version, or it was damaged.
         """
         manifest = self.manifest()
-        if unknown := _unknown(manifest):
+        if unknown := _find_unknown(manifest):
             raise InputError(
                 f"{self.manifest_path}: names {unknown}, which is not in it; it was changed or is"
                 " damaged"
@@ -410,7 +402,7 @@ class RunFolder(LedgerFolder):
             InputError: there is no run here, it was damaged, or no judge graded it.
         """
         manifest = self.manifest()
-        if unknown := _unknown(manifest):
+        if unknown := _find_unknown(manifest):
             raise InputError(f"{self.manifest_path}: names {unknown}, which is not in it")
         if not manifest.plan.judges:
             raise InputError(f"{self.path}: no judge graded this run, so it has no templates")
@@ -419,10 +411,8 @@ class RunFolder(LedgerFolder):
     def write_prompt_sets(self, dataset: Dataset) -> None:
         """Make the folder and keep the prompt-sets in it."""
         make_private_folder(self.path)
-        lines = [
-            msgspec.json.encode(prompt_set.to_json()) + b"\n" for prompt_set in dataset.prompt_sets
-        ]
-        write_private(self._sets_path, b"".join(lines))
+        records = (prompt_set.to_json() for prompt_set in dataset.prompt_sets)
+        write_private(self._sets_path, msgspec.json.Encoder().encode_lines(records))
 
 
 def check_number(place: object, names: Collection[str], what: str, most: int) -> None:
@@ -445,7 +435,7 @@ _ALWAYS: tuple[Role, ...] = tuple(
 """The templates of every graded run. A run has none for a question that is younger."""
 
 
-def _unknown(manifest: Manifest) -> str:
+def _find_unknown(manifest: Manifest) -> str:
     """Name the first judge or template that a manifest refers to and does not hold; empty if there
     is none.
     """
@@ -517,8 +507,7 @@ def label_models(manifests: Sequence[Manifest], labels: Sequence[str]) -> list[M
         if label.startswith("baseline/"):  # gates, averages and findings leave those out
             raise InputError(f"--label {text}: a name of a baseline is for baselines")
         names[model] = label
-    shown = Counter(label or name for name, label in names.items())
-    if twice := [name for name, count in shown.items() if count > 1]:
+    if twice := find_repeated(label or name for name, label in names.items()):
         raise InputError(f"--label: two models would be called {twice[0]!r}; expected unlike names")
     return [
         msgspec.structs.replace(

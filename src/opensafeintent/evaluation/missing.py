@@ -465,21 +465,17 @@ def kinds_asked(row: GradedResponse) -> set[Kind]:
     """Return the kinds of questions that were asked about a response. Grades are one of them even
     if no judge was asked yet: their share is of all responses.
     """
-    asked = {part.kind for part in yield_missing(row)}
     by_rubric = row.judge_by != "questions"
-    if by_rubric and row.reason("response") != NO_FIRST_REPLY:
-        asked.add(_name_kind(row))
-    if by_rubric and len(row.by_judge) > 1:
-        asked.add("panel")
-    if row.answers is not None or not by_rubric:
-        asked.add("checklist")
-    if row.mode is not None:
-        asked.add("mode")
-    if row.strategy is not None:
-        asked.add("strategy")
-    if row.guard:
-        asked.add("guard")
-    return asked
+    others: dict[Kind, bool] = {
+        _name_kind(row): by_rubric and row.reason("response") != NO_FIRST_REPLY,
+        "panel": by_rubric and len(row.by_judge) > 1,
+        "checklist": row.answers is not None or not by_rubric,
+        "mode": row.mode is not None,
+        "strategy": row.strategy is not None,
+        "guard": bool(row.guard),
+    }
+    missing = {part.kind for part in yield_missing(row)}
+    return missing | {kind for kind, was_asked in others.items() if was_asked}
 
 
 def _name_kind(row: GradedResponse) -> Kind:

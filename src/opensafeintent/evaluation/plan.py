@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from operator import le
 from typing import Annotated, Any, NamedTuple
 
@@ -13,8 +13,7 @@ from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.pipeline import Grading
 from opensafeintent.taxonomy import MOST_EPOCHS
-from opensafeintent.templates import Role
-from opensafeintent.templates.template import SecondTurnTexts
+from opensafeintent.templates.template import Role, SecondTurnTexts
 
 SHORT = 1000
 """Tokens of a response that the paper keeps short."""
@@ -79,10 +78,6 @@ def _show_json(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _show_names(names: Sequence[str]) -> str:
-    return " + ".join(names) or "none"
-
-
 def _show_switch(value: object) -> str:
     return "on" if value else "off"
 
@@ -122,7 +117,7 @@ _PARTS: dict[str, _Part] = {
         "judges",
         "--judge",
         lambda old, new: {*old} <= {*new},
-        show=_show_names,
+        show=lambda names: " + ".join(names) or "none",
         hint="name all of the run's, and further ones",
     ),
     "mode_judge": _Part("judge of modes", "--mode-judge", may_begin=_is_ungraded),
@@ -200,11 +195,6 @@ class PlanChange(NamedTuple):
         name, old, new = self.texts
         return f"{name}{option}: the run has {old}, this has {new}{hint}"
 
-    @property
-    def growth(self) -> str:
-        """The change as a command makes it."""
-        return "{}: {} → {}".format(*self.texts)
-
 
 class PlanRefused(InputError):
     """A command states a plan that a run cannot grow into."""
@@ -226,7 +216,7 @@ def extend_plan(plan: Plan, wanted: Plan) -> Plan:
     """
     refused = [
         change
-        for change in _changes(plan, wanted)
+        for change in _list_changes(plan, wanted)
         if not _PARTS[change.field].may_begin(plan)
         if not _PARTS[change.field].grows(change.old, change.new)
     ]
@@ -247,14 +237,14 @@ def extend_plan(plan: Plan, wanted: Plan) -> Plan:
 def describe_growth(plan: Plan, grown: Plan) -> list[str]:
     """Return what a plan has grown by, a text for each part."""
     return [
-        change.growth
-        for change in _changes(plan, grown)
+        "{}: {} → {}".format(*change.texts)
+        for change in _list_changes(plan, grown)
         if _PARTS[change.field].is_told
         if not _PARTS[change.field].may_begin(plan)
     ]
 
 
-def _changes(old: Plan, new: Plan) -> list[PlanChange]:
+def _list_changes(old: Plan, new: Plan) -> list[PlanChange]:
     """Return the parts in which two plans differ, the arguments of judges aside."""
     pairs = (PlanChange(field, getattr(old, field), getattr(new, field)) for field in _PARTS)
     return [

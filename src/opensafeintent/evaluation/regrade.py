@@ -11,24 +11,18 @@ sample depends on the responses alone: a larger one contains every smaller one.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
+
+import msgspec
 
 from opensafeintent.calls.client import Client, work_on_each
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.records import Purpose
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.pipeline import Asking, Planned, Task
+from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT, Asking, Earlier, Planned, Task
 from opensafeintent.evaluation.replay import list_judged_tasks, read_imported, replay_each
-from opensafeintent.evaluation.run import (
-    AUDITED,
-    REQUEST_HIDDEN,
-    RETEST,
-    Regrading,
-    has_text,
-    plan_conversation_audit,
-    plan_swaps,
-    was_judged,
-)
+from opensafeintent.evaluation.run import has_text, was_judged
 from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.loading import sample_order
@@ -39,8 +33,10 @@ from opensafeintent.responses import (
     ResponseKey,
     keep_known_grades,
 )
-from opensafeintent.taxonomy import CORE_VARIANTS, KnownGrades
+from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, KnownGrades
 
+REQUEST_HIDDEN = "request_hidden"
+"""The column of the swap audit in which no request is shown."""
 COLUMNS = (*CORE_VARIANTS, REQUEST_HIDDEN)
 """Requests under which a response is graded: the prompt of each intent, and none."""
 
@@ -68,7 +64,7 @@ def samples_by_model(models: Collection[str], count: int) -> dict[str, int]:
     """Share a number of responses out to models as evenly as possible; a larger number gives no
     model fewer.
     """
-    names = sorted(models, key=_digest)
+    names = sorted(models, key=_hash_parts)
     return {
         model: count // len(names) + (index < count % len(names))
         for index, model in enumerate(names)
@@ -84,7 +80,7 @@ def sample(keys: Iterable[ResponseKey], count: int) -> list[ResponseKey]:
     """
     by_variant: defaultdict[str, list[tuple[str, ResponseKey]]] = defaultdict(list)
     for key in keys if count else ():
-        by_variant[key.variant].append((_digest(*key), key))
+        by_variant[key.variant].append((_hash_parts(*key), key))
     rounds = [
         (turn, *entry)
         for entries in by_variant.values()
@@ -93,8 +89,70 @@ def sample(keys: Iterable[ResponseKey], count: int) -> list[ResponseKey]:
     return [key for _, _, key in sorted(rounds)[:count]]
 
 
-def _digest(*parts: str | int) -> str:
+def _hash_parts(*parts: str | int) -> str:
     return sha256_hex(canonical_json(list(parts)))
+
+
+class Regrading(NamedTuple):
+    """A question that judges are asked again about responses."""
+
+    why: str
+    """The name of its calls behind their purpose."""
+    shown: Callable[[Task], Mapping[str, Task]]
+    """The tasks whose request, or conversation, is shown in place of the response's own, by
+    column.
+    """
+    attempt: int = 0
+    """Number of the first asking."""
+    purpose: Purpose | None = None
+    """Of the calls, if it differs from the grade's."""
+
+    async def ask(self, asking: Asking) -> dict[str, dict[str, JudgeGrades]]:
+        """Return the grades of each judge, by column; empty if there is no text to grade."""
+        return await asking.regrade(self.shown(asking.task), self.attempt, self.purpose)
+
+
+RETEST = Regrading("again", lambda task: {task.variant: task}, attempt=FIRST_ATTEMPT)
+"""The same question once more."""
+
+
+def plan_swaps(manifest: Manifest, dataset: Dataset) -> Regrading:
+    """Return the question of the swap audit: the set's other prompts in the request's place, and
+    none.
+    """
+    swap = manifest.plan.swap
+    hidden = swap.hidden if swap else ""
+
+    def other_requests(task: Task) -> dict[str, Task]:
+        prompts = dataset.by_id[task.set_id].prompts.by_intent()
+        requests: dict[str, str] = {
+            intent: text for intent, text in prompts.items() if intent != task.variant
+        }
+        return {
+            column: msgspec.structs.replace(task, prompt=request)
+            for column, request in (requests | {REQUEST_HIDDEN: hidden}).items()
+        }
+
+    return Regrading("swapped", other_requests, purpose="swap")
+
+
+AUDITED = ("benign", "malicious")
+"""Prompts whose replies are graded again with the first turn shown: the twins of the primary
+effects."""
+
+
+def plan_conversation_audit(manifest: Manifest, dataset: Dataset) -> Regrading:
+    """Return the question of the audit of conversations: the first turn is shown before the
+    request.
+    """
+
+    def conversation(task: Task) -> dict[str, Task]:
+        assert manifest.plan.follow_ups is not None  # no other response is asked about
+        dual_use = dataset.by_id[task.set_id].prompts.of(DUAL_USE)
+        earlier = Earlier(prompt=dual_use, texts=manifest.plan.follow_ups)
+        return {task.variant: msgspec.structs.replace(task, earlier=earlier)}
+
+    return Regrading("in conversation", conversation, purpose="turn")
 
 
 def list_audited(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> list[Planned]:

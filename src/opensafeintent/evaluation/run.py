@@ -2,34 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
-
-import msgspec
+from collections.abc import Callable, Sequence
 
 from opensafeintent.calls.client import Client, ModelStopped, side_by_side, work_on_each
-from opensafeintent.calls.records import (
-    Purpose,
-)
 from opensafeintent.errors import Stopped
-from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.pipeline import (
-    FIRST_ATTEMPT,
-    Asking,
-    Earlier,
-    ModelWork,
-    Task,
-)
-from opensafeintent.promptsets import Dataset
-from opensafeintent.responses import GradedResponse, JudgeGrades
-from opensafeintent.taxonomy import (
-    DUAL_USE,
-    QUESTIONS,
-    SCALES,
-)
-
-REQUEST_HIDDEN = "request_hidden"
-"""The column of the swap audit in which no request is shown."""
+from opensafeintent.evaluation.pipeline import Asking, ModelWork, Task
+from opensafeintent.responses import GradedResponse
+from opensafeintent.taxonomy import QUESTIONS, SCALES
 
 
 async def run_work(
@@ -112,68 +91,6 @@ def count_missing_grades(graded: GradedResponse) -> int:
     if graded.reason("response"):
         return len(QUESTIONS)
     return sum(missing.what in SCALES for missing in graded.missing)
-
-
-class Regrading(NamedTuple):
-    """A question that judges are asked again about responses."""
-
-    why: str
-    """The name of its calls behind their purpose."""
-    shown: Callable[[Task], Mapping[str, Task]]
-    """The tasks whose request, or conversation, is shown in place of the response's own, by
-    column.
-    """
-    attempt: int = 0
-    """Number of the first asking."""
-    purpose: Purpose | None = None
-    """Of the calls, if it differs from the grade's."""
-
-    async def ask(self, asking: Asking) -> dict[str, dict[str, JudgeGrades]]:
-        """Return the grades of each judge, by column; empty if there is no text to grade."""
-        return await asking.regrade(self.shown(asking.task), self.attempt, self.purpose)
-
-
-RETEST = Regrading("again", lambda task: {task.variant: task}, attempt=FIRST_ATTEMPT)
-"""The same question once more."""
-
-
-def plan_swaps(manifest: Manifest, dataset: Dataset) -> Regrading:
-    """Return the question of the swap audit: the set's other prompts in the request's place, and
-    none.
-    """
-    swap = manifest.plan.swap
-    hidden = swap.hidden if swap else ""
-
-    def other_requests(task: Task) -> dict[str, Task]:
-        prompts = dataset.by_id[task.set_id].prompts.by_intent()
-        requests: dict[str, str] = {
-            intent: text for intent, text in prompts.items() if intent != task.variant
-        }
-        return {
-            column: msgspec.structs.replace(task, prompt=request)
-            for column, request in (requests | {REQUEST_HIDDEN: hidden}).items()
-        }
-
-    return Regrading("swapped", other_requests, purpose="swap")
-
-
-AUDITED = ("benign", "malicious")
-"""Prompts whose replies are graded again with the first turn shown: the twins of the primary
-effects."""
-
-
-def plan_conversation_audit(manifest: Manifest, dataset: Dataset) -> Regrading:
-    """Return the question of the audit of conversations: the first turn is shown before the
-    request.
-    """
-
-    def conversation(task: Task) -> dict[str, Task]:
-        assert manifest.plan.follow_ups is not None  # no other response is asked about
-        dual_use = dataset.by_id[task.set_id].prompts.of(DUAL_USE)
-        earlier = Earlier(prompt=dual_use, texts=manifest.plan.follow_ups)
-        return {task.variant: msgspec.structs.replace(task, earlier=earlier)}
-
-    return Regrading("in conversation", conversation, purpose="turn")
 
 
 def has_text(graded: GradedResponse) -> bool:

@@ -12,24 +12,14 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.calls.client import Asked
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_rows import Room, TooLong
 from opensafeintent.calls.reasoning import cut_reasoning, find_thought
-from opensafeintent.calls.records import (
-    Answered,
-    Call,
-    call_key,
-)
+from opensafeintent.calls.records import Answered, Call, call_key
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.pipeline import (
-    Asking,
-    Task,
-    first_call,
-    generation_call,
-)
+from opensafeintent.evaluation.pipeline import Asking, Task, first_call, generation_call
+from opensafeintent.evaluation.regrade import AUDITED, RETEST, plan_conversation_audit, plan_swaps
 from opensafeintent.evaluation.replay import ROOM, list_given_tasks, opens_none, replay_each
-from opensafeintent.evaluation.run import AUDITED, RETEST, plan_conversation_audit, plan_swaps
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import ResponseKey
 from opensafeintent.taxonomy import CORE_VARIANTS, GRADE_OF
@@ -195,12 +185,12 @@ class RunTexts(AbstractContextManager["RunTexts"]):
             yield from self._answers(calls[:middle])
             yield from self._answers(calls[middle:])
             return
-        for key in keys:
-            found = located.get(key)
-            if found and isinstance(found.outcome, Answered):
-                yield ResponseText(found.outcome.text, found.row)
-            else:
-                yield None
+        for found in map(located.get, keys):
+            yield (
+                ResponseText(found.outcome.text, found.row)
+                if found and isinstance(found.outcome, Answered)
+                else None
+            )
 
     def trace(self, set_id: str, *, requests: bool = False) -> Iterator[TracedRow]:
         """Yield every ledger row behind the responses and grades of one prompt-set, failed attempts
@@ -296,7 +286,13 @@ class RunTexts(AbstractContextManager["RunTexts"]):
                 served_model=row.served_model,
                 input_tokens=row.input_tokens,
                 output_tokens=row.output_tokens,
-                reply=_reply(asked) if row.status == "answered" else None,
+                reply=(
+                    asked.outcome.text
+                    if row.status == "answered"
+                    and isinstance(asked.outcome, Answered)
+                    and asked.call.purpose != "generate"
+                    else None
+                ),
                 reasoning=self._ledger.read_reasoning(row.id),
                 request=(
                     self._ledger.request(row.id)[0]
@@ -314,9 +310,3 @@ def _make_text(imported: tuple[int, str] | None) -> ResponseText | None:
         return None
     row, text = imported
     return ResponseText(cut_reasoning(text).text.strip(), row)
-
-
-def _reply(asked: Asked) -> str | None:
-    if isinstance(asked.outcome, Answered) and asked.call.purpose != "generate":
-        return asked.outcome.text
-    return None

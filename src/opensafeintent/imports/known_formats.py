@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from opensafeintent.calls.progress import Display
 from opensafeintent.errors import InputError
+from opensafeintent.files import RowLimit
 from opensafeintent.hostile import show_name
 from opensafeintent.imports import authors, lm_eval, ours, promptfoo
 from opensafeintent.imports.content import FileContent, Located, show_progress
 from opensafeintent.promptsets.fields import fields_found
-from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.reading import Problem, read_records
 from opensafeintent.taxonomy import Taxonomy
 

@@ -21,11 +21,10 @@ from opensafeintent.evaluation.labelled_responses import (
     LabelledFile,
     LabelledResponse,
 )
-from opensafeintent.files import near, read_bytes, sha256_hex
+from opensafeintent.files import RowLimit, near, read_bytes, sha256_hex
 from opensafeintent.hostile import show_name
 from opensafeintent.imports.content import Located
 from opensafeintent.promptsets.fields import Record, fields_found
-from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.reading import (
     MOST_LISTED,
     Problem,

@@ -19,12 +19,11 @@ import msgspec
 from opensafeintent.calls.reasoning import REASONING_ONLY
 from opensafeintent.calls.recorded import MissingGrade, RecordedResponse
 from opensafeintent.errors import InputError, pluralize
-from opensafeintent.files import MOST_ROWS
+from opensafeintent.files import MOST_ROWS, RowLimit
 from opensafeintent.grades import read_row
 from opensafeintent.hostile import clean_name, one_line, show_name
 from opensafeintent.inspect.inspect_providers import from_inspect, require_inspect
 from opensafeintent.inspect.outputs import STOP_REASONS, complaint_in, first_reply_in, only_reasons
-from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.taxonomy import (
     MODES,
     SCALES,
@@ -84,7 +83,7 @@ def read_log(path: Path, limit: RowLimit) -> EvalLog:
     if not path.is_file():
         raise InputError(f"{path}: cannot read: no such file")
     try:
-        _check(path, limit)
+        _check_content(path, limit)
         source = _skip_bom(path)
         header = read_eval_log(source, header_only=True)
         if header.eval.task.rpartition("/")[2] != "opensafeintent":
@@ -113,7 +112,7 @@ def _skip_bom(path: Path) -> str | IO[bytes]:
         return io.BytesIO(file.read()) if has_mark else str(path)
 
 
-def _check(path: Path, limit: RowLimit) -> None:
+def _check_content(path: Path, limit: RowLimit) -> None:
     """Refuse a file that would take endless time or memory to read: few bytes can unpack to more
     than a machine holds.
 
@@ -123,7 +122,7 @@ def _check(path: Path, limit: RowLimit) -> None:
     import ijson
 
     characters = 0
-    for name, allowed, size, member in _members(path, limit):
+    for name, allowed, size, member in _yield_members(path, limit):
         if size > allowed:
             raise InputError(f"{name}: {size:,} bytes; expected at most {allowed:,}")
         start = member.tell()
@@ -207,7 +206,7 @@ class _ContentCheck:
                 )
 
 
-def _members(path: Path, limit: RowLimit) -> Iterator[tuple[str, int, int, IO[bytes]]]:
+def _yield_members(path: Path, limit: RowLimit) -> Iterator[tuple[str, int, int, IO[bytes]]]:
     """Yield the parts of a log, the members of an archive or one file of JSON: name, bytes allowed,
     bytes, content. The samples of an archive are counted.
     """
@@ -369,7 +368,7 @@ class _LogContent:
             self.invalidated[prompt.set_id, prompt.variant, sample.epoch] = told
             return
         self._sent[prompt.set_id] = prompt.sent
-        gradings = _gradings(sample)
+        gradings = _list_gradings(sample)
         given = _undo_edits(gradings[-1]) if gradings else {}
         edits = _edits(sample, given, location)
         self._graded_again += len(gradings) > 1
@@ -434,14 +433,14 @@ def _name_most_frequent(things: Iterable[str]) -> str:
     return "; ".join(named) + ("; …" if len(each) > _MOST_NAMED else "")
 
 
-def _author(provenance: ProvenanceData | None) -> str:
+def _name_author(provenance: ProvenanceData | None) -> str:
     return (clean_name(provenance.author) if provenance else "") or "somebody"
 
 
 def _describe_author(provenance: ProvenanceData | None) -> str:
     """Return who changed something in a log, and why."""
     reason = show_name(provenance.reason or "") if provenance else ""
-    return f"by {_author(provenance)}" + (f": {reason}" if reason else "")
+    return f"by {_name_author(provenance)}" + (f": {reason}" if reason else "")
 
 
 class _Edit(NamedTuple):
@@ -471,7 +470,7 @@ class _Edit(NamedTuple):
             )
         return cls(
             value=value,
-            author=_author(provenance),
+            author=_name_author(provenance),
             told=_describe_author(provenance),
             when=provenance.timestamp.timestamp() if provenance else 0.0,
         )
@@ -486,7 +485,7 @@ def _refuse_invalid(what: str) -> Iterator[None]:
         raise InputError(f"{what}: {error}") from error
 
 
-def _gradings(sample: EvalSample) -> list[Score]:
+def _list_gradings(sample: EvalSample) -> list[Score]:
     """Return the scores that hold grades, in order: `inspect score --action append` numbers each
     further one.
     """
@@ -671,7 +670,8 @@ def _drop_copies(logs: Sequence[InspectLog]) -> list[InspectLog]:
             " is taken from here"
         )
         notes = [note] if counted.responses != log.responses else []
-        logs_to_import.append(log if log is counted else _replace_responses(log, [], notes))
+        empty = msgspec.structs.replace(log, responses=[], notes=notes)
+        logs_to_import.append(log if log is counted else empty)
     return logs_to_import
 
 
@@ -679,25 +679,20 @@ def _drop_retried(logs: Sequence[InspectLog]) -> list[InspectLog]:
     latest: dict[tuple[object, ...], InspectLog] = {}
     for log in sorted(logs, key=lambda log: log.created):
         latest |= dict.fromkeys(((log.task_id, *place) for place in log.invalidated), log)
-        latest |= dict.fromkeys((_key(log, response) for response in log.responses), log)
+        latest |= dict.fromkeys((_make_key(log, response) for response in log.responses), log)
     logs_to_import = []
     for log in logs:
-        sources = [latest[_key(log, response)] for response in log.responses]
+        sources = [latest[_make_key(log, response)] for response in log.responses]
         if retries := [source.path for source in sources if source is not log]:
             pairs = zip(log.responses, sources, strict=True)
             responses = [response for response, source in pairs if source is log]
             note = f"{log.path}: {len(retries)} of its responses are left to its retry"
-            logs_to_import.append(_replace_responses(log, responses, [f"{note}, {retries[-1]}"]))
+            notes = [f"{note}, {retries[-1]}"]
+            logs_to_import.append(msgspec.structs.replace(log, responses=responses, notes=notes))
         else:
             logs_to_import.append(log)
     return logs_to_import
 
 
-def _key(log: InspectLog, response: RecordedResponse) -> tuple[object, ...]:
+def _make_key(log: InspectLog, response: RecordedResponse) -> tuple[object, ...]:
     return log.task_id, response.set_id, response.variant, response.epoch
-
-
-def _replace_responses(
-    log: InspectLog, responses: list[RecordedResponse], notes: list[str]
-) -> InspectLog:
-    return msgspec.structs.replace(log, responses=responses, notes=notes)

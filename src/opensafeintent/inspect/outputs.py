@@ -84,7 +84,7 @@ def make_completion(output: ModelOutput, max_tokens: int | None = None) -> bytes
     foreign = stop == "content_filter" and usage is None
     message = {
         "role": "assistant",
-        "content": None if foreign else _content(choice.message),
+        "content": None if foreign else _rebuild_content(choice.message),
         **({"reasoning_content": "\n".join(thoughts) or "(hidden)"} if thoughts else {}),
     }
     body: dict[str, Any] = {
@@ -121,7 +121,7 @@ def only_reasons(output: ModelOutput) -> bool:
     return not output.completion.strip() and bool(tokens or _list_reasoning(output.message.content))
 
 
-def _content(message: ChatMessageAssistant) -> str | list[dict[str, str]] | None:
+def _rebuild_content(message: ChatMessageAssistant) -> str | list[dict[str, str]] | None:
     """Return the text of a message, as its provider most likely sent it: Inspect turns a missing
     text into "".
     """

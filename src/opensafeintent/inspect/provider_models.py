@@ -2,7 +2,8 @@
 libraries.
 
 Only its providers are used: the ledger, retries, limits and budgets are ours, its cache and its
-retries are off. Inspect AI is imported when such a model is opened, not before.
+retries are off. This module is imported when such a model is named, not before:
+the extra may be missing.
 """
 
 from __future__ import annotations
@@ -16,9 +17,21 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+
+# inspect-evals-lint: ignore[private_api_imports] -- no public way
+from inspect_ai._util.entrypoints import ensure_entry_points
+from inspect_ai._util.error import (
+    # inspect-evals-lint: ignore[private_api_imports] -- it has no public name
+    PrerequisiteError,
+)
+
+# inspect-evals-lint: ignore[private_api_imports] -- no public list of providers
+from inspect_ai._util.registry import registry_find, registry_unqualified_name
+from inspect_ai.model import GenerateConfig, Model, ModelOutput, ResponseSchema, get_model
+from inspect_ai.util import JSONSchema
 
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.left_out import LeftOut, find_named_field
@@ -53,10 +66,6 @@ from opensafeintent.inspect.outputs import (
 )
 from opensafeintent.secrets import Secrets, collect_secrets
 
-if TYPE_CHECKING:
-    from inspect_ai.model import GenerateConfig, Model, ModelOutput
-
-
 _MARKUP = re.compile(r"\[/?(bold|blue|red|green|yellow|dim|italic|cyan)[^\]]*\]")
 
 
@@ -83,17 +92,11 @@ def classify_attempt(
         secrets: texts that must not be quoted.
         seconds: the duration of the attempt.
     """
-    from inspect_ai._util.error import (
-        # inspect-evals-lint: ignore[private_api_imports] -- it has no public name
-        PrerequisiteError,
-    )
-
-    last = getattr(error, "last_attempt", None)
-    retry = last is not None
-    cause: Any = (last and last.exception()) or error
+    retry = getattr(error, "last_attempt", None) is not None
+    cause: Any = find_cause(error)
     line = plain_line(cause, secrets)
     status = http_status(cause)
-    sent = provider_error(cause)
+    sent = read_provider_error(cause)
     if status in REFUSING and is_filter(sent):
         fields = {**sent.fields[0], "message": line}
         refused = msgspec.json.encode({"error": fields}, enc_hook=str)
@@ -126,12 +129,16 @@ def classify_attempt(
     )
 
 
-def provider_error(error: BaseException) -> ProviderError:
-    """Return the error that a provider sent, as its client library kept it; Inspect AI wraps the
-    exceptions that it would have retried.
+def find_cause(error: BaseException) -> BaseException:
+    """Return the exception of a client library; Inspect AI wraps those that it would have
+    retried.
     """
     last = getattr(error, "last_attempt", None)
-    error = (last and last.exception()) or error
+    return (last and last.exception()) or error
+
+
+def read_provider_error(error: BaseException) -> ProviderError:
+    """Return the error that a provider sent, as its client library kept it."""
     body = getattr(error, "body", None)
     fields = {name: getattr(error, name, None) for name in ("code", "type", "param")}
     codes = {name: value for name, value in fields.items() if isinstance(value, str | int)}
@@ -147,8 +154,6 @@ _MOST_READ = 2000
 
 def http_status(error: BaseException) -> int | None:
     """Return the HTTP status that an error tells of, in the many ways of client libraries."""
-    last = getattr(error, "last_attempt", None)
-    error = (last and last.exception()) or error
     for holder in (error, error.__cause__):
         for name in ("status_code", "code", "status"):
             if isinstance(value := getattr(holder, name, None), int) and 100 <= value < 600:
@@ -172,17 +177,6 @@ def list_registered() -> list[str]:
     """Return the names of all providers that Inspect AI knows, those of installed packages among
     them.
     """
-    # inspect-evals-lint: ignore[private_api_imports] -- no public way
-    from inspect_ai._util.entrypoints import (
-        ensure_entry_points,
-    )
-
-    # inspect-evals-lint: ignore[private_api_imports] -- no public list of providers
-    from inspect_ai._util.registry import (
-        registry_find,
-        registry_unqualified_name,
-    )
-
     ensure_entry_points()
     return sorted(
         {
@@ -207,7 +201,7 @@ class InspectModel:
         self._models: dict[bytes, Model] = {}
         self._loading = asyncio.Lock()
         self._loads = loads_weights(name)
-        pool = f"inspect/{self._name}" if self._loads else f"inspect/{self._pool()}"
+        pool = f"inspect/{self._name}" if self._loads else f"inspect/{self._name_pool()}"
         self.limiter = http.limiter(pool, _BATCH if in_process else None)
         self._connections = self.limiter.limit if in_process else _CONNECTIONS
 
@@ -216,7 +210,7 @@ class InspectModel:
         """Settings that it turned out not to take."""
         return self._left_out.fields
 
-    def _pool(self) -> str:
+    def _name_pool(self) -> str:
         """Open the model without arguments, so that missing settings are reported at once; return
         the name of the connections that it shares.
         """
@@ -228,8 +222,6 @@ class InspectModel:
         return f"{self._provider}/{api.connection_key()}"
 
     def _open(self, arguments: dict[str, Any]) -> Model:
-        from inspect_ai.model import get_model
-
         key = canonical_json(arguments)
         if key not in self._models:
             # our own client calls it, outside of any task
@@ -250,7 +242,7 @@ class InspectModel:
         the loop.
         """
         arguments = {
-            name: value for name, value in sampling.extra.items() if name not in _config_fields()
+            name: value for name, value in sampling.extra.items() if name not in _CONFIG_FIELDS
         }
         if (model := self._models.get(canonical_json(arguments))) is not None:
             return model
@@ -274,7 +266,7 @@ class InspectModel:
         model: Model | None = None
         settings: dict[str, Any] = {}
         try:
-            with _warnings_to(self):
+            with _send_warnings_to(self):
                 settings = self._settings(call, left_out)
                 config = self._config(settings)
                 model = await self._model(call.sampling)
@@ -294,12 +286,13 @@ class InspectModel:
         """Return the setting that a failed attempt names as not taken."""
         if not isinstance(failed, Failure) or failed.retry:
             return None
-        status = http_status(error)
+        cause = find_cause(error)
+        status = http_status(cause)
         sent = [_OUR_NAMES.get(name, name) for name in settings if name != "max_tokens"]
         # not of the provider: of its client library, or of Inspect AI
         if status is None:
             sent = [name for name in sent if name in _OUR_NAMES.values()]
-        return find_named_field(status or 400, provider_error(error), sent)
+        return find_named_field(status or 400, read_provider_error(cause), sent)
 
     def _read(self, output: ModelOutput, call: Call, seconds: float) -> Attempt:
         if complaint := complaint_in(output):
@@ -319,16 +312,13 @@ class InspectModel:
 
     def _settings(self, call: Call, left_out: Collection[str]) -> dict[str, Any]:
         """Return how a call is sampled, by Inspect AI's names, without some settings."""
-        from inspect_ai.model import ResponseSchema
-        from inspect_ai.util import JSONSchema
-
         sampling = call.sampling
         settings = name_sampling(sampling, self._provider)
         if sampling.json_schema:
             schema = JSONSchema.model_validate(sampling.json_schema)
             settings[_SCHEMA] = ResponseSchema(name="reply", json_schema=schema, strict=True)
         settings |= {
-            name: value for name, value in sampling.extra.items() if name in _config_fields()
+            name: value for name, value in sampling.extra.items() if name in _CONFIG_FIELDS
         }
         return {
             name: value
@@ -337,8 +327,6 @@ class InspectModel:
         }
 
     def _config(self, settings: dict[str, Any]) -> GenerateConfig:
-        from inspect_ai.model import GenerateConfig
-
         ours = {
             "max_retries": 0,
             "max_connections": self._connections,
@@ -362,14 +350,8 @@ async def _close(model: Model) -> None:
         await model.api.aclose()
 
 
-def _config_fields() -> frozenset[str]:
-    """Return the keys of `-M key=value` for sampling; any other key goes to the provider when it is
-    opened.
-    """
-    from inspect_ai.model import GenerateConfig
-
-    return frozenset(GenerateConfig.model_fields)
-
+_CONFIG_FIELDS = frozenset(GenerateConfig.model_fields)
+"""Keys of `-M key=value` for sampling; any other key goes to the provider when it is opened."""
 
 _asking: ContextVar[InspectModel | None] = ContextVar("asking", default=None)
 
@@ -391,7 +373,7 @@ _handler = _ToNotices()
 
 
 @contextmanager
-def _warnings_to(model: InspectModel) -> Iterator[None]:
+def _send_warnings_to(model: InspectModel) -> Iterator[None]:
     logger = logging.getLogger("inspect_ai")
     if _handler not in logger.handlers:
         logger.addHandler(_handler)

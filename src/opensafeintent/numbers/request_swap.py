@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.calls.baselines import contenders
-from opensafeintent.evaluation.regrade import COLUMNS, Swapped
-from opensafeintent.evaluation.run import REQUEST_HIDDEN
+from opensafeintent.evaluation.regrade import COLUMNS, REQUEST_HIDDEN, Swapped
 from opensafeintent.grades import PANEL
 from opensafeintent.numbers.estimates import AVERAGE
 from opensafeintent.numbers.judges import round_estimate, select_grades

@@ -8,8 +8,8 @@ from typing import Literal, cast
 
 import msgspec
 
-from opensafeintent.errors import InputError, pluralize
-from opensafeintent.files import os_errors, parse_json, read_bytes
+from opensafeintent.errors import InputError, find_repeated, pluralize
+from opensafeintent.files import RowLimit, os_errors, parse_json, read_bytes
 from opensafeintent.hostile import show_name
 from opensafeintent.people.labels import (
     ANSWERS,
@@ -30,7 +30,6 @@ from opensafeintent.people.labels import (
 )
 from opensafeintent.people.study import sheet_columns
 from opensafeintent.promptsets.fields import fields_named
-from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.reading import Problem, read_table
 
 _MOST_BYTES = 100_000_000
@@ -192,8 +191,8 @@ def _read_sheet(path: Path, key: AnnotationKey) -> _Saved:
     try:
         for _, row in read_table(path, str(path), RowLimit()):
             names = [heading.partition(":")[0].strip() for heading in row]
-            if twice := next((name for name in names if names.count(name) > 1), None):
-                raise InputError(f"{path}: two columns are called {show_name(twice)!r}")
+            if twice := find_repeated(names):
+                raise InputError(f"{path}: two columns are called {show_name(twice[0])!r}")
             cells = dict(zip(names, row.values(), strict=True))
             if sorted(cells) != sorted(columns):
                 raise InputError(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -18,8 +16,10 @@ from opensafeintent.errors import InputError
 from opensafeintent.files import (
     near,
     parse_json,
+    parse_toml,
     read_bytes,
     read_json,
+    read_shipped,
     sha256_hex,
     to_json,
     write_private,
@@ -209,8 +209,7 @@ def write_labels(labels: Iterable[Label], path: Path) -> None:
     Raises:
         InputError: the file cannot be written.
     """
-    lines = (msgspec.json.encode(label, order="sorted") + b"\n" for label in labels)
-    write_private(path, b"".join(lines))
+    write_private(path, msgspec.json.Encoder(order="sorted").encode_lines(labels))
 
 
 def read_labels(*paths: Path) -> list[SourcedLabel]:
@@ -521,8 +520,8 @@ SLOTS: dict[LabelKind, tuple[Slot, ...]] = {
 
 
 def asset(name: str) -> str:
-    """Return a file that this package ships."""
-    return resources.files("opensafeintent.people").joinpath(name).read_text("utf-8")
+    """Return a file of forms and guides that is shipped with us."""
+    return read_shipped(f"people/{name}")
 
 
 class _OwnGuide(msgspec.Struct, frozen=True, kw_only=True):
@@ -541,10 +540,11 @@ def get_guide(kind: LabelKind, *, own: bool = False) -> Guide:
         kind: of the task.
         own: whether items have questions of a prompt-set's own.
     """
-    guide = msgspec.convert(tomllib.loads(asset(f"guides/{kind}.toml")), Guide)
+    guide = parse_toml(asset(f"guides/{kind}.toml"), Guide, kind, "a guide")
     if not own:
         return guide
-    more = msgspec.convert(tomllib.loads(asset("guides/own_questions.toml")), _OwnGuide)
+    source = asset("guides/own_questions.toml")
+    more = parse_toml(source, _OwnGuide, "own_questions.toml", "the part of a guide")
     return msgspec.structs.replace(
         guide, rules=(*guide.rules, more.rule), questions=(*guide.questions, more.question)
     )

@@ -23,11 +23,10 @@ from opensafeintent.hostile import (
     json_for_html,
     name_safe,
     one_line,
-    page_script,
     security_policy,
     show_name,
 )
-from opensafeintent.markdown import page_environment
+from opensafeintent.markdown import page_environment, page_script
 from opensafeintent.people.labels import (
     SLOTS,
     AnnotationKey,
@@ -81,7 +80,7 @@ def draw(
     Raises:
         InputError: there are more strata than units to draw: no weight could correct that.
     """
-    strata = _strata(rows, unit, unit_of, pairs)
+    strata = _group_by_stratum(rows, unit, unit_of, pairs)
     if not strata:
         raise InputError(
             f"nothing to sample: the run has no {unit}s with texts of up to {LONGEST:,} characters"
@@ -123,11 +122,11 @@ def _count_families(
     each stratum at least.
     """
     families = [rows for members in strata.values() for rows in members]
-    alone = {_key(row, unit, row.set_id) for rows in families for row in rows}
+    alone = {_name_unit(row, unit, row.set_id) for rows in families for row in rows}
     return max(len(strata), round(sample * len(families) / len(alone)))
 
 
-def _strata(
+def _group_by_stratum(
     rows: Sequence[GradedResponse],
     unit: Unit,
     unit_of: Mapping[str, str],
@@ -138,14 +137,14 @@ def _strata(
     units: defaultdict[tuple[str | int, ...], list[GradedResponse]] = defaultdict(list)
     for row in rows:
         if unit == "response" or (row.model, row.set_id, row.epoch) in whole:
-            units[_key(row, unit, unit_of.get(row.set_id, row.set_id))].append(row)
+            units[_name_unit(row, unit, unit_of.get(row.set_id, row.set_id))].append(row)
     strata: defaultdict[str, list[list[GradedResponse]]] = defaultdict(list)
     for _, members in sorted(units.items()):
-        strata[_stratum(members, unit)].append(members)
+        strata[_name_stratum(members, unit)].append(members)
     return strata
 
 
-def _key(row: GradedResponse, unit: Unit, name: str) -> tuple[str | int, ...]:
+def _name_unit(row: GradedResponse, unit: Unit, name: str) -> tuple[str | int, ...]:
     """Return the key of the unit with a name that a response is drawn with."""
     return (name, row.model) if unit == "set" else (name, row.variant, row.epoch, row.model)
 
@@ -171,7 +170,7 @@ def complete_sets(
     }
 
 
-def _stratum(rows: Sequence[GradedResponse], unit: Unit) -> str:
+def _name_stratum(rows: Sequence[GradedResponse], unit: Unit) -> str:
     unit_name = "set" if unit == "set" else find_intent(rows[0].variant)
     safe = all(row.harm_severity == 0 for row in rows)
     return f"{rows[0].model} | {unit_name} | {'safe' if safe else 'unsafe'}"
@@ -255,18 +254,14 @@ def quality_subject(prompt_set: PromptSet, dataset: Dataset) -> AnnotatedText:
     prompts = prompt_set.prompts.by_intent().values()
     families = len(set(dataset.units.values())) < len(dataset)
     family = dataset.units[prompt_set.id] if families else ""
-    item = KeyItem(id=prompt_set.id, family=family, skipped=_list_skipped(prompt_set))
-    return AnnotatedText(item, (*prompts, labels))
-
-
-def _list_skipped(prompt_set: PromptSet) -> tuple[str, ...]:
-    """Return the questions that are not asked about a set: of what it has not."""
     lacking = {
         "domain_right": prompt_set.harm_domain is None,
         "type_right": prompt_set.task_type is None,
         "dual_use_has_both": prompt_set.is_pair,
     }
-    return tuple(question for question, lacks in lacking.items() if lacks)
+    skipped = tuple(question for question, lacks in lacking.items() if lacks)
+    item = KeyItem(id=prompt_set.id, family=family, skipped=skipped)
+    return AnnotatedText(item, (*prompts, labels))
 
 
 def label_lists(taxonomy: Taxonomy) -> tuple[LabelList, ...]:
@@ -327,7 +322,7 @@ def lay_out(
     texts = [[text_hash(text) for text in subject.texts] for subject in subjects]
     identifying = [kind, dataset.hash, unit, seed, guide.id, guide.version, items, texts]
     study = "s" + sha256_hex(canonical_json(identifying))[:11]
-    shown_to = {name: _items_shown(kind, subjects, study, name) for name in check_names(annotators)}
+    shown_to = {name: _order_items(kind, subjects, study, name) for name in check_names(annotators)}
     key = AnnotationKey(
         study=study,
         kind=kind,
@@ -377,7 +372,7 @@ def check_names(annotators: Sequence[str]) -> list[str]:
     return names
 
 
-def _items_shown(
+def _order_items(
     kind: LabelKind, subjects: Sequence[AnnotatedText], study: str, annotator: str
 ) -> list[tuple[Showing, tuple[str, ...]]]:
     """Return the items in the annotator's own order, each as in the key and as displayed."""
@@ -400,13 +395,13 @@ def _items_shown(
         while not code or code in shown:
             code = "".join(random.choices(_LETTERS, k=6))
         shown[code] = (
-            Showing(code=code, item=index, words=words_hash(_cells(kind, texts)), order=order),
+            Showing(code=code, item=index, words=words_hash(_list_cells(kind, texts)), order=order),
             texts,
         )
     return list(shown.values())
 
 
-def _cells(kind: LabelKind, texts: tuple[str, ...]) -> tuple[str, ...]:
+def _list_cells(kind: LabelKind, texts: tuple[str, ...]) -> tuple[str, ...]:
     """Return an item's texts as a sheet has them: all questions of its own in one cell."""
     shown = len(SLOTS[kind])
     own = "\n".join(f"q{number}: {text}" for number, text in enumerate(texts[shown:], start=1))
@@ -542,7 +537,7 @@ def render_sheet(key: AnnotationKey, annotator: str, items: Sequence[tuple[str, 
         for name in sheet_columns(key.kind, key.own)
     )
     for showing, texts in zip(key.annotators[annotator], items, strict=True):
-        cells = _cells(key.kind, texts)
+        cells = _list_cells(key.kind, texts)
         blank = [""] * (len(slots) - len(cells) + len(questions) + 1)
         writer.writerow(map(cell_safe, (key.study, annotator, showing.code, *cells, *blank)))
     return file.getvalue().encode("utf-8-sig")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from importlib import resources
 from uuid import NAMESPACE_URL, uuid5
 
+from opensafeintent.files import read_shipped
 from opensafeintent.hostile import TEXT, one_line
 from opensafeintent.markdown import Plain, card_environment
 from opensafeintent.promptsets.record import Dataset, PromptSet
@@ -99,9 +99,7 @@ def render_card(template: str, values: Mapping[str, object]) -> str:
 
     Values that are not `Plain` are escaped: text from outside is no markup in a card.
     """
-    environment = card_environment(lambda name: template if name == "card" else _part(name))
+    environment = card_environment(
+        lambda name: template if name == "card" else read_shipped(f"data/card/{name}")
+    )
     return environment.get_template("card").render(**values)
-
-
-def _part(name: str) -> str:
-    return resources.files("opensafeintent").joinpath(f"data/card/{name}").read_text("utf-8")

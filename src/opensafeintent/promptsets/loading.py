@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from opensafeintent.errors import InputError, did_you_mean
-from opensafeintent.files import MOST_ROWS, os_errors, sha256_hex, write_beside
+from opensafeintent.files import MOST_ROWS, RowLimit, os_errors, sha256_hex, write_beside
 from opensafeintent.hostile import cut_user_info, one_line, show_name
 from opensafeintent.promptsets.fields import Record
 from opensafeintent.promptsets.foreign import FOREIGN, join_foreign, make_taxonomy
-from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.reading import (
     LISTED,
     Problem,
@@ -69,7 +68,7 @@ def sample_order(prompt_sets: Sequence[PromptSet]) -> tuple[PromptSet, ...]:
     cells: defaultdict[Cell, list[str]] = defaultdict(list)
     for unit, cell in cell_of.items():
         cells[cell].append(unit)
-    place = _place(cells, dataset)
+    place = _make_place(cells, dataset)
     places = {
         unit: place(cell, rank)
         for cell, members in cells.items()
@@ -82,7 +81,7 @@ _Place = Callable[[Cell, int], tuple[float, int]]
 """Where the unit of a rank, from 0, stands in the order, by its cell."""
 
 
-def _place(cells: Mapping[Cell, Sequence[str]], dataset: str) -> _Place:
+def _make_place(cells: Mapping[Cell, Sequence[str]], dataset: str) -> _Place:
     domains, types = (_number_names((cell[part] for cell in cells), dataset) for part in (0, 1))
 
     def diagonal(cell: Cell) -> tuple[int, int]:
@@ -224,7 +223,7 @@ def fetch_published_rubrics() -> Path:
 
 
 def _fetch_verified(file: Published, what: str, from_disk: str) -> Path:
-    kept = _cache() / file.revision / file.path
+    kept = _find_cache() / file.revision / file.path
     with os_errors(f"{kept}: cannot read"):
         if kept.is_file() and sha256_hex(kept.read_bytes()) == file.sha256:
             return kept
@@ -276,7 +275,7 @@ def _fetch_content(file: Published, what: str, from_disk: str) -> bytes:
     return content
 
 
-def _cache() -> Path:
+def _find_cache() -> Path:
     """Return the folder that files are kept in: `OPENSAFEINTENT_CACHE`, or one in the user's own
     cache.
     """
@@ -304,7 +303,7 @@ def read_dataset(
             `hf:owner/name[@revision][#path]`.
         taxonomy: the labels that are valid, or the TOML file that has them; by default those of a
             `taxonomy.toml` beside the card, or the paper's.
-        max_rows: prompt-sets that it may have; see `limits.RowLimit`. None sets no limit.
+        max_rows: prompt-sets that it may have; see `files.RowLimit`. None sets no limit.
 
     Raises:
         NotAtHand: there is nothing to read under that name.

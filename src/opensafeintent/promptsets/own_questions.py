@@ -6,12 +6,13 @@ The questions that judges answer about every response are `taxonomy.QUESTIONS`.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 
+from opensafeintent.errors import find_repeated
 from opensafeintent.files import sha256_hex
 from opensafeintent.promptsets.fields import Record
 from opensafeintent.promptsets.reading import read_each
@@ -49,8 +50,7 @@ class IntentQuestions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     def of(self, kind: QuestionKind) -> tuple[OwnQuestion, ...]:
         """Return the questions of one kind."""
-        questions: tuple[OwnQuestion, ...] = getattr(self, kind)
-        return questions
+        return self.must if kind == "must" else self.must_not
 
     @property
     def all(self) -> tuple[OwnQuestion, ...]:
@@ -135,14 +135,8 @@ def read_question_columns(record: Record) -> OwnQuestions | None:
     for intent, kind, number, field in columns:
         question = OwnQuestion(f"{kind}_{number}", texts[field].strip())
         by_intent.setdefault(intent, {}).setdefault(kind, []).append(question)
-    for intent, kinds in by_intent.items():
-        _check_number(record, intent, sum(map(len, kinds.values())))
-        _check_unique(record, intent, kinds)
     return OwnQuestions(
-        **{
-            intent: IntentQuestions(**{kind: tuple(asked) for kind, asked in kinds.items()})
-            for intent, kinds in by_intent.items()
-        }
+        **{intent: _make_intent(record, intent, kinds) for intent, kinds in by_intent.items()}
     )
 
 
@@ -152,9 +146,7 @@ def _read_intent(questions: Record, intent: Intent) -> IntentQuestions:
     kinds = read_each(
         {kind: partial(_read_list, given, kind) for kind in QUESTION_KINDS if kind in given}
     )
-    _check_number(given, "must, must_not", sum(map(len, kinds.values())))
-    _check_unique(given, "must, must_not", kinds)
-    return IntentQuestions(**{kind: tuple(asked) for kind, asked in kinds.items()})
+    return _make_intent(given, "must, must_not", kinds)
 
 
 def _read_list(given: Record, kind: QuestionKind) -> list[OwnQuestion]:
@@ -187,13 +179,15 @@ def _read_id(fields: Record) -> str | None:
     return own_id
 
 
-def _check_number(record: Record, field: str, number: int) -> None:
+def _make_intent(
+    record: Record, field: str, kinds: Mapping[str, Sequence[OwnQuestion]]
+) -> IntentQuestions:
+    """Return the questions of an intent, by kind; there must be some, each with an id of its own.
+    `field` names them in errors.
+    """
+    number = sum(map(len, kinds.values()))
     if not 1 <= number <= MOST_QUESTIONS:
         record.fail(field, f"has {number} questions; expected 1 to {MOST_QUESTIONS} an intent")
-
-
-def _check_unique(record: Record, field: str, kinds: dict[str, list[OwnQuestion]]) -> None:
-    ids = Counter(question.id for asked in kinds.values() for question in asked)
-    for own_id, count in ids.items():
-        if count > 1:
-            record.fail(field, f"has the id {own_id!r} twice; ids are unique within an intent")
+    if twice := find_repeated(question.id for asked in kinds.values() for question in asked):
+        record.fail(field, f"has the id {twice[0]!r} twice; ids are unique within an intent")
+    return IntentQuestions(**{kind: tuple(asked) for kind, asked in kinds.items()})

@@ -10,13 +10,20 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from opensafeintent.errors import InputError, install_extra, pluralize
-from opensafeintent.files import any_json, as_text, read_bytes, whole_if_it_is
+from opensafeintent.files import (
+    RowLimit,
+    any_json,
+    as_text,
+    read_bytes,
+    refuse_repeated,
+    whole_if_it_is,
+)
 from opensafeintent.hostile import one_line, show_name
-from opensafeintent.promptsets.limits import RowLimit, refuse_repeated
 from opensafeintent.promptsets.workbooks import workbook_rows
 
 if TYPE_CHECKING:
@@ -54,10 +61,10 @@ def parquet_rows(
         raise InputError(f"{name}: Parquet needs an extra: {install_extra('parquet')}") from error
     try:
         with pq.ParquetFile(source) as file:
-            texts, width = _texts_and_width(file.schema)
+            texts, width = _find_texts_and_width(file.schema)
         with pq.ParquetFile(source, read_dictionary=texts, page_checksum_verification=True) as file:
             _check_columns(file.schema_arrow.names, name, column)
-            features = _features(file.schema_arrow.metadata)
+            features = _read_features(file.schema_arrow.metadata)
             # all rows will be read
             if column is None:
                 limit.check(name, rows=file.metadata.num_rows)
@@ -73,10 +80,11 @@ def parquet_rows(
                 )
                 for batch in batches:
                     limit.check(
-                        name, characters=_A_VALUE * sum(_values(array) for array in batch.columns)
+                        name,
+                        characters=_A_VALUE * sum(_count_values(array) for array in batch.columns),
                     )  # one row's list may hold millions of nulls
-                    for row in _few_at_a_time(batch, features):
-                        limit.count(name, _characters(row))
+                    for row in _yield_rows(batch, features):
+                        limit.count(name, _count_characters(row))
                         yield row
     except (
         pa.ArrowException,
@@ -93,7 +101,7 @@ def parquet_rows(
         ) from error
 
 
-def _texts_and_width(schema: pq.ParquetSchema) -> tuple[list[str], int]:
+def _find_texts_and_width(schema: pq.ParquetSchema) -> tuple[list[str], int]:
     """Return the paths of all columns of texts, which are read as dictionaries, and the width of
     the widest other value.
     """
@@ -106,7 +114,7 @@ def _texts_and_width(schema: pq.ParquetSchema) -> tuple[list[str], int]:
     return texts, max((column.length or 8 for column in columns), default=8)
 
 
-def _features(metadata: Mapping[bytes, bytes] | None) -> Any:
+def _read_features(metadata: Mapping[bytes, bytes] | None) -> Any:
     """Return how Hugging Face datasets describe the columns; None if they name no classes."""
     described = (metadata or {}).get(b"huggingface", b"")
     if b'"ClassLabel"' not in described:
@@ -147,41 +155,41 @@ def _check_columns(names: list[str], name: str, column: str | None) -> None:
         raise InputError(f"{name}: has no column {column!r}; found {columns or 'none'}{ellipsis}")
 
 
-def _values(array: Any) -> int:
+def _count_values(array: Any) -> int:
     """Return how many values an array holds, those within lists and structures counted."""
     # of lists and maps
     if hasattr(array, "values"):
-        return len(array) + _values(array.values)
+        return len(array) + _count_values(array.values)
     if hasattr(array, "flatten") and array.type.num_fields:
-        return sum(map(_values, array.flatten()))
+        return sum(map(_count_values, array.flatten()))
     return len(array)
 
 
-def _few_at_a_time(batch: Any, features: Any) -> Iterator[dict[str, Any]]:
+def _yield_rows(batch: Any, features: Any) -> Iterator[dict[str, Any]]:
     """Yield a batch's rows with the names of their classes; each becomes Python objects only
     shortly before, since these repeat values that the batch shares.
     """
     at_once = max(1, min(_BATCH, _BATCH_BYTES // max(1, batch.nbytes)))
     for start in range(0, batch.num_rows, at_once):
-        for row in map(_plain, batch.slice(start, at_once).to_pylist()):
+        for row in map(_make_plain, batch.slice(start, at_once).to_pylist()):
             yield _name_classes(row, features) if features else row
 
 
-def _plain(value: Any) -> Any:
+def _make_plain(value: Any) -> Any:
     """Return a value as JSON would have it: data frames write NaN for null, and 3.0 for 3."""
     if isinstance(value, float):
         return None if value != value else whole_if_it_is(value)  # noqa: PLR0124
     if isinstance(value, dict):
-        return {name: _plain(inner) for name, inner in value.items()}
-    return [_plain(inner) for inner in value] if isinstance(value, list) else value
+        return {name: _make_plain(inner) for name, inner in value.items()}
+    return [_make_plain(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _characters(value: Any) -> int:
+def _count_characters(value: Any) -> int:
     if isinstance(value, str | bytes):
         return len(value)
     if isinstance(value, dict):
-        return sum(map(_characters, value.values()))
-    return sum(map(_characters, value)) if isinstance(value, list | tuple) else 0
+        return sum(map(_count_characters, value.values()))
+    return sum(map(_count_characters, value)) if isinstance(value, list | tuple) else 0
 
 
 _JSON_STARTS = ("{", "[")
@@ -282,7 +290,7 @@ def read_records(
     """
     name, limit = shown or str(path), limit or RowLimit()
     known = FILE_FORMATS.get(get_suffix(path))
-    yield from (known.read if known else _unknown_rows)(path, name, limit)
+    yield from (known.read if known else _read_unknown)(path, name, limit)
 
 
 def is_table(path: Path) -> bool:
@@ -302,27 +310,25 @@ def get_stem(path: Path) -> str:
     return path.name[: len(path.name) - len(get_suffix(path))] or path.stem
 
 
-def _parquet_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, Any]]:
+def _read_parquet_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, Any]]:
     for number, row in enumerate(parquet_rows(path, name, limit), start=1):
         yield f"{name}, row {number}", row
 
 
-def _table_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, Any]]:
+def _read_table_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, Any]]:
     for location, cells in read_table(path, name, limit):
         yield location, {field: cell or None for field, cell in cells.items()}
 
 
-def _json_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, Any]]:
-    return _count_records(_json_records(_read_text(path, name, limit), name), name, limit)
-
-
-def _jsonl_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, Any]]:
+def _read_json_rows(
+    path: Path, name: str, limit: RowLimit, *, lines: bool
+) -> Iterator[tuple[str, Any]]:
     return _count_records(
-        _json_records(_read_text(path, name, limit), name, lines=True), name, limit
+        _yield_json_records(_read_text(path, name, limit), name, lines), name, limit
     )
 
 
-def _unknown_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, Any]]:
+def _read_unknown(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, Any]]:
     """Yield the records of a file with another suffix, if it holds JSON."""
     suffix = get_suffix(path)
     if suffix in _SPREADSHEETS:
@@ -334,7 +340,7 @@ def _unknown_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str,
         raise InputError(
             f"{name}: is {what}; expected {LISTED} (save a spreadsheet as CSV in UTF-8)"
         )
-    return _count_records(_json_records(text, name), name, limit)
+    return _count_records(_yield_json_records(text, name, lines=False), name, limit)
 
 
 def _count_records(
@@ -355,26 +361,25 @@ class FileFormat(NamedTuple):
 
 
 FILE_FORMATS = {
-    ".jsonl": FileFormat(_jsonl_rows),
-    ".json": FileFormat(_json_rows),
-    ".parquet": FileFormat(_parquet_rows, is_table=True),
-    ".csv": FileFormat(_table_rows, is_table=True),
-    ".xlsx": FileFormat(_table_rows, is_table=True),
+    ".jsonl": FileFormat(partial(_read_json_rows, lines=True)),
+    ".json": FileFormat(partial(_read_json_rows, lines=False)),
+    ".parquet": FileFormat(_read_parquet_rows, is_table=True),
+    ".csv": FileFormat(_read_table_rows, is_table=True),
+    ".xlsx": FileFormat(_read_table_rows, is_table=True),
 }
 """The formats by the suffix of their files."""
 LISTED = f"{', '.join([*FILE_FORMATS][:-1])} or {[*FILE_FORMATS][-1]}"
 """The suffixes, for a message; without those of gzip."""
 FILE_FORMATS |= {f"{suffix}.gz": FILE_FORMATS[suffix] for suffix in (".jsonl", ".json", ".csv")}
-SUFFIXES = tuple(FILE_FORMATS)
 OF_CELLS = (".csv", ".csv.gz", ".xlsx")
 """Suffixes of tables whose cells a spreadsheet program may take for formulas."""
 _SPREADSHEETS = (".xls", ".xlsm", ".xlsb", ".ods", ".numbers")
 
 
-def _json_records(text: str, name: str, *, lines: bool = False) -> Iterator[tuple[str, Any]]:
+def _yield_json_records(text: str, name: str, lines: bool) -> Iterator[tuple[str, Any]]:
     if text.strip() and (not lines or text.lstrip().startswith("[")):
         try:
-            value = _json(text)
+            value = _parse_json(text)
         except Problem as problem:
             if not _looks_like_lines(text):
                 raise InputError(f"{name}: {problem}") from problem
@@ -388,7 +393,7 @@ def _json_records(text: str, name: str, *, lines: bool = False) -> Iterator[tupl
     for number, line in enumerate(_LINE.finditer(text), start=1):
         if line[0].strip():
             try:
-                yield f"{name}:{number}", _json(line[0])
+                yield f"{name}:{number}", _parse_json(line[0])
             except Problem as problem:
                 raise Problem(f"{name}:{number}: {problem}") from problem
 
@@ -427,7 +432,7 @@ def read_table(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, di
             continue
         limit.count(name, sum(map(len, row)))
         blank = [""] * (len(header) - len(row)) if workbook else []
-        yield location, _cells(row + blank, header, nameless, location, f"{named}; {form}")
+        yield location, _name_cells(row + blank, header, nameless, location, f"{named}; {form}")
 
 
 def _read_csv_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, list[str]]]:
@@ -438,7 +443,7 @@ def _read_csv_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str
             f" {_CSV_FORM}"
         )
     csv.field_size_limit(_LONGEST_CELL)
-    first, separator = _separator(text)
+    first, separator = _find_separator(text)
     rows = csv.reader(io.StringIO(text[first:], newline=""), strict=True, delimiter=separator)
     skipped = text[:first].count("\n") or int(first > 0)
     line = 1 + skipped  # on which a row begins
@@ -465,7 +470,7 @@ def whole_number(cell: object) -> int | None:
     return int(match[1]) if match else None
 
 
-def _cells(
+def _name_cells(
     row: list[str], header: list[str], nameless: set[int], location: str, expected: str
 ) -> dict[str, str]:
     behind = row[len(header) :]
@@ -492,7 +497,7 @@ _NAMED_SEPARATOR = re.compile(r'"?sep=(?P<mark>[^\w\s"]|\t)"?[,;\t]*(?:\r\n?|\n|
 """The first line by which a table tells Excel its separator."""
 
 
-def _separator(text: str) -> tuple[int, str]:
+def _find_separator(text: str) -> tuple[int, str]:
     """Return where a table begins, and its separator."""
     if (named := _NAMED_SEPARATOR.match(text)) is not None:
         return named.end(), named["mark"]
@@ -512,12 +517,12 @@ def _separator(text: str) -> tuple[int, str]:
 def _looks_like_lines(text: str) -> bool:
     first, *lines_below = text.strip().split("\n", 1)
     try:
-        return bool(lines_below) and isinstance(_json(first), dict | list)
+        return bool(lines_below) and isinstance(_parse_json(first), dict | list)
     except Problem:
         return False
 
 
-def _json(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     """Read JSON, or raise the Problem that it has."""
     try:
         return any_json(text, of_frames=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -155,6 +156,7 @@ _IN_NO_HASH = ("family", "questions")
 """Fields of a prompt-set that are no part of a dataset's identity."""
 
 
+@dataclass(eq=False, repr=False)
 class Dataset:
     """Prompt-sets with the taxonomy that they are labelled in.
 
@@ -164,21 +166,13 @@ class Dataset:
     alone (`questions_hash`).
     """
 
-    def __init__(
-        self,
-        name: str,
-        prompt_sets: tuple[PromptSet, ...],
-        taxonomy: Taxonomy,
-        unread: tuple[str, ...] = (),
-        left_out: tuple[str, ...] = (),
-    ) -> None:
-        self.name = name
-        self.prompt_sets = prompt_sets
-        self.taxonomy = taxonomy
-        self.unread = unread
-        """Fields of its file that are no part of a prompt-set."""
-        self.left_out = left_out
-        """Which rows of its file are in no prompt-set, a line each."""
+    name: str
+    prompt_sets: tuple[PromptSet, ...]
+    taxonomy: Taxonomy
+    unread: tuple[str, ...] = ()
+    """Fields of its file that are no part of a prompt-set."""
+    left_out: tuple[str, ...] = ()
+    """Which rows of its file are in no prompt-set, a line each."""
 
     def __len__(self) -> int:
         return len(self.prompt_sets)

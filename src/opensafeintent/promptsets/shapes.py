@@ -90,7 +90,7 @@ def parse_prompt_set(record: Record, taxonomy: Taxonomy | None) -> PromptSet:
         Problem: with all problems of the record.
     """
     shape = recognize_shape(record.data)
-    valid = _valid_fields(shape, record.data)
+    valid = _list_valid_fields(shape, record.data)
     required = _REQUIRED if shape == "a table of variants" else ()
     prefix = _PREFIX if shape in _OUR_SHAPES else ""
     try:
@@ -123,11 +123,11 @@ def unread_fields(data: Mapping[str, Any]) -> list[str]:
     shape = recognize_shape(data)
     if shape not in _OUR_SHAPES:
         return []
-    valid = _valid_fields(shape, data)
+    valid = _list_valid_fields(shape, data)
     return [field for field in data if field not in valid and field != CANARY_COLUMN]
 
 
-def _valid_fields(shape: str | None, fields: Collection[str]) -> set[str]:
+def _list_valid_fields(shape: str | None, fields: Collection[str]) -> set[str]:
     valid = set(PromptSet.__struct_fields__)
     if shape == "a table of variants":
         valid -= {"dual_use_paraphrases", "prompts"}
@@ -137,11 +137,11 @@ def _valid_fields(shape: str | None, fields: Collection[str]) -> set[str]:
 
 
 def _parse_ours(record: Record, taxonomy: Taxonomy | None) -> PromptSet:
-    return _build(
+    return _build_set(
         record,
         taxonomy,
         labels=record,
-        prompts=lambda: _own_prompts(record.record("prompts")),
+        prompts=lambda: _read_own_prompts(record.record("prompts")),
         underlying_task=lambda: record.optional_text("underlying_task"),
         dual_use_paraphrases=lambda: record.texts("dual_use_paraphrases"),
         dual_use_benign_use=lambda: record.optional_text("dual_use_benign_use"),
@@ -151,9 +151,9 @@ def _parse_ours(record: Record, taxonomy: Taxonomy | None) -> PromptSet:
     )
 
 
-def _own_prompts(prompts: Record) -> Prompts:
+def _read_own_prompts(prompts: Record) -> Prompts:
     prompts.check_known(CORE_VARIANTS, "variant")
-    return _prompts(prompts, "{}")
+    return _read_prompts(prompts, "{}")
 
 
 def _parse_nested(record: Record, taxonomy: Taxonomy | None) -> PromptSet:
@@ -161,11 +161,11 @@ def _parse_nested(record: Record, taxonomy: Taxonomy | None) -> PromptSet:
     nothing = Record({}, record.location)
     check = record.record("verification_intent") if "verification_intent" in record else nothing
     origin = record.record("origin_metadata") if "origin_metadata" in record else nothing
-    return _build(
+    return _build_set(
         record,
         taxonomy,
         labels=labels,
-        prompts=lambda: _prompts(record.record("generated_prompts"), "{}_prompt"),
+        prompts=lambda: _read_prompts(record.record("generated_prompts"), "{}_prompt"),
         underlying_task=lambda: labels.optional_text("topic_summary"),
         dual_use_paraphrases=lambda: record.texts("dual_use_paraphrases"),
         dual_use_benign_use=lambda: check.optional_text("dual_use_prompt_plausible_benign_use"),
@@ -177,14 +177,14 @@ def _parse_nested(record: Record, taxonomy: Taxonomy | None) -> PromptSet:
 def _parse_flat(record: Record, taxonomy: Taxonomy | None, names: _Flat) -> PromptSet:
     required = map(names.prompt.format, _REQUIRED)
     lacking = [field for field in required if field not in record]
-    problems = [_lacks(record, lacking)] if len(lacking) > 1 else []
-    return _build(
+    told = lacking if len(lacking) > 1 else []
+    return _build_set(
         record,
         taxonomy,
         labels=record,
-        problems=problems,
-        told=lacking if problems else (),
-        prompts=lambda: _prompts(record, names.prompt, lacking if problems else ()),
+        problems=[_describe_lacking(record, told)] if told else [],
+        told=told,
+        prompts=lambda: _read_prompts(record, names.prompt, told),
         underlying_task=lambda: record.optional_text("underlying_task"),
         dual_use_paraphrases=lambda: _take_numbered(record, names),
         dual_use_benign_use=lambda: record.optional_text(names.benign_use),
@@ -194,7 +194,7 @@ def _parse_flat(record: Record, taxonomy: Taxonomy | None, names: _Flat) -> Prom
     )
 
 
-def _lacks(record: Record, lacking: Sequence[str]) -> Problem:
+def _describe_lacking(record: Record, lacking: Sequence[str]) -> Problem:
     """Return the problem of a flat record without several of its fields."""
     absent = [field for field in lacking if field not in record.data]
     empty = [record.find_heading(field) for field in lacking if field in record.data]
@@ -222,7 +222,7 @@ def _take_numbered(record: Record, names: _Flat) -> tuple[str, ...]:
     return tuple(read_each(readers).values())
 
 
-def _prompts(record: Record, named: str, told: Collection[str] = ()) -> Prompts:
+def _read_prompts(record: Record, named: str, told: Collection[str] = ()) -> Prompts:
     """Return the prompts of a record whose fields are named like this; the absence of some is told
     already.
     """
@@ -243,7 +243,7 @@ def _prompts(record: Record, named: str, told: Collection[str] = ()) -> Prompts:
 _OTHER_LABELS = "; for labels of your own give --taxonomy FILE"
 
 
-def _build(
+def _build_set(
     record: Record,
     taxonomy: Taxonomy | None,
     *,
@@ -262,7 +262,7 @@ def _build(
     """
     hint = _OTHER_LABELS if taxonomy == default_taxonomy() else ""
     readers = {
-        "id": lambda: _line(record, "id"),
+        "id": lambda: _read_line(record, "id"),
         "harm_domain": lambda: _read_label(
             labels, "harm_domain", taxonomy.domain_names if taxonomy else None, hint
         ),
@@ -272,7 +272,7 @@ def _build(
         **fields,
         "content_shift": lambda: record.optional_choice("content_shift", CONTENT_SHIFTS),
         "language": lambda: record.optional_name("language"),
-        "family": lambda: _line(record, "family"),
+        "family": lambda: _read_line(record, "family"),
     }
     values = read_each({name: read for name, read in readers.items() if name not in told}, problems)
     _refuse_uses(record, values)
@@ -306,7 +306,7 @@ def _read_label(labels: Record, field: str, valid: tuple[str, ...] | None, hint:
     return labels.optional_choice(field, valid, hint)
 
 
-def _line(record: Record, field: str) -> str | None:
+def _read_line(record: Record, field: str) -> str | None:
     name = record.optional_name(field)
     if name and name.splitlines() != [name]:
         record.fail(field, "has several lines; expected one")

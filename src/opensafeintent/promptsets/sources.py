@@ -17,11 +17,15 @@ from typing import Any
 import msgspec
 
 from opensafeintent.errors import InputError, install_extra
-from opensafeintent.files import any_json
+from opensafeintent.files import RowLimit, any_json
 from opensafeintent.hostile import cut_user_info, one_line, show_name
 from opensafeintent.promptsets.fields import fields_found
-from opensafeintent.promptsets.limits import RowLimit
-from opensafeintent.promptsets.reading import LISTED, SUFFIXES, get_suffix, parquet_rows
+from opensafeintent.promptsets.reading import (
+    FILE_FORMATS,
+    LISTED,
+    get_suffix,
+    parquet_rows,
+)
 
 CARD = "README.md"
 TAXONOMY = "taxonomy.toml"
@@ -71,7 +75,7 @@ def find_twins(folder: Path, shown: Shown, chosen: str | None = None) -> Origin 
     for place in places:
         paths = [(PurePosixPath(place) / name).as_posix() for name in TWINS]
         if all((folder / path).is_file() for path in paths):
-            return _origin(folder, paths, shown)
+            return _make_origin(folder, paths, shown)
     return None
 
 
@@ -91,15 +95,15 @@ def files_by_card(folder: Path, shown: Shown) -> Origin | None:
             existing file.
     """
     location = shown(CARD)
-    configs = _configs(folder / CARD, location)
+    configs = _read_configs(folder / CARD, location)
     if not configs:
         return None
-    config = _default(
+    config = _choose_config(
         configs,
         location,
         lambda config: [shown(path) for path in _list_matching(folder, config, location)],
     )
-    return _origin(folder, _list_matching(folder, config, location), shown)
+    return _make_origin(folder, _list_matching(folder, config, location), shown)
 
 
 def files_by_suffix(folder: Path, shown: Shown, chosen: str | None = None) -> Origin:
@@ -116,10 +120,10 @@ def files_by_suffix(folder: Path, shown: Shown, chosen: str | None = None) -> Or
     parquet = [path for path in paths if path.endswith(".parquet")]
     # a workbook beside other files is mostly about them
     others = [path for path in paths if not path.endswith(".xlsx")]
-    return _origin(folder, parquet or others or paths, shown)
+    return _make_origin(folder, parquet or others or paths, shown)
 
 
-def _origin(folder: Path, paths: Iterable[str], shown: Shown) -> Origin:
+def _make_origin(folder: Path, paths: Iterable[str], shown: Shown) -> Origin:
     taxonomy = folder / TAXONOMY
     return Origin(
         tuple(DataFile(folder / path, shown(path)) for path in paths),
@@ -128,10 +132,10 @@ def _origin(folder: Path, paths: Iterable[str], shown: Shown) -> Origin:
 
 
 def _is_data(path: Path) -> bool:
-    return get_suffix(path) in SUFFIXES and path.name not in _NOT_DATA and path.is_file()
+    return get_suffix(path) in FILE_FORMATS and path.name not in _NOT_DATA and path.is_file()
 
 
-def _configs(card: Path, location: str) -> list[dict[str, Any]]:
+def _read_configs(card: Path, location: str) -> list[dict[str, Any]]:
     try:
         with card.open(encoding="utf-8-sig") as file:
             if file.readline(_LONGEST_CARD).rstrip() != "---":
@@ -174,7 +178,7 @@ def _configs(card: Path, location: str) -> list[dict[str, Any]]:
     return [config for config in configs if isinstance(config, dict)]
 
 
-def _default(
+def _choose_config(
     configs: list[dict[str, Any]], location: str, files_of: Callable[[dict[str, Any]], list[str]]
 ) -> dict[str, Any]:
     """Return the configuration that is read when none is named, by the hub's rule."""
@@ -199,7 +203,7 @@ def _read_name(config: dict[str, Any]) -> str:
 def _list_matching(folder: Path, config: dict[str, Any], location: str) -> list[str]:
     """Return the data files that a configuration's patterns match, in the order of the patterns."""
     below = config.get("data_dir")
-    patterns = list(islice(_patterns(config.get("data_files", "**/*")), _MOST_PATTERNS + 1))
+    patterns = list(islice(_yield_patterns(config.get("data_files", "**/*")), _MOST_PATTERNS + 1))
     if len(patterns) > _MOST_PATTERNS or any(
         pattern.count("**") > _MOST_STARS for pattern in patterns
     ):
@@ -237,7 +241,7 @@ def _matches(path: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
     return fits and _matches(path[1:], pattern[1:])
 
 
-def _patterns(data_files: Any) -> Iterator[str]:
+def _yield_patterns(data_files: Any) -> Iterator[str]:
     """Yield the patterns of `data_files` in any of the forms that the hub takes: a text, a list,
     splits with paths.
     """
@@ -246,12 +250,12 @@ def _patterns(data_files: Any) -> Iterator[str]:
             yield data_files
         case list():
             for item in data_files:
-                yield from _patterns(item)
+                yield from _yield_patterns(item)
         case {"path": paths}:
-            yield from _patterns(paths)
+            yield from _yield_patterns(paths)
         case dict():
             for paths in data_files.values():
-                yield from _patterns(paths)
+                yield from _yield_patterns(paths)
 
 
 _NAME = re.compile(
@@ -273,7 +277,7 @@ def fetch(name: str) -> Origin:
         InputError: the name is not of that form, the extra is missing, the hub cannot be reached,
             or it holds no data file.
     """
-    repo, revision, chosen = _parts(name)
+    repo, revision, chosen = _split_name(name)
     whole = f"hf:{repo}" + (f"@{revision}" if revision else "")
     with _hub_errors(name, repo, revision):
         from huggingface_hub import snapshot_download
@@ -281,7 +285,9 @@ def fetch(name: str) -> Origin:
 
         disable_progress_bars()
         wanted = (
-            [chosen, f"{chosen}/*"] if chosen else [CARD, *(f"*{suffix}" for suffix in SUFFIXES)]
+            [chosen, f"{chosen}/*"]
+            if chosen
+            else [CARD, *(f"*{suffix}" for suffix in FILE_FORMATS)]
         )
         if chosen and is_twin(chosen):
             wanted += [str(PurePosixPath(chosen).with_name(name)) for name in TWINS]
@@ -317,7 +323,7 @@ def stream_rows(name: str, column: str, *, split: str, limit: RowLimit) -> Itera
     Raises:
         InputError: as with `fetch`; a row has no such column; or the limit is exceeded.
     """
-    repo, revision, chosen = _parts(name)
+    repo, revision, chosen = _split_name(name)
     with _hub_errors(name, repo, revision):
         from huggingface_hub import HfFileSystem
 
@@ -337,12 +343,12 @@ def stream_rows(name: str, column: str, *, split: str, limit: RowLimit) -> Itera
                 if path.endswith(".parquet"):
                     yield from (row[column] for row in parquet_rows(file, location, limit, column))
                 else:
-                    for value in _jsonl_column(file, column, location):
+                    for value in _stream_column(file, column, location):
                         limit.count(location)
                         yield value
 
 
-def _jsonl_column(file: Iterable[bytes], column: str, location: str) -> Iterator[Any]:
+def _stream_column(file: Iterable[bytes], column: str, location: str) -> Iterator[Any]:
     for number, line in enumerate(file, start=1):
         if line.strip():
             fields = ""
@@ -357,7 +363,7 @@ def _jsonl_column(file: Iterable[bytes], column: str, location: str) -> Iterator
                 ) from error
 
 
-def _parts(name: str) -> tuple[str, str | None, str | None]:
+def _split_name(name: str) -> tuple[str, str | None, str | None]:
     match = _NAME.fullmatch(name)
     if match is None or ".." in (match["path"] or "").split("/"):
         raise InputError(

@@ -8,16 +8,14 @@ import datetime
 import re
 import warnings
 import zipfile
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 from xml.parsers import expat
 
-from opensafeintent.errors import InputError, install_extra
-from opensafeintent.files import os_errors, whole_if_it_is
+from opensafeintent.errors import InputError, find_repeated, install_extra
+from opensafeintent.files import RowLimit, os_errors, whole_if_it_is
 from opensafeintent.hostile import one_line, show_name
-from opensafeintent.promptsets.limits import RowLimit
 
 _MOST_BYTES = 200_000_000
 """Of all parts, unpacked."""
@@ -68,7 +66,7 @@ def workbook_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str,
                 workbook = openpyxl.load_workbook(
                     file, read_only=True, data_only=True, keep_links=False
                 )
-                complaint, rows = _sheet(workbook, complaints, name, limit)
+                complaint, rows = _choose_sheet(workbook, complaints, name, limit)
         except InputError:
             raise
         except Exception as error:  # openpyxl raises any
@@ -83,7 +81,7 @@ def workbook_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str,
         yield f"{name}, row {number}", cells
 
 
-def _sheet(
+def _choose_sheet(
     workbook: Any, complaints: Mapping[str, str], name: str, limit: RowLimit
 ) -> tuple[str, list[tuple[int, list[str]]]]:
     """Return the sheet that holds anything: its first fault, and its rows.
@@ -92,7 +90,7 @@ def _sheet(
         InputError: there is none, or there are several.
     """
     read = [
-        (sheet.title, complaints[sheet._worksheet_path], _rows(sheet, name, limit))
+        (sheet.title, complaints[sheet._worksheet_path], _read_rows(sheet, name, limit))
         for sheet in workbook.worksheets
         if sheet.sheet_state == "visible"
     ]
@@ -113,7 +111,7 @@ def _sheet(
     )
 
 
-def _rows(sheet: Any, name: str, limit: RowLimit) -> list[tuple[int, list[str]]]:
+def _read_rows(sheet: Any, name: str, limit: RowLimit) -> list[tuple[int, list[str]]]:
     sheet.reset_dimensions()  # some programs write wrong ones
     rows: list[tuple[int, list[str]]] = []
     size = 0
@@ -175,7 +173,7 @@ def _check(file: IO[bytes], name: str) -> Mapping[str, str]:
                 f"{name}: {size:,} bytes when unpacked; expected at most {_MOST_BYTES:,}, or a .csv"
                 " file"
             )
-        if twice := [part for part, n in Counter(archive.namelist()).items() if n > 1]:
+        if twice := find_repeated(archive.namelist()):
             raise ValueError(f"{show_name(twice[0])} is there twice")
         elements = 0
         for member in members:

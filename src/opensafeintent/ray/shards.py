@@ -17,15 +17,13 @@ import msgspec
 from opensafeintent import __version__
 from opensafeintent.any_model import open_models
 from opensafeintent.calls.client import Client, count_under_way, side_by_side
-from opensafeintent.calls.costs import Budget, Tally
+from opensafeintent.calls.costs import Tally
 from opensafeintent.calls.draining import current_drain, raise_if_interrupted
-from opensafeintent.calls.headers import NO_HEADERS, Headers
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import LEDGER, Ledger
 from opensafeintent.calls.ledger_merge import take_up
 from opensafeintent.calls.providers import PREFIX, loads_weights
 from opensafeintent.calls.records import Answered, Failed, Refused
-from opensafeintent.calls.service_tiers import NO_FLEX, FlexPlan
 from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
 from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.replay import replay
@@ -46,20 +44,14 @@ class Job(NamedTuple):
     """Of the models that it asks, by name."""
     stored: Mapping[bytes, Answered | Refused]
     """Stored outcomes of the calls that its prompts take."""
-    max_connections: int | None
-    patience: Budget
+    cluster: Cluster
+    """Its connections are those of this shard."""
     working_folder: Path
     """File names within models' names are relative to it."""
     run: Callable[..., ShardReport]
     """Runs a coroutine to its end, and ends it in good order when it is interrupted."""
     left_out: Mapping[str, Collection[str]] = {}
     """By model, fields that it is known not to take."""
-    flex: FlexPlan = NO_FLEX
-    """The models that are asked at the flex tier."""
-    headers: Headers = NO_HEADERS
-    """Of the requests to each model."""
-    timeout: float | None = None
-    """Seconds after which a request is given up, if the user set them."""
 
 
 class ShardReport(NamedTuple):
@@ -114,9 +106,14 @@ async def _make_calls(job: Job) -> ShardReport:
             f"{job.folder}: is not to be seen; the folder of a run has to be one that all nodes"
             " share"
         )
-    async with HttpSession(job.max_connections, job.timeout) as http:
+    cluster = job.cluster
+    async with HttpSession(cluster.max_connections, cluster.timeout) as http:
         opened = open_models(
-            job.identities, http, left_out=job.left_out, flex=job.flex, headers=job.headers
+            job.identities,
+            http,
+            left_out=job.left_out,
+            flex=cluster.flex,
+            headers=cluster.headers,
         )
         for name, model in opened.items():
             if model.identity != job.identities[name]:
@@ -126,12 +123,12 @@ async def _make_calls(job: Job) -> ShardReport:
         # an earlier attempt at this shard, on a node that was cut off, may still write
         with _ShardLedger(job.folder / LEDGER, waiting=raise_if_interrupted) as ledger:
             ledger.stored_in_run = job.stored
-            client = Client(ledger, opened, job.patience)
+            client = Client(ledger, opened, cluster.patience)
             with contextlib.suppress(Stopped), current_drain().halt_on_signal(client):
                 await run_tasks(
                     client,
                     [job.work],
-                    at_once=count_under_way(job.max_connections),
+                    at_once=count_under_way(cluster.max_connections),
                     done=lambda _: None,
                 )
     with Ledger(job.folder / LEDGER, readonly=True) as ledger:
@@ -254,7 +251,9 @@ class Shards:
         async with connect_cluster(cluster.address) as self._ray:
             nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
             cores = max(1, int(sum(node.get("CPU", 0) for node in nodes)))
-            gpus = self._gpus(work, float(max((node.get("GPU", 0) for node in nodes), default=0)))
+            gpus = self._choose_gpus(
+                work, float(max((node.get("GPU", 0) for node in nodes), default=0))
+            )
             parts = cut_work(work, cluster.shards or ceil(_SHARDS_A_CORE * cores / len(work)))
             self.count = at_once = len(parts)
             if cluster.max_connections:
@@ -266,7 +265,9 @@ class Shards:
                 async with free_places:
                     client.raise_if_halted()
                     if part.model not in client.stopped_models:
-                        await self._work_on(self._job(number, part, identities, connections), gpus)
+                        await self._work_on(
+                            self._make_job(number, part, identities, connections), gpus
+                        )
 
             with current_drain().halt_on_signal(self):
                 await side_by_side(*(work_on(number, part) for number, part in enumerate(parts)))
@@ -277,7 +278,7 @@ class Shards:
             )
         raise_if_over(client, work)
 
-    def _gpus(self, work: Sequence[ModelWork], largest_node: float) -> float:
+    def _choose_gpus(self, work: Sequence[ModelWork], largest_node: float) -> float:
         """Return the GPUs of a task that loads weights."""
         gpus_per_model = self._cluster.gpus_per_model
         loading = next(filter(loads_its_weights, work), None)
@@ -288,7 +289,7 @@ class Shards:
             )
         return min(1.0, largest_node) if gpus_per_model is None else gpus_per_model
 
-    def _job(
+    def _make_job(
         self, number: int, part: ModelWork, identities: Mapping[str, str], connections: int | None
     ) -> Job:
         return Job(
@@ -302,11 +303,7 @@ class Shards:
                 for asked in replayed.asked
                 if not isinstance(asked.outcome, Failed)
             },
-            max_connections=connections,
-            patience=self._cluster.patience,
-            flex=self._cluster.flex,
-            headers=self._cluster.headers,
-            timeout=self._cluster.timeout,
+            cluster=msgspec.structs.replace(self._cluster, max_connections=connections),
             working_folder=Path.cwd(),
             run=self._run,
         )
@@ -338,7 +335,9 @@ class Shards:
             scheduling_strategy="SPREAD",
         )(run_shard)
         task = remote.remote(
-            __version__, pickle.dumps(job), collect_variables(job.identities, headers=job.headers)
+            __version__,
+            pickle.dumps(job),
+            collect_variables(job.identities, headers=self._cluster.headers),
         )
         self._tasks.add(task)
         errors = self._ray.exceptions

@@ -23,8 +23,8 @@ from markupsafe import Markup, escape
 from opensafeintent import __version__
 from opensafeintent.errors import pluralize
 from opensafeintent.evaluation.texts import RunTexts
-from opensafeintent.hostile import TEXT, json_for_html, one_line, page_script, security_policy
-from opensafeintent.markdown import page_environment
+from opensafeintent.hostile import TEXT, json_for_html, one_line, security_policy
+from opensafeintent.markdown import page_environment, page_script
 from opensafeintent.numbers.cohort import Cohort, GradedRun
 from opensafeintent.numbers.gates import Gates
 from opensafeintent.quoting import UnsafeTexts

@@ -85,7 +85,7 @@ def parse_reply(contract: Contract, reply: str, rule: ParseRule = "strict") -> i
     text = cut_fence(reply.strip())
     assert not isinstance(contract, AnswersContract)  # `parse_answers` reads it
     if isinstance(contract, JsonContract):
-        value = _object(text).get(contract.key)
+        value = _parse_object(text).get(contract.key)
         return value if isinstance(value, str) and value in contract.values else None
     if contract.reason:
         return _parse_reasoned(contract, text)
@@ -112,7 +112,7 @@ def cut_fence(text: str) -> str:
 
 
 def _parse_reasoned(contract: IntegerContract, text: str) -> int | None:
-    value = _object(text)
+    value = _parse_object(text)
     grade, reason = value.get("grade"), value.get("reason")
     # a bool is no grade
     if type(grade) is not int or not contract.low <= grade <= contract.high:
@@ -120,7 +120,7 @@ def _parse_reasoned(contract: IntegerContract, text: str) -> int | None:
     return grade if isinstance(reason, str) and reason.strip() else None
 
 
-def _object(text: str) -> dict[str, Any]:
+def _parse_object(text: str) -> dict[str, Any]:
     """Return the JSON object of a text; an empty one if the text is none."""
     try:
         value = any_json(text)
@@ -134,7 +134,7 @@ _ANSWERS: dict[str, Answer] = {"yes": "yes", "no": "no"}
 
 def has_answers(reply: str) -> bool:
     """Tell whether a reply has the form of answers to questions, whichever of them it answers."""
-    return _read_pairs(cut_fence(reply.strip()), "answers") is not None
+    return _read_answers(reply) is not None
 
 
 def parse_answers(reply: str, ids: Collection[str]) -> dict[str, Answer]:
@@ -144,7 +144,7 @@ def parse_answers(reply: str, ids: Collection[str]) -> dict[str, Answer]:
 
     White space and one code fence around the reply are allowed.
     """
-    answers = _read_pairs(cut_fence(reply.strip()), "answers") or _Pairs()
+    answers = _read_answers(reply) or _Pairs()
     times = Counter(name for name, _ in answers)
     return {
         name: _ANSWERS[answer.casefold()]
@@ -161,11 +161,13 @@ class _Pairs(list[tuple[str, Any]]):
 _DECODER = json.JSONDecoder(object_pairs_hook=_Pairs)
 
 
-def _read_pairs(text: str, key: str) -> _Pairs | None:
-    """Return the object under a key of a JSON object; None if there is none, or two."""
+def _read_answers(reply: str) -> _Pairs | None:
+    """Return the object under the key `answers` of a JSON object; None if there is none, or two."""
     try:
-        value = _DECODER.decode(text)
+        value = _DECODER.decode(cut_fence(reply.strip()))
     except (ValueError, RecursionError):
         return None
-    found = [inner for name, inner in value if name == key] if isinstance(value, _Pairs) else []
+    found = (
+        [inner for name, inner in value if name == "answers"] if isinstance(value, _Pairs) else []
+    )
     return found[0] if len(found) == 1 and isinstance(found[0], _Pairs) else None

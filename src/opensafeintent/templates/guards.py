@@ -7,13 +7,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from importlib import resources
 from typing import Literal, get_args
 
-import msgspec
-
 from opensafeintent.errors import InputError
-from opensafeintent.files import sha256_hex
+from opensafeintent.files import read_shipped, sha256_hex
 from opensafeintent.taxonomy import GuardFormName, GuardVerdict
 from opensafeintent.templates.contracts import cut_fence
 from opensafeintent.templates.template import (
@@ -24,7 +21,7 @@ from opensafeintent.templates.template import (
     cut_tokens,
     fill_text,
     placeholders,
-    split_header,
+    read_template,
 )
 
 FORM_NAMES: tuple[GuardFormName, ...] = get_args(GuardFormName)
@@ -36,17 +33,6 @@ _CATEGORIES = re.compile(rf"{_BETWEEN}(?:[a-z]{{1,2}}\d+{_BETWEEN})+")
 """Codes of categories, such as S1."""
 
 
-class _FormHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    id: str
-    version: int
-    names: tuple[str, ...]
-    sends: Literal["conversation", "prompt"]
-    label: str = ""
-    safe: tuple[str, ...]
-    unsafe: tuple[str, ...]
-    explains: bool = False
-
-
 class GuardForm(TemplateFile, frozen=True, kw_only=True):
     """How a family of guard models is asked, and how its replies are read."""
 
@@ -54,17 +40,21 @@ class GuardForm(TemplateFile, frozen=True, kw_only=True):
     """Parts of the models' names, in lower case and without other characters than letters and
     digits.
     """
-    conversation: bool
-    """Whether request and response are sent as two messages, for the chat template of the guard;
-    otherwise they fill the body.
-    """
-    label: str
+    sends: Literal["conversation", "prompt"]
+    label: str = ""
     """The words before the colon of the line with the verdict; empty if a line is the verdict."""
     safe: tuple[str, ...]
     """Verdicts in lower case."""
     unsafe: tuple[str, ...]
-    explains: bool
+    explains: bool = False
     """Whether words may follow the verdict on the first line."""
+
+    @property
+    def conversation(self) -> bool:
+        """Whether request and response are sent as two messages, for the chat template of the
+        guard; otherwise they fill the body.
+        """
+        return self.sends == "conversation"
 
     def messages(
         self, prompt: str, response: str, before: Iterable[Message] = ()
@@ -93,12 +83,12 @@ class GuardForm(TemplateFile, frozen=True, kw_only=True):
         """
         text = cut_fence(TOKEN.sub("\n", reply).strip()).lower()
         if self.label:
-            found = [self._verdict(value) for value in self._find_labelled(text)]
+            found = [self._read_verdict(value) for value in self._find_labelled(text)]
             return found[0] if len(set(found)) == 1 else None
         lines = [line.strip(_MARKS) for line in text.splitlines()]
-        verdicts = set(map(self._verdict, lines)) - {None}
+        verdicts = set(map(self._read_verdict, lines)) - {None}
         if self.explains and (first := re.match(r"[a-z]+", text.lstrip(_MARKS))):
-            verdicts |= {self._verdict(first[0])} - {None}
+            verdicts |= {self._read_verdict(first[0])} - {None}
         if verdicts and self.explains:
             verdicts |= self._find_standing_alone(text)
         if "no" in verdicts and any(map(_CATEGORIES.fullmatch, lines)):
@@ -115,7 +105,7 @@ class GuardForm(TemplateFile, frozen=True, kw_only=True):
         value = rf"[\s*_]*:[*_]*(.*?)(?=$|{another})"
         return re.findall(start + re.escape(self.label.lower()) + value, text, re.MULTILINE)
 
-    def _verdict(self, text: str) -> GuardVerdict | None:
+    def _read_verdict(self, text: str) -> GuardVerdict | None:
         """Return the verdict that a text is, alone or, if it is unsafe, with categories."""
         match = re.match(r"[a-z]+", bare := text.strip(_MARKS))
         if match is None:
@@ -130,7 +120,7 @@ class GuardForm(TemplateFile, frozen=True, kw_only=True):
         denies what that names (*no warning*).
         """
         words = re.findall(r"\b(?:no(?![\s'’-]*[a-z])|(?!no\b)[a-z]+)\b", text)
-        return set(map(self._verdict, words)) - {None}
+        return set(map(self._read_verdict, words)) - {None}
 
 
 @lru_cache(maxsize=8)
@@ -141,28 +131,15 @@ def parse_form(name: str, source: str) -> GuardForm:
         InputError: the header is not valid, or a place for request or response is missing.
     """
     file = f"{name}.md"
-    header, body = split_header(file, source, _FormHeader)
-    if header.sends == "prompt":
-        check_placeholders(file, {"prompt", "response", "nonce"}, placeholders(body))
-    return GuardForm(
-        id=header.id,
-        version=header.version,
-        source=source,
-        hash=sha256_hex(source),
-        body=body,
-        names=header.names,
-        conversation=header.sends == "conversation",
-        label=header.label,
-        safe=header.safe,
-        unsafe=header.unsafe,
-        explains=header.explains,
-    )
+    form = read_template(GuardForm, file, source)
+    if not form.conversation:
+        check_placeholders(file, {"prompt", "response", "nonce"}, placeholders(form.body))
+    return form
 
 
 def load_form(name: GuardFormName) -> GuardForm:
     """Return one of our forms."""
-    folder = resources.files("opensafeintent.templates").joinpath("guards")
-    return parse_form(name, folder.joinpath(f"{name}.md").read_text("utf-8"))
+    return parse_form(name, read_shipped(f"templates/guards/{name}.md"))
 
 
 def guess_form(model: str) -> GuardFormName:

@@ -6,14 +6,13 @@ import difflib
 import re
 from collections.abc import Collection, Mapping
 from functools import lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 import msgspec
 
 from opensafeintent.errors import InputError
-from opensafeintent.files import parse_toml, read_text, sha256_hex
+from opensafeintent.files import parse_toml, read_shipped, read_text, sha256_hex
 from opensafeintent.taxonomy import GRADE_OF, MODES, QUESTIONS, STRATEGIES, ParseRule, QuestionRole
 from opensafeintent.templates.contracts import (
     AnswersContract,
@@ -108,8 +107,8 @@ class FirstTurn(msgspec.Struct, frozen=True):
 
 Role = Literal[QuestionRole, "mode", "strategy", "reask", "checklist"]
 
-T = TypeVar("T")
-FRONT_MATTER = re.compile(r"\A\+\+\+\n(.*?)\n\+\+\+\n", re.DOTALL)
+File = TypeVar("File", bound="TemplateFile")
+_FRONT_MATTER = re.compile(r"\A\+\+\+\n(.*?)\n\+\+\+\n", re.DOTALL)
 PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}|\{(prompt|response)\}")
 
 AUTHORS_FILES: dict[str, Role] = {
@@ -148,15 +147,10 @@ class Option(msgspec.Struct, frozen=True):
     text: str
 
 
-class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    id: str
-    version: int
-    contract: Contract | None = None
-    options: tuple[Option, ...] = ()
-
-
-class TemplateFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file with placeholders to fill."""
+class TemplateFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file with placeholders to fill: its header has the fields that `read_template` is not
+    given.
+    """
 
     id: str
     version: int
@@ -183,7 +177,7 @@ class Template(TemplateFile, frozen=True, kw_only=True):
 
     role: Role
     file: str
-    contract: Contract | None
+    contract: Contract | None = None
     options: tuple[Option, ...] = ()
     foreign: bool = False
     """From elsewhere: used to the letter, nothing appended."""
@@ -231,7 +225,7 @@ class Template(TemplateFile, frozen=True, kw_only=True):
         """Return the message of a re-ask: the problem, and the contract once more, its options in
         the order of `render`; of a checklist with the ids that lack an answer.
         """
-        assert self.contract is not None  # every template that is asked has one: see _check
+        assert self.contract is not None  # see `_check_template`
         fills = {"values": _name_options(self._turn_options(turned_by)), "ids": ", ".join(ids)}
         contract = "".join(fill_text(self.contract.text, fills))
         return Message("user", ("".join(fill_text(reask.body.strip(), {"contract": contract})),))
@@ -347,45 +341,48 @@ def parse_template(role: Role, file: str, source: str) -> Template:
             missing.
     """
     source = source.replace("\r\n", "\n").removeprefix("\ufeff")
-    foreign = Path(file).suffix == ".txt"
-    if foreign:
-        header = _Header(id=Path(file).stem, version=0, contract=_AUTHORS_CONTRACTS[role])
-        body = source
+    if Path(file).suffix == ".txt":
+        template = Template(
+            role=role,
+            id=Path(file).stem,
+            version=0,
+            file=file,
+            source=source,
+            hash=sha256_hex(source),
+            body=source,
+            contract=_AUTHORS_CONTRACTS[role],
+            foreign=True,
+        )
     else:
-        header, body = split_header(file, source, _Header)
-    template = Template(
-        role=role,
-        id=header.id,
-        version=header.version,
-        file=file,
-        source=source,
-        hash=sha256_hex(source),
-        body=body,
-        contract=header.contract,
-        options=header.options,
-        foreign=foreign,
-    )
-    _check(template)
+        template = read_template(Template, file, source, role=role, file=file, foreign=False)
+    _check_template(template)
     return template
 
 
-def split_header(file: str, source: str, kind: type[T]) -> tuple[T, str]:
-    """Return a template file's header, which is TOML and holds `kind`, and its body.
+def read_template(kind: type[File], location: str, source: str, **known: object) -> File:
+    """Return a template file as a record.
+
+    Args:
+        kind: of the record.
+        location: the file, for errors.
+        source: its text: a header in TOML with fields of the record, and the body.
+        known: fields of the record that no header has.
 
     Raises:
         InputError: there is no header, or it is not of that form.
     """
-    match = FRONT_MATTER.match(source)
+    match = _FRONT_MATTER.match(source)
     if match is None:
         raise InputError(
-            f"{file}: a template begins with a header between two lines of +++ (TOML: id, version,"
-            " contract)"
+            f"{location}: a template begins with a header between two lines of +++ (TOML: id,"
+            " version, contract)"
         )
-    header = parse_toml(match[1], kind, file, "a template; the header is not valid")
-    return header, source[match.end() :].strip("\n") + "\n"
+    body = source[match.end() :].strip("\n") + "\n"
+    known |= {"source": source, "hash": sha256_hex(source), "body": body}
+    return parse_toml(match[1], kind, location, "a template; the header is not valid", known)
 
 
-def _check(template: Template) -> None:
+def _check_template(template: Template) -> None:
     named = placeholders(template.body)
     check_placeholders(
         template.file,
@@ -489,9 +486,9 @@ def load_templates(rubrics: Path | None = None, *, reasons: bool = False) -> Tem
         InputError: the folder does not exist, or has none of these files, two for one role or an
             invalid one; or reasons are requested with the authors' files.
     """
-    by_role = _ours()
+    by_role = _load_ours()
     if rubrics is not None:
-        by_role |= _from_folder(rubrics)
+        by_role |= _load_from_folder(rubrics)
     if reasons:
         by_role |= {role: _add_reason(by_role[role]) for role in GRADE_OF}
     return Templates.from_roles(by_role)
@@ -505,15 +502,9 @@ def hash_our_template(role: Role, *, reasons: bool = False) -> str:
 
 def read_hidden_request() -> str:
     """Return the text in place of a request that judges are not shown."""
-    text: str = parse_toml(
-        resources.files("opensafeintent.templates")
-        .joinpath("request_hidden.toml")
-        .read_text("utf-8"),
-        dict[str, Any],
-        "request_hidden.toml",
-        "the text of a hidden request",
-    )["text"]
-    return text
+    name = "request_hidden.toml"
+    source = read_shipped(f"templates/{name}")
+    return str(parse_toml(source, dict[str, Any], name, "the text of a hidden request")["text"])
 
 
 def _add_reason(template: Template) -> Template:
@@ -539,15 +530,14 @@ def _add_reason(template: Template) -> Template:
     return parse_template(template.role, template.file, f"+++\n{header}\n+++\n{template.body}")
 
 
-def _ours() -> dict[Role, Template]:
-    here = resources.files("opensafeintent.templates")
+def _load_ours() -> dict[Role, Template]:
     return {
-        role: parse_template(role, f"{role}.md", here.joinpath(f"{role}.md").read_text("utf-8"))
+        role: parse_template(role, f"{role}.md", read_shipped(f"templates/{role}.md"))
         for role in get_args(Role)
     }
 
 
-def _from_folder(folder: Path) -> dict[Role, Template]:
+def _load_from_folder(folder: Path) -> dict[Role, Template]:
     names: dict[str, Role] = {f"{role}.md": role for role in get_args(Role)} | AUTHORS_FILES
     by_role: dict[Role, Template] = {}
     for name, source in texts_in(folder, names, "rubrics").items():
@@ -585,9 +575,6 @@ def texts_in(folder: Path, names: Collection[str], what: str) -> dict[str, str]:
     return texts
 
 
-_FILE = "second_turn.toml"
-
-
 class SecondTurnTexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The texts, as the file has them and a run keeps them."""
 
@@ -609,5 +596,6 @@ class SecondTurnTexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 @lru_cache(maxsize=1)
 def second_turn() -> SecondTurnTexts:
     """Return our texts."""
-    text = resources.files("opensafeintent.templates").joinpath(_FILE).read_text("utf-8")
-    return parse_toml(text, SecondTurnTexts, _FILE, "the texts of a second turn")
+    name = "second_turn.toml"
+    source = read_shipped(f"templates/{name}")
+    return parse_toml(source, SecondTurnTexts, name, "the texts of a second turn")
