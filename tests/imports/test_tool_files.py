@@ -239,6 +239,25 @@ def test_the_thought_before_an_answer_of_promptfoo_is_taken_off(
     assert (missing if text is None else text) == expected
 
 
+@pytest.mark.parametrize("suffix", [".json", ".jsonl"])
+def test_every_result_file_in_one_file_is_read(tmp_path: Path, suffix: str) -> None:
+    """The first one was read, and the rest were lost without a word."""
+    files = [
+        json.loads(promptfoo_rows(tmp_path, result_of(text) | {"provider": name}).read_text())
+        for name, text in (("one", "Yes."), ("two", "No."))
+    ]
+    lone_row = files[0]["results"]["results"][0] | {"provider": "three"}
+    path = tmp_path / f"several{suffix}"
+    records = [*files, lone_row]
+    json_lines(path, records) if suffix == ".jsonl" else json_file(path, records)
+    taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
+    assert texts(tmp_path / "run") == {
+        ("one", "boats", "benign", 1): "Yes.",
+        ("two", "boats", "benign", 1): "No.",
+        ("three", "boats", "benign", 1): "Yes.",
+    }
+
+
 def test_results_without_a_provider_are_those_of_the_named_model(tmp_path: Path) -> None:
     path = promptfoo_rows(tmp_path, {"provider": None, **result_of("Yes.")})
     dataset = dataset_file(tmp_path, DATASET)
@@ -258,6 +277,24 @@ def test_only_one_of_several_filters_is_read(tmp_path: Path) -> None:
     twice = [line | {"filter": name} for name in ("none", "strict") for line in lines]
     taken_in(tmp_path / "run", json_lines(tmp_path / "m.jsonl", twice))
     assert {epoch for *_, epoch in texts(tmp_path / "run")} == {1, 2}
+
+
+def test_samples_of_another_task_with_other_filters_are_read_too(tmp_path: Path) -> None:
+    """Those of a filter that the first line lacks were lost without a word."""
+    lines = [json.loads(line) for line in LM_EVAL.read_text().splitlines()]
+    half = len(lines) // 2
+    tasks = [line | {"filter": "none"} for line in lines[:half]]
+    tasks += [line | {"filter": name} for name in ("strict", "loose") for line in lines[half:]]
+    taken_in(tmp_path / "parts", json_lines(tmp_path / "m.jsonl", tasks), model="m")
+    taken_in(tmp_path / "whole", LM_EVAL, model="m")
+    assert texts(tmp_path / "parts") == texts(tmp_path / "whole")
+
+
+def test_a_sample_without_responses_is_named(tmp_path: Path) -> None:
+    lines = [json.loads(line) for line in LM_EVAL.read_text().splitlines()]
+    del lines[1]["resps"]
+    with pytest.raises(InputError, match=r"m\.jsonl:2, field resps: missing; expected texts"):
+        taken_in(tmp_path / "run", json_lines(tmp_path / "m.jsonl", lines))
 
 
 # Tables
