@@ -122,9 +122,10 @@ def test_prompts_are_found_by_their_text_too(tmp_path: Path, path: Path) -> None
 @pytest.mark.parametrize(
     ("path", "change", "words"),
     [
-        (PROMPTFOO, {"prompt": {"raw": "Hello"}, "vars": {}}, "result 1, field prompt: is no"),
-        (PROMPTFOO, {"prompt": None}, "result 1, field prompt: is empty"),
-        (PROMPTFOO, {"provider": None}, "result 1, field id: is empty"),
+        (PROMPTFOO, {"prompt": {"raw": "Hello"}, "vars": {}}, "results[0], field prompt: is no"),
+        (PROMPTFOO, {"prompt": None}, "results[0], field prompt: is empty"),
+        (PROMPTFOO, {"provider": None}, "results[0], field id: is empty"),
+        (PROMPTFOO, {"response": "Yes."}, "results[0], field response: expected a JSON object"),
         (LM_EVAL, {"resps": [[[-3.5, False]]]}, ":1, field resps: expected texts"),
         (LM_EVAL, {"arguments": {}}, ":1, field arguments, field gen_args_0"),
         (LM_EVAL, {"doc": {"id": "nowhere", "variant": "benign"}}, "'nowhere' is not a prompt-set"),
@@ -237,6 +238,22 @@ def test_the_thought_before_an_answer_of_promptfoo_is_taken_off(
     text = texts(tmp_path / "run")["m", "boats", "benign", 1]
     missing = row["missing"].removeprefix("response:")
     assert (missing if text is None else text) == expected
+
+
+@pytest.mark.parametrize(
+    ("results", "words"),
+    [
+        ({}, "field results, field results: missing; expected a list of objects, as promptfoo"),
+        ({"results": "x"}, "later writes it, found a text"),
+        ({"results": ["x"]}, "field results, field results[0]: expected a JSON object, found a"),
+    ],
+)
+def test_results_that_are_no_list_of_objects_are_named(
+    tmp_path: Path, results: dict[str, Any], words: str
+) -> None:
+    path = json_file(tmp_path / "foo.json", {"results": results})
+    with pytest.raises(InputError, match=re.escape(words)):
+        taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
 
 
 @pytest.mark.parametrize("suffix", [".json", ".jsonl"])

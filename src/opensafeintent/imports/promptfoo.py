@@ -46,11 +46,7 @@ def _list_results(record: Record) -> list[Record]:
     """Return the results of a result file, or the one that a line is."""
     if not isinstance(record.data.get("results"), dict):
         return [record]
-    inner = record.record("results")
-    results = inner.data.get("results")
-    if not isinstance(results, list):
-        inner.fail("results", "expected a list, as promptfoo 0.100 or later writes it")
-    return [Record(row, f"{record.location}, result {n}") for n, row in enumerate(results, start=1)]
+    return record.record("results").records("results", ", as promptfoo 0.100 or later writes it")
 
 
 def _provider(row: Record) -> str:
