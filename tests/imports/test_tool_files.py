@@ -140,6 +140,15 @@ def test_what_is_not_of_the_form_is_named(
     assert not (tmp_path / "run" / "run.json").exists()
 
 
+def test_the_prompt_of_a_sample_is_named_as_in_the_file_and_counts_once(tmp_path: Path) -> None:
+    """The error named the field `prompt`, and counted each repeat as a further record."""
+    arguments = {"gen_args_0": {"arg_0": "Hello"}}
+    path = changed(tmp_path, LM_EVAL, lambda row: row.update(doc={}, arguments=arguments))
+    with pytest.raises(InputError) as error:
+        taken_in(tmp_path / "run", path)
+    assert str(error.value) == f"{path}:1, field arguments: is no prompt of starter, to the letter"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("output", [None, "", {"tool": 1}])
 def test_a_response_without_text_is_missing_and_counted(tmp_path: Path, output: object) -> None:

@@ -37,6 +37,8 @@ class FileContent(msgspec.Struct, kw_only=True):
     """Records that are still to be matched with a prompt: they may have its text in place of set
     and variant.
     """
+    prompt_field: str = "prompt"
+    """The file's name of that text, for an error."""
     prompt_sets: tuple[PromptSet, ...] = ()
     zero_helpfulness: int = 0
     log: InspectLog | None = None
@@ -183,7 +185,7 @@ def match_prompts(
     stage = f"reading {show_name(item.path.name)}"
     for location, data in show_progress(item.unplaced_records, screen, stage, "responses"):
         try:
-            record = Record(data, location)
+            record = Record(data, location, {"prompt": item.prompt_field})
             if "sent" in record and not _is_prompt(record, of_text):
                 item.sent_another += 1
                 continue

@@ -47,7 +47,7 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
             continue
         named = {"model": model, "prompt": prompt, **read_named_place(data.get("doc"))}
         lines += [(location, named | response_fields(text, "")) for text in responses]
-    return read_each_model(lines, path, repeats=True)
+    return read_each_model(lines, path, prompt_field="arguments", repeats=True)
 
 
 def _read_sample(row: Record) -> tuple[str, list[str | None]]:

@@ -139,13 +139,19 @@ def _refuse_raters(records: Iterable[Located]) -> None:
 
 
 def read_each_model(
-    records: Iterable[Located], path: Path, *, repeats: bool = False, from_table: bool = False
+    records: Iterable[Located],
+    path: Path,
+    *,
+    prompt_field: str = "prompt",
+    repeats: bool = False,
+    from_table: bool = False,
 ) -> list[FileContent]:
     """Read lines of responses, one content for each model that they name.
 
     Args:
-        records: the lines.
+        records: the lines, each with the place of its prompt.
         path: of their file.
+        prompt_field: the file's name of the prompt, for an error.
         repeats: later records of one prompt are later epochs, whether or not set and variant are
             named.
         from_table: whether the lines are of a table, where a row without a response stands for a
@@ -163,6 +169,7 @@ def read_each_model(
             path=path,
             responses=[],
             unplaced_records=lines,
+            prompt_field=prompt_field,
             stated_model=named,
             from_table=from_table,
         )
