@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -23,7 +23,9 @@ from opensafeintent import (
     import_files,
 )
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.records import stop_kind
 from opensafeintent.errors import InputError
+from opensafeintent.imports.content import StopWord, response_fields
 from opensafeintent.promptsets.reading import FORMATS
 from samples import dataset_file, json_file, json_lines, made_dataset, prompt_set
 
@@ -321,6 +323,14 @@ def test_a_sample_without_responses_is_named(tmp_path: Path) -> None:
     del lines[1]["resps"]
     with pytest.raises(InputError, match=r"m\.jsonl:2, field resps: missing; expected texts"):
         taken_in(tmp_path / "run", json_lines(tmp_path / "m.jsonl", lines))
+
+
+def test_a_reader_cannot_pass_a_stop_word_of_another_vocabulary() -> None:
+    words = {word: stop_kind(word) for word in get_args(StopWord)}
+    kinds = {"": "none", "stop": "end", "length": "cut", "content_filter": "refusal"}
+    assert words == kinds | {"error": "break"}
+    with pytest.raises(ValueError, match="stop 'blocked': unknown word; valid: stop, length, "):
+        response_fields("", "blocked")  # type: ignore[arg-type]
 
 
 # Tables

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import msgspec
 
@@ -144,10 +144,32 @@ def read_named_place(variables: object) -> dict[str, str]:
     return {}
 
 
-def response_fields(output: object, stop: str, *, reasoned: bool = False) -> dict[str, Any]:
-    """Return the fields of a response, or of one that is missing."""
-    if isinstance(output, str) and (output.strip() or (stop and not reasoned)):
-        return {"response": output, "stop_reason": stop or "stop"}
+StopWord = Literal["", "stop", "length", "content_filter", "error"]
+"""Why a response ended: by itself, by a limit of tokens, a filter or an error; "" if the file does
+not tell. A format's own words are translated into these.
+"""
+
+
+def response_fields(
+    output: object, stop: StopWord = "", *, provider_stop: str = "", reasoned: bool = False
+) -> dict[str, Any]:
+    """Return the fields of a response, or of one that is missing.
+
+    Args:
+        output: its text; anything else is none.
+        stop: why it ended.
+        provider_stop: in place of `stop`, the provider's own word, if the file hands it on.
+        reasoned: whether the file shows reasoning beside the text.
+
+    Raises:
+        ValueError: `stop` is another word: its response would count as not cut and not filtered.
+    """
+    if stop not in get_args(StopWord):
+        valid = ", ".join(filter(None, get_args(StopWord)))
+        raise ValueError(f"stop {stop!r}: unknown word; valid: {valid}")
+    ended = stop or provider_stop
+    if isinstance(output, str) and (output.strip() or (ended and not reasoned)):
+        return {"response": output, "stop_reason": ended or "stop"}
     return make_missing_fields("reasoning_only" if reasoned else "no_answer")
 
 

@@ -46,7 +46,7 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
         if first_filters.setdefault((prompt, *responses), data.get("filter")) != data.get("filter"):
             continue
         named = {"model": model, "prompt": prompt, **read_named_place(data.get("doc"))}
-        lines += [(location, named | response_fields(text, "")) for text in responses]
+        lines += [(location, named | response_fields(text)) for text in responses]
     return read_each_model(lines, path, prompt_field="arguments", repeats=True)
 
 

@@ -73,7 +73,7 @@ def _result(row: Record, model: str) -> dict[str, Any]:
         except ValueError:
             return record | make_missing_fields("reasoning_mixed")
         reasoned = reasoned or thought
-    return record | response_fields(output, stop, reasoned=reasoned)
+    return record | response_fields(output, provider_stop=stop, reasoned=reasoned)
 
 
 def _read_sent(row: Mapping[str, Any], response: Mapping[str, Any]) -> str:
