@@ -25,6 +25,7 @@ from opensafeintent import (
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import stop_kind
 from opensafeintent.errors import InputError
+from opensafeintent.imports import known_formats
 from opensafeintent.imports.content import StopWord, response_fields
 from opensafeintent.promptsets.reading import FORMATS
 from samples import dataset_file, json_file, json_lines, made_dataset, prompt_set
@@ -331,6 +332,13 @@ def test_a_reader_cannot_pass_a_stop_word_of_another_vocabulary() -> None:
     assert words == kinds | {"error": "break"}
     with pytest.raises(ValueError, match="stop 'blocked': unknown word; valid: stop, length, "):
         response_fields("", "blocked")  # type: ignore[arg-type]
+
+
+def test_the_page_has_a_row_for_each_format() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "import-responses.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    lacking = [name for name, *_ in known_formats.FORMATS if not any(name in row for row in rows)]
+    assert lacking == []
 
 
 # Tables
