@@ -734,10 +734,18 @@ def test_responses_are_found_by_the_text_of_their_prompt(tmp_path: Path) -> None
 
 
 def test_the_text_may_be_a_completion_beside_id_and_variant_too(tmp_path: Path) -> None:
-    take_lines(tmp_path, lines_of(DATASET, completion="Here is how."))
+    lines = lines_of(DATASET, completion="Here is how.", response=None)
+    take_lines(tmp_path, lines)
     rows = grades(tmp_path / "run")
     assert {row["missing"] for row in rows} == {"grades:not_graded"}
     assert [row["id"] for row in rows] == [row["id"] for row in graded_lines()]
+
+
+@pytest.mark.parametrize("completion", ["Here is how.", ""])
+def test_a_line_with_two_texts_is_refused(tmp_path: Path, completion: str) -> None:
+    """The completion was read, and the response lost without a word."""
+    line = refused(tmp_path, lines_of(DATASET, completion=completion))
+    assert_says(line, ":1, field response: differs from completion; expected one of the two")
 
 
 def test_repeats_without_a_model_are_epochs_and_said_to_be(tmp_path: Path) -> None:
