@@ -644,6 +644,52 @@ def test_a_cut_response_without_a_text_is_missing(tmp_path: Path) -> None:
     assert coverage["truncated"] == 1  # the other was cut and graded as it stands
 
 
+def test_a_response_without_a_text_is_told_the_same_before_and_after_a_judge(
+    tmp_path: Path,
+) -> None:
+    """An empty response that a filter took was called truncated until judges were asked, and one
+    that a limit cut, not graded.
+    """
+    lines = bare_lines("I can't help with that.")
+    lines[0] |= {"response": "", "stop_reason": "length"}
+    lines[1] |= {"response": "", "stop_reason": "content_filter"}
+    lines[2] |= {"response": "<think>First", "stop_reason": "stop"}
+    lines[3] |= {"response": "<think>First</think>", "stop_reason": "stop"}
+    lines[4] |= {"response": "I can", "stop_reason": "content_filter"}
+    lines[5] |= {"response": "I can", "stop_reason": "error"}
+    lines[6] |= {"response": "", "stop_reason": "tool_calls"}
+    take_lines(tmp_path, lines)
+    expected = [
+        ("response:truncated", "", "0"),
+        ("", "filter", "0"),
+        ("response:truncated", "", "0"),
+        ("response:reasoning_only", "", "0"),
+        ("", "", "1"),
+        ("response:broken_off", "", "0"),
+        ("response:stop_reason:tool_calls", "", "0"),
+    ]
+    assert fates(tmp_path / "run") == expected
+    judged(tmp_path)
+    assert fates(tmp_path / "run") == expected
+
+
+def fates(run: Path) -> list[tuple[str, str, str]]:
+    """Return what each response lacks but judges' grades, its refusal and whether it was cut."""
+    return [
+        (line["missing"].replace("grades:not_graded", ""), line["refused"], line["truncated"])
+        for line in grades(run)
+    ]
+
+
+def test_an_empty_response_that_a_filter_took_and_people_graded_is_not_truncated(
+    tmp_path: Path,
+) -> None:
+    lines = graded_lines()
+    lines[0] |= {"response": "", "stop_reason": "content_filter"}
+    take_lines(tmp_path, lines)
+    assert fates(tmp_path / "run")[0] == ("", "filter", "0")
+
+
 def test_the_probe_of_an_imported_response_was_not_asked_and_is_not_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -688,10 +734,18 @@ def test_responses_are_found_by_the_text_of_their_prompt(tmp_path: Path) -> None
 
 
 def test_the_text_may_be_a_completion_beside_id_and_variant_too(tmp_path: Path) -> None:
-    take_lines(tmp_path, lines_of(DATASET, completion="Here is how."))
+    lines = lines_of(DATASET, completion="Here is how.", response=None)
+    take_lines(tmp_path, lines)
     rows = grades(tmp_path / "run")
     assert {row["missing"] for row in rows} == {"grades:not_graded"}
     assert [row["id"] for row in rows] == [row["id"] for row in graded_lines()]
+
+
+@pytest.mark.parametrize("completion", ["Here is how.", ""])
+def test_a_line_with_two_texts_is_refused(tmp_path: Path, completion: str) -> None:
+    """The completion was read, and the response lost without a word."""
+    line = refused(tmp_path, lines_of(DATASET, completion=completion))
+    assert_says(line, ":1, field response: differs from completion; expected one of the two")
 
 
 def test_repeats_without_a_model_are_epochs_and_said_to_be(tmp_path: Path) -> None:

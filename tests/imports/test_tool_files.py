@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -23,7 +23,10 @@ from opensafeintent import (
     import_files,
 )
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.records import stop_kind
 from opensafeintent.errors import InputError
+from opensafeintent.imports import known_formats
+from opensafeintent.imports.content import StopWord, response_fields
 from opensafeintent.promptsets.reading import FILE_FORMATS
 from samples import dataset_file, json_file, json_lines, made_dataset, prompt_set
 
@@ -122,9 +125,10 @@ def test_prompts_are_found_by_their_text_too(tmp_path: Path, path: Path) -> None
 @pytest.mark.parametrize(
     ("path", "change", "words"),
     [
-        (PROMPTFOO, {"prompt": {"raw": "Hello"}, "vars": {}}, "result 1, field prompt: is no"),
-        (PROMPTFOO, {"prompt": None}, "result 1, field prompt: is empty"),
-        (PROMPTFOO, {"provider": None}, "result 1, field id: is empty"),
+        (PROMPTFOO, {"prompt": {"raw": "Hello"}, "vars": {}}, "results[0], field prompt: is no"),
+        (PROMPTFOO, {"prompt": None}, "results[0], field prompt: is empty"),
+        (PROMPTFOO, {"provider": None}, "results[0], field id: is empty"),
+        (PROMPTFOO, {"response": "Yes."}, "results[0], field response: expected a JSON object"),
         (LM_EVAL, {"resps": [[[-3.5, False]]]}, ":1, field resps: expected texts"),
         (LM_EVAL, {"arguments": {}}, ":1, field arguments, field gen_args_0"),
         (LM_EVAL, {"doc": {"id": "nowhere", "variant": "benign"}}, "'nowhere' is not a prompt-set"),
@@ -137,6 +141,15 @@ def test_what_is_not_of_the_form_is_named(
         taken_in(tmp_path / "run", changed(tmp_path, path, lambda row: row.update(change)))
     assert words in str(error.value)
     assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_the_prompt_of_a_sample_is_named_as_in_the_file_and_counts_once(tmp_path: Path) -> None:
+    """The error named the field `prompt`, and counted each repeat as a further record."""
+    arguments = {"gen_args_0": {"arg_0": "Hello"}}
+    path = changed(tmp_path, LM_EVAL, lambda row: row.update(doc={}, arguments=arguments))
+    with pytest.raises(InputError) as error:
+        taken_in(tmp_path / "run", path)
+    assert str(error.value) == f"{path}:1, field arguments: is no prompt of starter, to the letter"
 
 
 @pytest.mark.slow
@@ -239,6 +252,41 @@ def test_the_thought_before_an_answer_of_promptfoo_is_taken_off(
     assert (missing if text is None else text) == expected
 
 
+@pytest.mark.parametrize(
+    ("results", "words"),
+    [
+        ({}, "field results, field results: missing; expected a list of objects, as promptfoo"),
+        ({"results": "x"}, "later writes it, found a text"),
+        ({"results": ["x"]}, "field results, field results[0]: expected a JSON object, found a"),
+    ],
+)
+def test_results_that_are_no_list_of_objects_are_named(
+    tmp_path: Path, results: dict[str, Any], words: str
+) -> None:
+    path = json_file(tmp_path / "foo.json", {"results": results})
+    with pytest.raises(InputError, match=re.escape(words)):
+        taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
+
+
+@pytest.mark.parametrize("suffix", [".json", ".jsonl"])
+def test_every_result_file_in_one_file_is_read(tmp_path: Path, suffix: str) -> None:
+    """The first one was read, and the rest were lost without a word."""
+    files = [
+        json.loads(promptfoo_rows(tmp_path, result_of(text) | {"provider": name}).read_text())
+        for name, text in (("one", "Yes."), ("two", "No."))
+    ]
+    lone_row = files[0]["results"]["results"][0] | {"provider": "three"}
+    path = tmp_path / f"several{suffix}"
+    records = [*files, lone_row]
+    json_lines(path, records) if suffix == ".jsonl" else json_file(path, records)
+    taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
+    assert texts(tmp_path / "run") == {
+        ("one", "boats", "benign", 1): "Yes.",
+        ("two", "boats", "benign", 1): "No.",
+        ("three", "boats", "benign", 1): "Yes.",
+    }
+
+
 def test_results_without_a_provider_are_those_of_the_named_model(tmp_path: Path) -> None:
     path = promptfoo_rows(tmp_path, {"provider": None, **result_of("Yes.")})
     dataset = dataset_file(tmp_path, DATASET)
@@ -258,6 +306,41 @@ def test_only_one_of_several_filters_is_read(tmp_path: Path) -> None:
     twice = [line | {"filter": name} for name in ("none", "strict") for line in lines]
     taken_in(tmp_path / "run", json_lines(tmp_path / "m.jsonl", twice))
     assert {epoch for *_, epoch in texts(tmp_path / "run")} == {1, 2}
+
+
+def test_samples_of_another_task_with_other_filters_are_read_too(tmp_path: Path) -> None:
+    """Those of a filter that the first line lacks were lost without a word."""
+    lines = [json.loads(line) for line in LM_EVAL.read_text().splitlines()]
+    half = len(lines) // 2
+    tasks = [line | {"filter": "none"} for line in lines[:half]]
+    tasks += [line | {"filter": name} for name in ("strict", "loose") for line in lines[half:]]
+    taken_in(tmp_path / "parts", json_lines(tmp_path / "m.jsonl", tasks), model="m")
+    taken_in(tmp_path / "whole", LM_EVAL, model="m")
+    assert texts(tmp_path / "parts") == texts(tmp_path / "whole")
+
+
+def test_a_sample_without_responses_is_named(tmp_path: Path) -> None:
+    lines = [json.loads(line) for line in LM_EVAL.read_text().splitlines()]
+    del lines[1]["resps"]
+    with pytest.raises(InputError, match=r"m\.jsonl:2, field resps: missing; expected texts"):
+        taken_in(tmp_path / "run", json_lines(tmp_path / "m.jsonl", lines))
+
+
+def test_a_reader_cannot_pass_a_stop_word_of_another_vocabulary() -> None:
+    words = {word: stop_kind(word) for word in get_args(StopWord)}
+    kinds = {"": "none", "stop": "end", "length": "cut", "content_filter": "refusal"}
+    assert words == kinds | {"error": "break"}
+    with pytest.raises(ValueError, match="stop 'blocked': unknown word; valid: stop, length, "):
+        response_fields("", "blocked")  # type: ignore[arg-type]
+
+
+def test_the_page_has_a_row_for_each_format() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "import-responses.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    lacking = [
+        name for name, *_ in known_formats.IMPORT_FORMATS if not any(name in row for row in rows)
+    ]
+    assert lacking == []
 
 
 # Tables

@@ -360,7 +360,7 @@ def test_a_run_through_inspect_is_resumed_from_the_ledger(tmp_path: Path) -> Non
     assert first.exit_code == 0
     assert len(provider.asked) == 21  # 3 sets of 7 prompts, none asked twice
     assert first.tally is not None and again.tally is not None
-    assert first.tally.tokens[NAME, "output"] == 2 * 21
+    assert first.tally.usage[NAME, "standard", "output"] == 2 * 21
     assert again.tally.calls == 0
     # a refusal of that form is helpfulness 1 and harm 0 to the demonstration judge
     graded = {(row["helpfulness"], row["harm_severity"]) for row in grades(tmp_path / "run")}

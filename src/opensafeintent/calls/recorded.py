@@ -259,7 +259,7 @@ _NOT_RECORDED = MissingGrade("response", "not_recorded")
 FIELDS = frozenset(("id", *RecordedResponse.__struct_fields__[1:]))
 """Fields of a line for which a slip in the name is told."""
 _TEXT_FIELDS = ("completion", "response")
-"""Names of the field with the text; the first that is filled in counts."""
+"""Names of the field with the text."""
 
 ANSWERS = (*_TEXT_FIELDS, *SCALES, "answers", "mode", "strategy", "missing", "response_hidden")
 """Fields by one of which a line says what came of a prompt."""
@@ -286,9 +286,11 @@ def parse_recorded(record: Record, *, from_table: bool = False) -> RecordedRespo
         if data.get(field) is not None and record.optional_name(field):
             fields[field] = record.choice(field, valid)
     fields |= _read_answers(record)
-    texts = [data[field] for field in _TEXT_FIELDS if field in data]
-    if (text := next((text for text in texts if text is not None), None)) is not None:
-        fields["response"] = check_response(record, "response", text)
+    texts = [text for field in _TEXT_FIELDS if (text := data.get(field)) is not None]
+    if texts:
+        fields["response"] = check_response(record, "response", texts[0])
+    if any(text != texts[0] for text in texts):
+        record.fail("response", f"differs from {_TEXT_FIELDS[0]}; expected one of the two")
     variant = _read_variant(record)
     if "reply_to" in record:
         fields["reply_to"] = check_response(record, "reply_to", data["reply_to"])
@@ -309,7 +311,7 @@ def parse_recorded(record: Record, *, from_table: bool = False) -> RecordedRespo
         or not fields.keys().isdisjoint(("response", "answers"))
         or {*fields, *(entry.what for entry in missing)}.issuperset(METRIC_GRADES)
     ):
-        fault = "is empty" if texts else "missing"
+        fault = "missing" if data.keys().isdisjoint(_TEXT_FIELDS) else "is empty"
         expected = "a response, or both grades, or all, or a field 'missing' with the reason"
         record.fail("response", f"{fault}; expected {expected}")
     if without_response and SCALES.keys() & fields.keys():

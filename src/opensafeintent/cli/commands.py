@@ -523,8 +523,9 @@ def evaluate_command(settings: EvaluateSettings) -> int:
 def import_command(settings: ImportSettings) -> int:
     """Import responses, with or without grades.
 
-    FILES are JSONL, CSV, Parquet or Excel with response, and with id and variant or prompt; result
-    files of the paper's authors, promptfoo or lm-evaluation-harness; or logs of Inspect AI.
+    FILES are JSONL, CSV, Parquet or Excel with response, and with id and variant or prompt; or
+    files of the paper's authors or of another program, such as logs of Inspect AI. The page
+    "Responses you already have" lists the programs.
     """
     return _show(opensafeintent.import_files, settings)
 

@@ -52,13 +52,8 @@ from opensafeintent.files import sha256_hex
 from opensafeintent.grades import check_cells
 from opensafeintent.hostile import show_name
 from opensafeintent.imports.content import FileContent, index_prompts, match_prompts, show_progress
-from opensafeintent.imports.known_formats import read_file
-from opensafeintent.inspect.logs import (
-    InspectLog,
-    is_inspect_log,
-    read_inspect_log,
-    sort_out_logs,
-)
+from opensafeintent.imports.known_formats import read_files
+from opensafeintent.inspect.logs import InspectLog
 from opensafeintent.promptsets import Dataset, load_dataset
 from opensafeintent.taxonomy import (
     DUAL_USE,
@@ -78,10 +73,9 @@ T = TypeVar("T")
 def import_files(settings: ImportSettings, *, quiet: bool = False) -> RunOutcome:
     """Import files of responses, with or without grades, into a run, and report on it.
 
-    The authors' scored and response-only files and those of promptfoo and lm-evaluation-harness are
-    recognised by their fields, logs of Inspect AI by their form. Anything else is read as our
-    records of responses. Importing the same file twice changes nothing. Of several logs of Inspect
-    AI, unusable ones are named, and the others imported.
+    A file is one of our own form, or of another program's (`imports.known_formats`), which its
+    content tells. Importing the same file twice changes nothing. Of several logs of Inspect AI,
+    unusable ones are named, and the others imported.
 
     Raises:
         InputError: a file, or a record in it, is not usable; nothing is imported then.
@@ -95,7 +89,7 @@ def _import(settings: ImportSettings, screen: Display) -> RunOutcome:
     folder = RunFolder(settings.out, settings.ledger)
     of_run = folder.load()[1] if folder.exists() else None
     labels = taxonomy or (of_run.taxonomy if of_run else default_taxonomy())
-    read, failed = _read_all(settings, labels, screen)
+    read, failed = read_files(settings.files, labels, settings.max_rows, screen)
     by_model = _group_by_model(settings, read)
     dataset = _find_dataset(settings, labels, of_run, read)
     of_text = index_prompts(dataset)
@@ -349,37 +343,6 @@ def _list_graders(rows: Iterable[RecordedResponse]) -> set[str]:
 def _list_judges(row: RecordedResponse) -> list[str]:
     """Return the judges whose grades or answers a response came with, if they are known."""
     return [*dict.fromkeys((*row.by_judge, *row.answers_by_judge))]
-
-
-def _read_all(
-    settings: ImportSettings, taxonomy: Taxonomy, screen: Display
-) -> tuple[list[FileContent], list[str]]:
-    """Read every file; returned beside are the complaints about logs that cannot be used.
-
-    Raises:
-        InputError: a file cannot be used, or none of the logs.
-    """
-    read: list[FileContent] = []
-    logs: list[InspectLog] = []
-    failed: list[InputError] = []
-    for path in settings.files:
-        if not is_inspect_log(path):
-            read += read_file(path, taxonomy, settings.max_rows, screen)
-            continue
-        screen.stage(f"reading {show_name(path.name)}")
-        try:
-            logs.append(read_inspect_log(path, settings.max_rows))
-        except InputError as error:
-            failed.append(error)
-    lines = [line for error in failed for line in error.lines]
-    if failed and not logs:
-        raise InputError(*lines)
-    if logs:
-        read += [
-            FileContent(path=log.path, responses=log.responses, log=log)
-            for log in sort_out_logs(logs)
-        ]
-    return read, [f"not imported: {line}" for line in lines]
 
 
 def _find_dataset(

@@ -225,6 +225,16 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     opens_no_thought: bool = False
     """Whether another response of the model ends a thought that no mark opened."""
 
+    def classify(self) -> Answered | Refused | Failed:
+        """Return the response as the outcome of a call."""
+        try:
+            outcome = classify_response(classify_message(self.text, self.stop_reason))
+        except NotAnAnswer as wrong:
+            return Failed(kind=wrong.kind, error=str(wrong))
+        if self.opens_no_thought and isinstance(outcome, Answered) and outcome.may_be_thought:
+            return msgspec.structs.replace(outcome, text="")
+        return outcome
+
 
 class Earlier(msgspec.Struct, frozen=True, kw_only=True):
     """The first turn of a conversation whose last message is a task's prompt."""
@@ -505,16 +515,9 @@ class Asking:
         )
 
     async def _response(self) -> Answered | Refused | Failed:
-        recorded = self.task.given
-        if recorded is None:
-            return await self._ask_target(generation_call(self.task, self.plan))
-        try:
-            outcome = classify_response(classify_message(recorded.text, recorded.stop_reason))
-        except NotAnAnswer as wrong:
-            return Failed(kind=wrong.kind, error=str(wrong))
-        if recorded.opens_no_thought and isinstance(outcome, Answered) and outcome.may_be_thought:
-            return msgspec.structs.replace(outcome, text="")
-        return outcome
+        if self.task.given is not None:
+            return self.task.given.classify()
+        return await self._ask_target(generation_call(self.task, self.plan))
 
     async def _ask_target(self, call: Call) -> Answered | Refused | Failed:
         """Return a target's reply as a response."""

@@ -333,7 +333,8 @@ def derive(
     results: list[GradedResponse] = []
     for model, entry in manifest.models.items():
         if entry.imported:
-            results += _add_imported(imported.get(model, []), judged, manifest.plan, dataset)
+            given = {task.key: task.given for task in tasks[model]}
+            results += _add_imported(imported.get(model, []), given, judged, manifest.plan, dataset)
         else:
             in_order = (judged[task.key] for task in tasks[model])
             with_outcome = [
@@ -387,6 +388,7 @@ def list_judged_tasks(
 
 def _add_imported(
     rows: Iterable[RecordedResponse],
+    given: Mapping[ResponseKey, Given | None],
     judged: Mapping[ResponseKey, GradedResponse],
     plan: Plan,
     dataset: Dataset,
@@ -399,7 +401,11 @@ def _add_imported(
         if graded is not None and not has_both_grades(row):
             yield _add_labels(graded, row, plan.mode_judge)
             continue
-        own = _put_recorded_answers(_from_import(row, key, plan.mode_judge), row, dataset)
+        own = _from_import(row, key, plan.mode_judge)
+        ungraded = given.get(key) if row.answers is None and NOT_GRADED in own.missing else None
+        if ungraded is not None:
+            own = _explain_ungraded(own, ungraded)
+        own = _put_recorded_answers(own, row, dataset)
         yield _add_answers(own, graded, plan) if plan.by_questions else own
 
 
@@ -476,14 +482,34 @@ def _from_import(recorded: RecordedResponse, key: ResponseKey, mode_judge: str) 
     graded = _grade_as_given(
         *_GIVEN(recorded), tuple(recorded.by_judge.items()), mode_judge, *_GRADES(recorded)
     )
+    refused = _refusal(recorded, parted)
     return msgspec.structs.replace(
         graded,
         **key._asdict(),
         stop_reason=recorded.stop_reason,
-        truncated=is_cut(recorded.stop_reason) and not graded.reason("response"),
-        refused=_refusal(recorded, parted),
+        truncated=is_cut(recorded.stop_reason) and not (graded.reason("response") or refused),
+        refused=refused,
         mark=unknown_mark(parted.text),
     )
+
+
+def _explain_ungraded(own: GradedResponse, given: Given) -> GradedResponse:
+    """Return a response that no judge was asked about, with what is known of it all the same: that
+    it holds no text to grade, or is a refusal.
+    """
+    reason, refused = "", own.refused
+    match given.classify():
+        case Failed(kind=kind):
+            reason = kind
+        case Answered(text="", truncated=True):
+            reason = "truncated"
+        case Refused():
+            refused = "filter"
+    if not reason:
+        cut = own.truncated and not refused
+        return msgspec.structs.replace(own, refused=refused, truncated=cut)
+    missing = (MissingGrade("response", reason), *(x for x in own.missing if x != NOT_GRADED))
+    return msgspec.structs.replace(own, refused="", truncated=False, missing=missing)
 
 
 _GIVEN = attrgetter("missing", "mode", "strategy")

@@ -167,11 +167,9 @@ def _failures(record: Record, prompt_set: PromptSet) -> Iterator[tuple[str, str]
     """Yield (variant, reason) for each prompt that a failure names."""
     variants = list(prompt_set.wordings())
     paraphrases = [variant for variant in variants if variant not in CORE_VARIANTS]
-    listed = record.data.get("response_score_failures") or []
-    if not isinstance(listed, list):
-        record.fail("response_score_failures", f"is {listed!r}; expected a list")
-    for number, item in enumerate(listed):
-        failure = Record(item, f"{record.location}, field response_score_failures[{number}]")
+    if not record.data.get("response_score_failures"):
+        return
+    for failure in record.records("response_score_failures"):
         name = failure.text("prompt")
         reason = show_name(str(failure.data.get("error") or "failed"))
         if name == "datapoint":

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import msgspec
 
@@ -38,6 +38,8 @@ class FileContent(msgspec.Struct, kw_only=True):
     """Records that are still to be matched with a prompt: they may have its text in place of set
     and variant.
     """
+    prompt_field: str = "prompt"
+    """The file's name of that text, for an error."""
     prompt_sets: tuple[PromptSet, ...] = ()
     zero_helpfulness: int = 0
     log: InspectLog | None = None
@@ -105,13 +107,19 @@ class FileContent(msgspec.Struct, kw_only=True):
 
 
 def read_each_model(
-    records: Iterable[Located], path: Path, *, repeats: bool = False, from_table: bool = False
+    records: Iterable[Located],
+    path: Path,
+    *,
+    prompt_field: str = "prompt",
+    repeats: bool = False,
+    from_table: bool = False,
 ) -> list[FileContent]:
     """Read lines of responses, one content for each model that they name.
 
     Args:
-        records: the lines.
+        records: the lines, each with the place of its prompt.
         path: of their file.
+        prompt_field: the file's name of the prompt, for an error.
         repeats: later records of one prompt are later epochs, whether or not set and variant are
             named.
         from_table: whether the lines are of a table, where a row without a response stands for a
@@ -129,6 +137,7 @@ def read_each_model(
             path=path,
             responses=[],
             unplaced_records=lines,
+            prompt_field=prompt_field,
             stated_model=named,
             from_table=from_table,
         )
@@ -190,10 +199,32 @@ def read_named_place(variables: object) -> dict[str, str]:
     return {}
 
 
-def response_fields(output: object, stop: str, *, reasoned: bool = False) -> dict[str, Any]:
-    """Return the fields of a response, or of one that is missing."""
-    if isinstance(output, str) and (output.strip() or (stop and not reasoned)):
-        return {"response": output, "stop_reason": stop or "stop"}
+StopWord = Literal["", "stop", "length", "content_filter", "error"]
+"""Why a response ended: by itself, by a limit of tokens, a filter or an error; "" if the file does
+not tell. A format's own words are translated into these.
+"""
+
+
+def response_fields(
+    output: object, stop: StopWord = "", *, provider_stop: str = "", reasoned: bool = False
+) -> dict[str, Any]:
+    """Return the fields of a response, or of one that is missing.
+
+    Args:
+        output: its text; anything else is none.
+        stop: why it ended.
+        provider_stop: in place of `stop`, the provider's own word, if the file hands it on.
+        reasoned: whether the file shows reasoning beside the text.
+
+    Raises:
+        ValueError: `stop` is another word: its response would count as not cut and not filtered.
+    """
+    if stop not in get_args(StopWord):
+        valid = ", ".join(filter(None, get_args(StopWord)))
+        raise ValueError(f"stop {stop!r}: unknown word; valid: {valid}")
+    ended = stop or provider_stop
+    if isinstance(output, str) and (output.strip() or (ended and not reasoned)):
+        return {"response": output, "stop_reason": ended or "stop"}
     return make_missing_fields("reasoning_only" if reasoned else "no_answer")
 
 
@@ -231,7 +262,7 @@ def match_prompts(
     stage = f"reading {show_name(item.path.name)}"
     for location, data in show_progress(item.unplaced_records, screen, stage, "responses"):
         try:
-            record = Record(data, location)
+            record = Record(data, location, {"prompt": item.prompt_field})
             if "sent" in record and not _is_prompt(record, of_text):
                 item.sent_another += 1
                 continue

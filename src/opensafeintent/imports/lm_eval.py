@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -37,23 +37,27 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
         InputError: the results beside the file cannot be read.
     """
     model = _read_model(path)
-    # each filter repeats the same responses
-    first_filter = records[0][1].get("filter")
-    lines = [
-        line
-        for location, row in records
-        if not isinstance(row, dict) or row.get("filter") == first_filter
-        for line in _yield_records(Record(row, location), model)
-    ]
-    return read_each_model(lines, path, repeats=True)
+    lines: list[Located] = []
+    first_filters: dict[tuple[str | None, ...], object] = {}
+    for location, data in records:
+        row = Record(data, location)
+        prompt, responses = _read_sample(row)
+        # each filter repeats the same responses
+        if first_filters.setdefault((prompt, *responses), data.get("filter")) != data.get("filter"):
+            continue
+        named = {"model": model, "prompt": prompt, **read_named_place(data.get("doc"))}
+        lines += [(location, named | response_fields(text)) for text in responses]
+    return read_each_model(lines, path, prompt_field="arguments", repeats=True)
 
 
-def _yield_records(row: Record, model: str) -> Iterator[Located]:
-    """Yield a record for each repeat of one sample."""
+def _read_sample(row: Record) -> tuple[str, list[str | None]]:
+    """Return the prompt of one sample, and its response in each repeat; None if it has none."""
     arguments = row.record("arguments").record("gen_args_0").data.get("arg_0")
     if isinstance(arguments, list) and len(arguments) == 1:
         (arguments,) = arguments
     prompt = prompt_text(row.check_text("arguments", arguments))
+    if "resps" not in row:
+        row.fail_absent("resps", "texts")
     responses = row.data["resps"]
     while isinstance(responses, list) and responses and isinstance(responses[0], list):
         responses = list(chain.from_iterable(responses))
@@ -61,9 +65,7 @@ def _yield_records(row: Record, model: str) -> Iterator[Located]:
         isinstance(text, str | None) for text in responses
     ):
         row.fail("resps", "expected texts, as tasks of the type generate_until have them")
-    for text in responses:
-        record = {"model": model, "prompt": prompt, **read_named_place(row.data.get("doc"))}
-        yield row.location, record | response_fields(text, "")
+    return prompt, responses
 
 
 def _read_model(path: Path) -> str:

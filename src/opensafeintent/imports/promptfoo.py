@@ -22,7 +22,7 @@ from opensafeintent.taxonomy import Taxonomy
 
 
 def recognises(records: Sequence[Located]) -> bool:
-    """Tell whether records are a file of promptfoo: one object, or one result a line."""
+    """Tell whether records are a of promptfoo: whole result files, or one result a line."""
     first = records[0][1]
     return isinstance(first, dict) and (
         isinstance(first.get("results"), dict) or "promptIdx" in first
@@ -35,18 +35,18 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
     Raises:
         Problem: a record is not of promptfoo's form.
     """
-    first = records[0][1]
-    if isinstance(first.get("results"), dict):
-        inner = Record(first["results"], f"{path}, field results")
-        results = inner.data.get("results")
-        if not isinstance(results, list):
-            inner.fail("results", "expected a list, as promptfoo 0.100 or later writes it")
-        records = [(f"{path}, result {n}", row) for n, row in enumerate(results, start=1)]
-    rows = [Record(row, location) for location, row in records]
+    rows = [row for location, data in records for row in _list_results(Record(data, location))]
     # of version 2 with one provider, no row names one
     named = any("provider" in row for row in rows)
     lines = [(row.location, _result(row, _provider(row) if named else "")) for row in rows]
     return read_each_model(lines, path, repeats=True)
+
+
+def _list_results(record: Record) -> list[Record]:
+    """Return the results of a result file, or the one that a line is."""
+    if not isinstance(record.data.get("results"), dict):
+        return [record]
+    return record.record("results").records("results", ", as promptfoo 0.100 or later writes it")
 
 
 def _provider(row: Record) -> str:
@@ -73,7 +73,7 @@ def _result(row: Record, model: str) -> dict[str, Any]:
         except ValueError:
             return record | make_missing_fields("reasoning_mixed")
         reasoned = reasoned or thought
-    return record | response_fields(output, stop, reasoned=reasoned)
+    return record | response_fields(output, provider_stop=stop, reasoned=reasoned)
 
 
 def _read_sent(row: Mapping[str, Any], response: Mapping[str, Any]) -> str:

@@ -169,6 +169,16 @@ class Record:
             self.fail_absent(field, "an object")
         return Record(self.data[field], f"{self.location}, field {field}")
 
+    def records(self, field: str, hint: str = "") -> list[Record]:
+        """Return the objects of a list that has to be there; an error ends in the hint."""
+        if field not in self:
+            self.fail_absent(field, f"a list of objects{hint}")
+        value = self.data[field]
+        if not isinstance(value, list):
+            self.fail(field, f"expected a list of objects{hint}, found {_kind(value)}")
+        place = f"{self.location}, field {field}"
+        return [Record(item, f"{place}[{n}]") for n, item in enumerate(value)]
+
     def optional_choice(self, field: str, valid: Iterable[Name], hint: str = "") -> Name | None:
         """Return a name that may be left out, null or blank, else is one of `valid`; an error ends
         in the hint.

@@ -254,12 +254,12 @@ def distinct_problems(problems: Iterable[Problem], most: int | None = None) -> l
         problems: the problems, in the order of the records.
         most: lines at most; a last one counts the complaints that are left out.
     """
-    same: dict[str, list[Problem]] = {}
-    for problem in problems:
-        same.setdefault(problem.complaint, []).append(problem)
-    kinds: dict[str, list[list[Problem]]] = {}
+    same: dict[str, dict[str, None]] = {}
+    for problem in problems:  # one record may have it several times
+        same.setdefault(problem.complaint, {})[str(problem)] = None
+    kinds: dict[str, list[list[str]]] = {}
     for complaint, found in same.items():
-        kinds.setdefault(re.sub("'[^']*'", "", complaint), []).append(found)
+        kinds.setdefault(re.sub("'[^']*'", "", complaint), []).append([*found])
     lines = []
     for alike in kinds.values():
         for first, *repeats in alike[:_ALIKE]:
