@@ -495,7 +495,8 @@ def test_the_tally_counts_what_was_done(ledger: Ledger) -> None:
     assert tally.calls == 5
     # The server counts four characters a token, and one at least: a question each for a, b and c;
     # 40, 40 and 8 characters.
-    assert tally.tokens == {(MODEL, "input"): 3, (MODEL, "output"): 10 + 10 + 2}
+    tokens = {kind: tally.usage[MODEL, "standard", kind] for kind in ("input", "output")}
+    assert tokens == {"input": 3, "output": 10 + 10 + 2}
 
 
 # Secrets
