@@ -87,7 +87,7 @@ def cut_quotation(text: str, hidden: Hidden) -> str:
     if len(hidden.whole) < _SHORTEST or text in hidden.shown:
         return text
     text = text.replace(hidden.whole, hidden.mark)
-    words = {word[0].casefold() for word in _WORD.finditer(text)}
+    words = set(_fold_words(text))
     if words.isdisjoint(hidden.last_words) or not any(map(words.issuperset, hidden.stretches)):
         return text  # as most are
     starts: deque[int] = deque(maxlen=_STRETCH)
@@ -120,7 +120,7 @@ def _stretches(text: str) -> Iterator[Stretch]:
 
 def _fold_words(text: str) -> list[str]:
     """Return the words of a text in lower case."""
-    return [word.casefold() for word in _WORD.findall(text)]
+    return list(map(str.casefold, _WORD.findall(text)))
 
 
 def _space_words(text: str) -> str:
