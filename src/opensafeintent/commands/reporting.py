@@ -61,6 +61,7 @@ from opensafeintent.numbers.cohort import (
     Cohort,
     GradedRun,
     gather_models,
+    rename_model,
     select_label_checks,
 )
 from opensafeintent.numbers.gates import (
@@ -534,10 +535,7 @@ def _rename_models_in_rows(
     """
     return {
         run.name: (
-            [
-                msgspec.structs.replace(row, model=shown[run.name, row.model])
-                for row in (*run.rows, *run.follow_ups)
-            ],
+            [rename_model(row, shown[run.name, row.model]) for row in (*run.rows, *run.follow_ups)],
             run.dataset,
         )
         for run in runs
