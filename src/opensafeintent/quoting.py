@@ -43,7 +43,7 @@ class Hidden(NamedTuple):
     mark: str = WITHHELD_WORDS
     shown: frozenset[str] = frozenset()
     """Texts that are shown beside it and do not quote it as a whole: they hold no stretch."""
-    last_words: frozenset[str] = frozenset()
+    words: frozenset[str] = frozenset()
     """Of the stretches."""
 
     @classmethod
@@ -57,7 +57,7 @@ class Hidden(NamedTuple):
         """Return a text with its stretches that are shown nowhere; `shown` are the other texts."""
         found = frozenset(stretches)
         beside = frozenset(text for text in shown if whole not in text)
-        return cls(whole, found, mark, beside, frozenset(words[-1] for words in found))
+        return cls(whole, found, mark, beside, frozenset().union(*found))
 
 
 @lru_cache(maxsize=16)
@@ -87,8 +87,9 @@ def cut_quotation(text: str, hidden: Hidden) -> str:
     if len(hidden.whole) < _SHORTEST or text in hidden.shown:
         return text
     text = text.replace(hidden.whole, hidden.mark)
-    words = set(_fold_words(text))
-    if words.isdisjoint(hidden.last_words) or not any(map(words.issuperset, hidden.stretches)):
+    folded = text.casefold()
+    there = {word for word in hidden.words if word in folded}  # or as a part of another word
+    if not any(map(there.issuperset, hidden.stretches)):
         return text  # as most are
     starts: deque[int] = deque(maxlen=_STRETCH)
     names: deque[str] = deque(maxlen=_STRETCH)
@@ -98,7 +99,7 @@ def cut_quotation(text: str, hidden: Hidden) -> str:
     for word in _WORD.finditer(text):
         starts.append(word.start())
         names.append(word[0].casefold())
-        if names[-1] in hidden.last_words and tuple(names) in hidden.stretches:
+        if tuple(names) in hidden.stretches:
             if not kept or starts[0] > end:
                 kept.append(text[end : starts[0]])
             end = word.end()
