@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -43,8 +43,8 @@ class Hidden(NamedTuple):
     mark: str = WITHHELD_WORDS
     shown: frozenset[str] = frozenset()
     """Texts that are shown beside it and do not quote it as a whole: they hold no stretch."""
-    words: frozenset[str] = frozenset()
-    """Of the stretches."""
+    by_longest: Mapping[str, Sequence[Stretch]] = {}
+    """The stretches by their longest word: few texts hold it, so few have to be read for more."""
 
     @classmethod
     def of(
@@ -57,7 +57,10 @@ class Hidden(NamedTuple):
         """Return a text with its stretches that are shown nowhere; `shown` are the other texts."""
         found = frozenset(stretches)
         beside = frozenset(text for text in shown if whole not in text)
-        return cls(whole, found, mark, beside, frozenset().union(*found))
+        by_longest: dict[str, list[Stretch]] = {}
+        for words in found:
+            by_longest.setdefault(max(words, key=len), []).append(words)
+        return cls(whole, found, mark, beside, by_longest)
 
 
 @lru_cache(maxsize=16)
@@ -88,8 +91,13 @@ def cut_quotation(text: str, hidden: Hidden) -> str:
         return text
     text = text.replace(hidden.whole, hidden.mark)
     folded = text.casefold()
-    there = {word for word in hidden.words if word in folded}  # or as a part of another word
-    if not any(map(there.issuperset, hidden.stretches)):
+    may_quote = any(
+        all(word in folded for word in words)  # or as a part of another word
+        for longest, stretches in hidden.by_longest.items()
+        if longest in folded
+        for words in stretches
+    )
+    if not may_quote:
         return text  # as most are
     starts: deque[int] = deque(maxlen=_STRETCH)
     names: deque[str] = deque(maxlen=_STRETCH)
