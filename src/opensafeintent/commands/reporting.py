@@ -55,7 +55,7 @@ from opensafeintent.evaluation.forecast import sum_spent_on_run
 from opensafeintent.evaluation.labelled_responses import UNSAFE
 from opensafeintent.evaluation.manifest import RunFolder, label_models
 from opensafeintent.evaluation.texts import RunTexts
-from opensafeintent.files import to_json, write_private
+from opensafeintent.files import to_json, write_beside, write_private
 from opensafeintent.grades import write_run_grades
 from opensafeintent.numbers.cohort import (
     Cohort,
@@ -289,7 +289,8 @@ def _write_page(
         judges_asked=bool(asked),
     )
     page = render_page(outcome.results, runs, tables, figures, texts, options)
-    write_private(out / "report.html", page.content)
+    with write_beside(out / "report.html", private=True) as file:
+        file.writelines(page.pieces)
     if settings.include_unsafe:
         outcome.notes.append(describe_unsafe_texts(page.unsafe))
 
