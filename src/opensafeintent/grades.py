@@ -176,7 +176,7 @@ def grade_table(
 
     def cells(run: str, row: GradedResponse, dataset: Dataset) -> list[GradeCell]:
         prompt_set = dataset.by_id[row.set_id]
-        return [
+        line: list[GradeCell] = [
             run,
             row.model,
             row.set_id,
@@ -190,14 +190,19 @@ def grade_table(
             row.stop_reason,
             int(row.truncated),
             row.refused,
-            "; ".join(map(str, row.missing)),
+            "; ".join(map(str, row.missing)) if row.missing else "",
             " + ".join(row.by_judge),
             row.mode_judge,
-            *([row.guard] if guarded else []),
-            *([prompt_set.family] if families else []),
-            *([write_answers(row)] if answers else []),
-            *(cell for judge in several for cell in _list_by_judge(row, judge, asked=asked)),
         ]
+        if guarded:
+            line.append(row.guard)
+        if families:
+            line.append(prompt_set.family)
+        if asked:
+            line.append(write_answers(row))
+        for judge in several:
+            line += _list_by_judge(row, judge, asked=asked)
+        return line
 
     return columns[first:], (
         cells(run, row, dataset)[first:] for run, (rows, dataset) in runs.items() for row in rows
