@@ -304,7 +304,7 @@ def parse_recorded(record: Record, *, from_table: bool = False) -> RecordedRespo
             missing = (WITHHELD,)
         elif from_table:
             missing = (_NOT_RECORDED,)
-    without_response = any(entry.what == "response" for entry in missing)
+    without_response = "response" in [entry.what for entry in missing]
     if not (
         without_response
         or not fields.keys().isdisjoint(("response", "answers"))
