@@ -159,8 +159,7 @@ def grade_table(
     judges = sorted({judge for rows, _ in runs.values() for row in rows for judge in row.by_judge})
     several = judges if len(judges) > 1 else []
     guarded = [GUARD] if any(row.guard for rows, _ in runs.values() for row in rows) else []
-    datasets = [dataset for _, dataset in runs.values()]
-    in_families = any(item.family for dataset in datasets for item in dataset.prompt_sets)
+    in_families = any(item.family for _, dataset in runs.values() for item in dataset.prompt_sets)
     families = [FAMILY] if in_families else []
     asked = any(row.answers is not None for rows, _ in runs.values() for row in rows)
     answers = [ANSWERS] if asked else []

@@ -165,10 +165,9 @@ def count_coverage(
     """
     entry = manifest.models[model]
     epochs = len({row.epoch for row in rows}) if entry.imported else manifest.plan.epochs
-    plan = None
-    if entry.imported and manifest.plan.by_rubric:
-        plan = _infer_plan(rows, epochs, dataset)
     only_asked_about = not manifest.plan.by_rubric
+    infers_plan = entry.imported and not only_asked_about
+    plan = _infer_plan(rows, epochs, dataset) if infers_plan else None
     sets, limit = manifest.list_sets(model, dataset), manifest.find_limit(model)
     plan = plan or _PlannedPrompts.plan_all(sets, limit, only_asked_about=only_asked_about)
     planned = plan.prompts * epochs
