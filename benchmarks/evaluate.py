@@ -103,7 +103,12 @@ def pairs_and_triplets(folder: Path, sets: int, questions: int) -> dict[str, Pat
 def run_process(command: list[str], environment: dict[str, str]) -> tuple[float, float, float]:
     """Run a command on the client's core; return its CPU seconds, its peak memory in MB, and when
     it first said something.
+
+    Python may write its byte code: an installed program has it, and need not be compiled at each
+    start. The first command of a checkout writes it.
     """
+    environment = {**environment}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     started = time.monotonic()
     process = subprocess.Popen(
         command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE

@@ -168,7 +168,7 @@ def grade_table(
 
     def cells(run: str, row: GradedResponse, dataset: Dataset) -> list[GradeCell]:
         prompt_set = dataset.by_id[row.set_id]
-        return [
+        line: list[GradeCell] = [
             run,
             row.model,
             row.set_id,
@@ -182,25 +182,29 @@ def grade_table(
             row.stop_reason,
             int(row.truncated),
             row.refused,
-            "; ".join(map(str, row.missing)),
+            "; ".join(map(str, row.missing)) if row.missing else "",
             " + ".join(row.by_judge),
             row.mode_judge,
-            *([row.guard] if has[GUARD] else []),
-            *([prompt_set.family] if has[FAMILY] else []),
-            *([write_answers(row)] if has[ANSWERS] else []),
-            *(
-                cell
-                for judge in several
-                for cell in (
-                    *(row.grade(what, judge) for what in SCALES),
-                    *([write_answers(row, judge)] if has[ANSWERS] else []),
-                )
-            ),
         ]
+        if has[GUARD]:
+            line.append(row.guard)
+        if has[FAMILY]:
+            line.append(prompt_set.family)
+        if has[ANSWERS]:
+            line.append(write_answers(row))
+        for judge in several:
+            line += _list_by_judge(row, judge, asked=has[ANSWERS])
+        return line
 
     return columns[first:], (
         cells(run, row, dataset)[first:] for run, (rows, dataset) in runs.items() for row in rows
     )
+
+
+def _list_by_judge(row: GradedResponse, judge: str, *, asked: bool) -> list[GradeCell]:
+    """Return one judge's grades of a response, and its answers if judges were asked questions."""
+    grades = [row.grade(what, judge) for what in SCALES]
+    return [*grades, write_answers(row, judge)] if asked else [*grades]
 
 
 def write_answers(row: GradedResponse, judge: str = "") -> str | None:

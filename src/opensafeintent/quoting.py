@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -43,8 +43,8 @@ class Hidden(NamedTuple):
     mark: str = WITHHELD_WORDS
     shown: frozenset[str] = frozenset()
     """Texts that are shown beside it and do not quote it as a whole: they hold no stretch."""
-    last_words: frozenset[str] = frozenset()
-    """Of the stretches."""
+    by_longest: Mapping[str, Sequence[Stretch]] = {}
+    """The stretches by their longest word: few texts hold it, so few have to be read for more."""
 
     @classmethod
     def of(
@@ -57,7 +57,10 @@ class Hidden(NamedTuple):
         """Return a text with its stretches that are shown nowhere; `shown` are the other texts."""
         found = frozenset(stretches)
         beside = frozenset(text for text in shown if whole not in text)
-        return cls(whole, found, mark, beside, frozenset(words[-1] for words in found))
+        by_longest: dict[str, list[Stretch]] = {}
+        for words in found:
+            by_longest.setdefault(max(words, key=len), []).append(words)
+        return cls(whole, found, mark, beside, by_longest)
 
 
 @lru_cache(maxsize=16)
@@ -87,8 +90,14 @@ def cut_quotation(text: str, hidden: Hidden) -> str:
     if len(hidden.whole) < _SHORTEST or text in hidden.shown:
         return text
     text = text.replace(hidden.whole, hidden.mark)
-    words = {word[0].casefold() for word in _WORD.finditer(text)}
-    if words.isdisjoint(hidden.last_words) or not any(map(words.issuperset, hidden.stretches)):
+    folded = text.casefold()
+    may_quote = any(
+        all(word in folded for word in words)  # or as a part of another word
+        for longest, stretches in hidden.by_longest.items()
+        if longest in folded
+        for words in stretches
+    )
+    if not may_quote:
         return text  # as most are
     starts: deque[int] = deque(maxlen=_STRETCH)
     names: deque[str] = deque(maxlen=_STRETCH)
@@ -98,7 +107,7 @@ def cut_quotation(text: str, hidden: Hidden) -> str:
     for word in _WORD.finditer(text):
         starts.append(word.start())
         names.append(word[0].casefold())
-        if names[-1] in hidden.last_words and tuple(names) in hidden.stretches:
+        if tuple(names) in hidden.stretches:
             if not kept or starts[0] > end:
                 kept.append(text[end : starts[0]])
             end = word.end()
@@ -120,4 +129,9 @@ def _yield_stretches(text: str) -> Iterator[Stretch]:
 
 def _fold_words(text: str) -> list[str]:
     """Return the words of a text in lower case."""
-    return [word.casefold() for word in _WORD.findall(text)]
+    return list(map(str.casefold, _WORD.findall(text)))
+
+
+def _space_words(text: str) -> str:
+    """Return the words of a text, with a space around each."""
+    return f" {' '.join(_fold_words(text))} "

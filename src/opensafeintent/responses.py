@@ -318,6 +318,8 @@ def _yield_missing_grades(grades: Mapping[str, JudgeGrades]) -> Iterator[Missing
 
 def panel_grades(by_judge: Mapping[str, KnownGrades]) -> KnownGrades:
     """Return a panel's grades of one response (`panel_grade`), from those of its judges."""
+    if len(by_judge) == 1:
+        return next(iter(by_judge.values()))
     return KnownGrades(
         **{
             what: panel_grade(what, [known.of(what) for known in by_judge.values()])

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import re
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import reduce
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, cast, get_args
 
@@ -305,7 +306,7 @@ def parse_recorded(record: Record, *, from_table: bool = False) -> RecordedRespo
             missing = (WITHHELD,)
         elif from_table:
             missing = (_NOT_RECORDED,)
-    without_response = any(entry.what == "response" for entry in missing)
+    without_response = "response" in [entry.what for entry in missing]
     if not (
         without_response
         or not fields.keys().isdisjoint(("response", "answers"))
@@ -397,6 +398,11 @@ def read_recorded_responses(
 
 ResponsePlace = tuple[str, str, str, int]
 """Model, set id, variant, epoch."""
+
+get_place: Callable[[RecordedResponse], ResponsePlace] = attrgetter(
+    "model", "set_id", "variant", "epoch"
+)
+"""Returns the place of a response."""
 
 
 class SourceFile(NamedTuple):
@@ -592,7 +598,7 @@ class Imports:
         for file, recorded in responses:
             if file.sha256 not in sources:
                 sources[file.sha256] = _source(connection, file)
-            place = recorded.model, recorded.set_id, recorded.variant, recorded.epoch
+            place = get_place(recorded)
             if place in there and not self._adds(connection, dataset, place, recorded, file):
                 continue
             there.add(place)

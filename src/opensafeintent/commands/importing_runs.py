@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
@@ -21,6 +22,7 @@ from opensafeintent.calls.recorded import (
     ResponsePlace,
     SourceFile,
     check_recorded,
+    get_place,
 )
 from opensafeintent.commands.graded_runs import read_graded_run
 from opensafeintent.commands.outcome import RunOutcome, grade_command
@@ -68,6 +70,9 @@ from opensafeintent.taxonomy import (
 from opensafeintent.templates.template import second_turn
 
 T = TypeVar("T")
+
+_METRIC_GRADES = attrgetter(*METRIC_GRADES)
+_NO_GRADES = (None,) * len(METRIC_GRADES)
 
 
 def import_files(settings: ImportSettings, *, quiet: bool = False) -> RunOutcome:
@@ -148,7 +153,7 @@ def _collect_notes(
     read: Sequence[FileContent], given: Mapping[ResponsePlace, tuple[bool, bool]], run: Path
 ) -> list[str]:
     """Return what the files' readers noted, and what they read otherwise than it was written."""
-    halves = Counter(model for (model, *_), (helpful, harm) in given.items() if helpful != harm)
+    halves = Counter(place[0] for place, (helpful, harm) in given.items() if helpful != harm)
     notes = [note for item in read for note in item.notes]
     notes += [
         f"{model}: {pluralize(number, 'response')} with one of the two grades, which counts for"
@@ -166,7 +171,7 @@ def _list_given(rows: Iterable[RecordedResponse]) -> dict[ResponsePlace, tuple[b
     """
     graded: dict[ResponsePlace, tuple[bool, bool]] = {}
     for recorded in rows:
-        place = (recorded.model, *_find_place(recorded))
+        place = get_place(recorded)
         helpful, harm = graded.get(place, (False, False))
         graded[place] = (
             helpful or recorded.helpfulness is not None,
@@ -189,10 +194,10 @@ def _check_extent(
     """
     epochs = {row.epoch for rows in there.values() for row in rows}
     for model, items in by_model.items():
-        judges = {judge for row in there.get(model, ()) for judge in _list_judges(row)}
+        judges = {judge for row in there.get(model, ()) for judge in _find_judges(row)}
         judges.update(manifest.plan.judges)
         for item in items:
-            brought = {judge for response in item.responses for judge in _list_judges(response)}
+            brought = {judge for row in item.responses for judge in _find_judges(row)}
             for judge in brought - judges:
                 check_model_name(judge, f"{item.path}: judge")
             judges |= brought
@@ -217,10 +222,10 @@ def _check_graded(
         if model not in by_model or not manifest.plan.judges:
             continue
         judged = {task.key for task in list_given_tasks(rows, manifest, dataset)}
-        by_place = {(model, *_find_place(row)): row for row in rows}
+        by_place = {get_place(row): row for row in rows}
         brought = (response for item in by_model[model] for response in item.responses)
         for response in brought:
-            location = (model, *_find_place(response))
+            location = (model, response.set_id, response.variant, response.epoch)
             if location in judged and any(
                 getattr(response, what) is not None and getattr(by_place[location], what) is None
                 for what in SCALES
@@ -230,10 +235,6 @@ def _check_graded(
                     f" {response.variant}; expected responses without judges' grades, or a new"
                     " --out"
                 )
-
-
-def _find_place(response: RecordedResponse) -> tuple[str, str, int]:
-    return response.set_id, response.variant, response.epoch
 
 
 def _group_by_model(
@@ -335,14 +336,14 @@ def _list_graders(rows: Iterable[RecordedResponse]) -> set[str]:
     return {
         judge
         for row in rows
-        if _list_judges(row) or any(getattr(row, what) is not None for what in METRIC_GRADES)
-        for judge in (_list_judges(row) or (IMPORTED_JUDGE,))
+        for judge in _find_judges(row)
+        or (() if _METRIC_GRADES(row) == _NO_GRADES else (IMPORTED_JUDGE,))
     }
 
 
-def _list_judges(row: RecordedResponse) -> list[str]:
+def _find_judges(row: RecordedResponse) -> tuple[str, ...]:
     """Return the judges whose grades or answers a response came with, if they are known."""
-    return [*dict.fromkeys((*row.by_judge, *row.answers_by_judge))]
+    return *row.by_judge, *row.answers_by_judge
 
 
 def _find_dataset(

@@ -57,12 +57,13 @@ from opensafeintent.evaluation.forecast import sum_spent_on_run
 from opensafeintent.evaluation.labelled_responses import UNSAFE
 from opensafeintent.evaluation.manifest import RunFolder, label_models
 from opensafeintent.evaluation.texts import RunTexts
-from opensafeintent.files import to_json, write_private
+from opensafeintent.files import to_json, write_beside, write_private
 from opensafeintent.grades import write_run_grades
 from opensafeintent.numbers.cohort import (
     Cohort,
     GradedRun,
     gather_models,
+    rename_model,
     select_label_checks,
 )
 from opensafeintent.numbers.gates import (
@@ -293,7 +294,8 @@ def _write_page(
         judges_asked=bool(asked),
     )
     page = render_page(outcome.results, runs, tables, figures, texts, options)
-    write_private(out / "report.html", page.content)
+    with write_beside(out / "report.html", private=True) as file:
+        file.writelines(page.pieces)
     if settings.include_unsafe:
         outcome.notes.append(describe_unsafe_texts(page.unsafe))
 
@@ -531,10 +533,7 @@ def _rename_models_in_rows(
     """
     return {
         run.name: (
-            [
-                msgspec.structs.replace(row, model=shown[run.name, row.model])
-                for row in (*run.rows, *run.follow_ups)
-            ],
+            [rename_model(row, shown[run.name, row.model]) for row in (*run.rows, *run.follow_ups)],
             run.dataset,
         )
         for run in runs

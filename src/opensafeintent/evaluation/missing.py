@@ -509,6 +509,8 @@ def assume_value(row: GradedResponse, *parts: str) -> int:
         row: the response.
         parts: as the column `missing` has them.
     """
+    if not row.missing:  # as most
+        return 0
     return max(
         (
             1 + ASSUMPTIONS.index(make_missing_reason(item.what, item.reason).assumed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -161,7 +161,7 @@ class Grading(msgspec.Struct, frozen=True, kw_only=True):
         }[self.probe]
 
 
-class JudgePlan(Grading, frozen=True, kw_only=True):
+class JudgePlan(Grading, frozen=True, kw_only=True, dict=True):
     """The judges of a target's responses, and the sampling of target and judges."""
 
     grades: tuple[Graded, ...] = tuple(SCALES)
@@ -190,7 +190,7 @@ class JudgePlan(Grading, frozen=True, kw_only=True):
             target_sampling=Sampling(),
         )
 
-    @property
+    @cached_property
     def questions(self) -> tuple[Question, ...]:
         """The questions to each judge for a grade."""
         if not self.by_rubric:

@@ -269,15 +269,16 @@ def list_given_tasks(
             mark; None if `rows` are all of them.
     """
     rows = list(rows)
+    by_rubric, by_questions = manifest.plan.by_rubric, manifest.plan.by_questions
     tasks: list[Task] = []
     for row in rows:
         if row.response is None:
             continue
-        questions = dataset.by_id[row.set_id].questions_about(row.variant)
-        asked = questions is not None and manifest.plan.by_questions
-        asked = asked and not row.answers_by_judge  # else given by judges, as grades are
-        to_grade = manifest.plan.by_rubric and not has_both_grades(row)
-        if not (to_grade or asked):
+        to_grade = by_rubric and not has_both_grades(row)
+        asked = by_questions and not row.answers_by_judge  # else given by judges, as grades are
+        if not to_grade and not (
+            asked and dataset.by_id[row.set_id].questions_about(row.variant) is not None
+        ):
             continue
         task = manifest.make_task(_make_key(row), dataset)
         if opens_no_thought is None:
@@ -401,7 +402,7 @@ def _add_imported(
         if graded is not None and not has_both_grades(row):
             yield _add_labels(graded, row, plan.mode_judge)
             continue
-        own = _from_import(row, key, plan.mode_judge)
+        own = _from_import(row, plan.mode_judge)
         ungraded = given.get(key) if row.answers is None and NOT_GRADED in own.missing else None
         if ungraded is not None:
             own = _explain_ungraded(own, ungraded)
@@ -477,7 +478,7 @@ def has_both_grades(recorded: RecordedResponse) -> bool:
     return None not in _METRIC_GRADES(recorded)
 
 
-def _from_import(recorded: RecordedResponse, key: ResponseKey, mode_judge: str) -> GradedResponse:
+def _from_import(recorded: RecordedResponse, mode_judge: str) -> GradedResponse:
     parted = cut_reasoning(recorded.response or "")
     graded = _grade_as_given(
         *_GIVEN(recorded), tuple(recorded.by_judge.items()), mode_judge, *_GRADES(recorded)
@@ -485,7 +486,10 @@ def _from_import(recorded: RecordedResponse, key: ResponseKey, mode_judge: str) 
     refused = _refusal(recorded, parted)
     return msgspec.structs.replace(
         graded,
-        **key._asdict(),
+        model=recorded.model,
+        set_id=recorded.set_id,
+        variant=recorded.variant,
+        epoch=recorded.epoch,
         stop_reason=recorded.stop_reason,
         truncated=is_cut(recorded.stop_reason) and not (graded.reason("response") or refused),
         refused=refused,

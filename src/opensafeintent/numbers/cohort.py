@@ -442,11 +442,9 @@ class Cohort:
         return DEMONSTRATION_JUDGE in (*self.conditions.judges, self.conditions.mode_judge)
 
 
-def _rename_rows(rows: Sequence[GradedResponse], shown: str) -> list[GradedResponse]:
-    """Return a model's responses under the name that a report shows."""
-    return [
-        row if row.model == shown else msgspec.structs.replace(row, model=shown) for row in rows
-    ]
+def rename_model(row: GradedResponse, shown: str) -> GradedResponse:
+    """Return a response under the name of its model that a report shows."""
+    return row if row.model == shown else msgspec.structs.replace(row, model=shown)
 
 
 def gather_models(runs: Sequence[GradedRun], missing_odds: float = MISSING_ODDS) -> Cohort:
@@ -529,10 +527,10 @@ def _yield_members(run: GradedRun, names: Mapping[ModelOrigin, str]) -> Iterator
     for model in sorted(run.manifest.models):
         origin = ModelOrigin(run.name, model)
         own = run._replace(
-            rows=_rename_rows(rows.get(model, []), names[origin]),
+            rows=[rename_model(row, names[origin]) for row in rows.get(model, [])],
             regrades=regrades.get(model, []),
             swaps=swaps.get(model, []),
-            follow_ups=_rename_rows(follow_ups.get(model, []), names[origin]),
+            follow_ups=[rename_model(row, names[origin]) for row in follow_ups.get(model, [])],
             in_conversation=in_conversation.get(model, []),
         )
         yield Member(name=names[origin], origin=origin, run=own)

@@ -441,6 +441,7 @@ class _Completion:
     value: Floats
     """The metric as graded, shape (model,)."""
     donor_values: _DonorValues | None
+    """None if nothing is missing."""
 
     @classmethod
     def of(cls, ratio: Ratio) -> _Completion:
@@ -458,9 +459,19 @@ class _Completion:
         """Return the metric at its least (`sign` −1) or greatest (1) if a missing value can be any
         value.
         """
+        if self.donor_values is None:
+            return self._as_graded
         return _optimise_ratio(
             self.numerators, self.denominators, np.zeros(self.numerators.shape[1:]), sign
         )
+
+    @cached_property
+    def _as_graded(self) -> Completed:
+        """The metric of which nothing is missing: one for both ends and all odds."""
+        top, bottom = (
+            np.ascontiguousarray(part[0, ..., 0]) for part in (self.numerators, self.denominators)
+        )
+        return Completed.of((top, bottom))
 
     @property
     def _flat_value(self) -> Floats:
@@ -493,7 +504,7 @@ class _Completion:
         """
         donor_values = self.donor_values
         if donor_values is None:
-            return self.find_extreme(sign)
+            return self._as_graded
         shape, value = self.assumption.shape, self._flat_value
         (least, greatest), low, high, given, position = self._extreme_parts
         assumption = self.assumption.ravel()
@@ -547,9 +558,6 @@ def _optimise_ratio(
         variance: of the completed parts, shape (model, prompt_set, epoch).
         sign: 1 or −1.
     """
-    if len(numerators) == 1:  # nothing to choose
-        top, bottom = (np.ascontiguousarray(part[0]) for part in (numerators, denominators))
-        return Completed(top.sum(axis=2), bottom.sum(axis=2), variance.sum(axis=2))
     shape = numerators.shape[1:]
     numerators, denominators = (
         part.reshape(*part.shape[:2], -1) for part in (numerators, denominators)

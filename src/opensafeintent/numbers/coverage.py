@@ -170,14 +170,13 @@ def count_coverage(
     if entry.imported and manifest.plan.by_rubric:
         plan = _infer_plan(rows, epochs, dataset) or plan
     planned = plan.prompts * epochs
-    counted = [row for row in rows if row.counts]
-    core, core_counted = map(_count_core_responses, (rows, counted))
-    intents = {
-        item.id: len({*list_prompts(item, only_asked_about=only_asked_about)} & {*CORE_VARIANTS})
-        for item in dataset.prompt_sets
-    }
-    graded = [row for row in counted if not row.refused]
-    cut = Counter(stop_kind(row.stop_reason) for row in graded if row.truncated)
+    core = _count_core_responses(rows)
+    core_counted = _count_core_responses(row for row in rows if row.counts)
+    intents = _count_core_prompts(dataset, only_asked_about=only_asked_about)
+    alike = _group_alike(rows)
+    graded = [(row, number) for row, number in alike if row.counts and not row.refused]
+    cut = _count_names((stop_kind(row.stop_reason), n) for row, n in graded if row.truncated)
+    refused = _count_names((row.refused, number) for row, number in alike)
     return Coverage(
         sets=plan.complete,
         limit=None if len(plan.sets) == len(dataset) else plan.limit,
@@ -186,21 +185,21 @@ def count_coverage(
         incomplete_sets=sum(count > core_counted[place] for place, count in core.items()),
         planned=planned,
         responses=len(rows),
-        counted=len(counted),
+        counted=sum(number for row, number in alike if row.counts),
         absent=0.0 if entry.imported or not planned else 1 - len(rows) / planned,
-        missing=_count_unanswered((*rows, *follow_ups))
+        missing=_count_unanswered((*alike, *_group_alike(follow_ups)))
         | _count_unaudited(retests, swaps, in_conversation),
-        not_graded=sum(NOT_GRADED in row.missing for row in rows),
-        filtered=sum(row.refused == "filter" for row in rows),
-        text_not_kept=sum(row.refused == "text_not_kept" for row in rows),
-        filtered_with_text=cut["refusal"],
-        empty=sum(row.refused == "empty" for row in rows),
-        truncated=cut["cut"],
-        reasoning_only=_count_first_attempts(rows),
+        not_graded=sum(number for row, number in alike if NOT_GRADED in row.missing),
+        filtered=refused.get("filter", 0),
+        text_not_kept=refused.get("text_not_kept", 0),
+        filtered_with_text=cut.get("refusal", 0),
+        empty=refused.get("empty", 0),
+        truncated=cut.get("cut", 0),
+        reasoning_only=_count_first_attempts(alike),
         unknown_stop_reasons=_count_names(
-            row.stop_reason for row in graded if stop_kind(row.stop_reason) == "unknown"
+            (row.stop_reason, n) for row, n in graded if stop_kind(row.stop_reason) == "unknown"
         ),
-        unknown_marks=_count_names(row.mark for row in graded if row.mark),
+        unknown_marks=_count_names((row.mark, n) for row, n in graded if row.mark),
     )
 
 
@@ -231,6 +230,14 @@ class _PlannedPrompts(NamedTuple):
             )
             for item in self.sets
         )
+
+
+def _count_core_prompts(dataset: Dataset, *, only_asked_about: bool) -> dict[str, int]:
+    """Return how many prompts of its intents are sent of each set, by its id."""
+    return {
+        item.id: len({*list_prompts(item, only_asked_about=only_asked_about)} & {*CORE_VARIANTS})
+        for item in dataset.prompt_sets
+    }
 
 
 def _infer_plan(
@@ -266,25 +273,46 @@ def count_planned_follow_ups(
     return sets * manifest.plan.epochs * follow_ups
 
 
-_get_asked_fields = attrgetter(
-    "variant", "missing", "mode", "mode_judge", "strategy", "guard", "judge_by", *SCALES
+_get_shape = attrgetter(
+    "variant",
+    "missing",
+    "mode",
+    "mode_judge",
+    "strategy",
+    "guard",
+    "judge_by",
+    *SCALES,
+    "refused",
+    "truncated",
+    "stop_reason",
+    "mark",
+    "reasoning_only",
+    "counts",
 )
-"""Returns what tells which questions about a response were asked, and which were not answered."""
+"""Returns what coverage counts of a response, its place, judges and answers aside."""
+
+_Alike = tuple[GradedResponse, int]
+"""A response, and how many responses count as it does."""
 
 
-def _count_unanswered(rows: Sequence[GradedResponse]) -> dict[str, Unanswered]:
+def _group_alike(rows: Sequence[GradedResponse]) -> list[_Alike]:
+    """Return a response of each shape, since most responses of a model have one of a few."""
+    shapes = [(*_get_shape(row), len(row.by_judge) > 1, row.answers is None) for row in rows]
+    numbers = Counter(shapes)
+    return [(row, numbers[shape]) for shape, row in dict(zip(shapes, rows, strict=True)).items()]
+
+
+def _count_unanswered(alike: Iterable[_Alike]) -> dict[str, Unanswered]:
     asked: Counter[Kind] = Counter()
     reasons: dict[Kind, Counter[str]] = {kind: Counter() for kind in KINDS}
-    shapes = [(*_get_asked_fields(row), len(row.by_judge) > 1, row.answers is None) for row in rows]
-    alike, numbers = dict(zip(shapes, rows, strict=True)), Counter(shapes)
-    for shape, row in alike.items():
+    for row, number in alike:
         for kind in kinds_asked(row):
-            asked[kind] += numbers[shape]
+            asked[kind] += number
         first: dict[Kind, str] = {}
         for part in yield_missing(row):
             first.setdefault(part.kind, f"{part.what}:{part.reason}")
         for kind, reason in first.items():
-            reasons[kind][reason] += numbers[shape]
+            reasons[kind][reason] += number
     return {
         kind: Unanswered(
             asked=asked[kind],
@@ -329,20 +357,28 @@ def _has_grades(grades: Iterable[KnownGrades]) -> bool:
     return all(known.of(what) is not None for known in grades for what in METRIC_GRADES)
 
 
-def _count_names(names: Iterable[str]) -> dict[str, int]:
-    return dict(sorted(Counter(names).items()))
+def _count_names(names: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Return the sum of the numbers beside each name, by name."""
+    sums: Counter[str] = Counter()
+    for name, number in names:
+        sums[name] += number
+    return dict(sorted(sums.items()))
 
 
-def _count_first_attempts(rows: Sequence[GradedResponse]) -> dict[str, FirstAttempts]:
-    if not any(row.reasoning_only for row in rows):
+def _count_first_attempts(alike: Sequence[_Alike]) -> dict[str, FirstAttempts]:
+    if not any(row.reasoning_only for row, _ in alike):
         return {}
     attempts: dict[str, FirstAttempts] = {}
     for intent in CORE_VARIANTS:
-        responses = [row for row in rows if find_intent(row.variant) == intent]
-        again = [row for row in responses if row.reasoning_only]
+        responses = [(row, number) for row, number in alike if find_intent(row.variant) == intent]
+        again = [(row, number) for row, number in responses if row.reasoning_only]
         attempts[intent] = FirstAttempts(
-            responses=len(responses),
-            tried_again=len(again),
-            missing=sum(any(item.what == "response" for item in row.missing) for row in again),
+            responses=sum(number for _, number in responses),
+            tried_again=sum(number for _, number in again),
+            missing=sum(
+                number
+                for row, number in again
+                if any(item.what == "response" for item in row.missing)
+            ),
         )
     return attempts

@@ -310,20 +310,20 @@ class ModelMetrics:
         Args:
             estimates: as graded, of every metric and, within a metric, of every model.
         """
-        spans = np.repeat([item.span for item in self.metrics.values()], len(self._names), axis=0)
+        moved = {metric: ends for metric, ends in self.extremes.items() if ends[0] is not ends[1]}
+        if not moved:
+            return {}
+        models = len(self._names)
+        spans = np.repeat([self.metrics[metric].span for metric in moved], models, axis=0)
         least, greatest = (
             estimate(tops, bottoms, span=spans, variance=variance, units=self.units)
-            for end in (0, 1)
-            for tops, bottoms, variance in [
-                map(
-                    np.concatenate,
-                    zip(*(self.extremes[metric][end] for metric in self.metrics), strict=True),
-                )
-            ]
+            for ends in zip(*moved.values(), strict=True)
+            for tops, bottoms, variance in [map(np.concatenate, zip(*ends, strict=True))]
         )
-        keys = ((index, metric) for metric in self.metrics for index in range(len(self._names)))
-        lows = np.fmin(least.low, estimates.low).tolist()  # of those that are defined
-        highs = np.fmax(greatest.high, estimates.high).tolist()
+        keys = ((index, metric) for metric in moved for index in range(models))
+        rows = np.repeat([metric in moved for metric in self.metrics], models)
+        lows = np.fmin(least.low, estimates.low[rows]).tolist()  # of those that are defined
+        highs = np.fmax(greatest.high, estimates.high[rows]).tolist()
         return {
             (index, metric): limits
             for (index, metric), low, high in zip(keys, lows, highs, strict=True)

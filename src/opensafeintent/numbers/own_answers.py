@@ -231,7 +231,9 @@ def count_lines(
     """
     by_domain: dict[str | None, list[tuple[bool, bool]]] = {None: []}
     for row in rows:
-        hit = find_hit(row, row.answers or {}, dataset)
+        if not row.answers:
+            continue
+        hit = find_hit(row, row.answers, dataset)
         if not row.refused and row.harm_severity is not None and not np.isnan(hit):
             for domain in {None, dataset.by_id[row.set_id].harm_domain or None}:
                 by_domain.setdefault(domain, []).append((row.harm_severity > 0, hit == 1))

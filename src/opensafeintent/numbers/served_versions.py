@@ -14,7 +14,7 @@ from opensafeintent.calls.providers import are_unlike, name_and_version
 from opensafeintent.calls.records import Purpose
 from opensafeintent.hostile import clean_name, show_name
 from opensafeintent.responses import GradedResponse, ServedVersion
-from opensafeintent.taxonomy import GRADE_OF
+from opensafeintent.taxonomy import GRADE_OF, QUESTIONS, Graded
 
 Work = Literal["grade", "verdict", "reply"]
 """The work of a judge, modes included, of a guard model, and of a model under test."""
@@ -27,6 +27,9 @@ _WORK: dict[Purpose, Work] = {
     "generate": "reply",
     "probe": "reply",
 }
+
+_GRADES: dict[Purpose, Graded] = {question.role: question.grade for question in QUESTIONS}
+"""The grade that a question of a purpose asks for."""
 
 Versions = Mapping[tuple[str, Work], Counter[str]]
 """How many pieces of work are by each version, by the name that was asked and the kind of work."""
@@ -60,11 +63,8 @@ def _is_counted(row: GradedResponse, item: ServedVersion) -> bool:
         return bool(row.answers_by_judge.get(item.asked))
     if item.purpose == "guard":
         return not row.guard_reason
-    return any(
-        row.grade(grade, item.asked) is not None
-        for role, grade in GRADE_OF.items()
-        if role == item.purpose
-    )
+    grade = _GRADES.get(item.purpose)
+    return grade is not None and row.grade(grade, item.asked) is not None
 
 
 def are_several(named: Iterable[str]) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -58,7 +58,7 @@ class Prompts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         }
 
 
-class PromptSet(msgspec.Struct, frozen=True, kw_only=True):
+class PromptSet(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One underlying task, one harm domain, one task type: the unit of evaluation (paper, section
     2). A set of other people may lack each of the three, and the dual-use prompt.
     """
@@ -97,10 +97,14 @@ class PromptSet(msgspec.Struct, frozen=True, kw_only=True):
             return None
         return self.questions.of(variant)
 
-    def wordings(self) -> dict[str, str]:
+    def wordings(self) -> Mapping[str, str]:
         """Return every prompt by its variant name: those of the intents first, then the
         paraphrases.
         """
+        return self._wordings
+
+    @cached_property
+    def _wordings(self) -> Mapping[str, str]:
         texts = dict[str, str](self.prompts.by_intent().items())
         for n, text in enumerate(self.dual_use_paraphrases, start=1):
             texts[paraphrase_variant(n)] = text

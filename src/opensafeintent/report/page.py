@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import io
 import re
 import shlex
 import subprocess
@@ -175,8 +174,9 @@ class Page:
         scripts: Sequence[str],
         library: str,
         **context: object,
-    ) -> bytes:
-        """Return the page as one HTML file.
+    ) -> list[bytes]:
+        """Return the page as one HTML file, in pieces: as one text it would be in memory beside its
+        data.
 
         Args:
             template: its name.
@@ -187,8 +187,6 @@ class Page:
         style = "".join(map(asset, styles))
         script = page_script(map(asset, scripts))
         csv_files = {anchor: to_csv(table) for anchor, table in self._of_csv.items()}
-        # piece by piece: the page as one text would be in memory beside its bytes
-        content = io.BytesIO()
         pieces = (
             _environment()
             .get_template(template)
@@ -205,10 +203,7 @@ class Page:
                 data_rows=self.finish(pack_texts(self._further)),
             )
         )
-        content.writelines(
-            self._data.get(piece) or piece.encode(errors="replace") for piece in pieces
-        )
-        return content.getvalue()
+        return [self._data.get(piece) or piece.encode(errors="replace") for piece in pieces]
 
 
 PAGE_BYTES = 14_000_000
@@ -268,9 +263,14 @@ class PageOptions(msgspec.Struct, frozen=True, kw_only=True):
 class RenderedPage(NamedTuple):
     """A page as one HTML file."""
 
-    content: bytes
+    pieces: list[bytes]
     unsafe: UnsafeTexts
     """Of the texts in it."""
+
+    @property
+    def content(self) -> bytes:
+        """The whole file."""
+        return b"".join(self.pieces)
 
 
 def render_page(

@@ -36,6 +36,8 @@ def t_quantile(share: float, degrees: int) -> float:
         high *= 2
     for _ in range(80):
         middle = (low + high) / 2
+        if not low < middle < high:  # no number is between them
+            break
         low, high = (middle, high) if t_within(middle, degrees) < 2 * share - 1 else (low, middle)
     return (low + high) / 2
 

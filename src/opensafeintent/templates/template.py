@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Collection, Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
@@ -262,7 +262,7 @@ def _name_options(options: tuple[Option, ...]) -> str:
     return ", ".join(f'"{option.value}"' for option in options)
 
 
-class Templates(msgspec.Struct, frozen=True, kw_only=True):
+class Templates(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The templates of one evaluation."""
 
     questions: tuple[Template, ...]
@@ -291,7 +291,11 @@ class Templates(msgspec.Struct, frozen=True, kw_only=True):
 
     def of(self, role: Role) -> Template:
         """Return the template of a role; it has to be there."""
-        return next(template for template in self.all() if template.role == role)
+        return self._by_role[role]
+
+    @cached_property
+    def _by_role(self) -> dict[Role, Template]:
+        return {template.role: template for template in self.all()}
 
     @property
     def parse(self) -> ParseRule:
