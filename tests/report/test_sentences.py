@@ -336,7 +336,7 @@ def test_every_grade_missing() -> None:
 @pytest.mark.parametrize(
     ("reason", "reason_text"),
     [
-        ("helpfulness:unparsed", "replies had the wrong form: read them, and use"),
+        ("helpfulness:unparsed", "replies had the wrong form: read them, and replace"),
         (
             "helpfulness:reasoning_only",
             "hold reasoning and no text: raise --judge-arg max_tokens=N, or",
@@ -563,7 +563,7 @@ def test_a_further_judge_takes_the_calls_for_grades_and_for_questions() -> None:
         for row in sets_of("m", "40 40 10", "", 40)
     ]
     text = " ".join(notices_of(cohort_with(SETS, rows), "note"))
-    assert f"A further judge takes {40 * 3 * 2 + 40} calls at most." in text and "$" not in text
+    assert f"A further judge takes {40 * 3 * 2 + 40} calls, and re-asks" in text and "$" not in text
     priced = Results(cohort=cohort_with(SETS, rows), dollars_a_grade=0.01)
     (few,) = collect_notices(priced, ("few_judges",))
     assert "so far that is about $2.80." in few.text

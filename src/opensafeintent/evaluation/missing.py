@@ -244,7 +244,7 @@ MISSING_REASONS = (
         "a judge’s three replies had the wrong form",
         assumed="odds",
         again=False,
-        action="read them, and use another judge",
+        action="read them, and replace the judge, or have three",
     ),
     MissingReason(
         "grade",
@@ -252,7 +252,7 @@ MISSING_REASONS = (
         "a judge’s last reply has neither a number nor JSON: it may refuse to grade",
         assumed="any",
         again=False,
-        action="read them, and use another judge",
+        action="read them, and replace the judge, or have three",
     ),
     MissingReason(
         "mode",

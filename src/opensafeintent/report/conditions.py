@@ -50,7 +50,8 @@ def describe_graders(cohort: Cohort) -> str:
     judges = cohort.conditions.judges
     if judges == (IMPORTED_JUDGE,):
         return "grades as imported"
-    return f"graded by {_name_graders(judges)}" if judges else "not graded"
+    named = name_graders([add_version(cohort, judge) for judge in judges])
+    return f"graded by {named}" if judges else "not graded"
 
 
 def add_version(cohort: Cohort, judge: str) -> str:

@@ -215,7 +215,7 @@ def _find_missing_beyond(results: Results) -> Iterator[Facts]:
             "what": item.what,
             "limit": Value(results.max_missing, "share"),
             "reasons": Counts(item.reasons),
-            **(_find_effect(cohort, item.model) if item.kind == "core" else {}),
+            **_find_effect(cohort, item.model, item.kind),
             **(_cause(cohort, item.model, item.kind, causes) if item.kind else {}),
         }
 
@@ -238,15 +238,20 @@ def _find_missing(results: Results) -> Iterator[Facts]:
             "model": Names.of(worst),
             "missing": PartOf(part.missing, part.asked),
             "models": PartOf(len(lacking), len(cohort.models)),
-            **(_find_effect(cohort, worst) if kind == "core" else {}),
+            **_find_effect(cohort, worst, kind),
             **_cause(cohort, worst, kind, causes),
         }
 
 
-def _find_effect(cohort: Cohort, model: str) -> Facts:
-    """Return how many prompt-sets of a model lack a grade, of which intents, and how many
-    comparisons hinge on missing grades.
+def _find_effect(cohort: Cohort, model: str, kind: Kind | None) -> Facts:
+    """Return, of core grades, how many prompt-sets of a model lack one, of which intents, and how
+    many comparisons hinge on missing grades; of paraphrases' the metrics that do not use them.
     """
+    if kind == "paraphrase":
+        labels = [METRICS[metric].label for metric in cohort.scope.primary]
+        return {"unused": " and ".join(labels)}
+    if kind != "core":
+        return {}
     rows = cohort.rows[model]
     lacking = Counter(
         row.variant for row in rows if row.variant in CORE_VARIANTS and not row.counts
@@ -519,9 +524,14 @@ def _few_judges(results: Results) -> Iterator[Facts]:
     """Yield the judges if they are few, and how many calls a further one would take."""
     judges, cohort = _judges(results), results.cohort
     if 0 < len(judges) < FEWEST_JUDGES:
-        answered = [row for rows in cohort.rows.values() for row in rows if not row.refused]
+        answered = [
+            row
+            for rows in cohort.rows.values()
+            for row in rows
+            if not row.refused and not row.reason("response")
+        ]
         grades = len(METRIC_GRADES) * cohort.scope.rubric
-        calls = sum(grades * row.counts + (row.answers is not None) for row in answered)
+        calls = sum(grades + (row.answers is not None) for row in answered)
         price = results.dollars_a_grade
         yield {
             "judges": Names(judges),
@@ -873,6 +883,7 @@ def _any_deciding(gates: Gates | None) -> bool:
 
 
 _EFFECT = (
+    "Not used by {unused}.\n"
     "Prompt-sets that lack one: {sets}; responses by intent: {intents}.\n"
     "Comparisons in the primary metrics that missing grades alone leave undecided: {hinging}."
 )
@@ -1155,7 +1166,7 @@ NOTICES: tuple[Notice, ...] = (
     Notice(
         "few_judges", "note", _few_judges,
         "Every interval is for the grades of {judges}: other judges can have other numbers.\n"
-        "A further judge takes {calls} calls at most.\n"
+        "A further judge takes {calls} calls, and re-asks of replies in another form.\n"
         "At the price of those so far that is about ${dollars}.",
         "opensafeintent evaluate --out RUN --judge OLD --judge NEW --dry-run shows the price of"
         " another; given grades stay. Two judges are stricter than one, as a tie counts against the"
