@@ -10,7 +10,7 @@ from opensafeintent.calls.baselines import BASELINES, ScriptedModel
 from opensafeintent.calls.client import Model
 from opensafeintent.calls.headers import NO_HEADERS, Headers, find_unset, read_header_values
 from opensafeintent.calls.http import EndpointModel, HttpSession
-from opensafeintent.calls.models import Served, check_model_name
+from opensafeintent.calls.model_names import Served, check_model_name
 from opensafeintent.calls.providers import (
     ENDPOINTS,
     PREFIX,

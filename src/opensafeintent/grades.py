@@ -34,7 +34,7 @@ from opensafeintent.taxonomy import (
     Answer,
     Intent,
     QuestionKind,
-    question_variant,
+    answer_variant,
 )
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ def to_array(
       but not obtained: what is assumed of it (`evaluation.missing.assume_value`).
     - `exists` (prompt_set, variant) is true for the variants of a set, and for second messages
       after its dual-use prompt. Without variants named, those of the triplet are always among them.
-    - Answers to the prompt-sets' own questions stand under further variants (`question_variant`),
+    - Answers to the prompt-sets' own questions stand under further variants (`answer_variant`),
       as grades: a `must` as helpfulness, 4 for yes and 1 for no, beside a harm severity of 0; a
       `must_not` as harm severity, 3 for yes and 0 for no, beside a helpfulness of 1. There are
       none if no judge was asked.
@@ -376,7 +376,7 @@ class _QuestionPlace(NamedTuple):
 def _name_questions(item: PromptSet) -> dict[str, _QuestionPlace]:
     """Return the questions of a set by the variants under which their answers stand."""
     return {
-        question_variant(intent, kind, number): _QuestionPlace(intent, kind, number, question.id)
+        answer_variant(intent, kind, number): _QuestionPlace(intent, kind, number, question.id)
         for intent in CORE_VARIANTS
         if (own := item.questions_about(intent))
         for kind in QUESTION_KINDS

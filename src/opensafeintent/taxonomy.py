@@ -211,14 +211,14 @@ def paraphrase_variant(number: int) -> str:
     return f"{_PARAPHRASE}{number}"
 
 
-def question_variant(intent: Intent, kind: QuestionKind, number: int) -> str:
+def answer_variant(intent: Intent, kind: QuestionKind, number: int) -> str:
     """Return the name under which the answers to the `number`-th question of a kind about a prompt
     stand among the grades of variants, counted from 1.
     """
     return f"{intent}:{kind}:{number}"
 
 
-def find_question(variant: str) -> tuple[Intent, QuestionKind] | None:
+def find_own_question(variant: str) -> tuple[Intent, QuestionKind] | None:
     """Return intent and kind of the question whose answers stand under a name; None if it is the
     name of a prompt's variant.
     """

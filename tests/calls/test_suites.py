@@ -8,7 +8,7 @@ import pytest
 
 from endtoend import osi
 from opensafeintent import EvaluateSettings
-from opensafeintent.calls.models import load_suite
+from opensafeintent.calls.model_names import load_suite
 from opensafeintent.errors import InputError
 
 

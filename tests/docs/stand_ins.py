@@ -21,7 +21,7 @@ import click
 
 from endtoend import REPO, STARTER, Ran, environment, osi
 from loopback import LoopbackServer
-from opensafeintent.calls.models import load_suite
+from opensafeintent.calls.model_names import load_suite
 from opensafeintent.calls.providers import ENDPOINTS, INSPECT_PROVIDERS, variables
 from opensafeintent.cli.commands import cli
 from opensafeintent.people.labels import read_key

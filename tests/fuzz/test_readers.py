@@ -23,7 +23,7 @@ from fuzz.contract import FUZZ, SLOW, attempt, write
 from fuzz.faults import TEXTS, damaged, damaged_json, damaged_lines, damaged_text, damaged_toml
 from opensafeintent import ImportSettings, import_files
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.models import load_suite
+from opensafeintent.calls.model_names import load_suite
 from opensafeintent.calls.prices import read_prices
 from opensafeintent.construction.instructions import load_instructions
 from opensafeintent.construction.seeds import read_seeds

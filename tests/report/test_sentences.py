@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
-from opensafeintent.calls.models import guess_family
+from opensafeintent.calls.model_names import guess_family
 from opensafeintent.calls.recorded import MissingGrade
 from opensafeintent.numbers.cohort import Cohort, gather_models
 from opensafeintent.report.conditions import describe_measurement

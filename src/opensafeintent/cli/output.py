@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from opensafeintent.calls.models import Served
+from opensafeintent.calls.model_names import Served
 from opensafeintent.cli.options import ledger_words, say, say_next, taxonomy_words
 from opensafeintent.commands.building import BuildOutcome, build_command
 from opensafeintent.commands.outcome import RunOutcome

@@ -15,7 +15,7 @@ import msgspec
 
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
-from opensafeintent.calls.models import check_model_name
+from opensafeintent.calls.model_names import check_model_name
 from opensafeintent.calls.progress import Display, display_for
 from opensafeintent.calls.recorded import (
     RecordedResponse,

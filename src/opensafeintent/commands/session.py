@@ -30,7 +30,7 @@ from opensafeintent.calls.draining import Drain, handle_signals, raise_if_interr
 from opensafeintent.calls.headers import Headers
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.models import is_local
+from opensafeintent.calls.model_names import is_local
 from opensafeintent.calls.prices import PriceList, Prices, find_way
 from opensafeintent.calls.progress import Display, show_progress
 from opensafeintent.calls.providers import ENDPOINTS, find_provider, is_in_process

@@ -11,7 +11,7 @@ import msgspec
 
 from opensafeintent import __version__
 from opensafeintent.calls.ledger_folder import RUN_MANIFEST, LedgerFolder
-from opensafeintent.calls.models import check_model_name
+from opensafeintent.calls.model_names import check_model_name
 from opensafeintent.calls.prices import PriceList
 from opensafeintent.errors import InputError, did_you_mean, find_repeated, nearest, pluralize
 from opensafeintent.evaluation.gold_cases import JudgeCheck

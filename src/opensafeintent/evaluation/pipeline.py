@@ -633,7 +633,7 @@ class Asking:
     ) -> int | str | NotObtained:
         """Put a question until the reply keeps to the contract; see `ask_until_parsed`."""
         template = step.template
-        # every template that is asked has a contract: templates.template._check
+        # every template that is asked has a contract: templates.template._check_template
         assert isinstance(template, Template) and template.contract is not None
         contract = template.contract
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from opensafeintent.calls.models import is_local
+from opensafeintent.calls.model_names import is_local
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.pipeline import Grading

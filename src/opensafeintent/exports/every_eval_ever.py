@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from opensafeintent import __version__
-from opensafeintent.calls.models import guess_family, is_local
+from opensafeintent.calls.model_names import guess_family, is_local
 from opensafeintent.calls.providers import is_in_process, parse_provider
 from opensafeintent.calls.records import Sampling
 from opensafeintent.evaluation.manifest import Manifest

@@ -22,7 +22,7 @@ from opensafeintent.taxonomy import Taxonomy
 
 
 def recognises(records: Sequence[Located]) -> bool:
-    """Tell whether records are a of promptfoo: whole result files, or one result a line."""
+    """Tell whether records are of promptfoo: whole result files, or one result a line."""
     first = records[0][1]
     return isinstance(first, dict) and (
         isinstance(first.get("results"), dict) or "promptIdx" in first

@@ -11,7 +11,7 @@ import msgspec
 from opensafeintent.calls.baselines import BASELINES
 from opensafeintent.calls.client import Model
 from opensafeintent.calls.http import HttpSession
-from opensafeintent.calls.models import Served
+from opensafeintent.calls.model_names import Served
 from opensafeintent.calls.providers import (
     ENDPOINTS,
     FOREIGN,

@@ -83,7 +83,7 @@ from opensafeintent.taxonomy import (
     ProbeScope,
     default_taxonomy,
     find_intent,
-    find_question,
+    find_own_question,
     is_dual_use,
     is_follow_up,
 )
@@ -310,7 +310,7 @@ def prompt_set_metrics() -> Metric:
         array = to_array(rows, dataset, ["model"])
         grades, scope = Grades(array), find_scope(dataset, array)
         graded = grades.safety.notnull()
-        names = [name for name in map(str, array.labels["variant"]) if find_question(name)]
+        names = [name for name in map(str, array.labels["variant"]) if find_own_question(name)]
         names = list(CORE_VARIANTS) if scope.rubric else names
         exists = array.exists.sel(variant=names)
         counts = (

@@ -449,7 +449,7 @@ def rename_model(row: GradedResponse, shown: str) -> GradedResponse:
 
 def gather_models(runs: Sequence[GradedRun], missing_odds: float = MISSING_ODDS) -> Cohort:
     """Gather the models of runs that were evaluated under the same conditions
-    (`commands.joining.check_join`).
+    (`commands.graded_runs.check_join`).
 
     If two runs share a model's name, the run's folder is added to it. Families of prompt-sets are
     in no hash: those of the run that names most of them count.

@@ -31,7 +31,7 @@ from opensafeintent.taxonomy import (
     MODES,
     STRATEGIES,
     find_intent,
-    find_question,
+    find_own_question,
     is_dual_use,
 )
 
@@ -245,7 +245,7 @@ METRIC_INPUTS: dict[InputKind, MetricInputs] = {
     ),
     "questions": MetricInputs(
         "questions",
-        lambda variant: find_question(variant) is not None,
+        lambda variant: find_own_question(variant) is not None,
         ("grades",),
         (_UNIFORM_FILLS, [(None, None)]),
     ),

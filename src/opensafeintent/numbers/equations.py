@@ -25,7 +25,7 @@ from opensafeintent.taxonomy import (
     STRATEGIES,
     Intent,
     QuestionKind,
-    find_question,
+    find_own_question,
     is_dual_use,
 )
 
@@ -392,7 +392,7 @@ def _select_answers(grades: Grades, kind: QuestionKind, intent: Intent) -> _Answ
     names = [
         str(name)
         for name in grades.array.variant.values
-        if find_question(str(name)) == (intent, kind)
+        if find_own_question(str(name)) == (intent, kind)
     ]
     exists = grades.array.exists.sel(variant=names)
     safe = grades.safety.sel(variant=names)

@@ -53,14 +53,14 @@ from opensafeintent.taxonomy import (
     QUESTION_KINDS,
     Helpfulness,
     Mode,
+    answer_variant,
     find_intent,
-    find_question,
+    find_own_question,
     paraphrase_variant,
-    question_variant,
 )
 
 _QUESTION_VARIANTS = {
-    question_variant(intent, kind, 1): kind for intent in CORE_VARIANTS for kind in QUESTION_KINDS
+    answer_variant(intent, kind, 1): kind for intent in CORE_VARIANTS for kind in QUESTION_KINDS
 }
 _VARIANTS = (*CORE_VARIANTS, *map(paraphrase_variant, range(1, 5)), *_QUESTION_VARIANTS)
 
@@ -903,7 +903,7 @@ def changes_without(
 
 def _undefine(grades: LabelledSet, removed: Mapping[str, Sequence[GradedResponse]]) -> LabelledSet:
     """Return the core grades of some models, with those of some responses undefined."""
-    asked = [name for name in map(str, grades.labels["variant"]) if find_question(name)]
+    asked = [name for name in map(str, grades.labels["variant"]) if find_own_question(name)]
     array = grades.sel(model=list(removed), variant=[*CORE_VARIANTS, *asked])
     indices = [
         {name: index for index, name in enumerate(array.labels[dim])}

@@ -28,7 +28,7 @@ from opensafeintent.taxonomy import (
     SCALES,
     Intent,
     QuestionKind,
-    find_question,
+    find_own_question,
 )
 
 InputKind = Literal[
@@ -603,10 +603,10 @@ def find_scope(dataset: Dataset, array: LabelledSet | None = None) -> MetricScop
     """
     scope = MetricScope(pairs=dataset.pairs > 0, triplets=not dataset.has_pairs_alone)
     names = list(map(str, array.labels["variant"])) if array else []
-    asked = frozenset(place for name in names if (place := find_question(name)))
+    asked = frozenset(place for name in names if (place := find_own_question(name)))
     if array is None or not asked:
         return scope
-    of_prompts = [name for name in names if find_question(name) is None]
+    of_prompts = [name for name in names if find_own_question(name) is None]
     graded = array["helpfulness"].sel(variant=of_prompts).notnull().values.any()
     missing = (array["grades_missing"].sel(variant=of_prompts).values > 0).any()
     return scope._replace(rubric=bool(graded or missing), asked=asked)

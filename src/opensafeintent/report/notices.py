@@ -17,7 +17,7 @@ import numpy as np
 
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, contenders
 from opensafeintent.calls.left_out import really_left_out
-from opensafeintent.calls.models import same_maker
+from opensafeintent.calls.model_names import same_maker
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.service_tiers import FIELD
 from opensafeintent.evaluation.missing import KINDS, Kind, find_most_frequent

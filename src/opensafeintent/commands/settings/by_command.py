@@ -222,7 +222,7 @@ class EvaluateSettings(Judging, frozen=True, kw_only=True):
         Raises:
             InputError: there is no such suite.
         """
-        from opensafeintent.calls.models import load_suite
+        from opensafeintent.calls.model_names import load_suite
 
         suite = load_suite(self.suite).names if self.suite is not None else ()
         return tuple(dict.fromkeys((*self.models, *suite)))
