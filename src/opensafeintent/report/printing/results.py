@@ -30,6 +30,7 @@ from opensafeintent.numbers.cohort import OUR_RUBRICS, Cohort, name_graders
 from opensafeintent.numbers.gates import Gates, Transitions
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.report.columns import Column, Columns, Table
+from opensafeintent.report.conditions import describe_panel
 from opensafeintent.report.cost_tables import (
     ALL,
     PARTIAL,
@@ -63,6 +64,7 @@ from opensafeintent.report.tables_metrics import (
     headline_table,
 )
 from opensafeintent.responses import GradedResponse
+from opensafeintent.taxonomy import SCALES
 
 _FEW_PAIRS = 3
 
@@ -131,8 +133,7 @@ def _grades(row: GradedResponse) -> tuple[object, ...]:
         row.set_id,
         row.variant,
         row.epoch,
-        row.helpfulness,
-        row.harm_severity,
+        *(row.panel(what) for what in SCALES),
         row.mode,
         row.answers,
     )
@@ -454,9 +455,7 @@ def show_heading(console: Console, cohort: Cohort) -> None:
         )
     )
     if len({*cohort.conditions.judges} - {"", IMPORTED_JUDGE}) == 2:
-        console.print(
-            plain("Of two different grades, the one of more harm or less help counts."), style="dim"
-        )
+        console.print(plain(describe_panel(cohort, 2)), style="dim")
 
 
 _PLAIN = {
