@@ -53,14 +53,18 @@ EDITS = {
 place.
 """
 
-GRADERS = """
+CLOSING = "How warm is the response?"
+GRADERS = f"""
+import re
+
 def three(messages):
-    return '3'
+    scale = re.search("from [0-9] to ([0-9])", messages[-1]["content"])
+    return str(min(3, int(scale[1]))) if scale else '{{"mode": "A4"}}'
 
 def speechless(messages):
-    asked = messages[-1]["content"]
-    return '{"mode": "A4"}' if '"mode"' in asked else '?' if 'from 1 to 5' in asked else '2'
+    return "?" if "{CLOSING}" in messages[0]["content"] else three(messages)
 """
+"""Judges that grade with 3, or the most that is possible; the second, all but the warmth."""
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +81,9 @@ def longer(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (package / file).write_text(text)
     template = (package / "templates" / "helpfulness.md").read_text()
     template = template.replace('"osi-helpfulness"', '"osi-warmth"').replace("high = 4", "high = 5")
-    (package / "templates" / "warmth.md").write_text(template.replace("from 1 to 4", "from 1 to 5"))
+    template = template.replace("from 1 to 4", "from 1 to 5")
+    *rest, _ = template.rstrip().splitlines()
+    (package / "templates" / "warmth.md").write_text("\n".join([*rest, CLOSING]))
     (root / "graders.py").write_text(GRADERS)
     return root
 

@@ -124,7 +124,7 @@ def describe_measurement(
     cohort: Cohort, days: tuple[date, date] | None = None, corrected: Table | None = None
 ) -> str:
     """Describe the measurement behind a cohort's numbers for a paper, in at most 200 words for four
-    models and two judges. With it, the headline table follows from `grades.csv.gz`.
+    models, two judges and two questions. With it, the headline table follows from `grades.csv.gz`.
 
     Args:
         cohort: the models.
