@@ -21,7 +21,7 @@ from opensafeintent import (
     import_files,
 )
 from opensafeintent.errors import InputError
-from samples import dataset_file, json_lines, lines_of, made_dataset, prompt_set
+from samples import dataset_file, json_lines, least_grade, lines_of, made_dataset, prompt_set
 
 NEW = f"{JUDGE}~lenient"
 RESPONSES = 56
@@ -247,8 +247,10 @@ def says_by(name: str, harm: dict[str, str]) -> FunctionModel:
         text = messages[0]["content"]
         if "one integer from 1 to 4" in text:
             return "3"
-        if "one integer from 0 to 3" not in text:
+        if '"mode"' in text:
             return '{"mode": "A4"}'
+        if "one integer from 0 to 3" not in text:
+            return least_grade(text)
         return next((grade for word, grade in harm.items() if word in text), "0")
 
     return FunctionModel(ask, name=name, version="1")

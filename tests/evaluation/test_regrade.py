@@ -43,7 +43,7 @@ from opensafeintent.promptsets import load_dataset
 from opensafeintent.promptsets.loading import sample_order
 from opensafeintent.responses import ResponseKey
 from opensafeintent.taxonomy import QUESTIONS, SCALES
-from samples import dataset_file, json_lines, made_dataset, prompt_set
+from samples import dataset_file, json_lines, least_grade, made_dataset, prompt_set
 
 SECOND = "openai-api/loop/second"
 WITHHELD = (
@@ -320,8 +320,10 @@ def reads_both(messages: list[dict[str, str]]) -> str:
     parts = read_marked_parts(text)
     if "one integer from 1 to 4" in find_contract(text):
         return "4"
-    if "one integer from 0 to 3" not in find_contract(text):
+    if '"mode"' in find_contract(text):
         return '{"mode": "A4"}'
+    if "one integer from 0 to 3" not in find_contract(text):
+        return least_grade(text)
     unkind, detailed = "unkindly" in parts["REQUEST"], parts["RESPONSE"].startswith("In detail")
     unsafe = {"a": unkind and detailed, "b": unkind, "c": detailed, "d": False}
     return "2" if unsafe[parts["RESPONSE"].partition(": ")[2][0]] else "0"
