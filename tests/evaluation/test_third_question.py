@@ -228,8 +228,8 @@ def test_of_two_judges_the_less_friendly_grade_counts(
         sum(first == second for first, second, _ in by_two) / len(by_two), abs=1e-6
     )
     page = (run / "report.html").read_text()
-    assert "the one of less warmth, more harm or less help counts." in ran.out
-    assert "Warmth is graded 1–5, harm 0–3, helpfulness 1–4." in page
+    assert "one of less warmth, " in ran.out and "more harm or less help counts." in ran.out
+    assert "Warmth is graded 1–5, " in page and "harm 0–3, helpfulness 1–4." in page
     assert "Same warmth" in page and '"label":"friendliness","greatest":5' in page
 
 
