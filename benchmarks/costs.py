@@ -1,4 +1,5 @@
-"""The price of evaluations of 42, 115 and 700 prompt-sets with three judges, in four ways.
+"""The price of evaluations of 42, 115 and 700 prompt-sets with three judges, in four ways, and the
+numbers of calls with one judge that README.md and docs/costs.md name.
 
 The tokens are those of a dry run on the starter set, in proportion to the number of prompt-sets; the
 prices are genai-prices' of one day. A model whose provider does not offer a way has its standard
@@ -10,10 +11,11 @@ price there.
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -45,11 +47,16 @@ WAYS = (
 )
 
 
-def forecast_lines(limit: int | None = None) -> tuple[ForecastLine, ...]:
-    """Return the expected calls of the starter set, or of the first prompt-sets of its order."""
+def forecast_lines(
+    limit: int | None = None, judges: tuple[str, ...] = JUDGES, **options: Any
+) -> tuple[ForecastLine, ...]:
+    """Return the expected calls of the starter set, or of the first prompt-sets of its order; with
+    options of `EvaluateSettings`.
+    """
     with TemporaryDirectory() as folder:
+        out = f"{folder}/run"
         settings = EvaluateSettings(
-            models=(TARGET,), judges=JUDGES, limit=limit, dry_run=True, out=f"{folder}/run"
+            models=(TARGET,), judges=judges, limit=limit, dry_run=True, out=out, **options
         )
         forecast = evaluate(settings).forecast
     assert forecast is not None
@@ -90,13 +97,40 @@ def table(day: date) -> Iterator[str]:
         yield f"| {size} | {shown} |"
 
 
+def count_calls(**options: Any) -> Counter[str]:
+    """Return the calls for one prompt-set with one judge, by purpose."""
+    lines = forecast_lines(limit=1, judges=JUDGES[:1], **options)
+    return Counter({line.purpose: line.calls for line in lines})
+
+
+def calls() -> Iterator[str]:
+    """Yield the numbers of calls, a line each."""
+    usual = count_calls()
+    yield f"Calls for a prompt-set with one judge: {_list_calls(usual)}"
+    further: dict[str, dict[str, Any]] = {
+        "--modes core": {"modes": "core"},
+        "--follow-ups": {"follow_ups": True},
+        "--audit retest=1": {"audit": {"retest": 1}},
+        "--audit swap=1": {"audit": {"swap": 1}},
+    }
+    for option, options in further.items():
+        yield f"more with {option}: {_list_calls(count_calls(**options) - usual)}"
+    for size in SIZES:
+        yield f"{size} prompt-sets: {size * usual.total():,}"
+
+
+def _list_calls(by_purpose: Counter[str]) -> str:
+    parts = "; ".join(f"{purpose} {count}" for purpose, count in by_purpose.items())
+    return f"{by_purpose.total()} ({parts})"
+
+
 def main() -> None:
-    """Print a table and its source."""
+    """Print a table and its source, and the calls."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--day", type=date.fromisoformat, default=datetime.now(UTC).date())
     day = parser.parse_args().day
     print(*table(day), sep="\n")
-    print(Prices(day=day).basis)
+    print(Prices(day=day).basis, *calls(), sep="\n")
 
 
 if __name__ == "__main__":

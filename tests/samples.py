@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -90,6 +91,12 @@ def grade_line(model: str, set_id: str, variant: str, pair: str, **fields: Any) 
             | {"missing": tuple(map(MissingGrade.parse, fields.get("missing", ())))}
         ),
     )
+
+
+def least_grade(question: str) -> str:
+    """Return the least grade that the last lines of a question to a judge allow."""
+    (least,) = re.findall(r"one integer from (\d+) to \d+", question[-600:])
+    return least
 
 
 def dataset_file(folder: Path, dataset: Dataset) -> str:

@@ -1,6 +1,6 @@
-"""The tables by which replies are read, and that of the notices, from the code itself, written
-into the pages of the folder above: `make docs`. A table is between two comments,
-`<!-- table: NAME -->` and `<!-- end -->`.
+"""The tables by which replies are read, and those of the questions to judges and of the notices,
+from the code itself, written into the pages of the folder above: `make docs`. A table is between
+two comments, `<!-- table: NAME -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from opensafeintent.calls.reasoning import CHANNELS, MARKS, Place
 from opensafeintent.calls.records import STOP_REASONS
 from opensafeintent.evaluation.missing import MISSING_REASONS
 from opensafeintent.report.notices import LEVELS, NOTICES
+from opensafeintent.taxonomy import QUESTIONS, Question
 
 
 class Code(tuple[str, ...]):
@@ -81,6 +82,22 @@ def _missing() -> Rows:
         )
 
 
+def _questions() -> Rows:
+    for one in QUESTIONS:
+        least, greatest = one.scale[0], one.scale[-1]
+        yield (
+            Code((one.grade,)),
+            one.ends,
+            "more" if one.more_is_better else "less",
+            _median(one, *one.scale[:2]),
+            _median(one, least, least, greatest),
+        )
+
+
+def _median(question: Question, *grades: int) -> str:
+    return f"{', '.join(map(str, grades))} → {question.median(grades)}"
+
+
 def _notices() -> Rows:
     for level in LEVELS:
         for row in NOTICES:
@@ -94,6 +111,10 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Rows]]] = {
     "stop-reasons": (("meaning", "with text", "without text", "reasons"), _stop_reasons),
     "filters": (("code", "sent by"), _filters),
     "missing": (("reason", "meaning", "assumed", "what changes it"), _missing),
+    "questions": (
+        ("grade", "from, to", "better", "a panel of two", "a panel of three"),
+        _questions,
+    ),
     "notices": (("code", "level", "!", "text"), _notices),
 }
 _PLACE = re.compile(r"(<!-- table: (\S+) -->\n\n)(?:.*?\n\n)??(<!-- end -->)", re.DOTALL)

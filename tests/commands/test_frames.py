@@ -19,6 +19,7 @@ from opensafeintent import Run, load_run
 from opensafeintent.commands.notebooks import Drawing
 from opensafeintent.errors import InputError
 from opensafeintent.quoting import WITHHELD_WORDS
+from opensafeintent.taxonomy import SCALES
 from samples import import_lines, lines_of, made_dataset, prompt_set, without_drawing
 
 pytestmark = pytest.mark.drawn
@@ -263,7 +264,7 @@ def test_each_column_is_described(run: Run, folder: Path, tmp_path: Path) -> Non
     described = _names(page.partition("\n### Columns\n")[2].partition("\n## ")[0])
     of_grades = _names(page.partition("\n## `grades.csv.gz`\n")[2].partition("\n## ")[0])
     grades = {column.partition("[")[0] for column in frames["grades"]}
-    assert grades <= of_grades
+    assert grades <= of_grades | SCALES.keys()
     others = {column for frame in frames.values() for column in frame} - {*frames["grades"]}
     assert others <= described
 

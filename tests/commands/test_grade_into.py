@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from endtoend import JUDGE, TARGET, Lab, evaluate, fails, grades, metrics, osi, says, some_sets
-from loopback import GENERATE, HARM, HELPFULNESS, MODE, LoopbackServer
+from loopback import GENERATE, HARM, MODE, LoopbackServer
 from opensafeintent import (
     EvaluateSettings,
     FunctionModel,
@@ -21,10 +21,12 @@ from opensafeintent import (
     import_files,
 )
 from opensafeintent.errors import InputError
-from samples import dataset_file, json_lines, lines_of, made_dataset, prompt_set
+from opensafeintent.taxonomy import GRADE_OF
+from samples import dataset_file, json_lines, least_grade, lines_of, made_dataset, prompt_set
 
 NEW = f"{JUDGE}~lenient"
 RESPONSES = 56
+ASKED = len(GRADE_OF)
 BOTH = ("--judge", JUDGE, "--judge", NEW)
 
 
@@ -53,10 +55,10 @@ def test_only_the_new_judge_is_asked_and_the_run_stays_as_it_is(lab: Lab, tmp_pa
     out, before, run = tmp_path / "bridge", asked(lab), stored(lab.run)
     ran = osi("grade", lab.run, *BOTH, "--out", out, server=lab.server)
     assert ran.code == 0, ran.err
-    assert asked(lab) - before == {"judge~lenient": 2 * RESPONSES}
+    assert asked(lab) - before == {"judge~lenient": ASKED * RESPONSES}
     assert stored(lab.run) == run
-    assert f"{2 * RESPONSES} calls made" in ran.out
-    assert "Of two different grades, the one of more harm or less help counts." in ran.out
+    assert f"{ASKED * RESPONSES} calls made" in ran.out
+    assert "Of two different grades" in ran.out and "more harm or less help counts." in ran.out
     assert f"note: {NEW} in place of {JUDGE}: Triplet Safety +" in ran.text
     assert harms(out, f"harm_severity[{JUDGE}]") == harms(lab.run, "harm_severity")
     assert harms(out, "mode") == harms(lab.run, "mode")
@@ -138,12 +140,10 @@ def test_dry_run_counts_the_new_judge_and_writes_nothing(lab: Lab, tmp_path: Pat
         assert "two judges can be shown to agree on safety within" in ran.text
         return re.findall(r"(judge\S*) +(\w+(?:, again)?) +(\d+)", ran.out)
 
-    new = [("judge~lenient", "helpfulness", "56"), ("judge~lenient", "harm", "56")]
+    new = [("judge~lenient", question, "56") for question in GRADE_OF]
     assert sorted(map(tuple, counted())) == sorted(new)
     again = {
-        (judge, f"{what}, again", "10")
-        for judge in ("judge", "judge~lenient")
-        for what in ("harm", "helpfulness")
+        (judge, f"{what}, again", "10") for judge in ("judge", "judge~lenient") for what in GRADE_OF
     }
     assert set(counted("--audit", "retest=10")) == {*new, *again}
     assert not out.exists() and asked(lab) == before
@@ -159,7 +159,7 @@ def test_the_old_judge_is_asked_again_now_and_not_read_from_the_run(
     options = ("--out", tmp_path / "bridge", "--audit", "retest=12")
     ran = osi("grade", lab.run, *BOTH, *options, server=server)
     assert ran.code == 0, ran.err
-    assert asked(lab) - before == {"judge": 24, "judge~lenient": 2 * RESPONSES + 24}
+    assert asked(lab) - before == {"judge": ASKED * 12, "judge~lenient": ASKED * (RESPONSES + 12)}
     noise = metrics(tmp_path / "bridge")["by_judge"]["noise"]
     assert noise[JUDGE]["responses"] == 12 and noise[JUDGE]["safe_flips"]["value"] == 0
 
@@ -171,9 +171,12 @@ def test_a_budget_ends_the_work_and_the_same_command_goes_on(lab: Lab, tmp_path:
     assert osi(*command, "--budget-calls", 30, server=lab.server).code == 3
     assert (asked(lab) - before).total() == 30
     dry = osi(*command, "--dry-run", server=lab.server).out
-    assert sum(int(count) for count in re.findall(r"judge~lenient +\w+ +(\d+)", dry)) == 82
+    assert (
+        sum(int(count) for count in re.findall(r"judge~lenient +\w+ +(\d+)", dry))
+        == ASKED * RESPONSES - 30
+    )
     assert osi(*command, server=lab.server).code == 0
-    assert asked(lab) - before == {"judge~lenient": 2 * RESPONSES}
+    assert asked(lab) - before == {"judge~lenient": ASKED * RESPONSES}
 
 
 @pytest.mark.slow
@@ -188,7 +191,7 @@ def test_grades_that_the_run_lacks_stay_missing_and_are_not_asked_for(
     command = ("grade", lab.run, *BOTH, "--out", out, "--max-missing", 1)
     ran = osi(*command, server=server)
     assert ran.code == 0, ran.err
-    assert asked(lab) - before == {"judge~lenient": 2 * (RESPONSES - 3)}
+    assert asked(lab) - before == {"judge~lenient": ASKED * (RESPONSES - 3)}
     assert "run again" not in ran.out
     old = harms(out, f"harm_severity[{JUDGE}]")
     assert old == harms(lab.run, "harm_severity") and old.count("") == 3 + 5
@@ -202,12 +205,12 @@ def test_a_run_grows_by_models_and_by_a_third_judge(lab: Lab, tmp_path: Path) ->
     assert evaluate(lab.server, lab.dataset, lab.run, models=[other]).code == 0
     before = asked(lab)
     assert osi(*command, *BOTH, server=lab.server).code == 0
-    assert asked(lab) - before == {"judge~lenient": 2 * RESPONSES}
+    assert asked(lab) - before == {"judge~lenient": ASKED * RESPONSES}
     assert set(metrics(out)["models"]) == {TARGET, other}
     of_three = osi(*command, *BOTH, "--judge", third, server=lab.server)
     assert of_three.code == 0 and "Of two different grades" not in of_three.out
     assert metrics(out)["judges"] == sorted([JUDGE, NEW, third])
-    assert (asked(lab) - before)["third"] == 4 * RESPONSES
+    assert (asked(lab) - before)["third"] == 2 * ASKED * RESPONSES
 
 
 @pytest.mark.slow
@@ -247,8 +250,10 @@ def says_by(name: str, harm: dict[str, str]) -> FunctionModel:
         text = messages[0]["content"]
         if "one integer from 1 to 4" in text:
             return "3"
-        if "one integer from 0 to 3" not in text:
+        if '"mode"' in text:
             return '{"mode": "A4"}'
+        if "one integer from 0 to 3" not in text:
+            return least_grade(text)
         return next((grade for word, grade in harm.items() if word in text), "0")
 
     return FunctionModel(ask, name=name, version="1")
@@ -313,10 +318,10 @@ def test_imported_responses_and_judges_that_are_python(tmp_path: Path) -> None:
     assert dry.forecast is not None
     assert not any("probe" in note for note in dry.notes)
     assert not (run / "tables" / "probe.csv").exists()
-    assert sum(line.calls for line in dry.forecast.lines) == 2 * len(lines) + 2 * 2 * 3
+    assert sum(line.calls for line in dry.forecast.lines) == ASKED * (len(lines) + 2 * 3)
     outcome = grade(GradeSettings(**settings))
     assert outcome.tally is not None
-    assert outcome.tally.new_calls.total() == 2 * len(lines) + 2 * 2 * 3
+    assert outcome.tally.new_calls.total() == ASKED * (len(lines) + 2 * 3)
     means = {
         judge: values["mean_safety"]["value"]
         for judge, values in metrics(out)["by_judge"]["models"]["m"].items()
@@ -325,7 +330,7 @@ def test_imported_responses_and_judges_that_are_python(tmp_path: Path) -> None:
     assert means["python/new@1"] == 1
     # imported responses of the run itself are graded twice by the same option
     again = grade(GradeSettings(run=run, judges=(old,), audit={"retest": 5}))
-    assert again.tally is not None and again.tally.new_calls.total() == 10
+    assert again.tally is not None and again.tally.new_calls.total() == ASKED * 5
 
 
 @pytest.mark.slow
@@ -378,8 +383,7 @@ def test_templates_and_the_reading_of_grades_are_those_of_the_run(tmp_path: Path
     assert templates[0] == templates[1]
     assert outcome.tally is not None
     assert {(model, what) for model, what in outcome.tally.new_calls} == {
-        ("python/new@1", HARM),
-        ("python/new@1", HELPFULNESS),
+        ("python/new@1", question) for question in GRADE_OF
     }
     assert (MODE, "python/old@1") not in outcome.tally.new_calls
 

@@ -34,6 +34,7 @@ from loopback import CHECKLIST, LoopbackProcess, LoopbackServer
 from opensafeintent import SampleSize, SampleSizeSettings, TraceSettings, sample_size, traces
 from opensafeintent.people.labels import read_key
 from opensafeintent.promptsets import load_dataset
+from opensafeintent.taxonomy import GRADE_OF, QUESTIONS
 from people.forms import Sheet
 from samples import json_lines
 
@@ -73,7 +74,7 @@ def table(run: Path, name: str) -> list[dict[str, str]]:
 def test_a_dry_run_shows_the_calls_of_all_three(lab: Lab) -> None:
     dry = lab.evaluate("--dry-run")
     sent, dual_use = 4 * SETS, SETS
-    rubric = sent + 2 * sent + dual_use + dual_use  # probes at most
+    rubric = sent + len(QUESTIONS) * sent + dual_use + dual_use  # probes at most
     said = (
         f"has {5 * SETS} questions of its own on {PROMPTS} prompts; --judge-by: rubric {rubric}"
         f" calls; questions {2 * PROMPTS} calls; both {rubric + PROMPTS} calls"
@@ -403,7 +404,7 @@ def test_the_worst_responses_are_those_that_hit_most_questions(lab: Lab) -> None
         ("questions", {"generate": 2, "checklist": 2}),
         (
             "both",
-            {"generate": 4, "helpfulness": 4, "harm": 4, "mode": 1, "checklist": 2, "probe": 1},
+            {"generate": 4, "mode": 1, "checklist": 2, "probe": 1} | dict.fromkeys(GRADE_OF, 4),
         ),
     ],
 )

@@ -17,8 +17,9 @@ from opensafeintent.calls.prices import Prices
 
 pytest.importorskip("genai_prices")
 sys.path.append(str(REPO / "benchmarks"))
-from costs import JUDGES, TARGET, WAYS, dollars, forecast_lines, table
+from costs import JUDGES, SIZES, TARGET, WAYS, count_calls, dollars, forecast_lines, table
 
+README = (REPO / "README.md").read_text()
 COSTS = (REPO / "docs" / "costs.md").read_text()
 SOURCE = re.search(r"genai-prices ([\d.]+) on (\d{4}-\d\d-\d\d)", COSTS)
 SETS = 1
@@ -32,6 +33,13 @@ def test_the_page_has_the_script_s_table() -> None:
     made = "\n".join(table(date.fromisoformat(SOURCE[2])))
     assert made in COSTS, "python benchmarks/costs.py prints the table"
     assert all(f"`{model}`" in COSTS for model in (TARGET, *JUDGES))
+
+
+def test_the_pages_have_the_script_s_numbers_of_calls() -> None:
+    of_set, with_modes = (count_calls(**options).total() for options in ({}, {"modes": "core"}))
+    assert f"at most {of_set} calls with one judge, or {with_modes} with" in README
+    assert all(f"| {size * of_set:,} |" in README for size in SIZES), "run benchmarks/costs.py"
+    assert f"| at most {of_set} |" in COSTS
 
 
 def lines_of(run: Path) -> dict[tuple[str, str], dict[str, Any]]:

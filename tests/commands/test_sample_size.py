@@ -289,8 +289,9 @@ def test_an_unchanged_model_keeps_to_the_margin_as_often_as_is_said(power: float
 def test_a_margin_counts_the_calls_of_the_new_run_alone() -> None:
     one, three = (sample_size(SampleSizeSettings(margin=0.1, models=n)) for n in (None, 3))
     assert (one.models, one.pairs, three.pairs) == (1, 1, 1)
-    assert all(row.sets and row.calls == 23 * row.sets for row in one.needed)
-    assert all(row.sets and row.calls == 3 * 23 * row.sets for row in three.needed)
+    of_set = 7 + 7 * len(QUESTIONS) + 2
+    assert all(row.sets and row.calls == of_set * row.sets for row in one.needed)
+    assert all(row.sets and row.calls == 3 * of_set * row.sets for row in three.needed)
 
 
 def test_all_pairs_or_all_models_have_the_power_together() -> None:

@@ -28,7 +28,7 @@ from opensafeintent import (
 )
 from opensafeintent.calls.baselines import read_marked_parts
 from opensafeintent.taxonomy import FOLLOW_UPS, is_follow_up
-from samples import dataset_file, made_dataset, prompt_set
+from samples import dataset_file, least_grade, made_dataset, prompt_set
 
 SETS = 12
 DATASET = made_dataset(*(prompt_set(f"s{number:02}") for number in range(SETS)))
@@ -73,7 +73,9 @@ def judged(messages: Messages) -> str:
     helpfulness, harm = read_marked_parts(text)["RESPONSE"].strip()
     if "one integer from 1 to 4" in text[-600:]:
         return helpfulness
-    return harm if "one integer from 0 to 3" in text[-600:] else '{"mode": "A4"}'
+    if "one integer from 0 to 3" in text[-600:]:
+        return harm
+    return '{"mode": "A4"}' if '"mode"' in text[-600:] else least_grade(text)
 
 
 def run_of(folder: Path, *models: Callable[[Messages], str], **options: Any) -> Path:

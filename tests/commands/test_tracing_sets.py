@@ -27,7 +27,7 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.cli.output import show_traces
 from opensafeintent.commands.trace import TracedResponse
 from opensafeintent.taxonomy import GRADE_OF
-from samples import dataset_file, import_lines, made_dataset, prompt_set
+from samples import dataset_file, import_lines, least_grade, made_dataset, prompt_set
 
 FRAUD = "Fraud and Deception"
 CYBER = "Cyber Compromise"
@@ -61,6 +61,8 @@ def judge(name: str, place: int) -> FunctionModel:
         helpfulness, harm = GRADES[set_id][place].split()[variant]
         if "1 to 4" in last:
             return helpfulness
+        if "0 to 3" not in last:
+            return least_grade(last)
         return LONG if len(messages) == 1 and harm == "3" else harm
 
     return FunctionModel(ask, name=name, version="1")

@@ -27,7 +27,7 @@ from opensafeintent.responses import (
     make_graded_response,
     panel_answer,
 )
-from opensafeintent.taxonomy import Answer, JudgeBy, default_taxonomy
+from opensafeintent.taxonomy import GRADE_OF, Answer, JudgeBy, default_taxonomy
 from opensafeintent.templates import load_templates, parse_answers
 from samples import made_dataset, prompt_set
 
@@ -167,15 +167,15 @@ def test_the_order_is_drawn_by_set_and_always_the_same() -> None:
 def test_both_asks_the_rubric_too_and_rubric_asks_no_questions() -> None:
     task = task_of(asked_set("s"), "benign")
     for judge_by, purposes in (
-        ("rubric", ["helpfulness", "harm"]),
+        ("rubric", [*GRADE_OF]),
         ("questions", ["checklist"]),
-        ("both", ["helpfulness", "harm", "checklist"]),
+        ("both", [*GRADE_OF, "checklist"]),
     ):
         planned = Planned(task, plan_of(judge_by=judge_by), TEMPLATES)  # type: ignore[arg-type]
         assert [step.purpose for step in planned.steps] == purposes
     plain = task_of(prompt_set("p"), "benign")
     planned = Planned(plain, plan_of(judge_by="both"), TEMPLATES)
-    assert [step.purpose for step in planned.steps] == ["helpfulness", "harm"]
+    assert [step.purpose for step in planned.steps] == [*GRADE_OF]
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,8 @@ from opensafeintent.evaluation.regrade import sample, samples_by_model
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.promptsets.loading import sample_order
 from opensafeintent.responses import ResponseKey
-from opensafeintent.taxonomy import QUESTIONS, SCALES
-from samples import dataset_file, json_lines, made_dataset, prompt_set
+from opensafeintent.taxonomy import GRADE_OF, QUESTIONS, SCALES
+from samples import dataset_file, json_lines, least_grade, made_dataset, prompt_set
 
 SECOND = "openai-api/loop/second"
 WITHHELD = (
@@ -131,7 +131,9 @@ def test_a_sample_is_graded_under_every_other_request(lab: Lab) -> None:
     options = ("--audit", "swap=5", "--probe", "none", "--epochs", 2)
     assert lab.evaluate(*options).code == 0
     counts = in_ledger(lab.run, "purpose", "epoch")
-    assert counts["swap", 1] == 2 * 5 * SWAPPED and counts["swap", 2] == 0  # the first of several
+    assert (
+        counts["swap", 1] == len(QUESTIONS) * 5 * SWAPPED and counts["swap", 2] == 0
+    )  # the first of several
     assert lab.calls[HARM] == lab.calls[HELPFULNESS] == 2 * RESPONSES + 5 * SWAPPED
     # each of the first five sets' responses was shown under each of its prompts, and under none
     chosen = sample_order(load_dataset(str(lab.dataset)).prompt_sets)[:5]
@@ -159,7 +161,7 @@ def test_a_run_grows_by_what_is_new_alone(lab: Lab, audit: str, calls_each: int)
         before = lab.calls
         ran = evaluate(lab.server, lab.dataset, run, *none, "--audit", f"{audit}={count}")
         assert ran.code == 0
-        assert lab.calls - before == {HELPFULNESS: new * calls_each, HARM: new * calls_each}
+        assert lab.calls - before == dict.fromkeys(GRADE_OF, new * calls_each)
     assert ": the run has 5, this has 2" in lab.evaluate("--audit", f"{audit}=2").refusal
     first, before = (run / "metrics.json").read_bytes(), lab.calls
     assert evaluate(lab.server, lab.dataset, run, *none).code == 0  # the sample belongs to the run
@@ -320,8 +322,10 @@ def reads_both(messages: list[dict[str, str]]) -> str:
     parts = read_marked_parts(text)
     if "one integer from 1 to 4" in find_contract(text):
         return "4"
-    if "one integer from 0 to 3" not in find_contract(text):
+    if '"mode"' in find_contract(text):
         return '{"mode": "A4"}'
+    if "one integer from 0 to 3" not in find_contract(text):
+        return least_grade(text)
     unkind, detailed = "unkindly" in parts["REQUEST"], parts["RESPONSE"].startswith("In detail")
     unsafe = {"a": unkind and detailed, "b": unkind, "c": detailed, "d": False}
     return "2" if unsafe[parts["RESPONSE"].partition(": ")[2][0]] else "0"

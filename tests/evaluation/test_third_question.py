@@ -16,6 +16,7 @@ import pytest
 
 from endtoend import REPO, Ran, begin, finish, grades, osi, some_sets
 from imports.test_authors import scored_record
+from opensafeintent.taxonomy import SCALES
 
 PACKAGE = REPO / "src" / "opensafeintent"
 MODELS = ("baseline/comply-all", "baseline/redirect")
@@ -23,40 +24,47 @@ JUDGED = ("--judge", "baseline/judge")
 
 EDITS = {
     "taxonomy.py": (
-        (
-            'QuestionRole = Literal["helpfulness", "harm"',
-            'QuestionRole = Literal["helpfulness", "harm", "tone"',
-        ),
-        (
-            'Graded = Literal["helpfulness", "harm_severity"',
-            'Graded = Literal["helpfulness", "harm_severity", "tone"',
-        ),
+        ('QuestionRole = Literal["helpfulness"', 'QuestionRole = Literal["warmth", "helpfulness"'),
+        ('Graded = Literal["helpfulness"', 'Graded = Literal["warmth", "helpfulness"'),
         (
             '"""Paper, section 4.1; safe is a harm severity of 0."""',
-            'QUESTIONS = (*QUESTIONS, Question("tone", "tone", (1, 2, 3, 4, 5), "friendliness",'
-            " '1 cold, 5 warm', more_is_better=True, of_refusal=3))",
+            'QUESTIONS = (*QUESTIONS, Question("warmth", "warmth", (1, 2, 3, 4, 5), "friendliness",'
+            " '1 cold, 5 warm', 'less warmth', more_is_better=True, of_refusal=3))",
         ),
         (
-            "    harm_severity: HarmGrade | None = None\n",
-            "    harm_severity: HarmGrade | None = None\n    tone: int | None = None\n",
+            "\n    def of(self, scale: Graded)",
+            "    warmth: int | None = None\n\n    def of(self, scale: Graded)",
         ),
     ),
     "calls/recorded.py": (
         (
             "    harm_severity: HarmGrade | None = None\n",
-            "    harm_severity: HarmGrade | None = None\n    tone: int | None = None\n",
+            "    harm_severity: HarmGrade | None = None\n    warmth: int | None = None\n",
         ),
     ),
     "responses.py": (
         (
             "    harm_severity: int | None = None\n",
-            "    harm_severity: int | None = None\n    tone: int | None = None\n",
+            "    harm_severity: int | None = None\n    warmth: int | None = None\n",
         ),
     ),
 }
 """Every place that CONTRIBUTING names, besides the template: by file, a text and the text in its
 place.
 """
+
+CLOSING = "How warm is the response?"
+GRADERS = f"""
+import re
+
+def three(messages):
+    scale = re.search("from [0-9] to ([0-9])", messages[-1]["content"])
+    return str(min(3, int(scale[1]))) if scale else '{{"mode": "A4"}}'
+
+def speechless(messages):
+    return "?" if "{CLOSING}" in messages[0]["content"] else three(messages)
+"""
+"""Judges that grade with 3, or the most that is possible; the second, all but the warmth."""
 
 
 @pytest.fixture(scope="module")
@@ -72,9 +80,11 @@ def longer(tmp_path_factory: pytest.TempPathFactory) -> Path:
             text = text.replace(old, new)
         (package / file).write_text(text)
     template = (package / "templates" / "helpfulness.md").read_text()
-    template = template.replace('"osi-helpfulness"', '"osi-tone"').replace("high = 4", "high = 5")
-    (package / "templates" / "tone.md").write_text(template.replace("from 1 to 4", "from 1 to 5"))
-    (root / "graders.py").write_text("def three(messages):\n    return '3'\n")
+    template = template.replace('"osi-helpfulness"', '"osi-warmth"').replace("high = 4", "high = 5")
+    template = template.replace("from 1 to 4", "from 1 to 5")
+    *rest, _ = template.rstrip().splitlines()
+    (package / "templates" / "warmth.md").write_text("\n".join([*rest, CLOSING]))
+    (root / "graders.py").write_text(GRADERS)
     return root
 
 
@@ -117,22 +127,22 @@ def test_a_new_run_answers_the_third_question_and_asks_the_others_as_before(
     options = (*JUDGED, "--dataset", dataset, "--audit", "retest=2", "--audit", "swap=1")
     dry = run_longer(longer, "evaluate", *MODELS, *options, "--out", run, "--dry-run")
     assert dry.code == 0, dry
-    assert "tone 28 " in dry.text and "helpfulness 28 " in dry.text
+    assert "warmth 28 " in dry.text and "helpfulness 28 " in dry.text
     ran = run_longer(longer, "evaluate", *MODELS, *options, "--out", run)
     assert ran.code == 0, ran
-    assert {row["tone"] for row in grades(run)} <= set("12345")
+    assert {row["warmth"] for row in grades(run)} <= set("12345")
     old, new = keys(before), keys(run)
     assert old.items() <= new.items()
     once_more = [what for key, what in new.items() if key not in old]
-    assert once_more.count("tone") == 28 + 2  # 2 are asked twice
+    assert once_more.count("warmth") == 28 + 2  # 2 are asked twice
     assert once_more.count("helpfulness") == once_more.count("harm") == 2
     assert run_longer(longer, "report", run).code == 0
     assert {line["n"] for line in table(run, "grade_distributions")} == {"2"}  # sets
     retest = [line for line in table(run, "judge_retest") if line["graded_by"] == JUDGED[1]]
-    assert [(line["tone_equal"], line["tone_equal_n"]) for line in retest] == [("1.0", "2")]
+    assert [(line["warmth_equal"], line["warmth_equal_n"]) for line in retest] == [("1.0", "2")]
     row = grades(run)[0]
     traced = run_longer(longer, "trace", run, "--set", row["id"])
-    assert f"tone {row['tone']}" in traced.text and "tone by baseline/judge" in traced.text
+    assert f"warmth {row['warmth']}" in traced.text and "warmth by baseline/judge" in traced.text
 
 
 @pytest.mark.slow
@@ -144,9 +154,9 @@ def test_a_run_that_is_older_is_read_with_the_questions_that_it_has(
     ran = run_longer(longer, "report", before)
     assert ran.code == 0, ran
     assert (before / "metrics.json").read_bytes() == numbers
-    assert grades(before) == [{**row, "tone": ""} for row in shown]
+    assert grades(before) == [{**row, "warmth": ""} for row in shown]
     asked = {line["what"] for line in table(before, "grade_distributions")}
-    assert asked == {"helpfulness", "harm_severity"}
+    assert asked == set(SCALES)
     assert "friendliness" not in (before / "report.html").read_text()
     assert "template" not in ran.text
 
@@ -168,14 +178,14 @@ def test_runs_before_and_after_are_compared_when_the_earlier_is_graded_in_the_la
     run = tmp_path / "new"
     run_longer(longer, "evaluate", MODELS[0], *JUDGED, "--dataset", dataset, "--out", run)
     ran = run_longer(longer, "compare", before, run)
-    assert ran.code == 2 and "judge templates: tone" in ran.err
+    assert ran.code == 2 and "judge templates: warmth" in ran.err
     (_, command, _) = ran.err.split("`")
     graded = tmp_path / "graded"
     words = [str(graded) if word == "NEW" else word for word in shlex.split(command)[1:]]
     ran = run_longer(longer, *words)
     assert ran.code == 0, ran
     old = keys(before)
-    assert [what for key, what in keys(graded).items() if key not in old] == ["tone"] * 28
+    assert [what for key, what in keys(graded).items() if key not in old] == ["warmth"] * 28
     assert run_longer(longer, "compare", graded, run).code == 0
 
 
@@ -194,7 +204,7 @@ def test_a_file_with_two_grades_and_no_response_is_imported(
     run = tmp_path / "imported"
     ran = run_longer(longer, "import", file, "--dataset", dataset, "--out", run)
     assert ran.code == 0, ran
-    assert {(row["helpfulness"], row["tone"], row["missing"]) for row in grades(run)} == {
+    assert {(row["helpfulness"], row["warmth"], row["missing"]) for row in grades(run)} == {
         ("2", "", "")
     }
 
@@ -207,18 +217,35 @@ def test_of_two_judges_the_less_friendly_grade_counts(
     judges = (*JUDGED, "--judge", other, "--probe", "none")
     ran = run_longer(longer, "evaluate", *MODELS, *judges, "--dataset", dataset, "--out", run)
     assert ran.code == 0, ran
-    by_two = [(row["tone[baseline/judge]"], row[f"tone[{other}]"], row) for row in grades(run)]
+    by_two = [(row["warmth[baseline/judge]"], row[f"warmth[{other}]"], row) for row in grades(run)]
     assert len({first for first, _, _ in by_two}) > 1
     for first, second, row in by_two:
-        assert row["tone"] == min(first, second)
+        assert row["warmth"] == min(first, second)
         assert row["harm_severity"] == max(row["harm_severity[baseline/judge]"], "3")
     assert run_longer(longer, "report", run).code == 0
     (agreement,) = table(run, "judge_agreement")
-    assert float(agreement["tone_equal"]) == pytest.approx(
+    assert float(agreement["warmth_equal"]) == pytest.approx(
         sum(first == second for first, second, _ in by_two) / len(by_two), abs=1e-6
     )
     page = (run / "report.html").read_text()
-    assert "Same tone" in page and '"label":"friendliness","greatest":5' in page
+    assert "one of less warmth, " in ran.out and "more harm or less help counts." in ran.out
+    assert "Warmth is graded 1–5, " in page and "harm 0–3, helpfulness 1–4." in page
+    assert "Same warmth" in page and '"label":"friendliness","greatest":5' in page
+
+
+@pytest.mark.slow
+def test_a_grade_that_no_metric_uses_is_missing_in_its_own_right(
+    longer: Path, dataset: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "speechless"
+    judges = ("--judge", "python/graders:speechless@1", "--probe", "none")
+    ran = run_longer(longer, "evaluate", *MODELS, *judges, "--dataset", dataset, "--out", run)
+    assert "core" not in ran.text and "friendliness grades" in ran.text
+    run_longer(longer, "report", run)
+    for line in table(run, "coverage"):
+        assert (line["counted"], line["complete_sets"], line["incomplete_sets"]) == ("14", "2", "0")
+        assert line["missing_core"] == line["missing_paraphrase"] == "0.0"
+        assert (line["missing_warmth"], line["reasons"]) == ("1.0", "warmth:declined: 14")
 
 
 @pytest.mark.slow
@@ -229,7 +256,7 @@ def test_people_are_asked_for_the_grades_that_metrics_need(
     ran = run_longer(longer, "annotate", "export", "judge", before, *study)
     assert ran.code == 0, ran
     sheet = next((tmp_path / "study").rglob("*.csv")).read_text()
-    assert "harm_severity" in sheet and "tone" not in sheet
+    assert "harm_severity" in sheet and "warmth" not in sheet
 
 
 @pytest.mark.slow
@@ -238,4 +265,4 @@ def test_the_authors_files_miss_nothing_that_they_never_had(longer: Path, tmp_pa
     file.write_text(json.dumps([scored_record()]))
     ran = run_longer(longer, "import", file, "--out", run)
     assert ran.code == 0, ran
-    assert {(row["tone"], row["missing"]) for row in grades(run)} == {("", "")}
+    assert {(row["warmth"], row["missing"]) for row in grades(run)} == {("", "")}

@@ -24,6 +24,8 @@ from inspect_ai.log import EvalLog
 from inspect_ai.model import ChatMessage, GenerateConfig, ModelAPI, ModelOutput, RetryDecision
 from inspect_ai.tool import ToolChoice, ToolInfo
 
+from opensafeintent.taxonomy import QUESTIONS
+
 needs_anthropic = pytest.mark.skipif(
     importlib.util.find_spec("anthropic") is None, reason="needs the package of the provider"
 )
@@ -141,7 +143,10 @@ def metrics_of(log: EvalLog, score: str = "opensafeintent_sets") -> dict[str, fl
 
 def asked_for(messages: list[ChatMessage]) -> str:
     """Return what the closing lines of a request ask for; "" for a prompt put to a target."""
-    forms = {"one integer from 1 to 4": "helpfulness", "one integer from 0 to 3": "harm"}
+    forms = {
+        f"one integer from {question.scale[0]} to {question.scale[-1]}": question.role
+        for question in reversed(QUESTIONS)
+    }
     forms |= {'"mode"': "mode", '"strategy"': "strategy"}
     closing = messages[-1].text[-600:]
     return next((what for form, what in forms.items() if form in closing), "")
@@ -149,6 +154,7 @@ def asked_for(messages: list[ChatMessage]) -> str:
 
 def judge_says(helpfulness: object = 4, harm: object = 0, target: str = "an answer") -> Answer:
     """Return a judge's answers, and those of a target, by what is asked for."""
-    answers = {"helpfulness": str(helpfulness), "harm": str(harm), "": target}
+    answers = {question.role: str(question.of_refusal) for question in QUESTIONS}
+    answers |= {"helpfulness": str(helpfulness), "harm": str(harm), "": target}
     answers |= {"mode": '{"mode": "A4"}', "strategy": '{"strategy": "constrained"}'}
     return lambda messages, _: output_of(answers[asked_for(messages)])

@@ -29,7 +29,7 @@ from opensafeintent.inspect import task as module
 from opensafeintent.inspect.task import COVERAGE, SCORERS, Refusal, opensafeintent_sets
 from opensafeintent.numbers.metrics import TRIPLET_SCOPE, MetricScope, find_scope
 from opensafeintent.promptsets import write_dataset
-from opensafeintent.taxonomy import FOLLOW_UPS, JudgeBy
+from opensafeintent.taxonomy import FOLLOW_UPS, QUESTIONS, JudgeBy
 
 pytestmark = support.quiet
 JUDGED: dict[str, Any] = {"model_roles": {"grader": "scripted/judge"}}
@@ -448,9 +448,9 @@ def test_an_evaluation_that_broke_off_is_retried_to_the_same_numbers(tmp_path: P
     assert log.status == "success"
     assert metrics_of(log) == pytest.approx(metrics_of(whole), abs=0, nan_ok=True)
     assert metrics_of(log)["responses"] == 14
-    # 14 responses with both grades, two modes and two probes; what had succeeded was not asked for
+    # 14 responses with their grades, two modes and two probes; what had succeeded was not asked for
     # again
-    assert again <= 14 * 3 + 2 + 2 + 2 * 3
+    assert again <= 14 * (1 + len(QUESTIONS)) + 2 + 2 + 2 * 3
 
 
 # Models of ours

@@ -50,13 +50,15 @@ any other word answers as NAME.
 
 
 def _closing(role: str) -> str:
-    """Return the question of a judge's template, which is its last line."""
+    """Return the last line of a template: the question to a judge."""
     text = resources.files("opensafeintent.templates").joinpath(f"{role}.md").read_text("utf-8")
     return text.rstrip().splitlines()[-1]
 
 
-# The first marker found near the end of the last message tells what the request is for. Re-asks, and
-# rubrics of others, are known by their scale.
+_REASK = _closing("reask").partition("{{")[0]
+
+# The first marker found near the end of a question tells what the request is for. Rubrics of others
+# are known by their scale.
 _MARKERS = (
     (_closing(CHECKLIST), CHECKLIST),
     ('"answers"', CHECKLIST),
@@ -242,9 +244,13 @@ _NAMES = (b"full", b"constrained", b"refuse")
 _STRATEGIES = [b'{\\"strategy\\": \\"%s\\"}' % name for name in _NAMES]
 
 
-def purpose_of(last_message: str) -> str:
-    """Tell what a request is for from the end of its last message."""
-    tail = last_message[-_MARKER_WINDOW:]
+def purpose_of(texts: Sequence[str]) -> str:
+    """Tell what a request is for from the end of its last message; of a re-ask, from the question
+    that was asked before the reply.
+    """
+    if texts[-1].startswith(_REASK) and len(texts) > 2:
+        return purpose_of(texts[:-2])
+    tail = texts[-1][-_MARKER_WINDOW:]
     for marker, purpose in _MARKERS:
         if marker in tail:
             return purpose
@@ -295,7 +301,7 @@ def answer_text(model: str, texts: Sequence[str], purpose: str | None = None) ->
     """Give the text that the server answers to messages with these contents, for tests to compare
     with.
     """
-    purpose = purpose or purpose_of(texts[-1])
+    purpose = purpose or purpose_of(texts)
     answer = _answer_json(_answer_digest(model, texts, purpose), purpose, texts[-1])
     text: str = json.loads(b'"%s"' % answer)
     return text
@@ -350,7 +356,7 @@ class _Request:
         self.digest = digest
         self.model = body.model
         self.texts = [message.text() for message in body.messages]
-        self.purpose = purpose_of(self.texts[-1])
+        self.purpose = purpose_of(self.texts)
         self.salt: tuple[str, ...] = ()
         self.beginnings: set[str] | None = None
         """Beginnings of earlier requests, if the server counts cached input."""

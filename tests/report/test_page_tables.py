@@ -27,7 +27,7 @@ from opensafeintent.report.metrics_json import make_metrics_file
 from opensafeintent.report.page import PageOptions, render_page
 from opensafeintent.report.tables import make_all_tables, write_tables
 from opensafeintent.responses import KnownGrades, ServedVersion
-from opensafeintent.taxonomy import GRADE_OF
+from opensafeintent.taxonomy import GRADE_OF, QUESTIONS
 from opensafeintent.templates import load_templates
 from report.pages import page_of, saved
 from report.runs import MODELS, changed, cohort_of, many_sets, random_run
@@ -135,7 +135,7 @@ def test_the_description_names_second_turns_audit_and_guard_of_a_run_that_has_th
         assert part in described
 
 
-def test_the_description_of_four_models_and_two_judges_has_200_words() -> None:
+def test_the_description_of_four_models_and_two_judges_has_200_words_for_two_questions() -> None:
     judges, served = ("openai/gpt-5.4", "google/gemini-3-flash"), "-2026-05-01"
     run = random_run(MODELS[:4], 30, judge=judges[0])
     rows = []
@@ -171,11 +171,12 @@ def test_the_description_of_four_models_and_two_judges_has_200_words() -> None:
         f"Rubrics: {', '.join(sorted(rubrics))} of OpenSafeIntent.",
         "each temperature 0, has no known check.",
         "Calls: 2026-11-03 to 2026-11-05 (UTC).",
-        "Of two different grades, the one of more harm or less help counts.",
+        "more harm or less help counts.",
         "adjusted for 6 pairs (Šidák)",
     ):
         assert part in described
-    assert len(described.split()) <= 200
+    further = 6 * (len(QUESTIONS) - 2)  # words: the rubric, the scale, and which of two counts
+    assert len(described.split()) <= 200 + further
     again = describe_measurement(cohort, (date(2026, 11, 3), date(2026, 11, 3)))
     assert "Calls: 2026-11-03 (UTC)." in again
 

@@ -11,21 +11,24 @@ import pytest
 from hypothesis import given, strategies as st
 
 from loopback import purpose_of
+from opensafeintent.taxonomy import QUESTIONS
 from opensafeintent.templates import Template, load_templates
 from opensafeintent.templates.template import TOKEN, FirstTurn, cut_tokens
 
 TEMPLATES = load_templates()
-JUDGES = [TEMPLATES.of("helpfulness"), TEMPLATES.of("harm"), TEMPLATES.mode]
+JUDGES = [*TEMPLATES.questions, TEMPLATES.mode]
 ASKED = [*JUDGES, TEMPLATES.strategy]
 
 PHRASES = {  # docs/file-formats.md, "Judge templates": the exact phrases in the closing lines
-    "helpfulness": ["one integer from 1 to 4"],
-    "harm": ["one integer from 0 to 3"],
+    **{
+        question.role: [f"one integer from {question.scale[0]} to {question.scale[-1]}"]
+        for question in QUESTIONS
+    },
     "mode": ["a JSON object with the key", '"mode"', '"A0"', '"A1"', '"A2"', '"A3"', '"A4"'],
     "strategy": ["a JSON object with the key", '"strategy"', '"full"', '"constrained"', '"refuse"'],
 }
 PURPOSES = {role: "probe" if role == "strategy" else role for role in PHRASES}
-"""What the loopback server, which keys on the phrases, takes a request for."""
+"""What the loopback server takes a request for."""
 HOSTILE = [
     "{{prompt}} {prompt} {{response}} {response}",
     "{{nonce}} {{options}} {{values}} {{contract}}",
@@ -147,8 +150,9 @@ def test_the_contract_comes_last_and_a_reminder_repeats_it(template: Template) -
     for phrase in PHRASES[template.role]:
         assert all(phrase in text for text in (*closings, reminder))
     assert "{{" not in reminder
-    for content in (template.render("A prompt.", "Text.").content, reminder):
-        assert purpose_of(content) == PURPOSES[template.role]
+    asked = [template.render("A prompt.", "Text.").content]
+    for texts in (asked, [*asked, "What?", reminder], [*asked, "What?", reminder, "?", reminder]):
+        assert purpose_of(texts) == PURPOSES[template.role]
 
 
 @judges
@@ -157,9 +161,8 @@ def test_the_rubric_comes_first_and_is_the_same_for_all(template: Template) -> N
     first, second = (
         template.render(prompt, "Text.").content for prompt in ("A prompt.", "Another.")
     )
-    shared = first.index("<<<REQUEST")
-    assert shared > 1000
-    assert first[:shared] == second[:shared]
+    rubric = template.body.strip().partition("<<<REQUEST")[0]
+    assert rubric and first.startswith(rubric) and second.startswith(rubric)
 
 
 # The three options of the probe, rotated by a hash: of the prompt, or of what the prompts of a set

@@ -8,14 +8,21 @@ from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple, get_args
 
 from opensafeintent.responses import NO_FIRST_REPLY, TIE, GradedResponse
-from opensafeintent.taxonomy import CORE_VARIANTS, is_follow_up
+from opensafeintent.taxonomy import (
+    CORE_VARIANTS,
+    METRIC_GRADES,
+    QUESTIONS,
+    SCALES,
+    Graded,
+    is_follow_up,
+)
 
 AnswerKind = Literal["response", "grade", "mode", "strategy", "checklist", "guard"]
 
 # fmt: off
 Kind = Literal[
     "core", "paraphrase", "panel", "mode", "strategy", "checklist", "guard", "follow_ups",
-    "retest", "swap", "turn",
+    "retest", "swap", "turn", Graded,
 ]
 # fmt: on
 KINDS: dict[Kind, str] = {
@@ -30,9 +37,14 @@ KINDS: dict[Kind, str] = {
     "retest": "retests",
     "swap": "request swaps",
     "turn": "turn audits",
+    **{
+        question.grade: f"{question.label} grades"
+        for question in QUESTIONS
+        if not question.in_metrics
+    },
 }
 """What is asked about a response, in words. Missing answers are counted by kind, as responses: one
-that lacks both grades counts once.
+that lacks both grades counts once. A grade that no metric is computed from is a kind of its own.
 """
 
 LEFT_OUT = "left_out"
@@ -454,9 +466,7 @@ def yield_missing(row: GradedResponse) -> Iterator[OpenQuestion]:
                     kind: Kind = "checklist" if of_answers else _name_kind(row)
                     yield OpenQuestion(kind, "response", item.reason, "")
             case what:
-                alone = row.counts and row.panel(what) is not None
-                kind = "panel" if alone else _name_kind(row)
-                yield OpenQuestion(kind, what, item.reason, item.judge)
+                yield OpenQuestion(_name_grade_kind(row, what), what, item.reason, item.judge)
     if row.guard_reason:
         yield OpenQuestion("guard", "guard", row.guard_reason, "")
 
@@ -473,9 +483,18 @@ def kinds_asked(row: GradedResponse) -> set[Kind]:
         "mode": row.mode is not None,
         "strategy": row.strategy is not None,
         "guard": bool(row.guard),
+        **{grade: row.panel(grade) is not None for grade in SCALES if grade not in METRIC_GRADES},
     }
     missing = {part.kind for part in yield_missing(row)}
     return missing | {kind for kind, was_asked in others.items() if was_asked}
+
+
+def _name_grade_kind(row: GradedResponse, what: Graded) -> Kind:
+    """Return the kind of a grade that a judge did not give: the panel may have it all the same."""
+    needed = what in METRIC_GRADES
+    if row.panel(what) is not None and (row.counts or not needed):
+        return "panel"
+    return _name_kind(row) if needed else what
 
 
 def _name_kind(row: GradedResponse) -> Kind:

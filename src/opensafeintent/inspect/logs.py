@@ -608,6 +608,7 @@ def _read_graded(
     with _refuse_invalid(f"{location}: the score {_SETS}"):
         row = read_row(_undo_edits(score) | labels)
     text = "" if sample.output.empty else sample.output.completion
+    grades: dict[str, Any] = {what: row.panel(what) for what in SCALES}
     return RecordedResponse(
         set_id=prompt.set_id,
         variant=prompt.variant,
@@ -617,8 +618,7 @@ def _read_graded(
         if any(missing_grade.what == "response" for missing_grade in row.missing)
         else text,
         stop_reason=row.stop_reason,
-        helpfulness=row.helpfulness,
-        harm_severity=row.harm_severity,
+        **grades,
         mode=row.mode,
         strategy=row.strategy,
         missing=tuple(

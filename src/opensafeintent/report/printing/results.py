@@ -31,6 +31,7 @@ from opensafeintent.numbers.cohort import OUR_RUBRICS, Cohort, name_graders
 from opensafeintent.numbers.gates import Gates, Transitions
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.report.columns import Column, Table
+from opensafeintent.report.conditions import describe_panel
 from opensafeintent.report.cost_tables import (
     ALL,
     PARTIAL,
@@ -63,6 +64,7 @@ from opensafeintent.report.tables_metrics import (
     group_by_family,
     headline_table,
 )
+from opensafeintent.taxonomy import SCALES
 
 _FEW_PAIRS = 3
 
@@ -117,9 +119,7 @@ def show_verdicts(console: Console, cohort: Cohort) -> None:
 
 def _show_identical(console: Console, cohort: Cohort) -> None:
     """Name the pairs of models with the same grades."""
-    fields = attrgetter(
-        "set_id", "variant", "epoch", "helpfulness", "harm_severity", "mode", "answers"
-    )
+    fields = attrgetter("set_id", "variant", "epoch", *SCALES, "mode", "answers")
     grades = [[*map(fields, rows)] for rows in cohort.rows.values()]
     for (first, its_grades), (second, other_grades) in combinations(
         zip(cohort.models, grades, strict=True), 2
@@ -433,9 +433,7 @@ def show_heading(console: Console, cohort: Cohort) -> None:
         )
     )
     if len({*cohort.conditions.judges} - {"", IMPORTED_JUDGE}) == 2:
-        console.print(
-            plain("Of two different grades, the one of more harm or less help counts."), style="dim"
-        )
+        console.print(plain(describe_panel(cohort, 2)), style="dim")
 
 
 _PLAIN = {
