@@ -806,7 +806,7 @@ def test_the_share_that_may_be_missing_is_of_all_responses(tmp_path: Path) -> No
     ("line", "words"),
     [
         ({"prompt": "boats, Kindly", "completion": "x"}, ":1, field prompt: is no prompt of made"),
-        ({"prompt": "boats, kindly", "completion": 3}, "field response: is 3"),
+        ({"prompt": "boats, kindly", "completion": 3}, "field completion: is 3"),
         ({"prompt": "boats, kindly"}, "no response in it; expected a field 'response'"),
         ({"prompt": "boats, kindly", "mode": "A1"}, ":1, field response: missing"),
         ({"prompt": 3, "completion": "x"}, "field prompt"),

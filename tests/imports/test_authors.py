@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from opensafeintent.calls.recorded import RecordedResponse
+from opensafeintent.errors import InputError
+from opensafeintent.imports import authors
 from opensafeintent.imports.authors import is_scored, read_authors_record
 from opensafeintent.promptsets.fields import Record
 from opensafeintent.promptsets.reading import Problem
@@ -236,3 +238,23 @@ def test_a_misspelt_prompt_is_refused(field: str) -> None:
     record[field]["dual_use"] = record[field].pop("dual_use_prompt")
     with pytest.raises(Problem, match="dual_use_prompt"):
         read(record)
+
+
+def test_the_faults_of_all_records_are_listed() -> None:
+    """The reading ended at the first one, and left out the others of its record."""
+    unlabelled = {"generation_metadata": {"harm_domain": "X", "task_type": "Y"}}
+    changes: list[dict[str, Any]] = [unlabelled, {RESPONSES: {PROMPTS[0]: 3}}, {HELP: "4"}]
+    records = [
+        (f"item {n}", scored_record(id=f"s{n}", **change))
+        for n, change in enumerate([*changes, {}])
+    ]
+    records.append(records[-1])
+    with pytest.raises(InputError) as error:
+        authors.read(records, Path("scored.json"), default_taxonomy())
+    assert [line.partition(": ")[0] for line in error.value.lines] == [
+        "item 0, field generation_metadata, field harm_domain",
+        "item 0, field generation_metadata, field task_type",
+        f"item 1, field {RESPONSES}, benign",
+        f"item 2, field {HELP}",
+        "item 3",
+    ]

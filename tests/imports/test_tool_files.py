@@ -97,7 +97,9 @@ def test_results_a_line_are_the_same_as_the_file(tmp_path: Path) -> None:
 
 def test_samples_of_lm_eval_are_imported_and_graded(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    taken_in(run, LM_EVAL)
+    notes = taken_in(run, LM_EVAL).notes
+    # a sample cannot name a model
+    assert f"{LM_EVAL}: 6 prompts with several responses, read as epochs of one model" in notes
     assert {place: bool(text) for place, text in texts(run).items()} == {
         ("tiny-model", set_id, variant, epoch): True
         for set_id in SETS
@@ -141,6 +143,31 @@ def test_what_is_not_of_the_form_is_named(
         taken_in(tmp_path / "run", changed(tmp_path, path, lambda row: row.update(change)))
     assert words in str(error.value)
     assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_the_faults_of_all_samples_are_listed(tmp_path: Path) -> None:
+    """The reading ended at the first one."""
+    lines = [json.loads(line) for line in LM_EVAL.read_text().splitlines()]
+    del lines[1]["resps"]
+    lines[2]["arguments"] = lines[3]["arguments"] = {}
+    path = json_lines(tmp_path / "m.jsonl", lines)
+    with pytest.raises(InputError) as error:
+        taken_in(tmp_path / "run", path)
+    first, second = error.value.lines
+    assert first.startswith(f"{path}:2, field resps: missing; expected texts")
+    assert second.startswith(f"{path}:3, field arguments, field gen_args_0: missing; expected an")
+    assert second.endswith("it has no fields (and in 1 more record)")
+
+
+def test_the_faults_of_all_results_are_listed(tmp_path: Path) -> None:
+    path = promptfoo_rows(
+        tmp_path, result_of("Yes."), {"response": "Yes."}, result_of("No.") | {"prompt": None}
+    )
+    with pytest.raises(InputError) as error:
+        taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
+    first, second = error.value.lines
+    assert "results[1], field response: expected a JSON object" in first
+    assert "results[2], field prompt: is empty; expected an object" in second
 
 
 def test_the_prompt_of_a_sample_is_named_as_in_the_file_and_counts_once(tmp_path: Path) -> None:

@@ -30,8 +30,8 @@ from opensafeintent.calls.reasoning import REASONING_FIELDS, REASONING_ONLY, has
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import any_json
 from opensafeintent.hostile import clean_name, show_name
-from opensafeintent.promptsets.fields import Record
-from opensafeintent.promptsets.reading import MOST_LISTED, Problem, distinct_problems
+from opensafeintent.promptsets.fields import Record, read_each_record, short
+from opensafeintent.promptsets.reading import Problem
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
     FOLLOW_UPS,
@@ -150,16 +150,6 @@ def explain_decoding(message: str) -> str:
     return f"{where}: {problem[:1].lower()}{problem[1:]}" if where else problem
 
 
-def short(value: Any) -> str:
-    """Describe a value in the width of a name."""
-    shown = (
-        msgspec.json.encode(value).decode()
-        if value is None or isinstance(value, bool)
-        else repr(value)
-    )
-    return show_name(shown)
-
-
 def merge_responses(first: RecordedResponse, second: RecordedResponse) -> RecordedResponse:
     """Merge two files' records of one response.
 
@@ -188,20 +178,6 @@ def merge_responses(first: RecordedResponse, second: RecordedResponse) -> Record
 
 _VARIANTS = {*CORE_VARIANTS, *FOLLOW_UPS}
 _PARAPHRASE = re.compile(r"dual_use_paraphrase_[1-9]\d*")
-
-
-def check_score(record: Record, field: str, value: Any, low: int, high: int) -> int:
-    """Return a whole number within its range, or raise the Problem that it has."""
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        record.fail(field, f"is {short(value)}; expected a whole number from {low} to {high}")
-    return value
-
-
-def check_response(record: Record, field: str, value: Any) -> str:
-    """Return a response, which may be empty, or raise the Problem that it has."""
-    if not isinstance(value, str):
-        record.fail(field, f"is {short(value)}; expected a text")
-    return record.check_unicode(field, value)
 
 
 def is_marked(data: Mapping[str, Any], field: str) -> bool:
@@ -279,22 +255,22 @@ def parse_recorded(record: Record, *, from_table: bool = False) -> RecordedRespo
     record.check_names(FIELDS)
     data = record.data
     fields: dict[str, Any] = {
-        field: check_score(record, field, grade, scale[0], scale[-1])
+        field: record.whole_number(field, scale[0], scale[-1])
         for field, scale in SCALES.items()
-        if (grade := data.get(field)) is not None
+        if field in record
     }
     for field, valid in (("mode", MODES), ("strategy", STRATEGIES)):
         if data.get(field) is not None and record.optional_name(field):
             fields[field] = record.choice(field, valid)
     fields |= _read_answers(record)
-    texts = [text for field in _TEXT_FIELDS if (text := data.get(field)) is not None]
+    texts = [field for field in _TEXT_FIELDS if field in record]
     if texts:
-        fields["response"] = check_response(record, "response", texts[0])
-    if any(text != texts[0] for text in texts):
+        fields["response"] = record.text_or_empty(texts[0])
+    if any(data[field] != data[texts[0]] for field in texts):
         record.fail("response", f"differs from {_TEXT_FIELDS[0]}; expected one of the two")
     variant = _read_variant(record)
     if "reply_to" in record:
-        fields["reply_to"] = check_response(record, "reply_to", data["reply_to"])
+        fields["reply_to"] = record.text_or_empty("reply_to")
         if variant not in FOLLOW_UPS:
             record.fail("reply_to", f"is for {', '.join(FOLLOW_UPS)}, and the line is {variant}")
     missing = _list_missing(record, fields)
@@ -323,7 +299,7 @@ def parse_recorded(record: Record, *, from_table: bool = False) -> RecordedRespo
     return RecordedResponse(
         set_id=record.name("id"),
         variant=variant,
-        epoch=check_score(record, "epoch", data.get("epoch", 1), 1, MOST_EPOCHS),
+        epoch=record.whole_number("epoch", 1, MOST_EPOCHS) if "epoch" in data else 1,
         stop_reason=clean_name(record.optional_name("stop_reason") or "stop"),
         missing=missing,
         **fields,
@@ -359,38 +335,40 @@ def _read_answers(record: Record) -> dict[str, dict[str, Answer | None]]:
 
 
 def read_recorded_responses(
-    records: Iterable[tuple[str, object]], path: Path, *, from_table: bool = False
+    records: Iterable[tuple[str, object]],
+    path: Path,
+    *,
+    headings: Mapping[str, str] | None = None,
+    from_table: bool = False,
 ) -> list[RecordedResponse]:
     """Turn the records of a file, each with its location, into responses; see `parse_recorded`.
+
+    Args:
+        records: the records.
+        path: of their file.
+        headings: the file's names of the fields, where they differ from those of the records.
+        from_table: see `parse_recorded`.
 
     Raises:
         InputError: a record is not a response, or a response is there twice.
     """
-    responses: list[RecordedResponse] = []
     locations: dict[tuple[str, str, int], str] = {}
-    problems: list[Problem] = []
-    try:
-        for location, data in records:
-            try:
-                response = parse_recorded(Record(data, location), from_table=from_table)
-                key = (response.set_id, response.variant, response.epoch)
-                if key in locations:
-                    raise Problem(
-                        f"{location}: {response.set_id}, {response.variant}, epoch"
-                        f" {response.epoch} is there already, at {locations[key]}; expected a"
-                        " number in the field epoch for each repeat, and in the field model the"
-                        " name of each model",
-                        location,
-                    )
-            except Problem as problem:
-                problems.append(problem)
-            else:
-                locations[key] = location
-                responses.append(response)
-    except Problem as problem:  # a line that is not JSON: later lines cannot be trusted
-        problems.append(problem)
-    if problems:
-        raise InputError(*distinct_problems(problems, MOST_LISTED))
+
+    def read(record: Record) -> RecordedResponse:
+        response = parse_recorded(record, from_table=from_table)
+        key = (response.set_id, response.variant, response.epoch)
+        if key in locations:
+            raise Problem(
+                f"{record.location}: {response.set_id}, {response.variant}, epoch {response.epoch}"
+                f" is there already, at {locations[key]}; expected a number in the field"
+                f" {record.find_heading('epoch')} for each repeat, and in the field"
+                f" {record.find_heading('model')} the name of each model",
+                record.location,
+            )
+        locations[key] = record.location
+        return response
+
+    responses = read_each_record(records, read, headings)
     if not responses:
         raise InputError(f"{path}: no responses in it")
     return responses

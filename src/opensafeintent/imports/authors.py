@@ -10,16 +10,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from opensafeintent.calls.recorded import (
-    MissingGrade,
-    RecordedResponse,
-    check_response,
-    check_score,
-)
+from opensafeintent.calls.recorded import MissingGrade, RecordedResponse
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.hostile import show_name
 from opensafeintent.imports.content import FileContent, Located
-from opensafeintent.promptsets.fields import Record
+from opensafeintent.promptsets.fields import Record, read_each_record
+from opensafeintent.promptsets.reading import Problem
 from opensafeintent.promptsets.record import PromptSet
 from opensafeintent.promptsets.shapes import parse_prompt_set
 from opensafeintent.taxonomy import (
@@ -61,21 +57,22 @@ def read(records: Sequence[Located], path: Path, taxonomy: Taxonomy) -> list[Fil
     """Read an authors' file: its prompt-sets with their responses and grades.
 
     Raises:
-        Problem: a record is not one of a prompt-set.
-        InputError: a prompt-set is there twice, or there is no response.
+        InputError: a record is not one of a prompt-set, a prompt-set is there twice, or there is no
+            response.
     """
-    responses: list[RecordedResponse] = []
     prompt_sets: dict[str, PromptSet] = {}
-    zeros = 0
-    for location, data in records:
-        record = Record(data, location)
+
+    def read_one(record: Record) -> tuple[list[RecordedResponse], int]:
         prompt_set = parse_prompt_set(record, taxonomy)
         if prompt_set.id in prompt_sets:
-            raise InputError(f"{location}: the prompt-set {prompt_set.id} is there twice")
+            place = record.location
+            raise Problem(f"{place}: the prompt-set {prompt_set.id} is there twice", place)
         prompt_sets[prompt_set.id] = prompt_set
-        of_record, zeros_of_record = read_authors_record(record, prompt_set)
-        responses += of_record
-        zeros += zeros_of_record
+        return read_authors_record(record, prompt_set)
+
+    of_records = read_each_record(records, read_one)
+    responses = [response for of_record, _ in of_records for response in of_record]
+    zeros = sum(zeros_of_record for _, zeros_of_record in of_records)
     if not responses:
         raise InputError(f"{path}: no responses in it")
     sets = tuple(prompt_sets.values())
@@ -100,21 +97,18 @@ def read_authors_record(
     responses: list[RecordedResponse] = []
     zeros = 0
     for variant in prompt_set.wordings():
-        text = texts.get(variant)
-        if text is not None:
-            check_response(record, f"model_responses, {variant}", text)
+        text = texts.text_or_empty(variant) if variant in texts else None
         missing: list[MissingGrade] = []
         scores: dict[str, Any] = dict.fromkeys(_SCORES)
         if variant in failed:  # one failure takes both grades, as in the authors' script
             missing += [MissingGrade(what, failed[variant]) for what in _SCORES]
         elif graded:
-            for what, field in _SCORES.items():
-                value = raw[what].get(variant)
-                if value is None:
+            for what, scores_of_prompts in raw.items():
+                if variant not in scores_of_prompts:
                     missing.append(MissingGrade(what, "not_recorded"))
                 else:
                     least, *_, most = SCALES[what]
-                    score = check_score(record, f"{field}, {variant}", value, 0, most)
+                    score = scores_of_prompts.whole_number(variant, 0, most)
                     zeros += score < least
                     scores[what] = max(score, least)
         elif text is None:
@@ -136,12 +130,12 @@ def read_authors_record(
     return responses, zeros
 
 
-def _sort_by_variant(record: Record, field: str, prompt_set: PromptSet) -> dict[str, Any]:
-    """Return a field's value for each variant: a key each for the triplet, a list for the
+def _sort_by_variant(record: Record, field: str, prompt_set: PromptSet) -> Record:
+    """Return a field's values by variant: in the file, a key each for the triplet, a list for the
     paraphrases.
     """
     if field not in record:
-        return {}
+        return Record({}, record.location)
     inner = record.record(field)
     valid = [*(f"{intent}_prompt" for intent in CORE_VARIANTS), _PARAPHRASES]
     for key in inner.data:
@@ -152,15 +146,17 @@ def _sort_by_variant(record: Record, field: str, prompt_set: PromptSet) -> dict[
     }
     listed = inner.data.get(_PARAPHRASES)
     if listed is None:
-        return values
-    if not isinstance(listed, list) or len(listed) != len(prompt_set.dual_use_paraphrases):
+        listed = []
+    elif not isinstance(listed, list) or len(listed) != len(prompt_set.dual_use_paraphrases):
         actual = f"a list of {len(listed)}" if isinstance(listed, list) else repr(listed)
         inner.fail(
             _PARAPHRASES,
             f"is {actual}; expected a list of {len(prompt_set.dual_use_paraphrases)}, one a"
             " paraphrase",
         )
-    return values | {paraphrase_variant(n): value for n, value in enumerate(listed, start=1)}
+    values |= {paraphrase_variant(n): value for n, value in enumerate(listed, start=1)}
+    headings = {variant: f"{field}, {variant}" for variant in values}
+    return Record(values, record.location, headings)
 
 
 def _failures(record: Record, prompt_set: PromptSet) -> Iterator[tuple[str, str]]:

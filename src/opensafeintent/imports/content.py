@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
@@ -16,8 +17,8 @@ from opensafeintent.errors import InputError, pluralize
 from opensafeintent.evaluation.manifest import MOST_MODELS, check_number
 from opensafeintent.hostile import show_name
 from opensafeintent.promptsets import Dataset, PromptSet
-from opensafeintent.promptsets.fields import Record, fields_named
-from opensafeintent.promptsets.reading import MOST_LISTED, Problem, distinct_problems, get_stem
+from opensafeintent.promptsets.fields import Record, fields_named, read_each_record
+from opensafeintent.promptsets.reading import get_stem
 from opensafeintent.quoting import WITHHELD_WORDS
 from opensafeintent.taxonomy import MOST_EPOCHS
 
@@ -38,8 +39,8 @@ class FileContent(msgspec.Struct, kw_only=True):
     """Records that are still to be matched with a prompt: they may have its text in place of set
     and variant.
     """
-    prompt_field: str = "prompt"
-    """The file's name of that text, for an error."""
+    headings: Mapping[str, str] | None = None
+    """For errors, the file's names of prompt, epoch and model; None if it is of our own form."""
     prompt_sets: tuple[PromptSet, ...] = ()
     zero_helpfulness: int = 0
     log: InspectLog | None = None
@@ -53,7 +54,7 @@ class FileContent(msgspec.Struct, kw_only=True):
     is_incomplete_export: bool = False
     """Whether it is our export of a run that lacks planned responses of the model."""
     repeated: int = 0
-    """Prompts with several responses."""
+    """Prompts with several responses, whose epochs the file does not state."""
     sent_another: int = 0
     """Responses that are left out, since the model got another text than the prompt."""
 
@@ -74,9 +75,10 @@ class FileContent(msgspec.Struct, kw_only=True):
                 " export it again"
             )
         if self.repeated:
+            advice = "; if they are of several models, add a field 'model' with their names"
             notes.append(
                 f"{pluralize(self.repeated, 'prompt')} with several responses, read as epochs of"
-                " one model; if they are of several models, add a field 'model' with their names"
+                f" one model{advice if self.headings is None else ''}"
             )
         if self.sent_another:
             notes.append(
@@ -110,7 +112,7 @@ def read_each_model(
     records: Iterable[Located],
     path: Path,
     *,
-    prompt_field: str = "prompt",
+    headings: Mapping[str, str] | None = None,
     repeats: bool = False,
     from_table: bool = False,
 ) -> list[FileContent]:
@@ -119,7 +121,8 @@ def read_each_model(
     Args:
         records: the lines, each with the place of its prompt.
         path: of their file.
-        prompt_field: the file's name of the prompt, for an error.
+        headings: for errors, the file's names of `prompt`, `epoch` and `model`, where they differ;
+            None if it is of our own form.
         repeats: later records of one prompt are later epochs, whether or not set and variant are
             named.
         from_table: whether the lines are of a table, where a row without a response stands for a
@@ -137,14 +140,16 @@ def read_each_model(
             path=path,
             responses=[],
             unplaced_records=lines,
-            prompt_field=prompt_field,
+            headings=headings,
             stated_model=named,
             from_table=from_table,
         )
         if repeats or any(lacks_variant(data, from_table=from_table) for _, data in lines)
         else FileContent(
             path=path,
-            responses=read_recorded_responses(lines, path, from_table=from_table),
+            responses=read_recorded_responses(
+                lines, path, headings=headings, from_table=from_table
+            ),
             stated_model=named,
         )
         for named, lines in by_model.items()
@@ -257,35 +262,35 @@ def match_prompts(
             response.
     """
     epochs: Counter[tuple[str, str]] = Counter()
-    placed: list[tuple[str, object]] = []
-    problems: list[Problem] = []
-    stage = f"reading {show_name(item.path.name)}"
-    for location, data in show_progress(item.unplaced_records, screen, stage, "responses"):
-        try:
-            record = Record(data, location, {"prompt": item.prompt_field})
-            if "sent" in record and not _is_prompt(record, of_text):
-                item.sent_another += 1
-                continue
-            place = _find_place(record, of_text, dataset)
-            epochs[place] += 1
-            if epochs[place] > MOST_EPOCHS and "epoch" not in record:
+    repeated: set[tuple[str, str]] = set()
+
+    def place_record(record: Record) -> list[Located]:
+        if "sent" in record and not _is_prompt(record, of_text):
+            item.sent_another += 1
+            return []
+        place = _find_place(record, of_text, dataset, own_form=item.headings is None)
+        epochs[place] += 1
+        if epochs[place] > 1 and "epoch" not in record:
+            repeated.add(place)
+            if epochs[place] > MOST_EPOCHS:
                 record.fail("prompt", f"is answered more than {MOST_EPOCHS:,} times")
-        except Problem as problem:
-            problems.append(problem)
-            continue
         fields = {key: value for key, value in record.data.items() if key != "prompt"}
         # an id of theirs is another's
         named = {"id": place[0], "variant": place[1]}
-        placed.append((location, {"epoch": epochs[place]} | fields | named))
-    if problems:
-        raise InputError(*distinct_problems(problems, MOST_LISTED))
-    item.repeated = sum(count > 1 for count in epochs.values())
+        return [(record.location, {"epoch": epochs[place]} | fields | named)]
+
+    stage = f"reading {show_name(item.path.name)}"
+    records = show_progress(item.unplaced_records, screen, stage, "responses")
+    placed = [*chain.from_iterable(read_each_record(records, place_record, item.headings))]
+    item.repeated = len(repeated)
     if not placed and item.sent_another:
         raise InputError(
             f"{item.path}: a strategy of a red team sent another text for every prompt; expected"
             f" responses to the prompts of {dataset.name} as they are"
         )
-    return read_recorded_responses(placed, item.path, from_table=item.from_table)
+    return read_recorded_responses(
+        placed, item.path, headings=item.headings, from_table=item.from_table
+    )
 
 
 def _strip_ends(text: str) -> str:
@@ -300,7 +305,11 @@ def _is_prompt(record: Record, of_text: Mapping[str, Sequence[tuple[str, str]]])
 
 
 def _find_place(
-    record: Record, of_text: Mapping[str, Sequence[tuple[str, str]]], dataset: Dataset
+    record: Record,
+    of_text: Mapping[str, Sequence[tuple[str, str]]],
+    dataset: Dataset,
+    *,
+    own_form: bool,
 ) -> tuple[str, str]:
     """Return the set and variant that a record names, or that its prompt is of."""
     if "variant" in record:
@@ -311,5 +320,8 @@ def _find_place(
         record.fail("prompt", f"is no prompt of {dataset.name}, to the letter")
     if len(locations) > 1:
         named = " and ".join(f"{set_id}, {variant}" for set_id, variant in locations[:3])
-        record.fail("prompt", f"is that of {named}; name id and variant in its place")
+        remedy = (
+            "name id and variant in its place" if own_form else "expected the prompt of one set"
+        )
+        record.fail("prompt", f"is that of {named}; {remedy}")
     return locations[0]

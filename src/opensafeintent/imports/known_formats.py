@@ -19,7 +19,7 @@ from opensafeintent.inspect.logs import (
     sort_out_logs,
 )
 from opensafeintent.promptsets.fields import fields_found
-from opensafeintent.promptsets.reading import Problem, read_records
+from opensafeintent.promptsets.reading import MOST_LISTED, Problem, distinct_problems, read_records
 from opensafeintent.taxonomy import Taxonomy
 
 
@@ -104,6 +104,7 @@ def _read_records(
                 RowLimit(max_rows).check(str(path), rows=responses)
                 return contents
     except Problem as problem:
-        raise InputError(str(problem)) from problem
+        lines = distinct_problems((problem, *problem.further), MOST_LISTED)
+        raise InputError(*lines) from problem
     forms = "; ".join(f"of {format_.name} ({format_.form})" for format_ in (*IMPORT_FORMATS, _OURS))
     raise InputError(f"{path}: expected a file {forms}{fields_found(records[0][1])}")

@@ -17,7 +17,7 @@ from opensafeintent.imports.content import (
     read_named_place,
     response_fields,
 )
-from opensafeintent.promptsets.fields import Record
+from opensafeintent.promptsets.fields import Record, read_each_record
 from opensafeintent.taxonomy import Taxonomy
 
 _SAMPLES = re.compile(r"samples_.+_(\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl(?:\.gz)?")
@@ -33,21 +33,23 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
     """Read a file of samples; each repeat of a sample is an epoch.
 
     Raises:
-        Problem: a record is not of the harness's form.
-        InputError: the results beside the file cannot be read.
+        InputError: records are not of the harness's form, or the results beside the file cannot be
+            read.
     """
     model = _read_model(path)
-    lines: list[Located] = []
     first_filters: dict[tuple[str | None, ...], object] = {}
-    for location, data in records:
-        row = Record(data, location)
+
+    def read_row(row: Record) -> list[Located]:
         prompt, responses = _read_sample(row)
         # each filter repeats the same responses
-        if first_filters.setdefault((prompt, *responses), data.get("filter")) != data.get("filter"):
-            continue
-        named = {"model": model, "prompt": prompt, **read_named_place(data.get("doc"))}
-        lines += [(location, named | response_fields(text)) for text in responses]
-    return read_each_model(lines, path, prompt_field="arguments", repeats=True)
+        used_filter = row.data.get("filter")
+        if first_filters.setdefault((prompt, *responses), used_filter) != used_filter:
+            return []
+        named = {"model": model, "prompt": prompt, **read_named_place(row.data.get("doc"))}
+        return [(row.location, named | response_fields(text)) for text in responses]
+
+    lines = chain.from_iterable(read_each_record(records, read_row))
+    return read_each_model(lines, path, headings={"prompt": "arguments"}, repeats=True)
 
 
 def _read_sample(row: Record) -> tuple[str, list[str | None]]:

@@ -17,12 +17,9 @@ from opensafeintent.imports.content import (
     lacks_variant,
     read_each_model,
 )
-from opensafeintent.promptsets.fields import Record, fields_found
+from opensafeintent.promptsets.fields import Record, fields_found, read_each_record
 from opensafeintent.promptsets.reading import (
-    MOST_LISTED,
     OF_CELLS,
-    Problem,
-    distinct_problems,
     get_suffix,
     is_table,
     whole_number,
@@ -100,27 +97,21 @@ def _check_names(records: Iterable[Located], *, from_table: bool) -> None:
     Raises:
         InputError: a name is nearly that of a field which the record lacks.
     """
-    problems: list[Problem] = []
     accepted: set[tuple[object, ...]] = set()
     """(whether the variant is lacking, *fields) of records that were accepted."""
-    for location, data in records:
-        if not isinstance(data, dict):
-            continue
-        without_variant = lacks_variant(data, from_table=from_table)
-        if (form := (without_variant, *data)) in accepted:
-            continue
+
+    def check(record: Record) -> None:
+        without_variant = lacks_variant(record.data, from_table=from_table)
+        if (form := (without_variant, *record.data)) in accepted:
+            return
         names = _FIELD_NAMES_WITH_VARIANT
         if without_variant:
-            by_prompt = "prompt" in Record(data, location).rename({"prompt"}).data
+            by_prompt = "prompt" in record.rename({"prompt"}).data
             names = _FIELD_NAMES_WITH_PROMPT if by_prompt else _FIELD_NAMES
-        try:
-            Record(data, location).check_names(names)
-        except Problem as problem:
-            problems.append(problem)
-        else:
-            accepted.add(form)
-    if problems:
-        raise InputError(*distinct_problems(problems, MOST_LISTED))
+        record.check_names(names)
+        accepted.add(form)
+
+    read_each_record((item for item in records if isinstance(item[1], dict)), check)
 
 
 def _refuse_raters(records: Iterable[Located]) -> None:

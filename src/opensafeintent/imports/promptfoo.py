@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from opensafeintent.imports.content import (
     read_named_place,
     response_fields,
 )
-from opensafeintent.promptsets.fields import Record
+from opensafeintent.promptsets.fields import Record, read_each_record
 from opensafeintent.taxonomy import Taxonomy
 
 
@@ -33,13 +34,17 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
     """Read the results; later results of one prompt are later epochs.
 
     Raises:
-        Problem: a record is not of promptfoo's form.
+        InputError: records are not of promptfoo's form.
     """
-    rows = [row for location, data in records for row in _list_results(Record(data, location))]
+    rows = [*chain.from_iterable(read_each_record(records, _list_results))]
     # of version 2 with one provider, no row names one
     named = any("provider" in row for row in rows)
-    lines = [(row.location, _result(row, _provider(row) if named else "")) for row in rows]
-    return read_each_model(lines, path, repeats=True)
+
+    def read_row(row: Record) -> Located:
+        return row.location, _result(row, _provider(row) if named else "")
+
+    lines = read_each_record(((row.location, row.data) for row in rows), read_row)
+    return read_each_model(lines, path, headings={"model": "provider"}, repeats=True)
 
 
 def _list_results(record: Record) -> list[Record]:

@@ -4,17 +4,25 @@ values."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import SequenceMatcher, get_close_matches
 from functools import lru_cache, partial
 from itertools import islice
 from typing import Any, NoReturn, TypeVar
 from unicodedata import category
 
-from opensafeintent.errors import nearest
-from opensafeintent.hostile import show_name
-from opensafeintent.promptsets.reading import Problem, read_each
+import msgspec
 
+from opensafeintent.errors import InputError, nearest
+from opensafeintent.hostile import show_name
+from opensafeintent.promptsets.reading import (
+    MOST_LISTED,
+    Problem,
+    distinct_problems,
+    read_each,
+)
+
+T = TypeVar("T")
 Name = TypeVar("Name", bound=str)
 
 LONGEST_PROMPT = 200_000
@@ -74,6 +82,26 @@ class Record:
         if field not in self:
             self.fail_absent(field, "a text")
         return self.check_text(field, self.data[field])
+
+    def text_or_empty(self, field: str) -> str:
+        """Return a text that has to be there and may be empty, such as a response."""
+        expected = "a text, which may be empty"
+        if field not in self:
+            self.fail_absent(field, expected)
+        value = self.data[field]
+        if not isinstance(value, str):
+            self.fail(field, f"is {short(value)}; expected {expected}")
+        return self.check_unicode(field, value)
+
+    def whole_number(self, field: str, low: int, high: int) -> int:
+        """Return a whole number that has to be there, from `low` to `high`."""
+        expected = f"a whole number from {low} to {high}"
+        if field not in self:
+            self.fail_absent(field, expected)
+        value = self.data[field]
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            self.fail(field, f"is {short(value)}; expected {expected}")
+        return value
 
     def name(self, field: str) -> str:
         """Return a name that has to be there, without white space at its ends."""
@@ -198,6 +226,36 @@ class Record:
         return chosen
 
 
+def read_each_record(
+    records: Iterable[tuple[str, object]],
+    read: Callable[[Record], T],
+    headings: Mapping[str, str] | None = None,
+) -> list[T]:
+    """Return what `read` makes of each record of a file.
+
+    Args:
+        records: the records, each with its location.
+        read: reads one of them, or raises the Problem that it has.
+        headings: see `Record`.
+
+    Raises:
+        InputError: records have problems; it lists those of all records.
+    """
+    values: list[T] = []
+    problems: list[Problem] = []
+    try:
+        for location, data in records:
+            try:
+                values.append(read(Record(data, location, headings)))
+            except Problem as problem:
+                problems += (problem, *problem.further)
+    except Problem as problem:  # a line that is not JSON: later lines cannot be trusted
+        problems.append(problem)
+    if problems:
+        raise InputError(*distinct_problems(problems, MOST_LISTED))
+    return values
+
+
 @lru_cache(maxsize=64)
 def _misspelt(fields: frozenset[str], valid: frozenset[str], prefix: str) -> dict[str, str]:
     """Return the fields whose names are nearly valid ones that are not there, each with that one.
@@ -222,6 +280,16 @@ def _misspelt(fields: frozenset[str], valid: frozenset[str], prefix: str) -> dic
 
 def _fold_name(name: str) -> str:
     return _APART.sub("", name[:60].casefold())
+
+
+def short(value: Any) -> str:
+    """Describe a value in the width of a name."""
+    shown = (
+        msgspec.json.encode(value).decode()
+        if value is None or isinstance(value, bool)
+        else repr(value)
+    )
+    return show_name(shown)
 
 
 def _kind(value: Any) -> str:
