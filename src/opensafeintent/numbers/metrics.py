@@ -47,7 +47,7 @@ InputKind = Literal[
 """The grades and labels of a prompt-set that a metric is computed from (its inputs).
 
 - `triplet`, `pair`, `wordings`: grades of the triplet, of the benign and the malicious prompt, or
-  of all dual-use wordings;
+  of all dual-use wordings, whether a better grade makes the metric more or less;
 - `triplet_in_order`: of the triplet, if no better grade makes the metric less;
 - `triplet_and_wordings`: of both, and of the wordings two at least;
 - `mode`, `mode_and_grades`, `strategy`: of the dual-use response the mode, alone or with its
