@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,22 @@ def test_before_a_call_is_made_the_growth_is_told(tmp_path: Path) -> None:
     outcome = evaluated(tmp_path, MILD, STERN, dry_run=True)
     (line,) = (note for note in outcome.notes if "grows" in note)
     assert line == "the run grows: judges: python/mild@1 → python/mild@1 + python/stern@1"
+
+
+def test_the_progress_counts_the_calls_that_were_announced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluated(tmp_path, MILD)
+    with pytest.raises(Stopped, match="budget of 5 calls"):
+        evaluated(tmp_path, MILD, STERN, budget_calls=5, max_connections=1)
+    stopped = capsys.readouterr().err
+    announced = re.search(r"that takes at most (\d+) calls", stopped)
+    assert announced is not None
+    calls = int(announced[1])
+    assert f" 5 of {calls} calls · " in stopped
+    assert "\n5 calls made, " in stopped
+    evaluated(tmp_path, MILD, STERN)
+    assert f" {calls - 5} of {calls - 5} calls · " in capsys.readouterr().err
 
 
 def test_a_judge_counts_when_it_was_asked_about_every_model(tmp_path: Path) -> None:
