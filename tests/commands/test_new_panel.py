@@ -19,6 +19,7 @@ from opensafeintent import (
     evaluate,
     grade,
 )
+from opensafeintent.commands.graded_runs import read_joined_runs
 from opensafeintent.errors import InputError, Stopped
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.taxonomy import QUESTIONS
@@ -92,7 +93,16 @@ def test_a_judge_counts_when_it_was_asked_about_every_model(tmp_path: Path) -> N
     outcome = evaluated(tmp_path, MILD, STERN)  # of one model alone
     assert panel_notes(outcome) == []
     (added,) = (said for said in outcome.notices if said.code == "added_judges")
-    assert added.facts[0] == {"added": ("python/stern@1",), "before": ("python/mild@1",)}
+    grades = len(QUESTIONS) * 12, len(QUESTIONS) * 24
+    assert added.facts[0] == {
+        "added": ("python/stern@1",),
+        "before": ("python/mild@1",),
+        "grades": grades,
+    }
+    assert f"So far {grades[0]} of {grades[1]} grades are there." in added.text
+    assert "few_judges" not in {said.code for said in outcome.notices}
+    (run,) = read_joined_runs([tmp_path / "run"], ())
+    assert run.added_grades == grades
     assert outcome.results.conditions == before.results.conditions
     lines = panel_notes(evaluated(tmp_path, MILD, STERN, models=(MODEL, other)))
     assert [line.partition(":")[0] for line in lines] == [MODEL, other]

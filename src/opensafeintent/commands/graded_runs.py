@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
@@ -225,7 +225,6 @@ def open_run(
     stage = f"reading {show_name(name)}"
     display.stage(stage)
     manifest, dataset = folder.load()
-    manifest = manifest.keep_counted()
     path = folder.ledger_path(manifest)
     if not path.is_file():
         raise InputError(f"{path}: the run's ledger is not there")
@@ -236,9 +235,33 @@ def open_run(
 
     with Ledger(path, readonly=True) as ledger, ledger.snapshot():
         graded = derive(manifest, dataset, ledger, imported=imported, read=read)
+        added_grades = count_added_grades(manifest, graded)
+        if added_grades is not None:
+            manifest = manifest.keep_counted()
+            graded = derive(manifest, dataset, ledger, imported=imported, read=read)
         second = derive_regrades(manifest, dataset, ledger, graded)
-        run = make_graded_run(name, manifest, dataset, graded, *second)
+        run = make_graded_run(name, manifest, dataset, graded, *second, added_grades=added_grades)
         yield run, ledger
+
+
+def count_added_grades(
+    manifest: Manifest, graded: Iterable[GradedResponse]
+) -> tuple[int, int] | None:
+    """Count the grades of judges that do not count yet: those that are there, and all that the
+    responses so far take, a response's answers to questions as one. None without such a judge.
+    """
+    if not manifest.panel_before:
+        return None
+    there = owed = 0
+    added = {*manifest.plan.judges} - {*manifest.panel_before}
+    for row in graded:
+        for judge in added & row.by_judge.keys():
+            missing = {item.what for item in row.missing if item.judge == judge}
+            asked = {*row.by_judge[judge].list_given(), *missing}
+            asked |= {"checklist"} if judge in row.answers_by_judge else set()
+            there += len(asked - missing)
+            owed += len(asked)
+    return there, owed
 
 
 def make_graded_run(
@@ -249,6 +272,8 @@ def make_graded_run(
     regrades: Sequence[Regrade] = (),
     swaps: Sequence[Swapped] = (),
     in_conversation: Sequence[Regrade] = (),
+    *,
+    added_grades: tuple[int, int] | None = None,
 ) -> GradedRun:
     """Put graded responses in order, the second replies apart from the others."""
     rows = sort_rows(graded, dataset, sorted(manifest.models), (*dataset.variants, *FOLLOW_UPS))
@@ -261,4 +286,5 @@ def make_graded_run(
         swaps=swaps,
         follow_ups=[row for row in rows if is_follow_up(row.variant)],
         in_conversation=in_conversation,
+        added_grades=added_grades,
     )

@@ -29,7 +29,7 @@ from opensafeintent.calls.python_models import hash_functions
 from opensafeintent.calls.records import Failed
 from opensafeintent.commands.batching import begin_batches, fill_in_batches
 from opensafeintent.commands.checking_judges import check_before_run, describe_passed
-from opensafeintent.commands.graded_runs import make_graded_run, name_runs
+from opensafeintent.commands.graded_runs import count_added_grades, make_graded_run, name_runs
 from opensafeintent.commands.outcome import RunOutcome, run_again_can_bring
 from opensafeintent.commands.planning import check_judge_by, set_checklist
 from opensafeintent.commands.reporting import write_results
@@ -553,13 +553,15 @@ async def _run_calls(
         notes += _small_audits(command, second)
     with contextlib.suppress(OSError):
         (folder.path / _SHARDS).rmdir()
-    if manifest.panel_before:  # the judges that were added do not count yet
+    added_grades = count_added_grades(manifest, graded)
+    if added_grades is not None:  # the judges that were added do not count yet
         notes += _lines_on_added(graded, manifest)
         manifest = manifest.keep_counted()
         graded = derive(manifest, dataset, client.ledger)
     manifest = manifest.add_left_out(client.left_out)
     (name,) = name_runs([folder.path])
-    return make_graded_run(name, manifest, dataset, graded, *second), notes
+    run = make_graded_run(name, manifest, dataset, graded, *second, added_grades=added_grades)
+    return run, notes
 
 
 def _small_audits(command: RunCommand, second: Regrades) -> Iterator[str]:
