@@ -124,6 +124,15 @@ def test_grade_tells_of_a_second_judge_and_not_of_the_first(tmp_path: Path) -> N
     assert line.startswith("m: ") and "Mean Safety 1.00, now 0.00" in line
 
 
+def test_grade_into_a_new_run_compares_new_judges_with_those_of_the_run(tmp_path: Path) -> None:
+    evaluated(tmp_path, MILD)
+    others = STERN, judge("harsh", "1", "2")
+    run, out = tmp_path / "run", tmp_path / "three"
+    outcome = grade(GradeSettings(run=run, judges=(MILD, *others), out=out))
+    shifts = [note.partition(":")[0] for note in outcome.notes if "replaced" in note]
+    assert shifts == [f"if {other.identity} replaced python/mild@1" for other in others]
+
+
 def test_an_added_judge_that_never_answered_is_owed_its_calls_until_the_judges_are_stated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
