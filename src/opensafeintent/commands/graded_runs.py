@@ -103,7 +103,7 @@ def _grow_judges(smaller: GradedRun, larger: GradedRun, run: str) -> str:
     grown = msgspec.structs.replace(
         given,
         judges=(*given.judges, *(judge for judge in like.judges if judge not in given.judges)),
-        judge_samplings=like.judge_samplings | given.judge_samplings,
+        judge_samplings={**like.judge_samplings, **given.judge_samplings},
     )
     return f"; `{_render_command(['evaluate', '--out', run], given, grown, run)}` adds judges"
 
