@@ -50,7 +50,7 @@ WORDINGS = 7
 """Prompts of a shipped set: three intents, four paraphrases."""
 
 
-_PROGRESS = re.compile(r" calls · |^(reading .*|storing.*|estimating|drawing)$")
+_PROGRESS = re.compile(r" calls · |^[\d,]+ calls? made|^(reading .*|storing.*|estimating|drawing)$")
 
 
 class Served(Protocol):

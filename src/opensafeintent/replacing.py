@@ -224,6 +224,9 @@ def finish_replacing(folder: Path) -> None:
                 (staged / _NOTE).replace(folder / _NOTE)
             for path in removed:
                 path.unlink(missing_ok=True)
+            for parent in {path.parent for path in removed}:
+                with contextlib.suppress(OSError):  # it holds other files
+                    parent.rmdir()
             for path, target in moved:
                 make_private_folder(target.parent)
                 path.replace(target)

@@ -53,10 +53,10 @@ def test_the_line_holds_the_figures_of_the_run(clock: SimpleNamespace) -> None:
     tally = tally_of(60, in_flight=20, reused=30, retries=4, refused=3)
     tally.missing = 2
     clock.now += 10
-    # 60 + 30 of 290 are done; 80 begun in 10 s are 8/s; 60 ended in 10 s are 6/s, at which the 200
-    # that are left take 33 s; 60 answers of 1,000 and 250 tokens.
-    assert progress_line(tally, 290, 12.5).split(" · ") == [
-        *("90 of 290 calls", "8/s", "tokens 60,000 in, 15,000 out", "$12.50"),
+    # 60 of 260 are done, without the 30 of the ledger; 80 begun in 10 s are 8/s; 60 ended in 10 s
+    # are 6/s, at which the 200 that are left take 33 s; 60 answers of 1,000 and 250 tokens.
+    assert progress_line(tally, 260, 12.5).split(" · ") == [
+        *("60 of 260 calls", "8/s", "tokens 60,000 in, 15,000 out", "$12.50"),
         *("3 refused", "4 retries", "2 missing", "0:00:33 left"),
     ]
 
@@ -132,12 +132,12 @@ def test_a_display_is_kept_up_to_date_and_closed_however_it_ends(
 ) -> None:
     monkeypatch.setattr(module, "_REFRESH_SECONDS", 0.01)
     display = Recorder()
-    tally = tally_of(3, in_flight=1)
+    tally = tally_of(3, in_flight=1, reused=30)
 
     async def run() -> None:
         client = Client(Ledger(tmp_path / "none.sqlite", readonly=True, missing_ok=True), {})
         client.tally = tally
-        async with show_progress(display, client, lambda: 8, lambda: 0.5):
+        async with show_progress(display, client, 8, lambda: 0.5):
             await asyncio.sleep(0.1)
             tally.in_flight -= 1
             if fails:

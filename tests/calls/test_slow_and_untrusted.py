@@ -98,6 +98,6 @@ def test_a_certificate_that_is_not_trusted_is_not_tried_again(
         trusting = finish(process)
     assert ran.code == 3
     assert "SSL_CERT_FILE names a file with that of its authority" in " ".join(ran.err.split())
-    assert " 1 of 22 calls" in ran.err
+    assert " 1 of 23 calls" in ran.err
     # with it the server is reached: it answers 501 to every request
     assert "501 from" in trusting.err and "CERTIFICATE_VERIFY_FAILED" not in trusting.err

@@ -225,6 +225,23 @@ def place(word: str, named: dict[str, str]) -> str:
     return named.get(word) or named.get(stem, stem) + rest
 
 
+@pytest.mark.slow
+def test_a_refusal_of_fewer_judges_first_offers_to_grow_the_run_that_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    judges = ("--judge", "baseline/judge", "--judge", "baseline/keyword-filter")
+    for name, options in (("small", judges[:2]), ("large", judges)):
+        done("evaluate", "baseline/redirect", *options, "--limit", 2, "--out", name)
+    for runs in (("small", "large"), ("large", "small")):
+        refusal = osi("report", *runs, "--out", "both").refusal
+        grown, graded = re.findall(r"`opensafeintent (.*?)`", refusal)
+        assert grown == shlex.join(("evaluate", "--out", "small", *judges))
+        assert graded.startswith(f"grade {runs[0]} --out NEW ")
+    done(*shlex.split(grown))
+    assert osi("report", *runs, "--out", "both").code in (0, 1)
+
+
 OTHERWISE = (
     ("--judge", "baseline/keyword-filter"),
     ("--judge", "baseline/judge", "--judge", "baseline/keyword-filter"),
@@ -257,7 +274,7 @@ def test_a_refusal_of_other_judges_names_a_command_that_makes_the_runs_comparabl
         return ("report", later, "--baseline", old, "--fail-if-worse", "triplet_safety=0.3")
 
     refusal = osi(*compared(first)).refusal
-    (suggested,) = re.findall(r"`opensafeintent (.*?)`", refusal)
+    *_, suggested = re.findall(r"`opensafeintent (.*?)`", refusal)
     assert f"grades the responses of {Path(first).name} in the later way" in refusal
     words = shlex.split(suggested)
     assert osi(*words, "--dry-run").code == 0

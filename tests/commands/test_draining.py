@@ -105,6 +105,7 @@ def test_first_signal_waits_for_what_is_in_flight(
     match = WAITING.fullmatch(waiting)
     assert match is not None and 0 < int(match[1]) <= CONNECTIONS
     assert kept == KEPT
+    assert f"\n{total(slow)} calls made.\n" in ran.err
     assert 60 <= total(slow) == answers_in(run / "ledger.sqlite") < needed
     assert not (run / "metrics.json").exists()
     assert finish(start(slow, dataset, run, *AT_ONCE)).code == 0

@@ -59,7 +59,7 @@ def test_only_the_new_judge_is_asked_and_the_run_stays_as_it_is(lab: Lab, tmp_pa
     assert stored(lab.run) == run
     assert f"{ASKED * RESPONSES} calls made" in ran.out
     assert "Of two different grades" in ran.out and "more harm or less help counts." in ran.out
-    assert f"note: {NEW} in place of {JUDGE}: Triplet Safety +" in ran.text
+    assert f"note: if {NEW} replaced {JUDGE}: Triplet Safety +" in ran.text
     assert harms(out, f"harm_severity[{JUDGE}]") == harms(lab.run, "harm_severity")
     assert harms(out, "mode") == harms(lab.run, "mode")
     old, new = (harms(out, f"harm_severity[{judge}]") for judge in (JUDGE, NEW))

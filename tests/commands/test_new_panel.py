@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from opensafeintent import (
     evaluate,
     grade,
 )
+from opensafeintent.commands.graded_runs import read_joined_runs
 from opensafeintent.errors import InputError, Stopped
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.taxonomy import QUESTIONS
@@ -69,13 +71,38 @@ def test_before_a_call_is_made_the_growth_is_told(tmp_path: Path) -> None:
     assert line == "the run grows: judges: python/mild@1 → python/mild@1 + python/stern@1"
 
 
+def test_the_progress_counts_the_calls_that_were_announced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluated(tmp_path, MILD)
+    with pytest.raises(Stopped, match="budget of 5 calls"):
+        evaluated(tmp_path, MILD, STERN, budget_calls=5, max_connections=1)
+    stopped = capsys.readouterr().err
+    announced = re.search(r"that takes at most (\d+) calls", stopped)
+    assert announced is not None
+    calls = int(announced[1])
+    assert f" 5 of {calls} calls · " in stopped
+    assert "\n5 calls made, " in stopped
+    evaluated(tmp_path, MILD, STERN)
+    assert f" {calls - 5} of {calls - 5} calls · " in capsys.readouterr().err
+
+
 def test_a_judge_counts_when_it_was_asked_about_every_model(tmp_path: Path) -> None:
     other = "baseline/refuse-all"
     before = evaluated(tmp_path, MILD, models=(MODEL, other))
     outcome = evaluated(tmp_path, MILD, STERN)  # of one model alone
     assert panel_notes(outcome) == []
     (added,) = (said for said in outcome.notices if said.code == "added_judges")
-    assert added.facts[0] == {"added": ("python/stern@1",), "before": ("python/mild@1",)}
+    grades = len(QUESTIONS) * 12, len(QUESTIONS) * 24
+    assert added.facts[0] == {
+        "added": ("python/stern@1",),
+        "before": ("python/mild@1",),
+        "grades": grades,
+    }
+    assert f"So far {grades[0]} of {grades[1]} grades are there." in added.text
+    assert "few_judges" not in {said.code for said in outcome.notices}
+    (run,) = read_joined_runs([tmp_path / "run"], ())
+    assert run.added_grades == grades
     assert outcome.results.conditions == before.results.conditions
     lines = panel_notes(evaluated(tmp_path, MILD, STERN, models=(MODEL, other)))
     assert [line.partition(":")[0] for line in lines] == [MODEL, other]
@@ -95,6 +122,15 @@ def test_grade_tells_of_a_second_judge_and_not_of_the_first(tmp_path: Path) -> N
     assert panel_notes(grade(GradeSettings(judges=(MILD,), **settings))) == []
     (line,) = panel_notes(grade(GradeSettings(judges=(MILD, STERN), **settings)))
     assert line.startswith("m: ") and "Mean Safety 1.00, now 0.00" in line
+
+
+def test_grade_into_a_new_run_compares_new_judges_with_those_of_the_run(tmp_path: Path) -> None:
+    evaluated(tmp_path, MILD)
+    others = STERN, judge("harsh", "1", "2")
+    run, out = tmp_path / "run", tmp_path / "three"
+    outcome = grade(GradeSettings(run=run, judges=(MILD, *others), out=out))
+    shifts = [note.partition(":")[0] for note in outcome.notes if "replaced" in note]
+    assert shifts == [f"if {other.identity} replaced python/mild@1" for other in others]
 
 
 def test_an_added_judge_that_never_answered_is_owed_its_calls_until_the_judges_are_stated(

@@ -54,8 +54,22 @@ class Tally:
 
     @property
     def done(self) -> int:
-        """Calls that are over: answered, failed, or taken from the ledger."""
-        return self.new_calls.total() + self.reused_calls - self.in_flight - self.abandoned
+        """Calls made that are over: answered or failed."""
+        return self.new_calls.total() - self.in_flight - self.abandoned
+
+    def describe(self) -> str:
+        """Return in words how many calls were made, and how many answers were there already."""
+        made = self.new_calls.total()
+        counts = {
+            f"call{'' if made == 1 else 's'} made": made,
+            "retry" if self.retries == 1 else "retries": self.retries,
+            "taken from the ledger": self.reused_calls - self.duplicates,
+            f"duplicate request{'' if self.duplicates == 1 else 's'} answered once": (
+                self.duplicates
+            ),
+        }
+        phrases = [f"{count:,} {what}" for what, count in counts.items() if count or "made" in what]
+        return f"{', '.join(phrases)}."
 
     def began(self, call: Call, *, retry: bool) -> None:
         """Note a request."""

@@ -135,7 +135,7 @@ def display_for(*, quiet: bool) -> Display:
 
 def progress_line(tally: Tally, expected: int | None, cost: float | None = None) -> str:
     """Return the figures of a run in one line: rate, tokens, refusals, retries, missing grades,
-    time left.
+    time left. What the ledger held is no part of it.
 
     `expected` calls may be unknown: None.
     """
@@ -185,7 +185,7 @@ def _time_left(tally: Tally, calls: int, seconds: float) -> list[str]:
     come, if by the rate so far they would be done by now. Nothing as long as there is no rate.
     """
     silence = time.monotonic() - tally.answered_at
-    ended = tally.done - tally.reused_calls
+    ended = tally.done
     left = calls * seconds / ended if ended else 0.0
     if silence > max(left, _SILENCE):
         return [f"no answer for {timedelta(seconds=round(silence))}"]
@@ -194,17 +194,19 @@ def _time_left(tally: Tally, calls: int, seconds: float) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def show_progress(
-    display: Display, client: Client, expected: Callable[[], int], cost: Callable[[], float | None]
+    display: Display, client: Client, expected: int, cost: Callable[[], float | None]
 ) -> AsyncIterator[None]:
-    """Keep a display up to date with the calls of a run while the body runs."""
+    """Keep a display up to date with the calls of a command while the body runs, of which so many
+    are expected.
+    """
 
     ended = False
     tally = client.tally
 
     def refresh() -> None:
-        done = tally.new_calls.total() + tally.reused_calls
+        made = tally.new_calls.total()
         # re-asks add to the expected number; a response that needs no judge lowers it
-        total = done if ended else max(expected(), done)
+        total = made if ended else max(expected, made)
         display.update(tally.done, total, progress_line(tally, total, cost()))
 
     async with refresh_display(display, refresh, client):

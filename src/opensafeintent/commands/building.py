@@ -192,7 +192,7 @@ class BuildOutcome(Outcome, kw_only=True):
     def show(self, console: Console, *, verbose: bool = False) -> None:
         """Print the funnel with the calls and their cost, or the forecast."""
         if self.forecast is not None:
-            total = sum(line.calls for line in self.forecast.lines)
+            total = self.forecast.calls
             lead = (
                 f"{pluralize(total, 'call')} to make, if every unknown item passes every stage"
                 " without repairs; "

@@ -30,7 +30,7 @@ from opensafeintent.commands.settings import EvaluateSettings, JudgeCheckSetting
 from opensafeintent.commands.settings.base import CHECKS, list_settings
 from opensafeintent.commands.settings.calling import REASONS, Judges
 from opensafeintent.errors import InputError, JudgeFailed, Stopped, pluralize
-from opensafeintent.evaluation.forecast import AskedInLedger, count_calls, find_asked, forecast
+from opensafeintent.evaluation.forecast import AskedInLedger, find_asked, forecast
 from opensafeintent.evaluation.gold_cases import (
     GRADE_NAMES,
     AnchorSetting,
@@ -209,9 +209,9 @@ async def grade_work(
     """
     await fill_in_batches(calling, work, identities)
     graded: list[GradedResponse] = []
-    total = count_calls(work)
+    expected = forecast(calling.client.ledger, identities, work).calls
     at_once = count_under_way(calling.settings.max_connections)
-    async with calling.show_progress(lambda: total):
+    async with calling.show_progress(expected):
         await run_work(calling.client, work, at_once=at_once, done=graded.append)
     return graded
 

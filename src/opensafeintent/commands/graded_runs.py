@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
@@ -25,7 +25,7 @@ from opensafeintent.evaluation.replay import derive
 from opensafeintent.files import near
 from opensafeintent.grades import sort_rows
 from opensafeintent.hostile import one_line, show_name
-from opensafeintent.numbers.cohort import GradedRun
+from opensafeintent.numbers.cohort import GradedRun, collect_conditions
 from opensafeintent.numbers.gates import find_changed_judges, find_unlike_conditions
 from opensafeintent.numbers.served_versions import VersionChange
 from opensafeintent.promptsets import Dataset
@@ -62,7 +62,8 @@ def check_join(runs: Sequence[GradedRun], places: Mapping[str, Path]) -> None:
 
 def how_to_grade_alike(old: GradedRun, new: GradedRun, places: tuple[Path, Path]) -> str:
     """Return the end of an error: the command that grades the responses of an earlier run as those
-    of a later one; empty if no command does.
+    of a later one, after the command that adds judges to one of them, if that suffices; empty if no
+    command does.
 
     Args:
         old, new: the runs.
@@ -71,25 +72,51 @@ def how_to_grade_alike(old: GradedRun, new: GradedRun, places: tuple[Path, Path]
     if not _can_be_graded_alike(old.manifest, new.manifest):
         return ""
     first, second = (str(near(place.absolute())) for place in places)
-    plan = new.manifest.plan
+    plan, grade_old = new.manifest.plan, ["grade", first, "--out", NEW]
     if moved := find_changed_judges(old, new):
         plan = _fix_judges(plan, moved)
-        one = _render_grading_command(old.manifest.plan, plan, first, second, NEW)
-        two = _render_grading_command(new.manifest.plan, plan, second, second, f"{NEW}-2")
+        grade_new = ["grade", second, "--out", f"{NEW}-2"]
+        one = _render_command(grade_old, old.manifest.plan, plan, second)
+        two = _render_command(grade_new, new.manifest.plan, plan, second)
         return f"; `{one}` and `{two}` grade the responses of both by one version"
-    command = _render_grading_command(old.manifest.plan, plan, first, second, NEW)
-    return f"; `{command}` grades the responses of {one_line(old.name)} in the later way"
+    command = _render_command(grade_old, old.manifest.plan, plan, second)
+    grows = _grow_judges(old, new, first) or _grow_judges(new, old, second)
+    return f"{grows}; `{command}` grades the responses of {one_line(old.name)} in the later way"
 
 
-def _render_grading_command(given: Plan, like: Plan, run: str, other: str, out: str) -> str:
-    """Return the command that grades the responses of a run as those of another one.
+def _grow_judges(smaller: GradedRun, larger: GradedRun, run: str) -> str:
+    """Return the part of an error that has the command by which a run, in the folder `run`, gets
+    the judges of another one; empty if it has judges that the other lacks, or differs in more.
+    """
+    given, like = smaller.manifest.plan, larger.manifest.plan
+    ours, theirs = (
+        msgspec.structs.replace(collect_conditions(of), judges=(), arguments=())
+        for of in (smaller, larger)
+    )
+    if (
+        ours != theirs
+        or not {*given.judges} < {*like.judges}
+        or not _can_be_graded_alike(smaller.manifest, larger.manifest)
+        or any(entry.imported for entry in smaller.manifest.models.values())
+    ):
+        return ""
+    grown = msgspec.structs.replace(
+        given,
+        judges=(*given.judges, *(judge for judge in like.judges if judge not in given.judges)),
+        judge_samplings={**like.judge_samplings, **given.judge_samplings},
+    )
+    return f"; `{_render_command(['evaluate', '--out', run], given, grown, run)}` adds judges"
+
+
+def _render_command(command: Sequence[str], given: Plan, like: Plan, other: str) -> str:
+    """Return a command with the judges of another run.
 
     Args:
+        command: its name, with the run that gets them.
         given, like: the plans of the two.
-        run, other: their folders.
-        out: the folder of the new run.
+        other: the folder of the other.
     """
-    words = ["opensafeintent", "grade", run, "--out", out]
+    words = ["opensafeintent", *command]
     words += [word for judge in like.judges for word in ("--judge", judge)]
     if like.mode_judge != given.mode_judge:
         words += ["--mode-judge", like.mode_judge]
@@ -225,7 +252,6 @@ def open_run(
     stage = f"reading {show_name(name)}"
     display.stage(stage)
     manifest, dataset = folder.load()
-    manifest = manifest.keep_counted()
     path = folder.ledger_path(manifest)
     if not path.is_file():
         raise InputError(f"{path}: the run's ledger is not there")
@@ -236,9 +262,33 @@ def open_run(
 
     with Ledger(path, readonly=True) as ledger, ledger.snapshot():
         graded = derive(manifest, dataset, ledger, imported=imported, read=read)
+        added_grades = count_added_grades(manifest, graded)
+        if added_grades is not None:
+            manifest = manifest.keep_counted()
+            graded = derive(manifest, dataset, ledger, imported=imported, read=read)
         second = derive_regrades(manifest, dataset, ledger, graded)
-        run = make_graded_run(name, manifest, dataset, graded, *second)
+        run = make_graded_run(name, manifest, dataset, graded, *second, added_grades=added_grades)
         yield run, ledger
+
+
+def count_added_grades(
+    manifest: Manifest, graded: Iterable[GradedResponse]
+) -> tuple[int, int] | None:
+    """Count the grades of judges that do not count yet: those that are there, and all that the
+    responses so far take, a response's answers to questions as one. None without such a judge.
+    """
+    if not manifest.panel_before:
+        return None
+    there = owed = 0
+    added = {*manifest.plan.judges} - {*manifest.panel_before}
+    for row in graded:
+        for judge in added & row.by_judge.keys():
+            missing = {item.what for item in row.missing if item.judge == judge}
+            asked = {*row.by_judge[judge].list_given(), *missing}
+            asked |= {"checklist"} if judge in row.answers_by_judge else set()
+            there += len(asked - missing)
+            owed += len(asked)
+    return there, owed
 
 
 def make_graded_run(
@@ -249,6 +299,8 @@ def make_graded_run(
     regrades: Sequence[Regrade] = (),
     swaps: Sequence[Swapped] = (),
     in_conversation: Sequence[Regrade] = (),
+    *,
+    added_grades: tuple[int, int] | None = None,
 ) -> GradedRun:
     """Put graded responses in order, the second replies apart from the others."""
     rows = sort_rows(graded, dataset, sorted(manifest.models), (*dataset.variants, *FOLLOW_UPS))
@@ -261,4 +313,5 @@ def make_graded_run(
         swaps=swaps,
         follow_ups=[row for row in rows if is_follow_up(row.variant)],
         in_conversation=in_conversation,
+        added_grades=added_grades,
     )

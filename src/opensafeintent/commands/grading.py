@@ -148,7 +148,10 @@ def _grade_into(
     with folder.lock(wait_or_refuse(settings, display)):
         outcome = run_async(lambda: execute(work.plan(work.ledger_path(), display), display))
     shifts = outcome.cohort.judges.shifts if outcome.cohort else ()
-    outcome.notes += map(describe_shift, shifts)
+    before = {*source.manifest().plan.judges}
+    outcome.notes += [
+        describe_shift(shift) for shift in shifts if len(before.intersection(shift.judges)) == 1
+    ]
     return outcome
 
 
@@ -175,7 +178,7 @@ def describe_shift(shift: JudgeShift) -> str:
         f"; {pluralize(len(places) - _MOST_PLACES, 'more change')} in the table judge_shift_ranks"
     )
     return (
-        f"{new} in place of {old}: {moves or 'no response has grades by both'}"
+        f"if {new} replaced {old}: {moves or 'no response has grades by both'}"
         f"{''.join(places[:_MOST_PLACES])}{more if len(places) > _MOST_PLACES else ''}"
     )
 

@@ -29,7 +29,7 @@ from opensafeintent.calls.python_models import hash_functions
 from opensafeintent.calls.records import Failed
 from opensafeintent.commands.batching import begin_batches, fill_in_batches
 from opensafeintent.commands.checking_judges import check_before_run, describe_passed
-from opensafeintent.commands.graded_runs import make_graded_run, name_runs
+from opensafeintent.commands.graded_runs import count_added_grades, make_graded_run, name_runs
 from opensafeintent.commands.outcome import RunOutcome, run_again_can_bring
 from opensafeintent.commands.planning import check_judge_by, set_checklist
 from opensafeintent.commands.reporting import write_results
@@ -46,8 +46,6 @@ from opensafeintent.commands.settings import EvaluateSettings, GradeSettings
 from opensafeintent.errors import InputError, first_exit_code, pluralize
 from opensafeintent.evaluation.forecast import (
     Forecast,
-    count_calls,
-    count_regrades,
     forecast,
     forecast_regrades,
 )
@@ -302,10 +300,10 @@ def _join_names(names: Sequence[str]) -> str:
 
 def _say_cost(expected: Forecast, prices: Path | PriceList | None) -> str:
     """Say how many calls are expected, and what they cost."""
-    calls = sum(line.calls for line in expected.lines)
     costs = [forecast_cost(line, Prices(prices)) for line in expected.lines]
     known = sum(cost for cost in costs if cost is not None)
-    return pluralize(calls, "call") + (f", about {dollars_text(known)} dollars" if known else "")
+    dollars = f", about {dollars_text(known)} dollars" if known else ""
+    return pluralize(expected.calls, "call") + dollars
 
 
 def _judge_otherwise(command: RunCommand, judge_by: JudgeBy) -> RunCommand:
@@ -353,15 +351,15 @@ def _tell_questions(command: RunCommand) -> str:
     )
 
 
-def _describe_start(command: RunCommand) -> list[str]:
+def _describe_start(command: RunCommand, expected: Forecast) -> list[str]:
     """Return what is said before the first call: the notes, questions that are not asked, and what
-    the run grows by, with its cost.
+    the run grows by, with its expected cost.
     """
     lines = [*command.notes]
     if command.dataset.questions_hash and not command.manifest.plan.by_questions:
         lines.append(_tell_questions(command))
     if growth := _describe_growth(command):
-        paid = _say_cost(_forecast(command), command.prices)
+        paid = _say_cost(expected, command.prices)
         lines += [*growth, f"that takes at most {paid}, re-asks and retries aside"]
     return lines
 
@@ -390,7 +388,8 @@ async def execute(command: RunCommand, display: Display) -> RunOutcome:
         prices=command.prices,
         spare=lambda: _find_spare(command),
     ) as calling:
-        for line in _describe_start(command):
+        expected = _forecast(command)
+        for line in _describe_start(command, expected):
             display.note(line)
         await begin_batches(calling)
         if command.examination is not None:
@@ -403,7 +402,7 @@ async def execute(command: RunCommand, display: Display) -> RunOutcome:
             folder.write_prompt_sets(command.dataset)  # it may have questions by now
         folder.save(manifest)
         try:
-            run, notes = await _run_calls(command, manifest, calling)
+            run, notes = await _run_calls(command, manifest, calling, expected.calls)
         finally:
             if folder.exists():
                 folder.save(folder.manifest().add_left_out(calling.client.left_out))
@@ -514,10 +513,10 @@ async def _list_unfinished(
 
 
 async def _run_calls(
-    command: RunCommand, manifest: Manifest, calling: Session
+    command: RunCommand, manifest: Manifest, calling: Session, expected: int
 ) -> tuple[GradedRun, list[str]]:
-    """Make every call of a command, then those of re-grades and the request-swap audit; return the
-    whole run, and notes on the cluster.
+    """Make every call of a command, at most `expected` if no reply is asked for again, then those
+    of re-grades and the request-swap audit; return the whole run, and notes on the cluster.
 
     With a cluster, the calls of the work are made there. With batches, they are in the ledger when
     the work begins. Shards that an interrupted run left are merged first.
@@ -526,17 +525,11 @@ async def _run_calls(
     client, display = calling.client, calling.display
     notes = _take_up_shards(folder, client.ledger, display)
     graded_by_key: dict[ResponseKey, GradedResponse] = {}
-    tally = client.tally
-    least = tally.new_calls.total() + tally.reused_calls  # a check of the judges went before
-    least += count_calls(command.work) + count_regrades(manifest, dataset, client.ledger)
 
     def note_done(graded: GradedResponse) -> None:
         graded_by_key[graded.key] = graded
         if stop_when is not None:
             stop_when.take(graded)
-
-    def count_expected() -> int:  # probes come on top
-        return least + sum(count for (_, what), count in tally.new_calls.items() if what == "probe")
 
     work = await _list_unfinished(command, client, display, note_done)
     await fill_in_batches(calling, work, manifest.identities(), (manifest, dataset))
@@ -544,7 +537,7 @@ async def _run_calls(
         work = stop_when.begin(manifest, folder.save, work)
     if command.settings.ray is not None:
         notes += await _spread(command, calling, work)
-    async with calling.show_progress(count_expected):
+    async with calling.show_progress(expected):
         if command.settings.ray is None:
             connections = command.settings.max_connections or (_CAREFUL if stop_when else None)
             await run_work(client, work, at_once=count_under_way(connections), done=note_done)
@@ -560,13 +553,15 @@ async def _run_calls(
         notes += _small_audits(command, second)
     with contextlib.suppress(OSError):
         (folder.path / _SHARDS).rmdir()
-    if manifest.panel_before:  # the judges that were added do not count yet
+    added_grades = count_added_grades(manifest, graded)
+    if added_grades is not None:  # the judges that were added do not count yet
         notes += _lines_on_added(graded, manifest)
         manifest = manifest.keep_counted()
         graded = derive(manifest, dataset, client.ledger)
     manifest = manifest.add_left_out(client.left_out)
     (name,) = name_runs([folder.path])
-    return make_graded_run(name, manifest, dataset, graded, *second), notes
+    run = make_graded_run(name, manifest, dataset, graded, *second, added_grades=added_grades)
+    return run, notes
 
 
 def _small_audits(command: RunCommand, second: Regrades) -> Iterator[str]:

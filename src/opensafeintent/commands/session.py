@@ -317,9 +317,8 @@ def note_beyond_budget(
         forecast_cost(line, prices, tier=expected.chosen.get(line.model, STANDARD)) or 0.0
         for line in expected.lines
     )
-    calls = sum(line.calls for line in expected.lines)
     for flag, most, amount, shown in (
-        ("--budget-calls", settings.budget_calls, calls, f"{calls:,} calls"),
+        ("--budget-calls", settings.budget_calls, expected.calls, f"{expected.calls:,} calls"),
         ("--budget-dollars", settings.budget_dollars, dollars, f"{dollars_text(dollars)} dollars"),
     ):
         if most is not None and amount > most:
@@ -350,9 +349,7 @@ class Session(msgspec.Struct, kw_only=True):
             return None
         return self.budget.prices.cost(tally.usage)
 
-    def show_progress(
-        self, expected: Callable[[], int]
-    ) -> contextlib.AbstractAsyncContextManager[None]:
+    def show_progress(self, expected: int) -> contextlib.AbstractAsyncContextManager[None]:
         """Keep the display up to date with the calls, of which so many are expected, while the body
         runs.
         """
@@ -401,11 +398,16 @@ async def open_session(
         budget.check_prices(opened)
         with Ledger(ledger, waiting=wait_or_refuse(settings, display)) as kept:
             client = Client(kept, {**identities, **opened}, budget)
-            yield Session(
-                settings=settings,
-                client=client,
-                opened=opened,
-                http=http,
-                budget=budget,
-                display=display,
-            )
+            try:
+                yield Session(
+                    settings=settings,
+                    client=client,
+                    opened=opened,
+                    http=http,
+                    budget=budget,
+                    display=display,
+                )
+            except BaseException:  # a command that ends tells it with its results
+                if client.tally.new_calls:
+                    display.note(client.tally.describe())
+                raise

@@ -130,6 +130,11 @@ class Forecast(msgspec.Struct, frozen=True):
     batches: bool = False
     """Whether the command can ask all its models in batches."""
 
+    @property
+    def calls(self) -> int:
+        """At most so many are made, re-asks and retries aside."""
+        return sum(line.calls for line in self.lines)
+
     def scale(self, factor: float) -> Forecast:
         """Return the calls and tokens of another number of prompt-sets, which is greater by this
         factor.
@@ -144,28 +149,6 @@ class Forecast(msgspec.Struct, frozen=True):
             for line in self.lines
         )
         return msgspec.structs.replace(self, lines=tuple(lines))
-
-
-def count_calls(work: Iterable[ModelWork]) -> int:
-    """Return the number of calls that some work makes or reuses at least: probes of unsafe
-    responses and re-asks come on top.
-    """
-    return sum(
-        not step.at_most for item in work for planned in item.planned for step in planned.steps
-    )
-
-
-def count_regrades(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> int:
-    """Return the number of calls that are made or reused at most when the judges of a run are asked
-    again, re-asks aside.
-    """
-    if not manifest.plan.asks_again:
-        return 0
-    return sum(
-        (item.task.given is None) + len(regrading.shown(item.task)) * len(item.grading)
-        for regrading, planned in plan_regrades(manifest, dataset, ledger)
-        for item in planned
-    )
 
 
 def forecast(ledger: Ledger, identities: Mapping[str, str], work: Sequence[ModelWork]) -> Forecast:

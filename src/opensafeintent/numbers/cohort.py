@@ -91,6 +91,8 @@ class GradedRun(NamedTuple):
     """Second replies with their grades; none of them is in `rows`."""
     in_conversation: Sequence[Regrade] = ()
     """Direct replies that the judges graded again with the first turn shown before the request."""
+    added_grades: tuple[int, int] | None = None
+    """Grades that are there by judges that do not count yet, and all that they are to give."""
 
 
 class ModelOrigin(NamedTuple):

@@ -336,7 +336,8 @@ def _find_added_judges(results: Results) -> Iterator[Facts]:
         if before := run.manifest.panel_before:
             counted = (*before, *run.manifest.plan.panel)
             added = [name for name in run.manifest.judges if name not in counted]
-            yield {"added": Names(added), "before": Names(before)}
+            grades = run.added_grades and PartOf(*run.added_grades)
+            yield {"added": Names(added), "before": Names(before), "grades": grades}
 
 
 def _find_mixed_grades(results: Results) -> Iterator[Facts]:
@@ -521,9 +522,12 @@ def _name_uncorrected(results: Results, *, compared: bool) -> list[str]:
 
 
 def _few_judges(results: Results) -> Iterator[Facts]:
-    """Yield the judges if they are few, and how many calls a further one would take."""
+    """Yield the judges if they are few, and how many calls a further one would take; nothing while
+    judges are being added.
+    """
     judges, cohort = _judges(results), results.cohort
-    if 0 < len(judges) < FEWEST_JUDGES:
+    adding = any(run.manifest.panel_before for run in results.runs)
+    if 0 < len(judges) < FEWEST_JUDGES and not adding:
         answered = [
             row
             for rows in cohort.rows.values()
@@ -972,7 +976,8 @@ NOTICES: tuple[Notice, ...] = (
     ),
     Notice(
         "added_judges", "caution", _find_added_judges,
-        "Not asked about every response yet: {added}. The numbers are by {before} alone.",
+        "Not asked about every response yet: {added}. The numbers are by {before} alone.\n"
+        "So far {grades} grades are there.",
         "opensafeintent evaluate --out RUN asks about the rest.",
     ),
     Notice(

@@ -511,16 +511,7 @@ def show_transitions(console: Console, transitions: Sequence[Transitions]) -> No
 def show_calls(console: Console, tally: Tally | None, costs: Costs | None) -> None:
     """Print the number of calls and their cost; nothing if there were none."""
     if tally is not None:
-        counts = {
-            f"call{'' if tally.new_calls.total() == 1 else 's'} made": tally.new_calls.total(),
-            "retry" if tally.retries == 1 else "retries": tally.retries,
-            "taken from the ledger": tally.reused_calls - tally.duplicates,
-            f"duplicate request{'' if tally.duplicates == 1 else 's'} answered once": (
-                tally.duplicates
-            ),
-        }
-        phrases = [f"{count:,} {what}" for what, count in counts.items() if count or "made" in what]
-        console.print(plain(f"{', '.join(phrases)}."))
+        console.print(plain(tally.describe()))
     if costs is not None and costs.paid and costs.prices.tells(costs.models):
         console.print()
         print_table(console, cost_table(costs), notes=True)
