@@ -67,6 +67,9 @@ class WireProtocol(Protocol):
     def join(self, parts: Sequence[Mapping[str, Any]], *, ended: bool) -> dict[str, Any]:
         """Return the reply that came as a stream of events, or the error in it.
 
+        Gateways send streams that nobody asked for. A protocol without streams returns the fields
+        of all parts in one object, a later part's before an earlier one's.
+
         Args:
             parts: the data of the events, at least one.
             ended: whether the stream ends with `[DONE]`.
@@ -128,9 +131,9 @@ def make_no_reply_error(line: str, reply: Mapping[str, Any]) -> ValueError:
     return ValueError(f"{line} but an error: {error_text(error)}" if error else line)
 
 
-def read_served_model(reply: Mapping[str, Any]) -> str:
-    """Return the name of the model that wrote a reply, as its server gives it; "" if it gives
-    none.
+def read_served_model(reply: Mapping[str, Any], field: str = "model") -> str:
+    """Return the name of the model that wrote a reply, as its server gives it in a field; "" if it
+    gives none.
     """
-    name = reply.get("model")
+    name = reply.get(field)
     return clean_name(name) if isinstance(name, str) else ""
