@@ -255,4 +255,4 @@ def test_a_run_is_evaluated_read_again_traced_and_merged(tmp_path: Path, *, stre
             } == {(9, 4, 3)}
     traced = osi("trace", run, "--worst", 1, "--include-unsafe")
     assert all(text in traced.text for text in (THOUGHT, PLAN, TEXT))
-    assert ", served version one two, 9 input and 4 output tokens" in traced.text
+    assert ", protocol by-address-1, served version one two, 9 input and 4 output" in traced.text
