@@ -129,9 +129,11 @@ def served_models() -> list[Served]:
     lines = [Served(name, about) for name, about in in_process.items()]
     for name, provider in ENDPOINTS.items():
         url, key = variables(name)
+        default = provider.base_url
         server = "server at " if provider.local else ""
-        about = f"{server}{provider.base_url} (or {url})"
-        lines.append(Served(f"{name}/MODEL", about, () if provider.local else (key,)))
+        address = f"{default} (or {url})" if default else f"the address in {url}"
+        needs = (*(() if default else (url,)), *(() if provider.local else (key,)))
+        lines.append(Served(f"{name}/MODEL", f"{server}{address}", needs))
     about = "any chat-completions server, under a name P of your choice"
     lines.append(Served("openai-api/P/MODEL", about, ("P_BASE_URL", "P_API_KEY")))
     return [*lines, *list_inspect_models()]

@@ -14,7 +14,7 @@ import pytest
 
 from calls.support import rows, user_call
 from endtoend import grades, osi, some_sets
-from loopback.messages import MessagesServer, Reply, serving
+from loopback.messages import MessagesServer, Reply, serving, serving_paths
 from opensafeintent.calls.http import EndpointModel, HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_merge import merge_ledgers
@@ -35,8 +35,8 @@ from opensafeintent.errors import InputError
 
 NAME = "by-address/family/one two"
 TEXT, THOUGHT, PLAN = "A good note.", "They may mean well.", "First a greeting."
-INSIDE = {"temperature": "temperature", "reasoning_effort": "effort"}
-"""Names of settings, and of their fields in `sampling`."""
+INSIDE = {"temperature": "heat", "reasoning_effort": "effort"}
+"""Usual names of settings, and the names of their fields in `sampling`."""
 
 
 class ByAddress:
@@ -72,17 +72,19 @@ class ByAddress:
             **taken,  # those that it has no field for, and the user's own
         }
 
-    def optional(self, fields: Mapping[str, Any]) -> Collection[str]:
+    def optional(self, fields: Mapping[str, Any]) -> Mapping[str, str]:
         inside = take_fields(fields.get("sampling"))
-        names = {name for name, field in INSIDE.items() if field in inside}
-        return fields.keys() - {"contents", "limits", "sampling"} | names
+        own = fields.keys() - {"contents", "limits", "sampling"}
+        return {name: name for name in own} | {
+            name: field for name, field in INSIDE.items() if field in inside
+        }
 
     def join(self, parts: Sequence[Mapping[str, Any]], *, ended: bool) -> dict[str, Any]:
         return {name: value for part in parts for name, value in part.items()}
 
     def read(self, reply: Mapping[str, Any], body: bytes) -> Answered | Refused:
         return classify_message(
-            self.text(reply), reply["ended"], self.usage(reply), read_served_model(reply)
+            self.text(reply), reply["ended"], self.usage(reply), read_served_model(reply, "build")
         )
 
     def usage(self, reply: Mapping[str, Any]) -> Usage:
@@ -100,7 +102,7 @@ REPLY = {
     "said": f"<think>{PLAN}</think>{TEXT}",
     "thought": THOUGHT,
     "ended": "end",
-    "model": "one two",
+    "build": "one two",
     "read": 9,
     "wrote": 4,
     "cachedCount": 3,
@@ -150,25 +152,48 @@ CALL = user_call(
 SENT = {
     "contents": ["Write a note about boats."],
     "limits": {"tokens": 9},
-    "sampling": {"temperature": 0.5, "effort": "low"},
+    "sampling": {"heat": 0.5, "effort": "low"},
     "response_format": {"type": "object"},
     "seed": 1,
 }
 
 
+def problem(text: str, **fields: str) -> dict[str, Any]:
+    return {"error": {"message": text} | fields}
+
+
 @pytest.mark.parametrize(
     ("error", "changed"),
     [
-        ("sampling.temperature: not supported", {"sampling": {"effort": "low"}}),
-        ("sampling.effort: not supported", {"sampling": {"temperature": 0.5}}),
-        ("unknown field response_format", {"response_format": None}),
-        ("unknown field seed", {"seed": None}),
+        (problem("sampling.heat: not supported"), {"sampling": {"effort": "low"}}),
+        (problem("no", param="sampling.heat"), {"sampling": {"effort": "low"}}),
+        ({"detail": [{"loc": ["body", "sampling", "heat"]}]}, {"sampling": {"effort": "low"}}),
+        (problem("sampling.effort: not supported"), {"sampling": {"heat": 0.5}}),
+        (problem("unknown field response_format"), {"response_format": None}),
+        (problem("unknown field seed"), {"seed": None}),
     ],
 )
-def test_a_setting_that_is_refused_is_left_out(error: str, changed: dict[str, Any]) -> None:
+def test_a_setting_that_is_refused_is_left_out(
+    error: dict[str, Any], changed: dict[str, Any]
+) -> None:
     kept = {name: value for name, value in (SENT | changed).items() if value is not None}
-    result, server = attempt(lambda body: (200, REPLY) if body == kept else (400, problem(error)))
+    result, server = attempt(lambda body: (200, REPLY) if body == kept else (400, error))
     assert isinstance(result, Replied) and server.requests == [SENT, kept]
+
+
+def test_a_name_inside_another_field_may_stand_for_a_setting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    named = {"temperature": "sampling.heat"}
+    monkeypatch.setattr(ByAddress, "optional", lambda _, fields: named)
+    for text, requests in (("sampling.heat: not supported", 2), ("heat: not supported", 1)):
+        _, server = attempt(lambda _, text=text: (400, problem(text)))  # type: ignore[misc]
+        assert len(server.requests) == requests
+
+
+def test_a_protocols_word_for_a_setting_is_no_word_of_another_protocol() -> None:
+    result, server = attempt(lambda _: (400, problem("sampling.heat: not supported")), "vllm/m")
+    assert isinstance(result, Failure) and len(server.requests) == 1
 
 
 def test_the_limit_is_no_refused_setting() -> None:
@@ -176,17 +201,14 @@ def test_the_limit_is_no_refused_setting() -> None:
     assert isinstance(result, Failure) and server.requests == [SENT]
 
 
-def problem(text: str) -> dict[str, Any]:
-    return {"error": {"message": text}}
-
-
-def attempt(reply: Reply) -> tuple[Attempt, MessagesServer]:
+def attempt(reply: Reply, name: str = NAME) -> tuple[Attempt, MessagesServer]:
     """Make one attempt of `CALL`, and those without refused settings that belong to it."""
 
     async def run(server: MessagesServer) -> Attempt:
         async with HttpSession() as http:
-            endpoint = resolve_endpoint(NAME, variables(server.base_url))
-            return await EndpointModel(NAME, endpoint, http).attempt(CALL)
+            served = variables(server.base_url) | {"VLLM_BASE_URL": server.base_url}
+            endpoint = resolve_endpoint(name, served)
+            return await EndpointModel(name, endpoint, http).attempt(CALL)
 
     with serving(reply) as server:
         return asyncio.run(run(server)), server
@@ -196,8 +218,9 @@ def attempt(reply: Reply) -> tuple[Attempt, MessagesServer]:
 def test_a_run_is_evaluated_read_again_traced_and_merged(tmp_path: Path, *, stream: bool) -> None:
     run, dataset = tmp_path / "run", some_sets(tmp_path, 1)
 
-    def reply(body: dict[str, Any]) -> tuple[int, dict[str, Any] | bytes]:
-        assert body.keys() <= SENT.keys()
+    def reply(path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any] | bytes]:
+        if path != "/models/family/one%20two:answer" or not body.keys() <= SENT.keys():
+            return 404, problem("no such address, or an unknown field")
         if not stream:
             return 200, REPLY
         return 200, b"".join(
@@ -209,12 +232,10 @@ def test_a_run_is_evaluated_read_again_traced_and_merged(tmp_path: Path, *, stre
         assert ran.code == 0, ran
 
     options = ("--judge", "baseline/judge", "--probe", "none", "--dataset", dataset, "--out", run)
-    with serving(reply) as server:
+    with serving_paths(reply) as server:
         for _ in range(2):  # nothing is asked again
             command("evaluate", NAME, *options, server=server)
-    assert set(server.paths) == {"/models/family/one%20two:answer"} and len(server.paths) == len(
-        grades(run)
-    )
+    assert len(server.paths) == len(grades(run))
     assert all(f"x-key: {KEY}" in headers for headers in server.headers)
     assert {row["helpfulness"] for row in grades(run)} <= set("1234")
     merged = tmp_path / "merged.sqlite"
@@ -234,4 +255,4 @@ def test_a_run_is_evaluated_read_again_traced_and_merged(tmp_path: Path, *, stre
             } == {(9, 4, 3)}
     traced = osi("trace", run, "--worst", 1, "--include-unsafe")
     assert all(text in traced.text for text in (THOUGHT, PLAN, TEXT))
-    assert ", served version one two, 9 input and 4 output tokens" in traced.text
+    assert ", protocol by-address-1, served version one two, 9 input and 4 output" in traced.text

@@ -10,33 +10,56 @@ import pytest
 from opensafeintent.any_model import model_identity, open_models, served_models
 from opensafeintent.calls.baselines import ScriptedModel
 from opensafeintent.calls.http import EndpointModel, HttpSession
+from opensafeintent.calls.protocols.anthropic import MESSAGES
 from opensafeintent.calls.providers import (
     ENDPOINTS,
     INSPECT_PROVIDERS,
+    Provider,
     resolve_endpoint,
     unset,
     variables,
 )
 from opensafeintent.errors import InputError
 
+NO_ADDRESS = {
+    "no-address": Provider(""),
+    "no-address-local": Provider("", local=True),
+    "no-address-messages": Provider("", protocol=MESSAGES),
+}
+"""Rows of providers whose address only the user knows."""
 
-@pytest.mark.parametrize("provider", [*ENDPOINTS, "openai-api/my-lab"])
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, row in NO_ADDRESS.items():
+        monkeypatch.setitem(ENDPOINTS, name, row)
+
+
+@pytest.mark.parametrize("provider", [*ENDPOINTS, *NO_ADDRESS, "openai-api/my-lab"])
 def test_every_provider_is_reached_at_its_own_address_or_the_users(provider: str) -> None:
     slug = provider.removeprefix("openai-api/")
     url, key = variables(slug)
     endpoint = resolve_endpoint(f"{provider}/m", {key: "k", url: "http://10.0.0.1:8000/v1/"})
-    version = "" if slug == "anthropic" else "/v1"  # it is in the route
+    row = ENDPOINTS.get(slug, Provider(""))
+    route = row.protocol.route("m")
+    version = "" if route.startswith("/v1/") else "/v1"
     assert (endpoint.base_url, endpoint.model) == (f"http://10.0.0.1:8000{version}", "m")
-    if slug not in ENDPOINTS:
-        with pytest.raises(InputError, match=f"set {url} to the server's base URL.*/v1$"):
-            resolve_endpoint(f"{provider}/m", {key: "k"})
-        with pytest.raises(InputError, match=f"set {url} .*, and {key} to its key; any text"):
-            resolve_endpoint(f"{provider}/m", {})
-        with pytest.raises(InputError, match=f"no key; set {key}; any text"):
-            resolve_endpoint(f"{provider}/m", {url: "http://10.0.0.1:8000/v1/"})
+    if not row.base_url:
+        any_text = "" if slug in ENDPOINTS else "; any text, if the server takes none"
+        example = f"http://localhost:8000{'' if re.match('/v[0-9]', route) else '/v1'}"
+        set_url = f"set {url} to the server's base URL, such as {example}"
+        set_both = set_url if row.local else f"{set_url}, and {key} to its key{any_text}"
+        assert complaint_about(f"{provider}/m", {key: "k"}) == f"{provider}/m: {set_url}"
+        assert complaint_about(f"{provider}/m", {}) == f"{provider}/m: {set_both}"
+        served = {url: "http://10.0.0.1:8000/v1/"}
+        if row.local:
+            assert resolve_endpoint(f"{provider}/m", served).api_key is None
+        else:
+            no_key = f"{provider}/m: no key; set {key}{any_text}"
+            assert complaint_about(f"{provider}/m", served) == no_key
         return
     usual = resolve_endpoint(f"{provider}/some/model", {key: "k"})
-    assert (usual.model, usual.base_url) == ("some/model", ENDPOINTS[slug].base_url)
+    assert (usual.model, usual.base_url) == ("some/model", row.base_url)
     assert (usual.api_key, usual.key_variable) == ("k", key)
     assert usual.base_url.startswith("http://localhost:" if usual.local else "https://")
     if usual.local:
@@ -45,6 +68,13 @@ def test_every_provider_is_reached_at_its_own_address_or_the_users(provider: str
     else:
         with pytest.raises(InputError, match=f"{provider}/m: no key; set {key}"):
             resolve_endpoint(f"{provider}/m", {key: ""})
+
+
+def complaint_about(name: str, environment: dict[str, str]) -> str:
+    """Return the error that says why a model cannot be asked."""
+    with pytest.raises(InputError) as refused:
+        resolve_endpoint(name, environment)
+    return str(refused.value)
 
 
 NO_URLS = ("localhost:8000/v1", "ftp://a/v1", "https://", "http://[::1/v1", "http://host:port/v1")
@@ -113,12 +143,18 @@ def test_the_list_of_models_says_what_is_missing(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setenv("GROQ_API_KEY", "gsk-secret")
     served = {line.name: line for line in served_models()}
-    names = ("openai/MODEL", "groq/MODEL", "vllm/MODEL")
+    names = (
+        *("openai/MODEL", "groq/MODEL", "vllm/MODEL"),
+        *("no-address/MODEL", "no-address-local/MODEL"),
+    )
     assert [(served[name].needs, served[name].lacking) for name in names] == [
         (("OPENAI_API_KEY",), ("OPENAI_API_KEY",)),
         (("GROQ_API_KEY",), ()),
         ((), ()),
+        (both := ("NO_ADDRESS_BASE_URL", "NO_ADDRESS_API_KEY"), both),
+        (alone := ("NO_ADDRESS_LOCAL_BASE_URL",), alone),
     ]
+    assert served["no-address/MODEL"].about == "the address in NO_ADDRESS_BASE_URL"
     assert "gsk-secret" not in repr(served)
 
 
@@ -130,6 +166,9 @@ def test_the_list_of_models_says_what_is_missing(monkeypatch: pytest.MonkeyPatch
         ("openai/m", {"OPENAI_API_KEY": "k"}, ()),
         ("hf-inference-providers/m", {}, ("HF_TOKEN",)),
         ("vllm/m", {}, ()),
+        ("no-address/m", {}, ("NO_ADDRESS_BASE_URL", "NO_ADDRESS_API_KEY")),
+        ("no-address/m", {"NO_ADDRESS_API_KEY": "k"}, ("NO_ADDRESS_BASE_URL",)),
+        ("no-address-local/m", {}, ("NO_ADDRESS_LOCAL_BASE_URL",)),
         ("openai-api/my-lab/m", {}, ("MY_LAB_BASE_URL", "MY_LAB_API_KEY")),
         ("openai-api/my-lab/m", {"MY_LAB_BASE_URL": "http://10.0.0.1/v1"}, ("MY_LAB_API_KEY",)),
     ],

@@ -8,6 +8,7 @@ import contextlib
 import http.server
 import json
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 from endtoend import running
@@ -15,16 +16,19 @@ from endtoend import running
 Reply = Callable[[dict[str, Any]], tuple[int, dict[str, Any] | bytes]]
 """From a request's body to a status and a body; bytes are sent as an event stream."""
 
+ReplyByPath = Callable[[str, dict[str, Any]], tuple[int, dict[str, Any] | bytes]]
+"""`Reply` of a protocol whose address holds the model: from a request's path and body."""
+
 
 class MessagesServer(http.server.ThreadingHTTPServer):
-    """Answers `POST /v1/messages` (and counts tokens), and keeps what it was asked, headers and
+    """Answers `POST` at any path (and counts tokens), and keeps what it was asked, headers and
     all.
     """
 
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, reply: Reply) -> None:
+    def __init__(self, reply: ReplyByPath) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.reply = reply
         self.requests: list[dict[str, Any]] = []
@@ -46,7 +50,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.server.requests.append(body)
         self.server.paths.append(self.path)
         self.server.headers.append(str(self.headers))
-        status, reply = self.server.reply(body)
+        status, reply = self.server.reply(self.path, body)
         if isinstance(reply, bytes):
             self._send(status, reply, "text/event-stream")
             return
@@ -110,8 +114,13 @@ def problem(kind: str, message: str) -> dict[str, Any]:
     return {"type": "error", "error": {"type": kind, "message": message}}
 
 
+def serving(reply: Reply) -> AbstractContextManager[MessagesServer]:
+    """Serve until the block ends, whatever the path."""
+    return serving_paths(lambda path, body: reply(body))
+
+
 @contextlib.contextmanager
-def serving(reply: Reply) -> Iterator[MessagesServer]:
+def serving_paths(reply: ReplyByPath) -> Iterator[MessagesServer]:
     """Serve until the block ends."""
     with MessagesServer(reply) as server, running(server):
         yield server

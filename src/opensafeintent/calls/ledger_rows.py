@@ -406,6 +406,8 @@ class AttemptRow(NamedTuple):
     input_tokens: int
     """0 if the reply reports no tokens."""
     output_tokens: int
+    protocol: str
+    """The wire protocol of the reply."""
 
 
 class Attempts(NamedTuple):

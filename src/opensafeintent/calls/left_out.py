@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import cast
 
 import msgspec
@@ -27,11 +27,13 @@ _SYNONYMS = {
     "reasoning_effort": re.compile(r"\b(effort|thinking)\b", re.IGNORECASE),
     "reasoning_tokens": re.compile(r"\b(budget_tokens|thinking)\b", re.IGNORECASE),
 }
-"""Other words for a field. Servers without structured output say so in many ways; Anthropic's
-requests hold the settings of reasoning in fields of other names.
+"""Other words for a setting, whatever the protocol. Servers without structured output say so in
+many ways. Gateways and Inspect AI pass on the errors of servers whose settings of reasoning have
+other names than those that we sent. The names that a protocol gives to settings are not here: its
+`optional` returns them.
 """
 _REASONING = ("reasoning_effort", "reasoning_tokens")
-"""Fields whose other words an error about a limit may have too."""
+"""Settings whose other names and words an error about a limit may have too."""
 _UNSUPPORTED = re.compile(
     r"(un|not )support|does(n't| not) (support|take|match)|deprecat|not permitted|not allowed"
     r"|unknown|unrecogni[sz]ed|unexpected|instead|extra_forbidden|incompatible",
@@ -118,38 +120,55 @@ def really_left_out(fields: Collection[str]) -> list[str]:
     )
 
 
-def find_named_field(status: int, error: ProviderError, sent: Collection[str]) -> str | None:
-    """Return the field of a request that an error names as not taken, by its fields or in its text;
-    None if it names none.
+def find_named_field(status: int, error: ProviderError, sent: Mapping[str, str]) -> str | None:
+    """Return the setting of a request that an error names as not taken, by its fields or in its
+    text; None if it names none.
 
     Args:
         status: the HTTP status.
         error: the error.
-        sent: the optional fields of the request.
+        sent: the settings that the request can be without: usual name to name in the request, as
+            `WireProtocol.optional` returns them. The error may have either.
     """
     if status not in _NOT_TAKEN:
         return None
-    by_name = {_plain(name): name for name in sent}
+    unsupported = _UNSUPPORTED.search(error.text) is not None
+    other_words = {field for field in sent if unsupported or field not in _REASONING}
+    patterns = {
+        field: _names_pattern({field, name} if field in other_words else {field})
+        for field, name in sent.items()
+    }
     for place in _places(error):
-        for part in re.split(r"[^\w-]+", place):
-            if (field := by_name.get(_plain(part))) is not None:
-                return field
+        found = [
+            (match.start(), field)
+            for field, pattern in patterns.items()
+            if (match := pattern.search(_plain(place)))
+        ]
+        if found:
+            return min(found)[1]
+    text = _plain(error.text)
     # the same one of several at each time: of temperature and top_p, the one that a user added
     for field in sorted(sent, reverse=True):
-        unsupported = _UNSUPPORTED.search(error.text) is not None
         if field in _LIMIT_FIELDS and not unsupported:
             continue
-        words = re.escape(_plain(field))
-        if re.search(rf"(?<![a-z0-9]){words}(?![a-z0-9])", _plain(error.text, "")):
+        if patterns[field].search(text):
             return field
         synonyms = _SYNONYMS.get(field)
-        if synonyms and synonyms.search(error.text) and (unsupported or field not in _REASONING):
+        if synonyms and field in other_words and synonyms.search(error.text):
             return field
     return None
 
 
-def _plain(name: str, separator: str = "") -> str:
-    return name.replace("_", "").replace("-", separator).lower()
+def _plain(name: str) -> str:
+    return name.replace("_", "").replace("-", "").lower()
+
+
+def _names_pattern(names: Collection[str]) -> re.Pattern[str]:
+    """Return a pattern that finds names in a plain text, `config.heat` in any spelling of that
+    path.
+    """
+    paths = ("[^a-z0-9]+".join(map(re.escape, _plain(name).split("."))) for name in sorted(names))
+    return re.compile(rf"(?<![a-z0-9])({'|'.join(paths)})(?![a-z0-9])")
 
 
 def _places(error: ProviderError) -> Iterator[str]:

@@ -21,7 +21,7 @@ class Provider(msgspec.Struct, frozen=True):
     """A service that the native client can call."""
 
     base_url: str
-    """Its default address; empty if only the user knows it."""
+    """Its default address; empty if only the user knows it, who then has to set its variable."""
     local: bool = False
     """Runs on the user's own machines: a key is optional."""
     variable: str = ""
@@ -302,13 +302,14 @@ def resolve_endpoint(
     base_url = (environment.get(url_variable) or "").strip() or provider.base_url
     api_key = (environment.get(key_variable) or "").strip() or None
     any_key = "" if slug in ENDPOINTS else "; any text, if the server takes none"
+    route = _route(provider.protocol, model)
     if for_calls and not base_url:
-        and_key = "" if api_key else f", and {key_variable} to its key{any_key}"
+        needs_key = not (provider.local or api_key)
+        and_key = f", and {key_variable} to its key{any_key}" if needs_key else ""
         raise InputError(
             f"{name}: set {url_variable} to the server's base URL, such as"
-            f" http://localhost:8000/v1{and_key}"
+            f" {_example_url(route)}{and_key}"
         )
-    route = _route(provider.protocol, model)
     if base_url:
         _check_url(base_url, url_variable, route)
     if for_calls and not (provider.local or api_key):
@@ -319,17 +320,27 @@ def resolve_endpoint(
         raise InputError(
             f"{key_variable}: holds white space or characters that a key cannot have; set it again"
         )
-    # the route's version, which may stand at the end of the address too
-    version = re.match(r"/v\d\w*(?=/)", route)
     return Endpoint(
         model=model,
-        base_url=base_url.rstrip("/").removesuffix(version[0] if version else ""),
+        # the route's version may stand at the end of the address too
+        base_url=base_url.rstrip("/").removesuffix(_route_version(route)),
         url_variable=url_variable,
         api_key=api_key,
         key_variable=key_variable,
         local=provider.local,
         protocol=provider.protocol,
     )
+
+
+def _route_version(route: str) -> str:
+    """Return the version at the start of a route, such as `/v1`; "" if it has none."""
+    version = re.match(r"/v\d\w*(?=/)", route)
+    return version[0] if version else ""
+
+
+def _example_url(route: str) -> str:
+    """Return a base URL for an error to suggest: with a version, unless the route has one."""
+    return f"http://localhost:8000{'' if _route_version(route) else '/v1'}"
 
 
 def _check_url(base_url: str, variable: str, route: str) -> None:
@@ -340,9 +351,7 @@ def _check_url(base_url: str, variable: str, route: str) -> None:
         usable = False
     if not usable:
         shown = "…@" + base_url.rpartition("@")[2] if "@" in base_url else base_url
-        raise InputError(
-            f"{variable}: is {shown!r}; expected a URL such as http://localhost:8000/v1"
-        )
+        raise InputError(f"{variable}: is {shown!r}; expected a URL such as {_example_url(route)}")
     if parts.username is not None:
         raise InputError(
             f"{variable}: holds a user name or password; put the key into its own variable"
@@ -351,7 +360,7 @@ def _check_url(base_url: str, variable: str, route: str) -> None:
     if excess is not None:
         raise InputError(
             f"{variable}: holds {excess[0]!r}; expected a URL that ends before {route},"
-            " such as http://localhost:8000/v1"
+            f" such as {_example_url(route)}"
         )
 
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from opensafeintent.calls.model_names import Served
+from opensafeintent.calls.records import USUAL_PROTOCOL
 from opensafeintent.cli.options import ledger_words, say, say_next, taxonomy_words
 from opensafeintent.commands.building import BuildOutcome, build_command
 from opensafeintent.commands.outcome import RunOutcome
@@ -242,18 +243,25 @@ class _Showable:
         return self._all or (self.reply and self._safe and not swapped and not first_turn)
 
 
-def _show_row(console: Console, row: TracedRow, shown: _Showable) -> None:
-    """Print a row of the ledger with its prompt, reasoning and reply, as far as they may be
-    shown.
-    """
+def _describe_row(row: TracedRow) -> str:
+    """Return the line of a row: what was asked of whom, and what the reply says of itself."""
     about = f" ({row.question})" if row.question not in ("", row.purpose) else ""
     by = f"{row.purpose}{about} by {one_line(row.model)}{_describe_asking(row.attempt)}"
     line = f"  {row.table} row {row.row}: {by}, {row.status} {row.created[:19]}"
+    if row.protocol not in ("", USUAL_PROTOCOL):
+        line += f", protocol {one_line(row.protocol)}"
     if row.served_model not in ("", row.model):
         line += f", served version {one_line(row.served_model)}"
     if row.input_tokens or row.output_tokens:
         line += f", {row.input_tokens:,} input and {row.output_tokens:,} output tokens"
-    console.print(plain(line), style="dim")
+    return line
+
+
+def _show_row(console: Console, row: TracedRow, shown: _Showable) -> None:
+    """Print a row of the ledger with its prompt, reasoning and reply, as far as they may be
+    shown.
+    """
+    console.print(plain(_describe_row(row)), style="dim")
     if row.request and not shown.prompt(row):
         _show_hidden(console, "the prompt has a text that is not shown", shown.command, indent=4)
     elif row.request:

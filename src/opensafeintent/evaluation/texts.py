@@ -64,6 +64,8 @@ class TracedRow(msgspec.Struct, frozen=True, kw_only=True):
     stop_reason: str = ""
     template: str = ""
     created: str = ""
+    protocol: str = ""
+    """The wire protocol of the stored reply; "" if the row is no call."""
     served_model: str = ""
     """The version that the reply names; "" if it names none."""
     input_tokens: int = 0
@@ -283,6 +285,7 @@ class RunTexts(AbstractContextManager["RunTexts"]):
                 stop_reason=row.stop_reason,
                 template=asked.call.template,
                 created=row.created,
+                protocol=row.protocol,
                 served_model=row.served_model,
                 input_tokens=row.input_tokens,
                 output_tokens=row.output_tokens,

@@ -288,10 +288,10 @@ class InspectModel:
             return None
         cause = find_cause(error)
         status = http_status(cause)
-        sent = [_OUR_NAMES.get(name, name) for name in settings if name != "max_tokens"]
+        sent = {_OUR_NAMES.get(name, name): name for name in settings if name != "max_tokens"}
         # not of the provider: of its client library, or of Inspect AI
         if status is None:
-            sent = [name for name in sent if name in _OUR_NAMES.values()]
+            sent = {ours: name for ours, name in sent.items() if ours in _OUR_NAMES.values()}
         return find_named_field(status or 400, read_provider_error(cause), sent)
 
     def _read(self, output: ModelOutput, call: Call, seconds: float) -> Attempt:

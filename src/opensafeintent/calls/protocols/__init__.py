@@ -48,22 +48,27 @@ class WireProtocol(Protocol):
             call: the call.
             model: the name that the server knows the model by.
             left_out: settings that the model refused, which the request has to be without, by the
-                names that `optional` gives them.
+                usual names that `optional` gives them.
         """
 
-    def optional(self, fields: Mapping[str, Any]) -> Collection[str]:
-        """Return the names of the settings that a request has and can be without.
+    def optional(self, fields: Mapping[str, Any]) -> Mapping[str, str]:
+        """Return the settings that a request has and can be without: usual name to name in the
+        request, such as `{"temperature": "heat", "seed": "seed"}`.
 
-        If the server answers 400 or 422 and names one of them, the request is made again with that
-        name in `left_out`. A setting inside another field goes by its own name, `temperature` for
-        `sampling.temperature`; a setting of `Sampling` by the name there, and its `json_schema` as
-        `response_format`, whatever the protocol calls it. Leave out what the protocol requires,
-        and a token limit, unless it is called `max_tokens` or `max_completion_tokens`: an error
-        about too long a prompt may name the limit too.
+        If the server answers 400 or 422 and names one of them by either name, the request is made
+        again with the usual name in `left_out`. The usual name of a setting of `Sampling` is the
+        name there, that of its `json_schema` is `response_format`, and that of a further field is
+        its own. For a setting inside another field, give its own name, or the path
+        `output_config.format` if the name is a word that errors have for other reasons. Leave out
+        what the protocol requires, and a token limit, unless it is called `max_tokens` or
+        `max_completion_tokens`: an error about too long a prompt may name the limit too.
         """
 
     def join(self, parts: Sequence[Mapping[str, Any]], *, ended: bool) -> dict[str, Any]:
         """Return the reply that came as a stream of events, or the error in it.
+
+        Gateways send streams that nobody asked for. A protocol without streams returns the fields
+        of all parts in one object, a later part's before an earlier one's.
 
         Args:
             parts: the data of the events, at least one.
@@ -126,9 +131,9 @@ def make_no_reply_error(line: str, reply: Mapping[str, Any]) -> ValueError:
     return ValueError(f"{line} but an error: {error_text(error)}" if error else line)
 
 
-def read_served_model(reply: Mapping[str, Any]) -> str:
-    """Return the name of the model that wrote a reply, as its server gives it; "" if it gives
-    none.
+def read_served_model(reply: Mapping[str, Any], field: str = "model") -> str:
+    """Return the name of the model that wrote a reply, as its server gives it in a field; "" if it
+    gives none.
     """
-    name = reply.get("model")
+    name = reply.get(field)
     return clean_name(name) if isinstance(name, str) else ""

@@ -72,18 +72,21 @@ class Messages:
         }
         return fields | _settings(call.sampling, left_out)
 
-    def optional(self, fields: Mapping[str, Any]) -> Collection[str]:
-        """Return the settings of a request that it can be without, by their usual names."""
-        names = fields.keys() - _REQUIRED
+    def optional(self, fields: Mapping[str, Any]) -> Mapping[str, str]:
+        """Return the settings of a request that it can be without, and their names in it."""
+        names = fields.keys() - _REQUIRED - {"output_config", "thinking"}
+        optional = {name: name for name in names}
         output = take_fields(fields.get("output_config"))
         thinking = take_fields(fields.get("thinking"))
-        budget = "budget_tokens" in thinking
-        inside = {
-            _EFFORT: "effort" in output or (bool(thinking) and not budget),
-            _SCHEMA: "format" in output,
-            _BUDGET: budget,
-        }
-        return names - {"output_config", "thinking"} | {name for name in inside if inside[name]}
+        if "budget_tokens" in thinking:
+            optional[_BUDGET] = "budget_tokens"
+        elif thinking:
+            optional[_EFFORT] = "thinking"
+        if "effort" in output:
+            optional[_EFFORT] = "effort"
+        if "format" in output:
+            optional[_SCHEMA] = "output_config.format"
+        return optional
 
     def join(self, parts: Sequence[Mapping[str, Any]], *, ended: bool) -> dict[str, Any]:
         """Return the message that came in events; one that broke off says so in its stop reason."""

@@ -62,9 +62,9 @@ class ChatCompletions:
                 fields[name] = value
         return fields
 
-    def optional(self, fields: Mapping[str, Any]) -> Collection[str]:
+    def optional(self, fields: Mapping[str, Any]) -> Mapping[str, str]:
         """Return the fields of a request besides model and messages."""
-        return fields.keys() - {"model", "messages"}
+        return {name: name for name in fields.keys() - {"model", "messages"}}
 
     def join(self, parts: Sequence[Mapping[str, Any]], *, ended: bool) -> dict[str, Any]:
         """Return the completion that came in chunks; one that broke off says so in its finish
