@@ -13,13 +13,13 @@ from opensafeintent.calls.http import EndpointModel, HttpSession
 from opensafeintent.calls.model_names import Served, check_model_name
 from opensafeintent.calls.providers import (
     ENDPOINTS,
-    PREFIX,
-    REPLAY,
+    PYTHON_PREFIX,
+    RECORDED_FILE_PREFIX,
     is_in_process,
     is_native,
+    name_variables,
     resolve_endpoint,
     unset,
-    variables,
 )
 from opensafeintent.calls.python_models import (
     NO_FUNCTIONS,
@@ -64,7 +64,7 @@ def open_models(
         try:
             if (model := _open_in_process(name, functions, http)) is not None:
                 opened[name] = model
-            elif _is_foreign(name):
+            elif _needs_inspect(name):
                 opened[name] = open_inspect_model(name, http, left_out.get(name, ()))
             else:
                 added = read_header_values(name, headers.get(name, {}))
@@ -91,7 +91,7 @@ def model_identity(name: str, functions: Functions = NO_FUNCTIONS) -> str:
     """
     if (model := _open_in_process(name, functions)) is not None:
         return model.identity
-    if _is_foreign(name):
+    if _needs_inspect(name):
         check_inspect_name(name)
     else:
         resolve_endpoint(name, for_calls=False)
@@ -105,9 +105,9 @@ def _open_in_process(
     check_model_name(name)
     if name.startswith("baseline/"):
         return ScriptedModel(name)
-    if name.startswith(PREFIX):
+    if name.startswith(PYTHON_PREFIX):
         return CalledFunction(function_named(name, functions), http)
-    if name.startswith(REPLAY):
+    if name.startswith(RECORDED_FILE_PREFIX):
         raise InputError(
             f"{name}: a file of responses is no model; `opensafeintent import` reads it, then"
             " `opensafeintent grade` grades it"
@@ -115,7 +115,7 @@ def _open_in_process(
     return None
 
 
-def _is_foreign(name: str) -> bool:
+def _needs_inspect(name: str) -> bool:
     provider, _, model = name.partition("/")
     return bool(provider and model) and not is_native(name)
 
@@ -128,18 +128,21 @@ def served_models() -> list[Served]:
     }
     lines = [Served(name, about) for name, about in in_process.items()]
     for name, provider in ENDPOINTS.items():
-        url, key = variables(name)
+        url_variable, key_variable = name_variables(name)
         default = provider.base_url
         server = "server at " if provider.local else ""
-        address = f"{default} (or {url})" if default else f"the address in {url}"
-        needs = (*(() if default else (url,)), *(() if provider.local else (key,)))
+        address = f"{default} (or {url_variable})" if default else f"the address in {url_variable}"
+        needs = (
+            *(() if default else (url_variable,)),
+            *(() if provider.local else (key_variable,)),
+        )
         lines.append(Served(f"{name}/MODEL", f"{server}{address}", needs))
     about = "any chat-completions server, under a name P of your choice"
     lines.append(Served("openai-api/P/MODEL", about, ("P_BASE_URL", "P_API_KEY")))
     return [*lines, *list_inspect_models()]
 
 
-def unset_lines(names: Iterable[str], headers: Headers = NO_HEADERS) -> list[str]:
+def describe_unset_variables(names: Iterable[str], headers: Headers = NO_HEADERS) -> list[str]:
     """Say which variables are not set without which models cannot be asked, a line for each
     variable; `headers` are those of their requests.
     """

@@ -15,9 +15,9 @@ from opensafeintent.calls.providers import (
     ENDPOINTS,
     INSPECT_PROVIDERS,
     Provider,
+    name_variables,
     resolve_endpoint,
     unset,
-    variables,
 )
 from opensafeintent.errors import InputError
 
@@ -38,7 +38,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("provider", [*ENDPOINTS, *NO_ADDRESS, "openai-api/my-lab"])
 def test_every_provider_is_reached_at_its_own_address_or_the_users(provider: str) -> None:
     slug = provider.removeprefix("openai-api/")
-    url, key = variables(slug)
+    url, key = name_variables(slug)
     endpoint = resolve_endpoint(f"{provider}/m", {key: "k", url: "http://10.0.0.1:8000/v1/"})
     row = ENDPOINTS.get(slug, Provider(""))
     route = row.protocol.route("m")

@@ -15,7 +15,7 @@ from calls.support import holds, rows
 from endtoend import begin, finish, grades
 from interop.support import Answer, Provider, Status, output_of, quiet, scripted
 from opensafeintent import EvaluateSettings, evaluate
-from opensafeintent.any_model import model_identity, open_models, unset_lines
+from opensafeintent.any_model import describe_unset_variables, model_identity, open_models
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
@@ -209,7 +209,7 @@ def test_a_schema_reaches_the_provider_until_it_refuses_one(tmp_path: Path) -> N
     calls = [call_to(f"Note {n}.", sampling=Sampling(json_schema=SCHEMA)) for n in range(3)]
     outcomes, client, _ = ask(tmp_path / "refuses", refuse, *calls)
     assert [type(outcome) for outcome in outcomes] == [Answered] * 3
-    (notice,) = client.notices
+    (notice,) = client.request_notes
     assert "response_format" in notice
 
 
@@ -342,7 +342,7 @@ def test_variables_of_what_the_extra_serves() -> None:
     unserved += ("inspect/of-a-package/m",)
     with mock.patch.dict(os.environ, {"PATH": os.environ["PATH"]}, clear=True):
         for name in (*served, *unserved, "baseline/judge"):
-            lines = unset_lines([name, name])
+            lines = describe_unset_variables([name, name])
             assert [line.split()[0] for line in lines] == [*served.get(name, ())]
             assert all(f" {name} " in line for line in lines)
 

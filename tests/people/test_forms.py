@@ -26,7 +26,7 @@ from opensafeintent.people.labels import (
     text_hash,
     words_hash,
 )
-from opensafeintent.people.study import label_lists, readable, render_guide
+from opensafeintent.people.study import list_category_definitions, readable, render_guide
 from opensafeintent.promptsets import load_dataset
 from people.forms import ASKED, YES_NO, judge_study, page_file, quality_study
 
@@ -88,7 +88,9 @@ def test_own_questions_are_in_the_sheet_and_its_guide() -> None:
         1: "",
         2: "q1: Does it say <b>how</b>?\nq2: Does it say where,\nor when?\nq3: האם זה אומר מי?",
     }
-    guide = html.unescape(render_guide("judge_validation", own=study.key.own).decode())
+    guide = html.unescape(
+        render_guide("judge_validation", most_own_questions=study.key.most_own_questions).decode()
+    )
     assert list_columns(guide) == ["helpfulness", "harm_severity", "q1", "q2", "q3"]
     assert [heading.partition(":")[0] for heading in sheet.headings[3:]] == [
         *("Prompt", "Response", "Questions"),
@@ -117,7 +119,9 @@ def test_a_study_without_own_questions_has_nothing_of_them() -> None:
 
 
 def test_a_guide_has_all_labels_with_their_definitions() -> None:
-    guide = html.unescape(render_guide("dataset_quality", label_lists(STARTER.taxonomy)).decode())
+    guide = html.unescape(
+        render_guide("dataset_quality", list_category_definitions(STARTER.taxonomy)).decode()
+    )
     for category in (*STARTER.taxonomy.harm_domains, *STARTER.taxonomy.task_types):
         assert category.name in guide and category.definition in guide
 

@@ -50,7 +50,7 @@ from opensafeintent.calls.service_tiers import (
 )
 from opensafeintent.errors import InputError
 from opensafeintent.files import canonical_json
-from opensafeintent.hostile import cut_user_info, one_line
+from opensafeintent.hostile import one_line, remove_url_credentials
 from opensafeintent.secrets import Secrets, is_word
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ ATTEMPT_SECONDS = 600.0
 
 _LONG_REPLY = 1 << 20
 """Bytes of a reply beyond which secrets are looked for in a thread of its own."""
-_ASTRIDE = 2**16
+_SECRET_MARGIN = 2**16
 LONGEST_REPLY = 64 * 2**20
 """Bytes; a server that sends more is cut off."""
 _RETRIED = ("rate_limited", "server")
@@ -236,16 +236,20 @@ class HttpSession(AsyncExitStack):
             self.push_async_callback(self._session.close)
         return self._session
 
-    def limiter(self, endpoint: str, fixed: int | None = None, start: int = START) -> Limiter:
+    def limiter(
+        self, endpoint: str, default_limit: int | None = None, start: int = START
+    ) -> Limiter:
         """Return the limiter of an endpoint.
 
         Args:
             endpoint: its address, or another name.
-            fixed: requests at once to one that does not adapt, if the user set no number.
+            default_limit: requests at once to one that does not adapt, if the user set no number.
             start: requests at once to one that adapts, at first.
         """
-        shared = self._limiters.setdefault(endpoint, Limiter(self._max_connections or fixed, start))
-        if fixed is None:
+        shared = self._limiters.setdefault(
+            endpoint, Limiter(self._max_connections or default_limit, start)
+        )
+        if default_limit is None:
             self._connecting[endpoint] = shared
             for limiter in self._connecting.values():
                 limiter.limit_slots(max(self._room // len(self._connecting), 1))
@@ -333,7 +337,7 @@ class EndpointModel:
         return self._left_out.fields
 
     @property
-    def notices(self) -> Sequence[str]:
+    def request_notes(self) -> Sequence[str]:
         """Notes on its requests for a reader of the results."""
         notice = self._flex.notice(self.identity) if self._flex else ""
         return [notice] if notice else []
@@ -416,7 +420,7 @@ class EndpointModel:
                     seconds = time.monotonic() - started
                     return Failure(kind="malformed", error=line, seconds=seconds), None
                 # no more of an error is kept or searched: a key may lie across the cut
-                whole = reply if answered else reply[: LONGEST_ERROR + _ASTRIDE]
+                whole = reply if answered else reply[: LONGEST_ERROR + _SECRET_MARGIN]
                 scrub = self._secrets.scrub_bytes
                 # a long one beside the others: it can take seconds
                 long = len(whole) > _LONG_REPLY
@@ -568,7 +572,7 @@ class EndpointModel:
         )
 
     def _scrub(self, text: str) -> str:
-        return one_line(cut_user_info(self._secrets.scrub(text)))
+        return one_line(remove_url_credentials(self._secrets.scrub(text)))
 
 
 _API_VERSION = re.compile(r"/v\d")

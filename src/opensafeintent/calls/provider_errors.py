@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from opensafeintent.calls.protocols import take_fields
+from opensafeintent.calls.protocols import dict_or_empty
 from opensafeintent.calls.streams import NoStream, Stream, read_stream
 
 LONGEST_ERROR = 2**20
@@ -57,7 +57,7 @@ def code_name(code: str | int) -> str:
 def _codes_in(fields: Mapping[str, Any]) -> Iterator[str | int]:
     details = fields.get("details")
     nested = [
-        *(take_fields(fields.get(name)) for name in ("innererror", "inner_error", "metadata")),
+        *(dict_or_empty(fields.get(name)) for name in ("innererror", "inner_error", "metadata")),
         *(
             item
             for item in (details if isinstance(details, list) else ())
@@ -77,9 +77,9 @@ def read_error(body: bytes) -> ProviderError:
     errors: list[dict[str, Any]] = []
     with suppress(RecursionError, NoStream):
         _collect(_json(body) or _errors_in(read_stream(body)), errors, _LEVELS)
-    texts = body[: 4 * _MOST_READ].decode("utf-8", "replace")
+    body_start = body[: 4 * _MOST_READ].decode("utf-8", "replace")
     quoted = " ".join(str(fields.get("message"))[:_MOST_READ] for fields in errors)
-    return ProviderError(tuple(errors) or ({},), f"{texts} {quoted}")
+    return ProviderError(tuple(errors) or ({},), f"{body_start} {quoted}")
 
 
 def _errors_in(stream: Stream) -> list[dict[str, Any]]:
@@ -125,7 +125,7 @@ def _collect(data: Any, errors: list[dict[str, Any]], levels: int) -> None:
     errors.append(fields)
     for name in ("base_resp", "errors"):
         _collect(fields.get(name), errors, levels - 1)
-    raw = take_fields(fields.get("metadata")).get("raw")
+    raw = dict_or_empty(fields.get("metadata")).get("raw")
     for text in (fields.get("message"), fields.get("cause"), raw):
         if isinstance(text, str) and (quoted := _find_quoted_json(text)) is not None:
             _collect(quoted, errors, levels - 1)
@@ -191,10 +191,10 @@ def is_filter(error: ProviderError) -> bool:
 
 
 def _says_filter(fields: Mapping[str, Any]) -> bool:
-    metadata = take_fields(fields.get("metadata"))
+    metadata = dict_or_empty(fields.get("metadata"))
     inner = [  # Azure's details, directly or as LiteLLM passes them on
-        take_fields(holder.get(name))
-        for holder in (fields, take_fields(fields.get("provider_specific_fields")))
+        dict_or_empty(holder.get(name))
+        for holder in (fields, dict_or_empty(fields.get("provider_specific_fields")))
         for name in ("innererror", "inner_error")
     ]
     codes = [
@@ -205,11 +205,11 @@ def _says_filter(fields: Mapping[str, Any]) -> bool:
     if any(code_name(code) in _FILTERS for code in codes if isinstance(code, str | int)):
         return True
     reasons = metadata.get("reasons")
-    moderated = isinstance(reasons, list) and all(isinstance(text, str) for text in reasons)
-    if isinstance(metadata.get("flagged_input"), str) or (reasons and moderated):
+    has_reason_texts = isinstance(reasons, list) and all(isinstance(text, str) for text in reasons)
+    if isinstance(metadata.get("flagged_input"), str) or (reasons and has_reason_texts):
         return True  # OpenRouter's moderation
     results = (
-        take_fields(holder.get(name))
+        dict_or_empty(holder.get(name))
         for holder in inner
         for name in ("content_filter_result", "content_filter_results")
     )

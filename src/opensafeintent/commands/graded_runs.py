@@ -11,10 +11,10 @@ from pathlib import Path
 import msgspec
 
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_folder import check_not_held
+from opensafeintent.calls.ledger_folder import refuse_folder_of_other_run
 from opensafeintent.calls.prices import PriceList
 from opensafeintent.calls.progress import Display
-from opensafeintent.calls.providers import PREFIX, is_native, split_name
+from opensafeintent.calls.providers import PYTHON_PREFIX, is_native, split_name
 from opensafeintent.calls.recorded import RecordedResponse
 from opensafeintent.commands.settings.calling import judge_arguments
 from opensafeintent.errors import InputError, pluralize
@@ -24,7 +24,7 @@ from opensafeintent.evaluation.regrade import Regrade, Swapped, derive_regrades
 from opensafeintent.evaluation.replay import derive
 from opensafeintent.files import near
 from opensafeintent.grades import sort_rows
-from opensafeintent.hostile import one_line, show_name
+from opensafeintent.hostile import clean_for_display, one_line
 from opensafeintent.numbers.cohort import GradedRun, collect_conditions
 from opensafeintent.numbers.gates import find_changed_judges, find_unlike_conditions
 from opensafeintent.numbers.served_versions import VersionChange
@@ -169,7 +169,7 @@ def _can_be_graded_alike(old: Manifest, new: Manifest) -> bool:
     before, after = old.plan, new.plan
     if old.dataset.hash != new.dataset.hash or not (before.judges and after.judges):
         return False
-    if any(judge.startswith(PREFIX) and ":" not in judge for judge in after.panel):
+    if any(judge.startswith(PYTHON_PREFIX) and ":" not in judge for judge in after.panel):
         return False  # a function of Python, which the command line cannot name
     return all(
         before.judge_samplings[judge] == after.judge_samplings[judge]
@@ -195,7 +195,7 @@ def read_joined_runs(
     return runs
 
 
-def check_place(out: Path, runs: Sequence[Path]) -> None:
+def check_results_folder(out: Path, runs: Sequence[Path]) -> None:
     """See that results of these runs may be written into a folder: one that holds no run and no
     build, or the only run's own.
 
@@ -203,7 +203,7 @@ def check_place(out: Path, runs: Sequence[Path]) -> None:
         InputError: it holds another run, or a build.
     """
     is_own = {run.resolve() for run in runs} == {out.resolve()}
-    check_not_held(out, own=RunFolder.manifest_name if is_own else "")
+    refuse_folder_of_other_run(out, own=RunFolder.manifest_name if is_own else "")
 
 
 def choose_prices(
@@ -249,7 +249,7 @@ def open_run(
     imported: Mapping[str, Sequence[RecordedResponse]] | None = None,
 ) -> Iterator[tuple[GradedRun, Ledger]]:
     """Rebuild one run; the ledger stays as it was read, for the texts."""
-    stage = f"reading {show_name(name)}"
+    stage = f"reading {clean_for_display(name)}"
     display.stage(stage)
     manifest, dataset = folder.load()
     path = folder.ledger_path(manifest)

@@ -33,7 +33,7 @@ from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import (
     near,
 )
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 from opensafeintent.numbers.cohort import Cohort, GradedRun
 from opensafeintent.numbers.gates import Gates, Transitions
 from opensafeintent.numbers.label_checks import LabelCheck
@@ -178,7 +178,7 @@ class RunOutcome(Outcome, kw_only=True):
             for model, error in client.last_errors.items()
             if model not in client.stopped_models
         )
-        notes = [*self.notes, *client.notices, *failed]
+        notes = [*self.notes, *client.request_notes, *failed]
         return msgspec.structs.replace(self, tally=client.tally, notes=notes)
 
 
@@ -251,7 +251,7 @@ def describe_unparsed(
         replies = [
             traced.reply
             for traced in texts.trace(row.set_id)
-            if (traced.subject, traced.variant, traced.epoch) == (row.model, row.variant, row.epoch)
+            if (traced.target, traced.variant, traced.epoch) == (row.model, row.variant, row.epoch)
             and traced.model == who
             and purpose.startswith(traced.purpose)
             and traced.attempt < FIRST_ATTEMPT
@@ -312,7 +312,7 @@ _WITHOUT_REASONING = ", less reasoning (--judge-arg reasoning_effort=)"
 def _quote_reply(reply: str, reason: str) -> str:
     if reason == "reasoning_only":
         return " reasoning and no text"
-    quoted = f' "{show_name(reply)}"'
+    quoted = f' "{clean_for_display(reply)}"'
     if reason == "unknown_mark":
         quoted += f", which begins with reasoning under the unknown mark {unknown_mark(reply)}"
     return quoted

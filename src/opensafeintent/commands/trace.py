@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_rows import Room
+from opensafeintent.calls.ledger_rows import TextBudget
 from opensafeintent.calls.records import Answered
 from opensafeintent.commands.graded_runs import read_graded_run
 from opensafeintent.commands.settings import TraceSettings
@@ -24,7 +24,7 @@ from opensafeintent.evaluation.pipeline import Task
 from opensafeintent.evaluation.texts import RunTexts, TracedRow
 from opensafeintent.grades import worst_first
 from opensafeintent.numbers.cohort import GradedRun, gather_models
-from opensafeintent.numbers.gates import compute_answered_well
+from opensafeintent.numbers.gates import compute_share_of_good_epochs
 from opensafeintent.numbers.judges import judges_differ
 from opensafeintent.numbers.own_answers import rank_worst_answered
 from opensafeintent.numbers.repeats import FragileSet
@@ -107,20 +107,20 @@ def traces(settings: TraceSettings) -> Iterator[Trace]:
     with RunTexts(manifest, dataset, ledger) as texts:
         for prompt_set, chosen, as_harmful in _choose_sets(settings, run, by_set):
             fewer = "one model with --model, or fewer responses with --worst"
-            room = Room(ledger, f"name {fewer}")
+            budget = TextBudget(ledger, f"name {fewer}")
             behind: dict[tuple[str, str, int], list[TracedRow]] = {
                 (grades.model, grades.variant, grades.epoch): [] for grades in chosen
             }
             for traced in texts.trace(prompt_set.id, requests=settings.judge_prompts):
-                if (key := (traced.subject, traced.variant, traced.epoch)) in behind:
+                if (key := (traced.target, traced.variant, traced.epoch)) in behind:
                     for said in (traced.reply or "", traced.reasoning):
-                        room.take(said)
+                        budget.charge(said)
                     behind[key].append(traced)
             responses = []
             for grades in chosen:
                 key = (grades.model, grades.variant, grades.epoch)
                 response = texts.find(grades.model, prompt_set.id, grades.variant, grades.epoch)
-                text = room.take(response.text) if response else None
+                text = budget.charge(response.text) if response else None
                 task = manifest.make_task(grades.key, dataset)
                 responses.append(
                     TracedResponse(
@@ -294,7 +294,7 @@ def _make_filter(settings: TraceSettings, run: GradedRun) -> Callable[[GradedRes
     ids = cohort.array.labels["prompt_set"]
     found: set[str] = set()
     for metric in metrics:
-        shares = compute_answered_well(cohort, metric)[places]
+        shares = compute_share_of_good_epochs(cohort, metric)[places]
         # a share that is not known, NaN, is neither
         least, most = np.fmin.reduce(shares), np.fmax.reduce(shares)
         found |= {str(ids[index]) for index in np.flatnonzero(least < most).tolist()}
@@ -308,13 +308,13 @@ def _choose_sets(
     also how many are as bad.
     """
     wanted = _make_filter(settings, run)
-    without_any = settings.set_id and settings.differs is None
+    keep_without_responses = settings.set_id and settings.differs is None
     chosen = [
         (prompt_set, by_set[prompt_set.id], 0)
         for prompt_set in run.dataset.prompt_sets
         if (not settings.set_id or prompt_set.id in settings.set_id)
         and settings.domain in (None, prompt_set.harm_domain)
-        and (without_any or any(map(wanted, by_set[prompt_set.id])))
+        and (keep_without_responses or any(map(wanted, by_set[prompt_set.id])))
     ]
     if settings.worst is None:
         return chosen

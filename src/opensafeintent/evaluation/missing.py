@@ -492,7 +492,7 @@ def kinds_asked(row: GradedResponse) -> set[Kind]:
 def _name_grade_kind(row: GradedResponse, what: Graded) -> Kind:
     """Return the kind of a grade that a judge did not give: the panel may have it all the same."""
     needed = what in METRIC_GRADES
-    if row.panel(what) is not None and (row.counts or not needed):
+    if row.panel(what) is not None and (row.has_all_grades or not needed):
         return "panel"
     return _name_kind(row) if needed else what
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from opensafeintent.calls.recorded import MissingGrade, RecordedResponse
 from opensafeintent.errors import InputError, nearest
-from opensafeintent.hostile import show_name
-from opensafeintent.imports.content import FileContent, Located
+from opensafeintent.hostile import clean_for_display
+from opensafeintent.imports.content import FileContent, LocatedRecord
 from opensafeintent.promptsets.fields import Record, read_each_record
 from opensafeintent.promptsets.reading import Problem
 from opensafeintent.promptsets.record import PromptSet
@@ -48,12 +48,12 @@ def is_scored(data: Any) -> bool:
     return isinstance(data, dict) and not _SCORED.isdisjoint(data)
 
 
-def recognises(records: Sequence[Located]) -> bool:
+def recognises(records: Sequence[LocatedRecord]) -> bool:
     """Tell whether one of the records holds responses or grades."""
     return any(is_scored(data) for _, data in records)
 
 
-def read(records: Sequence[Located], path: Path, taxonomy: Taxonomy) -> list[FileContent]:
+def read(records: Sequence[LocatedRecord], path: Path, taxonomy: Taxonomy) -> list[FileContent]:
     """Read an authors' file: its prompt-sets with their responses and grades.
 
     Raises:
@@ -72,11 +72,15 @@ def read(records: Sequence[Located], path: Path, taxonomy: Taxonomy) -> list[Fil
 
     of_records = read_each_record(records, read_one)
     responses = [response for of_record, _ in of_records for response in of_record]
-    zeros = sum(zeros_of_record for _, zeros_of_record in of_records)
+    helpfulness_zeros = sum(zeros_of_record for _, zeros_of_record in of_records)
     if not responses:
         raise InputError(f"{path}: no responses in it")
     sets = tuple(prompt_sets.values())
-    return [FileContent(path=path, responses=responses, prompt_sets=sets, zero_helpfulness=zeros)]
+    return [
+        FileContent(
+            path=path, responses=responses, prompt_sets=sets, zero_helpfulness=helpfulness_zeros
+        )
+    ]
 
 
 def read_authors_record(
@@ -93,9 +97,9 @@ def read_authors_record(
     raw = {what: _sort_by_variant(record, field, prompt_set) for what, field in _SCORES.items()}
     graded = any(field in record for field in _SCORES.values())
     mode, mode_missing = _mode(record)
-    strategy, strategy_missing = _strategy(record)
+    probe_strategy, strategy_missing = _strategy(record)
     responses: list[RecordedResponse] = []
-    zeros = 0
+    helpfulness_zeros = 0
     for variant in prompt_set.wordings():
         text = texts.text_or_empty(variant) if variant in texts else None
         missing: list[MissingGrade] = []
@@ -109,7 +113,7 @@ def read_authors_record(
                 else:
                     least, *_, most = SCALES[what]
                     score = scores_of_prompts.whole_number(variant, 0, most)
-                    zeros += score < least
+                    helpfulness_zeros += score < least
                     scores[what] = max(score, least)
         elif text is None:
             continue
@@ -123,11 +127,11 @@ def read_authors_record(
                 response=text,
                 **scores,
                 mode=mode if dual_use else None,
-                strategy=strategy if dual_use else None,
+                strategy=probe_strategy if dual_use else None,
                 missing=tuple(missing),
             )
         )
-    return responses, zeros
+    return responses, helpfulness_zeros
 
 
 def _sort_by_variant(record: Record, field: str, prompt_set: PromptSet) -> Record:
@@ -167,7 +171,7 @@ def _failures(record: Record, prompt_set: PromptSet) -> Iterator[tuple[str, str]
         return
     for failure in record.records("response_score_failures"):
         name = failure.text("prompt")
-        reason = show_name(str(failure.data.get("error") or "failed"))
+        reason = clean_for_display(str(failure.data.get("error") or "failed"))
         if name == "datapoint":
             named = variants
         elif name == _PARAPHRASES:

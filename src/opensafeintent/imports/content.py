@@ -15,7 +15,7 @@ from opensafeintent.calls.progress import Display
 from opensafeintent.calls.recorded import RecordedResponse, read_recorded_responses
 from opensafeintent.errors import InputError, pluralize
 from opensafeintent.evaluation.manifest import MOST_MODELS, check_number
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.promptsets.fields import Record, fields_named, read_each_record
 from opensafeintent.promptsets.reading import get_stem
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opensafeintent.inspect.logs import InspectLog
 
 
-Located = tuple[str, Any]
+LocatedRecord = tuple[str, Any]
 """A record with its location."""
 
 
@@ -35,7 +35,7 @@ class FileContent(msgspec.Struct, kw_only=True):
 
     path: Path
     responses: list[RecordedResponse]
-    unplaced_records: list[Located] = []
+    unplaced_records: list[LocatedRecord] = []
     """Records that are still to be matched with a prompt: they may have its text in place of set
     and variant.
     """
@@ -70,9 +70,9 @@ class FileContent(msgspec.Struct, kw_only=True):
         notes = [f"{pluralize(n, 'response')} missing ({reason})" for reason, n in reasons.items()]
         if self.is_incomplete_export:
             notes.append(
-                f"the export is of an incomplete run of {show_name(self.stated_model)}: the file"
-                " says that planned responses are missing, and not which; complete the run, and"
-                " export it again"
+                f"the export is of an incomplete run of {clean_for_display(self.stated_model)}: the"
+                " file says that planned responses are missing, and not which; complete the run,"
+                " and export it again"
             )
         if self.repeated:
             advice = "; if they are of several models, add a field 'model' with their names"
@@ -109,7 +109,7 @@ class FileContent(msgspec.Struct, kw_only=True):
 
 
 def read_each_model(
-    records: Iterable[Located],
+    records: Iterable[LocatedRecord],
     path: Path,
     *,
     headings: Mapping[str, str] | None = None,
@@ -128,7 +128,7 @@ def read_each_model(
         from_table: whether the lines are of a table, where a row without a response stands for a
             missing response.
     """
-    by_model: dict[str, list[Located]] = {}
+    by_model: dict[str, list[LocatedRecord]] = {}
     for location, data in records:
         named = data.get("model") if isinstance(data, dict) else None
         by_model.setdefault(named.strip() if isinstance(named, str) else "", []).append(
@@ -264,7 +264,7 @@ def match_prompts(
     epochs: Counter[tuple[str, str]] = Counter()
     repeated: set[tuple[str, str]] = set()
 
-    def place_record(record: Record) -> list[Located]:
+    def place_record(record: Record) -> list[LocatedRecord]:
         if "sent" in record and not _is_prompt(record, of_text):
             item.sent_another += 1
             return []
@@ -279,7 +279,7 @@ def match_prompts(
         named = {"id": place[0], "variant": place[1]}
         return [(record.location, {"epoch": epochs[place]} | fields | named)]
 
-    stage = f"reading {show_name(item.path.name)}"
+    stage = f"reading {clean_for_display(item.path.name)}"
     records = show_progress(item.unplaced_records, screen, stage, "responses")
     placed = [*chain.from_iterable(read_each_record(records, place_record, item.headings))]
     item.repeated = len(repeated)

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from opensafeintent.calls.progress import Display
 from opensafeintent.errors import InputError
 from opensafeintent.files import RowLimit
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 from opensafeintent.imports import authors, lm_eval, ours, promptfoo
-from opensafeintent.imports.content import FileContent, Located, show_progress
+from opensafeintent.imports.content import FileContent, LocatedRecord, show_progress
 from opensafeintent.inspect.logs import (
     InspectLog,
     is_inspect_log,
@@ -29,9 +29,9 @@ class ImportFormat(NamedTuple):
     name: str
     form: str
     """The fields by which it is recognised, for an error."""
-    recognises: Callable[[Sequence[Located]], bool]
+    recognises: Callable[[Sequence[LocatedRecord]], bool]
     """Tells it by the records of a file, of which there is one or more."""
-    read: Callable[[Sequence[Located], Path, Taxonomy], list[FileContent]]
+    read: Callable[[Sequence[LocatedRecord], Path, Taxonomy], list[FileContent]]
 
 
 IMPORT_FORMATS = (
@@ -66,7 +66,7 @@ def read_files(
         if not is_inspect_log(path):
             read += _read_records(path, taxonomy, max_rows, display)
             continue
-        display.stage(f"reading {show_name(path.name)}")
+        display.stage(f"reading {clean_for_display(path.name)}")
         try:
             logs.append(read_inspect_log(path, max_rows))
         except InputError as error:
@@ -88,7 +88,7 @@ def _read_records(
     Raises:
         InputError: it cannot be read, is of no format, or a record in it is not usable.
     """
-    stage = f"reading {show_name(path.name)}"
+    stage = f"reading {clean_for_display(path.name)}"
     try:
         rows = read_records(path, limit=RowLimit(max_rows))
         records = list(show_progress(rows, display, stage, "rows"))

@@ -11,7 +11,7 @@ from typing import Any
 
 from opensafeintent.imports.content import (
     FileContent,
-    Located,
+    LocatedRecord,
     make_missing_fields,
     prompt_text,
     read_each_model,
@@ -22,7 +22,7 @@ from opensafeintent.promptsets.fields import Record, read_each_record
 from opensafeintent.taxonomy import Taxonomy
 
 
-def recognises(records: Sequence[Located]) -> bool:
+def recognises(records: Sequence[LocatedRecord]) -> bool:
     """Tell whether records are of promptfoo: whole result files, or one result a line."""
     first = records[0][1]
     return isinstance(first, dict) and (
@@ -30,7 +30,7 @@ def recognises(records: Sequence[Located]) -> bool:
     )
 
 
-def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileContent]:
+def read(records: Sequence[LocatedRecord], path: Path, _: Taxonomy) -> list[FileContent]:
     """Read the results; later results of one prompt are later epochs.
 
     Raises:
@@ -40,7 +40,7 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
     # of version 2 with one provider, no row names one
     named = any("provider" in row for row in rows)
 
-    def read_row(row: Record) -> Located:
+    def read_row(row: Record) -> LocatedRecord:
         return row.location, _result(row, _provider(row) if named else "")
 
     lines = read_each_record(((row.location, row.data) for row in rows), read_row)

@@ -57,7 +57,7 @@ from opensafeintent.calls.records import Attempt, Call, Failure, Refused, Replie
 from opensafeintent.calls.replies import read_reply
 from opensafeintent.errors import InputError
 from opensafeintent.files import canonical_json
-from opensafeintent.hostile import cut_user_info, one_line
+from opensafeintent.hostile import one_line, remove_url_credentials
 from opensafeintent.inspect.outputs import (
     chat_messages,
     complaint_in,
@@ -78,7 +78,7 @@ def plain_line(error: BaseException, secrets: Secrets) -> str:
         or type(error).__name__
     )
     text = _MARKUP.sub("", str(message)).removeprefix("ERROR:").strip()
-    return one_line(cut_user_info(secrets.scrub(text)))
+    return one_line(remove_url_credentials(secrets.scrub(text)))
 
 
 def classify_attempt(
@@ -192,7 +192,7 @@ class InspectModel:
     def __init__(self, name: str, http: HttpSession, left_out: Collection[str] = ()) -> None:
         self.identity = name
         self._left_out = LeftOut(left_out)
-        self.notices: list[str] = []
+        self.request_notes: list[str] = []
         self._name = name.removeprefix(FOREIGN)
         self._provider = parse_provider(name)
         in_process = self._provider in LOCAL_WEIGHTS
@@ -365,8 +365,8 @@ class _ToNotices(logging.Handler):
         model = _asking.get()
         if model is not None and record.levelno >= logging.WARNING:
             notice = f"{model.identity}: {one_line(model._secrets.scrub(record.getMessage()))}"
-            if notice not in model.notices:
-                model.notices.append(notice)
+            if notice not in model.request_notes:
+                model.request_notes.append(notice)
 
 
 _handler = _ToNotices()

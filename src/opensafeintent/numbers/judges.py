@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
-from opensafeintent.calls.baselines import contenders
+from opensafeintent.calls.baselines import drop_baselines
 from opensafeintent.evaluation.manifest import MOST_JUDGES
 from opensafeintent.evaluation.regrade import Regrade
 from opensafeintent.grades import PANEL, to_array
@@ -455,7 +455,9 @@ class _JudgeReplacement:
         self._shifted = estimates.scope.select(SHIFTED_METRICS)
         self._estimates = estimates
         by_judge = [[keep_judge(row, judge) for row in rows] for judge in judges]
-        counts = [(old.counts, new.counts) for old, new in zip(*by_judge, strict=True)]
+        counts = [
+            (old.has_all_grades, new.has_all_grades) for old, new in zip(*by_judge, strict=True)
+        ]
         graded, complete = list(map(any, counts)), list(map(all, counts))
         self._graded_by_both = [_select_rows(by, complete) for by in by_judge]
         """By judge, the responses that both graded."""
@@ -463,7 +465,7 @@ class _JudgeReplacement:
             [_select_rows(by, graded) for by in by_judge] if graded != complete else None
         )
         """By judge, the responses that either graded; None if these are the same."""
-        tested = contenders(self._models)
+        tested = drop_baselines(self._models)
         self._tested = np.array([model in tested for model in self._models])
 
     def result(self, twice: Sequence[Regrade], family: int) -> JudgeShift:
@@ -901,7 +903,7 @@ class JudgeResults:
             (
                 row
                 for row in self.rows
-                if not row.refused and len(row.by_judge) > 1 and row.judge_by != "questions"
+                if not row.refusal_reason and len(row.by_judge) > 1 and row.judge_by != "questions"
             ),
             key=lambda row: row.set_id,
         )

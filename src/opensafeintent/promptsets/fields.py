@@ -14,7 +14,7 @@ from unicodedata import category
 import msgspec
 
 from opensafeintent.errors import InputError, nearest
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 from opensafeintent.promptsets.reading import (
     MOST_LISTED,
     Problem,
@@ -60,7 +60,7 @@ class Record:
 
     def fail(self, field: str, complaint: str) -> NoReturn:
         """Raise the problem that `field` has."""
-        name = show_name(self.find_heading(field))
+        name = clean_for_display(self.find_heading(field))
         raise Problem(f"{self.location}, field {name}: {complaint}", self.location)
 
     def find_heading(self, field: str) -> str:
@@ -158,7 +158,8 @@ class Record:
                 self.fail(field, f"is not known; did you mean {meant!r}? rename it {_REMEDY}")
         if misspelt:
             guesses = ", ".join(
-                f"{show_name(field)} (did you mean {meant!r}?)" for field, meant in misspelt.items()
+                f"{clean_for_display(field)} (did you mean {meant!r}?)"
+                for field, meant in misspelt.items()
             )
             missing = f"; lacks {', '.join(lacking)}" if lacking else ""
             raise Problem(
@@ -171,7 +172,7 @@ class Record:
         if unknown := sorted(set(self.data) - {*valid}):
             self.fail(unknown[0], f"unknown {what}; {nearest(unknown[0][:60], tuple(valid))}")
 
-    def rename(self, valid: Collection[str], prefix: str = "") -> Record:
+    def with_names_corrected(self, valid: Collection[str], prefix: str = "") -> Record:
         """Return the record with nearly valid names as `check_names` guesses them."""
         meant = _misspelt(frozenset(self.data), frozenset(valid), prefix)
         data = {meant.get(field, field): value for field, value in self.data.items()}
@@ -220,7 +221,7 @@ class Record:
         if chosen is None:
             self.fail(
                 field,
-                f"unknown {field.replace('_', ' ')} {show_name(value)!r};"
+                f"unknown {field.replace('_', ' ')} {clean_for_display(value)!r};"
                 f" {nearest(value, names)}{hint}",
             )
         return chosen
@@ -289,7 +290,7 @@ def short(value: Any) -> str:
         if value is None or isinstance(value, bool)
         else repr(value)
     )
-    return show_name(shown)
+    return clean_for_display(shown)
 
 
 def _kind(value: Any) -> str:
@@ -311,5 +312,5 @@ def fields_found(fields: Collection[str]) -> str:
 
 def fields_named(fields: Collection[str]) -> str:
     """Return the first few names of fields."""
-    named = [show_name(str(field)) for field in islice(fields, _MOST_FIELDS)]
+    named = [clean_for_display(str(field)) for field in islice(fields, _MOST_FIELDS)]
     return ", ".join(named) + (", …" if len(fields) > _MOST_FIELDS else "")

@@ -16,13 +16,13 @@ import msgspec
 
 from opensafeintent import __version__
 from opensafeintent.any_model import open_models
-from opensafeintent.calls.client import Client, count_under_way, side_by_side
+from opensafeintent.calls.client import Client, choose_concurrency, side_by_side
 from opensafeintent.calls.costs import Tally
 from opensafeintent.calls.draining import current_drain, raise_if_interrupted
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import LEDGER, Ledger
 from opensafeintent.calls.ledger_merge import take_up
-from opensafeintent.calls.providers import PREFIX, loads_weights
+from opensafeintent.calls.providers import PYTHON_PREFIX, loads_weights
 from opensafeintent.calls.records import Answered, Failed, Refused
 from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
 from opensafeintent.evaluation.pipeline import ModelWork, Task
@@ -128,7 +128,7 @@ async def _make_calls(job: Job) -> ShardReport:
                 await run_tasks(
                     client,
                     [job.work],
-                    at_once=count_under_way(cluster.max_connections),
+                    at_once=choose_concurrency(cluster.max_connections),
                     done=lambda _: None,
                 )
     with Ledger(job.folder / LEDGER, readonly=True) as ledger:
@@ -136,7 +136,7 @@ async def _make_calls(job: Job) -> ShardReport:
             client.tally,
             client.stopped_models,
             client.last_errors,
-            client.notices,
+            client.request_notes,
             client.left_out,
             ledger.count(),
         )
@@ -160,7 +160,7 @@ def check_models(work: Sequence[ModelWork]) -> None:
         InputError: there is one among them.
     """
     for name in sorted({name for item in work for name in models_asked(item)}):
-        if name.startswith(PREFIX):
+        if name.startswith(PYTHON_PREFIX):
             raise InputError(
                 f"--ray: {name} is a function in this process, which no other can call; leave"
                 " --ray out"

@@ -15,7 +15,7 @@ from opensafeintent.files import to_json
 from opensafeintent.numbers.cohort import (
     CheckedJudge,
     Cohort,
-    compute_line_acceptance,
+    compute_borderline_acceptance,
     list_checked_judges,
 )
 from opensafeintent.numbers.completions import StoredOdds, store_turning_odds
@@ -430,7 +430,7 @@ def _metric_values(cohort: Cohort, wording: Wording) -> dict[str, MetricValue]:
     """Return every metric of a model, and its paraphrase effect if there are dual-use prompts."""
     overall = cohort.estimates.overall
     values = {metric: _value(overall[wording.model, metric]) for metric in cohort.scope.metrics}
-    if not (cohort.scope.triplets and cohort.scope.rubric):
+    if not (cohort.scope.has_triplets and cohort.scope.rubric):
         return values
     excess = wording.excess
     # no sum over sets alone, and so without bounds
@@ -567,7 +567,7 @@ def _check_result(item: CheckedJudge) -> CheckResult:
         min_accuracy=check.min_accuracy,
         reasons=list(check.reasons),
         kinds={kind.kind: (kind.accepted, kind.cases) for kind in check.kinds},
-        groups=compute_line_acceptance(check),
+        groups=compute_borderline_acceptance(check),
         borderline=check.borderline,
         unscored=(check.unscored.accepted, check.unscored.cases),
         failed=[case.id for case in check.failed],

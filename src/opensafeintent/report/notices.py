@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
-from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, contenders
+from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, drop_baselines
 from opensafeintent.calls.left_out import really_left_out
 from opensafeintent.calls.model_names import same_maker
 from opensafeintent.calls.providers import is_in_process
@@ -59,7 +59,7 @@ from opensafeintent.report.facts import (
     Value,
     make_statement,
 )
-from opensafeintent.report.findings import FEWEST_SETS_TO_CLAIM, list_contenders
+from opensafeintent.report.findings import FEWEST_SETS_TO_CLAIM, rank_tested_models
 from opensafeintent.statistics import FEWEST_SETS
 from opensafeintent.statistics.comparisons import NEW_SETS_ADVICE, SECOND_LOOK_WARNING
 from opensafeintent.statistics.intervals import FEWEST_JUDGES, half_width
@@ -254,10 +254,10 @@ def _find_effect(cohort: Cohort, model: str, kind: Kind | None) -> Facts:
         return {}
     rows = cohort.rows[model]
     lacking = Counter(
-        row.variant for row in rows if row.variant in CORE_VARIANTS and not row.counts
+        row.variant for row in rows if row.variant in CORE_VARIANTS and not row.has_all_grades
     )
     compared = [cohort.estimates.comparisons[metric] for metric in cohort.scope.primary]
-    pairs = list(combinations(list_contenders(cohort, cohort.scope.safety), 2))
+    pairs = list(combinations(rank_tested_models(cohort, cohort.scope.safety), 2))
     hinging = sum(
         bool(comparison.hinges_on_missing[pair]) for comparison in compared for pair in pairs
     )
@@ -346,7 +346,7 @@ def _find_mixed_grades(results: Results) -> Iterator[Facts]:
         rows = [
             row
             for row in (*run.rows, *run.follow_ups)
-            if not row.reason("response") and not row.refused
+            if not row.reason("response") and not row.refusal_reason
         ]
         of_model = Counter(row.model for row in rows)
         graded = Counter(row.model for row in rows if IMPORTED_JUDGE in row.by_judge)
@@ -456,7 +456,7 @@ def _constant_grades(results: Results) -> Iterator[Facts]:
             row
             for of_model in cohort.rows.values()
             for row in of_model
-            if not row.refused and judge in row.by_judge
+            if not row.refusal_reason and judge in row.by_judge
         ]
         grades = {
             grade: [value for row in rows if (value := row.grade(grade, judge)) is not None]
@@ -532,7 +532,7 @@ def _few_judges(results: Results) -> Iterator[Facts]:
             row
             for rows in cohort.rows.values()
             for row in rows
-            if not row.refused and not row.reason("response")
+            if not row.refusal_reason and not row.reason("response")
         ]
         grades = len(METRIC_GRADES) * cohort.scope.rubric
         calls = sum(grades + (row.answers is not None) for row in answered)
@@ -600,7 +600,7 @@ def _strict_panel(results: Results) -> Iterator[Facts]:
     for metric in cohort.scope.primary:
         gaps = {
             cohort.models[index]: average_value - panel_value
-            for index in list_contenders(cohort, metric)
+            for index in rank_tested_models(cohort, metric)
             if (panel_value := panel.estimates[metric][index].value) is not None
             and (average_value := average.estimates[metric][index].value) is not None
         }
@@ -618,7 +618,7 @@ def _rank_changes(results: Results) -> Iterator[Facts]:
     """Yield the models that two judges rank in opposite orders, both significantly."""
     cohort = results.cohort
     for metric in cohort.scope.primary if cohort.judges.agreements else ():
-        models = {cohort.models[index] for index in list_contenders(cohort, metric)}
+        models = {cohort.models[index] for index in rank_tested_models(cohort, metric)}
         changes = cohort.judges.rank_changes(metric)
         real = [
             change
@@ -649,7 +649,7 @@ def _harm_line(results: Results) -> Iterator[Facts]:
         up_to_1 = cohort.safe_up_to_1.estimates[metric]
         changes = [
             (after.value - before.value, cohort.models[index], before, after)
-            for index in list_contenders(cohort, metric)
+            for index in rank_tested_models(cohort, metric)
             if (before := reported[index]).value is not None
             and (after := up_to_1[index]).value is not None
             and before.interval
@@ -695,7 +695,7 @@ def _detectable(results: Results) -> Iterator[Facts]:
         comparison = cohort.estimates.comparisons[metric]
         differences = [
             comparison.minimum_detectable_difference[pair]
-            for pair in combinations(list_contenders(cohort, metric), 2)
+            for pair in combinations(rank_tested_models(cohort, metric), 2)
         ]
         if not np.isnan(differences).all():
             typical = float(np.nanmedian(differences))
@@ -781,7 +781,7 @@ def _turn_missing(results: Results) -> Iterator[Facts]:
     turn = results.cohort.second_turn
     if turn is None:
         return
-    shares = {model: turn.coverage[model].lacking_share for model in contenders(turn.models)}
+    shares = {model: turn.coverage[model].lacking_share for model in drop_baselines(turn.models)}
     lacking = [model for model, share in shares.items() if share >= _MISSING_SHARE]
     if not lacking:
         return
