@@ -34,7 +34,7 @@ import numpy as np
 from opensafeintent import FunctionModel, JudgeCheckSettings, check_judges
 from opensafeintent.any_model import model_identity
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.evaluation.labelled_responses import REFUSED, label_work
+from opensafeintent.evaluation.labelled_responses import REFUSED, make_label_check_work
 from opensafeintent.evaluation.replay import replay
 from opensafeintent.imports.label_files import read_labelled
 from opensafeintent.numbers.label_checks import GroupRates, LabelCheck
@@ -143,7 +143,7 @@ def read_grades(path: Path, out: Path, settings: Mapping[str, Any]) -> dict[str,
     names = of_judges.judges
     identities = {name: model_identity(name, of_judges.functions) for name in names}
     file, templates = read_labelled(path), of_judges.judge_templates()
-    work = label_work(file.responses, of_judges.samplings(names), templates, file.grades)
+    work = make_label_check_work(file.responses, of_judges.samplings(names), templates, file.grades)
     with Ledger(out / "ledger.sqlite", readonly=True) as ledger:
         return {
             item.model: [

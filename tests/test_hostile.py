@@ -12,9 +12,9 @@ from opensafeintent.hostile import (
     LINE,
     NAME,
     cell_safe,
-    cut_user_info,
     name_safe,
     one_line,
+    remove_url_credentials,
     restore_cell,
     terminal_safe,
 )
@@ -140,7 +140,7 @@ def test_a_file_name_stays_in_its_folder(text: str) -> None:
     ],
 )
 def test_no_url_keeps_its_user_info(text: str, expected: str) -> None:
-    assert cut_user_info(text) == expected
+    assert remove_url_credentials(text) == expected
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def open_models(
         try:
             if (model := _open_in_process(name, functions, http)) is not None:
                 opened[name] = model
-            elif _is_foreign(name):
+            elif _needs_inspect(name):
                 opened[name] = open_inspect_model(name, http, left_out.get(name, ()))
             else:
                 added = read_header_values(name, headers.get(name, {}))
@@ -91,7 +91,7 @@ def model_identity(name: str, functions: Functions = NO_FUNCTIONS) -> str:
     """
     if (model := _open_in_process(name, functions)) is not None:
         return model.identity
-    if _is_foreign(name):
+    if _needs_inspect(name):
         check_inspect_name(name)
     else:
         resolve_endpoint(name, for_calls=False)
@@ -115,7 +115,7 @@ def _open_in_process(
     return None
 
 
-def _is_foreign(name: str) -> bool:
+def _needs_inspect(name: str) -> bool:
     provider, _, model = name.partition("/")
     return bool(provider and model) and not is_native(name)
 
@@ -137,7 +137,7 @@ def served_models() -> list[Served]:
     return [*lines, *list_inspect_models()]
 
 
-def unset_lines(names: Iterable[str], headers: Headers = NO_HEADERS) -> list[str]:
+def describe_unset_variables(names: Iterable[str], headers: Headers = NO_HEADERS) -> list[str]:
     """Say which variables are not set without which models cannot be asked, a line for each
     variable; `headers` are those of their requests.
     """

@@ -23,7 +23,7 @@ from typing import IO, Any, NoReturn, TypeVar
 import msgspec
 
 from opensafeintent.errors import InputError, find_repeated
-from opensafeintent.hostile import one_line, show_name, unprintable
+from opensafeintent.hostile import clean_for_display, one_line, unprintable
 
 _encoder = msgspec.json.Encoder(order="sorted")
 
@@ -111,7 +111,7 @@ def refuse_repeated(columns: list[str], name: str) -> None:
         InputError: it has.
     """
     if twice := find_repeated(columns):
-        raise InputError(f"{name}: the column {show_name(twice[0])!r} is there twice")
+        raise InputError(f"{name}: the column {clean_for_display(twice[0])!r} is there twice")
 
 
 _NO_TEXT = {
@@ -198,7 +198,7 @@ def inside(folder: Path, name: str) -> Path:
     return path
 
 
-def express_from(folder: Path, path: Path) -> str:
+def relative_path_from(folder: Path, path: Path) -> str:
     """Return a path as it is from a folder; whole if they are on two drives."""
     try:
         return Path(os.path.relpath(path.absolute(), folder.absolute())).as_posix()
@@ -347,7 +347,7 @@ def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     record = dict(pairs)
     if len(record) < len(pairs):
         twice = find_repeated(key for key, _ in pairs)
-        raise ValueError(f"the key {show_name(twice[0])!r} appears twice in one object")
+        raise ValueError(f"the key {clean_for_display(twice[0])!r} appears twice in one object")
     return record
 
 
@@ -367,14 +367,14 @@ _MOST_EXACT = 2**53
 
 def _parse_finite(text: str) -> float:
     if not isfinite(number := float(text)):
-        raise ValueError(f"the number {show_name(text)} is out of range")
+        raise ValueError(f"the number {clean_for_display(text)} is out of range")
     return number
 
 
 @lru_cache(maxsize=1024)
 def _parse_64_bits(text: str) -> int:
     if len(text) > 20 or not -(2**63) <= (number := int(text)) < 2**64:
-        raise ValueError(f"the number {show_name(text)} is out of range")
+        raise ValueError(f"the number {clean_for_display(text)} is out of range")
     return number
 
 

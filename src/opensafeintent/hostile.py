@@ -113,7 +113,7 @@ def one_line(text: str, most: int = LINE) -> str:
     return flat if len(flat) <= most else flat[: most - 1] + "…"
 
 
-def show_name(text: str) -> str:
+def clean_for_display(text: str) -> str:
     """Return a name, or one word, on one line, terminal-safe and cut (`NAME`)."""
     return one_line(text, NAME)
 
@@ -123,10 +123,10 @@ def clean_name(text: str) -> str:
     """Return a foreign name on one line: of a model, or of a reason. A name has few words; more are
     a text that stands in its place, such as the prompt.
     """
-    return show_name(" ".join(text.split(None, _NAME_WORDS)[:_NAME_WORDS]))
+    return clean_for_display(" ".join(text.split(None, _NAME_WORDS)[:_NAME_WORDS]))
 
 
-def cut_user_info(text: str) -> str:
+def remove_url_credentials(text: str) -> str:
     """Take names and passwords out of every URL in a text."""
     return _USER_INFO.sub("://", text) if "@" in text else text
 

@@ -13,7 +13,7 @@ import msgspec
 
 from opensafeintent.errors import InputError, find_repeated
 from opensafeintent.files import parse_toml, read_json, read_shipped, read_text
-from opensafeintent.hostile import show_name, unprintable
+from opensafeintent.hostile import clean_for_display, unprintable
 
 Intent = Literal["benign", "dual_use", "malicious"]
 Mode = Literal["A0", "A1", "A2", "A3", "A4"]
@@ -334,8 +334,8 @@ def check_taxonomy(taxonomy: Taxonomy, place: str) -> Taxonomy:
         for name in names:
             if char := unprintable(name):
                 raise InputError(
-                    f"{place}: {field}: the name {show_name(name)!r} holds {char}; expected a"
-                    " printable name"
+                    f"{place}: {field}: the name {clean_for_display(name)!r} holds {char}; expected"
+                    " a printable name"
                 )
         if twice := sorted(find_repeated(names)):
             raise InputError(f"{place}: {field} names {twice} twice")

@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from opensafeintent.calls.records import Sampling
-from opensafeintent.evaluation.gold_cases import AnchorSetting
+from opensafeintent.evaluation.gold_cases import JudgeSetting
 from opensafeintent.evaluation.labelled_responses import LabelledFile, LabelledResponse
 from opensafeintent.numbers.label_checks import (
     CheckedSetting,
     LabelCheck,
     compare_labels,
-    draw_evenly,
+    draw_balanced,
 )
 from opensafeintent.people.agreement import gather_grades
 from opensafeintent.ratings import Ratings
@@ -25,7 +25,7 @@ from opensafeintent.taxonomy import KnownGrades
 
 SETTING = CheckedSetting(
     identity="j@1",
-    setting=AnchorSetting(templates={"harm": "h"}, parse="strict", sampling=Sampling()),
+    setting=JudgeSetting(templates={"harm": "h"}, parse="strict", sampling=Sampling()),
 )
 
 
@@ -250,11 +250,11 @@ def test_groups_have_counts_and_texts_are_hidden() -> None:
 
 def test_a_sample_is_even_over_labels_and_part_of_a_larger_one() -> None:
     file = labelled([(1,)] * 30 + [(0,)] * 970 + [(1, 0)] * 10)
-    small, large = (draw_evenly(file, number) for number in (30, 90))
+    small, large = (draw_balanced(file, number) for number in (30, 90))
     assert len(small) == 30 and set(small) < set(large)
     truth = [len(file.ratings.by_item[index]) == 2 for index in small]
     assert sum(truth) == 10 and sum(index < 30 for index in small) == 10
-    assert draw_evenly(file, 5000) == list(range(1010))
+    assert draw_balanced(file, 5000) == list(range(1010))
     (check,) = compared(file, [1 if index < 30 else 0 for index in large], drawn=large)
     assert check.source.sampled and check.agreement.value == 1.0
 

@@ -19,7 +19,7 @@ from opensafeintent.calls.http import EndpointModel, HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_merge import merge_ledgers
 from opensafeintent.calls.outcomes import classify_message
-from opensafeintent.calls.protocols import read_served_model, take_fields, token_count
+from opensafeintent.calls.protocols import dict_or_empty, read_served_model, token_count
 from opensafeintent.calls.providers import ENDPOINTS, Provider, resolve_endpoint
 from opensafeintent.calls.records import (
     Answered,
@@ -73,7 +73,7 @@ class ByAddress:
         }
 
     def optional(self, fields: Mapping[str, Any]) -> Collection[str]:
-        inside = take_fields(fields.get("sampling"))
+        inside = dict_or_empty(fields.get("sampling"))
         names = {name for name, field in INSIDE.items() if field in inside}
         return fields.keys() - {"contents", "limits", "sampling"} | names
 

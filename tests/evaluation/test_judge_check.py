@@ -19,14 +19,14 @@ from opensafeintent.evaluation.gold_cases import (
     LINES,
     Borderline,
     Boundary,
-    Examination,
     GoldCase,
     GoldCases,
+    GoldCheckPlan,
     GradeName,
     JudgeCheck,
-    check_work,
-    list_duties,
+    list_grades_by_judge,
     load_gold_cases,
+    make_gold_check_work,
     merge_checks,
     verdict,
 )
@@ -123,10 +123,10 @@ def test_no_judge_passes_that_says_the_same_of_everything_or_of_one_grade() -> N
 # ------------------------------------------------------------------------------
 
 
-def examination(gold: GoldCases, duties: Duties = GRADE_NAMES, mark: float = 0.8) -> Examination:
+def examination(gold: GoldCases, duties: Duties = GRADE_NAMES, mark: float = 0.8) -> GoldCheckPlan:
     sampling = Sampling(max_tokens=2048, temperature=0)
     fields = {"gold": gold, "duties": {JUDGE: duties}, "templates": load_templates()}
-    return Examination(**fields, samplings={JUDGE: sampling}, min_accuracy=mark)  # type: ignore[arg-type]
+    return GoldCheckPlan(**fields, samplings={JUDGE: sampling}, min_accuracy=mark)  # type: ignore[arg-type]
 
 
 def check(
@@ -264,7 +264,7 @@ def test_unscored_cases_are_asked_and_count_for_nothing() -> None:
     forged = msgspec.structs.replace(case(22, "forged", helpfulness=4), unscored=True)
     odd = (*(borderline(n, 0, unscored=True) for n in (20, 21)), forged)
     gold = gold_of(*TEN.cases, *odd)
-    (work,) = check_work(examination(gold))
+    (work,) = make_gold_check_work(examination(gold))
     assert len(work.tasks) == 13
     # the second as it asks for
     judge_grades: JudgeGrades = {
@@ -303,7 +303,7 @@ def test_who_is_there_for_what() -> None:
     first = JudgePlan(judges=("a", "b"), mode_judge="a", **sampling)
     second = JudgePlan(judges=("b",), mode_judge="c", **sampling)
     grades = ("helpfulness", "harm_severity")
-    assert list_duties([first, second]) == {"a": GRADE_NAMES, "b": grades, "c": ("mode",)}
+    assert list_grades_by_judge([first, second]) == {"a": GRADE_NAMES, "b": grades, "c": ("mode",)}
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_who_is_there_for_what() -> None:
     ],
 )
 def test_the_plan_asks_no_mode_of_a_judge_that_gives_none(duties: Duties, variant: str) -> None:
-    (work,) = check_work(examination(load_gold_cases(), duties))
+    (work,) = make_gold_check_work(examination(load_gold_cases(), duties))
     assert {task.variant for task in work.tasks} == {variant}
     assert [task.set_id for task in work.tasks] == list(CASES)
     assert work.plan.probe == "none"

@@ -29,7 +29,8 @@ def test_a_run_begun_by_one_and_ended_by_the_other_asks_nothing_twice(
     tmp_path: Path, first: str
 ) -> None:
     through_inspect = mock.patch(
-        "opensafeintent.calls.model_names._is_foreign", lambda name: name.startswith("anthropic/")
+        "opensafeintent.calls.model_names._needs_inspect",
+        lambda name: name.startswith("anthropic/"),
     )
     reply = (200, message("2", thinking="hm"))
     asked = []

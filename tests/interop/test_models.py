@@ -15,7 +15,7 @@ from calls.support import holds, rows
 from endtoend import begin, finish, grades
 from interop.support import Answer, Provider, Status, output_of, quiet, scripted
 from opensafeintent import EvaluateSettings, evaluate
-from opensafeintent.any_model import model_identity, open_models, unset_lines
+from opensafeintent.any_model import describe_unset_variables, model_identity, open_models
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
@@ -342,7 +342,7 @@ def test_variables_of_what_the_extra_serves() -> None:
     unserved += ("inspect/of-a-package/m",)
     with mock.patch.dict(os.environ, {"PATH": os.environ["PATH"]}, clear=True):
         for name in (*served, *unserved, "baseline/judge"):
-            lines = unset_lines([name, name])
+            lines = describe_unset_variables([name, name])
             assert [line.split()[0] for line in lines] == [*served.get(name, ())]
             assert all(f" {name} " in line for line in lines)
 

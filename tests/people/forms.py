@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 from opensafeintent.people.labels import AnnotationKey, Answer, KeyItem, Label, LabelList, Showing
 from opensafeintent.people.study import (
     PAGE_FORM,
-    label_lists,
-    lay_out,
-    quality_subject,
+    list_category_definitions,
+    make_key_and_texts,
+    make_quality_item,
+    make_response_item,
     render_page,
     render_sheet,
-    response_subject,
 )
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.own_questions import OwnQuestion
@@ -63,9 +63,9 @@ class Study(NamedTuple):
 
 
 def quality_study(dataset: Dataset, annotators: Sequence[str] = WHO) -> Study:
-    subjects = [quality_subject(item, dataset) for item in dataset.prompt_sets]
-    laid_out = lay_out("dataset_quality", dataset, subjects, annotators)
-    return Study(*laid_out, label_lists(dataset.taxonomy))
+    subjects = [make_quality_item(item, dataset) for item in dataset.prompt_sets]
+    laid_out = make_key_and_texts("dataset_quality", dataset, subjects, annotators)
+    return Study(*laid_out, list_category_definitions(dataset.taxonomy))
 
 
 def judge_study(
@@ -76,13 +76,13 @@ def judge_study(
     **options: Any,
 ) -> Study:
     subjects = [
-        response_subject(
+        make_response_item(
             KeyItem(id=f"s{n}", variant="benign", model="some/model"), prompt, text, own
         )
         for n, (text, own) in enumerate(zip(responses, asked or [()] * len(responses), strict=True))
     ]
     dataset = made_dataset(prompt_set("s0"))
-    return Study(*lay_out("judge_validation", dataset, subjects, annotators, **options))
+    return Study(*make_key_and_texts("judge_validation", dataset, subjects, annotators, **options))
 
 
 def meant_by(annotator: str, key: AnnotationKey, index: int) -> Meant:

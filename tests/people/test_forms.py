@@ -26,7 +26,7 @@ from opensafeintent.people.labels import (
     text_hash,
     words_hash,
 )
-from opensafeintent.people.study import label_lists, readable, render_guide
+from opensafeintent.people.study import list_category_definitions, readable, render_guide
 from opensafeintent.promptsets import load_dataset
 from people.forms import ASKED, YES_NO, judge_study, page_file, quality_study
 
@@ -117,7 +117,9 @@ def test_a_study_without_own_questions_has_nothing_of_them() -> None:
 
 
 def test_a_guide_has_all_labels_with_their_definitions() -> None:
-    guide = html.unescape(render_guide("dataset_quality", label_lists(STARTER.taxonomy)).decode())
+    guide = html.unescape(
+        render_guide("dataset_quality", list_category_definitions(STARTER.taxonomy)).decode()
+    )
     for category in (*STARTER.taxonomy.harm_domains, *STARTER.taxonomy.task_types):
         assert category.name in guide and category.definition in guide
 

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from opensafeintent.calls.records import Sampling
 from opensafeintent.evaluation.gold_cases import (
-    AnchorSetting,
     Borderline,
     FailedCase,
     JudgeCheck,
+    JudgeSetting,
     KindCount,
     WrongGrade,
 )
@@ -49,7 +49,7 @@ def checks_json(of: Cohort) -> Any:
 
 
 SAMPLING = Sampling(max_tokens=9, temperature=0)
-SETTING = AnchorSetting(
+SETTING = JudgeSetting(
     templates={role: digest for role, digest in HASHES.items() if role != "strategy"},  # type: ignore[misc]
     parse="strict",
     sampling=SAMPLING,

@@ -21,7 +21,7 @@ from opensafeintent.batch.dialects import (
     state_name,
 )
 from opensafeintent.batch.server import BatchServer, reply_body, split_result
-from opensafeintent.calls.protocols import take_fields, token_count
+from opensafeintent.calls.protocols import dict_or_empty, token_count
 
 _ROUTE = "/v1/messages/batches"
 _STATUS = {
@@ -72,7 +72,7 @@ class AnthropicBatches:
     def read(self, line: bytes) -> LineResult:
         """Read a line of results."""
         custom_id, fields = split_result(line)
-        result = take_fields(fields.get("result"))
+        result = dict_or_empty(fields.get("result"))
         match result.get("type"):
             case "succeeded" if isinstance(message := result.get("message"), dict | str):
                 return LineResult(custom_id, "reply", 200, reply_body(message))
@@ -84,8 +84,8 @@ class AnthropicBatches:
             case "canceled" | "cancelled":
                 return LineResult(custom_id, "cancelled")
             case "errored":
-                error = take_fields(result.get("error"))
-                inner = take_fields(error.get("error")) or error
+                error = dict_or_empty(result.get("error"))
+                inner = dict_or_empty(error.get("error")) or error
                 status = _STATUS.get(str(inner.get("type")), 500)
                 body = msgspec.json.encode({"type": "error", "error": inner}, enc_hook=str)
                 return LineResult(custom_id, "reply", status, body)
@@ -97,10 +97,10 @@ class AnthropicBatches:
 
 
 def _batch(reply: Any) -> RemoteBatch:
-    fields = take_fields(reply)
+    fields = dict_or_empty(reply)
     batch_id = check_id(fields.get("id"))
     status = state_name(fields.get("processing_status"))
-    counts = take_fields(fields.get("request_counts"))
+    counts = dict_or_empty(fields.get("request_counts"))
     return RemoteBatch(
         id=batch_id,
         state="ended" if status == "ended" else "waiting",

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from opensafeintent.batch.server import BatchServer, LostReply
-from opensafeintent.calls.protocols import take_fields
+from opensafeintent.calls.protocols import dict_or_empty
 from opensafeintent.calls.provider_errors import ProviderError
 from opensafeintent.hostile import clean_name
 
@@ -158,7 +158,7 @@ class Pages(NamedTuple):
         query = self.query
         for _ in range(_MOST_PAGES):
             page = await server.get(self.route, query)
-            rows = page if isinstance(page, list) else take_fields(page).get("data")
+            rows = page if isinstance(page, list) else dict_or_empty(page).get("data")
             if not isinstance(rows, list):
                 raise LostReply("the list of batches is none")
             batches = [batch_of(row) for row in rows]
@@ -166,7 +166,7 @@ class Pages(NamedTuple):
                 yield batch
             if not batches or all((batch.created or since) < since for batch in batches):
                 return
-            query = query and self.following(query, take_fields(page), batches[-1].id)
+            query = query and self.following(query, dict_or_empty(page), batches[-1].id)
             if query is None:
                 return
         raise LostReply("the list of batches has no end")

@@ -24,7 +24,7 @@ from opensafeintent.batch.dialects import (
     state_name,
 )
 from opensafeintent.batch.server import BatchServer, reply_body, split_result
-from opensafeintent.calls.protocols import take_fields, token_count
+from opensafeintent.calls.protocols import dict_or_empty, token_count
 from opensafeintent.calls.provider_errors import ProviderError, code_name, parse_error, read_error
 
 _ENDED = (
@@ -103,7 +103,7 @@ class OpenAIBatches:
         fields = {"purpose": self._form.purpose}
         if self._form.purpose != "batch":
             fields |= {"file_name": path.name, "file_type": "jsonl"}
-        reply = take_fields(await server.upload(self._form.upload, path, fields))
+        reply = dict_or_empty(await server.upload(self._form.upload, path, fields))
         return check_id(reply.get("id"))
 
     async def create(self, server: BatchServer, new: NewBatch) -> RemoteBatch:
@@ -117,7 +117,7 @@ class OpenAIBatches:
         fields["endpoint"] = form.url or endpoint
         if form.marked:
             fields["metadata"] = {"opensafeintent": new.mark}
-        reply = take_fields(await server.post(form.route, fields))
+        reply = dict_or_empty(await server.post(form.route, fields))
         return self._batch(reply.get("job") or reply)
 
     async def find(self, server: BatchServer, batch_id: str) -> RemoteBatch:
@@ -136,7 +136,7 @@ class OpenAIBatches:
         response = fields.get("response")
         if isinstance(response, str):
             response = {"body": response}
-        response = take_fields(response)
+        response = dict_or_empty(response)
         error = fields.get("error") or {}
         codes = parse_error(error).codes if error else set()
         if codes & set(_EXPIRED):
@@ -162,11 +162,11 @@ class OpenAIBatches:
         await server.post(f"{self._form.route}/{quote_id(batch_id)}/cancel", {})
 
     def _batch(self, reply: Any) -> RemoteBatch:
-        fields = take_fields(reply)
+        fields = dict_or_empty(reply)
         batch_id = check_id(fields.get("id"))
         status = state_name(fields.get("status"))
         name = code_name(status)
-        counts = take_fields(fields.get("request_counts")) or {
+        counts = dict_or_empty(fields.get("request_counts")) or {
             "total": fields.get("total_requests"),
             "completed": fields.get("succeeded_requests"),
             "failed": fields.get("failed_requests"),
@@ -186,7 +186,7 @@ class OpenAIBatches:
             total=total,
             answered=succeeded if total else None,
             files=_files(fields),
-            mark=str(take_fields(fields.get("metadata")).get("opensafeintent") or ""),
+            mark=str(dict_or_empty(fields.get("metadata")).get("opensafeintent") or ""),
             error=_error(fields),
         )
 
@@ -213,7 +213,7 @@ def _sentence(errors: list[Any]) -> str:
     """Return what the checks of a file found, for people: the first errors with their lines."""
     parts = []
     for error in errors[:_ERRORS_SHOWN]:
-        fields = take_fields(error) or {"message": error}
+        fields = dict_or_empty(error) or {"message": error}
         place = f"line {fields['line']}: " if fields.get("line") is not None else ""
         message, code = fields.get("message"), fields.get("code")
         beside = f" ({code})" if message and code else ""

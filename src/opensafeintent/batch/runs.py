@@ -35,7 +35,7 @@ from opensafeintent.evaluation.pipeline import Asking, ModelWork, Planned
 from opensafeintent.evaluation.regrade import plan_regrades
 from opensafeintent.evaluation.replay import derive, replay_each
 from opensafeintent.evaluation.run import was_judged
-from opensafeintent.hostile import one_line, show_name
+from opensafeintent.hostile import clean_for_display, one_line
 from opensafeintent.promptsets import Dataset
 
 
@@ -75,7 +75,7 @@ async def list_batches(
     known = [batch.remote for batch in batches if batch.remote]
     for name in ids:
         if name not in known:
-            raise InputError(f"--id {show_name(name)}: {nearest(name, known)}")
+            raise InputError(f"--id {clean_for_display(name)}: {nearest(name, known)}")
     async with HttpSession() as http:
         return [
             await _describe_batch(batch, http, headers, cancel=cancel, named=batch.remote in ids)

@@ -23,7 +23,7 @@ from opensafeintent.calls.provider_errors import (
 )
 from opensafeintent.calls.providers import Endpoint
 from opensafeintent.files import check_depth
-from opensafeintent.hostile import clean_name, cut_user_info, one_line
+from opensafeintent.hostile import clean_name, one_line, remove_url_credentials
 
 if TYPE_CHECKING:
     import aiohttp
@@ -212,7 +212,7 @@ class BatchServer:
 
     def scrub(self, text: str) -> str:
         """Return a text on one line and without secrets."""
-        return one_line(cut_user_info(self._access.secrets.scrub(text)))
+        return one_line(remove_url_credentials(self._access.secrets.scrub(text)))
 
     def scrub_bytes(self, body: bytes) -> bytes:
         """Return bytes without secrets."""

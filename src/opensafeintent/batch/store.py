@@ -20,7 +20,7 @@ from opensafeintent.calls.ledger_rows import (
     Texts,
     check_beside,
     check_types,
-    close_whole,
+    checkpoint_and_close,
     read_packed,
     reason,
     unpack_text,
@@ -204,7 +204,7 @@ class BatchStore:
         return self
 
     def __exit__(self, *_: object) -> None:
-        close_whole(self._connection)
+        checkpoint_and_close(self._connection)
 
     # Calls
 

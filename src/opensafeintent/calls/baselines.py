@@ -375,7 +375,7 @@ def is_baseline(model: str) -> bool:
     return model.startswith("baseline/")
 
 
-def contenders(models: Iterable[str]) -> list[str]:
+def drop_baselines(models: Iterable[str]) -> list[str]:
     """Return the models to report on: without baselines, if there are others."""
     names = list(models)
     return [model for model in names if not is_baseline(model)] or names

@@ -531,7 +531,7 @@ async def side_by_side(*work: Awaitable[T]) -> list[T]:
     return cast(list[T], results)
 
 
-def count_under_way(connections: int | None) -> int:
+def choose_concurrency(connections: int | None) -> int:
     """Return the number of prompts or items in progress at a time with so many connections; None if
     these adapt.
     """

@@ -50,7 +50,7 @@ from opensafeintent.calls.service_tiers import (
 )
 from opensafeintent.errors import InputError
 from opensafeintent.files import canonical_json
-from opensafeintent.hostile import cut_user_info, one_line
+from opensafeintent.hostile import one_line, remove_url_credentials
 from opensafeintent.secrets import Secrets, is_word
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ ATTEMPT_SECONDS = 600.0
 
 _LONG_REPLY = 1 << 20
 """Bytes of a reply beyond which secrets are looked for in a thread of its own."""
-_ASTRIDE = 2**16
+_SECRET_MARGIN = 2**16
 LONGEST_REPLY = 64 * 2**20
 """Bytes; a server that sends more is cut off."""
 _RETRIED = ("rate_limited", "server")
@@ -416,7 +416,7 @@ class EndpointModel:
                     seconds = time.monotonic() - started
                     return Failure(kind="malformed", error=line, seconds=seconds), None
                 # no more of an error is kept or searched: a key may lie across the cut
-                whole = reply if answered else reply[: LONGEST_ERROR + _ASTRIDE]
+                whole = reply if answered else reply[: LONGEST_ERROR + _SECRET_MARGIN]
                 scrub = self._secrets.scrub_bytes
                 # a long one beside the others: it can take seconds
                 long = len(whole) > _LONG_REPLY
@@ -568,7 +568,7 @@ class EndpointModel:
         )
 
     def _scrub(self, text: str) -> str:
-        return one_line(cut_user_info(self._secrets.scrub(text)))
+        return one_line(remove_url_credentials(self._secrets.scrub(text)))
 
 
 _API_VERSION = re.compile(r"/v\d")

@@ -29,7 +29,7 @@ RUN_MANIFEST, BUILD_MANIFEST = "run.json", "build.json"
 _HOLDERS = {RUN_MANIFEST: "a run", BUILD_MANIFEST: "a build"}
 
 
-def check_not_held(folder: Path, own: str = "") -> None:
+def refuse_folder_of_other_run(folder: Path, own: str = "") -> None:
     """Refuse to write into the folder of another run or build: it has files of the same names, and
     a reader takes every number there for its own.
 
@@ -121,5 +121,5 @@ class LedgerFolder:
             InputError: it is of other work: a build's, and this is a run, or the reverse.
             Taken: another process holds it.
         """
-        check_not_held(self.path, self.manifest_name)
+        refuse_folder_of_other_run(self.path, self.manifest_name)
         return lock_folder(self.path, self.doing, waiting)

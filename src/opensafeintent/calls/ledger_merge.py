@@ -16,7 +16,7 @@ from opensafeintent.calls.ledger import LEDGER, STORED, Ledger
 from opensafeintent.calls.ledger_rows import DamagedLedger, connect, id_at, reason
 from opensafeintent.calls.ledger_writer import encode_request
 from opensafeintent.errors import InputError, pluralize
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 
 _INSERT = f"INSERT INTO calls ({STORED}, request) VALUES (?{', ?' * (STORED.count(',') + 1)})"
 
@@ -152,7 +152,7 @@ def shard_read(shard: Path) -> Iterator[None]:
         yield
     except DamagedLedger as damage:
         calls = _readable_calls(shard / LEDGER)
-        named = ", ".join(f"{show_name(model)} {count:,}" for model, count in calls.items())
+        named = ", ".join(f"{clean_for_display(model)} {count:,}" for model, count in calls.items())
         raise InputError(
             f"{damage}; it holds the answers of one shard"
             f" ({f'calls that can be counted: {named}' if named else 'no call can be counted'});"

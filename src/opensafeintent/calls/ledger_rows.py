@@ -18,7 +18,7 @@ from opensafeintent.calls.records import Answered, Purpose, Refused, Usage
 from opensafeintent.calls.replies import protocol_named, read_reply
 from opensafeintent.errors import InputError
 from opensafeintent.files import sha256_hex
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 from opensafeintent.templates.template import MessageRole as Role
 
 T = TypeVar("T")
@@ -119,7 +119,7 @@ def has_log(path: Path) -> bool:
     return log.exists() and log.stat().st_size > 0
 
 
-def close_whole(connection: sqlite3.Connection) -> None:
+def checkpoint_and_close(connection: sqlite3.Connection) -> None:
     """Close a connection that has written: the file holds every row then, even if others have it
     open. What another's snapshot holds up is put into it when that is closed.
     """
@@ -177,7 +177,9 @@ def prepare(connection: sqlite3.Connection, path: Path, *, readonly: bool, begun
         with report_damage(path):
             differences = _contents(connection) ^ _contents(ours)
         if differences:
-            named = ", ".join(sorted(f"{kind} {show_name(name)}" for kind, name, *_ in differences))
+            named = ", ".join(
+                sorted(f"{kind} {clean_for_display(name)}" for kind, name, *_ in differences)
+            )
             raise InputError(f"{path}: expected the tables of a ledger and no other; see {named}")
     if not readonly:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -450,5 +452,5 @@ def read_outcome(
     if status == "answered":
         return read_reply(reply, protocol_named(protocol))
     if status != "refused":
-        raise ValueError(f"a call is stored as {show_name(status)}")
+        raise ValueError(f"a call is stored as {clean_for_display(status)}")
     return Refused(reason=error, usage=Usage(input_tokens, output_tokens), served_model=served)

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.calls.ledger_rows import T, Texts, close_whole, connect, pack, reason
+from opensafeintent.calls.ledger_rows import T, Texts, checkpoint_and_close, connect, pack, reason
 from opensafeintent.calls.records import Answered, Attempt, Call, Failure, Refused, Replied, Usage
 from opensafeintent.calls.replies import protocol_named, usage_in
 from opensafeintent.errors import InputError
@@ -239,7 +239,7 @@ class LedgerWriter:
             self._handle_write_error(OSError(_FILE_REPLACED))
             lost += self._outcomes_stored
         self._release_reserve()
-        close_whole(self._connection)
+        checkpoint_and_close(self._connection)
         self._spare_descriptor.close()
         if self._write_error is not None:
             answers = f"answers that came and are lost: {lost:,}"

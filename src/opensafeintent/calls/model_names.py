@@ -20,7 +20,7 @@ from opensafeintent.calls.providers import (
 )
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import parse_toml, read_text
-from opensafeintent.hostile import show_name, unprintable
+from opensafeintent.hostile import clean_for_display, unprintable
 
 _VENDOR = re.compile(r"^(?:[a-z]+\.)+(?=[a-z])")
 """`anthropic.` or `us.anthropic.`, as some providers put before a model's name."""
@@ -103,7 +103,7 @@ def load_suite(name: str) -> Suite:
     path = Path(name)
     if path.suffix != ".toml":
         raise InputError(
-            f"--suite {show_name(name)}: no such suite, and not the name of a .toml file;"
+            f"--suite {clean_for_display(name)}: no such suite, and not the name of a .toml file;"
             f" {nearest(name, shipped)}"
         )
     return _parse(read_text(path), str(path))
@@ -134,12 +134,12 @@ def check_model_name(name: str, where: str = "model") -> None:
     """
     if len(name) > MOST_NAME:
         raise InputError(
-            f"{where} {show_name(name)!r}: has {len(name):,} characters; expected at most"
+            f"{where} {clean_for_display(name)!r}: has {len(name):,} characters; expected at most"
             f" {MOST_NAME}"
         )
     if character := unprintable(name):
         raise InputError(
-            f"{where} {show_name(name)!r}: holds {character}; expected a printable name"
+            f"{where} {clean_for_display(name)!r}: holds {character}; expected a printable name"
         )
 
 

@@ -23,7 +23,7 @@ from opensafeintent.calls.providers import (
 from opensafeintent.calls.service_tiers import BATCH, FLEX, STANDARD, Way
 from opensafeintent.errors import InputError, install_extra
 from opensafeintent.files import parse_json, read_bytes, sha256_hex
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 
 _PACKAGE = "genai-prices"
 _NEEDS_EXTRA = install_extra("prices")
@@ -155,7 +155,7 @@ def read_prices(path: Path) -> PriceList:
     content = read_bytes(path)
     entries = parse_json(content, dict[str, msgspec.Raw], str(path), _FORM)
     prices = {
-        name: parse_json(bytes(raw), Price, f"{path}: {show_name(name)}", _ENTRY)
+        name: parse_json(bytes(raw), Price, f"{path}: {clean_for_display(name)}", _ENTRY)
         for name, raw in entries.items()
     }
     return PriceList(source=path.name, sha256=sha256_hex(content), prices=prices)
@@ -327,7 +327,7 @@ class Prices:
             return []
         line = f"no price is given for {', '.join(lacking)}: its cost is not in the sum"
         if unused := sorted(self._listed_by_user.keys() - set(called))[:_SHOWN]:
-            names = ", ".join(show_name(name) for name in unused)
+            names = ", ".join(clean_for_display(name) for name in unused)
             line += f"; no call goes to {names}, of which {self._place} has a price"
         return [line]
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from opensafeintent.calls.protocols import take_fields
+from opensafeintent.calls.protocols import dict_or_empty
 from opensafeintent.calls.streams import NoStream, Stream, read_stream
 
 LONGEST_ERROR = 2**20
@@ -57,7 +57,7 @@ def code_name(code: str | int) -> str:
 def _codes_in(fields: Mapping[str, Any]) -> Iterator[str | int]:
     details = fields.get("details")
     nested = [
-        *(take_fields(fields.get(name)) for name in ("innererror", "inner_error", "metadata")),
+        *(dict_or_empty(fields.get(name)) for name in ("innererror", "inner_error", "metadata")),
         *(
             item
             for item in (details if isinstance(details, list) else ())
@@ -125,7 +125,7 @@ def _collect(data: Any, errors: list[dict[str, Any]], levels: int) -> None:
     errors.append(fields)
     for name in ("base_resp", "errors"):
         _collect(fields.get(name), errors, levels - 1)
-    raw = take_fields(fields.get("metadata")).get("raw")
+    raw = dict_or_empty(fields.get("metadata")).get("raw")
     for text in (fields.get("message"), fields.get("cause"), raw):
         if isinstance(text, str) and (quoted := _find_quoted_json(text)) is not None:
             _collect(quoted, errors, levels - 1)
@@ -191,10 +191,10 @@ def is_filter(error: ProviderError) -> bool:
 
 
 def _says_filter(fields: Mapping[str, Any]) -> bool:
-    metadata = take_fields(fields.get("metadata"))
+    metadata = dict_or_empty(fields.get("metadata"))
     inner = [  # Azure's details, directly or as LiteLLM passes them on
-        take_fields(holder.get(name))
-        for holder in (fields, take_fields(fields.get("provider_specific_fields")))
+        dict_or_empty(holder.get(name))
+        for holder in (fields, dict_or_empty(fields.get("provider_specific_fields")))
         for name in ("innererror", "inner_error")
     ]
     codes = [
@@ -209,7 +209,7 @@ def _says_filter(fields: Mapping[str, Any]) -> bool:
     if isinstance(metadata.get("flagged_input"), str) or (reasons and moderated):
         return True  # OpenRouter's moderation
     results = (
-        take_fields(holder.get(name))
+        dict_or_empty(holder.get(name))
         for holder in inner
         for name in ("content_filter_result", "content_filter_results")
     )

@@ -24,7 +24,7 @@ from opensafeintent.calls.records import Attempt, Call, Failure, Replied
 from opensafeintent.calls.replies import completion_body, read_reply
 from opensafeintent.errors import InputError, did_you_mean
 from opensafeintent.files import sha256_hex
-from opensafeintent.hostile import cut_user_info, one_line, show_name
+from opensafeintent.hostile import clean_for_display, one_line, remove_url_credentials
 from opensafeintent.secrets import collect_secrets
 
 Ask = Callable[[list[dict[str, str]]], "str | Awaitable[str | None] | None"]
@@ -34,7 +34,7 @@ _THREADS = 16
 """Concurrent calls of a plain function, if the user set no number."""
 _MOST_READ = 2**16
 """Characters of an exception that are looked through."""
-_ASTRIDE = 2**12
+_SECRET_MARGIN = 2**12
 _FORM = re.compile(r"[\w.:\-]+")
 
 
@@ -64,7 +64,7 @@ class FunctionModel:
         for what, text in (("name", name), ("version", version)):
             if not (isinstance(text, str) and _FORM.fullmatch(text)):
                 raise InputError(
-                    f"FunctionModel: {what} is {show_name(repr(text))}; expected letters,"
+                    f"FunctionModel: {what} is {clean_for_display(repr(text))}; expected letters,"
                     " digits, '.', '-', '_' or ':'"
                 )
         self.ask = ask
@@ -155,8 +155,8 @@ def _error_text(error: BaseException) -> str:
     except BaseException:
         text = type(error).__name__
     # a key may lie across the cut
-    text = collect_secrets().scrub(text[: _MOST_READ + _ASTRIDE])[:_MOST_READ]
-    return one_line(cut_user_info(text))
+    text = collect_secrets().scrub(text[: _MOST_READ + _SECRET_MARGIN])[:_MOST_READ]
+    return one_line(remove_url_credentials(text))
 
 
 class _Result(NamedTuple):

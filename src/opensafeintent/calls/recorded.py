@@ -29,7 +29,7 @@ from opensafeintent.calls.ledger_rows import (
 from opensafeintent.calls.reasoning import REASONING_FIELDS, REASONING_ONLY, has_reasoning_beside
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import any_json
-from opensafeintent.hostile import clean_name, show_name
+from opensafeintent.hostile import clean_for_display, clean_name
 from opensafeintent.promptsets.fields import Record
 from opensafeintent.promptsets.reading import MOST_LISTED, Problem, distinct_problems
 from opensafeintent.taxonomy import (
@@ -138,8 +138,8 @@ def check_recorded(
             yield msgspec.convert(msgspec.to_builtins(response), RecordedResponse)
         except (msgspec.ValidationError, OverflowError) as error:
             raise InputError(
-                f"{source}: set {show_name(response.set_id)}, {show_name(response.variant)}:"
-                f" {explain_decoding(str(error))}"
+                f"{source}: set {clean_for_display(response.set_id)},"
+                f" {clean_for_display(response.variant)}: {explain_decoding(str(error))}"
             ) from error
 
 
@@ -157,7 +157,7 @@ def short(value: Any) -> str:
         if value is None or isinstance(value, bool)
         else repr(value)
     )
-    return show_name(shown)
+    return clean_for_display(shown)
 
 
 def merge_responses(first: RecordedResponse, second: RecordedResponse) -> RecordedResponse:

@@ -14,7 +14,7 @@ from opensafeintent.calls.reasoning import find_thought, list_reasoning_beside
 from opensafeintent.calls.records import Answered, Refused, Usage
 from opensafeintent.calls.streams import NoStream, read_stream
 from opensafeintent.files import canonical_json
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 
 _completion = msgspec.json.Decoder(dict[str, Any])
 _MOST_DIGITS = 18
@@ -66,7 +66,7 @@ def protocol_named(name: str) -> WireProtocol:
     for provider in ENDPOINTS.values():
         if provider.protocol.name == name:
             return provider.protocol
-    raise ValueError(f"a reply of the unknown protocol {show_name(name)}")
+    raise ValueError(f"a reply of the unknown protocol {clean_for_display(name)}")
 
 
 def read_reply(body: bytes, protocol: WireProtocol = CHAT_COMPLETIONS) -> Answered | Refused:

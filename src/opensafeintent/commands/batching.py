@@ -70,7 +70,7 @@ def _open_batches(session: Session, kind: type[B]) -> B:
     return kind(client, models, store, session.display, settings.wait_seconds)
 
 
-async def fill_in_batches(
+async def fill_ledger_in_batches(
     session: Session,
     work: Sequence[ModelWork],
     identities: Mapping[str, str],

@@ -12,9 +12,9 @@ import msgspec
 from rich.console import Console
 
 from opensafeintent import __version__
-from opensafeintent.any_model import model_identity, unset_lines
+from opensafeintent.any_model import describe_unset_variables, model_identity
 from opensafeintent.batch.rounds import Batching
-from opensafeintent.calls.client import Client, count_under_way
+from opensafeintent.calls.client import Client, choose_concurrency
 from opensafeintent.calls.costs import (
     Experience,
     ForecastLine,
@@ -300,7 +300,7 @@ class _BuildRun:
                 client,
                 at_once=in_batches.at_once
                 if in_batches
-                else count_under_way(settings.max_connections),
+                else choose_concurrency(settings.max_connections),
                 recorded_stages=STAGES[: settings.stages[0] - 1],
             )
             try:
@@ -350,7 +350,7 @@ class _BuildRun:
         )
         notes = [
             *renewed,
-            *unset_lines(settings.models, self._headers),
+            *describe_unset_variables(settings.models, self._headers),
             *note_beyond_budget(expected, settings),
         ]
         return BuildOutcome(

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from opensafeintent.any_model import model_identity, unset_lines
-from opensafeintent.calls.client import count_under_way
+from opensafeintent.any_model import describe_unset_variables, model_identity
+from opensafeintent.calls.client import choose_concurrency
 from opensafeintent.calls.costs import sum_spent
 from opensafeintent.calls.headers import Headers, headers_by_model, parse_header
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_folder import check_not_held
+from opensafeintent.calls.ledger_folder import refuse_folder_of_other_run
 from opensafeintent.calls.progress import Display, display_for
-from opensafeintent.commands.batching import begin_batches, fill_in_batches
+from opensafeintent.commands.batching import begin_batches, fill_ledger_in_batches
 from opensafeintent.commands.outcome import RunOutcome
 from opensafeintent.commands.reproduce import command_line
 from opensafeintent.commands.session import (
@@ -33,19 +33,19 @@ from opensafeintent.errors import InputError, JudgeFailed, Stopped, pluralize
 from opensafeintent.evaluation.forecast import AskedInLedger, count_calls, find_asked, forecast
 from opensafeintent.evaluation.gold_cases import (
     GRADE_NAMES,
-    AnchorSetting,
-    Examination,
+    GoldCheckPlan,
     JudgeCheck,
+    JudgeSetting,
     add_served,
-    check_work,
     list_roles,
     load_gold_cases,
+    make_gold_check_work,
     merge_checks,
     verdict,
 )
 from opensafeintent.evaluation.labelled_responses import (
     LabelledFile,
-    label_work,
+    make_label_check_work,
 )
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.pipeline import ModelWork
@@ -53,12 +53,12 @@ from opensafeintent.evaluation.run import run_work
 from opensafeintent.files import near, read_json, sha256_hex, to_json, write_private
 from opensafeintent.hostile import name_safe
 from opensafeintent.imports.label_files import read_labelled
-from opensafeintent.numbers.cohort import GradedRun, compute_line_acceptance
+from opensafeintent.numbers.cohort import GradedRun, compute_borderline_acceptance
 from opensafeintent.numbers.label_checks import (
     CheckedSetting,
     LabelCheck,
     compare_labels,
-    draw_evenly,
+    draw_balanced,
 )
 from opensafeintent.people.agreement import gather_grades
 from opensafeintent.promptsets.fields import fields_named
@@ -195,7 +195,7 @@ def _encode_judge_file(file: JudgeFile) -> bytes:
     content: dict[str, Any] = msgspec.to_builtins(file)
     for record, check in zip(content["checks"], file.checks, strict=True):
         record |= {name: getattr(check, name) for name in _DERIVED}
-        record["groups"] = msgspec.to_builtins(compute_line_acceptance(check))
+        record["groups"] = msgspec.to_builtins(compute_borderline_acceptance(check))
     return to_json(content)
 
 
@@ -207,10 +207,10 @@ async def grade_work(
     Raises:
         Stopped: a judge does not answer any more, or a budget is used up.
     """
-    await fill_in_batches(calling, work, identities)
+    await fill_ledger_in_batches(calling, work, identities)
     graded: list[GradedResponse] = []
     total = count_calls(work)
-    at_once = count_under_way(calling.settings.max_connections)
+    at_once = choose_concurrency(calling.settings.max_connections)
     async with calling.show_progress(lambda: total):
         await run_work(calling.client, work, at_once=at_once, done=graded.append)
     return graded
@@ -260,9 +260,9 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
             InputError: the file or a template cannot be used.
         """
         file = read_labelled(labelled, settings.columns, settings.max_rows)
-        drawn = draw_evenly(file, settings.sample or len(file.responses))
+        drawn = draw_balanced(file, settings.sample or len(file.responses))
         templates = settings.judge_templates()
-        work = label_work(
+        work = make_label_check_work(
             [file.responses[index] for index in drawn],
             settings.samplings(settings.judges),
             templates,
@@ -342,7 +342,7 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
         return {
             judge: CheckedSetting(
                 identity=identities[judge],
-                setting=AnchorSetting(
+                setting=JudgeSetting(
                     templates=hashes, parse=self.templates.parse, sampling=sampling
                 ),
                 served=asked.served.get(judge, ()),
@@ -368,7 +368,7 @@ class _GoldCheck(msgspec.Struct, frozen=True, kw_only=True):
     """The judges, the gold cases that they grade, and the calls."""
 
     settings: JudgeCheckSettings
-    examination: Examination
+    examination: GoldCheckPlan
     work: list[ModelWork]
 
     @classmethod
@@ -379,7 +379,7 @@ class _GoldCheck(msgspec.Struct, frozen=True, kw_only=True):
             InputError: a template cannot be used.
         """
         templates = settings.judge_templates()
-        examination = Examination(
+        examination = GoldCheckPlan(
             gold=load_gold_cases(),
             duties=dict.fromkeys(settings.judges, GRADE_NAMES),
             templates=templates,
@@ -387,7 +387,9 @@ class _GoldCheck(msgspec.Struct, frozen=True, kw_only=True):
             samplings=settings.samplings(settings.judges),
             min_accuracy=settings.min_accuracy,
         )
-        return cls(settings=settings, examination=examination, work=check_work(examination))
+        return cls(
+            settings=settings, examination=examination, work=make_gold_check_work(examination)
+        )
 
     def judge(
         self, graded: Sequence[GradedResponse], asked: AskedInLedger, identities: Mapping[str, str]
@@ -411,7 +413,7 @@ def check_judges(settings: JudgeCheckSettings, *, quiet: bool = False) -> RunOut
         InputError: a setting or the file is not usable, or the folder holds a run or a build.
         Stopped: a provider ended the check; answers so far are kept.
     """
-    check_not_held(settings.out)
+    refuse_folder_of_other_run(settings.out)
     notes: list[str] = []
     check: _GoldCheck | _LabelComparison
     if settings.labelled is None:
@@ -426,7 +428,7 @@ def check_judges(settings: JudgeCheckSettings, *, quiet: bool = False) -> RunOut
         if settings.dry_run:
             with Ledger(settings.ledger_path, readonly=True, missing_ok=True) as ledger:
                 expected = forecast(ledger, identities, check.work)
-            notes += unset_lines(identities, headers)
+            notes += describe_unset_variables(identities, headers)
             return RunOutcome.from_forecast(expected, settings, notes, names=identities)
         with lock_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
             return run_async(lambda: _run_check(check, identities, screen, headers))
@@ -467,7 +469,7 @@ async def check_before_run(
     calling: Session,
     folder: RunFolder,
     manifest: Manifest,
-    examination: Examination,
+    examination: GoldCheckPlan,
     settings: Judges,
 ) -> tuple[JudgeCheck, ...]:
     """Check the judges of a run before anything else is asked, and return their checks, all of them
@@ -479,7 +481,7 @@ async def check_before_run(
         Stopped: a judge does not answer any more, or a budget is used up.
     """
     identities = manifest.identities()
-    work = check_work(examination)
+    work = make_gold_check_work(examination)
     graded = await grade_work(calling, work, identities)
     asked = find_asked(calling.client.ledger, identities, work)
     checks = add_served(verdict(examination, identities, graded), asked.served)
@@ -573,8 +575,8 @@ def add_known_checks(run: GradedRun, files: Sequence[JudgeFile]) -> GradedRun:
 
 
 def find_earlier_checks(
-    examination: Examination, identities: Mapping[str, str], files: Sequence[JudgeFile]
-) -> tuple[list[JudgeCheck], Examination | None]:
+    examination: GoldCheckPlan, identities: Mapping[str, str], files: Sequence[JudgeFile]
+) -> tuple[list[JudgeCheck], GoldCheckPlan | None]:
     """Find the checks in results of `judge-check` that an examination would repeat.
 
     A check that failed counts only if it is of the same grades and misses none: another one might
@@ -608,7 +610,7 @@ def find_earlier_checks(
     return list(known.values()), rest
 
 
-def _find_setting(examination: Examination, check: JudgeCheck) -> AnchorSetting:
+def _find_setting(examination: GoldCheckPlan, check: JudgeCheck) -> JudgeSetting:
     """Return the setting in which an examination would ask for the grades of a check."""
     duties = {check.judge: check.grades}
     return msgspec.structs.replace(examination, duties=duties).find_setting(check.judge)

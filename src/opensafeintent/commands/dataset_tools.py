@@ -35,7 +35,7 @@ from opensafeintent.files import (
     write_beside,
     write_private,
 )
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, read_dataset, write_dataset
 from opensafeintent.promptsets.fields import fields_named
 from opensafeintent.promptsets.loading import find_origin
@@ -216,7 +216,7 @@ def dedup_dataset(
             or is the input.
     """
     if rule not in get_args(Rule):
-        raise InputError(f"rule {show_name(rule)!r}: {nearest(rule, get_args(Rule))}")
+        raise InputError(f"rule {clean_for_display(rule)!r}: {nearest(rule, get_args(Rule))}")
     report = report or out.with_name(f"{out.stem}.dropped.jsonl")
     _refuse_overwriting(name, out, report, taxonomy)
     dataset = load_dataset(name, taxonomy, max_rows)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from opensafeintent.any_model import model_identity
-from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE, contenders
+from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE, drop_baselines
 from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.progress import Display, display_for
 from opensafeintent.commands.checking_judges import (
@@ -31,7 +31,11 @@ from opensafeintent.commands.session import run_async, wait_or_refuse
 from opensafeintent.commands.settings import EvaluateSettings
 from opensafeintent.commands.settings.by_command import PAPER_DATASET
 from opensafeintent.errors import InputError, pluralize
-from opensafeintent.evaluation.gold_cases import Examination, list_duties, load_gold_cases
+from opensafeintent.evaluation.gold_cases import (
+    GoldCheckPlan,
+    list_grades_by_judge,
+    load_gold_cases,
+)
 from opensafeintent.evaluation.manifest import (
     Manifest,
     ModelEntry,
@@ -40,7 +44,7 @@ from opensafeintent.evaluation.manifest import (
     list_tasks,
 )
 from opensafeintent.evaluation.pipeline import ModelWork
-from opensafeintent.hostile import name_safe, one_line, show_name
+from opensafeintent.hostile import clean_for_display, name_safe, one_line
 from opensafeintent.numbers.gates import describe_second_turn_reach, describe_sets
 from opensafeintent.numbers.metrics import METRICS, find_scope, is_defined, list_question_groups
 from opensafeintent.numbers.stop_when import StopWhen
@@ -109,7 +113,7 @@ def _forecast_calls(
     )
     lines = [precision, *stated.notes]
     if plan.follow_ups:
-        models = len(contenders(command.manifest.models))
+        models = len(drop_baselines(command.manifest.models))
         lines.append(describe_second_turn_reach(sets, plan.epochs, models, units))
     outcome.notes[:0] = lines
     return outcome
@@ -138,7 +142,7 @@ class _NamedFiles(NamedTuple):
         dataset, size, templates = None, 0, None
         if run is None or settings.dataset:
             name = settings.dataset or "starter"
-            screen.stage(f"reading {show_name(name)}")
+            screen.stage(f"reading {clean_for_display(name)}")
             dataset, size, note = _read_dataset(settings, name, folder, run)
             notes += note
         has_rubrics = run is not None and (run.plan.as_paper or not settings.as_paper)
@@ -172,7 +176,7 @@ def _read_dataset(
         if run is not None:
             if run.dataset.name == dataset_name(name):
                 return None, 0, [f"{error}; the run’s own prompt-sets are used"]
-            own = show_name(run.dataset.name)
+            own = clean_for_display(run.dataset.name)
             raise InputError(
                 f"{error}; {folder.path} has prompt-sets of its own ({own}): leave --dataset out"
             ) from error
@@ -303,9 +307,9 @@ def add_check(command: RunCommand) -> None:
     """
     manifest = command.manifest
     templates = manifest.judge_templates()
-    examination = Examination(
+    examination = GoldCheckPlan(
         gold=load_gold_cases(),
-        duties=list_duties(item.plan for item in command.work),
+        duties=list_grades_by_judge(item.plan for item in command.work),
         templates=templates,
         parse=manifest.plan.parse,
         samplings=manifest.plan.judge_samplings,

@@ -28,7 +28,7 @@ from opensafeintent.errors import (
 )
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.files import write_beside
-from opensafeintent.hostile import cell_safe, show_name
+from opensafeintent.hostile import cell_safe, clean_for_display
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.quoting import UnsafeTexts
 from opensafeintent.replacing import write_together
@@ -117,7 +117,8 @@ def _export(settings: ExportSettings) -> Exported:
     else:
         files, lacking = _write_shared(settings, run, notes, held)
         notes += [
-            f"{show_name(model)}: left out, for no headline metric is defined" for model in lacking
+            f"{clean_for_display(model)}: left out, for no headline metric is defined"
+            for model in lacking
         ]
     if settings.include_unsafe:
         notes.append(describe_unsafe_texts(UnsafeTexts(held.responses, len(held.prompts))))

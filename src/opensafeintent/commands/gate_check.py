@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from opensafeintent.calls.baselines import contenders
+from opensafeintent.calls.baselines import drop_baselines
 from opensafeintent.commands.graded_runs import how_to_grade_alike
 from opensafeintent.commands.outcome import RunOutcome
 from opensafeintent.commands.settings import Gating, ReportSettings
@@ -22,7 +22,7 @@ from opensafeintent.files import (
     make_private_folder,
     write_beside,
 )
-from opensafeintent.hostile import one_line, show_name
+from opensafeintent.hostile import clean_for_display, one_line
 from opensafeintent.numbers.cohort import Cohort, GradedRun
 from opensafeintent.numbers.gates import (
     Gate,
@@ -241,8 +241,8 @@ def find_gates(
             )
     for gate in gates:
         refuse_undefined(gate.metric, cohort.dataset, gate.option)
-    for model in contenders(cohort.models):
-        check_k(gates, cohort.repeats.epochs[cohort.models.index(model)], show_name(model))
+    for model in drop_baselines(cohort.models):
+        check_k(gates, cohort.repeats.epochs[cohort.models.index(model)], clean_for_display(model))
     measured = partial(_undecide_older, settings.since, cohort, texts)
     thresholds = [gate for gate in gates if gate.kind != "worse"]
     results = tuple(check_thresholds(cohort, thresholds, settings.confidence))

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_folder import check_not_held
+from opensafeintent.calls.ledger_folder import refuse_folder_of_other_run
 from opensafeintent.calls.prices import PriceList
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.providers import PREFIX, is_native, split_name
@@ -24,7 +24,7 @@ from opensafeintent.evaluation.regrade import Regrade, Swapped, derive_regrades
 from opensafeintent.evaluation.replay import derive
 from opensafeintent.files import near
 from opensafeintent.grades import sort_rows
-from opensafeintent.hostile import one_line, show_name
+from opensafeintent.hostile import clean_for_display, one_line
 from opensafeintent.numbers.cohort import GradedRun
 from opensafeintent.numbers.gates import find_changed_judges, find_unlike_conditions
 from opensafeintent.numbers.served_versions import VersionChange
@@ -168,7 +168,7 @@ def read_joined_runs(
     return runs
 
 
-def check_place(out: Path, runs: Sequence[Path]) -> None:
+def check_results_folder(out: Path, runs: Sequence[Path]) -> None:
     """See that results of these runs may be written into a folder: one that holds no run and no
     build, or the only run's own.
 
@@ -176,7 +176,7 @@ def check_place(out: Path, runs: Sequence[Path]) -> None:
         InputError: it holds another run, or a build.
     """
     is_own = {run.resolve() for run in runs} == {out.resolve()}
-    check_not_held(out, own=RunFolder.manifest_name if is_own else "")
+    refuse_folder_of_other_run(out, own=RunFolder.manifest_name if is_own else "")
 
 
 def choose_prices(
@@ -222,7 +222,7 @@ def open_run(
     imported: Mapping[str, Sequence[RecordedResponse]] | None = None,
 ) -> Iterator[tuple[GradedRun, Ledger]]:
     """Rebuild one run; the ledger stays as it was read, for the texts."""
-    stage = f"reading {show_name(name)}"
+    stage = f"reading {clean_for_display(name)}"
     display.stage(stage)
     manifest, dataset = folder.load()
     manifest = manifest.keep_counted()

@@ -34,7 +34,7 @@ from opensafeintent.evaluation.replay import (
     read_imported,
     replay,
 )
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 from opensafeintent.numbers.completions import StoredOdds, read_turning_odds
 from opensafeintent.numbers.gates import describe_sets
 from opensafeintent.numbers.judges import JudgeShift
@@ -156,7 +156,7 @@ def describe_shift(shift: JudgeShift) -> str:
     """Say how far the primary metrics move from one judge to another, and which models change
     places beyond chance.
     """
-    old, new = (show_name(judge) for judge in shift.judges)
+    old, new = (clean_for_display(judge) for judge in shift.judges)
     moves = ", ".join(
         f"{METRICS[item.metric].label}"
         f" {format_estimate(item, METRICS[item.metric].unit, signed=True)}"
@@ -165,8 +165,8 @@ def describe_shift(shift: JudgeShift) -> str:
         if item.family is not None
     )
     places = [
-        f"; beyond chance, {show_name(first)} and {show_name(second)} change places in"
-        f" {METRICS[rank.metric].label}{_describe_turning_odds(rank.turning_odds)}"
+        f"; beyond chance, {clean_for_display(first)} and {clean_for_display(second)} change places"
+        f" in {METRICS[rank.metric].label}{_describe_turning_odds(rank.turning_odds)}"
         for rank in shift.ranks
         if rank.changes_order and rank.significant
         for first, second in (rank.models,)
@@ -372,7 +372,7 @@ def _note_uncopied_probes(given: Manifest, manifest: Manifest) -> list[str]:
 
 def _note_left_out(given: Manifest, tasks: Collection[str]) -> list[str]:
     """Return a note on models of which no response can be graded."""
-    names = [show_name(model) for model in given.models if model not in tasks]
+    names = [clean_for_display(model) for model in given.models if model not in tasks]
     if not names:
         return []
     return [

@@ -52,7 +52,7 @@ from opensafeintent.evaluation.replay import (
 )
 from opensafeintent.files import sha256_hex
 from opensafeintent.grades import check_cells
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 from opensafeintent.imports.content import FileContent, index_prompts, match_prompts, show_progress
 from opensafeintent.imports.known_formats import read_files
 from opensafeintent.inspect.logs import InspectLog
@@ -374,7 +374,9 @@ def _find_dataset(
         return load_dataset("starter", taxonomy)
     bringing = [item for item in read if item.prompt_sets]
     if not bringing:
-        what = f"the log's task ({show_name(logs[0].dataset)})" if logs else "these responses"
+        what = (
+            f"the log's task ({clean_for_display(logs[0].dataset)})" if logs else "these responses"
+        )
         raise InputError(f"--dataset: is not given; expected the dataset of {what}")
     datasets = [Dataset(item.path.stem, item.prompt_sets, taxonomy) for item in bringing]
     for item, dataset in zip(bringing, datasets, strict=True):
@@ -408,7 +410,7 @@ def _add_first_replies(item: FileContent) -> list[RecordedResponse]:
             return response
         if first is None:
             raise InputError(
-                f"{item.path}: set {show_name(response.set_id)}, {response.variant}, epoch"
+                f"{item.path}: set {clean_for_display(response.set_id)}, {response.variant}, epoch"
                 f" {response.epoch}: the first reply is not in the file; expected it as reply_to,"
                 " or a response of the same epoch to dual_use"
             )
@@ -422,7 +424,7 @@ def _check_prompts(
 ) -> None:
     if item.log is not None and item.log.dataset_hash != dataset.hash:
         raise InputError(
-            f"{item.path}: its responses are to {show_name(item.log.dataset)}"
+            f"{item.path}: its responses are to {clean_for_display(item.log.dataset)}"
             f" ({item.log.dataset_hash[:8]}), this is {dataset.name} ({dataset.hash[:8]})"
         )
     if item.log and item.log.judge_by != "rubric" and item.log.questions != dataset.questions_hash:
@@ -442,7 +444,7 @@ def _check_prompts(
         f"set {first.set_id} has no {first.variant};"
         f" {nearest(first.variant, _list_variants(dataset, first.set_id))}"
         if first.set_id in dataset.by_id
-        else f"{show_name(first.set_id)!r} is not a prompt-set of {dataset.name};"
+        else f"{clean_for_display(first.set_id)!r} is not a prompt-set of {dataset.name};"
         f" {nearest(first.set_id, list(dataset.by_id)[:5000], shown=10)}"
     )
     further_text = (

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 from rich.console import Console
 
-from opensafeintent.commands.graded_runs import check_place, read_graded_run
+from opensafeintent.commands.graded_runs import check_results_folder, read_graded_run
 from opensafeintent.commands.settings import (
     AgreementSettings,
     AnnotateDatasetSettings,
@@ -22,9 +22,9 @@ from opensafeintent.commands.settings import (
 from opensafeintent.errors import InputError, nearest, pluralize
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
-from opensafeintent.files import express_from, os_errors, to_json, write_private
+from opensafeintent.files import os_errors, relative_path_from, to_json, write_private
 from opensafeintent.grades import PANEL
-from opensafeintent.hostile import name_safe, show_name
+from opensafeintent.hostile import clean_for_display, name_safe
 from opensafeintent.numbers.metrics import METRICS, MetricScope, find_scope
 from opensafeintent.people.agreement import (
     DatasetQuality,
@@ -57,17 +57,17 @@ from opensafeintent.people.study import (
     check_names,
     complete_sets,
     draw,
-    label_lists,
-    lay_out,
-    quality_subject,
+    list_category_definitions,
+    make_key_and_texts,
+    make_quality_item,
+    make_response_item,
     render_guide,
     render_page,
     render_sheet,
-    response_subject,
 )
 from opensafeintent.promptsets import Dataset, load_dataset, sample_sets
-from opensafeintent.promptsets.own_questions import draw_order
-from opensafeintent.promptsets.reading import OF_CELLS, get_suffix
+from opensafeintent.promptsets.own_questions import shuffle_own_questions
+from opensafeintent.promptsets.reading import SPREADSHEET_SUFFIXES, get_suffix
 from opensafeintent.ratings import Ratings, RatingsOfItem
 from opensafeintent.replacing import write_together
 from opensafeintent.report.corrections import FEWEST_LABELS
@@ -128,7 +128,7 @@ def annotate_dataset(settings: AnnotateDatasetSettings) -> ExportedStudy:
     """
     dataset = load_dataset(settings.dataset, settings.taxonomy)
     chosen = sample_sets(dataset.prompt_sets, settings.limit)
-    subjects = [quality_subject(item, dataset) for item in chosen]
+    subjects = [make_quality_item(item, dataset) for item in chosen]
     return _write_study(settings, "dataset_quality", dataset, subjects)
 
 
@@ -161,7 +161,7 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
         shown = [row for row in graded if not _is_too_long(row, texts)]
         pairs = {item.id for item in dataset.prompt_sets if item.is_pair}
         drawn = draw(shown, settings.sample, settings.seed, settings.unit, dataset.units, pairs)
-        subjects = [_make_subject(item, dataset, texts) for item in drawn]
+        subjects = [_make_response_item(item, dataset, texts) for item in drawn]
     study = _write_study(
         settings, "judge_validation", dataset, subjects, settings.unit, settings.run
     )
@@ -230,7 +230,7 @@ def _describe_correctable(
         label = METRICS[metric].label
         for model, further in unused.items():
             count = labelled[model]
-            name, enough = show_name(model), count >= FEWEST_LABELS
+            name, enough = clean_for_display(model), count >= FEWEST_LABELS
             can = "corrects" if enough else "cannot correct"
             need = "" if enough else f"; that needs {FEWEST_LABELS}"
             if further and not enough:
@@ -243,7 +243,7 @@ def _is_too_long(row: GradedResponse, texts: RunTexts) -> bool:
     return text is not None and len(text.text) > LONGEST
 
 
-def _make_subject(item: KeyItem, dataset: Dataset, texts: RunTexts) -> AnnotatedText:
+def _make_response_item(item: KeyItem, dataset: Dataset, texts: RunTexts) -> AnnotatedText:
     text = texts.find(item.model, item.id, item.variant, item.epoch)
     if text is None:
         raise InputError(
@@ -252,9 +252,11 @@ def _make_subject(item: KeyItem, dataset: Dataset, texts: RunTexts) -> Annotated
             " that hold them)"
         )
     prompt_set = dataset.by_id[item.id]
-    own = draw_order(prompt_set.questions_about(item.variant), item.id, item.variant).values()
+    own = shuffle_own_questions(
+        prompt_set.questions_about(item.variant), item.id, item.variant
+    ).values()
     prompt = prompt_set.wordings()[item.variant]
-    return response_subject(item, prompt, text.text, tuple(own))
+    return make_response_item(item, prompt, text.text, tuple(own))
 
 
 def _write_study(
@@ -273,7 +275,9 @@ def _write_study(
     with write_together(settings.out) as new:
         before = read_key(key_path).annotators if key_path.exists() else {}
         everyone = [*before, *(name for name in names if name not in before)]
-        key, texts = lay_out(kind, dataset, subjects, everyone, seed=settings.seed, unit=unit)
+        key, texts = make_key_and_texts(
+            kind, dataset, subjects, everyone, seed=settings.seed, unit=unit
+        )
         if not before.items() <= key.annotators.items():
             raise InputError(
                 f"{key_path}: belongs to another study than {key.study}, with another dataset,"
@@ -281,9 +285,9 @@ def _write_study(
                 " (--out DIR)"
             )
         if run is not None:
-            key = msgspec.structs.replace(key, run=express_from(settings.out, run))
+            key = msgspec.structs.replace(key, run=relative_path_from(settings.out, run))
         write_key(key, new / key_path.name)
-        lists = label_lists(dataset.taxonomy) if kind == "dataset_quality" else ()
+        lists = list_category_definitions(dataset.taxonomy) if kind == "dataset_quality" else ()
         write_private(new / guide.name, render_guide(kind, lists, key.own))
         page = partial(render_page, lists=lists)
         for name in names:
@@ -335,7 +339,7 @@ def _list_returned(settings: ImportAnnotationsSettings) -> Iterator[Path]:
             files = [
                 file
                 for file in sorted(path.iterdir())
-                if get_suffix(file) in (".json", *OF_CELLS)
+                if get_suffix(file) in (".json", *SPREADSHEET_SUFFIXES)
                 and not file.name.startswith((".", "~$"))  # Excel's mark of an open file
                 and file.resolve() != settings.key.resolve()
             ]
@@ -357,7 +361,7 @@ def agreement(settings: AgreementSettings) -> Agreement:
             results cannot be written.
     """
     if settings.out is not None:
-        check_place(settings.out, [settings.run] if settings.run else [])
+        check_results_folder(settings.out, [settings.run] if settings.run else [])
     sourced = read_labels(*settings.labels)
     first = sourced[0]
     for label in sourced:

@@ -33,7 +33,7 @@ from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import (
     near,
 )
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 from opensafeintent.numbers.cohort import Cohort, GradedRun
 from opensafeintent.numbers.gates import Gates, Transitions
 from opensafeintent.numbers.label_checks import LabelCheck
@@ -312,7 +312,7 @@ _WITHOUT_REASONING = ", less reasoning (--judge-arg reasoning_effort=)"
 def _quote_reply(reply: str, reason: str) -> str:
     if reason == "reasoning_only":
         return " reasoning and no text"
-    quoted = f' "{show_name(reply)}"'
+    quoted = f' "{clean_for_display(reply)}"'
     if reason == "unknown_mark":
         quoted += f", which begins with reasoning under the unknown mark {unknown_mark(reply)}"
     return quoted

@@ -34,7 +34,7 @@ from opensafeintent.commands.gate_check import (
 )
 from opensafeintent.commands.graded_runs import (
     check_join,
-    check_place,
+    check_results_folder,
     choose_prices,
     name_runs,
     open_run,
@@ -136,7 +136,7 @@ def write_report(settings: ReportSettings, *, quiet: bool = False) -> RunOutcome
     out = settings.out or settings.runs[0]
     for run in settings.runs:
         RunFolder(run).check()  # before the lock, which makes a folder
-    check_place(out, settings.runs)
+    check_results_folder(out, settings.runs)
     check_gating(settings, gates, settings.runs, out)
     try:
         with (
@@ -319,7 +319,7 @@ def compare(settings: CompareSettings, *, quiet: bool = False) -> Compared:
             datasets or judged differently, or `out` holds another run or a build.
     """
     if settings.out is not None:
-        check_place(settings.out, settings.runs)
+        check_results_folder(settings.out, settings.runs)
     with closing(display_for(quiet=quiet)) as screen, delay_garbage_collection():
         files, _ = default_judge_files()
         runs = [

@@ -16,8 +16,8 @@ from typing import get_args
 
 import msgspec
 
-from opensafeintent.any_model import unset_lines
-from opensafeintent.calls.client import Client, count_under_way
+from opensafeintent.any_model import describe_unset_variables
+from opensafeintent.calls.client import Client, choose_concurrency
 from opensafeintent.calls.costs import Budget, forecast_cost
 from opensafeintent.calls.headers import headers_by_model, unlike_requests
 from opensafeintent.calls.ledger import LEDGER, Ledger
@@ -27,7 +27,7 @@ from opensafeintent.calls.progress import Display, progress_line, refresh_displa
 from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.python_models import hash_functions
 from opensafeintent.calls.records import Failed
-from opensafeintent.commands.batching import begin_batches, fill_in_batches
+from opensafeintent.commands.batching import begin_batches, fill_ledger_in_batches
 from opensafeintent.commands.checking_judges import check_before_run, describe_passed
 from opensafeintent.commands.graded_runs import make_graded_run, name_runs
 from opensafeintent.commands.outcome import RunOutcome, run_again_can_bring
@@ -51,7 +51,12 @@ from opensafeintent.evaluation.forecast import (
     forecast,
     forecast_regrades,
 )
-from opensafeintent.evaluation.gold_cases import Examination, JudgeCheck, check_work, merge_checks
+from opensafeintent.evaluation.gold_cases import (
+    GoldCheckPlan,
+    JudgeCheck,
+    make_gold_check_work,
+    merge_checks,
+)
 from opensafeintent.evaluation.manifest import (
     Manifest,
     RunFolder,
@@ -64,7 +69,7 @@ from opensafeintent.evaluation.replay import derive, replay
 from opensafeintent.evaluation.run import count_missing_grades, run_work
 from opensafeintent.files import inside, near
 from opensafeintent.grades import check_cells
-from opensafeintent.hostile import one_line, show_name
+from opensafeintent.hostile import clean_for_display, one_line
 from opensafeintent.numbers.cohort import Cohort, GradedRun, gather_models, name_graders
 from opensafeintent.numbers.metrics import METRICS
 from opensafeintent.numbers.stop_when import StopWhen
@@ -147,7 +152,7 @@ class RunCommand(msgspec.Struct, kw_only=True):
     """Notes for a reader before any call, a line each."""
     earlier: Manifest | None = None
     """The run as it was; None for a new one."""
-    examination: Examination | None = None
+    examination: GoldCheckPlan | None = None
     """The check that judges have to pass first."""
     known_checks: list[JudgeCheck] = []
     """Checks of judges that passed before, in the folder of `judge-check`."""
@@ -239,7 +244,7 @@ def dry_run(
     notes = [
         *command.notes,
         *_describe_growth(command),
-        *unset_lines(owing, command.manifest.headers),
+        *describe_unset_variables(owing, command.manifest.headers),
     ]
     return RunOutcome.from_forecast(
         expected, command.settings, notes, command.prices, names=command.in_batches
@@ -251,7 +256,7 @@ def _forecast(
 ) -> Forecast:
     """Count the calls of a command that the ledger does not hold: see `dry_run`."""
     manifest, dataset = command.manifest, command.dataset
-    checks = check_work(command.examination) if command.examination else []
+    checks = make_gold_check_work(command.examination) if command.examination else []
     if ledger_path is None:
         ledger_path = command.folder.ledger_to_write(manifest, command.settings.ledger)
     with Ledger(ledger_path, readonly=True, missing_ok=True) as ledger:
@@ -297,7 +302,7 @@ def _describe_growth(command: RunCommand) -> list[str]:
 
 
 def _join_names(names: Sequence[str]) -> str:
-    return ", ".join(show_name(name) for name in names)
+    return ", ".join(clean_for_display(name) for name in names)
 
 
 def _say_cost(expected: Forecast, prices: Path | PriceList | None) -> str:
@@ -539,7 +544,7 @@ async def _run_calls(
         return least + sum(count for (_, what), count in tally.new_calls.items() if what == "probe")
 
     work = await _list_unfinished(command, client, display, note_done)
-    await fill_in_batches(calling, work, manifest.identities(), (manifest, dataset))
+    await fill_ledger_in_batches(calling, work, manifest.identities(), (manifest, dataset))
     if stop_when is not None:
         work = stop_when.begin(manifest, folder.save, work)
     if command.settings.ray is not None:
@@ -547,7 +552,7 @@ async def _run_calls(
     async with calling.show_progress(count_expected):
         if command.settings.ray is None:
             connections = command.settings.max_connections or (_CAREFUL if stop_when else None)
-            await run_work(client, work, at_once=count_under_way(connections), done=note_done)
+            await run_work(client, work, at_once=choose_concurrency(connections), done=note_done)
         if stop_when is not None:
             manifest = stop_when.conclude()
         # a reply that a limit cut is a thought if later ones of its model show how it thinks
@@ -606,7 +611,7 @@ def _lines_on_added(graded: Iterable[GradedResponse], manifest: Manifest) -> Ite
             )
             if missing:
                 yield (
-                    f"{show_name(judge)}: no usable grade of {missing:,} of"
+                    f"{clean_for_display(judge)}: no usable grade of {missing:,} of"
                     f" {pluralize(len(asked), 'response')}; a judge cannot be removed from a run:"
                     " look at its replies with opensafeintent trace before the rest is asked"
                 )

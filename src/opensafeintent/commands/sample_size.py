@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from rich.console import Console
 
-from opensafeintent.calls.baselines import contenders
+from opensafeintent.calls.baselines import drop_baselines
 from opensafeintent.calls.records import Sampling
 from opensafeintent.commands.gate_check import check_k, list_gates
 from opensafeintent.commands.graded_runs import read_joined_runs
@@ -25,7 +25,7 @@ from opensafeintent.commands.settings import SampleSizeSettings
 from opensafeintent.errors import InputError, pluralize
 from opensafeintent.evaluation.manifest import list_prompts, list_tasks
 from opensafeintent.evaluation.pipeline import Grading, JudgePlan, ModelWork
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 from opensafeintent.numbers.cohort import Cohort, gather_models
 from opensafeintent.numbers.estimates import compare_metrics
 from opensafeintent.numbers.gates import Gate, Reach, describe_sets, fill_in_k, find_reach
@@ -355,7 +355,7 @@ class SampleSize(Printed, msgspec.Struct, frozen=True, kw_only=True):
     @property
     def _dataset_note(self) -> str:
         """A caution about a plan for another dataset than the pilot's."""
-        name = show_name(self.pilot.dataset if self.pilot else "")
+        name = clean_for_display(self.pilot.dataset if self.pilot else "")
         return (
             f"The SD is that of the dataset {name}, and SDs differ between datasets. For another"
             " dataset, run the pilot on it."
@@ -477,7 +477,7 @@ def _plan_gates(settings: SampleSizeSettings, gates: Sequence[Gate]) -> GatePlan
             for metric, of_metric in measured.items()
         }
     return GatePlan(
-        dataset=show_name(dataset_name(name)),
+        dataset=clean_for_display(dataset_name(name)),
         sets=sets,
         families=families,
         pairs=pairs,
@@ -609,7 +609,7 @@ def _measure_pilot(
     Raises:
         InputError: too few prompt-sets count, or the run does not tell a standard deviation.
     """
-    names = contenders(cohort.models)
+    names = drop_baselines(cohort.models)
     places = [cohort.models.index(name) for name in names]
     ends: dict[str, list[PlannedScenario]] = {}
     counted = len(cohort.dataset)
@@ -631,7 +631,7 @@ def _measure_pilot(
                 " alike in all prompt-sets, so the run does not tell how much it varies; leave"
                 " --pilot out"
             )
-    shown = [show_name(name) for name in names]
+    shown = [clean_for_display(name) for name in names]
     pairs = len(shown) * (len(shown) - 1) // 2
     if len(shown) == 1:
         of = f"the values of {shown[0]} alone, times √2 as for two unrelated models"

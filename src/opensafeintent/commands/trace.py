@@ -24,7 +24,7 @@ from opensafeintent.evaluation.pipeline import Task
 from opensafeintent.evaluation.texts import RunTexts, TracedRow
 from opensafeintent.grades import worst_first
 from opensafeintent.numbers.cohort import GradedRun, gather_models
-from opensafeintent.numbers.gates import compute_answered_well
+from opensafeintent.numbers.gates import compute_share_of_good_epochs
 from opensafeintent.numbers.judges import judges_differ
 from opensafeintent.numbers.own_answers import rank_worst_answered
 from opensafeintent.numbers.repeats import FragileSet
@@ -294,7 +294,7 @@ def _make_filter(settings: TraceSettings, run: GradedRun) -> Callable[[GradedRes
     ids = cohort.array.labels["prompt_set"]
     found: set[str] = set()
     for metric in metrics:
-        shares = compute_answered_well(cohort, metric)[places]
+        shares = compute_share_of_good_epochs(cohort, metric)[places]
         # a share that is not known, NaN, is neither
         least, most = np.fmin.reduce(shares), np.fmax.reduce(shares)
         found |= {str(ids[index]) for index in np.flatnonzero(least < most).tolist()}
@@ -308,13 +308,13 @@ def _choose_sets(
     also how many are as bad.
     """
     wanted = _make_filter(settings, run)
-    without_any = settings.set_id and settings.differs is None
+    keep_without_responses = settings.set_id and settings.differs is None
     chosen = [
         (prompt_set, by_set[prompt_set.id], 0)
         for prompt_set in run.dataset.prompt_sets
         if (not settings.set_id or prompt_set.id in settings.set_id)
         and settings.domain in (None, prompt_set.harm_domain)
-        and (without_any or any(map(wanted, by_set[prompt_set.id])))
+        and (keep_without_responses or any(map(wanted, by_set[prompt_set.id])))
     ]
     if settings.worst is None:
         return chosen

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args, get_origi
 
 import msgspec
 
-from opensafeintent.calls.client import Client, count_under_way, work_on_each
+from opensafeintent.calls.client import Client, choose_concurrency, work_on_each
 from opensafeintent.calls.outcomes import Unparsed, ask_until_parsed, describe_cause
 from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Purpose, Refused, Sampling
 from opensafeintent.construction.instructions import (
@@ -20,7 +20,7 @@ from opensafeintent.construction.instructions import (
 )
 from opensafeintent.construction.items import CallRef, Reason, Rejection
 from opensafeintent.errors import nearest
-from opensafeintent.hostile import one_line, show_name
+from opensafeintent.hostile import clean_for_display, one_line
 from opensafeintent.promptsets.fields import LONGEST_PROMPT
 from opensafeintent.taxonomy import Taxonomy
 from opensafeintent.templates.contracts import cut_fence
@@ -90,7 +90,7 @@ def find_fault_in_choice(name: str, value: str, valid: tuple[str, ...]) -> str |
     return (
         None
         if value in valid
-        else f'"{name}" is {show_name(value)!r}, which is none of the names;'
+        else f'"{name}" is {clean_for_display(value)!r}, which is none of the names;'
         f" {nearest(value, valid)}"
     )
 
@@ -208,7 +208,7 @@ class StageContext:
     instructions: Instructions
     taxonomy: Taxonomy
     structured: bool = True
-    at_once: int = count_under_way(None)
+    at_once: int = choose_concurrency(None)
     finished: Callable[[Any], None] = lambda _: None
     recorded: Client | None = None
     recorded_only: frozenset[Purpose] = frozenset()

@@ -8,10 +8,14 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from opensafeintent.calls.client import Client, count_under_way
+from opensafeintent.calls.client import Client, choose_concurrency
 from opensafeintent.calls.costs import Spent, sum_spent
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_folder import BUILD_MANIFEST, LedgerFolder, check_not_held
+from opensafeintent.calls.ledger_folder import (
+    BUILD_MANIFEST,
+    LedgerFolder,
+    refuse_folder_of_other_run,
+)
 from opensafeintent.calls.records import Sampling
 from opensafeintent.construction.asking import ModelRole, StageContext
 from opensafeintent.construction.backfill import Proposal
@@ -89,7 +93,7 @@ class BuildManifest(msgspec.Struct, frozen=True, kw_only=True):
         self,
         client: Client,
         *,
-        at_once: int = count_under_way(None),
+        at_once: int = choose_concurrency(None),
         recorded_stages: Sequence[Stage] = (),
     ) -> StageContext:
         """Return the resources of the build's stages.
@@ -148,7 +152,7 @@ class BuildFolder(LedgerFolder):
             InputError: it is of another version, or was damaged, or the folder is a run's.
         """
         if not self.manifest_path.is_file():
-            check_not_held(self.path)
+            refuse_folder_of_other_run(self.path)
             return None
         return read_json(
             self.manifest_path, BuildManifest, "the manifest of a build", schema=_SCHEMA

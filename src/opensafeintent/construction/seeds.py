@@ -10,7 +10,7 @@ from typing import Any
 from opensafeintent.construction.items import Rejection, Seed, StageResult
 from opensafeintent.errors import InputError
 from opensafeintent.files import RowLimit
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 from opensafeintent.promptsets.fields import LONGEST_PROMPT, Record, fields_found
 from opensafeintent.promptsets.reading import (
     FILE_FORMATS,
@@ -72,7 +72,7 @@ def _read_seed(name: str, source: str, location: str, row: Any) -> Seed:
         record.fail(_COLUMN, f"missing; expected a text{fields_found(record.data)}")
     text = record.data[_COLUMN] or ""
     if not isinstance(text, str):
-        record.fail(_COLUMN, f"is {show_name(str(text))}; expected a text")
+        record.fail(_COLUMN, f"is {clean_for_display(str(text))}; expected a text")
     within = location.removeprefix(name)
     line = f"line {within[1:]}" if within.startswith(":") else within.removeprefix(", ")
     return Seed(prompt=record.check_unicode(_COLUMN, text.strip()), source=source, place=line)

@@ -17,7 +17,7 @@ from rapidfuzz.distance import LCSseq
 from rapidfuzz.process import cpdist
 
 from opensafeintent.errors import InputError
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 from opensafeintent.promptsets import Dataset
 from opensafeintent.taxonomy import CORE_VARIANTS
 
@@ -83,8 +83,8 @@ class Threshold(msgspec.Struct, frozen=True):
         exact = limit if isinstance(limit, Fraction) else _parse_exactly(str(limit))
         if exact is None or not 0 < exact <= 1 or (exact == 1 and not inclusive):
             raise InputError(
-                f"threshold {show_name(str(limit))}: expected a number above 0 and below 1, such"
-                " as 0.7"
+                f"threshold {clean_for_display(str(limit))}: expected a number above 0 and below 1,"
+                " such as 0.7"
             )
         return cls(exact, inclusive)
 
@@ -175,7 +175,7 @@ def _folds(signatures: NDArray[np.uint64]) -> list[NDArray[np.uint64]]:
     return folds
 
 
-class SignatureIndex:
+class ParitySketchIndex:
     """Texts that others are compared with; it grows."""
 
     def __init__(self, threshold: Threshold) -> None:
@@ -348,7 +348,7 @@ class CellIndex:
 
     def __init__(self, threshold: Threshold) -> None:
         self._encoder = Encoder()
-        self._signatures = SignatureIndex(threshold)
+        self._signatures = ParitySketchIndex(threshold)
         self._entries: list[IndexEntry] = []
 
     def add(self, owner: str, texts: Mapping[str, str]) -> None:
@@ -460,7 +460,7 @@ def similar_pairs(
             for item in members
             for variant, text in item.texts.items()
         ]
-        encoder, index = Encoder(), SignatureIndex(threshold)
+        encoder, index = Encoder(), ParitySketchIndex(threshold)
         for start in range(0, len(entries), _TEXTS_AT_ONCE):
             encoded = encoder.encode(
                 [entry.text for entry in entries[start : start + _TEXTS_AT_ONCE]]

@@ -108,7 +108,7 @@ _ROLES: Mapping[GradeName, Role] = {
 }
 
 
-class AnchorSetting(msgspec.Struct, frozen=True, kw_only=True):
+class JudgeSetting(msgspec.Struct, frozen=True, kw_only=True):
     """How a judge is asked: a check holds for one setting only."""
 
     templates: dict[Role, str]
@@ -213,7 +213,7 @@ class JudgeCheck(msgspec.Struct, frozen=True, kw_only=True):
 
     judge: str
     identity: str
-    setting: AnchorSetting
+    setting: JudgeSetting
     gold_cases: str
     """Hash of the gold cases."""
     min_accuracy: float
@@ -275,7 +275,7 @@ class JudgeCheck(msgspec.Struct, frozen=True, kw_only=True):
         return not self.reasons
 
 
-class Examination(msgspec.Struct, frozen=True, kw_only=True):
+class GoldCheckPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The judges to check, the cases, and the parameters of the calls."""
 
     gold: GoldCases
@@ -287,10 +287,10 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
     """How each judge is sampled, by name."""
     min_accuracy: float = MIN_ACCURACY
 
-    def find_setting(self, judge: str) -> AnchorSetting:
+    def find_setting(self, judge: str) -> JudgeSetting:
         """Return how a judge is asked for the grades that it is there for."""
         roles = list_roles(self.duties[judge])
-        return AnchorSetting(
+        return JudgeSetting(
             templates={
                 template.role: template.hash
                 for template in self.templates.all()
@@ -301,7 +301,7 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def list_duties(plans: Iterable[JudgePlan]) -> dict[str, tuple[GradeName, ...]]:
+def list_grades_by_judge(plans: Iterable[JudgePlan]) -> dict[str, tuple[GradeName, ...]]:
     """Return which grades each judge gives in an evaluation."""
     duties: dict[str, set[GradeName]] = {}
     for plan in plans:
@@ -314,7 +314,7 @@ def list_duties(plans: Iterable[JudgePlan]) -> dict[str, tuple[GradeName, ...]]:
     }
 
 
-def check_work(examination: Examination) -> list[ModelWork]:
+def make_gold_check_work(examination: GoldCheckPlan) -> list[ModelWork]:
     """Return the calls of a check, for `run_work`; the model of a task is the judge, which is not
     asked for a response.
 
@@ -349,7 +349,7 @@ def check_work(examination: Examination) -> list[ModelWork]:
 
 
 def verdict(
-    examination: Examination, identities: Mapping[str, str], graded: Iterable[GradedResponse]
+    examination: GoldCheckPlan, identities: Mapping[str, str], graded: Iterable[GradedResponse]
 ) -> tuple[JudgeCheck, ...]:
     """Compare the judges' grades with the acceptable ones.
 
@@ -371,7 +371,7 @@ def verdict(
 
 
 def _check_judge(
-    examination: Examination, judge: str, identity: str, graded: Mapping[str, GradedResponse]
+    examination: GoldCheckPlan, judge: str, identity: str, graded: Mapping[str, GradedResponse]
 ) -> JudgeCheck:
     grades, gold = examination.duties[judge], examination.gold
     wrong = {

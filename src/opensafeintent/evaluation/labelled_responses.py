@@ -98,7 +98,7 @@ class LabelledFile(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(grade for grade in METRIC_GRADES if grade in wanted)
 
 
-def label_work(
+def make_label_check_work(
     responses: Sequence[LabelledResponse],
     samplings: Mapping[str, Sampling],
     templates: Templates,

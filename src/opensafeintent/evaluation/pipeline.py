@@ -24,8 +24,12 @@ from opensafeintent.calls.recorded import ResultPart
 from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Purpose, Refused, Sampling
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.missing import LEFT_OUT, make_missing_reason
-from opensafeintent.hostile import show_name
-from opensafeintent.promptsets.own_questions import IntentQuestions, OwnQuestion, draw_order
+from opensafeintent.hostile import clean_for_display
+from opensafeintent.promptsets.own_questions import (
+    IntentQuestions,
+    OwnQuestion,
+    shuffle_own_questions,
+)
 from opensafeintent.responses import (
     NO_FIRST_REPLY,
     AboutResponse,
@@ -267,8 +271,8 @@ class Task(AboutResponse, frozen=True, kw_only=True):
 
     @property
     def drawn_questions(self) -> dict[str, OwnQuestion]:
-        """The questions as judges see them (`draw_order`)."""
-        return draw_order(self.questions, self.set_id, self.variant)
+        """The questions as judges see them (`shuffle_own_questions`)."""
+        return shuffle_own_questions(self.questions, self.set_id, self.variant)
 
 
 class ModelWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -735,7 +739,7 @@ def _describe_unread(call: Call, answer: Answered) -> str:
     """Say of a judge's or guard's reply what it is in place of one of the form asked for, and what
     to do.
     """
-    came = describe_cause(answer) or f": {show_name(hide_request(call, answer.text))!r}"
+    came = describe_cause(answer) or f": {clean_for_display(hide_request(call, answer.text))!r}"
     action = make_missing_reason(call.purpose, describe_problem(answer)).action
     check = "" if call.purpose == "guard" else " (opensafeintent judge-check tries one)"
     return f"the last reply{came}; {action}{check}"

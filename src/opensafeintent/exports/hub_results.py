@@ -19,7 +19,7 @@ from opensafeintent.exports.shared import (
     name_folders,
 )
 from opensafeintent.files import make_private_folder, write_private
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.estimates import MetricEstimate
 from opensafeintent.promptsets.cards import yaml_text
@@ -45,8 +45,8 @@ def write_hf_results(cohort: Cohort, origin: RunOrigin, out: Path) -> list[Path]
         if number > 1:
             folder = "/".join(name_folders(model_id(model)))
             raise InputError(
-                f"{show_name(model)}: another model of the run has its folder,"
-                f" {show_name(folder)}; export each from a run of its own"
+                f"{clean_for_display(model)}: another model of the run has its folder,"
+                f" {clean_for_display(folder)}; export each from a run of its own"
             )
     repo, revision = _find_repo(cohort.dataset.name, origin)
     dataset: Json = {"id": repo} | ({"revision": revision} if revision else {})
@@ -82,27 +82,27 @@ def _find_repo(dataset: str, origin: RunOrigin) -> tuple[str, str]:
     if origin.dataset_repo is not None:
         if not _REPO.fullmatch(origin.dataset_repo):
             raise InputError(
-                f"--dataset-repo {show_name(origin.dataset_repo)}: expected OWNER/NAME, as the"
-                " hub names a dataset"
+                f"--dataset-repo {clean_for_display(origin.dataset_repo)}: expected OWNER/NAME, as"
+                " the hub names a dataset"
             )
         if origin.repo not in (None, origin.dataset_repo):
             raise InputError(
-                f"--repo {show_name(origin.repo or '')}, --dataset-repo {origin.dataset_repo}:"
-                " name two datasets; expected one option, and --dataset-repo if the run does not"
-                " know the name"
+                f"--repo {clean_for_display(origin.repo or '')}, --dataset-repo"
+                f" {origin.dataset_repo}: name two datasets; expected one option, and"
+                " --dataset-repo if the run does not know the name"
             )
         # a revision belongs to the repository that was evaluated
         return origin.dataset_repo, revision if origin.dataset_repo == own else ""
     stating = "state its name with --dataset-repo OWNER/NAME"
     if origin.repo not in (None, own):
         raise InputError(
-            f"--repo: {show_name(origin.repo or '')}; the run evaluated"
-            f" {show_name(dataset)}; if the hub has these prompt-sets, {stating}"
+            f"--repo: {clean_for_display(origin.repo or '')}; the run evaluated"
+            f" {clean_for_display(dataset)}; if the hub has these prompt-sets, {stating}"
         )
     if not own:
         raise InputError(
             "--dataset-repo: is not given, and results on the hub name a dataset there; the run"
-            f" evaluated {show_name(dataset)}; if the hub has these prompt-sets, {stating}"
+            f" evaluated {clean_for_display(dataset)}; if the hub has these prompt-sets, {stating}"
         )
     return own, revision
 

@@ -16,7 +16,7 @@ import msgspec
 from opensafeintent import __version__
 from opensafeintent.errors import InputError, nearest, pluralize
 from opensafeintent.files import make_private_folder, read_text, write_private
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 from opensafeintent.markdown import Plain, card_text
 from opensafeintent.numbers.metrics import METRICS, find_scope
 from opensafeintent.promptsets import Dataset
@@ -154,11 +154,13 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.license is not None and self.license not in LICENSES:
             raise InputError(
-                f"--license {show_name(self.license)}: unknown; {nearest(self.license, LICENSES)}"
+                f"--license {clean_for_display(self.license)}: unknown;"
+                f" {nearest(self.license, LICENSES)}"
             )
         if self.repo is not None and not _REPO_NAME.fullmatch(self.repo):
             raise InputError(
-                f"--repo {show_name(self.repo)}: expected owner/name, as the hub names a dataset"
+                f"--repo {clean_for_display(self.repo)}: expected owner/name, as the hub names a"
+                " dataset"
             )
 
 

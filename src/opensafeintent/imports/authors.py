@@ -17,7 +17,7 @@ from opensafeintent.calls.recorded import (
     check_score,
 )
 from opensafeintent.errors import InputError, nearest
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 from opensafeintent.imports.content import FileContent, Located
 from opensafeintent.promptsets.fields import Record
 from opensafeintent.promptsets.record import PromptSet
@@ -171,7 +171,7 @@ def _failures(record: Record, prompt_set: PromptSet) -> Iterator[tuple[str, str]
         return
     for failure in record.records("response_score_failures"):
         name = failure.text("prompt")
-        reason = show_name(str(failure.data.get("error") or "failed"))
+        reason = clean_for_display(str(failure.data.get("error") or "failed"))
         if name == "datapoint":
             named = variants
         elif name == _PARAPHRASES:

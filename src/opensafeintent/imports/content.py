@@ -14,7 +14,7 @@ from opensafeintent.calls.progress import Display
 from opensafeintent.calls.recorded import RecordedResponse, read_recorded_responses
 from opensafeintent.errors import InputError, pluralize
 from opensafeintent.evaluation.manifest import MOST_MODELS, check_number
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.promptsets.fields import Record, fields_named
 from opensafeintent.promptsets.reading import MOST_LISTED, Problem, distinct_problems, get_stem
@@ -69,9 +69,9 @@ class FileContent(msgspec.Struct, kw_only=True):
         notes = [f"{pluralize(n, 'response')} missing ({reason})" for reason, n in reasons.items()]
         if self.is_incomplete_export:
             notes.append(
-                f"the export is of an incomplete run of {show_name(self.stated_model)}: the file"
-                " says that planned responses are missing, and not which; complete the run, and"
-                " export it again"
+                f"the export is of an incomplete run of {clean_for_display(self.stated_model)}: the"
+                " file says that planned responses are missing, and not which; complete the run,"
+                " and export it again"
             )
         if self.repeated:
             notes.append(
@@ -259,7 +259,7 @@ def match_prompts(
     epochs: Counter[tuple[str, str]] = Counter()
     placed: list[tuple[str, object]] = []
     problems: list[Problem] = []
-    stage = f"reading {show_name(item.path.name)}"
+    stage = f"reading {clean_for_display(item.path.name)}"
     for location, data in show_progress(item.unplaced_records, screen, stage, "responses"):
         try:
             record = Record(data, location, {"prompt": item.prompt_field})

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from opensafeintent.calls.progress import Display
 from opensafeintent.errors import InputError
 from opensafeintent.files import RowLimit
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 from opensafeintent.imports import authors, lm_eval, ours, promptfoo
 from opensafeintent.imports.content import FileContent, Located, show_progress
 from opensafeintent.inspect.logs import (
@@ -66,7 +66,7 @@ def read_files(
         if not is_inspect_log(path):
             read += _read_records(path, taxonomy, max_rows, display)
             continue
-        display.stage(f"reading {show_name(path.name)}")
+        display.stage(f"reading {clean_for_display(path.name)}")
         try:
             logs.append(read_inspect_log(path, max_rows))
         except InputError as error:
@@ -88,7 +88,7 @@ def _read_records(
     Raises:
         InputError: it cannot be read, is of no format, or a record in it is not usable.
     """
-    stage = f"reading {show_name(path.name)}"
+    stage = f"reading {clean_for_display(path.name)}"
     try:
         rows = read_records(path, limit=RowLimit(max_rows))
         records = list(show_progress(rows, display, stage, "rows"))

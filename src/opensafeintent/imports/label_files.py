@@ -22,7 +22,7 @@ from opensafeintent.evaluation.labelled_responses import (
     LabelledResponse,
 )
 from opensafeintent.files import RowLimit, near, read_bytes, sha256_hex
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 from opensafeintent.imports.content import Located
 from opensafeintent.promptsets.fields import Record, fields_found
 from opensafeintent.promptsets.reading import (
@@ -155,7 +155,7 @@ def read_labelled(
     if problems:
         raise InputError(*distinct_problems(problems, MOST_LISTED))
     if not rows:
-        names = ", ".join(show_name(column.field) for column in layout.labels)
+        names = ", ".join(clean_for_display(column.field) for column in layout.labels)
         raise InputError(f"{path}: no row has a label; expected one in {names}")
     by_rows = "rater" in layout.texts
     called = layout.called
@@ -206,7 +206,7 @@ def _layout(fields: Sequence[str], columns: Mapping[str, str], path: Path) -> _L
     for name, field in columns.items():
         if name not in _TEXTS and not _LABEL.fullmatch(name):
             raise InputError(
-                f"{_render_map(name, field)}: unknown name {show_name(name)!r};"
+                f"{_render_map(name, field)}: unknown name {clean_for_display(name)!r};"
                 f" {nearest(name, (*_TEXTS, *_SCALES, *_OTHER_NAMES, 'unsafe_1', 'unsafe_2'))}"
             )
         if field not in fields:
@@ -253,7 +253,7 @@ def _find_call(
         )
     mapped = [called for called, column in first.items() if column.field in columns.values()]
     if len(first) > 1 and len(mapped) != 1:
-        unsafe, refused = (show_name(first[called].field) for called in LABEL_KINDS)
+        unsafe, refused = (clean_for_display(first[called].field) for called in LABEL_KINDS)
         raise InputError(
             f"{path}: {unsafe} is a label of safety, and {refused} of refusal; expected one of the"
             " two, chosen with --map unsafe=FIELD or --map compliance=FIELD"
@@ -277,7 +277,7 @@ def _check_names(fields: Collection[str], columns: Mapping[str, str], path: Path
 
 
 def _render_map(name: str, field: str) -> str:
-    return f"--map {shlex.quote(f'{name}={show_name(field)}')}"
+    return f"--map {shlex.quote(f'{name}={clean_for_display(field)}')}"
 
 
 def _suggest_options(fields: Iterable[str]) -> str:
@@ -345,29 +345,30 @@ def _check_layout(layout: _Layout, path: Path) -> None:
         for column in columns:
             if (other := by_rater.setdefault(column.rater, column)) is not column:
                 raise InputError(
-                    f"{path}: {show_name(other.field)} and {show_name(column.field)} are"
-                    f" both labels of {scale}; expected one, chosen with --map {scale}=FIELD"
+                    f"{path}: {clean_for_display(other.field)} and"
+                    f" {clean_for_display(column.field)} are both labels of {scale}; expected one,"
+                    f" chosen with --map {scale}=FIELD"
                 )
         numbered = [column.field for column in columns if column.rater]
         if numbered and "rater" in layout.texts:
             raise InputError(
-                f"{path}: names raters in rows ({show_name(layout.texts['rater'])}) and in"
-                f" columns ({show_name(numbered[0])}); expected one of the two"
+                f"{path}: names raters in rows ({clean_for_display(layout.texts['rater'])}) and in"
+                f" columns ({clean_for_display(numbered[0])}); expected one of the two"
             )
         settled = scale == REFUSED.called  # one column: what people settled on
         if numbered and len(numbered) < len(columns) and not settled:
             single = next(column.field for column in columns if not column.rater)
             raise InputError(
-                f"{path}: {show_name(single)} and {show_name(numbered[0])} are both labels"
-                f" of {scale}; expected one rater or numbered ones, chosen with --map"
+                f"{path}: {clean_for_display(single)} and {clean_for_display(numbered[0])} are both"
+                f" labels of {scale}; expected one rater or numbered ones, chosen with --map"
                 f" {scale}=FIELD"
             )
     all_unsafe = [item.field for item in layout.labels if item[1:3] == (UNSAFE.called, "")]
     if all_unsafe and layout.numbered:
         raise InputError(
-            f"{path}: {show_name(all_unsafe[0])} is a label of all people, and"
-            f" {show_name(layout.numbered)} of one; expected unsafe_1 and so on, or only one of"
-            " the two, chosen with --map unsafe=FIELD"
+            f"{path}: {clean_for_display(all_unsafe[0])} is a label of all people, and"
+            f" {clean_for_display(layout.numbered)} of one; expected unsafe_1 and so on, or only"
+            " one of the two, chosen with --map unsafe=FIELD"
         )
     of_help = {"helpfulness", REFUSED.called}
     if "prompt" not in layout.texts and layout.scales & of_help:
@@ -417,7 +418,9 @@ class _Reader:
             label, valid = whole_number(cell), f"a whole number, {scale[0]} to {scale[-1]}"
             label = label if label in scale else None
         if label is None:
-            self.fail(column.field, f"{show_name(str(value))!r} is no label; expected {valid}")
+            self.fail(
+                column.field, f"{clean_for_display(str(value))!r} is no label; expected {valid}"
+            )
         return label
 
     def fail(self, field: str, complaint: str) -> NoReturn:
@@ -427,7 +430,8 @@ class _Reader:
             Problem: always.
         """
         raise Problem(
-            f"{self._location}, {self._word} {show_name(field)}: {complaint}", self._location
+            f"{self._location}, {self._word} {clean_for_display(field)}: {complaint}",
+            self._location,
         )
 
 
@@ -507,18 +511,22 @@ def _find_rater_problems(rows: Sequence[_Row], layout: _Layout, path: Path) -> l
         if any(row.texts.get(name) != earlier.texts.get(name) for name in ("prompt", "response")):
             complaint = f"is also that of another response, at {earlier.location}"
             problems.append(
-                Problem(f"{where} {show_name(layout.texts['id'])}: {complaint}", row.location)
+                Problem(
+                    f"{where} {clean_for_display(layout.texts['id'])}: {complaint}", row.location
+                )
             )
             continue
         for rater in row.said:
             place = labelled.setdefault((row.key, rater), row.location)
             if place != row.location:
                 field = layout.texts.get("rater") or layout.texts["id"]
-                name = f"{show_name(rater)!r} labels" if rater else "labels"
+                name = f"{clean_for_display(rater)!r} labels" if rater else "labels"
                 complaint = f"{name} a response twice, at {place} too; expected one row of the two"
                 if "id" not in layout.texts:
                     complaint += ", or a field id for responses with equal texts"
-                problems.append(Problem(f"{where} {show_name(field)}: {complaint}", row.location))
+                problems.append(
+                    Problem(f"{where} {clean_for_display(field)}: {complaint}", row.location)
+                )
     return problems
 
 

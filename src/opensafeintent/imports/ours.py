@@ -20,7 +20,7 @@ from opensafeintent.imports.content import (
 from opensafeintent.promptsets.fields import Record, fields_found
 from opensafeintent.promptsets.reading import (
     MOST_LISTED,
-    OF_CELLS,
+    SPREADSHEET_SUFFIXES,
     Problem,
     distinct_problems,
     get_suffix,
@@ -76,7 +76,7 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
             f" {' and '.join(map(repr, SCALES))}), or a field 'missing' with the"
             f" reason{fields_found(fields)}"
         )
-    if get_suffix(path) in OF_CELLS and (
+    if get_suffix(path) in SPREADSHEET_SUFFIXES and (
         _EXPORT_COLUMN in fields or fields.keys() >= _GRADES_FILE_COLUMNS
     ):
         records = [(location, _restore_texts(row)) for location, row in records]

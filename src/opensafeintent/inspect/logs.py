@@ -21,7 +21,7 @@ from opensafeintent.calls.recorded import MissingGrade, RecordedResponse
 from opensafeintent.errors import InputError, pluralize
 from opensafeintent.files import MOST_ROWS, RowLimit
 from opensafeintent.grades import read_row
-from opensafeintent.hostile import clean_name, one_line, show_name
+from opensafeintent.hostile import clean_for_display, clean_name, one_line
 from opensafeintent.inspect.inspect_providers import from_inspect, require_inspect
 from opensafeintent.inspect.outputs import STOP_REASONS, complaint_in, first_reply_in, only_reasons
 from opensafeintent.taxonomy import (
@@ -87,7 +87,7 @@ def read_log(path: Path, limit: RowLimit) -> EvalLog:
         source = _skip_bom(path)
         header = read_eval_log(source, header_only=True)
         if header.eval.task.rpartition("/")[2] != "opensafeintent":
-            task = show_name(header.eval.task)
+            task = clean_for_display(header.eval.task)
             raise InputError(
                 f"{path}: is a log of the task {task!r}; expected one of"
                 " opensafeintent/opensafeintent"
@@ -222,7 +222,7 @@ def _yield_members(path: Path, limit: RowLimit) -> Iterator[tuple[str, int, int,
                 limit.count(str(path))
             with archive.open(member) as file:
                 yield (
-                    f"{path}, {show_name(member.filename)}",
+                    f"{path}, {clean_for_display(member.filename)}",
                     _MOST_MEMBER,
                     member.file_size,
                     file,
@@ -360,11 +360,11 @@ class _LogContent:
         if sample.error is not None:
             self._broken += 1
             return
-        location = f"{self._path}, sample {show_name(str(sample.id))}"
+        location = f"{self._path}, sample {clean_for_display(str(sample.id))}"
         with _refuse_invalid(f"{location}: its metadata"):
             prompt = msgspec.convert(sample.metadata, _LoggedPrompt)
         if sample.invalidation is not None:
-            told = f"{show_name(str(sample.id))} {_describe_author(sample.invalidation)}"
+            told = f"{clean_for_display(str(sample.id))} {_describe_author(sample.invalidation)}"
             self.invalidated[prompt.set_id, prompt.variant, sample.epoch] = told
             return
         self._sent[prompt.set_id] = prompt.sent
@@ -439,7 +439,7 @@ def _name_author(provenance: ProvenanceData | None) -> str:
 
 def _describe_author(provenance: ProvenanceData | None) -> str:
     """Return who changed something in a log, and why."""
-    reason = show_name(provenance.reason or "") if provenance else ""
+    reason = clean_for_display(provenance.reason or "") if provenance else ""
     return f"by {_name_author(provenance)}" + (f": {reason}" if reason else "")
 
 
@@ -466,7 +466,7 @@ class _Edit(NamedTuple):
         if isinstance(value, bool) or value not in _VALID[what]:
             raise InputError(
                 f"{location}: its score opensafeintent_{what} was edited to"
-                f" {show_name(repr(value))}; valid: {', '.join(map(str, _VALID[what]))}"
+                f" {clean_for_display(repr(value))}; valid: {', '.join(map(str, _VALID[what]))}"
             )
         return cls(
             value=value,

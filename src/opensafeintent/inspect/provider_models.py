@@ -57,7 +57,7 @@ from opensafeintent.calls.records import Attempt, Call, Failure, Refused, Replie
 from opensafeintent.calls.replies import read_reply
 from opensafeintent.errors import InputError
 from opensafeintent.files import canonical_json
-from opensafeintent.hostile import cut_user_info, one_line
+from opensafeintent.hostile import one_line, remove_url_credentials
 from opensafeintent.inspect.outputs import (
     chat_messages,
     complaint_in,
@@ -78,7 +78,7 @@ def plain_line(error: BaseException, secrets: Secrets) -> str:
         or type(error).__name__
     )
     text = _MARKUP.sub("", str(message)).removeprefix("ERROR:").strip()
-    return one_line(cut_user_info(secrets.scrub(text)))
+    return one_line(remove_url_credentials(secrets.scrub(text)))
 
 
 def classify_attempt(

@@ -764,7 +764,7 @@ class CheckedJudge(msgspec.Struct, frozen=True, kw_only=True):
     """The valid check; without one, the latest."""
 
 
-def compute_line_acceptance(check: JudgeCheck) -> dict[str, Estimate]:
+def compute_borderline_acceptance(check: JudgeCheck) -> dict[str, Estimate]:
     """Return the share of accepted cases of each borderline group of gold cases."""
     return {
         kind.kind: share_estimate(kind.accepted, kind.cases) for kind in check.kinds if kind.line

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.calls.baselines import contenders, is_baseline
+from opensafeintent.calls.baselines import drop_baselines, is_baseline
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.numbers.completions import (
     Completions,
@@ -41,8 +41,8 @@ from opensafeintent.statistics.intervals import (
     Units,
     average_models,
     correlate_parts,
+    index_units,
     mean_over,
-    number_units,
     round_limits,
     round_number,
 )
@@ -249,7 +249,7 @@ class ModelMetrics:
         self.ratios = compute_metrics(array, metrics)
         names = array.unit.values.tolist()
         self.unit_of = dict(zip(array.labels["prompt_set"], names, strict=True))
-        self.units = number_units(names)
+        self.units = index_units(names)
 
     @cached_property
     def by_metric(self) -> dict[str, list[MetricEstimate]]:
@@ -717,7 +717,7 @@ def compare_metrics(
     """
     labels = next(iter(ratios.values())).numerator.labels
     by_id = np.argsort(labels["prompt_set"], kind="stable")
-    tested = contenders(labels["model"])
+    tested = drop_baselines(labels["model"])
     family = [model in tested for model in labels["model"]]
     ordered_units = None if units is None else units[by_id]
     comparisons = {}

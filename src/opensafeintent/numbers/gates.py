@@ -13,11 +13,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.calls.baselines import contenders, is_baseline
+from opensafeintent.calls.baselines import drop_baselines, is_baseline
 from opensafeintent.calls.providers import name_and_version
 from opensafeintent.errors import InputError, pluralize, round_count
 from opensafeintent.evaluation.missing import KINDS, Kind as MissingKind
-from opensafeintent.hostile import one_line, show_name
+from opensafeintent.hostile import clean_for_display, one_line
 from opensafeintent.numbers.cohort import (
     CheckedJudge,
     Cohort,
@@ -86,11 +86,11 @@ def match_earlier_versions(
                 f"--pair {text}: {_join_names([later])} has another earlier version too"
             )
     earlier_of = _match_names(old, new) | named
-    tested = contenders(new)
+    tested = drop_baselines(new)
     if not any(name in earlier_of for name in tested):
         raise InputError(
             f"--pair: none of {_join_names(tested)} is known to be a version of one of"
-            f" {_join_names(contenders(old))}; name them with --pair NEW=OLD"
+            f" {_join_names(drop_baselines(old))}; name them with --pair NEW=OLD"
         )
     return {name: earlier_of[name] for name in new if name in earlier_of}
 
@@ -100,7 +100,7 @@ def _match_names(old: Sequence[str], new: Sequence[str]) -> dict[str, str]:
     of the run if each run has one (baselines aside).
     """
     earlier_of = {name: name for name in new if name in old}
-    later, earlier = contenders(new), contenders(old)
+    later, earlier = drop_baselines(new), drop_baselines(old)
     if len(later) == len(earlier) == 1 and is_baseline(later[0]) == is_baseline(earlier[0]):
         earlier_of[later[0]] = earlier[0]
     return earlier_of
@@ -141,7 +141,7 @@ def list_treatment_changes(old: GradedRun, new: GradedRun) -> list[str]:
         ("system prompt", first.plan.system, second.plan.system),
     ]
     facts += [
-        (f"who serves {show_name(judge)}", first.judges[judge], second.judges[judge])
+        (f"who serves {clean_for_display(judge)}", first.judges[judge], second.judges[judge])
         for judge in first.plan.panel
         if judge in first.judges and judge in second.judges
     ]
@@ -326,7 +326,7 @@ def list_transitions_within(cohort: Cohort) -> list[Transitions]:
     """
     pairs = [
         (cohort.models.index(later), cohort.models.index(earlier))
-        for earlier, later in combinations(contenders(cohort.models), 2)
+        for earlier, later in combinations(drop_baselines(cohort.models), 2)
     ]
     if len(pairs) > MOST_TRANSITION_PAIRS:
         return []
@@ -338,7 +338,7 @@ def _count_headline_transitions(cohort: Cohort, later: int, earlier: int) -> lis
     return [count_transitions(cohort, later, earlier, metric) for metric in answered_by]
 
 
-def compute_answered_well(cohort: Cohort, metric: str) -> NDArray[np.float64]:
+def compute_share_of_good_epochs(cohort: Cohort, metric: str) -> NDArray[np.float64]:
     """Return the share of the complete epochs in which each prompt-set is answered well, shape
     (model, prompt_set); NaN if no epoch is complete.
 
@@ -363,7 +363,7 @@ def count_transitions(cohort: Cohort, later: int, earlier: int, metric: str) -> 
         later, earlier: their places in it.
         metric: one of `GOOD_ANSWERS`.
     """
-    shares = compute_answered_well(cohort, metric)
+    shares = compute_share_of_good_epochs(cohort, metric)
     in_both = ~np.isnan(shares[[later, earlier]]).any(axis=0)
     transitions = [
         Transition(
@@ -976,7 +976,7 @@ def check_thresholds(cohort: Cohort, gates: Sequence[Gate], confidence: float) -
         confidence: of the interval that has to lie on one side of the limit.
     """
     results, metrics = [], _GateMetrics(cohort)
-    for model in contenders(cohort.models):
+    for model in drop_baselines(cohort.models):
         place = cohort.models.index(model)
         for stated in gates:
             gate = fill_in_k(stated, cohort.repeats.epochs[place])
@@ -1050,7 +1050,7 @@ def check_regressions(
     Raises:
         InputError: models cannot be paired, or were not treated alike in the two runs.
     """
-    tested = contenders(new.manifest.models)
+    tested = drop_baselines(new.manifest.models)
     paired = pair_models(new, old, tested, pairs)
     in_report = dict(zip(cohort.origins, cohort.models, strict=True))
     both = gather_models([new, old], cohort.missing_odds)
@@ -1101,7 +1101,8 @@ def _fill_in_common_k(gate: Gate, both: Cohort, versions: Sequence[_VersionPair]
     numbers = {epochs[at] for item in versions for at in (item.place, item.earlier_place)}
     if len(numbers) > 1:
         named = "; ".join(
-            f"{show_name(item.name)} {epochs[item.place]}, before {epochs[item.earlier_place]}"
+            f"{clean_for_display(item.name)} {epochs[item.place]}, before"
+            f" {epochs[item.earlier_place]}"
             for item in versions
         )
         raise InputError(

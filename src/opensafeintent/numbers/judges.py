@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
-from opensafeintent.calls.baselines import contenders
+from opensafeintent.calls.baselines import drop_baselines
 from opensafeintent.evaluation.manifest import MOST_JUDGES
 from opensafeintent.evaluation.regrade import Regrade
 from opensafeintent.grades import PANEL, to_array
@@ -463,7 +463,7 @@ class _JudgeReplacement:
             [_select_rows(by, graded) for by in by_judge] if graded != complete else None
         )
         """By judge, the responses that either graded; None if these are the same."""
-        tested = contenders(self._models)
+        tested = drop_baselines(self._models)
         self._tested = np.array([model in tested for model in self._models])
 
     def result(self, twice: Sequence[Regrade], family: int) -> JudgeShift:

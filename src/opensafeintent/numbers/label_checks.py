@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.evaluation.gold_cases import AnchorSetting
+from opensafeintent.evaluation.gold_cases import JudgeSetting
 from opensafeintent.evaluation.labelled_responses import (
     LABEL_KINDS,
     Called,
@@ -42,7 +42,7 @@ class CheckedSetting(msgspec.Struct, frozen=True, kw_only=True):
     """How a judge was asked: a comparison with people is of one setting only."""
 
     identity: str
-    setting: AnchorSetting
+    setting: JudgeSetting
     served: tuple[str, ...] = ()
     """The models that its replies name."""
 
@@ -225,7 +225,7 @@ _TIE_CALL = 0.5
 _NO_COMMON_RESPONSE = "no response was graded by the judge and by people"
 
 
-def draw_evenly(file: LabelledFile, number: int) -> list[int]:
+def draw_balanced(file: LabelledFile, number: int) -> list[int]:
     """Return the indices of a random sample of labelled responses, drawn evenly over what people
     say of them, ties apart.
 

@@ -13,13 +13,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.calls.baselines import contenders
+from opensafeintent.calls.baselines import drop_baselines
 from opensafeintent.evaluation.regrade import COLUMNS, REQUEST_HIDDEN, Swapped
 from opensafeintent.grades import PANEL
 from opensafeintent.numbers.estimates import AVERAGE
 from opensafeintent.numbers.judges import round_estimate, select_grades
 from opensafeintent.statistics import Estimate, estimate
-from opensafeintent.statistics.intervals import Floats, Units, average_models, number_units
+from opensafeintent.statistics.intervals import Floats, Units, average_models, index_units
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE
 
 
@@ -76,7 +76,7 @@ def audit_swaps(
         return {}
     sets_by_model = [{response.set_id for response in responses} for responses in audited.values()]
     sets = sorted(set().union(*sets_by_model))
-    units = number_units([unit_of.get(set_id, set_id) for set_id in sets])
+    units = index_units([unit_of.get(set_id, set_id) for set_id in sets])
     included = np.array(
         [[set_id in audited_sets for set_id in sets] for audited_sets in sets_by_model]
     )
@@ -118,7 +118,7 @@ def select_headline_audits(audits: Mapping[tuple[str, str], Audit]) -> dict[str,
     one model.
     """
     models = list(dict.fromkeys(model for model, _ in audits))
-    about = AVERAGE if AVERAGE in models else next(iter(contenders(models)), "")
+    about = AVERAGE if AVERAGE in models else next(iter(drop_baselines(models)), "")
     return {grader: audit for (model, grader), audit in audits.items() if model == about}
 
 
@@ -158,7 +158,7 @@ def _audit_grader(
     """
     estimates = _compute_ratios(graded, asked.astype(np.float64), exists)
     lines = {model: [index] for index, model in enumerate(models)}
-    pooled = [models.index(model) for model in contenders(models)]
+    pooled = [models.index(model) for model in drop_baselines(models)]
     if len(pooled) > 1:
         lines[AVERAGE] = pooled
     # of a pair no request of a third intent is shown, and the request hidden always is

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import UNSET
 from numpy.typing import NDArray
 
-from opensafeintent.calls.baselines import contenders
+from opensafeintent.calls.baselines import drop_baselines
 from opensafeintent.evaluation.regrade import Regrade
 from opensafeintent.grades import PANEL, to_array
 from opensafeintent.labelled import Labelled, LabelledSet
@@ -47,9 +47,9 @@ from opensafeintent.statistics.intervals import (
     Parts,
     Units,
     average_models,
+    index_units,
     leave_out_zero,
     make_parts,
-    number_units,
     round_defined,
     round_limits,
 )
@@ -87,7 +87,7 @@ def measure_turn_audits(
     if not by_model:
         return {}
     sets = sorted({item.set_id for regrades in by_model.values() for item in regrades})
-    units = number_units([unit_of[set_id] for set_id in sets])
+    units = index_units([unit_of[set_id] for set_id in sets])
     shifts = {
         variant: make_parts(
             np.array(
@@ -98,7 +98,7 @@ def measure_turn_audits(
     }
     models = list(by_model)
     lines = {model: [at] for at, model in enumerate(models)}
-    tested = [models.index(model) for model in contenders(models)]
+    tested = [models.index(model) for model in drop_baselines(models)]
     if len(tested) > 1:
         lines[AVERAGE] = tested
     return {
@@ -399,7 +399,7 @@ def compute_second_turn(
     rows = [row for model in models for row in follow_ups[model]]
     second = to_array(rows, dataset, models, FOLLOW_UPS)
     unit_of = dict(zip(direct.labels["prompt_set"], direct.unit.values.tolist(), strict=True))
-    units = number_units(list(unit_of.values()))
+    units = index_units(list(unit_of.values()))
     measured = _MeasuresInBothArms(Grades(direct.sel(model=models)), Grades(second))
     by_judge = {}
     for judge in judges:
@@ -569,7 +569,7 @@ def _estimate_effects(
     """Return the effect of each measure on each model. Those on primary measures of models under
     test are one family.
     """
-    tested = contenders(models)
+    tested = drop_baselines(models)
     family = np.array(
         [measure.primary and model in tested for measure in MEASURES for model in models]
     )
@@ -624,7 +624,7 @@ def _compare_effects(
     units: Units | None,
 ) -> Comparison:
     """Compare the effects on every two models, set by set."""
-    tested = contenders(models)
+    tested = drop_baselines(models)
     shift = measured.shift(measure)
 
     def find_ends(odds: float) -> list[Completed]:

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from opensafeintent.calls.providers import are_unlike, name_and_version
 from opensafeintent.calls.records import Purpose
-from opensafeintent.hostile import clean_name, show_name
+from opensafeintent.hostile import clean_for_display, clean_name
 from opensafeintent.responses import GradedResponse, ServedVersion
 from opensafeintent.taxonomy import GRADE_OF, QUESTIONS, Graded
 
@@ -96,7 +96,7 @@ class VersionChange(NamedTuple):
     def text(self) -> str:
         """The change in a clause."""
         return (
-            f"{show_name(self.name)} answered as {describe_versions(self.before)}, now as"
+            f"{clean_for_display(self.name)} answered as {describe_versions(self.before)}, now as"
             f" {describe_versions(self.after)}"
         )
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from opensafeintent.calls.baselines import contenders
+from opensafeintent.calls.baselines import drop_baselines
 from opensafeintent.errors import InputError, nearest, pluralize
 from opensafeintent.evaluation.manifest import Manifest, StopAnswer, StopQuestion, StopVerdict
 from opensafeintent.evaluation.pipeline import ModelWork, Task
@@ -97,7 +97,7 @@ def read_stopping_rule(text: str, models: Sequence[str]) -> StoppingRule:
                 f"{prefix}: {sign} cannot be asked; write >= (at least) or <= (at most)"
             )
         threshold = _read_threshold(number, metric, prefix)
-        subjects: dict[str, tuple[str, ...]] = {model: (model,) for model in contenders(models)}
+        subjects: dict[str, tuple[str, ...]] = {model: (model,) for model in drop_baselines(models)}
         rule = StoppingRule(text, metric, 1 if sign == ">=" else -1, threshold, subjects)
         # it was rounded to an end of the scale
         if not 0 < rule.scale(threshold) < 1:
@@ -111,7 +111,7 @@ def read_stopping_rule(text: str, models: Sequence[str]) -> StoppingRule:
         raise InputError(f"{prefix}: neither more nor less of {name} is better")
     if better not in models:
         raise InputError(f"{prefix}: {better} is not evaluated; {nearest(better, models)}")
-    if not (compared := contenders(model for model in models if model != better)):
+    if not (compared := drop_baselines(model for model in models if model != better)):
         raise InputError(f"{prefix}: there is no other model to compare with; name one more")
     return StoppingRule(
         text,

@@ -10,7 +10,7 @@ import msgspec
 
 from opensafeintent.errors import InputError, find_repeated, pluralize
 from opensafeintent.files import RowLimit, os_errors, parse_json, read_bytes
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 from opensafeintent.people.labels import (
     ANSWERS,
     UNSURE,
@@ -166,13 +166,13 @@ def _read_return(path: Path, key: AnnotationKey) -> _Saved:
         saved = _read_sheet(path, key)
     if saved.study != key.study:
         raise InputError(
-            f"{path}: belongs to study {show_name(saved.study)!r}, and the key to {key.study}"
-            f" (dataset {key.dataset_hash[:8]}): it was made from another dataset version, sample"
-            " or seed; expected the key.json that was written beside it"
+            f"{path}: belongs to study {clean_for_display(saved.study)!r}, and the key to"
+            f" {key.study} (dataset {key.dataset_hash[:8]}): it was made from another dataset"
+            " version, sample or seed; expected the key.json that was written beside it"
         )
     if saved.annotator not in key.annotators:
         raise InputError(
-            f"{path}: annotator {show_name(saved.annotator)!r} is not in the key; valid:"
+            f"{path}: annotator {clean_for_display(saved.annotator)!r} is not in the key; valid:"
             f" {', '.join(key.annotators)}"
         )
     return saved
@@ -192,7 +192,7 @@ def _read_sheet(path: Path, key: AnnotationKey) -> _Saved:
         for _, row in read_table(path, str(path), RowLimit()):
             names = [heading.partition(":")[0].strip() for heading in row]
             if twice := find_repeated(names):
-                raise InputError(f"{path}: two columns are called {show_name(twice[0])!r}")
+                raise InputError(f"{path}: two columns are called {clean_for_display(twice[0])!r}")
             cells = dict(zip(names, row.values(), strict=True))
             if sorted(cells) != sorted(columns):
                 raise InputError(
@@ -237,7 +237,7 @@ def _check_return(
     answers: dict[str, dict[str, Answer]] = {}
     notes: dict[str, str] = {}
     for item in saved.items:
-        location = f"{path}, item {show_name(item.code)}"
+        location = f"{path}, item {clean_for_display(item.code)}"
         if item.code not in showings:
             problems.append(f"{location}: is none of {saved.annotator}'s in this study")
         elif item.code in answers:
@@ -293,12 +293,12 @@ def _valid_answers(
     for field, value in item.answers.items():
         if field not in questions:
             problems.append(
-                f"{location}: {show_name(field)!r} is not a question about it; valid:"
+                f"{location}: {clean_for_display(field)!r} is not a question about it; valid:"
                 f" {', '.join(questions)}"
             )
         elif (answer := questions[field].read(value)) is None:
             problems.append(
-                f"{location}, {field}: {show_name(str(value))!r} is not an answer; valid:"
+                f"{location}, {field}: {clean_for_display(str(value))!r} is not an answer; valid:"
                 f" {questions[field].valid}, or blank"
             )
         else:

@@ -20,11 +20,11 @@ from opensafeintent.hostile import (
     NAME,
     Escapes,
     cell_safe,
+    clean_for_display,
     json_for_html,
     name_safe,
     one_line,
     security_policy,
-    show_name,
 )
 from opensafeintent.markdown import page_environment, page_script
 from opensafeintent.people.labels import (
@@ -234,7 +234,7 @@ class AnnotatedText(NamedTuple):
     """
 
 
-def quality_subject(prompt_set: PromptSet, dataset: Dataset) -> AnnotatedText:
+def make_quality_item(prompt_set: PromptSet, dataset: Dataset) -> AnnotatedText:
     """Return a prompt-set as its quality is judged: its prompts, and its labels with their
     definitions, as far as it has them.
     """
@@ -264,7 +264,7 @@ def quality_subject(prompt_set: PromptSet, dataset: Dataset) -> AnnotatedText:
     return AnnotatedText(item, (*prompts, labels))
 
 
-def label_lists(taxonomy: Taxonomy) -> tuple[LabelList, ...]:
+def list_category_definitions(taxonomy: Taxonomy) -> tuple[LabelList, ...]:
     """Return all labels of a dataset with their definitions, as annotators see them: a label is
     right if it fits better than the others.
     """
@@ -282,7 +282,7 @@ def label_lists(taxonomy: Taxonomy) -> tuple[LabelList, ...]:
     )
 
 
-def response_subject(
+def make_response_item(
     item: KeyItem, prompt: str, response: str, questions: Sequence[OwnQuestion] = ()
 ) -> AnnotatedText:
     """Return a response as it is judged: with its prompt, with questions of the prompt-set's own in
@@ -296,7 +296,7 @@ def response_subject(
     return AnnotatedText(item, (prompt, response, *(own.text for own in questions)))
 
 
-def lay_out(
+def make_key_and_texts(
     kind: LabelKind,
     dataset: Dataset,
     subjects: Sequence[AnnotatedText],
@@ -353,7 +353,7 @@ def check_names(annotators: Sequence[str]) -> list[str]:
     names = [unicodedata.normalize("NFC", name).strip() for name in annotators]
     by_folded: dict[str, str] = {}
     for name in names or [""]:
-        if not name or cell_safe(show_name(name)) != name:
+        if not name or cell_safe(clean_for_display(name)) != name:
             raise InputError(
                 f"--annotators: {one_line(name)!r}: expected names of {NAME} plain characters at"
                 " most, separated by commas, such as ana,ben"

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 from unicodedata import category
 
 from opensafeintent.errors import nearest
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 from opensafeintent.promptsets.reading import Problem, read_each
 
 Name = TypeVar("Name", bound=str)
@@ -52,7 +52,7 @@ class Record:
 
     def fail(self, field: str, complaint: str) -> NoReturn:
         """Raise the problem that `field` has."""
-        name = show_name(self.find_heading(field))
+        name = clean_for_display(self.find_heading(field))
         raise Problem(f"{self.location}, field {name}: {complaint}", self.location)
 
     def find_heading(self, field: str) -> str:
@@ -130,7 +130,8 @@ class Record:
                 self.fail(field, f"is not known; did you mean {meant!r}? rename it {_REMEDY}")
         if misspelt:
             guesses = ", ".join(
-                f"{show_name(field)} (did you mean {meant!r}?)" for field, meant in misspelt.items()
+                f"{clean_for_display(field)} (did you mean {meant!r}?)"
+                for field, meant in misspelt.items()
             )
             missing = f"; lacks {', '.join(lacking)}" if lacking else ""
             raise Problem(
@@ -192,7 +193,7 @@ class Record:
         if chosen is None:
             self.fail(
                 field,
-                f"unknown {field.replace('_', ' ')} {show_name(value)!r};"
+                f"unknown {field.replace('_', ' ')} {clean_for_display(value)!r};"
                 f" {nearest(value, names)}{hint}",
             )
         return chosen
@@ -243,5 +244,5 @@ def fields_found(fields: Collection[str]) -> str:
 
 def fields_named(fields: Collection[str]) -> str:
     """Return the first few names of fields."""
-    named = [show_name(str(field)) for field in islice(fields, _MOST_FIELDS)]
+    named = [clean_for_display(str(field)) for field in islice(fields, _MOST_FIELDS)]
     return ", ".join(named) + (", …" if len(fields) > _MOST_FIELDS else "")

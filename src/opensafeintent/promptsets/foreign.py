@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 from opensafeintent.errors import pluralize
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 from opensafeintent.promptsets.fields import Record
 from opensafeintent.promptsets.reading import Problem, read_each, whole_number
 from opensafeintent.promptsets.sources import TWINS, DataFile
@@ -162,13 +162,15 @@ def _index_rows(rows: Sequence[Record]) -> dict[str, Record]:
         if index is None:
             row.fail_absent("index", "a whole number")
         if index in by_index:
-            row.fail("index", f"{show_name(index)!r} is also that of {by_index[index].location}")
+            row.fail(
+                "index", f"{clean_for_display(index)!r} is also that of {by_index[index].location}"
+            )
         by_index[index] = row
     return by_index
 
 
 def _refuse_alone(index: str, row: Record, other: DataFile) -> NoReturn:
-    row.fail("index", f"{show_name(index)!r} is not in {other.shown}")
+    row.fail("index", f"{clean_for_display(index)!r} is not in {other.shown}")
 
 
 def _pair_behaviors(index: str, harmful: Record, benign: Record | None, other: DataFile) -> Record:
@@ -251,21 +253,23 @@ def _check_numbers(by_type: Mapping[str, Sequence[Record]], kind: str, contrast:
     if len(safe) != len(unsafe):
         [*safe, *unsafe][0].fail(
             "type",
-            f"there are {len(safe)} {show_name(kind)} and {len(unsafe)} {show_name(contrast)};"
-            " expected as many, since the first belongs to the first",
+            f"there are {len(safe)} {clean_for_display(kind)} and {len(unsafe)}"
+            f" {clean_for_display(contrast)}; expected as many, since the first belongs to the"
+            " first",
         )
 
 
 def _pair_contrasts(kind: str, contrast: str, safe: Record, unsafe: Record) -> Record:
     for row, label in ((safe, "safe"), (unsafe, "unsafe")):
         if (found := row.optional_name("label") or label) != label:
-            row.fail("label", f"is {show_name(found)!r}; expected {label!r} of this type")
+            row.fail("label", f"is {clean_for_display(found)!r}; expected {label!r} of this type")
     foci = [row.optional_name("focus") or "" for row in (safe, unsafe)]
     if not _is_same_focus(*foci):
         safe.fail(
             "focus",
-            f"{show_name(foci[0])!r} is {show_name(foci[1])!r} at {unsafe.location}; expected rows"
-            f" in the published order: the first {kind} belongs to the first {contrast}",
+            f"{clean_for_display(foci[0])!r} is {clean_for_display(foci[1])!r} at"
+            f" {unsafe.location}; expected rows in the published order: the first {kind} belongs to"
+            f" the first {contrast}",
         )
     numbered = next((field for field in ("id", "id_v2") if field in safe), "id")
     return _pair(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from opensafeintent.errors import InputError, did_you_mean
 from opensafeintent.files import MOST_ROWS, RowLimit, os_errors, sha256_hex, write_beside
-from opensafeintent.hostile import cut_user_info, one_line, show_name
+from opensafeintent.hostile import clean_for_display, one_line, remove_url_credentials
 from opensafeintent.promptsets.fields import Record
 from opensafeintent.promptsets.foreign import FOREIGN, join_foreign, make_taxonomy
 from opensafeintent.promptsets.reading import (
@@ -230,8 +230,8 @@ def _fetch_verified(file: Published, what: str, from_disk: str) -> Path:
     content = _fetch_content(file, what, from_disk)
     if (digest := sha256_hex(content)) != file.sha256:
         raise InputError(
-            f"{what}: {cut_user_info(file.address)} holds another file than was published: its"
-            f" SHA-256 is {digest[:12]}…, expected {file.sha256[:12]}…; nothing was kept"
+            f"{what}: {remove_url_credentials(file.address)} holds another file than was published:"
+            f" its SHA-256 is {digest[:12]}…, expected {file.sha256[:12]}…; nothing was kept"
         )
     with os_errors(f"{kept}: cannot write ({_CACHE} names another folder for the cache)"):
         kept.parent.mkdir(parents=True, exist_ok=True)
@@ -245,7 +245,7 @@ def _fetch_content(file: Published, what: str, from_disk: str) -> bytes:
     from urllib.error import HTTPError
     from urllib.request import urlopen
 
-    shown = cut_user_info(file.address)
+    shown = remove_url_credentials(file.address)
     if not file.address.startswith(("https://", "http://")) or shown != file.address:
         raise InputError(
             f"{_MIRROR}: {one_line(shown)} is no address; expected one that begins with"
@@ -262,10 +262,10 @@ def _fetch_content(file: Published, what: str, from_disk: str) -> bytes:
             due = reply.headers.get("Content-Length")
     except HTTPError as error:
         raise InputError(
-            f"{what}: {shown} answered {error.code} {show_name(str(error.reason))}{offline}"
+            f"{what}: {shown} answered {error.code} {clean_for_display(str(error.reason))}{offline}"
         ) from error
     except (OSError, HTTPException, ValueError) as error:
-        reason = cut_user_info(str(getattr(error, "reason", None) or error))
+        reason = remove_url_credentials(str(getattr(error, "reason", None) or error))
         raise InputError(f"{what}: cannot fetch {shown}: {one_line(reason)}{offline}") from error
     if len(content) > _LONGEST or (due is not None and due.isdigit() and len(content) != int(due)):
         raise InputError(
@@ -427,7 +427,7 @@ def _describe_repeated(
     """
     place = record.location
     if "id" in record:
-        duplicate = f"duplicate id {show_name(set_id)!r}, first at {first}; ids are unique"
+        duplicate = f"duplicate id {clean_for_display(set_id)!r}, first at {first}; ids are unique"
         return Problem(f"{place}, field {record.find_heading('id')}: {duplicate}", place)
     same = "is identical to" if prompt_set == earlier else "has the labels and prompts of"
     return Problem(f"{place}: {same} {first}; expected each prompt-set once", place)

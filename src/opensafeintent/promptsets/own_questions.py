@@ -71,7 +71,7 @@ class OwnQuestions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return questions
 
 
-def draw_order(
+def shuffle_own_questions(
     questions: IntentQuestions | None, set_id: str, variant: str
 ) -> dict[str, OwnQuestion]:
     """Return questions in the order in which judges and people see them, by the short ids `q1`,

@@ -23,7 +23,7 @@ from opensafeintent.files import (
     refuse_repeated,
     whole_if_it_is,
 )
-from opensafeintent.hostile import one_line, show_name
+from opensafeintent.hostile import clean_for_display, one_line
 from opensafeintent.promptsets.workbooks import workbook_rows
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _name_classes(value: Any, feature: Any) -> Any:
 def _check_columns(names: list[str], name: str, column: str | None) -> None:
     refuse_repeated(names, name)
     if column is not None and column not in names:
-        columns = ", ".join(show_name(field) for field in names[:_MOST_NAMED])
+        columns = ", ".join(clean_for_display(field) for field in names[:_MOST_NAMED])
         ellipsis = ", …" if len(names) > _MOST_NAMED else ""
         raise InputError(f"{name}: has no column {column!r}; found {columns or 'none'}{ellipsis}")
 
@@ -336,7 +336,7 @@ def _read_unknown(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str,
     text = _read_text(path, name, limit)
     start = text.lstrip()[:1]
     if start and start not in _JSON_STARTS:
-        what = f"a {show_name(suffix)} file" if suffix else "a file without a suffix"
+        what = f"a {clean_for_display(suffix)} file" if suffix else "a file without a suffix"
         raise InputError(
             f"{name}: is {what}; expected {LISTED} (save a spreadsheet as CSV in UTF-8)"
         )
@@ -371,7 +371,7 @@ FILE_FORMATS = {
 LISTED = f"{', '.join([*FILE_FORMATS][:-1])} or {[*FILE_FORMATS][-1]}"
 """The suffixes, for a message; without those of gzip."""
 FILE_FORMATS |= {f"{suffix}.gz": FILE_FORMATS[suffix] for suffix in (".jsonl", ".json", ".csv")}
-OF_CELLS = (".csv", ".csv.gz", ".xlsx")
+SPREADSHEET_SUFFIXES = (".csv", ".csv.gz", ".xlsx")
 """Suffixes of tables whose cells a spreadsheet program may take for formulas."""
 _SPREADSHEETS = (".xls", ".xlsm", ".xlsb", ".ods", ".numbers")
 
@@ -426,7 +426,7 @@ def read_table(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, di
                 row.pop()
             header = [cell.strip() or f"column {number}" for number, cell in _number_cells(row)]
             place = location.removeprefix(name).replace(":", ", line ").removeprefix(", ")
-            named = f"{len(header)} ({place}: {show_name(', '.join(header))!r})"
+            named = f"{len(header)} ({place}: {clean_for_display(', '.join(header))!r})"
             refuse_repeated(header, name)
             nameless = {number for number, cell in _number_cells(row) if not cell.strip()}
             continue
@@ -559,7 +559,7 @@ def _unpack(raw: bytes, name: str, limit: RowLimit) -> bytes:
                 limit.check(name, characters=unpacked.tell())
     except (EOFError, OSError, zlib.error) as error:
         raise InputError(
-            f"{name}: cannot unpack ({show_name(str(error))}); expected a whole gzip file, or a"
-            " name without .gz"
+            f"{name}: cannot unpack ({clean_for_display(str(error))}); expected a whole gzip file,"
+            " or a name without .gz"
         ) from error
     return unpacked.getvalue()

@@ -17,7 +17,7 @@ import msgspec
 
 from opensafeintent.errors import InputError, install_extra, pluralize
 from opensafeintent.files import canonical_json, os_errors, sha256_hex, write_beside
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 from opensafeintent.promptsets.own_questions import IntentQuestions, OwnQuestions
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
@@ -184,7 +184,7 @@ class Dataset:
     @cached_property
     def shown(self) -> str:
         """Its name within a sentence."""
-        return show_name(self.name)
+        return clean_for_display(self.name)
 
     @cached_property
     def hash(self) -> str:

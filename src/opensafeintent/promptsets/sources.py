@@ -18,7 +18,7 @@ import msgspec
 
 from opensafeintent.errors import InputError, install_extra
 from opensafeintent.files import RowLimit, any_json
-from opensafeintent.hostile import cut_user_info, one_line, show_name
+from opensafeintent.hostile import clean_for_display, one_line, remove_url_credentials
 from opensafeintent.promptsets.fields import fields_found
 from opensafeintent.promptsets.reading import (
     FILE_FORMATS,
@@ -197,7 +197,7 @@ def _choose_config(
 
 def _read_name(config: dict[str, Any]) -> str:
     name = config.get("config_name")
-    return show_name(name) if isinstance(name, str) else "no name"
+    return clean_for_display(name) if isinstance(name, str) else "no name"
 
 
 def _list_matching(folder: Path, config: dict[str, Any], location: str) -> list[str]:
@@ -220,11 +220,11 @@ def _list_matching(folder: Path, config: dict[str, Any], location: str) -> list[
         parts = PurePosixPath(pattern).parts
         if ".." in parts or pattern.startswith("/"):
             raise InputError(
-                f"{location}: names data files outside its folder: {show_name(pattern)}"
+                f"{location}: names data files outside its folder: {clean_for_display(pattern)}"
             )
         matched |= {path.as_posix(): None for path in below_it if _matches(path.parts, parts)}
     if not matched:
-        named = ", ".join(show_name(pattern) for pattern in patterns) or "none"
+        named = ", ".join(clean_for_display(pattern) for pattern in patterns) or "none"
         raise InputError(
             f"{location}: of the data files that it names ({named}) there is no {LISTED} file"
         )
@@ -395,7 +395,7 @@ def _hub_errors(name: str, repo: str, revision: str | None) -> Iterator[None]:
         raise
     except Exception as error:
         # of the client's HTTP library too, which is not always the same
-        reason = one_line(cut_user_info(str(error)))
+        reason = one_line(remove_url_credentials(str(error)))
         wanted = f"revision {revision!r} of the dataset" if revision else "the dataset"
         # a gated repository is one that is not found, too
         complaints = {

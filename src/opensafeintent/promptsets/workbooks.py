@@ -15,7 +15,7 @@ from xml.parsers import expat
 
 from opensafeintent.errors import InputError, find_repeated, install_extra
 from opensafeintent.files import RowLimit, os_errors, whole_if_it_is
-from opensafeintent.hostile import one_line, show_name
+from opensafeintent.hostile import clean_for_display, one_line
 
 _MOST_BYTES = 200_000_000
 """Of all parts, unpacked."""
@@ -99,7 +99,7 @@ def _choose_sheet(
     if len(filled) == 1:
         return filled[0][1:]
     if filled:
-        named = ", ".join(repr(show_name(title)) for title, *_ in filled[:8])
+        named = ", ".join(repr(clean_for_display(title)) for title, *_ in filled[:8])
         raise InputError(
             f"{name}: several sheets hold something ({named}); expected one: save the sheet as a"
             " file of its own"
@@ -147,7 +147,7 @@ def _text(cell: Any, number: int, name: str) -> str:
     place = f"{name}, cell {cell.column_letter}{number}"
     if cell.data_type == "e":
         raise InputError(
-            f"{place}: holds {show_name(str(value))} in place of a value; expected one"
+            f"{place}: holds {clean_for_display(str(value))} in place of a value; expected one"
         )
     text = str(value)
     if len(text) == _LONGEST_CELL:
@@ -174,7 +174,7 @@ def _check(file: IO[bytes], name: str) -> Mapping[str, str]:
                 " file"
             )
         if twice := find_repeated(archive.namelist()):
-            raise ValueError(f"{show_name(twice[0])} is there twice")
+            raise ValueError(f"{clean_for_display(twice[0])} is there twice")
         elements = 0
         for member in members:
             if member.filename.lower().endswith((".xml", ".rels")):
@@ -263,8 +263,8 @@ class _PartCheck:
         self._within = ""
         if tag.rpartition(":")[2] == "c" and self._cell == {"formula"}:
             self._complain(
-                f"cell {show_name(self._place)} has a formula without a stored value; open the"
-                " workbook in a spreadsheet program and save it, or write values"
+                f"cell {clean_for_display(self._place)} has a formula without a stored value; open"
+                " the workbook in a spreadsheet program and save it, or write values"
             )
 
     def _complain(self, text: str) -> None:

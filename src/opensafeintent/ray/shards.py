@@ -16,7 +16,7 @@ import msgspec
 
 from opensafeintent import __version__
 from opensafeintent.any_model import open_models
-from opensafeintent.calls.client import Client, count_under_way, side_by_side
+from opensafeintent.calls.client import Client, choose_concurrency, side_by_side
 from opensafeintent.calls.costs import Tally
 from opensafeintent.calls.draining import current_drain, raise_if_interrupted
 from opensafeintent.calls.http import HttpSession
@@ -128,7 +128,7 @@ async def _make_calls(job: Job) -> ShardReport:
                 await run_tasks(
                     client,
                     [job.work],
-                    at_once=count_under_way(cluster.max_connections),
+                    at_once=choose_concurrency(cluster.max_connections),
                     done=lambda _: None,
                 )
     with Ledger(job.folder / LEDGER, readonly=True) as ledger:

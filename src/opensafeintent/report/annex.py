@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from opensafeintent import __version__
-from opensafeintent.calls.baselines import contenders
+from opensafeintent.calls.baselines import drop_baselines
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import sha256_hex
 from opensafeintent.hostile import terminal_safe
@@ -84,7 +84,7 @@ def render_annex(
     compared = gates is not None and gates.baseline is not None
     samples = [
         _draw(cohort, model, texts, include_unsafe=include_unsafe)
-        for model in contenders(cohort.models)
+        for model in drop_baselines(cohort.models)
     ]
     return render_card(
         asset("annex.md"),

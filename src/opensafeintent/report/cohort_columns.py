@@ -7,9 +7,9 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from opensafeintent.calls.baselines import contenders
+from opensafeintent.calls.baselines import drop_baselines
 from opensafeintent.evaluation.missing import KINDS
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.coverage import Coverage
 from opensafeintent.numbers.estimates import MetricEstimate
@@ -91,7 +91,7 @@ MODEL_COLUMNS: tuple[Column[OfModel], ...] = (
 
 def cohort_line(cohort: Cohort) -> str:
     """Return a line on the dataset and the judges."""
-    judges = show_name(name_judges(cohort)) or "none"
+    judges = clean_for_display(name_judges(cohort)) or "none"
     return f"Dataset {cohort.dataset.shown} ({cohort.size_in_words}), judge {judges}."
 
 
@@ -116,7 +116,7 @@ def describe_average(cohort: Cohort) -> tuple[str, ...]:
 
 def explain_unranked(cohort: Cohort) -> str:
     """Say why baselines have no rank, if any has none, as a further sentence of a note."""
-    left_out = len(contenders(cohort.models)) < len(cohort.models)
+    left_out = len(drop_baselines(cohort.models)) < len(cohort.models)
     return " Baselines are left out of the ranks." if left_out else ""
 
 

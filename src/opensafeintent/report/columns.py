@@ -10,7 +10,7 @@ from typing import Generic, Literal, NamedTuple, Never, TypeVar
 
 import msgspec
 
-from opensafeintent.calls.baselines import contenders
+from opensafeintent.calls.baselines import drop_baselines
 from opensafeintent.hostile import terminal_safe
 from opensafeintent.numbers.metrics import Unit
 from opensafeintent.statistics import Estimate, share_interval
@@ -250,7 +250,7 @@ def find_common_prefix(models: Iterable[str]) -> str:
     """Return the folders with which all names of models under test begin (`openai-api/lab/`); an
     empty text for fewer than two names.
     """
-    folders = [model.split("/")[:-1] for model in contenders(models)]
+    folders = [model.split("/")[:-1] for model in drop_baselines(models)]
     alike = takewhile(lambda heads: len({*heads}) == 1, zip(*folders, strict=False))
     return "".join(f"{heads[0]}/" for heads in alike) if len(folders) > 1 else ""
 

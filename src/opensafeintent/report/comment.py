@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 
 from opensafeintent import __version__
 from opensafeintent.errors import pluralize
-from opensafeintent.hostile import TEXT, one_line, show_name
+from opensafeintent.hostile import TEXT, clean_for_display, one_line
 from opensafeintent.markdown import markdown_text
 from opensafeintent.numbers.cohort import CHECK_WORDS, Cohort, list_checked_judges
 from opensafeintent.numbers.gates import Gate, GateResult, Gates
@@ -98,7 +98,7 @@ def _closest(results: Sequence[GateResult]) -> Iterator[str]:
         others = (
             f"; {pluralize(len(of_gate) - 1, 'other model')} passed" if len(of_gate) > 1 else ""
         )
-        yield f"{show_name(closest.model)}: {gate.name} {reason(closest)}{others}"
+        yield f"{clean_for_display(closest.model)}: {gate.name} {reason(closest)}{others}"
 
 
 def _room(result: GateResult) -> float:
@@ -119,7 +119,8 @@ def _behind(cohort: Cohort, notices: Sequence[Statement], *, briefly: bool) -> l
     ]
     more = len(limits) - len(named)
     checks = [
-        f"{show_name(item.judge)} {CHECK_WORDS[item.state]}" for item in list_checked_judges(cohort)
+        f"{clean_for_display(item.judge)} {CHECK_WORDS[item.state]}"
+        for item in list_checked_judges(cohort)
     ]
     return [
         f"{cohort_line(cohort)} Its hash is {cohort.dataset.hash[:16]}.",
@@ -136,7 +137,7 @@ def _say_missing(cohort: Cohort) -> str:
     if not lacking:
         return "Missing: none."
     model = max(lacking, key=lambda name: lacking[name].share("core"))
-    of = f" of {show_name(model)}, which lacks the most" if len(cohort.models) > 1 else ""
+    of = f" of {clean_for_display(model)}, which lacks the most" if len(cohort.models) > 1 else ""
     return f"Missing: {describe_missing(lacking[model])}{of}."
 
 

@@ -9,13 +9,13 @@ from datetime import date
 import msgspec
 
 from opensafeintent import __version__
-from opensafeintent.calls.baselines import contenders
+from opensafeintent.calls.baselines import drop_baselines
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.errors import pluralize
 from opensafeintent.evaluation.manifest import Manifest, StoredTemplate
 from opensafeintent.evaluation.replay import IMPORTED_JUDGE
 from opensafeintent.files import canonical_json
-from opensafeintent.hostile import TEXT, one_line, show_name, terminal_safe
+from opensafeintent.hostile import TEXT, clean_for_display, one_line, terminal_safe
 from opensafeintent.markdown import markdown_text
 from opensafeintent.numbers.cohort import (
     CHECK_WORDS,
@@ -62,7 +62,7 @@ def add_version(cohort: Cohort, judge: str) -> str:
     bracket = _bracket_versions(judge, versions)
     if not bracket and not is_in_process(judge) and not re.search(r"\d{4}", judge):
         bracket = " (undated: any version)"
-    return show_name(judge) + bracket
+    return clean_for_display(judge) + bracket
 
 
 def _bracket_versions(name: str, versions: str) -> str:
@@ -72,7 +72,7 @@ def _bracket_versions(name: str, versions: str) -> str:
 
 
 def _name_graders(judges: Sequence[str]) -> str:
-    return show_name(name_graders(judges)) or "none"
+    return clean_for_display(name_graders(judges)) or "none"
 
 
 def _arguments_text(arguments: Sequence[tuple[str, str]]) -> str:
@@ -103,7 +103,7 @@ def list_conditions(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str
         ),
     ]
     if conditions.mode_judge and conditions.mode_judge not in conditions.judges:
-        facts.append(("Judge of modes", show_name(conditions.mode_judge)))
+        facts.append(("Judge of modes", clean_for_display(conditions.mode_judge)))
     if checked := list_checked_judges(cohort):
         facts.append(("Judge check", _checks(checked)))
     if conditions.templates:
@@ -215,7 +215,7 @@ def _describe_numbers(cohort: Cohort) -> Iterator[str]:
     """Say what the headline metrics are, what is left out, and how intervals are computed."""
     responses = sum(coverage.responses for coverage in cohort.coverage.values())
     graded_fully = sum(coverage.counted for coverage in cohort.coverage.values())
-    tested = len(contenders(cohort.models))
+    tested = len(drop_baselines(cohort.models))
     pairs = tested * (tested - 1) // 2
     if cohort.scope.rubric:
         yield (
@@ -273,7 +273,7 @@ def second_turns(cohort: Cohort) -> list[str]:
         return []
     asked = ""
     if len(turn.models) < len(cohort.models):
-        asked = f" of {', '.join(show_name(model) for model in turn.models)}"
+        asked = f" of {', '.join(clean_for_display(model) for model in turn.models)}"
     planned, replies, graded = (
         sum(getattr(part, name) for part in turn.coverage.values())
         for name in ("planned", "replies", "counted")
@@ -299,7 +299,7 @@ def second_opinions(cohort: Cohort) -> list[str]:
     asked = [row for one in members for row in (*one.run.rows, *one.run.follow_ups) if row.guard]
     if asked:
         names = sorted({member.guard for member in members} - {""})
-        guards = ", ".join(show_name(name) for name in names)
+        guards = ", ".join(clean_for_display(name) for name in names)
         verdicts = len(asked) - sum(count_without_verdict(asked).values())
         sentences.append(
             f"A guard model, {guards}, was asked whether a response is unsafe. It gave a verdict on"
@@ -331,8 +331,8 @@ def _corrections(cohort: Cohort, corrected: Table | None) -> list[str]:
 def _name_exactly(cohort: Cohort, shown: str) -> str:
     """Return a model as results show it, with its exact name behind a label, and its version."""
     exact = cohort.members[shown].origin.model
-    name = show_name(shown)
-    full = name if shown.startswith(exact) else f"{name} ({show_name(exact)})"
+    name = clean_for_display(shown)
+    full = name if shown.startswith(exact) else f"{name} ({clean_for_display(exact)})"
     return full + _bracket_versions(
         exact, describe_versions(cohort.served_versions.get((shown, "reply"), {}))
     )
@@ -350,7 +350,7 @@ def _describe_repeats(cohort: Cohort, words: Mapping[int, str], form: str, of: s
     """
     by_epochs: dict[int, list[str]] = {}
     for model, member in cohort.members.items():
-        by_epochs.setdefault(member.epochs, []).append(show_name(model))
+        by_epochs.setdefault(member.epochs, []).append(clean_for_display(model))
     texts = {
         epochs: words.get(epochs, form.format(epochs)) for epochs in sorted(by_epochs, reverse=True)
     }
@@ -372,7 +372,7 @@ def _checks(checked: Sequence[CheckedJudge]) -> str:
             text += (
                 f", {accepted} of {cases} gold cases, {format_share_with_interval(accepted, cases)}"
             )
-        texts.append(f"{show_name(item.judge)}: {text}" if len(checked) > 1 else text)
+        texts.append(f"{clean_for_display(item.judge)}: {text}" if len(checked) > 1 else text)
     return "; ".join(texts)
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from opensafeintent.errors import InputError, pluralize
 from opensafeintent.evaluation.texts import RunTexts
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 from opensafeintent.numbers.cohort import Cohort, ModelOrigin
 from opensafeintent.numbers.equations import Grades
 from opensafeintent.numbers.metrics import METRICS, Unit
@@ -148,7 +148,7 @@ def match(
         for name in same:
             truths[name].append(truth)
     if not truths:
-        names = ", ".join(show_name(model) for model in aside)
+        names = ", ".join(clean_for_display(model) for model in aside)
         raise InputError(
             f"--human-labels: the labels are of {names}, and the report is of none of them"
         )
@@ -481,7 +481,7 @@ def correct(
         f"{sum(item.corrected is not None for item in corrections)} of {len(corrections)} numbers"
         " corrected; the table corrected has both values or the reason"
     ]
-    models = ", ".join(show_name(model) for model in aside)
+    models = ", ".join(clean_for_display(model) for model in aside)
     reasons = {
         f"labelled responses are of models that are not in this report: {models}": sum(
             aside.values()

@@ -24,7 +24,7 @@ from opensafeintent.construction.folder import BuildManifest
 from opensafeintent.construction.items import Draft, Seed, StageResult, Topic
 from opensafeintent.construction.stages import Built
 from opensafeintent.errors import pluralize
-from opensafeintent.hostile import LINE, one_line, show_name
+from opensafeintent.hostile import LINE, clean_for_display, one_line
 from opensafeintent.markdown import Plain, card_text
 from opensafeintent.people.labels import Label
 from opensafeintent.promptsets import Dataset
@@ -123,7 +123,7 @@ def _artefacts(classifier: Sequence[Accuracy], words: Sequence[TellingWord]) -> 
             found = f"{round(prompts * (row.accuracy.value or 0))} of {prompts} prompts"
         yield (f"Words alone distinguish {intents} in {found}; chance is {100 * row.chance:.0f} %.")
     for intent, name in INTENT_WORDS.items():
-        telling = [show_name(word.word) for word in words if word.intent == intent]
+        telling = [clean_for_display(word.word) for word in words if word.intent == intent]
         if telling:
             yield f"Words that speak most for {name}: {', '.join(telling[:_LISTED])}."
 
@@ -509,4 +509,6 @@ def _people(built: Built, judged: Sequence[Label] | None) -> str:
 
 def _shorten_seeds(seeds: str) -> str:
     """Return the name of the seeds, without their folder."""
-    return show_name(seeds.removeprefix("hf:") if seeds.startswith("hf:") else PurePath(seeds).name)
+    return clean_for_display(
+        seeds.removeprefix("hf:") if seeds.startswith("hf:") else PurePath(seeds).name
+    )

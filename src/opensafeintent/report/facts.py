@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 from opensafeintent.numbers.metrics import METRICS, Unit
 from opensafeintent.report.columns import Cell, format_cell, format_interval
 from opensafeintent.statistics import Estimate
@@ -171,7 +171,7 @@ def _show_fact(fact: Fact) -> str:
         case Counts():
             ordered = sorted(fact.items(), key=lambda item: (-item[1], item[0]))
             texts = [
-                f"{_BEFORE}{show_name(name)}{_AFTER} ({count:,})"
+                f"{_BEFORE}{clean_for_display(name)}{_AFTER} ({count:,})"
                 for name, count in ordered[:_NAMED]
             ]
             further = len(ordered) - len(texts)
@@ -188,7 +188,7 @@ def _show_fact(fact: Fact) -> str:
 
 def list_parts(names: Iterable[str], most: int = _NAMED) -> tuple[str, ...]:
     """Return names as parts of a sentence: `A, B and C`, or `A, B and 5 more`."""
-    shown = [Name(show_name(name)) for name in names]
+    shown = [Name(clean_for_display(name)) for name in names]
     first = shown if len(shown) <= most else shown[: max(most - 1, 1)]
     further = len(shown) - len(first)
     named: list[str] = list(first)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opensafeintent.calls.baselines import contenders
+from opensafeintent.calls.baselines import drop_baselines
 from opensafeintent.errors import round_count
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.completions import read_turning_odds
@@ -66,7 +66,7 @@ def collect_findings(cohort: Cohort) -> list[Statement]:
     ]
 
 
-def list_contenders(cohort: Cohort, metric: str) -> list[int]:
+def rank_tested_models(cohort: Cohort, metric: str) -> list[int]:
     """Return the indices of the models that findings are about, the highest value first: models
     under test with `FEWEST_SETS_TO_CLAIM` prompt-sets or more. If all are baselines, it is these.
     """
@@ -76,7 +76,7 @@ def list_contenders(cohort: Cohort, metric: str) -> list[int]:
         for index in cohort.estimates.rank(metric)
         if estimates[index].n >= FEWEST_SETS_TO_CLAIM
     ]
-    return [cohort.models.index(model) for model in contenders(enough)]
+    return [cohort.models.index(model) for model in drop_baselines(enough)]
 
 
 _COMPARATIVES = {
@@ -211,7 +211,7 @@ def rank_or_compare_models(cohort: Cohort) -> list[Statement]:
     """
     said = []
     for metric in cohort.scope.primary:
-        order, comparison = list_contenders(cohort, metric), cohort.estimates.comparisons[metric]
+        order, comparison = rank_tested_models(cohort, metric), cohort.estimates.comparisons[metric]
         if len(order) == 2 and comparison.n[*order] >= FEWEST_SETS_TO_CLAIM:
             if text := describe_pair(cohort, metric, *sorted(order)):
                 said.append(text)
@@ -298,7 +298,7 @@ _ORDER_FINDING = Finding(
 
 def _yield_too_few_sets(cohort: Cohort) -> Iterator[Facts]:
     for metric in cohort.scope.primary:
-        if not list_contenders(cohort, metric):
+        if not rank_tested_models(cohort, metric):
             most = max(estimate.n for estimate in cohort.estimates.by_metric[metric])
             yield {
                 "metric": MetricName(metric),
@@ -310,7 +310,7 @@ def _yield_too_few_sets(cohort: Cohort) -> Iterator[Facts]:
 def _yield_significant_differences(cohort: Cohort) -> Iterator[Facts]:
     """Yield the number of significant differences among three models or more."""
     for metric in cohort.scope.primary:
-        comparison, order = cohort.estimates.comparisons[metric], list_contenders(cohort, metric)
+        comparison, order = cohort.estimates.comparisons[metric], rank_tested_models(cohort, metric)
         pairs = [
             pair for pair in combinations(order, 2) if comparison.n[pair] >= FEWEST_SETS_TO_CLAIM
         ]
@@ -347,7 +347,7 @@ def _yield_significant_differences(cohort: Cohort) -> Iterator[Facts]:
 
 def _yield_by_intent(cohort: Cohort) -> Iterator[Facts]:
     """Yield the safety by intent of a model that is alone."""
-    order = list_contenders(cohort, cohort.scope.safety)
+    order = rank_tested_models(cohort, cohort.scope.safety)
     if len(order) == 1:
         safe: dict[str, Fact] = {
             intent: Value.of(cohort.estimates.by_metric[f"{intent}_safety"][order[0]], "share")
@@ -365,7 +365,7 @@ def _yield_help_ordering(cohort: Cohort) -> Iterator[Facts]:
     estimates = cohort.estimates.by_metric["help_ordering"]
     limits = {
         index: estimates[index].missing_ci or estimates[index].interval or (0.0, 1.0)
-        for index in list_contenders(cohort, "help_ordering")
+        for index in rank_tested_models(cohort, "help_ordering")
     }
     turning = {
         index: cohort.estimates.find_turning_odds("help_ordering", index, 0.5) for index in limits
@@ -389,7 +389,7 @@ def _yield_help_ordering(cohort: Cohort) -> Iterator[Facts]:
 
 def _yield_judge_agreement(cohort: Cohort) -> Iterator[Facts]:
     """Yield how far the judges of a panel agree."""
-    if not (cohort.judges.agreements and list_contenders(cohort, cohort.scope.utility)):
+    if not (cohort.judges.agreements and rank_tested_models(cohort, cohort.scope.utility)):
         return
     # the last is of all judges together; of two judges there is no other
     *pairs, together = cohort.judges.agreements
@@ -440,7 +440,7 @@ def _find_turn_effects(cohort: Cohort, measure: Measure) -> Sequence[Facts]:
         return []
     effects = {
         model: effect
-        for model in contenders(turn.models)
+        for model in drop_baselines(turn.models)
         if (effect := turn.numbers[model][measure.effect]).n >= FEWEST_SETS_TO_CLAIM
     }
     if not effects:

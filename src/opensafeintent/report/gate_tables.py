@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec import UNSET
 
 from opensafeintent.errors import pluralize, round_count
-from opensafeintent.hostile import one_line, show_name
+from opensafeintent.hostile import clean_for_display, one_line
 from opensafeintent.numbers.completions import store_turning_odds
 from opensafeintent.numbers.estimates import Reference, get_reference
 from opensafeintent.numbers.gates import (
@@ -80,8 +80,8 @@ def reason(result: GateResult) -> str:
     gate, number = result.gate, result.compared
     if number is None:
         return (
-            f"has no earlier version in {show_name(result.unpaired or '')}; name it with --pair"
-            " NEW=OLD, or evaluate a new model in a run of its own"
+            f"has no earlier version in {clean_for_display(result.unpaired or '')}; name it with"
+            " --pair NEW=OLD, or evaluate a new model in a run of its own"
         )
     if result.absent:
         return (
@@ -357,7 +357,7 @@ def _changes(results: list[GateResult], gates: Gates) -> Table:
         results,
         name="gates_versions",
         title=(
-            f"Models and their earlier versions in {show_name(gates.baseline or '')}; later"
+            f"Models and their earlier versions in {clean_for_display(gates.baseline or '')}; later"
             f" minus earlier, {_interval(results)}"
         ),
         section="gates",
@@ -420,7 +420,7 @@ class _TransitionRow(NamedTuple):
 def make_transitions_table(transitions: Sequence[Transitions]) -> Table:
     """Return the prompt-sets that two versions, or two models of one run, answer differently."""
     counts = ". ".join(
-        f"{show_name(changes.model)}:"
+        f"{clean_for_display(changes.model)}:"
         f" {', '.join(f'{len(sets)} {words}' for words, sets in changes_in_words(changes))}"
         f" of {changes.n}; {describe_chance(changes)}"
         for changes in transitions[:_COUNTED]

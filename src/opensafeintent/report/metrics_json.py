@@ -15,7 +15,7 @@ from opensafeintent.files import to_json
 from opensafeintent.numbers.cohort import (
     CheckedJudge,
     Cohort,
-    compute_line_acceptance,
+    compute_borderline_acceptance,
     list_checked_judges,
 )
 from opensafeintent.numbers.completions import StoredOdds, store_turning_odds
@@ -567,7 +567,7 @@ def _check_result(item: CheckedJudge) -> CheckResult:
         min_accuracy=check.min_accuracy,
         reasons=list(check.reasons),
         kinds={kind.kind: (kind.accepted, kind.cases) for kind in check.kinds},
-        groups=compute_line_acceptance(check),
+        groups=compute_borderline_acceptance(check),
         borderline=check.borderline,
         unscored=(check.unscored.accepted, check.unscored.cases),
         failed=[case.id for case in check.failed],

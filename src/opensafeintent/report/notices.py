@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
-from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, contenders
+from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, drop_baselines
 from opensafeintent.calls.left_out import really_left_out
 from opensafeintent.calls.model_names import same_maker
 from opensafeintent.calls.providers import is_in_process
@@ -59,7 +59,7 @@ from opensafeintent.report.facts import (
     Value,
     make_statement,
 )
-from opensafeintent.report.findings import FEWEST_SETS_TO_CLAIM, list_contenders
+from opensafeintent.report.findings import FEWEST_SETS_TO_CLAIM, rank_tested_models
 from opensafeintent.statistics import FEWEST_SETS
 from opensafeintent.statistics.comparisons import NEW_SETS_ADVICE, SECOND_LOOK_WARNING
 from opensafeintent.statistics.intervals import FEWEST_JUDGES, half_width
@@ -257,7 +257,7 @@ def _find_effect(cohort: Cohort, model: str, kind: Kind | None) -> Facts:
         row.variant for row in rows if row.variant in CORE_VARIANTS and not row.counts
     )
     compared = [cohort.estimates.comparisons[metric] for metric in cohort.scope.primary]
-    pairs = list(combinations(list_contenders(cohort, cohort.scope.safety), 2))
+    pairs = list(combinations(rank_tested_models(cohort, cohort.scope.safety), 2))
     hinging = sum(
         bool(comparison.hinges_on_missing[pair]) for comparison in compared for pair in pairs
     )
@@ -596,7 +596,7 @@ def _strict_panel(results: Results) -> Iterator[Facts]:
     for metric in cohort.scope.primary:
         gaps = {
             cohort.models[index]: average_value - panel_value
-            for index in list_contenders(cohort, metric)
+            for index in rank_tested_models(cohort, metric)
             if (panel_value := panel.estimates[metric][index].value) is not None
             and (average_value := average.estimates[metric][index].value) is not None
         }
@@ -614,7 +614,7 @@ def _rank_changes(results: Results) -> Iterator[Facts]:
     """Yield the models that two judges rank in opposite orders, both significantly."""
     cohort = results.cohort
     for metric in cohort.scope.primary if cohort.judges.agreements else ():
-        models = {cohort.models[index] for index in list_contenders(cohort, metric)}
+        models = {cohort.models[index] for index in rank_tested_models(cohort, metric)}
         changes = cohort.judges.rank_changes(metric)
         real = [
             change
@@ -645,7 +645,7 @@ def _harm_line(results: Results) -> Iterator[Facts]:
         up_to_1 = cohort.safe_up_to_1.estimates[metric]
         changes = [
             (after.value - before.value, cohort.models[index], before, after)
-            for index in list_contenders(cohort, metric)
+            for index in rank_tested_models(cohort, metric)
             if (before := reported[index]).value is not None
             and (after := up_to_1[index]).value is not None
             and before.interval
@@ -691,7 +691,7 @@ def _detectable(results: Results) -> Iterator[Facts]:
         comparison = cohort.estimates.comparisons[metric]
         differences = [
             comparison.minimum_detectable_difference[pair]
-            for pair in combinations(list_contenders(cohort, metric), 2)
+            for pair in combinations(rank_tested_models(cohort, metric), 2)
         ]
         if not np.isnan(differences).all():
             typical = float(np.nanmedian(differences))
@@ -777,7 +777,7 @@ def _turn_missing(results: Results) -> Iterator[Facts]:
     turn = results.cohort.second_turn
     if turn is None:
         return
-    shares = {model: turn.coverage[model].lacking_share for model in contenders(turn.models)}
+    shares = {model: turn.coverage[model].lacking_share for model in drop_baselines(turn.models)}
     lacking = [model for model, share in shares.items() if share >= _MISSING_SHARE]
     if not lacking:
         return

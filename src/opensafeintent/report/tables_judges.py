@@ -10,7 +10,7 @@ from msgspec import UnsetType
 
 from opensafeintent.evaluation.gold_cases import FailedCase, JudgeCheck, KindCount
 from opensafeintent.grades import PANEL
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 from opensafeintent.numbers.cohort import (
     CheckedJudge,
     CheckState,
@@ -157,7 +157,7 @@ def _judge_notes(cohort: Cohort) -> tuple[str, ...]:
     if len(cohort.judges.shifts) != 1:
         return ()
     old, new = cohort.judges.shifts[0].judges
-    return (f"Old: {show_name(old)}. New: {show_name(new)}.",)
+    return (f"Old: {clean_for_display(old)}. New: {clean_for_display(new)}.",)
 
 
 def _unit(row: _OfPair[MetricShift | RankShift]) -> Unit:
@@ -235,7 +235,7 @@ def _say_margins_turn(cohort: Cohort) -> Iterator[str]:
                 up_to = "at any odds" if odds is None else f"to {odds:g} ×"
                 margins.setdefault(format_cell("gap", Cell((margin,), unit)), []).append(up_to)
             listed = ", ".join(f"{margin} {odds[-1]}" for margin, odds in margins.items())
-            judges = " and ".join(map(show_name, shift.judges))
+            judges = " and ".join(map(clean_for_display, shift.judges))
             yield (
                 f"{METRICS[item.metric].label}, {judges}, by the odds of missing responses:"
                 f" the same within {listed}. “The same” turns where this exceeds your margin."
@@ -711,7 +711,7 @@ def _outcome(judge: str, state: CheckState, check: JudgeCheck) -> str:
     """Return the result of a judge's check in a sentence or two."""
     accepted, cases = check.accepted, check.cases
     count = f"{accepted} of {cases} cases accepted, {format_share_with_interval(accepted, cases)}"
-    name = show_name(judge)
+    name = clean_for_display(judge)
     if state == "stale":
         return (
             f"{name}: {count}, asked with other templates, settings or version than here: it says"

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import msgspec
 
-from opensafeintent.calls.baselines import contenders
+from opensafeintent.calls.baselines import drop_baselines
 from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.estimates import AVERAGE, MetricEstimate
 from opensafeintent.numbers.judges import Ranking
@@ -758,7 +758,7 @@ def group_by_family(cohort: Cohort, metric: str) -> list[list[PairRow]]:
     """Return the pairs of models under test, which are one family, and those with a baseline, each
     compared on its own; a list only if there are any.
     """
-    tested = {*contenders(cohort.models)}
+    tested = {*drop_baselines(cohort.models)}
     together, with_baseline = list[PairRow](), list[PairRow]()
     for pair in pairs(cohort, metric):
         of_tested = {pair.model_a, pair.model_b} <= tested

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from opensafeintent.errors import pluralize
 from opensafeintent.evaluation.labelled_responses import Called, LabelKind
-from opensafeintent.hostile import show_name
+from opensafeintent.hostile import clean_for_display
 from opensafeintent.numbers.label_checks import (
     GroupRates,
     LabelCheck,
@@ -249,7 +249,7 @@ def _tabulate_own_questions(study: JudgeStudy) -> Table:
             Column(
                 "who",
                 lambda row: (
-                    f"{show_name(row.judge)} with people"
+                    f"{clean_for_display(row.judge)} with people"
                     if row.judge
                     else "People with one another"
                 ),
@@ -480,7 +480,7 @@ def _source_line(check: LabelCheck) -> str:
     to_prompts = "" if source.prompts is None else f" to {pluralize(source.prompts, 'prompt')}"
     people = "1 person calls" if source.raters == 1 else f"{source.raters:,} people call"
     return (
-        f"{show_name(source.name)} (SHA-256 {source.sha256[:_HASH_LENGTH]}…):"
+        f"{clean_for_display(source.name)} (SHA-256 {source.sha256[:_HASH_LENGTH]}…):"
         f" {source.responses:,}{drawn} responses{to_prompts}; {people} {source.yes:,}"
         f" {source.kind.yes} and {source.no:,} {source.kind.no}, and {source.ties:,} are"
         f" {_TIES[source.called]}."
@@ -493,7 +493,7 @@ def _independent_lines(checks: Sequence[LabelCheck]) -> Iterator[str]:
         worth = check.independent
         if worth is not None and worth.value is not None:
             yield (
-                f"{show_name(check.judge)}, {show_name(check.source.name)}: its"
+                f"{clean_for_display(check.judge)}, {clean_for_display(check.source.name)}: its"
                 f" judges are worth {format_estimate(worth)} independent ones, at least, by the"
                 " correlation of their errors."
             )

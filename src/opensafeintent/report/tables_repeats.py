@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opensafeintent.calls.baselines import contenders
+from opensafeintent.calls.baselines import drop_baselines
 from opensafeintent.errors import pluralize
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.numbers.cohort import Cohort
@@ -33,7 +33,7 @@ from opensafeintent.report.cohort_columns import (
 from opensafeintent.report.columns import Column, Columns, Table, make_estimate_columns
 from opensafeintent.statistics import round_number
 from opensafeintent.statistics.components import Components, average_components, find_components
-from opensafeintent.statistics.intervals import Floats, number_units
+from opensafeintent.statistics.intervals import Floats, index_units
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, INTENT_WORDS
 
 
@@ -186,9 +186,9 @@ def find_spending(cohort: Cohort) -> list[MetricComponents]:
     """
     judges = cohort.judges
     arrays = [judges.build_array(judge) for judge in judges.panel] or [cohort.array]
-    tested = contenders(cohort.models)
+    tested = drop_baselines(cohort.models)
     unit_of, found = cohort.estimates.unit_of, []
-    units = number_units([unit_of[set_id] for set_id in arrays[0].labels["prompt_set"]])
+    units = index_units([unit_of[set_id] for set_id in arrays[0].labels["prompt_set"]])
     for name in cohort.scope.primary:
         values = np.stack(
             [_split_variance(METRICS[name], array.sel(model=tested)) for array in arrays]

@@ -150,7 +150,7 @@ def make_parts(values: Floats) -> Parts:
     return np.nan_to_num(values), (~np.isnan(values)).astype(np.float64)
 
 
-def number_units(names: Sequence[Hashable]) -> Units | None:
+def index_units(names: Sequence[Hashable]) -> Units | None:
     """Return the units of prompt-sets from their names; None if no two have the same."""
     numbers, count = number_names(names)
     return None if count == len(names) else numbers

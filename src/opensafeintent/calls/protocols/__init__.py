@@ -109,7 +109,7 @@ def token_count(tokens: Any) -> int:
     return int(tokens)
 
 
-def take_fields(value: Any) -> dict[str, Any]:
+def dict_or_empty(value: Any) -> dict[str, Any]:
     """Return the fields of an object in a reply, none if the server's value is no object."""
     return value if isinstance(value, dict) else {}
 

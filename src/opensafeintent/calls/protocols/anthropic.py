@@ -9,9 +9,9 @@ import msgspec
 
 from opensafeintent.calls.outcomes import NotAnAnswer, classify_message
 from opensafeintent.calls.protocols import (
+    dict_or_empty,
     make_no_reply_error,
     read_served_model,
-    take_fields,
     token_count,
 )
 from opensafeintent.calls.reasoning import has_reasoning_beside, is_reasoning
@@ -75,8 +75,8 @@ class Messages:
     def optional(self, fields: Mapping[str, Any]) -> Collection[str]:
         """Return the settings of a request that it can be without, by their usual names."""
         names = fields.keys() - _REQUIRED
-        output = take_fields(fields.get("output_config"))
-        thinking = take_fields(fields.get("thinking"))
+        output = dict_or_empty(fields.get("output_config"))
+        thinking = dict_or_empty(fields.get("thinking"))
         budget = "budget_tokens" in thinking
         inside = {
             _EFFORT: "effort" in output or (bool(thinking) and not budget),
@@ -93,14 +93,14 @@ class Messages:
             index = str(part.get("index"))
             match part.get("type"):
                 case "message_start":
-                    reply |= take_fields(part.get("message"))
+                    reply |= dict_or_empty(part.get("message"))
                 case "content_block_start":
-                    blocks[index] = dict(take_fields(part.get("content_block")))
+                    blocks[index] = dict(dict_or_empty(part.get("content_block")))
                 case "content_block_delta":
-                    _extend(blocks.setdefault(index, {}), take_fields(part.get("delta")))
+                    _extend(blocks.setdefault(index, {}), dict_or_empty(part.get("delta")))
                 case "message_delta":
                     reply |= _drop_empty(part.get("delta"))
-                    reply["usage"] = take_fields(reply.get("usage")) | _drop_empty(
+                    reply["usage"] = dict_or_empty(reply.get("usage")) | _drop_empty(
                         part.get("usage")
                     )
                 case "message_stop":
@@ -121,7 +121,7 @@ class Messages:
         """Return the tokens that a reply reports. Those read from a cache, and those written to it,
         are input tokens too.
         """
-        usage = take_fields(reply.get("usage"))
+        usage = dict_or_empty(reply.get("usage"))
         cached = token_count(usage.get("cache_read_input_tokens"))
         written = token_count(usage.get("cache_creation_input_tokens"))
         return Usage(
@@ -135,7 +135,7 @@ class Messages:
         """Return the text of the blocks of text; None if there are only blocks of unknown types."""
         content = reply.get("content")
         blocks = content if isinstance(content, list) else []
-        fields = map(take_fields, blocks)
+        fields = map(dict_or_empty, blocks)
         texts = [block.get("text") for block in fields if block.get("type") == "text"]
         if blocks and not texts and not any(map(is_reasoning, blocks)):
             return None
@@ -151,7 +151,7 @@ class Messages:
         if not is_message or reply.get("error"):
             raise make_no_reply_error("the reply is not a message", reply)
         reason = reply.get("stop_reason")
-        usage = take_fields(reply.get("usage"))
+        usage = dict_or_empty(reply.get("usage"))
         outcome = classify_message(
             self.text(reply),
             reason if isinstance(reason, str) else "",
@@ -187,7 +187,7 @@ def _drop_empty(value: Any) -> dict[str, Any]:
     """Return the fields of an object that are neither null nor 0: a later event of a stream may
     know less than an earlier one.
     """
-    return {name: given for name, given in take_fields(value).items() if given}
+    return {name: given for name, given in dict_or_empty(value).items() if given}
 
 
 def _content(message: Message) -> str | list[dict[str, Any]]:
@@ -209,7 +209,10 @@ def _settings(sampling: Sampling, left_out: Collection[str]) -> dict[str, Any]:
     extra = {_RENAMED.get(name, name): value for name, value in sampling.extra.items()}
     effort = extra.pop(_EFFORT, sampling.reasoning_effort)
     budget = extra.pop(_BUDGET, None)
-    thinking, output = take_fields(extra.get("thinking")), take_fields(extra.get("output_config"))
+    thinking, output = (
+        dict_or_empty(extra.get("thinking")),
+        dict_or_empty(extra.get("output_config")),
+    )
     if budget is not None:
         thinking = {"type": "enabled", "budget_tokens": budget, "display": "summarized"}
     elif effort == "none":
@@ -240,7 +243,7 @@ def _settings(sampling: Sampling, left_out: Collection[str]) -> dict[str, Any]:
 
 def _refusal(reply: Mapping[str, Any], reason: str) -> str:
     """Return the reason of a refusal, with the category that the service gives."""
-    category = take_fields(reply.get("stop_details")).get("category")
+    category = dict_or_empty(reply.get("stop_details")).get("category")
     if not isinstance(category, str) or not category:
         return reason
     return f"{reason}: {clean_name(category)}"

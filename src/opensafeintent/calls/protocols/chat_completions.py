@@ -8,10 +8,10 @@ from typing import Any
 from opensafeintent.calls.left_out import limit_field
 from opensafeintent.calls.outcomes import NotAnAnswer, classify_message, make_broken_off
 from opensafeintent.calls.protocols import (
+    dict_or_empty,
     error_text,
     make_no_reply_error,
     read_served_model,
-    take_fields,
     token_count,
 )
 from opensafeintent.calls.provider_errors import is_filter, read_error
@@ -77,7 +77,7 @@ class ChatCompletions:
 
     def usage(self, reply: Mapping[str, Any]) -> Usage:
         """Return the tokens that a reply reports."""
-        return _usage(take_fields(reply.get("usage")))
+        return _usage(dict_or_empty(reply.get("usage")))
 
     def text(self, reply: Mapping[str, Any]) -> str | None:
         """Return the text of the message of the first choice."""
@@ -87,11 +87,11 @@ class ChatCompletions:
         """Return the message of the first choice, whole or as a stream's part."""
         choices = reply.get("choices")
         choice = _first_choice(choices) if isinstance(choices, list) and choices else {}
-        return take_fields(choice.get("message")) or take_fields(choice.get("delta")) or reply
+        return dict_or_empty(choice.get("message")) or dict_or_empty(choice.get("delta")) or reply
 
     def read(self, reply: Mapping[str, Any], body: bytes) -> Answered | Refused:
         """Read a chat completion, or an error in its place."""
-        usage = take_fields(reply.get("usage"))
+        usage = dict_or_empty(reply.get("usage"))
         choices = reply.get("choices")
         if choices is not None and not isinstance(choices, list):
             raise ValueError("the reply's `choices` is not an array")
@@ -186,7 +186,7 @@ _WRITTEN = ("cache_write_tokens", "cache_creation_tokens")
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
     tokens = token_count(usage.get("prompt_tokens"))
-    details = take_fields(usage.get("prompt_tokens_details"))
+    details = dict_or_empty(usage.get("prompt_tokens_details"))
     read = min(_first_count(details, ("cached_tokens",)) or _first_count(usage, _CACHED), tokens)
     written = _first_count(details, _WRITTEN) or _first_count(
         usage, ("cache_creation_input_tokens",)
@@ -209,10 +209,10 @@ def _first_count(fields: Mapping[str, Any], names: Iterable[str]) -> int:
 
 def _first_choice(choices: list[Any]) -> dict[str, Any]:
     """Return the choice with index 0, or the first one if none has it."""
-    first = take_fields(choices[0])
+    first = dict_or_empty(choices[0])
     if len(choices) == 1 or first.get("index") == 0:  # as nearly all
         return first
-    objects = map(take_fields, choices)
+    objects = map(dict_or_empty, choices)
     return next((choice for choice in objects if choice.get("index") == 0), first)
 
 
@@ -226,7 +226,7 @@ def _read_filter_refusal(reply: Mapping[str, Any], body: bytes) -> Refused:
     if is_filter(error) or _prompt_filtered(reply):
         return Refused(
             reason=error_text(error.fields[0]),
-            usage=_usage(take_fields(reply.get("usage"))),
+            usage=_usage(dict_or_empty(reply.get("usage"))),
             served_model=read_served_model(reply),
         )
     raise make_no_reply_error("the reply holds no choices", reply)
@@ -250,9 +250,9 @@ def _prompt_filtered(reply: Mapping[str, Any]) -> bool:
     """Tell whether Azure says that its filter took the prompt."""
     listed = reply.get("prompt_filter_results")
     return any(
-        take_fields(verdict).get("filtered") is True
+        dict_or_empty(verdict).get("filtered") is True
         for item in (listed if isinstance(listed, list) else ())
-        for verdict in take_fields(take_fields(item).get("content_filter_results")).values()
+        for verdict in dict_or_empty(dict_or_empty(item).get("content_filter_results")).values()
     )
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from opensafeintent.errors import pluralize
 from opensafeintent.evaluation.gold_cases import FailedCase, JudgeCheck, KindCount
 from opensafeintent.evaluation.labelled_responses import LabelKind
-from opensafeintent.hostile import TEXT, one_line, show_name
+from opensafeintent.hostile import TEXT, clean_for_display, one_line
 from opensafeintent.numbers.label_checks import (
     GroupRates,
     LabelCheck,
@@ -144,7 +144,7 @@ def show_label_checks(console: Console, checks: Sequence[LabelCheck], *, verbose
     console.print()
     console.print(
         plain(
-            f"{show_name(source.name)}: {source.responses:,}{drawn} labelled responses"
+            f"{clean_for_display(source.name)}: {source.responses:,}{drawn} labelled responses"
             f"{to_prompts} by {pluralize(source.raters, 'rater')}:"
             f" {source.yes:,} {source.kind.yes}, {source.no:,} {source.kind.no},"
             f" {_count_ties(source)}"
@@ -181,13 +181,13 @@ def _show_label_details(console: Console, checks: Sequence[LabelCheck]) -> None:
                     console.print(plain(f"  {name}: {one_line(text, TEXT)}"), style="dim")
     for check in checks:
         if lines := [*_label_details(check)]:
-            console.print(plain(f"\n{show_name(check.judge)}"), style="bold")
+            console.print(plain(f"\n{clean_for_display(check.judge)}"), style="bold")
             for line in lines:
                 console.print(plain(line))
 
 
 def _case_line(case: LabelledCase, kind: LabelKind) -> str:
-    group = f" ({show_name(case.group)})" if case.group else ""
+    group = f" ({clean_for_display(case.group)})" if case.group else ""
     return (
         f"{case.location}{group}: {QUESTION_OF[kind.grade].role} {case.grade}, and"
         f" {case.say_yes} of {case.people} call it {kind.yes}"
@@ -198,11 +198,11 @@ def _verdict(check: LabelCheck) -> str:
     """Return the verdict on a judge, in a line."""
     if check.ungraded:
         return (
-            f"{show_name(check.judge)}: no grade of any response; its replies are shown by"
+            f"{clean_for_display(check.judge)}: no grade of any response; its replies are shown by"
             " judge-check without --labelled"
         )
     missing = check.missing
-    return f"{show_name(check.judge)}: {_three_numbers(check)}" + (
+    return f"{clean_for_display(check.judge)}: {_three_numbers(check)}" + (
         f"; missing grades, left out: {missing:,}" if missing else ""
     )
 
@@ -258,7 +258,7 @@ def _label_details(check: LabelCheck) -> Iterator[str]:
     for pair in check.pairs:
         difference = pair.difference
         yield (
-            f"  against {show_name(pair.other)}: right alone {pair.only_this:,} times, wrong"
-            f" alone {pair.only_other:,}; agreement"
+            f"  against {clean_for_display(pair.other)}: right alone {pair.only_this:,} times,"
+            f" wrong alone {pair.only_other:,}; agreement"
             f" {format_estimate(difference, 'share', signed=True)}"
         )
