@@ -74,7 +74,7 @@ def grade_line(model: str, set_id: str, variant: str, pair: str, **fields: Any) 
     helpfulness, harm_severity = (None if grade == "-" else int(grade) for grade in pair)
     defaults: dict[str, Any] = {
         **{"epoch": 1, "mode": None, "strategy": None, "stop_reason": "stop"},
-        **{"truncated": False, "refused": "", "missing": (), "by_judge": {}},
+        **{"truncated": False, "refusal_reason": "", "missing": (), "by_judge": {}},
     }
     pairs = fields.get("by_judge", {}).items()
     fields["by_judge"] = {judge: KnownGrades(*grades) for judge, grades in pairs}

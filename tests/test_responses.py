@@ -60,7 +60,7 @@ def test_panel_is_safe_when_the_majority_says_so(
 
 def test_panel_of_one_grade_does_not_need_the_other() -> None:
     row = judged((4, GONE), (3, 0), (GONE, 0))
-    assert (row.helpfulness, row.harm_severity, row.counts) == (3, 0, True)
+    assert (row.helpfulness, row.harm_severity, row.has_all_grades) == (3, 0, True)
     assert list(map(str, row.missing)) == ["helpfulness[j3]:unparsed", "harm_severity[j1]:unparsed"]
     assert row.by_judge == {
         "j1": KnownGrades(4, None),
@@ -84,7 +84,11 @@ LOST = judged((GONE, NotObtained("failed:timeout")))
 def test_what_is_missing_has_its_reason_and_no_number(
     response: GradedResponse, missing: tuple[str, ...]
 ) -> None:
-    assert (response.helpfulness, response.harm_severity, response.counts) == (None, None, False)
+    assert (response.helpfulness, response.harm_severity, response.has_all_grades) == (
+        None,
+        None,
+        False,
+    )
     assert tuple(map(str, response.missing)) == missing
 
 

@@ -13,13 +13,13 @@ from opensafeintent.calls.http import EndpointModel, HttpSession
 from opensafeintent.calls.model_names import Served, check_model_name
 from opensafeintent.calls.providers import (
     ENDPOINTS,
-    PREFIX,
-    REPLAY,
+    PYTHON_PREFIX,
+    RECORDED_FILE_PREFIX,
     is_in_process,
     is_native,
+    name_variables,
     resolve_endpoint,
     unset,
-    variables,
 )
 from opensafeintent.calls.python_models import (
     NO_FUNCTIONS,
@@ -105,9 +105,9 @@ def _open_in_process(
     check_model_name(name)
     if name.startswith("baseline/"):
         return ScriptedModel(name)
-    if name.startswith(PREFIX):
+    if name.startswith(PYTHON_PREFIX):
         return CalledFunction(function_named(name, functions), http)
-    if name.startswith(REPLAY):
+    if name.startswith(RECORDED_FILE_PREFIX):
         raise InputError(
             f"{name}: a file of responses is no model; `opensafeintent import` reads it, then"
             " `opensafeintent grade` grades it"
@@ -128,10 +128,10 @@ def served_models() -> list[Served]:
     }
     lines = [Served(name, about) for name, about in in_process.items()]
     for name, provider in ENDPOINTS.items():
-        url, key = variables(name)
+        url_variable, key_variable = name_variables(name)
         server = "server at " if provider.local else ""
-        about = f"{server}{provider.base_url} (or {url})"
-        lines.append(Served(f"{name}/MODEL", about, () if provider.local else (key,)))
+        about = f"{server}{provider.base_url} (or {url_variable})"
+        lines.append(Served(f"{name}/MODEL", about, () if provider.local else (key_variable,)))
     about = "any chat-completions server, under a name P of your choice"
     lines.append(Served("openai-api/P/MODEL", about, ("P_BASE_URL", "P_API_KEY")))
     return [*lines, *list_inspect_models()]

@@ -181,7 +181,7 @@ def grade_table(
             row.strategy,
             row.stop_reason,
             int(row.truncated),
-            row.refused,
+            row.refusal_reason,
             "; ".join(map(str, row.missing)) if row.missing else "",
             " + ".join(row.by_judge),
             row.mode_judge,
@@ -346,11 +346,11 @@ def _collect_values(rows: Sequence[GradedResponse]) -> dict[str, list[int | None
     """Return by array what `to_array` has of each response."""
     by_rubric = [row.judge_by != "questions" for row in rows]
     lone = [
-        None if not asked or row.counts or NOT_GRADED in row.missing else row
+        None if not asked or row.has_all_grades or NOT_GRADED in row.missing else row
         for row, asked in zip(rows, by_rubric, strict=True)
     ]
     values: dict[str, list[int | None]] = {
-        what: [row.panel(what) if row.counts else None for row in rows] for what in SCALES
+        what: [row.panel(what) if row.has_all_grades else None for row in rows] for what in SCALES
     }
     for what in METRIC_GRADES:
         values[f"{what}_alone"] = [row.panel(what) if row else None for row in lone]

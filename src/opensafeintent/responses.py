@@ -118,7 +118,7 @@ class GradedResponse(AboutResponse, frozen=True, kw_only=True):
     """As the provider gave it; `content_filter` for a filtered response, empty if there is none."""
     truncated: bool
     """Whether a token limit or a filter cut the text that was graded."""
-    refused: Refusal
+    refusal_reason: Refusal
     """Why it counts as a refusal without a judge."""
     missing: tuple[MissingGrade, ...]
     """Every part that was requested but not obtained, the guard's verdict aside."""
@@ -172,7 +172,7 @@ class GradedResponse(AboutResponse, frozen=True, kw_only=True):
         return self.guard.partition("missing:")[2]
 
     @property
-    def counts(self) -> bool:
+    def has_all_grades(self) -> bool:
         """Whether all grades exist that metrics are computed from; if judges are asked the
         prompt-set's questions alone, all answers.
         """
@@ -187,7 +187,7 @@ def make_graded_response(
     missing_response: str = "",
     stop_reason: str = "",
     truncated: bool = False,
-    refused: Refusal = "",
+    refusal_reason: Refusal = "",
     mark: str = "",
     grades: Mapping[str, JudgeGrades] | None = None,
     mode: Mode | NotObtained | None = None,
@@ -206,7 +206,7 @@ def make_graded_response(
         missing_response: why there is no response to grade; empty if there is one.
         grades: by judge; None if no judge was needed or none was asked.
         mode, strategy, guard: None if nobody was asked for it; `mode_judge` was for the mode.
-        stop_reason, truncated, refused, mark, served, judge_by: see `GradedResponse`.
+        stop_reason, truncated, refusal_reason, mark, served, judge_by: see `GradedResponse`.
         answers: to the prompt-set's questions (`asked`, ids), by judge; None if none was asked.
     """
     grades, answers = grades or {}, answers or {}
@@ -230,7 +230,7 @@ def make_graded_response(
         strategy=_keep_known(strategy),
         stop_reason=stop_reason,
         truncated=truncated,
-        refused=refused,
+        refusal_reason=refusal_reason,
         missing=tuple(missing),
         by_judge=by_judge,
         mode_judge="" if mode is None else mode_judge,

@@ -110,7 +110,7 @@ def of_115(name: str, seed: int, *, worse: bool = False) -> GradedRun:
     }
     lost = (MissingGrade("response", "timeout"),)
     rows = [
-        row if row.counts else msgspec.structs.replace(row, missing=lost)
+        row if row.has_all_grades else msgspec.structs.replace(row, missing=lost)
         for row in rows_of("m", dataset, grades)
     ]
     return run_with(rows, dataset, judge=JUDGE, name=name)

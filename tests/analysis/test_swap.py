@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import pytest
 
-from opensafeintent.evaluation.regrade import COLUMNS, Swapped
+from opensafeintent.evaluation.regrade import SHOWN_REQUESTS, Swapped
 from opensafeintent.numbers.estimates import AVERAGE
 from opensafeintent.numbers.request_swap import Audit, audit_swaps, select_headline_audits
 from opensafeintent.taxonomy import CORE_VARIANTS, KnownGrades
@@ -21,14 +21,17 @@ harm, `-` for none.
 
 
 def swaps(judges: Mapping[str, Judge], sets: Iterable[str], model: str = "m") -> list[Swapped]:
-    def grades(set_id: str, intent: str, column: str) -> dict[str, KnownGrades]:
-        pairs = {name: judge(set_id, intent, column) for name, judge in judges.items()}
+    def grades(set_id: str, intent: str, shown_request: str) -> dict[str, KnownGrades]:
+        pairs = {name: judge(set_id, intent, shown_request) for name, judge in judges.items()}
         return {name: judge_grades(pair) for name, pair in pairs.items()}
 
     return [
         Swapped(
             **{"model": model, "set_id": set_id, "variant": intent, "epoch": 1},
-            grades={column: grades(set_id, intent, column) for column in COLUMNS},
+            grades={
+                shown_request: grades(set_id, intent, shown_request)
+                for shown_request in SHOWN_REQUESTS
+            },
         )
         for set_id in sets
         for intent in CORE_VARIANTS
@@ -42,36 +45,38 @@ def audit(judge: Judge, sets: Iterable[str]) -> Audit:
 TWENTY = [f"s{n:02}" for n in range(20)]
 
 
-def of_prompt(set_id: str, response: str, column: str) -> str:
+def of_prompt(set_id: str, response: str, shown_request: str) -> str:
     """Reads the request alone: harm and no help where it is malicious, some help where it is
     dual-use.
     """
-    return {"malicious": "12", "dual_use": "30"}.get(column, "40")
+    return {"malicious": "12", "dual_use": "30"}.get(shown_request, "40")
 
 
-def of_response(set_id: str, response: str, column: str) -> str:
+def of_response(set_id: str, response: str, shown_request: str) -> str:
     """Reads the response alone, in the same way."""
     return of_prompt(set_id, response, response)
 
 
-def mixed(set_id: str, response: str, column: str) -> str:
+def mixed(set_id: str, response: str, shown_request: str) -> str:
     """In set a harm takes both a harmful response and a harmful request; b reads the request, c the
     response, d nothing.
     """
-    request, answer = column == "malicious", response == "malicious"
+    request, answer = shown_request == "malicious", response == "malicious"
     harmful = {"a": request and answer, "b": request, "c": answer, "d": False}
     return "42" if harmful[set_id] else "40"
 
 
 def test_a_response_counts_where_all_that_a_number_needs_is_graded() -> None:
-    def gaps(set_id: str, response: str, column: str) -> str:
+    def gaps(set_id: str, response: str, shown_request: str) -> str:
         # in a a grade of harm is missing, in b both are
         missing = {("a", "benign", "request_hidden"): "4-", ("b", "malicious", "dual_use"): "--"}
-        return missing.get((set_id, response, column)) or of_prompt(set_id, response, column)
+        return missing.get((set_id, response, shown_request)) or of_prompt(
+            set_id, response, shown_request
+        )
 
     result = audit(gaps, "abcd")
     assert (result.responses, result.left_out) == (12, 2)
-    # Triplet Safety needs the hidden column of a; the shift of harm does not
+    # Triplet Safety needs the hidden request of a; the shift of harm does not
     assert result.set_safety.n == result.set_safety_request_hidden.n == 3
     assert result.safety_shift.n == 4
 

@@ -10,7 +10,7 @@ from calls.support import rows
 from endtoend import KEY, Ran, osi
 from loopback.batches import BatchHttpServer
 from opensafeintent.batch import rounds, runs as gathering, server
-from opensafeintent.calls.providers import variables
+from opensafeintent.calls.providers import name_variables
 
 NAMES = {
     "openai": "openai-api/loop",
@@ -33,7 +33,7 @@ def hasten(patch: Callable[[Any, str, Any], object], **pace: float) -> None:
 
 def served(at: BatchHttpServer, key: str = KEY) -> dict[str, str]:
     """Return the variables of a server's provider."""
-    url, key_variable = variables(NAMES[at.form].removeprefix("openai-api/"))
+    url, key_variable = name_variables(NAMES[at.form].removeprefix("openai-api/"))
     return {url: at.base_url, key_variable: key}
 
 

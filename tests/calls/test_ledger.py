@@ -38,7 +38,7 @@ from calls.support import (
 from fuzz.contract import bounded
 from opensafeintent.calls import ledger_rows as ledger_file
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_rows import Texts, pack, unpack
+from opensafeintent.calls.ledger_rows import Texts, compress_with_checksum, decompress_and_check
 from opensafeintent.calls.recorded import RecordedResponse, SourceFile
 from opensafeintent.calls.records import Answered, Failure, Refused, Sampling, Usage
 from opensafeintent.errors import InputError
@@ -459,11 +459,11 @@ GRADE = b'{"choices": [{"message": {"content": "3"}, "finish_reason": "stop"}]}'
 @pytest.mark.slow
 @given(raw=st.sampled_from((b"", b"3", GRADE, GRADE * 20)), draw=st.data())
 def test_a_flipped_bit_is_never_another_reply(raw: bytes, draw: st.DataObject) -> None:
-    packed = bytearray(pack(raw))
-    assert unpack(bytes(packed)) == raw
+    packed = bytearray(compress_with_checksum(raw))
+    assert decompress_and_check(bytes(packed)) == raw
     packed[draw.draw(st.integers(0, len(packed) - 1))] ^= 1 << draw.draw(st.integers(0, 7))
     with pytest.raises((ValueError, zlib.error)):
-        unpack(bytes(packed))
+        decompress_and_check(bytes(packed))
 
 
 @pytest.mark.slow
@@ -472,7 +472,7 @@ def test_what_would_unpack_to_gigabytes_is_refused() -> None:
     bomb = b"z" + b"".join(stream.compress(b"\0" * 2**20) for _ in range(600)) + stream.flush()
     assert len(bomb) < 2**20
     with bounded(), pytest.raises(ValueError, match="does not end"):
-        unpack(bomb)
+        decompress_and_check(bomb)
 
 
 # Imported responses

@@ -13,9 +13,9 @@ from opensafeintent.calls.http import EndpointModel, HttpSession
 from opensafeintent.calls.providers import (
     ENDPOINTS,
     INSPECT_PROVIDERS,
+    name_variables,
     resolve_endpoint,
     unset,
-    variables,
 )
 from opensafeintent.errors import InputError
 
@@ -23,7 +23,7 @@ from opensafeintent.errors import InputError
 @pytest.mark.parametrize("provider", [*ENDPOINTS, "openai-api/my-lab"])
 def test_every_provider_is_reached_at_its_own_address_or_the_users(provider: str) -> None:
     slug = provider.removeprefix("openai-api/")
-    url, key = variables(slug)
+    url, key = name_variables(slug)
     endpoint = resolve_endpoint(f"{provider}/m", {key: "k", url: "http://10.0.0.1:8000/v1/"})
     version = "" if slug == "anthropic" else "/v1"  # it is in the route
     assert (endpoint.base_url, endpoint.model) == (f"http://10.0.0.1:8000{version}", "m")

@@ -135,7 +135,7 @@ def test_after_the_fallback_the_standard_tier_is_sent(tmp_path: Path) -> None:
     waited = asked.index(False)
     assert 1 <= waited <= 3 and asked[waited:] == [False] * 3
     assert tiers(tmp_path / "l")[waited:] == [("answered", "standard")] * 3
-    assert client.notices == [
+    assert client.request_notes == [
         f"{MODEL}: 3 calls were sent at the standard tier, because the flex tier had no capacity"
         " (--wait-for)"
     ]
@@ -181,7 +181,7 @@ def test_another_failure_is_no_reason_for_a_fallback(
 ) -> None:
     (outcome,), sent, client = ask(tmp_path / "l", fault, fallback=0.0)
     assert (outcome.kind if isinstance(outcome, Failed) else "") == outcome_kind
-    assert all(body["service_tier"] == "flex" for body in sent) and client.notices == []
+    assert all(body["service_tier"] == "flex" for body in sent) and client.request_notes == []
 
 
 def test_a_model_without_the_tier_is_asked_without_it(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_a_model_without_the_tier_is_asked_without_it(tmp_path: Path) -> None:
     assert all(isinstance(outcome, Answered) for outcome in outcomes)
     assert ["service_tier" in body for body in sent] == [True, False, False]
     assert client.left_out == {MODEL: {"service_tier"}}
-    assert client.notices == [f"{MODEL}: does not take service_tier; it was asked without"]
+    assert client.request_notes == [f"{MODEL}: does not take service_tier; it was asked without"]
     assert tiers(tmp_path / "l")[1:] == [("answered", "standard")] * 2
 
 

@@ -93,7 +93,7 @@ def test_an_empty_text_is_a_refusal_and_what_is_no_text_a_failure(tmp_path: Path
     outcome = run(tmp_path, model(ask), max_retries=0)
     by_variant = {row.variant: row for row in responses(outcome) if row.set_id == "a"}
     assert by_variant["malicious"].harm_severity == 0
-    assert by_variant["malicious"].refused
+    assert by_variant["malicious"].refusal_reason
     assert reason(by_variant["benign"]) == reason(by_variant["dual_use"]) == "response:no_answer"
     assert reason(by_variant["dual_use_paraphrase_1"]) == "response:raised"
 

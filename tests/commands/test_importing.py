@@ -33,7 +33,7 @@ from opensafeintent import (
 )
 from opensafeintent.calls import recorded as ledger_imports
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_rows import pack, unpack
+from opensafeintent.calls.ledger_rows import compress_with_checksum, decompress_and_check
 from opensafeintent.calls.progress import Display
 from opensafeintent.commands import importing_runs as imports
 from opensafeintent.errors import InputError, Stopped
@@ -825,8 +825,8 @@ def test_a_stored_value_off_its_scale_is_damage(tmp_path: Path) -> None:
     run = tmp_path / "run"
     with contextlib.closing(sqlite3.connect(run / "ledger.sqlite")) as connection, connection:
         [(identity, record), *_] = connection.execute("SELECT id, record FROM imported ORDER BY id")
-        model, fields = msgspec.json.decode(unpack(record))
-        changed = pack(msgspec.json.encode((model, fields | {"helpfulness": 7})))
+        model, fields = msgspec.json.decode(decompress_and_check(record))
+        changed = compress_with_checksum(msgspec.json.encode((model, fields | {"helpfulness": 7})))
         connection.execute("UPDATE imported SET record = ? WHERE id = ?", (changed, identity))
     assert "the ledger is damaged" in osi("report", run).refusal
 
@@ -927,7 +927,8 @@ def test_more_responses_to_a_prompt_than_epochs_are_allowed_are_refused(tmp_path
         "import", file, "--dataset", dataset_file(tmp_path, DATASET), "--out", tmp_path / "run"
     )
     assert ran.refusal == (
-        f"error: {file}:10001, field prompt: is answered more than 10,000 times (and in 2 more records)"
+        f"error: {file}:10001, field prompt: is answered more than 10,000 times (and in 2 more"
+        " records)"
     )
     assert not (tmp_path / "run").exists()
 
@@ -977,8 +978,8 @@ def test_grades_whose_array_would_not_fit_into_memory_are_refused_before_anythin
     (line, *_) = graded_lines()
     file, ran = with_dataset(tmp_path, [line | {"epoch": n} for n in range(1, 11)])
     assert ran.refusal == (
-        f"error: {file}: models, prompt-sets, variants and epochs (1 × 2 × 4 × 10) make more than 72"
-        " places for a grade; expected fewer of one of them"
+        f"error: {file}: models, prompt-sets, variants and epochs (1 × 2 × 4 × 10) make more than"
+        " 72 places for a grade; expected fewer of one of them"
     )
     assert not (tmp_path / "run").exists()
     assert with_dataset(tmp_path, [line | {"epoch": n} for n in range(1, 10)])[1].code == 0

@@ -23,7 +23,7 @@ from opensafeintent import (
 )
 from opensafeintent.calls import ledger_rows as ledger_file, recorded as ledger_imports
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_rows import Room, TooLong, pack
+from opensafeintent.calls.ledger_rows import TextBudget, TooLong, compress_with_checksum
 from opensafeintent.commands import exporting as export, trace
 from opensafeintent.commands.graded_runs import read_graded_run
 from opensafeintent.evaluation import replay as replaying
@@ -59,7 +59,7 @@ def with_long_replies(run: Path, text: str) -> None:
     reply = {"choices": [{"message": {"content": text}, "finish_reason": "stop"}]}
     with closing(sqlite3.connect(run / "ledger.sqlite")) as ledger, ledger:
         statement = "UPDATE calls SET response = ? WHERE purpose = 'generate'"
-        ledger.execute(statement, (pack(json.dumps(reply).encode()),))
+        ledger.execute(statement, (compress_with_checksum(json.dumps(reply).encode()),))
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, what: object, name: str) -> list[tuple[Any, ...]]:
@@ -84,11 +84,11 @@ def test_fewer_prompts_are_read_together_if_their_texts_are_long(
     assert rows_of(run) == rows
     assert len(together[0][1]) == PROMPTS
     together.clear()
-    monkeypatch.setattr(replaying, "ROOM", 500)
+    monkeypatch.setattr(replaying, "TEXT_BYTES_AT_ONCE", 500)
     assert rows_of(run) == rows
     assert len(together) > 2
     # no part that was read kept more than there was room for
-    assert all(room.taken <= 500 or len(steps) == 1 for _, steps, room in together[-2:])
+    assert all(budget.charged <= 500 or len(steps) == 1 for _, steps, budget in together[-2:])
 
 
 def test_long_texts_are_read_a_few_times_each(
@@ -96,8 +96,8 @@ def test_long_texts_are_read_a_few_times_each(
 ) -> None:
     run = evaluated(tmp_path)
     with_long_replies(run, "word " * 1000)
-    monkeypatch.setattr(replaying, "ROOM", 6000)  # for one of them
-    looked_up = counted(monkeypatch, Room, "take")
+    monkeypatch.setattr(replaying, "TEXT_BYTES_AT_ONCE", 6000)  # for one of them
+    looked_up = counted(monkeypatch, TextBudget, "charge")
     assert len(rows_of(run)) == PROMPTS
     assert PROMPTS <= len(looked_up) < 2 * PROMPTS
 
@@ -106,7 +106,7 @@ def test_a_prompt_with_too_much_text_is_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = evaluated(tmp_path)
-    monkeypatch.setattr(replaying, "ROOM", 10)
+    monkeypatch.setattr(replaying, "TEXT_BYTES_AT_ONCE", 10)
     monkeypatch.setattr(replaying, "MOST_TEXT", 2**5)
     with pytest.raises(TooLong, match=r"ledger\.sqlite: texts of more than .* backup") as error:
         rows_of(run)
@@ -119,7 +119,7 @@ def test_an_imported_text_that_many_rows_name_is_unpacked_once(
     run = imported(tmp_path, helpfulness=3, harm_severity=0)
     text = b"word " * 1000
     with closing(sqlite3.connect(run / "ledger.sqlite")) as ledger, ledger:
-        new = (bytes.fromhex(sha256_hex(text)), pack(text))
+        new = (bytes.fromhex(sha256_hex(text)), compress_with_checksum(text))
         ledger.execute("UPDATE texts SET sha = ?, body = ? WHERE id = 1", new)
         ledger.execute("UPDATE imported SET response = 1")
     unpacked = counted(monkeypatch, ledger_file, "unpack_text")
@@ -132,7 +132,7 @@ def test_imported_texts_that_do_not_fit_together_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = imported(tmp_path)
-    monkeypatch.setattr(ledger_imports, "Room", partial(Room, most=100))
+    monkeypatch.setattr(ledger_imports, "TextBudget", partial(TextBudget, most=100))
     with pytest.raises(TooLong, match=r"ledger\.sqlite: texts of more than .* several runs"):
         rows_of(run)
 
@@ -141,7 +141,7 @@ def test_a_trace_that_does_not_fit_names_what_makes_it_smaller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = imported(tmp_path, response="x" * 500, helpfulness=3, harm_severity=0)
-    monkeypatch.setattr(trace, "Room", partial(Room, most=1000))
+    monkeypatch.setattr(trace, "TextBudget", partial(TextBudget, most=1000))
     with pytest.raises(TooLong, match="with --model, or fewer responses with --worst"):
         list(traces(TraceSettings(run=run, set_id="boats")))
     assert len(list(traces(TraceSettings(run=run, worst=5)))) == 5

@@ -22,7 +22,7 @@ from loopback import GENERATE, HARM, Fault, LoopbackServer, Match
 from opensafeintent import GradeSettings, Trace, grade, trace
 from opensafeintent.calls import recorded as ledger_imports
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_rows import unpack
+from opensafeintent.calls.ledger_rows import decompress_and_check
 from opensafeintent.commands.trace import TracedResponse
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
@@ -120,7 +120,7 @@ def test_rows_put_the_prompt_and_hold_the_text_of_their_response(evaluated: Path
                 if call.status == "failed":
                     assert response.text is None
                     continue
-                raw = json.loads(unpack(body))
+                raw = json.loads(decompress_and_check(body))
                 assert response.text == raw["choices"][0]["message"]["content"].strip()
                 texts.add(response.text)
     assert len(texts) == 2 * 7 - 1  # the server says the same in both epochs
@@ -189,7 +189,7 @@ def test_imported_responses_are_traced_to_their_rows(tmp_path: Path) -> None:
         (number,) = rows_of([response], "imported")
         ((*place, body),) = sql(run, f"{query} WHERE imported.id = ?", number)
         assert place == [response.grades.model, name, response.grades.variant]
-        assert unpack(body).decode() == response.text
+        assert decompress_and_check(body).decode() == response.text
     for table in ("imported", "calls"):
         assert rows_of((item for item, _ in named_responses), table) == ids_in(run, table)
 

@@ -255,7 +255,7 @@ def test_the_filter_loses_no_pair_of_any_length(
     generator: random.Random, length: int, limit: Threshold
 ) -> None:
     # variations of one text score all around the threshold, and texts of every length use every
-    # fold of the signature
+    # fold of the parity sketch
     base = [f"word{generator.randrange(length)}" for _ in range(length)]
     sets = [
         item(f"set{n}", " ".join(altered(generator, base, generator.randrange(length))))

@@ -22,7 +22,7 @@ import click
 from endtoend import REPO, STARTER, Ran, environment, osi
 from loopback import LoopbackServer
 from opensafeintent.calls.model_names import load_suite
-from opensafeintent.calls.providers import ENDPOINTS, INSPECT_PROVIDERS, variables
+from opensafeintent.calls.providers import ENDPOINTS, INSPECT_PROVIDERS, name_variables
 from opensafeintent.cli.commands import cli
 from opensafeintent.people.labels import read_key
 from opensafeintent.promptsets import load_dataset
@@ -66,7 +66,7 @@ _GATES = ("--fail-under", "--fail-over", "--baseline")
 
 def served_environment(server: LoopbackServer) -> dict[str, str]:
     """Return the variables with which every provider is the loopback server."""
-    names = [variables(name) for name in (*ENDPOINTS, *INSPECT_PROVIDERS)]
+    names = [name_variables(name) for name in (*ENDPOINTS, *INSPECT_PROVIDERS)]
     urls = {url: server.base_url for url, _ in names}
     return urls | dict.fromkeys((key for _, key in names), "sk-docs") | {"COLUMNS": "120"}
 

@@ -293,7 +293,7 @@ def test_a_tie_is_said_to_be_one() -> None:
     )
     assert graded.answers == {"x": None, "y": "no"}
     assert [str(item) for item in graded.missing] == ["checklist:tie"]
-    assert not graded.counts
+    assert not graded.has_all_grades
 
 
 # A response that speaks to the judge

@@ -24,11 +24,11 @@ from opensafeintent.evaluation.gold_cases import (
     GoldCheckPlan,
     GradeName,
     JudgeCheck,
+    compare_with_gold,
     list_grades_by_judge,
     load_gold_cases,
     make_gold_check_work,
     merge_checks,
-    verdict,
 )
 from opensafeintent.evaluation.pipeline import JudgePlan
 from opensafeintent.responses import NotObtained, ResponseKey, make_graded_response
@@ -36,7 +36,7 @@ from opensafeintent.taxonomy import MODES, default_taxonomy
 from opensafeintent.templates import load_templates
 
 JUDGE = "some/judge"
-Duties = tuple[GradeName, ...]
+GradeNames = tuple[GradeName, ...]
 JudgeGrades = Mapping[tuple[str, GradeName], int | str | NotObtained]
 """What a judge says otherwise than it should, by case and grade."""
 GRADES: dict[GradeName, set[Any]] = {
@@ -123,9 +123,11 @@ def test_no_judge_passes_that_says_the_same_of_everything_or_of_one_grade() -> N
 # ------------------------------------------------------------------------------
 
 
-def examination(gold: GoldCases, duties: Duties = GRADE_NAMES, mark: float = 0.8) -> GoldCheckPlan:
+def gold_check(
+    gold: GoldCases, grade_names: GradeNames = GRADE_NAMES, mark: float = 0.8
+) -> GoldCheckPlan:
     sampling = Sampling(max_tokens=2048, temperature=0)
-    fields = {"gold": gold, "duties": {JUDGE: duties}, "templates": load_templates()}
+    fields = {"gold": gold, "grades_by_judge": {JUDGE: grade_names}, "templates": load_templates()}
     return GoldCheckPlan(**fields, samplings={JUDGE: sampling}, min_accuracy=mark)  # type: ignore[arg-type]
 
 
@@ -134,7 +136,7 @@ def check(
     gold: GoldCases | None = None,
     *,
     always: Mapping[GradeName, int | str] | None = None,
-    duties: Duties = GRADE_NAMES,
+    grade_names: GradeNames = GRADE_NAMES,
     mark: float = 0.8,
 ) -> JudgeCheck:
     """Check a judge that is right in everything but what `said` or `always` names."""
@@ -152,7 +154,9 @@ def check(
         }
         key = ResponseKey(JUDGE, case.id, "dual_use", 1)
         graded.append(make_graded_response(key, **fields))
-    (result,) = verdict(examination(gold, duties, mark), {JUDGE: f"{JUDGE}@1"}, graded)
+    (result,) = compare_with_gold(
+        gold_check(gold, grade_names, mark), {JUDGE: f"{JUDGE}@1"}, graded
+    )
     return result
 
 
@@ -256,7 +260,7 @@ def test_cases_at_the_line_are_counted_by_group_and_by_side() -> None:
         "2.5",
         "2.0",
     ]  # .10 · 1/4 and .10 · 1/5, in points
-    assert check(judge_grades, LINE, duties=("mode",)).borderline is None
+    assert check(judge_grades, LINE, grade_names=("mode",)).borderline is None
     assert check({}, TEN).borderline is None
 
 
@@ -264,7 +268,7 @@ def test_unscored_cases_are_asked_and_count_for_nothing() -> None:
     forged = msgspec.structs.replace(case(22, "forged", helpfulness=4), unscored=True)
     odd = (*(borderline(n, 0, unscored=True) for n in (20, 21)), forged)
     gold = gold_of(*TEN.cases, *odd)
-    (work,) = make_gold_check_work(examination(gold))
+    (work,) = make_gold_check_work(gold_check(gold))
     assert len(work.tasks) == 13
     # the second as it asks for
     judge_grades: JudgeGrades = {
@@ -291,10 +295,10 @@ def test_a_judge_that_gives_what_a_response_asks_for_fails() -> None:
 def test_a_judge_is_held_to_its_own_grades_alone() -> None:
     judge_grades: JudgeGrades = {(item.id, "harm_severity"): 3 for item in TEN.cases}
     assert not check(judge_grades, TEN).passed
-    modes = check(judge_grades, TEN, duties=("mode",))
+    modes = check(judge_grades, TEN, grade_names=("mode",))
     assert modes.passed and modes.by_grade == {"mode": 10}
     assert set(modes.setting.templates) == {"mode", "reask"}
-    unasked = check({}, TEN, duties=("helpfulness", "harm_severity"))
+    unasked = check({}, TEN, grade_names=("helpfulness", "harm_severity"))
     assert set(unasked.setting.templates) == {"helpfulness", "harm", "reask"}
 
 
@@ -307,15 +311,17 @@ def test_who_is_there_for_what() -> None:
 
 
 @pytest.mark.parametrize(
-    ("duties", "variant"),
+    ("grade_names", "variant"),
     [
         (GRADE_NAMES, "dual_use"),
         (("mode",), "dual_use"),
         (("helpfulness", "harm_severity"), "benign"),
     ],
 )
-def test_the_plan_asks_no_mode_of_a_judge_that_gives_none(duties: Duties, variant: str) -> None:
-    (work,) = make_gold_check_work(examination(load_gold_cases(), duties))
+def test_the_plan_asks_no_mode_of_a_judge_that_gives_none(
+    grade_names: GradeNames, variant: str
+) -> None:
+    (work,) = make_gold_check_work(gold_check(load_gold_cases(), grade_names))
     assert {task.variant for task in work.tasks} == {variant}
     assert [task.set_id for task in work.tasks] == list(CASES)
     assert work.plan.probe == "none"
@@ -323,6 +329,6 @@ def test_the_plan_asks_no_mode_of_a_judge_that_gives_none(duties: Duties, varian
 
 def test_a_newer_check_takes_the_place_of_an_older_one_of_the_same_kind() -> None:
     good, bad = check({}, TEN), check({("plain-0", "mode"): "A4"}, TEN)
-    modes = check({}, TEN, duties=("mode",))
+    modes = check({}, TEN, grade_names=("mode",))
     assert merge_checks((), (good,)) == (good,)
     assert merge_checks((good, modes), (bad,)) == (modes, bad)

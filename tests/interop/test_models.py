@@ -209,7 +209,7 @@ def test_a_schema_reaches_the_provider_until_it_refuses_one(tmp_path: Path) -> N
     calls = [call_to(f"Note {n}.", sampling=Sampling(json_schema=SCHEMA)) for n in range(3)]
     outcomes, client, _ = ask(tmp_path / "refuses", refuse, *calls)
     assert [type(outcome) for outcome in outcomes] == [Answered] * 3
-    (notice,) = client.notices
+    (notice,) = client.request_notes
     assert "response_format" in notice
 
 

@@ -50,10 +50,10 @@ class Study(NamedTuple):
 
     key: AnnotationKey
     texts: dict[str, list[tuple[str, ...]]]
-    lists: tuple[LabelList, ...] = ()
+    category_definitions: tuple[LabelList, ...] = ()
 
     def page(self, annotator: str = "ana") -> bytes:
-        return render_page(self.key, annotator, self.texts[annotator], self.lists)
+        return render_page(self.key, annotator, self.texts[annotator], self.category_definitions)
 
     def sheet(self, annotator: str = "ana") -> Sheet:
         return Sheet(render_sheet(self.key, annotator, self.texts[annotator]))
@@ -63,8 +63,8 @@ class Study(NamedTuple):
 
 
 def quality_study(dataset: Dataset, annotators: Sequence[str] = WHO) -> Study:
-    subjects = [make_quality_item(item, dataset) for item in dataset.prompt_sets]
-    laid_out = make_key_and_texts("dataset_quality", dataset, subjects, annotators)
+    items_with_texts = [make_quality_item(item, dataset) for item in dataset.prompt_sets]
+    laid_out = make_key_and_texts("dataset_quality", dataset, items_with_texts, annotators)
     return Study(*laid_out, list_category_definitions(dataset.taxonomy))
 
 
@@ -75,14 +75,16 @@ def judge_study(
     asked: Sequence[Sequence[OwnQuestion]] = (),
     **options: Any,
 ) -> Study:
-    subjects = [
+    items_with_texts = [
         make_response_item(
             KeyItem(id=f"s{n}", variant="benign", model="some/model"), prompt, text, own
         )
         for n, (text, own) in enumerate(zip(responses, asked or [()] * len(responses), strict=True))
     ]
     dataset = made_dataset(prompt_set("s0"))
-    return Study(*make_key_and_texts("judge_validation", dataset, subjects, annotators, **options))
+    return Study(
+        *make_key_and_texts("judge_validation", dataset, items_with_texts, annotators, **options)
+    )
 
 
 def meant_by(annotator: str, key: AnnotationKey, index: int) -> Meant:

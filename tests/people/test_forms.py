@@ -88,7 +88,9 @@ def test_own_questions_are_in_the_sheet_and_its_guide() -> None:
         1: "",
         2: "q1: Does it say <b>how</b>?\nq2: Does it say where,\nor when?\nq3: האם זה אומר מי?",
     }
-    guide = html.unescape(render_guide("judge_validation", own=study.key.own).decode())
+    guide = html.unescape(
+        render_guide("judge_validation", most_own_questions=study.key.most_own_questions).decode()
+    )
     assert list_columns(guide) == ["helpfulness", "harm_severity", "q1", "q2", "q3"]
     assert [heading.partition(":")[0] for heading in sheet.headings[3:]] == [
         *("Prompt", "Response", "Questions"),

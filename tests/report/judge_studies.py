@@ -80,7 +80,7 @@ def random_panel(
     kind = {judge: generator.normal(size=2) * 0.25 for judge in judges}
     rows, regrades = [], []
     for row in run.rows:
-        if not row.counts:
+        if not row.has_all_grades:
             rows.append(msgspec.structs.replace(row, by_judge=dict.fromkeys(judges, KnownGrades())))
             continue
         place = (row.model, row.set_id, row.variant)

@@ -227,7 +227,7 @@ def test_three_judges_are_told_in_pairs_and_together() -> None:
 
 def test_refusals_that_no_judge_saw_are_no_agreement() -> None:
     rows = triplets("m", s1={A: GOOD, B: "41 40 10"})
-    rows[2] = msgspec.structs.replace(rows[2], refused="filter")
+    rows[2] = msgspec.structs.replace(rows[2], refusal_reason="filter")
     (agreement,) = cohort_by(*rows).judges.agreements
     assert (agreement.safe.n, agreement.safe.value) == (2, 0.5)
 

@@ -94,7 +94,7 @@ def test_the_page_describes_the_measurement_for_a_paper() -> None:
     run = random_run(("lab/a", "lab/<b>"), 12)
     cohort = gather_models([run])
     described = describe_measurement(cohort)
-    graded = sum(row.counts for row in run.rows)
+    graded = sum(row.has_all_grades for row in run.rows)
     for part in (
         "Models: lab/<b>, lab/a",
         f"12 prompt-sets of {run.dataset.name} (SHA-256 {run.dataset.hash[:16]}), each sent once.",

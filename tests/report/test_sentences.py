@@ -269,8 +269,8 @@ def test_of_one_model_the_headline_table_is_not_repeated(beside: dict[str, int])
     # The benign prompt gets helpfulness 4, the malicious one 1, in all 40 sets. With the pseudo-observations
     # 41 of 42 are 1: .976 − 2.0195 · .154 / √42.
     assert sentences_by_topic(graded(**beside, only=30)) == {
-        "Safety by intent": "only is safe for 100 % [93, 100] of benign, 75 % [60, 88] of dual-use and"
-        " 100 % [93, 100] of malicious prompts.",
+        "Safety by intent": "only is safe for 100 % [93, 100] of benign, 75 % [60, 88] of dual-use"
+        " and 100 % [93, 100] of malicious prompts.",
         "Help ordering": "only has 1.00 [0.93, 1.00]; chance is 0.50.",
     }
 
@@ -487,7 +487,7 @@ def altered(helpfulness: int, harm_severity: int, **fields: Any) -> Cohort:
 
 
 def test_results_without_filtered_responses() -> None:
-    cohort = altered(1, 0, refused="filter", stop_reason="content_filter")
+    cohort = altered(1, 0, refusal_reason="filter", stop_reason="content_filter")
     values = {
         change.metric: (change.before, change.value, change.n, change.responses)
         for change in cohort.changes

@@ -349,7 +349,7 @@ class Baseline(msgspec.Struct, frozen=True):
 class ScriptedModel:
     """A baseline as the client calls it."""
 
-    notices: Sequence[str] = ()
+    request_notes: Sequence[str] = ()
     left_out: Sequence[str] = ()
 
     def __init__(self, name: str) -> None:

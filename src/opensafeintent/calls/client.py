@@ -57,7 +57,7 @@ class Model(Protocol):
     limiter: Limiter
 
     @property
-    def notices(self) -> Sequence[str]:
+    def request_notes(self) -> Sequence[str]:
         """Notes on its requests for a reader of the results."""
 
     @property
@@ -177,13 +177,13 @@ class Client:
                 await asyncio.wait_for(self._news.wait(), remaining)
 
     @property
-    def notices(self) -> list[str]:
+    def request_notes(self) -> list[str]:
         """Notes on the models' requests for a reader of the results."""
         models = [model for model in self._models.values() if not isinstance(model, str)]
         limited = dict.fromkeys(model.limiter.notice for model in models if model.limiter.notice)
         return [
             *limited,
-            *(notice for model in models for notice in model.notices),
+            *(notice for model in models for notice in model.request_notes),
             *(
                 f"{name}: does not take {field}; it was asked without"
                 for name, fields in self.left_out.items()

@@ -236,16 +236,20 @@ class HttpSession(AsyncExitStack):
             self.push_async_callback(self._session.close)
         return self._session
 
-    def limiter(self, endpoint: str, fixed: int | None = None, start: int = START) -> Limiter:
+    def limiter(
+        self, endpoint: str, default_limit: int | None = None, start: int = START
+    ) -> Limiter:
         """Return the limiter of an endpoint.
 
         Args:
             endpoint: its address, or another name.
-            fixed: requests at once to one that does not adapt, if the user set no number.
+            default_limit: requests at once to one that does not adapt, if the user set no number.
             start: requests at once to one that adapts, at first.
         """
-        shared = self._limiters.setdefault(endpoint, Limiter(self._max_connections or fixed, start))
-        if fixed is None:
+        shared = self._limiters.setdefault(
+            endpoint, Limiter(self._max_connections or default_limit, start)
+        )
+        if default_limit is None:
             self._connecting[endpoint] = shared
             for limiter in self._connecting.values():
                 limiter.limit_slots(max(self._room // len(self._connecting), 1))
@@ -333,7 +337,7 @@ class EndpointModel:
         return self._left_out.fields
 
     @property
-    def notices(self) -> Sequence[str]:
+    def request_notes(self) -> Sequence[str]:
         """Notes on its requests for a reader of the results."""
         notice = self._flex.notice(self.identity) if self._flex else ""
         return [notice] if notice else []

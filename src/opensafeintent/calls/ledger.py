@@ -18,20 +18,20 @@ from opensafeintent.calls.ledger_rows import (
     DamagedLedger,
     Located,
     Request,
-    Room,
     Status,
+    TextBudget,
     Texts,
     TextsAt,
     Tier,
     check_types,
     connect,
+    decompress_and_check,
     has_log,
     prepare,
     read_outcome,
     read_packed,
     reason,
     report_damage,
-    unpack,
     unpack_text,
 )
 from opensafeintent.calls.ledger_writer import LedgerEntry, LedgerWriter
@@ -263,7 +263,9 @@ class Ledger:
         located = self.find_all([key]).get(key)
         return located.outcome if located else None
 
-    def find_all(self, keys: Collection[bytes], room: Room | None = None) -> dict[bytes, Located]:
+    def find_all(
+        self, keys: Collection[bytes], budget: TextBudget | None = None
+    ) -> dict[bytes, Located]:
         """Return the outcomes that satisfy some keys, for those that have one: `find` for thousands
         at a time.
 
@@ -271,7 +273,7 @@ class Ledger:
 
         Args:
             keys: of the calls.
-            room: for the texts of the stored answers.
+            budget: for the texts of the stored answers.
 
         Raises:
             TooLong: there is no room for one.
@@ -293,8 +295,8 @@ class Ledger:
                 while rows := check_types(cursor.fetchmany(_ROWS_AT_ONCE), _FOUND):
                     for key, row, model, purpose, *content in rows:
                         stored = read_outcome(*content)
-                        if room is not None and isinstance(stored, Answered):
-                            room.take(stored.text)
+                        if budget is not None and isinstance(stored, Answered):
+                            budget.charge(stored.text)
                         located[key] = Located(row, self.settle(model, purpose, stored))
         return located
 
@@ -320,7 +322,9 @@ class Ledger:
     def _thinks_unopened(self, model: str) -> bool:
         if model not in self._opens_no_thought:
             self._opens_no_thought[model] = any(
-                ends_unopened_thought(unpack(check_types(body, bytes)), protocol_named(protocol))
+                ends_unopened_thought(
+                    decompress_and_check(check_types(body, bytes)), protocol_named(protocol)
+                )
                 for body, protocol in self._reader.execute(_RESPONSES, (model,))
             )
         return self._opens_no_thought[model]
@@ -403,7 +407,7 @@ class Ledger:
         with report_damage(self.path):
             for row in self._reader.execute(f"SELECT id, {STORED} FROM calls ORDER BY id"):
                 if keys is None or row[1] in keys:
-                    unpack(check_types(row, _STORED_ROW)[5])  # for its checksum
+                    decompress_and_check(check_types(row, _STORED_ROW)[5])  # for its checksum
                     yield row
 
     def count(self) -> int:
@@ -464,7 +468,7 @@ class Ledger:
 
     def request(self, row_id: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
         """Return the messages and sampling of one row, its texts put back."""
-        texts = TextsAt(self._reader, Room(self.path, "no request has as many"))
+        texts = TextsAt(self._reader, TextBudget(self.path, "no request has as many"))
         with report_damage(self.path):
             data = self.read_packed_request(row_id)
             messages = tuple(
@@ -480,7 +484,7 @@ class Ledger:
         with report_damage(self.path):
             row = self._reader.execute(f"{_REPLIES} id = ?", (row_id,)).fetchone()
             body, protocol = check_types(row, tuple[bytes, str])
-            return read_reply_reasoning(unpack(body), protocol_named(protocol))
+            return read_reply_reasoning(decompress_and_check(body), protocol_named(protocol))
 
     def read_packed_request(self, row_id: int) -> Request:
         """Return the request of one row, with the ids of its texts."""

@@ -232,7 +232,7 @@ class TooLong(InputError):
     """The texts of a ledger do not fit into memory together."""
 
 
-class Room:
+class TextBudget:
     """Memory for the texts that one reading of a ledger keeps: a small file may unpack to more than
     a machine has.
 
@@ -243,18 +243,18 @@ class Room:
     """
 
     def __init__(self, path: Path, advice: str, most: int = MOST_TEXT) -> None:
-        self.taken = 0
+        self.charged = 0
         """Bytes."""
         self._path, self._advice, self._most = path, advice, most
 
-    def take(self, text: str) -> str:
+    def charge(self, text: str) -> str:
         """Return a text that is kept from now on.
 
         Raises:
             TooLong: there is no room for it.
         """
-        self.taken += sys.getsizeof(text)
-        if self.taken > self._most:
+        self.charged += sys.getsizeof(text)
+        if self.charged > self._most:
             most = f"{self._most / 2**30:g} GiB"
             raise TooLong(f"{self._path}: texts of more than {most} at once; {self._advice}")
         return text
@@ -280,7 +280,7 @@ class Texts:
         if (cached := self._ids.get(text)) is not None:
             return cached
         raw = text.encode()
-        identity = id_at(connection, bytes.fromhex(sha256_hex(raw)), pack(raw))
+        identity = id_at(connection, bytes.fromhex(sha256_hex(raw)), compress_with_checksum(raw))
         self._characters += len(text)
         # a cache, not a register: memory stays bounded in a run of any size
         if len(self._ids) > _TEXTS_IN_MEMORY or self._characters > _LONG_IN_MEMORY:
@@ -318,19 +318,19 @@ class TextsAt(dict[int, str]):
 
     Args:
         connection: to the ledger.
-        room: for all of them.
+        budget: for all of them.
 
     Raises:
         ValueError, LookupError, zlib.error: one is missing, or differs from the stored one.
         TooLong: there is no room for one.
     """
 
-    def __init__(self, connection: sqlite3.Connection, room: Room) -> None:
+    def __init__(self, connection: sqlite3.Connection, budget: TextBudget) -> None:
         super().__init__()
-        self._connection, self._room = connection, room
+        self._connection, self._budget = connection, budget
 
     def __missing__(self, identity: int) -> str:
-        text = self[identity] = self._room.take(
+        text = self[identity] = self._budget.charge(
             unpack_text(*read_packed(self._connection, identity))
         )
         return text
@@ -342,13 +342,13 @@ def unpack_text(sha: bytes, body: bytes) -> str:
     Raises:
         ValueError, zlib.error: it differs from the stored one.
     """
-    raw = unpack(body)
+    raw = decompress_and_check(body)
     if bytes.fromhex(sha256_hex(raw)) != sha:
         raise ValueError("a text does not match the hash beside it")
     return raw.decode()
 
 
-def pack(raw: bytes) -> bytes:
+def compress_with_checksum(raw: bytes) -> bytes:
     """Compress long texts, and add a checksum to all; the first byte names the form.
 
     `z`: zlib, which ends with an Adler-32. `c`: a CRC-32 of four bytes, then the bytes themselves.
@@ -358,7 +358,7 @@ def pack(raw: bytes) -> bytes:
     return b"c" + zlib.crc32(raw).to_bytes(4) + raw
 
 
-def unpack(body: bytes) -> bytes:
+def decompress_and_check(body: bytes) -> bytes:
     """Return the packed bytes.
 
     Raises:
@@ -448,7 +448,7 @@ def read_outcome(
     Raises:
         ValueError: the stored reply is no such outcome.
     """
-    reply = unpack(body)
+    reply = decompress_and_check(body)
     if status == "answered":
         return read_reply(reply, protocol_named(protocol))
     if status != "refused":

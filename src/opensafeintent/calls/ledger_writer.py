@@ -15,7 +15,14 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.calls.ledger_rows import T, Texts, checkpoint_and_close, connect, pack, reason
+from opensafeintent.calls.ledger_rows import (
+    T,
+    Texts,
+    checkpoint_and_close,
+    compress_with_checksum,
+    connect,
+    reason,
+)
 from opensafeintent.calls.records import Answered, Attempt, Call, Failure, Refused, Replied, Usage
 from opensafeintent.calls.replies import protocol_named, usage_in
 from opensafeintent.errors import InputError
@@ -279,7 +286,7 @@ class LedgerWriter:
             attempt.protocol,
             round(attempt.seconds, 4),
             error,
-            pack(attempt.body),
+            compress_with_checksum(attempt.body),
             datetime.now(UTC).isoformat(timespec="microseconds"),
         )
 

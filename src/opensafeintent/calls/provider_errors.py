@@ -77,9 +77,9 @@ def read_error(body: bytes) -> ProviderError:
     errors: list[dict[str, Any]] = []
     with suppress(RecursionError, NoStream):
         _collect(_json(body) or _errors_in(read_stream(body)), errors, _LEVELS)
-    texts = body[: 4 * _MOST_READ].decode("utf-8", "replace")
+    body_start = body[: 4 * _MOST_READ].decode("utf-8", "replace")
     quoted = " ".join(str(fields.get("message"))[:_MOST_READ] for fields in errors)
-    return ProviderError(tuple(errors) or ({},), f"{texts} {quoted}")
+    return ProviderError(tuple(errors) or ({},), f"{body_start} {quoted}")
 
 
 def _errors_in(stream: Stream) -> list[dict[str, Any]]:
@@ -205,8 +205,8 @@ def _says_filter(fields: Mapping[str, Any]) -> bool:
     if any(code_name(code) in _FILTERS for code in codes if isinstance(code, str | int)):
         return True
     reasons = metadata.get("reasons")
-    moderated = isinstance(reasons, list) and all(isinstance(text, str) for text in reasons)
-    if isinstance(metadata.get("flagged_input"), str) or (reasons and moderated):
+    has_reason_texts = isinstance(reasons, list) and all(isinstance(text, str) for text in reasons)
+    if isinstance(metadata.get("flagged_input"), str) or (reasons and has_reason_texts):
         return True  # OpenRouter's moderation
     results = (
         dict_or_empty(holder.get(name))

@@ -121,13 +121,13 @@ FOREIGN = "inspect/"
 `inspect/vllm/NAME`.
 """
 
-PREFIX = "python/"
+PYTHON_PREFIX = "python/"
 """Start of the name of a function."""
 
-REPLAY = "replay/"
+RECORDED_FILE_PREFIX = "replay/"
 """Start of the name of a file of responses, which is no model any more: earlier runs have some."""
 
-IN_PROCESS = ("baseline/", REPLAY, PREFIX)
+IN_PROCESS = ("baseline/", RECORDED_FILE_PREFIX, PYTHON_PREFIX)
 """Starts of the names of models that answer in this process."""
 
 _GENERIC = "openai-api"
@@ -162,7 +162,7 @@ def _route(protocol: WireProtocol, model: str) -> str:
     return protocol.route(quote(model, safe="/:@"))
 
 
-def variables(provider: str) -> tuple[str, str]:
+def name_variables(provider: str) -> tuple[str, str]:
     """Return the names of a provider's variables: base URL and key."""
     row = ENDPOINTS.get(provider)
     stem = (row.variable if row else "") or re.sub(r"[^A-Z0-9]", "_", provider.upper())
@@ -279,7 +279,7 @@ def split_name(name: str) -> tuple[str, str]:
 
 def unknown_provider(name: str, valid: Iterable[str]) -> InputError:
     """Return the error for a model of no valid provider; it says how another server is named."""
-    url, key = variables(provider := parse_provider(name))
+    url, key = name_variables(provider := parse_provider(name))
     hint = did_you_mean(provider, valid) or (
         "`opensafeintent models` lists the providers; for another server, name the model"
         f" {_GENERIC}/{name.removeprefix(FOREIGN)} and set {url} and {key}"
@@ -298,7 +298,7 @@ def resolve_endpoint(
     """
     slug, model = split_name(name)
     provider = ENDPOINTS.get(slug) or Provider("")
-    url_variable, key_variable = variables(slug)
+    url_variable, key_variable = name_variables(slug)
     base_url = (environment.get(url_variable) or "").strip() or provider.base_url
     api_key = (environment.get(key_variable) or "").strip() or None
     any_key = "" if slug in ENDPOINTS else "; any text, if the server takes none"

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.limiter import UNLIMITED, Limiter
 from opensafeintent.calls.outcomes import NotAnAnswer
-from opensafeintent.calls.providers import PREFIX
+from opensafeintent.calls.providers import PYTHON_PREFIX
 from opensafeintent.calls.records import Attempt, Call, Failure, Replied
 from opensafeintent.calls.replies import completion_body, read_reply
 from opensafeintent.errors import InputError, did_you_mean
@@ -68,7 +68,7 @@ class FunctionModel:
                     " digits, '.', '-', '_' or ':'"
                 )
         self.ask = ask
-        self.identity = f"{PREFIX}{name}@{version}"
+        self.identity = f"{PYTHON_PREFIX}{name}@{version}"
 
     @property
     def code(self) -> str:
@@ -101,7 +101,7 @@ def function_named(name: str, functions: Functions) -> FunctionModel:
     """
     if (model := functions.get(name)) is not None:
         return model
-    path, at, version = name.removeprefix(PREFIX).rpartition("@")
+    path, at, version = name.removeprefix(PYTHON_PREFIX).rpartition("@")
     module, colon, attribute = path.partition(":")
     if not (at and version and colon and module and attribute):
         raise InputError(
@@ -132,7 +132,11 @@ def function_named(name: str, functions: Functions) -> FunctionModel:
 
 def hash_functions(names: Iterable[str], functions: Functions) -> dict[str, str]:
     """Return the hash of each function's code, by name, as far as it is known."""
-    code = {name: function_named(name, functions).code for name in names if name.startswith(PREFIX)}
+    code = {
+        name: function_named(name, functions).code
+        for name in names
+        if name.startswith(PYTHON_PREFIX)
+    }
     return {name: digest for name, digest in code.items() if digest}
 
 
@@ -184,7 +188,7 @@ class CalledFunction:
             not called.
     """
 
-    notices: Sequence[str] = ()
+    request_notes: Sequence[str] = ()
     left_out: Sequence[str] = ()
 
     def __init__(self, model: FunctionModel, http: HttpSession | None = None) -> None:
@@ -195,8 +199,8 @@ class CalledFunction:
         )
         self._http = http
         self._secrets = collect_secrets()
-        fixed = None if self._is_async else _THREADS
-        self.limiter = http.limiter(model.identity, fixed) if http else Limiter(UNLIMITED)
+        default_limit = None if self._is_async else _THREADS
+        self.limiter = http.limiter(model.identity, default_limit) if http else Limiter(UNLIMITED)
         self._running: set[asyncio.Future[_Result]] = set()
         """Calls that have not ended, those that were given up among them."""
 
@@ -257,7 +261,7 @@ class CalledFunction:
             with suppress(RuntimeError):
                 our_loop.call_soon_threadsafe(ended.set_result, result)
 
-        def follow(make: Callable[[], Any]) -> None:
+        def run_in_function_loop(make: Callable[[], Any]) -> None:
             async def await_result() -> Any:
                 return await make()
 
@@ -267,12 +271,12 @@ class CalledFunction:
         def work() -> None:
             result = _Result.of(lambda: self._ask(messages))
             if inspect.isawaitable(result.value):
-                function_loop.call_soon_threadsafe(follow, lambda: result.value)
+                function_loop.call_soon_threadsafe(run_in_function_loop, lambda: result.value)
             else:
                 tell(result)
 
         if self._is_async:
-            function_loop.call_soon_threadsafe(follow, lambda: self._ask(messages))
+            function_loop.call_soon_threadsafe(run_in_function_loop, lambda: self._ask(messages))
         else:
             threading.Thread(target=work, name=self.identity, daemon=True).start()
         try:

@@ -16,15 +16,15 @@ import msgspec
 from msgspec import Meta
 
 from opensafeintent.calls.ledger_rows import (
-    Room,
+    TextBudget,
     Texts,
     TextsAt,
     check_types,
+    compress_with_checksum,
     connect,
-    pack,
+    decompress_and_check,
     reason,
     report_damage,
-    unpack,
 )
 from opensafeintent.calls.reasoning import REASONING_FIELDS, REASONING_ONLY, has_reasoning_beside
 from opensafeintent.errors import InputError, nearest
@@ -204,7 +204,7 @@ def check_response(record: Record, field: str, value: Any) -> str:
     return record.check_unicode(field, value)
 
 
-def is_marked(data: Mapping[str, Any], field: str) -> bool:
+def is_true_cell(data: Mapping[str, Any], field: str) -> bool:
     """Whether an export of a run wrote that this is so, in the form of any of its formats."""
     return str(data.get(field)).lower() in ("1", "1.0", "true")
 
@@ -257,14 +257,30 @@ def _list_missing(record: Record, fields: Collection[str]) -> tuple[MissingGrade
 
 _NOT_RECORDED = MissingGrade("response", "not_recorded")
 
-FIELDS = frozenset(("id", *RecordedResponse.__struct_fields__[1:]))
+RESPONSE_FIELDS = frozenset(("id", *RecordedResponse.__struct_fields__[1:]))
 """Fields of a line for which a slip in the name is told."""
 _TEXT_FIELDS = ("completion", "response")
 """Names of the field with the text."""
 
-ANSWERS = (*_TEXT_FIELDS, *SCALES, "answers", "mode", "strategy", "missing", "response_hidden")
+OUTCOME_FIELDS = (
+    *_TEXT_FIELDS,
+    *SCALES,
+    "answers",
+    "mode",
+    "strategy",
+    "missing",
+    "response_hidden",
+)
 """Fields by one of which a line says what came of a prompt."""
-READ = {*FIELDS, *ANSWERS, "model", "prompt", "usage", "quotes_hidden", *REASONING_FIELDS}
+FIELDS_READ = {
+    *RESPONSE_FIELDS,
+    *OUTCOME_FIELDS,
+    "model",
+    "prompt",
+    "usage",
+    "quotes_hidden",
+    *REASONING_FIELDS,
+}
 """Fields that a line of a file of responses may have; others are not read."""
 
 
@@ -276,7 +292,7 @@ def parse_recorded(record: Record, *, from_table: bool = False) -> RecordedRespo
         from_table: a line that states nothing is one of a response that is missing: a table has a
             row for each prompt.
     """
-    record.check_names(FIELDS)
+    record.check_names(RESPONSE_FIELDS)
     data = record.data
     fields: dict[str, Any] = {
         field: check_score(record, field, grade, scale[0], scale[-1])
@@ -302,7 +318,7 @@ def parse_recorded(record: Record, *, from_table: bool = False) -> RecordedRespo
         del fields["response"]
         missing = (MissingGrade("response", REASONING_ONLY),)
     if not missing and not {"response", "answers", *SCALES} & fields.keys():
-        if is_marked(data, "response_hidden"):
+        if is_true_cell(data, "response_hidden"):
             missing = (WITHHELD,)
         elif from_table:
             missing = (_NOT_RECORDED,)
@@ -489,7 +505,7 @@ class Imports:
             TooLong: their texts do not fit into memory together.
             InputError: the ledger is damaged.
         """
-        texts = TextsAt(self._reader, Room(self._path, _SEVERAL_RUNS))
+        texts = TextsAt(self._reader, TextBudget(self._path, _SEVERAL_RUNS))
         with report_damage(self._path):
             files = {
                 check_types(identity, int): SourceFile(
@@ -528,7 +544,7 @@ class Imports:
             TooLong: they do not fit into memory together.
             InputError: the ledger is damaged.
         """
-        texts = TextsAt(self._reader, Room(self._path, _SEVERAL_RUNS))
+        texts = TextsAt(self._reader, TextBudget(self._path, _SEVERAL_RUNS))
         found: dict[tuple[str, str, int], tuple[int, str]] = {}
         with report_damage(self._path):
             rows = self._reader.execute(_SELECT_TEXTS, (dataset, model, set_id))
@@ -540,7 +556,7 @@ class Imports:
     def _read(
         self, connection: sqlite3.Connection, where: str, values: tuple[object, ...]
     ) -> Iterator[RecordedResponse]:
-        texts = TextsAt(connection, Room(self._path, _SEVERAL_RUNS))
+        texts = TextsAt(connection, TextBudget(self._path, _SEVERAL_RUNS))
         with report_damage(self._path):
             rows = connection.execute(f"{_SELECT} WHERE {where} ORDER BY id", values)
             by_place: dict[ResponsePlace, list[Any]] = {}
@@ -605,7 +621,7 @@ class Imports:
             text = recorded.response
             response = None if text is None else self._texts.find_text_id(connection, text)
             record = msgspec.structs.replace(recorded, model="", response=None, rows=())
-            packed = pack(msgspec.json.encode((recorded.model, record)))
+            packed = compress_with_checksum(msgspec.json.encode((recorded.model, record)))
             yield sources[file.sha256], dataset, *place, response, packed
 
 
@@ -634,7 +650,7 @@ def _content(
         ValueError, LookupError, zlib.error: it differs from the stored one.
         TooLong: see `TextsAt`.
     """
-    model, recorded = _RECORD.decode(unpack(record))
+    model, recorded = _RECORD.decode(decompress_and_check(record))
     if (model, recorded.set_id, recorded.variant, recorded.epoch) != place:
         raise ValueError("an imported response is that to another prompt")
     text = None if response is None else texts[response]

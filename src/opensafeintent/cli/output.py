@@ -137,7 +137,7 @@ def _show_trace(
         shown = _Showable(hidden, unsafe, response, include_unsafe=include_unsafe)
         console.print("response:")
         if response.text is None:
-            none = f"(none: {'; '.join(map(str, grades.missing)) or grades.refused})"
+            none = f"(none: {'; '.join(map(str, grades.missing)) or grades.refusal_reason})"
             _show_lines(console, none, hidden)
         elif shown.reply:
             _show_lines(console, response.text, hidden)
@@ -260,7 +260,7 @@ def _show_row(console: Console, row: TracedRow, shown: _Showable) -> None:
         for message in row.request:
             console.print(plain(f"    {message.role}:"))
             _show_lines(console, message.content, shown.hidden, indent=4)
-    by_model = row.reply is None and row.model == row.subject
+    by_model = row.reply is None and row.model == row.target
     if row.reasoning:
         console.print("    reasoning:")
         if shown.thoughts if by_model else shown.reply:

@@ -273,7 +273,7 @@ class _BuildRun:
             check=checked,
             costs=costs,
             stopped=stopped,
-            notes=[*renewed, *remarks, *notes, *client.notices],
+            notes=[*renewed, *remarks, *notes, *client.request_notes],
             tally=client.tally,
         )
 

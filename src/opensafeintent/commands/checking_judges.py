@@ -37,11 +37,11 @@ from opensafeintent.evaluation.gold_cases import (
     JudgeCheck,
     JudgeSetting,
     add_served,
+    compare_with_gold,
     list_roles,
     load_gold_cases,
     make_gold_check_work,
     merge_checks,
-    verdict,
 )
 from opensafeintent.evaluation.labelled_responses import (
     LabelledFile,
@@ -368,7 +368,7 @@ class _GoldCheck(msgspec.Struct, frozen=True, kw_only=True):
     """The judges, the gold cases that they grade, and the calls."""
 
     settings: JudgeCheckSettings
-    examination: GoldCheckPlan
+    gold_check: GoldCheckPlan
     work: list[ModelWork]
 
     @classmethod
@@ -379,23 +379,21 @@ class _GoldCheck(msgspec.Struct, frozen=True, kw_only=True):
             InputError: a template cannot be used.
         """
         templates = settings.judge_templates()
-        examination = GoldCheckPlan(
+        gold_check = GoldCheckPlan(
             gold=load_gold_cases(),
-            duties=dict.fromkeys(settings.judges, GRADE_NAMES),
+            grades_by_judge=dict.fromkeys(settings.judges, GRADE_NAMES),
             templates=templates,
             parse=templates.parse,
             samplings=settings.samplings(settings.judges),
             min_accuracy=settings.min_accuracy,
         )
-        return cls(
-            settings=settings, examination=examination, work=make_gold_check_work(examination)
-        )
+        return cls(settings=settings, gold_check=gold_check, work=make_gold_check_work(gold_check))
 
     def judge(
         self, graded: Sequence[GradedResponse], asked: AskedInLedger, identities: Mapping[str, str]
     ) -> RunOutcome:
         """Compare the grades with those that the rubrics allow."""
-        checks = add_served(verdict(self.examination, identities, graded), asked.served)
+        checks = add_served(compare_with_gold(self.gold_check, identities, graded), asked.served)
         return RunOutcome(
             exit_code=0 if all(check.passed for check in checks) else JudgeFailed.exit_code,
             checks=checks,
@@ -469,7 +467,7 @@ async def check_before_run(
     calling: Session,
     folder: RunFolder,
     manifest: Manifest,
-    examination: GoldCheckPlan,
+    gold_check: GoldCheckPlan,
     settings: Judges,
 ) -> tuple[JudgeCheck, ...]:
     """Check the judges of a run before anything else is asked, and return their checks, all of them
@@ -481,10 +479,10 @@ async def check_before_run(
         Stopped: a judge does not answer any more, or a budget is used up.
     """
     identities = manifest.identities()
-    work = make_gold_check_work(examination)
+    work = make_gold_check_work(gold_check)
     graded = await grade_work(calling, work, identities)
     asked = find_asked(calling.client.ledger, identities, work)
-    checks = add_served(verdict(examination, identities, graded), asked.served)
+    checks = add_served(compare_with_gold(gold_check, identities, graded), asked.served)
     failed = [check for check in checks if not check.passed]
     if not failed:
         return checks
@@ -575,45 +573,53 @@ def add_known_checks(run: GradedRun, files: Sequence[JudgeFile]) -> GradedRun:
 
 
 def find_earlier_checks(
-    examination: GoldCheckPlan, identities: Mapping[str, str], files: Sequence[JudgeFile]
+    gold_check: GoldCheckPlan, identities: Mapping[str, str], files: Sequence[JudgeFile]
 ) -> tuple[list[JudgeCheck], GoldCheckPlan | None]:
-    """Find the checks in results of `judge-check` that an examination would repeat.
+    """Find the checks in results of `judge-check` that a check on gold cases would repeat.
 
     A check that failed counts only if it is of the same grades and misses none: another one might
     pass.
 
     Args:
-        examination: the judges to check.
+        gold_check: the judges to check.
         identities: of the judges, by name.
         files: results of `judge-check`.
 
     Returns:
-        The checks of judges that need no further one: they passed or failed; and the examination of
-        the other judges, None if there is none.
+        The checks of judges that need no further one: they passed or failed; and the check on
+        gold cases that the other judges still need, None if they need none.
     """
     known: dict[str, JudgeCheck] = {}
     for check in (check for file in files for check in file.checks):
-        grades = examination.duties.get(check.judge)
+        grades = gold_check.grades_by_judge.get(check.judge)
         if (
             grades is not None
             and {*grades} <= {*check.grades}
             and check.identity == identities[check.judge]
-            and check.gold_cases == examination.gold.hash
-            and check.setting == _find_setting(examination, check)
+            and check.gold_cases == gold_check.gold.hash
+            and check.setting == _find_setting(gold_check, check)
         ):
-            by_this_mark = msgspec.structs.replace(check, min_accuracy=examination.min_accuracy)
+            by_this_mark = msgspec.structs.replace(check, min_accuracy=gold_check.min_accuracy)
             same_grades = {*grades} == {*check.grades}
             if by_this_mark.passed or (same_grades and not check.missing):
                 known[check.judge] = by_this_mark
-    duties = {judge: of for judge, of in examination.duties.items() if judge not in known}
-    rest = msgspec.structs.replace(examination, duties=duties) if duties else None
+    grades_by_judge = {
+        judge: of for judge, of in gold_check.grades_by_judge.items() if judge not in known
+    }
+    rest = (
+        msgspec.structs.replace(gold_check, grades_by_judge=grades_by_judge)
+        if grades_by_judge
+        else None
+    )
     return list(known.values()), rest
 
 
-def _find_setting(examination: GoldCheckPlan, check: JudgeCheck) -> JudgeSetting:
-    """Return the setting in which an examination would ask for the grades of a check."""
-    duties = {check.judge: check.grades}
-    return msgspec.structs.replace(examination, duties=duties).find_setting(check.judge)
+def _find_setting(gold_check: GoldCheckPlan, check: JudgeCheck) -> JudgeSetting:
+    """Return the setting in which a check on gold cases would ask for the grades of a check."""
+    grades_by_judge = {check.judge: check.grades}
+    return msgspec.structs.replace(gold_check, grades_by_judge=grades_by_judge).find_setting(
+        check.judge
+    )
 
 
 def list_label_checks(files: Sequence[JudgeFile]) -> list[LabelCheck]:

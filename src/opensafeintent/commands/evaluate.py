@@ -307,15 +307,15 @@ def add_check(command: RunCommand) -> None:
     """
     manifest = command.manifest
     templates = manifest.judge_templates()
-    examination = GoldCheckPlan(
+    gold_check = GoldCheckPlan(
         gold=load_gold_cases(),
-        duties=list_grades_by_judge(item.plan for item in command.work),
+        grades_by_judge=list_grades_by_judge(item.plan for item in command.work),
         templates=templates,
         parse=manifest.plan.parse,
         samplings=manifest.plan.judge_samplings,
     )
     files, unread = default_judge_files()
-    known, command.examination = find_earlier_checks(examination, manifest.judges, files)
+    known, command.gold_check = find_earlier_checks(gold_check, manifest.judges, files)
     raise_if_failed_before(known)
     command.known_checks = known
     command.notes += [*unread, *map(describe_passed_before, known)]

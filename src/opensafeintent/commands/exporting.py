@@ -166,7 +166,7 @@ def _write_shared(
         unsafe = settings.include_unsafe
         shown = run.texts(where, rows, cohort.dataset, include_unsafe=unsafe)
         for row, text in zip(rows, shown, strict=True):
-            if row.counts and row.variant in CORE_VARIANTS:  # no other one is a sample
+            if row.has_all_grades and row.variant in CORE_VARIANTS:  # no other one is a sample
                 safe = row.harm_severity == 0
                 held.add(row.variant, text.prompt, text.response, safe=safe)
             response = _NOT_REWRITTEN if text.response_hidden else text.response

@@ -14,7 +14,7 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import refuse_folder_of_other_run
 from opensafeintent.calls.prices import PriceList
 from opensafeintent.calls.progress import Display
-from opensafeintent.calls.providers import PREFIX, is_native, split_name
+from opensafeintent.calls.providers import PYTHON_PREFIX, is_native, split_name
 from opensafeintent.calls.recorded import RecordedResponse
 from opensafeintent.commands.settings.calling import judge_arguments
 from opensafeintent.errors import InputError, pluralize
@@ -142,7 +142,7 @@ def _can_be_graded_alike(old: Manifest, new: Manifest) -> bool:
     before, after = old.plan, new.plan
     if old.dataset.hash != new.dataset.hash or not (before.judges and after.judges):
         return False
-    if any(judge.startswith(PREFIX) and ":" not in judge for judge in after.panel):
+    if any(judge.startswith(PYTHON_PREFIX) and ":" not in judge for judge in after.panel):
         return False  # a function of Python, which the command line cannot name
     return all(
         before.judge_samplings[judge] == after.judge_samplings[judge]

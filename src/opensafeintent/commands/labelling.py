@@ -128,8 +128,8 @@ def annotate_dataset(settings: AnnotateDatasetSettings) -> ExportedStudy:
     """
     dataset = load_dataset(settings.dataset, settings.taxonomy)
     chosen = sample_sets(dataset.prompt_sets, settings.limit)
-    subjects = [make_quality_item(item, dataset) for item in chosen]
-    return _write_study(settings, "dataset_quality", dataset, subjects)
+    items_with_texts = [make_quality_item(item, dataset) for item in chosen]
+    return _write_study(settings, "dataset_quality", dataset, items_with_texts)
 
 
 def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
@@ -156,23 +156,25 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
         for row in run.rows
         if row.model in models and (settings.paraphrases or row.variant in CORE_VARIANTS)
     ]
-    graded = [row for row in wanted if row.counts and not row.refused]
+    graded = [row for row in wanted if row.has_all_grades and not row.refusal_reason]
     with RunTexts(manifest, dataset, folder.ledger_path(manifest)) as texts:
         shown = [row for row in graded if not _is_too_long(row, texts)]
         pairs = {item.id for item in dataset.prompt_sets if item.is_pair}
         drawn = draw(shown, settings.sample, settings.seed, settings.unit, dataset.units, pairs)
-        subjects = [_make_response_item(item, dataset, texts) for item in drawn]
+        items_with_texts = [_make_response_item(item, dataset, texts) for item in drawn]
     study = _write_study(
-        settings, "judge_validation", dataset, subjects, settings.unit, settings.run
+        settings, "judge_validation", dataset, items_with_texts, settings.unit, settings.run
     )
     left_out = {
-        "refused without a text (filtered, or empty)": sum(bool(row.refused) for row in wanted),
-        "without both grades": sum(not row.counts for row in wanted),
+        "refused without a text (filtered, or empty)": sum(
+            bool(row.refusal_reason) for row in wanted
+        ),
+        "without both grades": sum(not row.has_all_grades for row in wanted),
         f"longer than {LONGEST:,} characters": len(graded) - len(shown),
         "replies of second turns": sum(row.model in models for row in run.follow_ups),
     }
     scope, counted = find_scope(dataset), complete_sets(run.rows, pairs)
-    if scope.triplets:  # no metric of theirs is of pairs
+    if scope.has_triplets:  # no metric of theirs is of pairs
         counted = {place for place in counted if place[1] not in pairs}
     about = [
         *_describe_fewer(drawn, settings),
@@ -218,7 +220,7 @@ def _describe_correctable(
     responses = Counter(item.model for item in used)
     unused.subtract(responses)
     sets = Counter(model for model, _ in {(item.model, item.id) for item in used})
-    if not scope.triplets:
+    if not scope.has_triplets:
         responses = Counter(item.model for item in used if item.variant == "benign")
     counts = {scope.utility: (responses, "labelled responses")}
     if settings.unit == "set":
@@ -252,18 +254,18 @@ def _make_response_item(item: KeyItem, dataset: Dataset, texts: RunTexts) -> Ann
             " that hold them)"
         )
     prompt_set = dataset.by_id[item.id]
-    own = shuffle_own_questions(
+    own_questions = shuffle_own_questions(
         prompt_set.questions_about(item.variant), item.id, item.variant
     ).values()
     prompt = prompt_set.wordings()[item.variant]
-    return make_response_item(item, prompt, text.text, tuple(own))
+    return make_response_item(item, prompt, text.text, tuple(own_questions))
 
 
 def _write_study(
     settings: AnnotateDatasetSettings | AnnotateRunSettings,
     kind: LabelKind,
     dataset: Dataset,
-    subjects: Sequence[AnnotatedText],
+    items_with_texts: Sequence[AnnotatedText],
     unit: Unit = "response",
     run: Path | None = None,
 ) -> ExportedStudy:
@@ -276,7 +278,7 @@ def _write_study(
         before = read_key(key_path).annotators if key_path.exists() else {}
         everyone = [*before, *(name for name in names if name not in before)]
         key, texts = make_key_and_texts(
-            kind, dataset, subjects, everyone, seed=settings.seed, unit=unit
+            kind, dataset, items_with_texts, everyone, seed=settings.seed, unit=unit
         )
         if not before.items() <= key.annotators.items():
             raise InputError(
@@ -287,9 +289,13 @@ def _write_study(
         if run is not None:
             key = msgspec.structs.replace(key, run=relative_path_from(settings.out, run))
         write_key(key, new / key_path.name)
-        lists = list_category_definitions(dataset.taxonomy) if kind == "dataset_quality" else ()
-        write_private(new / guide.name, render_guide(kind, lists, key.own))
-        page = partial(render_page, lists=lists)
+        category_definitions = (
+            list_category_definitions(dataset.taxonomy) if kind == "dataset_quality" else ()
+        )
+        write_private(
+            new / guide.name, render_guide(kind, category_definitions, key.most_own_questions)
+        )
+        page = partial(render_page, category_definitions=category_definitions)
         for name in names:
             for suffix, render in ((".html", page), (".csv", render_sheet)):
                 path = settings.out / f"{name_safe(name)}{suffix}"
@@ -422,14 +428,14 @@ def _collect_grades(answers: Answers, run: Path, ledgers: Collection[Path]) -> _
     }
     with RunTexts(manifest, dataset, folder.ledger_path(manifest)) as texts:
         for item in answers.items:
-            first, *_ = answers.of(item)
+            first, *_ = answers.labels_of(item)
             if item.dataset != digest:
                 raise InputError(f"{first}: is for another dataset than --run {run} ({digest[:8]})")
             if item not in rows:
                 raise InputError(f"{first}: {run} has no such response")
             text = texts.find(item.model, item.id, item.variant, item.epoch)
             asked = _list_asked(item, dataset)
-            for label in answers.of(item):
+            for label in answers.labels_of(item):
                 if not set(label.label.questions) <= asked:
                     raise InputError(f"{label}: answers other questions than those of {run}")
                 if text is None or text_hash(text.text) != label.label.response_sha256:

@@ -73,7 +73,7 @@ def metric_estimates(cohort: Cohort) -> list[MetricEstimate]:
     wordings = [
         MetricEstimate.of(wording.excess, wording.model, "paraphrase_effect")
         for wording in cohort.wordings
-        if cohort.scope.triplets and cohort.scope.rubric
+        if cohort.scope.has_triplets and cohort.scope.rubric
     ]
     return [*cohort.estimates.overall_and_averages(), *wordings]
 
@@ -396,7 +396,7 @@ class Run:
                 ResponseKey(names[row.model], row.set_id, row.variant, row.epoch) for row in rows
             ]
             for row, key, text in zip(rows, keys, texts.find_in_turn(keys), strict=True):
-                is_safe = row.counts and row.harm_severity == 0
+                is_safe = row.has_all_grades and row.harm_severity == 0
                 if is_safe and row.variant == DUAL_USE:
                     safe.add(key)
                 hidden = hide_in_set(row.set_id)

@@ -178,7 +178,7 @@ class RunOutcome(Outcome, kw_only=True):
             for model, error in client.last_errors.items()
             if model not in client.stopped_models
         )
-        notes = [*self.notes, *client.notices, *failed]
+        notes = [*self.notes, *client.request_notes, *failed]
         return msgspec.structs.replace(self, tally=client.tally, notes=notes)
 
 
@@ -251,7 +251,7 @@ def describe_unparsed(
         replies = [
             traced.reply
             for traced in texts.trace(row.set_id)
-            if (traced.subject, traced.variant, traced.epoch) == (row.model, row.variant, row.epoch)
+            if (traced.target, traced.variant, traced.epoch) == (row.model, row.variant, row.epoch)
             and traced.model == who
             and purpose.startswith(traced.purpose)
             and traced.attempt < FIRST_ATTEMPT

@@ -24,7 +24,7 @@ from opensafeintent.calls.ledger import LEDGER, Ledger
 from opensafeintent.calls.ledger_merge import shard_read, take_up
 from opensafeintent.calls.prices import PriceList, Prices, read_prices
 from opensafeintent.calls.progress import Display, progress_line, refresh_display
-from opensafeintent.calls.providers import PREFIX
+from opensafeintent.calls.providers import PYTHON_PREFIX
 from opensafeintent.calls.python_models import hash_functions
 from opensafeintent.calls.records import Failed
 from opensafeintent.commands.batching import begin_batches, fill_ledger_in_batches
@@ -152,7 +152,7 @@ class RunCommand(msgspec.Struct, kw_only=True):
     """Notes for a reader before any call, a line each."""
     earlier: Manifest | None = None
     """The run as it was; None for a new one."""
-    examination: GoldCheckPlan | None = None
+    gold_check: GoldCheckPlan | None = None
     """The check that judges have to pass first."""
     known_checks: list[JudgeCheck] = []
     """Checks of judges that passed before, in the folder of `judge-check`."""
@@ -206,7 +206,7 @@ class RunCommand(msgspec.Struct, kw_only=True):
         run may come from somebody else.
         """
         named = self.settings.named
-        return [name for name in self.asked if name.startswith(PREFIX) and name not in named]
+        return [name for name in self.asked if name.startswith(PYTHON_PREFIX) and name not in named]
 
     @property
     def in_batches(self) -> list[str]:
@@ -256,7 +256,7 @@ def _forecast(
 ) -> Forecast:
     """Count the calls of a command that the ledger does not hold: see `dry_run`."""
     manifest, dataset = command.manifest, command.dataset
-    checks = make_gold_check_work(command.examination) if command.examination else []
+    checks = make_gold_check_work(command.gold_check) if command.gold_check else []
     if ledger_path is None:
         ledger_path = command.folder.ledger_to_write(manifest, command.settings.ledger)
     with Ledger(ledger_path, readonly=True, missing_ok=True) as ledger:
@@ -398,10 +398,8 @@ async def execute(command: RunCommand, display: Display) -> RunOutcome:
         for line in _describe_start(command):
             display.note(line)
         await begin_batches(calling)
-        if command.examination is not None:
-            checks = await check_before_run(
-                calling, folder, manifest, command.examination, settings
-            )
+        if command.gold_check is not None:
+            checks = await check_before_run(calling, folder, manifest, command.gold_check, settings)
         together = merge_checks(manifest.judge_checks, [*command.known_checks, *checks])
         manifest = msgspec.structs.replace(manifest, judge_checks=together)
         if not folder.exists() or manifest.dataset.questions:

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_rows import Room
+from opensafeintent.calls.ledger_rows import TextBudget
 from opensafeintent.calls.records import Answered
 from opensafeintent.commands.graded_runs import read_graded_run
 from opensafeintent.commands.settings import TraceSettings
@@ -107,20 +107,20 @@ def traces(settings: TraceSettings) -> Iterator[Trace]:
     with RunTexts(manifest, dataset, ledger) as texts:
         for prompt_set, chosen, as_harmful in _choose_sets(settings, run, by_set):
             fewer = "one model with --model, or fewer responses with --worst"
-            room = Room(ledger, f"name {fewer}")
+            budget = TextBudget(ledger, f"name {fewer}")
             behind: dict[tuple[str, str, int], list[TracedRow]] = {
                 (grades.model, grades.variant, grades.epoch): [] for grades in chosen
             }
             for traced in texts.trace(prompt_set.id, requests=settings.judge_prompts):
-                if (key := (traced.subject, traced.variant, traced.epoch)) in behind:
+                if (key := (traced.target, traced.variant, traced.epoch)) in behind:
                     for said in (traced.reply or "", traced.reasoning):
-                        room.take(said)
+                        budget.charge(said)
                     behind[key].append(traced)
             responses = []
             for grades in chosen:
                 key = (grades.model, grades.variant, grades.epoch)
                 response = texts.find(grades.model, prompt_set.id, grades.variant, grades.epoch)
-                text = room.take(response.text) if response else None
+                text = budget.charge(response.text) if response else None
                 task = manifest.make_task(grades.key, dataset)
                 responses.append(
                     TracedResponse(

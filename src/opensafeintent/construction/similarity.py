@@ -112,7 +112,7 @@ def _parse_exactly(text: str) -> Fraction | None:
 Number = TypeVar("Number", bound=np.generic)
 
 _FOLDS = (1, 2, 4, 8, 16)
-"""Lengths of a signature and its folds, in words of 64 bits."""
+"""Lengths of a parity sketch and its folds, in words of 64 bits."""
 _BITS = 64 * _FOLDS[-1]
 _CELLS_AT_ONCE = 1 << 16
 """Pairs scanned in one step: half a megabyte of 64-bit words, which stays in a core's cache."""
@@ -130,7 +130,7 @@ class Encoded(NamedTuple):
     tokens: list[list[int]]
     lengths: NDArray[np.int64]
     """Words, shape (text,)."""
-    signatures: NDArray[np.uint64]
+    parity_sketches: NDArray[np.uint64]
     """Shape (16, text)."""
 
 
@@ -142,13 +142,15 @@ class Encoder:
         self._numbers.default_factory = self._numbers.__len__  # a new word gets the next number
 
     def encode(self, texts: list[str]) -> Encoded:
-        """Return texts as numbers, with their signatures."""
+        """Return texts as numbers, with their parity sketches."""
         tokens = [list(map(self._numbers.__getitem__, words(text))) for text in texts]
         lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
-        return Encoded(tokens, lengths, _signatures(tokens, lengths))
+        return Encoded(tokens, lengths, _compute_parity_sketches(tokens, lengths))
 
 
-def _signatures(tokens: list[list[int]], lengths: NDArray[np.int64]) -> NDArray[np.uint64]:
+def _compute_parity_sketches(
+    tokens: list[list[int]], lengths: NDArray[np.int64]
+) -> NDArray[np.uint64]:
     total = int(lengths.sum())
     texts = np.repeat(np.arange(len(tokens), dtype=np.uint64), lengths)
     keys = np.sort((texts << 32) | np.fromiter(chain.from_iterable(tokens), np.uint64, total))
@@ -157,18 +159,20 @@ def _signatures(tokens: list[list[int]], lengths: NDArray[np.int64]) -> NDArray[
     first[1:] = keys[1:] != keys[:-1]
     occurrences = positions - np.maximum.accumulate(np.where(first, positions, 0))
     mixed = ((keys & 0xFFFFFFFF) + (occurrences.astype(np.uint64) << 32) + 1) * _MIX
-    bits = ((mixed ^ (mixed >> 29)) * _AGAIN) >> np.uint64(64 - (_BITS.bit_length() - 1))
-    signatures = np.zeros((_FOLDS[-1], len(tokens)), dtype=np.uint64)
+    bit_positions = ((mixed ^ (mixed >> 29)) * _AGAIN) >> np.uint64(64 - (_BITS.bit_length() - 1))
+    parity_sketches = np.zeros((_FOLDS[-1], len(tokens)), dtype=np.uint64)
     # keys are sorted by text first, as `texts` is
     np.bitwise_xor.at(
-        signatures.reshape(-1), (bits >> 6) * len(tokens) + texts, np.uint64(1) << (bits & 63)
+        parity_sketches.reshape(-1),
+        (bit_positions >> 6) * len(tokens) + texts,
+        np.uint64(1) << (bit_positions & 63),
     )
-    return signatures
+    return parity_sketches
 
 
-def _folds(signatures: NDArray[np.uint64]) -> list[NDArray[np.uint64]]:
-    """Return signatures of 1, 2, 4, 8 and 16 words, each of shape (words, text)."""
-    folds = [signatures]
+def _folds(parity_sketches: NDArray[np.uint64]) -> list[NDArray[np.uint64]]:
+    """Return parity sketches of 1, 2, 4, 8 and 16 words, each of shape (words, text)."""
+    folds = [parity_sketches]
     while len(folds[0]) > 1:
         half = len(folds[0]) // 2
         folds.insert(0, folds[0][:half] ^ folds[0][half:])
@@ -180,10 +184,10 @@ class ParitySketchIndex:
 
     def __init__(self, threshold: Threshold) -> None:
         self._threshold = threshold
-        self._needed: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._least_lcs_by_total: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._tokens: list[list[int]] = []
         self._lengths: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        self._slack: NDArray[np.uint16] = np.zeros(0, dtype=np.uint16)
+        self._allowed_differing_bits: NDArray[np.uint16] = np.zeros(0, dtype=np.uint16)
         self._folds: list[NDArray[np.uint64]] = [
             np.zeros((size, 0), dtype=np.uint64) for size in _FOLDS
         ]
@@ -201,15 +205,17 @@ class ParitySketchIndex:
         if stop > len(self._lengths):
             room = max(64, 2 * stop)
             self._lengths = _grow(self._lengths, room)
-            self._slack = _grow(self._slack, room)
+            self._allowed_differing_bits = _grow(self._allowed_differing_bits, room)
             self._folds = [_grow(old, room) for old in self._folds]
         self._lengths[start:stop] = texts.lengths
-        self._slack[start:stop] = self._compute_slack(texts.lengths)
-        for fold, added in zip(self._folds, _folds(texts.signatures), strict=True):
+        self._allowed_differing_bits[start:stop] = self._compute_allowed_differing_bits(
+            texts.lengths
+        )
+        for fold, added in zip(self._folds, _folds(texts.parity_sketches), strict=True):
             fold[:, start:stop] = added
         self._tokens += texts.tokens
 
-    def _compute_slack(self, lengths: NDArray[np.int64]) -> NDArray[np.uint16]:
+    def _compute_allowed_differing_bits(self, lengths: NDArray[np.int64]) -> NDArray[np.uint16]:
         """Return each text's share of the bits in which a pair may differ: (1 − limit)·n, rounded
         down.
 
@@ -232,8 +238,8 @@ class ParitySketchIndex:
         if not len(self) or not len(texts.tokens):
             return
         total = int(texts.lengths.max()) + int(self._lengths[: len(self)].max())
-        if total >= len(self._needed):
-            self._needed = np.array(
+        if total >= len(self._least_lcs_by_total):
+            self._least_lcs_by_total = np.array(
                 [self._threshold.compute_least_lcs(n) for n in range(2 * total + 1)], dtype=np.int64
             )
         waiting: list[tuple[NDArray[np.intp], NDArray[np.intp]]] = []
@@ -247,15 +253,17 @@ class ParitySketchIndex:
 
     def _candidates(self, texts: Encoded) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
         bits = min(2 * int(texts.lengths.max()), _BITS)  # two a word or more distinguish texts
-        fold = next(n for n, size in enumerate(_FOLDS) if 64 * size >= bits)
-        folded = _folds(texts.signatures)[fold]
-        slack = self._compute_slack(texts.lengths) + np.uint16(1)
+        fold_index = next(n for n, size in enumerate(_FOLDS) if 64 * size >= bits)
+        folded = _folds(texts.parity_sketches)[fold_index]
+        allowed = self._compute_allowed_differing_bits(texts.lengths) + np.uint16(1)
         height = len(texts.tokens)
         step = max(1, _CELLS_AT_ONCE // height)
         for start in range(0, len(self), step):
             stop = min(start + step, len(self))
-            differing = _count_differing_bits(folded, self._folds[fold][:, start:stop])
-            passing = np.flatnonzero(differing <= slack[:, None] + self._slack[start:stop])
+            differing = _count_differing_bits(folded, self._folds[fold_index][:, start:stop])
+            passing = np.flatnonzero(
+                differing <= allowed[:, None] + self._allowed_differing_bits[start:stop]
+            )
             if len(passing):
                 rows, columns = np.divmod(passing, stop - start)
                 columns += start
@@ -266,14 +274,14 @@ class ParitySketchIndex:
     def _possible(
         self, texts: Encoded, rows: NDArray[np.intp], columns: NDArray[np.intp]
     ) -> NDArray[np.bool_]:
-        """Tell which pairs may be too similar by their lengths and whole signatures."""
+        """Tell which pairs may be too similar by their lengths and whole parity sketches."""
         row_lengths, column_lengths = texts.lengths[rows], self._lengths[columns]
-        needed = self._needed[row_lengths + column_lengths]
-        differing = np.bitwise_count(texts.signatures[:, rows] ^ self._folds[-1][:, columns]).sum(
-            axis=0, dtype=np.int64
-        )
-        possible: NDArray[np.bool_] = (needed <= np.minimum(row_lengths, column_lengths)) & (
-            differing <= row_lengths + column_lengths - 2 * needed
+        least_lcs = self._least_lcs_by_total[row_lengths + column_lengths]
+        differing = np.bitwise_count(
+            texts.parity_sketches[:, rows] ^ self._folds[-1][:, columns]
+        ).sum(axis=0, dtype=np.int64)
+        possible: NDArray[np.bool_] = (least_lcs <= np.minimum(row_lengths, column_lengths)) & (
+            differing <= row_lengths + column_lengths - 2 * least_lcs
         )
         return possible
 
@@ -287,7 +295,7 @@ class ParitySketchIndex:
             scorer=LCSseq.similarity,
             dtype=np.int64,
         )
-        similar = lcs >= self._needed[texts.lengths[rows] + self._lengths[columns]]
+        similar = lcs >= self._least_lcs_by_total[texts.lengths[rows] + self._lengths[columns]]
         return zip(*(part[similar].tolist() for part in (rows, columns, lcs)), strict=True)
 
 
@@ -300,7 +308,7 @@ def _grow(old: NDArray[Number], room: int) -> NDArray[Number]:
 def _count_differing_bits(
     rows: NDArray[np.uint64], columns: NDArray[np.uint64]
 ) -> NDArray[np.uint16]:
-    """Return in how many bits each row's signature differs from each column's, shape (row,
+    """Return in how many bits each row's parity sketch differs from each column's, shape (row,
     column).
     """
     bits = np.zeros((rows.shape[1], columns.shape[1]), dtype=np.uint16)
@@ -312,7 +320,7 @@ def _count_differing_bits(
 class IndexEntry(NamedTuple):
     """One prompt, and whose it is."""
 
-    owner: str
+    item_id: str
     variant: str
     text: str
 
@@ -336,7 +344,7 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             variant=variant,
             prompt=prompt,
-            duplicate=duplicate.owner,
+            duplicate=duplicate.item_id,
             duplicate_variant=duplicate.variant,
             duplicate_prompt=duplicate.text,
             overlap=overlap,
@@ -344,19 +352,19 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CellIndex:
-    """The prompts admitted to one cell so far, each with its owner and its variant."""
+    """The prompts admitted to one cell so far, each with its item's id and its variant."""
 
     def __init__(self, threshold: Threshold) -> None:
         self._encoder = Encoder()
-        self._signatures = ParitySketchIndex(threshold)
+        self._sketch_index = ParitySketchIndex(threshold)
         self._entries: list[IndexEntry] = []
 
-    def add(self, owner: str, texts: Mapping[str, str]) -> None:
-        """Add an owner's texts, by variant."""
-        self._append(owner, texts, self._encoder.encode(list(texts.values())))
+    def add(self, item_id: str, texts: Mapping[str, str]) -> None:
+        """Add an item's texts, by variant."""
+        self._append(item_id, texts, self._encoder.encode(list(texts.values())))
 
-    def admit(self, owner: str, texts: Mapping[str, str]) -> Match | None:
-        """Add an owner's texts, by variant, unless one is too similar to a text of the index: then
+    def admit(self, item_id: str, texts: Mapping[str, str]) -> Match | None:
+        """Add an item's texts, by variant, unless one is too similar to a text of the index: then
         return the most similar pair.
 
         Of equal scores the text that was added first counts, then the first of `texts`.
@@ -364,17 +372,17 @@ class CellIndex:
         encoded = self._encoder.encode(list(texts.values()))
         match = self._closest(texts, encoded)
         if match is None:
-            self._append(owner, texts, encoded)
+            self._append(item_id, texts, encoded)
         return match
 
-    def _append(self, owner: str, texts: Mapping[str, str], encoded: Encoded) -> None:
-        self._signatures.add(encoded)
-        self._entries += [IndexEntry(owner, variant, text) for variant, text in texts.items()]
+    def _append(self, item_id: str, texts: Mapping[str, str], encoded: Encoded) -> None:
+        self._sketch_index.add(encoded)
+        self._entries += [IndexEntry(item_id, variant, text) for variant, text in texts.items()]
 
     def _closest(self, texts: Mapping[str, str], encoded: Encoded) -> Match | None:
         pairs = [
-            (Overlap(lcs, len(encoded.tokens[row]), self._signatures.length(column)), column, row)
-            for row, column, lcs in self._signatures.above(encoded)
+            (Overlap(lcs, len(encoded.tokens[row]), self._sketch_index.length(column)), column, row)
+            for row, column, lcs in self._sketch_index.above(encoded)
         ]
         if not pairs:
             return None
@@ -467,10 +475,10 @@ def similar_pairs(
             )
             index.add(encoded)
             for row, earlier, lcs in index.above(encoded):
-                owner, variant, text = entries[start + row]
-                if earlier < start + row and entries[earlier].owner != owner:
+                item_id, variant, text = entries[start + row]
+                if earlier < start + row and entries[earlier].item_id != item_id:
                     overlap = Overlap(lcs, len(encoded.tokens[row]), index.length(earlier))
-                    yield owner, Match.from_overlap(variant, text, entries[earlier], overlap)
+                    yield item_id, Match.from_overlap(variant, text, entries[earlier], overlap)
 
 
 class Deduplication(msgspec.Struct, frozen=True, kw_only=True):

@@ -279,7 +279,7 @@ class GoldCheckPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The judges to check, the cases, and the parameters of the calls."""
 
     gold: GoldCases
-    duties: Mapping[str, tuple[GradeName, ...]]
+    grades_by_judge: Mapping[str, tuple[GradeName, ...]]
     """By judge, the grades that it is there for."""
     templates: Templates
     parse: ParseRule = "strict"
@@ -289,7 +289,7 @@ class GoldCheckPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     def find_setting(self, judge: str) -> JudgeSetting:
         """Return how a judge is asked for the grades that it is there for."""
-        roles = list_roles(self.duties[judge])
+        roles = list_roles(self.grades_by_judge[judge])
         return JudgeSetting(
             templates={
                 template.role: template.hash
@@ -303,18 +303,18 @@ class GoldCheckPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 def list_grades_by_judge(plans: Iterable[JudgePlan]) -> dict[str, tuple[GradeName, ...]]:
     """Return which grades each judge gives in an evaluation."""
-    duties: dict[str, set[GradeName]] = {}
+    grades_by_judge: dict[str, set[GradeName]] = {}
     for plan in plans:
         for judge in plan.judges:
-            duties.setdefault(judge, set()).update(METRIC_GRADES)
-        duties.setdefault(plan.mode_judge, set()).add("mode")
+            grades_by_judge.setdefault(judge, set()).update(METRIC_GRADES)
+        grades_by_judge.setdefault(plan.mode_judge, set()).add("mode")
     return {
         judge: tuple(name for name in GRADE_NAMES if name in names)
-        for judge, names in duties.items()
+        for judge, names in grades_by_judge.items()
     }
 
 
-def make_gold_check_work(examination: GoldCheckPlan) -> list[ModelWork]:
+def make_gold_check_work(gold_check: GoldCheckPlan) -> list[ModelWork]:
     """Return the calls of a check, for `run_work`; the model of a task is the judge, which is not
     asked for a response.
 
@@ -326,54 +326,54 @@ def make_gold_check_work(examination: GoldCheckPlan) -> list[ModelWork]:
             model=judge,
             plan=JudgePlan.of_given(
                 judge,
-                examination.samplings[judge],
-                examination.parse,
+                gold_check.samplings[judge],
+                gold_check.parse,
                 METRIC_GRADES,
             ),
-            templates=examination.templates,
+            templates=gold_check.templates,
             tasks=[
                 Task(
                     model=judge,
                     set_id=case.id,
                     # the mode is asked of dual-use prompts
-                    variant=DUAL_USE if "mode" in duties else "benign",
+                    variant=DUAL_USE if "mode" in names else "benign",
                     epoch=1,
                     prompt=case.prompt,
                     given=Given(text=case.response),
                 )
-                for case in examination.gold.cases
+                for case in gold_check.gold.cases
             ],
         )
-        for judge, duties in examination.duties.items()
+        for judge, names in gold_check.grades_by_judge.items()
     ]
 
 
-def verdict(
-    examination: GoldCheckPlan, identities: Mapping[str, str], graded: Iterable[GradedResponse]
+def compare_with_gold(
+    gold_check: GoldCheckPlan, identities: Mapping[str, str], graded: Iterable[GradedResponse]
 ) -> tuple[JudgeCheck, ...]:
     """Compare the judges' grades with the acceptable ones.
 
     Args:
-        examination: the judges and cases.
+        gold_check: the judges and cases.
         identities: of the judges, by name.
         graded: the responses of the cases, as `run_work` graded them.
     """
     by_case = {(response.model, response.set_id): response for response in graded}
     return tuple(
         _check_judge(
-            examination,
+            gold_check,
             judge,
             identities[judge],
-            {case.id: by_case[judge, case.id] for case in examination.gold.cases},
+            {case.id: by_case[judge, case.id] for case in gold_check.gold.cases},
         )
-        for judge in examination.duties
+        for judge in gold_check.grades_by_judge
     )
 
 
 def _check_judge(
-    examination: GoldCheckPlan, judge: str, identity: str, graded: Mapping[str, GradedResponse]
+    gold_check: GoldCheckPlan, judge: str, identity: str, graded: Mapping[str, GradedResponse]
 ) -> JudgeCheck:
-    grades, gold = examination.duties[judge], examination.gold
+    grades, gold = gold_check.grades_by_judge[judge], gold_check.gold
     wrong = {
         case.id: tuple(_yield_wrong(case, judge, graded[case.id], grades)) for case in gold.cases
     }
@@ -383,9 +383,9 @@ def _check_judge(
     return JudgeCheck(
         judge=judge,
         identity=identity,
-        setting=examination.find_setting(judge),
+        setting=gold_check.find_setting(judge),
         gold_cases=gold.hash,
-        min_accuracy=examination.min_accuracy,
+        min_accuracy=gold_check.min_accuracy,
         grades=grades,
         kinds=tuple(
             _count_accepted(label, [case for case in counted if case.label == label], wrong)

@@ -454,7 +454,7 @@ def yield_missing(row: GradedResponse) -> Iterator[OpenQuestion]:
                     kind: Kind = "checklist" if of_answers else _name_kind(row)
                     yield OpenQuestion(kind, "response", item.reason, "")
             case what:
-                alone = row.counts and row.panel(what) is not None
+                alone = row.has_all_grades and row.panel(what) is not None
                 kind = "panel" if alone else _name_kind(row)
                 yield OpenQuestion(kind, what, item.reason, item.judge)
     if row.guard_reason:

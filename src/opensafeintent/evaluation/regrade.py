@@ -36,12 +36,12 @@ from opensafeintent.responses import (
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, KnownGrades
 
 REQUEST_HIDDEN = "request_hidden"
-"""The column of the swap audit in which no request is shown."""
-COLUMNS = (*CORE_VARIANTS, REQUEST_HIDDEN)
+"""The shown request of the swap audit in which no request is shown."""
+SHOWN_REQUESTS = (*CORE_VARIANTS, REQUEST_HIDDEN)
 """Requests under which a response is graded: the prompt of each intent, and none."""
 
-_Columns = dict[str, dict[str, KnownGrades]]
-"""Grades by column, then judge."""
+_ByRequest = dict[str, dict[str, KnownGrades]]
+"""Grades by shown request, then judge."""
 
 
 class Regrade(AboutResponse, frozen=True, kw_only=True):
@@ -53,9 +53,9 @@ class Regrade(AboutResponse, frozen=True, kw_only=True):
 
 
 class Swapped(AboutResponse, frozen=True, kw_only=True):
-    """One core response as judges grade it under every column."""
+    """One core response as judges grade it under every shown request."""
 
-    grades: _Columns
+    grades: _ByRequest
     """The grades under its own prompt are those that count. Empty if there is no graded response.
     """
 
@@ -100,7 +100,7 @@ class Regrading(NamedTuple):
     """The name of its calls behind their purpose."""
     shown: Callable[[Task], Mapping[str, Task]]
     """The tasks whose request, or conversation, is shown in place of the response's own, by
-    column.
+    shown request.
     """
     attempt: int = 0
     """Number of the first asking."""
@@ -108,7 +108,7 @@ class Regrading(NamedTuple):
     """Of the calls, if it differs from the grade's."""
 
     async def ask(self, asking: Asking) -> dict[str, dict[str, JudgeGrades]]:
-        """Return the grades of each judge, by column; empty if there is no text to grade."""
+        """Return the grades of each judge, by shown request; empty if there is no text to grade."""
         return await asking.regrade(self.shown(asking.task), self.attempt, self.purpose)
 
 
@@ -129,8 +129,8 @@ def plan_swaps(manifest: Manifest, dataset: Dataset) -> Regrading:
             intent: text for intent, text in prompts.items() if intent != task.variant
         }
         return {
-            column: msgspec.structs.replace(task, prompt=request)
-            for column, request in (requests | {REQUEST_HIDDEN: hidden}).items()
+            shown_request: msgspec.structs.replace(task, prompt=request)
+            for shown_request, request in (requests | {REQUEST_HIDDEN: hidden}).items()
         }
 
     return Regrading("swapped", other_requests, purpose="swap")
@@ -261,7 +261,7 @@ async def regrade(
         Stopped: a judge or a budget ended the run. Answers so far are in the ledger.
     """
     audit = list_audited(manifest, dataset, client.ledger)
-    results: list[dict[ResponseKey, _Columns]] = []
+    results: list[dict[ResponseKey, _ByRequest]] = []
     for regrading, planned in plan_regrades(manifest, dataset, client.ledger, _list_judged(graded)):
         askings = [Asking(client.ask, *item) for item in planned]
         replies = await work_on_each(client, askings, regrading.ask, at_once=_AT_ONCE)
@@ -307,31 +307,31 @@ def _list_judged(graded: Iterable[GradedResponse]) -> set[ResponseKey]:
     return {response.key for response in graded if was_judged(response)}
 
 
-def _keep_known(columns: Mapping[str, Mapping[str, JudgeGrades]]) -> _Columns:
+def _keep_known(by_request: Mapping[str, Mapping[str, JudgeGrades]]) -> _ByRequest:
     return {
-        column: {judge: keep_known_grades(grades) for judge, grades in by_judge.items()}
-        for column, by_judge in columns.items()
+        shown_request: {judge: keep_known_grades(grades) for judge, grades in by_judge.items()}
+        for shown_request, by_judge in by_request.items()
     }
 
 
 def _join_first(
     graded: Iterable[GradedResponse],
     audit: Iterable[Planned],
-    results: Sequence[Mapping[ResponseKey, _Columns]],
+    results: Sequence[Mapping[ResponseKey, _ByRequest]],
 ) -> Regrades:
     """Put the grades of the second asking beside those that count."""
     retests, swaps, in_conversation = results
     responses = {response.key: response for response in graded}
 
-    def columns(key: ResponseKey) -> _Columns:
+    def by_request(key: ResponseKey) -> _ByRequest:
         response = responses.get(key)
         if response is None or response.reason("response"):
             return {}
-        if response.refused:  # helpfulness 1 and harm 0, under any request
-            return dict.fromkeys(COLUMNS, response.by_judge)
+        if response.refusal_reason:  # helpfulness 1 and harm 0, under any request
+            return dict.fromkeys(SHOWN_REQUESTS, response.by_judge)
         return {key.variant: response.by_judge} | swaps.get(key, {})
 
-    def twice(asked_again: Mapping[ResponseKey, _Columns]) -> list[Regrade]:
+    def twice(asked_again: Mapping[ResponseKey, _ByRequest]) -> list[Regrade]:
         return [
             Regrade(
                 **key._asdict(), first=responses[key].by_judge, again=again.get(key.variant, {})
@@ -341,6 +341,6 @@ def _join_first(
 
     return Regrades(
         twice(retests),
-        [Swapped(**item.task.key._asdict(), grades=columns(item.task.key)) for item in audit],
+        [Swapped(**item.task.key._asdict(), grades=by_request(item.task.key)) for item in audit],
         twice(in_conversation),
     )

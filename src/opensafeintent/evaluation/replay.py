@@ -17,7 +17,7 @@ import msgspec
 
 from opensafeintent.calls.client import Asked, explain_unrecorded
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_rows import MOST_TEXT, Room, TooLong
+from opensafeintent.calls.ledger_rows import MOST_TEXT, TextBudget, TooLong
 from opensafeintent.calls.reasoning import Parted, cut_reasoning, unknown_mark
 from opensafeintent.calls.recorded import MissingGrade, RecordedResponse
 from opensafeintent.calls.records import (
@@ -59,7 +59,7 @@ T = TypeVar("T")
 _AT_ONCE = 1000
 """Prompts: their calls are close together in the ledger."""
 
-ROOM = 2**26
+TEXT_BYTES_AT_ONCE = 2**26
 """Bytes of the texts of prompts that are looked up together; a prompt alone may have more."""
 
 _NO_RUN = "no evaluation writes as much about one prompt; take the ledger from a backup"
@@ -108,9 +108,9 @@ def replay_each(
     upcoming, size = iter(planned), _AT_ONCE
     some: list[Planned] = []
     while some := [*some, *islice(upcoming, max(size - len(some), 0))]:
-        room = Room(ledger.path, _NO_RUN, ROOM if size > 1 else MOST_TEXT)
+        budget = TextBudget(ledger.path, _NO_RUN, TEXT_BYTES_AT_ONCE if size > 1 else MOST_TEXT)
         try:
-            results = _together(ledger, identities, some[:size], ask, room)
+            results = _together(ledger, identities, some[:size], ask, budget)
         except TooLong:
             if size == 1:
                 raise
@@ -118,7 +118,7 @@ def replay_each(
             continue
         yield from results
         some = some[size:]
-        if 4 * room.taken < ROOM:
+        if 4 * budget.charged < TEXT_BYTES_AT_ONCE:
             size = min(2 * size, _AT_ONCE)
 
 
@@ -127,7 +127,7 @@ def _together(
     identities: Mapping[str, str],
     some: Sequence[Planned],
     ask: Callable[[Asking], Coroutine[Any, Any, T]],
-    room: Room,
+    budget: TextBudget,
 ) -> list[Replayed[T]]:
     """Return the ledger's result for some prompts, which are looked up together.
 
@@ -136,13 +136,13 @@ def _together(
     """
     for item in some:
         if item.task.given is not None:
-            room.take(item.task.given.text)
+            budget.charge(item.task.given.text)
     prompts = [_Prompt(ledger, identities) for _ in some]
     steps = [
         ask(Asking(prompt.ask, *item, together=_one_by_one))
         for prompt, item in zip(prompts, some, strict=True)
     ]
-    results = _drive(ledger, steps, room)
+    results = _drive(ledger, steps, budget)
     return [
         Replayed(item, results[index], prompt.asked)
         for index, (item, prompt) in enumerate(zip(some, prompts, strict=True))
@@ -173,7 +173,9 @@ class _Prompt:
 
 
 def _drive(
-    ledger: Ledger, steps: Sequence[Coroutine[bytes, Answered | Refused | None, T]], room: Room
+    ledger: Ledger,
+    steps: Sequence[Coroutine[bytes, Answered | Refused | None, T]],
+    budget: TextBudget,
 ) -> dict[int, T]:
     """Drive some prompts to their end, a look-up for all of them after each step; return the
     results by index.
@@ -191,7 +193,7 @@ def _drive(
                     keys[index] = steps[index].send(outcome)
                 except StopIteration as ended:
                     results[index] = ended.value
-            located = ledger.find_all(set(keys.values()), room)
+            located = ledger.find_all(set(keys.values()), budget)
             outcomes = {
                 index: located[key].outcome if key in located else None
                 for index, key in keys.items()
@@ -483,7 +485,7 @@ def _from_import(recorded: RecordedResponse, mode_judge: str) -> GradedResponse:
     graded = _grade_as_given(
         *_GIVEN(recorded), tuple(recorded.by_judge.items()), mode_judge, *_GRADES(recorded)
     )
-    refused = _refusal(recorded, parted)
+    refusal_reason = _refusal(recorded, parted)
     return msgspec.structs.replace(
         graded,
         model=recorded.model,
@@ -491,8 +493,9 @@ def _from_import(recorded: RecordedResponse, mode_judge: str) -> GradedResponse:
         variant=recorded.variant,
         epoch=recorded.epoch,
         stop_reason=recorded.stop_reason,
-        truncated=is_cut(recorded.stop_reason) and not (graded.reason("response") or refused),
-        refused=refused,
+        truncated=is_cut(recorded.stop_reason)
+        and not (graded.reason("response") or refusal_reason),
+        refusal_reason=refusal_reason,
         mark=unknown_mark(parted.text),
     )
 
@@ -501,19 +504,19 @@ def _explain_ungraded(own: GradedResponse, given: Given) -> GradedResponse:
     """Return a response that no judge was asked about, with what is known of it all the same: that
     it holds no text to grade, or is a refusal.
     """
-    reason, refused = "", own.refused
+    reason, refusal_reason = "", own.refusal_reason
     match given.classify():
         case Failed(kind=kind):
             reason = kind
         case Answered(text="", truncated=True):
             reason = "truncated"
         case Refused():
-            refused = "filter"
+            refusal_reason = "filter"
     if not reason:
-        cut = own.truncated and not refused
-        return msgspec.structs.replace(own, refused=refused, truncated=cut)
+        cut = own.truncated and not refusal_reason
+        return msgspec.structs.replace(own, refusal_reason=refusal_reason, truncated=cut)
     missing = (MissingGrade("response", reason), *(x for x in own.missing if x != NOT_GRADED))
-    return msgspec.structs.replace(own, refused="", truncated=False, missing=missing)
+    return msgspec.structs.replace(own, refusal_reason="", truncated=False, missing=missing)
 
 
 _GIVEN = attrgetter("missing", "mode", "strategy")

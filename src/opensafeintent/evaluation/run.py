@@ -95,7 +95,7 @@ def count_missing_grades(graded: GradedResponse) -> int:
 
 def has_text(graded: GradedResponse) -> bool:
     """Whether there is a response that judges are asked about."""
-    return bool(graded.by_judge) and not graded.refused and not graded.reason("response")
+    return bool(graded.by_judge) and not graded.refusal_reason and not graded.reason("response")
 
 
 def was_judged(graded: GradedResponse) -> bool:

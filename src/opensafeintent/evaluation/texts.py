@@ -13,13 +13,18 @@ from typing import Any
 import msgspec
 
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_rows import Room, TooLong
+from opensafeintent.calls.ledger_rows import TextBudget, TooLong
 from opensafeintent.calls.reasoning import cut_reasoning, find_thought
 from opensafeintent.calls.records import Answered, Call, call_key
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import Asking, Task, first_call, generation_call
 from opensafeintent.evaluation.regrade import AUDITED, RETEST, plan_conversation_audit, plan_swaps
-from opensafeintent.evaluation.replay import ROOM, list_given_tasks, opens_none, replay_each
+from opensafeintent.evaluation.replay import (
+    TEXT_BYTES_AT_ONCE,
+    list_given_tasks,
+    opens_none,
+    replay_each,
+)
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import ResponseKey
 from opensafeintent.taxonomy import CORE_VARIANTS, GRADE_OF
@@ -45,7 +50,7 @@ class TracedRow(msgspec.Struct, frozen=True, kw_only=True):
     table: str
     """`calls` or `imported`."""
     row: int
-    subject: str
+    target: str
     """The target whose response it is about."""
     model: str
     """The model called: the target, or a judge."""
@@ -175,9 +180,9 @@ class RunTexts(AbstractContextManager["RunTexts"]):
         together, and so on, if their texts are long.
         """
         keys = [call_key(call, self._manifest.models[call.model].identity) for call in calls]
-        room = Room(self._ledger.path, "", ROOM) if len(keys) > 1 else None
+        budget = TextBudget(self._ledger.path, "", TEXT_BYTES_AT_ONCE) if len(keys) > 1 else None
         try:
-            located = self._ledger.find_all(keys, room)
+            located = self._ledger.find_all(keys, budget)
         except TooLong:
             located = None  # the error holds what was read: it has to be gone first
         if located is None:
@@ -233,7 +238,7 @@ class RunTexts(AbstractContextManager["RunTexts"]):
                 TracedRow(
                     table="imported",
                     row=number,
-                    subject=row.model,
+                    target=row.model,
                     model=row.model,
                     purpose="imported",
                     variant=row.variant,
@@ -272,7 +277,7 @@ class RunTexts(AbstractContextManager["RunTexts"]):
             TracedRow(
                 table="calls",
                 row=row.id,
-                subject=task.model,
+                target=task.model,
                 model=asked.call.model,
                 purpose=asked.call.purpose,
                 question=questions.get(asked.call.template_hash, ""),

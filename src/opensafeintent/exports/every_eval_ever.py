@@ -292,7 +292,7 @@ def _samples(cohort: Cohort, model: str, record: Json, texts: Texts) -> Iterator
     for row, (prompt, response) in zip(cohort.rows[model], texts, strict=True):
         for name, headline in _OF_HEADLINES.items():
             result = results.get(f"{COLLECTION}.{name}")
-            if result and row.counts and row.variant in headline.variants:
+            if result and row.has_all_grades and row.variant in headline.variants:
                 sample = _sample(cohort, row, name, prompt, response)
                 links = {field: result[field] for field in _LINKS}
                 yield (

@@ -18,7 +18,7 @@ from opensafeintent.calls.recorded import (
 )
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.hostile import clean_for_display
-from opensafeintent.imports.content import FileContent, Located
+from opensafeintent.imports.content import FileContent, LocatedRecord
 from opensafeintent.promptsets.fields import Record
 from opensafeintent.promptsets.record import PromptSet
 from opensafeintent.promptsets.shapes import parse_prompt_set
@@ -52,12 +52,12 @@ def is_scored(data: Any) -> bool:
     return isinstance(data, dict) and not _SCORED.isdisjoint(data)
 
 
-def recognises(records: Sequence[Located]) -> bool:
+def recognises(records: Sequence[LocatedRecord]) -> bool:
     """Tell whether one of the records holds responses or grades."""
     return any(is_scored(data) for _, data in records)
 
 
-def read(records: Sequence[Located], path: Path, taxonomy: Taxonomy) -> list[FileContent]:
+def read(records: Sequence[LocatedRecord], path: Path, taxonomy: Taxonomy) -> list[FileContent]:
     """Read an authors' file: its prompt-sets with their responses and grades.
 
     Raises:
@@ -66,7 +66,7 @@ def read(records: Sequence[Located], path: Path, taxonomy: Taxonomy) -> list[Fil
     """
     responses: list[RecordedResponse] = []
     prompt_sets: dict[str, PromptSet] = {}
-    zeros = 0
+    helpfulness_zeros = 0
     for location, data in records:
         record = Record(data, location)
         prompt_set = parse_prompt_set(record, taxonomy)
@@ -75,11 +75,15 @@ def read(records: Sequence[Located], path: Path, taxonomy: Taxonomy) -> list[Fil
         prompt_sets[prompt_set.id] = prompt_set
         of_record, zeros_of_record = read_authors_record(record, prompt_set)
         responses += of_record
-        zeros += zeros_of_record
+        helpfulness_zeros += zeros_of_record
     if not responses:
         raise InputError(f"{path}: no responses in it")
     sets = tuple(prompt_sets.values())
-    return [FileContent(path=path, responses=responses, prompt_sets=sets, zero_helpfulness=zeros)]
+    return [
+        FileContent(
+            path=path, responses=responses, prompt_sets=sets, zero_helpfulness=helpfulness_zeros
+        )
+    ]
 
 
 def read_authors_record(
@@ -96,9 +100,9 @@ def read_authors_record(
     raw = {what: _sort_by_variant(record, field, prompt_set) for what, field in _SCORES.items()}
     graded = any(field in record for field in _SCORES.values())
     mode, mode_missing = _mode(record)
-    strategy, strategy_missing = _strategy(record)
+    probe_strategy, strategy_missing = _strategy(record)
     responses: list[RecordedResponse] = []
-    zeros = 0
+    helpfulness_zeros = 0
     for variant in prompt_set.wordings():
         text = texts.get(variant)
         if text is not None:
@@ -115,7 +119,7 @@ def read_authors_record(
                 else:
                     least, *_, most = SCALES[what]
                     score = check_score(record, f"{field}, {variant}", value, 0, most)
-                    zeros += score < least
+                    helpfulness_zeros += score < least
                     scores[what] = max(score, least)
         elif text is None:
             continue
@@ -129,11 +133,11 @@ def read_authors_record(
                 response=text,
                 **scores,
                 mode=mode if dual_use else None,
-                strategy=strategy if dual_use else None,
+                strategy=probe_strategy if dual_use else None,
                 missing=tuple(missing),
             )
         )
-    return responses, zeros
+    return responses, helpfulness_zeros
 
 
 def _sort_by_variant(record: Record, field: str, prompt_set: PromptSet) -> dict[str, Any]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from opensafeintent.inspect.logs import InspectLog
 
 
-Located = tuple[str, Any]
+LocatedRecord = tuple[str, Any]
 """A record with its location."""
 
 
@@ -34,7 +34,7 @@ class FileContent(msgspec.Struct, kw_only=True):
 
     path: Path
     responses: list[RecordedResponse]
-    unplaced_records: list[Located] = []
+    unplaced_records: list[LocatedRecord] = []
     """Records that are still to be matched with a prompt: they may have its text in place of set
     and variant.
     """
@@ -107,7 +107,7 @@ class FileContent(msgspec.Struct, kw_only=True):
 
 
 def read_each_model(
-    records: Iterable[Located],
+    records: Iterable[LocatedRecord],
     path: Path,
     *,
     prompt_field: str = "prompt",
@@ -125,7 +125,7 @@ def read_each_model(
         from_table: whether the lines are of a table, where a row without a response stands for a
             missing response.
     """
-    by_model: dict[str, list[Located]] = {}
+    by_model: dict[str, list[LocatedRecord]] = {}
     for location, data in records:
         named = data.get("model") if isinstance(data, dict) else None
         by_model.setdefault(named.strip() if isinstance(named, str) else "", []).append(

@@ -11,7 +11,7 @@ from opensafeintent.errors import InputError
 from opensafeintent.files import RowLimit
 from opensafeintent.hostile import clean_for_display
 from opensafeintent.imports import authors, lm_eval, ours, promptfoo
-from opensafeintent.imports.content import FileContent, Located, show_progress
+from opensafeintent.imports.content import FileContent, LocatedRecord, show_progress
 from opensafeintent.inspect.logs import (
     InspectLog,
     is_inspect_log,
@@ -29,9 +29,9 @@ class ImportFormat(NamedTuple):
     name: str
     form: str
     """The fields by which it is recognised, for an error."""
-    recognises: Callable[[Sequence[Located]], bool]
+    recognises: Callable[[Sequence[LocatedRecord]], bool]
     """Tells it by the records of a file, of which there is one or more."""
-    read: Callable[[Sequence[Located], Path, Taxonomy], list[FileContent]]
+    read: Callable[[Sequence[LocatedRecord], Path, Taxonomy], list[FileContent]]
 
 
 IMPORT_FORMATS = (

@@ -23,7 +23,7 @@ from opensafeintent.evaluation.labelled_responses import (
 )
 from opensafeintent.files import RowLimit, near, read_bytes, sha256_hex
 from opensafeintent.hostile import clean_for_display
-from opensafeintent.imports.content import Located
+from opensafeintent.imports.content import LocatedRecord
 from opensafeintent.promptsets.fields import Record, fields_found
 from opensafeintent.promptsets.reading import (
     MOST_LISTED,
@@ -185,7 +185,7 @@ def read_labelled(
     )
 
 
-def _list_fields(records: Sequence[Located], path: Path) -> list[str]:
+def _list_fields(records: Sequence[LocatedRecord], path: Path) -> list[str]:
     """Return the fields of all records, in the order of the file."""
     if not records:
         raise InputError(f"{path}: no responses in it")
@@ -436,7 +436,7 @@ class _Reader:
 
 
 def _read_rows(
-    records: Iterable[Located], layout: _Layout, path: Path
+    records: Iterable[LocatedRecord], layout: _Layout, path: Path
 ) -> tuple[list[_Row], list[Problem]]:
     """Return the rows that have a label, and the problems of rows."""
     word = "column" if is_table(path) else "field"

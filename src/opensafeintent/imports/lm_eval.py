@@ -11,7 +11,7 @@ from opensafeintent.errors import InputError
 from opensafeintent.files import any_json, read_text
 from opensafeintent.imports.content import (
     FileContent,
-    Located,
+    LocatedRecord,
     prompt_text,
     read_each_model,
     read_named_place,
@@ -23,13 +23,13 @@ from opensafeintent.taxonomy import Taxonomy
 _SAMPLES = re.compile(r"samples_.+_(\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl(?:\.gz)?")
 
 
-def recognises(records: Sequence[Located]) -> bool:
+def recognises(records: Sequence[LocatedRecord]) -> bool:
     """Tell whether records are samples of the harness."""
     first = records[0][1]
     return isinstance(first, dict) and "resps" in first and "arguments" in first
 
 
-def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileContent]:
+def read(records: Sequence[LocatedRecord], path: Path, _: Taxonomy) -> list[FileContent]:
     """Read a file of samples; each repeat of a sample is an epoch.
 
     Raises:
@@ -37,7 +37,7 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
         InputError: the results beside the file cannot be read.
     """
     model = _read_model(path)
-    lines: list[Located] = []
+    lines: list[LocatedRecord] = []
     first_filters: dict[tuple[str | None, ...], object] = {}
     for location, data in records:
         row = Record(data, location)

@@ -7,13 +7,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from opensafeintent.calls.recorded import ANSWERS, FIELDS, READ, is_marked
+from opensafeintent.calls.recorded import FIELDS_READ, OUTCOME_FIELDS, RESPONSE_FIELDS, is_true_cell
 from opensafeintent.errors import InputError
 from opensafeintent.grades import COLUMNS
 from opensafeintent.hostile import restore_cell
 from opensafeintent.imports.content import (
     FileContent,
-    Located,
+    LocatedRecord,
     lacks_variant,
     read_each_model,
 )
@@ -32,7 +32,7 @@ from opensafeintent.taxonomy import SCALES, Taxonomy
 _BLANK_NUMBERS = {"", "na", "n/a", "nan", "none", "null"}
 """What programs write for a missing number, in lower case."""
 
-_FIELD_NAMES = FIELDS | {"model", "prompt"}
+_FIELD_NAMES = RESPONSE_FIELDS | {"model", "prompt"}
 """Fields whose misspelt names are refused, in a record with a prompt or a variant."""
 _FIELD_NAMES_WITH_VARIANT = _FIELD_NAMES - {"prompt"}
 """Those of a record that names its variant."""
@@ -50,17 +50,19 @@ is not read, such as a guard's verdicts and the grades of each judge.
 """
 
 
-def recognises(records: Sequence[Located]) -> bool:
+def recognises(records: Sequence[LocatedRecord]) -> bool:
     """Tell whether records are ours, by the fields of the first. One that is no object counts as
     ours: `read` refuses it and names its place.
     """
     first = records[0][1]
     if not isinstance(first, dict):
         return True
-    return bool({"variant", "prompt"} & Record(first, "").rename(_FIELD_NAMES).data.keys())
+    return bool(
+        {"variant", "prompt"} & Record(first, "").with_names_corrected(_FIELD_NAMES).data.keys()
+    )
 
 
-def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileContent]:
+def read(records: Sequence[LocatedRecord], path: Path, _: Taxonomy) -> list[FileContent]:
     """Read our records, one content for each model.
 
     Raises:
@@ -70,7 +72,7 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
     _check_names(records, from_table=from_table)
     objects = (data for _, data in records if isinstance(data, dict))
     fields = dict.fromkeys(chain.from_iterable(objects))
-    if fields and not fields.keys() & set(ANSWERS):
+    if fields and not fields.keys() & set(OUTCOME_FIELDS):
         raise InputError(
             f"{path}: no response in it; expected a field 'response', or both grades (fields"
             f" {' and '.join(map(repr, SCALES))}), or a field 'missing' with the"
@@ -84,17 +86,19 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
     if from_table:
         records = [(location, _parse_numbers(row)) for location, row in records]
     contents = read_each_model(records, path, from_table=from_table)
-    known_fields = READ.union(_GRADELESS_COLUMNS)
+    known_fields = FIELDS_READ.union(_GRADELESS_COLUMNS)
     contents[0].unread = tuple(field for field in fields if field not in known_fields)
     if _EXPORT_COLUMN in fields:
         rows = (row for _, row in records if isinstance(row, dict))
-        incomplete = {str(row.get("model", "")) for row in rows if is_marked(row, _PARTIAL_COLUMN)}
+        incomplete = {
+            str(row.get("model", "")) for row in rows if is_true_cell(row, _PARTIAL_COLUMN)
+        }
         for content in contents:
             content.is_incomplete_export = content.stated_model in incomplete
     return contents
 
 
-def _check_names(records: Iterable[Located], *, from_table: bool) -> None:
+def _check_names(records: Iterable[LocatedRecord], *, from_table: bool) -> None:
     """Refuse misspelt fields in the records of all models together.
 
     Raises:
@@ -111,7 +115,7 @@ def _check_names(records: Iterable[Located], *, from_table: bool) -> None:
             continue
         names = _FIELD_NAMES_WITH_VARIANT
         if without_variant:
-            by_prompt = "prompt" in Record(data, location).rename({"prompt"}).data
+            by_prompt = "prompt" in Record(data, location).with_names_corrected({"prompt"}).data
             names = _FIELD_NAMES_WITH_PROMPT if by_prompt else _FIELD_NAMES
         try:
             Record(data, location).check_names(names)
@@ -123,7 +127,7 @@ def _check_names(records: Iterable[Located], *, from_table: bool) -> None:
         raise InputError(*distinct_problems(problems, MOST_LISTED))
 
 
-def _refuse_raters(records: Iterable[Located]) -> None:
+def _refuse_raters(records: Iterable[LocatedRecord]) -> None:
     """Refuse rows of people who rate one response.
 
     Raises:

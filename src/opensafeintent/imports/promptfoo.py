@@ -10,7 +10,7 @@ from typing import Any
 
 from opensafeintent.imports.content import (
     FileContent,
-    Located,
+    LocatedRecord,
     make_missing_fields,
     prompt_text,
     read_each_model,
@@ -21,7 +21,7 @@ from opensafeintent.promptsets.fields import Record
 from opensafeintent.taxonomy import Taxonomy
 
 
-def recognises(records: Sequence[Located]) -> bool:
+def recognises(records: Sequence[LocatedRecord]) -> bool:
     """Tell whether records are of promptfoo: whole result files, or one result a line."""
     first = records[0][1]
     return isinstance(first, dict) and (
@@ -29,7 +29,7 @@ def recognises(records: Sequence[Located]) -> bool:
     )
 
 
-def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileContent]:
+def read(records: Sequence[LocatedRecord], path: Path, _: Taxonomy) -> list[FileContent]:
     """Read the results; later results of one prompt are later epochs.
 
     Raises:

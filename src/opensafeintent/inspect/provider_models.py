@@ -192,7 +192,7 @@ class InspectModel:
     def __init__(self, name: str, http: HttpSession, left_out: Collection[str] = ()) -> None:
         self.identity = name
         self._left_out = LeftOut(left_out)
-        self.notices: list[str] = []
+        self.request_notes: list[str] = []
         self._name = name.removeprefix(FOREIGN)
         self._provider = parse_provider(name)
         in_process = self._provider in LOCAL_WEIGHTS
@@ -365,8 +365,8 @@ class _ToNotices(logging.Handler):
         model = _asking.get()
         if model is not None and record.levelno >= logging.WARNING:
             notice = f"{model.identity}: {one_line(model._secrets.scrub(record.getMessage()))}"
-            if notice not in model.notices:
-                model.notices.append(notice)
+            if notice not in model.request_notes:
+                model.request_notes.append(notice)
 
 
 _handler = _ToNotices()

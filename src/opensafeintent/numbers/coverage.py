@@ -171,12 +171,12 @@ def count_coverage(
         plan = _infer_plan(rows, epochs, dataset) or plan
     planned = plan.prompts * epochs
     core = _count_core_responses(rows)
-    core_counted = _count_core_responses(row for row in rows if row.counts)
+    core_counted = _count_core_responses(row for row in rows if row.has_all_grades)
     intents = _count_core_prompts(dataset, only_asked_about=only_asked_about)
     alike = _group_alike(rows)
-    graded = [(row, number) for row, number in alike if row.counts and not row.refused]
+    graded = [(row, n) for row, n in alike if row.has_all_grades and not row.refusal_reason]
     cut = _count_names((stop_kind(row.stop_reason), n) for row, n in graded if row.truncated)
-    refused = _count_names((row.refused, number) for row, number in alike)
+    refused = _count_names((row.refusal_reason, number) for row, number in alike)
     return Coverage(
         sets=plan.complete,
         limit=None if len(plan.sets) == len(dataset) else plan.limit,
@@ -185,7 +185,7 @@ def count_coverage(
         incomplete_sets=sum(count > core_counted[place] for place, count in core.items()),
         planned=planned,
         responses=len(rows),
-        counted=sum(number for row, number in alike if row.counts),
+        counted=sum(number for row, number in alike if row.has_all_grades),
         absent=0.0 if entry.imported or not planned else 1 - len(rows) / planned,
         missing=_count_unanswered((*alike, *_group_alike(follow_ups)))
         | _count_unaudited(retests, swaps, in_conversation),
@@ -282,12 +282,12 @@ _get_shape = attrgetter(
     "guard",
     "judge_by",
     *SCALES,
-    "refused",
+    "refusal_reason",
     "truncated",
     "stop_reason",
     "mark",
     "reasoning_only",
-    "counts",
+    "has_all_grades",
 )
 """Returns what coverage counts of a response, its place, judges and answers aside."""
 

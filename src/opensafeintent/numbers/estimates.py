@@ -838,8 +838,8 @@ SENSITIVE = ("mean_safety", "worst_case_utility")
 """Metrics that are computed again beside the primary ones; all need core responses only."""
 
 _IS_LEFT_OUT: dict[LeftOut, Callable[[GradedResponse], bool]] = {
-    "filtered": lambda row: row.refused in ("filter", "text_not_kept"),
-    "truncated": lambda row: row.truncated and row.counts,
+    "filtered": lambda row: row.refusal_reason in ("filter", "text_not_kept"),
+    "truncated": lambda row: row.truncated and row.has_all_grades,
 }
 
 

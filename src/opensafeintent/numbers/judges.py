@@ -455,7 +455,9 @@ class _JudgeReplacement:
         self._shifted = estimates.scope.select(SHIFTED_METRICS)
         self._estimates = estimates
         by_judge = [[keep_judge(row, judge) for row in rows] for judge in judges]
-        counts = [(old.counts, new.counts) for old, new in zip(*by_judge, strict=True)]
+        counts = [
+            (old.has_all_grades, new.has_all_grades) for old, new in zip(*by_judge, strict=True)
+        ]
         graded, complete = list(map(any, counts)), list(map(all, counts))
         self._graded_by_both = [_select_rows(by, complete) for by in by_judge]
         """By judge, the responses that both graded."""
@@ -901,7 +903,7 @@ class JudgeResults:
             (
                 row
                 for row in self.rows
-                if not row.refused and len(row.by_judge) > 1 and row.judge_by != "questions"
+                if not row.refusal_reason and len(row.by_judge) > 1 and row.judge_by != "questions"
             ),
             key=lambda row: row.set_id,
         )

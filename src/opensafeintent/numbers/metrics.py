@@ -509,9 +509,9 @@ AT_LEAST_K = tuple(name for name, metric in METRICS.items() if metric.over_epoch
 class MetricScope(NamedTuple):
     """The metrics that there are of a dataset's prompt-sets, and those that lead."""
 
-    pairs: bool
+    has_pairs: bool
     """Whether a set has no dual-use prompt."""
-    triplets: bool
+    has_triplets: bool
     """Whether a set has one."""
     rubric: bool = True
     """Whether responses were graded by rubric."""
@@ -523,14 +523,14 @@ class MetricScope(NamedTuple):
         """The primary metric of safety."""
         if not self.rubric:
             return self.by_questions[0]
-        return "triplet_safety" if self.triplets else "pair_safety"
+        return "triplet_safety" if self.has_triplets else "pair_safety"
 
     @property
     def utility(self) -> str:
         """The primary metric of utility, by which models are ordered."""
         if not self.rubric:
             return self.by_questions[-1]
-        return "mean_utility" if self.triplets else "benign_utility"
+        return "mean_utility" if self.has_triplets else "benign_utility"
 
     @property
     def by_questions(self) -> tuple[str, ...]:
@@ -556,7 +556,7 @@ class MetricScope(NamedTuple):
             return tuple(
                 dict.fromkeys((*self.primary, *filter(self.has, LEADING_QUESTION_METRICS)))
             )
-        of_all = ("pair_safety",) if self.pairs and self.triplets else ()
+        of_all = ("pair_safety",) if self.has_pairs and self.has_triplets else ()
         return (*self.primary, *of_all, "low_help_rate_benign", *self.by_questions)
 
     @property
@@ -568,7 +568,7 @@ class MetricScope(NamedTuple):
         """Whether a set may have a metric."""
         of = METRICS[metric]
         if of.inputs != "questions":
-            return self.rubric and (self.triplets or of.defined_for_pairs)
+            return self.rubric and (self.has_triplets or of.defined_for_pairs)
         if of.questions:
             return self.asked.issuperset(of.questions)
         return any(kind == "must_not" for _, kind in self.asked)
@@ -577,7 +577,7 @@ class MetricScope(NamedTuple):
         """Return the primary metrics, those of pairs and the leading ones of questions if there are
         any, and those of `metrics` that a set may have: each once.
         """
-        of_pairs = ("pair_safety", "pair_success") if self.pairs else ()
+        of_pairs = ("pair_safety", "pair_success") if self.has_pairs else ()
         chosen = filter(self.has, (*of_pairs, *LEADING_QUESTION_METRICS, *metrics))
         return tuple(dict.fromkeys((*self.primary, *chosen)))
 
@@ -590,7 +590,7 @@ LEADING_QUESTION_METRICS = (
     "must_met_benign",
 )
 """The metrics of answers in which models are compared."""
-TRIPLET_SCOPE = MetricScope(pairs=False, triplets=True)
+TRIPLET_SCOPE = MetricScope(has_pairs=False, has_triplets=True)
 """The scope of the paper's dataset; also taken for a dataset that is not known."""
 
 
@@ -601,7 +601,7 @@ def find_scope(dataset: Dataset, array: LabelledSet | None = None) -> MetricScop
         dataset: the prompt-sets.
         array: the grades, which tell what judges were asked; None if that is the rubrics alone.
     """
-    scope = MetricScope(pairs=dataset.pairs > 0, triplets=not dataset.has_pairs_alone)
+    scope = MetricScope(has_pairs=dataset.pairs > 0, has_triplets=not dataset.has_pairs_alone)
     names = list(map(str, array.labels["variant"])) if array else []
     asked = frozenset(place for name in names if (place := find_own_question(name)))
     if array is None or not asked:
@@ -650,7 +650,7 @@ def is_defined(metric: Metric, prompt_set: PromptSet) -> bool:
     of.
     """
     is_pair, asked = prompt_set.is_pair, _find_groups(prompt_set)
-    return MetricScope(pairs=is_pair, triplets=not is_pair, asked=asked).has(metric.name)
+    return MetricScope(has_pairs=is_pair, has_triplets=not is_pair, asked=asked).has(metric.name)
 
 
 def make_at_least_k(metric: str, k: int) -> Metric:

@@ -144,7 +144,7 @@ def measure_answer_agreement(
 
 def _list_answered(rows: Sequence[GradedResponse]) -> list[GradedResponse]:
     """Return the responses that several judges answered questions about, by prompt-set."""
-    answered = (row for row in rows if not row.refused and len(row.answers_by_judge) > 1)
+    answered = (row for row in rows if not row.refusal_reason and len(row.answers_by_judge) > 1)
     return sorted(answered, key=lambda row: row.set_id)
 
 
@@ -234,7 +234,7 @@ def count_lines(
         if not row.answers:
             continue
         hit = find_hit(row, row.answers, dataset)
-        if not row.refused and row.harm_severity is not None and not np.isnan(hit):
+        if not row.refusal_reason and row.harm_severity is not None and not np.isnan(hit):
             for domain in {None, dataset.by_id[row.set_id].harm_domain or None}:
                 by_domain.setdefault(domain, []).append((row.harm_severity > 0, hit == 1))
     return {domain: VerdictCounts.of(pairs) for domain, pairs in by_domain.items()}

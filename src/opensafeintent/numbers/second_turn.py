@@ -646,11 +646,13 @@ def _compare_effects(
 
 
 def _count_coverage(rows: Sequence[GradedResponse], planned: int) -> TurnCoverage:
-    missing = Counter(row.missing[0].reason for row in rows if not row.counts and row.missing)
+    missing = Counter(
+        row.missing[0].reason for row in rows if not row.has_all_grades and row.missing
+    )
     return TurnCoverage(
         planned=planned,
         replies=sum(not row.reason("response") for row in rows),
-        counted=sum(row.counts for row in rows),
+        counted=sum(row.has_all_grades for row in rows),
         no_first_reply=missing.pop(NO_FIRST_REPLY, 0),
         missing=dict(sorted(missing.items())),
     )

@@ -175,7 +175,7 @@ def measure_dataset_quality(answers: Answers, *, seed: int = SEED) -> DatasetQua
         answers: of kind `dataset_quality`.
         seed: of the resampling of prompt-sets.
     """
-    units = [answers.of(item)[0].label.family or item.id for item in answers.items]
+    units = [answers.labels_of(item)[0].label.family or item.id for item in answers.items]
     sample = Sample(units, seed=seed)
     return DatasetQuality(
         annotators=answers.count_returned(),
@@ -320,7 +320,7 @@ def _measure_own_questions(
     people. Questions are sampled with their items.
     """
     given = [
-        {entry.label.annotator: entry.label.own_ratings for entry in answers.of(item)}
+        {entry.label.annotator: entry.label.own_ratings for entry in answers.labels_of(item)}
         for item in answers.items
     ]
     # an item about which nobody answered a question stays in the sample, with a row of nothing
@@ -420,7 +420,7 @@ def _make_sample(
         rows: the items that the sample's rows are about, by their places; by default each has one.
         shares: what each row counts, as a share of its item's weight; by default all of it.
     """
-    drawn = [answers.of(item)[0].label for item in answers.items]
+    drawn = [answers.labels_of(item)[0].label for item in answers.items]
     unit = drawn[0].unit
     if any(label.unit != unit for label in drawn):
         raise InputError(

@@ -184,8 +184,11 @@ def _read_sheet(path: Path, key: AnnotationKey) -> _Saved:
     Raises:
         InputError: it is no CSV or workbook, has other columns, or rows of several annotators.
     """
-    columns, questions = sheet_columns(key.kind, key.own), list_questions(key.kind, key.own)
-    slots = list_slots(key.kind, key.own)
+    columns, questions = (
+        sheet_columns(key.kind, key.most_own_questions),
+        list_questions(key.kind, key.most_own_questions),
+    )
+    slots = list_slots(key.kind, key.most_own_questions)
     owners: set[tuple[str, str]] = set()
     items: list[_SavedItem] = []
     try:

@@ -272,7 +272,7 @@ class Answers:
         self.left_blank = {item for item, _ in returned}.difference(self.items)
         self.annotators = sorted({annotator for _, annotator in self.labels})
         for item in self.items:
-            first, *further = self.of(item)
+            first, *further = self.labels_of(item)
             for label in further:
                 if label.label.response_sha256 != first.label.response_sha256:
                     raise InputError(f"{label}: the text is another one than that of {first}")
@@ -283,13 +283,13 @@ class Answers:
                     )
         self.ratings = Ratings(
             [
-                {entry.label.annotator: entry.label.ratings for entry in self.of(item)}
+                {entry.label.annotator: entry.label.ratings for entry in self.labels_of(item)}
                 for item in self.items
             ],
-            weights=[self.of(item)[0].label.weight for item in self.items],
+            weights=[self.labels_of(item)[0].label.weight for item in self.items],
         )
 
-    def of(self, item: AnnotatedItem) -> list[SourcedLabel]:
+    def labels_of(self, item: AnnotatedItem) -> list[SourcedLabel]:
         """Return the labels of an item, in the order of the annotators."""
         return [self.labels[item, name] for name in self.annotators if (item, name) in self.labels]
 
@@ -357,7 +357,7 @@ class AnnotationKey(msgspec.Struct, frozen=True, kw_only=True):
         return f"labels-{self.study}.jsonl"
 
     @property
-    def own(self) -> int:
+    def most_own_questions(self) -> int:
         """The most questions of a prompt-set's own that an item has."""
         return max((len(item.questions) for item in self.items), default=0)
 
@@ -533,15 +533,15 @@ class _OwnGuide(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @cache
-def get_guide(kind: LabelKind, *, own: bool = False) -> Guide:
+def get_guide(kind: LabelKind, *, has_own_questions: bool = False) -> Guide:
     """Return the guide to a task.
 
     Args:
         kind: of the task.
-        own: whether items have questions of a prompt-set's own.
+        has_own_questions: whether items have questions of a prompt-set's own.
     """
     guide = parse_toml(asset(f"guides/{kind}.toml"), Guide, kind, "a guide")
-    if not own:
+    if not has_own_questions:
         return guide
     source = asset("guides/own_questions.toml")
     more = parse_toml(source, _OwnGuide, "own_questions.toml", "the part of a guide")
@@ -554,27 +554,34 @@ OWN = "own"
 """Name of the question that stands for every question of a prompt-set's own."""
 
 
-def list_slots(kind: LabelKind, own: int = 0) -> tuple[Slot, ...]:
+def list_slots(kind: LabelKind, most_own_questions: int = 0) -> tuple[Slot, ...]:
     """Return the texts of an item in the order in which they are shown.
 
     Args:
         kind: of the task.
-        own: the most questions of a prompt-set's own that an item has. They are asked about the
-            last text, and are a text of their own after it.
+        most_own_questions: the most questions of a prompt-set's own that an item has. They are
+            asked about the last text, and are a text of their own after it.
     """
     *first, last = SLOTS[kind]
-    if not own:
+    if not most_own_questions:
         return (*first, last)
-    asks = (Ask(f"q{number}", OWN) for number in range(1, own + 1))
+    asks = (Ask(f"q{number}", OWN) for number in range(1, most_own_questions + 1))
     return (*first, Slot(last.label, (*last.asks, *asks)), Slot("Questions"))
 
 
-def list_questions(kind: LabelKind, own: int = 0) -> dict[str, FormQuestion]:
+def list_questions(kind: LabelKind, most_own_questions: int = 0) -> dict[str, FormQuestion]:
     """Return everything that is asked about items, by field, in order; the arguments are those of
     `list_slots`.
     """
-    by_name = {question.name: question for question in get_guide(kind, own=own > 0).questions}
-    return {ask.field: by_name[ask.question] for slot in list_slots(kind, own) for ask in slot.asks}
+    by_name = {
+        question.name: question
+        for question in get_guide(kind, has_own_questions=most_own_questions > 0).questions
+    }
+    return {
+        ask.field: by_name[ask.question]
+        for slot in list_slots(kind, most_own_questions)
+        for ask in slot.asks
+    }
 
 
 def list_skipped(key: AnnotationKey, item: KeyItem) -> list[str]:
@@ -582,12 +589,15 @@ def list_skipped(key: AnnotationKey, item: KeyItem) -> list[str]:
     they are about: of a pair, the intent of a third prompt.
     """
     fields = ["intent_c" if name == "dual_use_has_both" else name for name in item.skipped]
-    return [*fields, *(f"q{number}" for number in range(len(item.questions) + 1, key.own + 1))]
+    return [
+        *fields,
+        *(f"q{number}" for number in range(len(item.questions) + 1, key.most_own_questions + 1)),
+    ]
 
 
 def list_asked(key: AnnotationKey, item: KeyItem) -> dict[str, FormQuestion]:
     """Return what is asked about one item, by field, in order."""
-    questions, skipped = list_questions(key.kind, key.own), list_skipped(key, item)
+    questions, skipped = list_questions(key.kind, key.most_own_questions), list_skipped(key, item)
     return {field: asked for field, asked in questions.items() if field not in skipped}
 
 

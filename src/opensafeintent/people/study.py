@@ -161,7 +161,7 @@ def complete_sets(
     graded = Counter(
         (row.model, row.set_id, row.epoch)
         for row in rows
-        if row.counts and row.variant in CORE_VARIANTS
+        if row.has_all_grades and row.variant in CORE_VARIANTS
     )
     return {
         place
@@ -299,7 +299,7 @@ def make_response_item(
 def make_key_and_texts(
     kind: LabelKind,
     dataset: Dataset,
-    subjects: Sequence[AnnotatedText],
+    items_with_texts: Sequence[AnnotatedText],
     annotators: Sequence[str],
     *,
     seed: int = 0,
@@ -315,14 +315,16 @@ def make_key_and_texts(
         InputError: there is nothing to annotate; or two annotators have one name, or a name that
             makes the same file.
     """
-    if not subjects:
+    if not items_with_texts:
         raise InputError("nothing to annotate: there are no items")
     guide = get_guide(kind)
-    items = tuple(subject.item for subject in subjects)
-    texts = [[text_hash(text) for text in subject.texts] for subject in subjects]
+    items = tuple(entry.item for entry in items_with_texts)
+    texts = [[text_hash(text) for text in entry.texts] for entry in items_with_texts]
     identifying = [kind, dataset.hash, unit, seed, guide.id, guide.version, items, texts]
     study = "s" + sha256_hex(canonical_json(identifying))[:11]
-    shown_to = {name: _order_items(kind, subjects, study, name) for name in check_names(annotators)}
+    shown_to = {
+        name: _order_items(kind, items_with_texts, study, name) for name in check_names(annotators)
+    }
     key = AnnotationKey(
         study=study,
         kind=kind,
@@ -373,13 +375,13 @@ def check_names(annotators: Sequence[str]) -> list[str]:
 
 
 def _order_items(
-    kind: LabelKind, subjects: Sequence[AnnotatedText], study: str, annotator: str
+    kind: LabelKind, items_with_texts: Sequence[AnnotatedText], study: str, annotator: str
 ) -> list[tuple[Showing, tuple[str, ...]]]:
     """Return the items in the annotator's own order, each as in the key and as displayed."""
     random = Random(f"{study}\0{annotator}")
     shown: dict[str, tuple[Showing, tuple[str, ...]]] = {}
-    for index in random.sample(range(len(subjects)), len(subjects)):
-        texts = tuple(map(readable, subjects[index].texts))
+    for index in random.sample(range(len(items_with_texts)), len(items_with_texts)):
+        texts = tuple(map(readable, items_with_texts[index].texts))
         order: tuple[Intent, ...] = ()
         if kind == "dataset_quality":
             *prompts, labels = texts
@@ -428,7 +430,7 @@ def render_page(
     key: AnnotationKey,
     annotator: str,
     items: Sequence[tuple[str, ...]],
-    lists: Sequence[LabelList] = (),
+    category_definitions: Sequence[LabelList] = (),
 ) -> bytes:
     """Return an annotator's page as one HTML file; the same arguments give the same bytes.
 
@@ -440,9 +442,12 @@ def render_page(
         annotator: the page's reader.
         items: the texts of each of the annotator's items, one for each slot of the task, and then
             the questions of its own.
-        lists: all labels that a prompt-set of the dataset can have.
+        category_definitions: all labels that a prompt-set of the dataset can have.
     """
-    guide, shown = get_guide(key.kind, own=key.own > 0), len(SLOTS[key.kind])
+    guide, shown = (
+        get_guide(key.kind, has_own_questions=key.most_own_questions > 0),
+        len(SLOTS[key.kind]),
+    )
     showings = zip(key.annotators[annotator], items, strict=True)
     data = {
         "form": PAGE_FORM,
@@ -451,8 +456,8 @@ def render_page(
         "file": name_safe(annotator),
         "dataset": f"{key.dataset} ({key.dataset_hash[:8]})",
         "guide": guide,
-        "slots": list_slots(key.kind, key.own)[:shown],
-        "lists": lists,
+        "slots": list_slots(key.kind, key.most_own_questions)[:shown],
+        "lists": category_definitions,
         "items": [
             {
                 "code": showing.code,
@@ -487,16 +492,21 @@ def _name_differences(key: AnnotationKey, item: KeyItem, own: Sequence[str]) -> 
     return ({"skipped": skipped} if skipped else {}) | ({"questions": texts} if texts else {})
 
 
-def render_guide(kind: LabelKind, lists: Sequence[LabelList] = (), own: int = 0) -> bytes:
+def render_guide(
+    kind: LabelKind, category_definitions: Sequence[LabelList] = (), most_own_questions: int = 0
+) -> bytes:
     """Return the guide to the sheets of a task as one HTML file, which pages have inside: warning,
     questions with their answers, rules, examples and practice items. It has no script.
 
     Args:
         kind: of the task.
-        lists: all labels that a prompt-set of the dataset can have.
-        own: the most questions of a prompt-set's own that an item has.
+        category_definitions: all labels that a prompt-set of the dataset can have.
+        most_own_questions: the most questions of a prompt-set's own that an item has.
     """
-    guide, fields = get_guide(kind, own=own > 0), list_questions(kind, own)
+    guide, fields = (
+        get_guide(kind, has_own_questions=most_own_questions > 0),
+        list_questions(kind, most_own_questions),
+    )
     style = asset("page_assets/page.css")
     environment = page_environment("opensafeintent.people", "page_assets")
     html = environment.get_template("guide.html").render(
@@ -504,7 +514,7 @@ def render_guide(kind: LabelKind, lists: Sequence[LabelList] = (), own: int = 0)
         guide=guide,
         slots=SLOTS[kind],
         fields=list_questions(kind),
-        lists=lists,
+        lists=category_definitions,
         columns={
             question.name: [field for field, asked in fields.items() if asked is question]
             for question in guide.questions
@@ -516,12 +526,12 @@ def render_guide(kind: LabelKind, lists: Sequence[LabelList] = (), own: int = 0)
     return html.encode()
 
 
-def sheet_columns(kind: LabelKind, own: int = 0) -> list[str]:
+def sheet_columns(kind: LabelKind, most_own_questions: int = 0) -> list[str]:
     """Return the names of a sheet's columns; a heading may go on after a colon. The arguments are
     those of `list_slots`.
     """
-    texts = [slot.label for slot in list_slots(kind, own)]
-    return ["study", "annotator", "item", *texts, *list_questions(kind, own), "note"]
+    texts = [slot.label for slot in list_slots(kind, most_own_questions)]
+    return ["study", "annotator", "item", *texts, *list_questions(kind, most_own_questions), "note"]
 
 
 def render_sheet(key: AnnotationKey, annotator: str, items: Sequence[tuple[str, ...]]) -> bytes:
@@ -529,12 +539,15 @@ def render_sheet(key: AnnotationKey, annotator: str, items: Sequence[tuple[str, 
     are those of `render_page` without the lists. No text in it is a formula, and no heading holds a
     comma, by which a spreadsheet program might separate it.
     """
-    questions, slots = list_questions(key.kind, key.own), list_slots(key.kind, key.own)
+    questions, slots = (
+        list_questions(key.kind, key.most_own_questions),
+        list_slots(key.kind, key.most_own_questions),
+    )
     file = io.StringIO(newline="")
     writer = csv.writer(file)
     writer.writerow(
         f"{name}: {questions[name].valid.replace(', ', ' / ')}" if name in questions else name
-        for name in sheet_columns(key.kind, key.own)
+        for name in sheet_columns(key.kind, key.most_own_questions)
     )
     for showing, texts in zip(key.annotators[annotator], items, strict=True):
         cells = _list_cells(key.kind, texts)

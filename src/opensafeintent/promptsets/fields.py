@@ -144,7 +144,7 @@ class Record:
         if unknown := sorted(set(self.data) - {*valid}):
             self.fail(unknown[0], f"unknown {what}; {nearest(unknown[0][:60], tuple(valid))}")
 
-    def rename(self, valid: Collection[str], prefix: str = "") -> Record:
+    def with_names_corrected(self, valid: Collection[str], prefix: str = "") -> Record:
         """Return the record with nearly valid names as `check_names` guesses them."""
         meant = _misspelt(frozenset(self.data), frozenset(valid), prefix)
         data = {meant.get(field, field): value for field, value in self.data.items()}

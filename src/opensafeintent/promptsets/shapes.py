@@ -96,7 +96,7 @@ def parse_prompt_set(record: Record, taxonomy: Taxonomy | None) -> PromptSet:
     try:
         record.check_names(valid, required=required, prefix=prefix)
     except Problem as names:
-        renamed = record.rename(valid, prefix)
+        renamed = record.with_names_corrected(valid, prefix)
         if renamed.data.keys() >= {*required}:  # else it is told already which are missing
             read_each({"record": lambda: parse_prompt_set(renamed, taxonomy)}, [names])
         raise

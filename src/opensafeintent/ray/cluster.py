@@ -22,8 +22,8 @@ from opensafeintent.calls.providers import (
     INSPECT_PROVIDERS,
     LOCAL_WEIGHTS,
     is_native,
+    name_variables,
     parse_provider,
-    variables,
 )
 from opensafeintent.calls.service_tiers import NO_FLEX, FlexPlan
 from opensafeintent.errors import InputError, install_extra
@@ -60,7 +60,7 @@ def collect_variables(
         if provider in LOCAL_WEIGHTS:
             wanted = {"HF_TOKEN", "HF_ENDPOINT"}  # each node has its own place for weights
         elif is_native(name):
-            wanted = set(variables(provider))
+            wanted = set(name_variables(provider))
         else:
             from opensafeintent.inspect.inspect_providers import PROVIDERS
 

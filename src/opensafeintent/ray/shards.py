@@ -22,7 +22,7 @@ from opensafeintent.calls.draining import current_drain, raise_if_interrupted
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import LEDGER, Ledger
 from opensafeintent.calls.ledger_merge import take_up
-from opensafeintent.calls.providers import PREFIX, loads_weights
+from opensafeintent.calls.providers import PYTHON_PREFIX, loads_weights
 from opensafeintent.calls.records import Answered, Failed, Refused
 from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
 from opensafeintent.evaluation.pipeline import ModelWork, Task
@@ -136,7 +136,7 @@ async def _make_calls(job: Job) -> ShardReport:
             client.tally,
             client.stopped_models,
             client.last_errors,
-            client.notices,
+            client.request_notes,
             client.left_out,
             ledger.count(),
         )
@@ -160,7 +160,7 @@ def check_models(work: Sequence[ModelWork]) -> None:
         InputError: there is one among them.
     """
     for name in sorted({name for item in work for name in models_asked(item)}):
-        if name.startswith(PREFIX):
+        if name.startswith(PYTHON_PREFIX):
             raise InputError(
                 f"--ray: {name} is a function in this process, which no other can call; leave"
                 " --ray out"

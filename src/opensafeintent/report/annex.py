@@ -185,7 +185,7 @@ def _draw(
             for question in cohort.questions
             for grade in (row.panel(question.grade),)
         )
-        safe = row.counts and row.harm_severity == 0 and row.variant != "malicious"
+        safe = row.has_all_grades and row.harm_severity == 0 and row.variant != "malicious"
         if not include_unsafe and not safe:
             withheld.append(f"{title} ({grades})")
             continue

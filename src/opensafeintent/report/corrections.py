@@ -87,7 +87,7 @@ def read_human_labels(paths: Sequence[Path]) -> HumanLabels:
             utility=float((harm[index] == 0) * (helpfulness[index] - 1) / 3),
             weight=float(ratings.weights[index]),
             annotators=frozenset(graders[graded[index]].tolist()),
-            source=answers.of(item)[0],
+            source=answers.labels_of(item)[0],
         )
         for index, item in enumerate(answers.items)
         if graded[index].any()

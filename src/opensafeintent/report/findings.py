@@ -354,7 +354,7 @@ def _yield_by_intent(cohort: Cohort) -> Iterator[Facts]:
             for intent in CORE_VARIANTS
             if cohort.scope.has(f"{intent}_safety")
         }
-        alone = "model" if cohort.scope.triplets else "of_pairs"
+        alone = "model" if cohort.scope.has_triplets else "of_pairs"
         yield {alone: Names.of(cohort.models[order[0]]), **safe}
 
 

@@ -430,7 +430,7 @@ def _metric_values(cohort: Cohort, wording: Wording) -> dict[str, MetricValue]:
     """Return every metric of a model, and its paraphrase effect if there are dual-use prompts."""
     overall = cohort.estimates.overall
     values = {metric: _value(overall[wording.model, metric]) for metric in cohort.scope.metrics}
-    if not (cohort.scope.triplets and cohort.scope.rubric):
+    if not (cohort.scope.has_triplets and cohort.scope.rubric):
         return values
     excess = wording.excess
     # no sum over sets alone, and so without bounds

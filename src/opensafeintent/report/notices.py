@@ -254,7 +254,7 @@ def _find_effect(cohort: Cohort, model: str, kind: Kind | None) -> Facts:
         return {}
     rows = cohort.rows[model]
     lacking = Counter(
-        row.variant for row in rows if row.variant in CORE_VARIANTS and not row.counts
+        row.variant for row in rows if row.variant in CORE_VARIANTS and not row.has_all_grades
     )
     compared = [cohort.estimates.comparisons[metric] for metric in cohort.scope.primary]
     pairs = list(combinations(rank_tested_models(cohort, cohort.scope.safety), 2))
@@ -345,7 +345,7 @@ def _find_mixed_grades(results: Results) -> Iterator[Facts]:
         rows = [
             row
             for row in (*run.rows, *run.follow_ups)
-            if not row.reason("response") and not row.refused
+            if not row.reason("response") and not row.refusal_reason
         ]
         of_model = Counter(row.model for row in rows)
         graded = Counter(row.model for row in rows if IMPORTED_JUDGE in row.by_judge)
@@ -455,7 +455,7 @@ def _constant_grades(results: Results) -> Iterator[Facts]:
             row
             for of_model in cohort.rows.values()
             for row in of_model
-            if not row.refused and judge in row.by_judge
+            if not row.refusal_reason and judge in row.by_judge
         ]
         grades = {
             grade: [value for row in rows if (value := row.grade(grade, judge)) is not None]
@@ -528,7 +528,7 @@ def _few_judges(results: Results) -> Iterator[Facts]:
             row
             for rows in cohort.rows.values()
             for row in rows
-            if not row.refused and not row.reason("response")
+            if not row.refusal_reason and not row.reason("response")
         ]
         grades = len(METRIC_GRADES) * cohort.scope.rubric
         calls = sum(grades + (row.answers is not None) for row in answered)

@@ -128,7 +128,7 @@ def distributions(cohort: Cohort) -> Table:
 
 def _grade_rows(cohort: Cohort, at: int) -> Iterator[_GradeRow]:
     """Yield, of the model at a place, each intent, scale and grade."""
-    for intent in CORE_VARIANTS if cohort.scope.triplets else ("benign", "malicious"):
+    for intent in CORE_VARIANTS if cohort.scope.has_triplets else ("benign", "malicious"):
         for question in cohort.questions:
             values = cohort.array[question.grade].sel(variant=intent).values[at]
             for grade in question.scale:
@@ -360,8 +360,8 @@ _TABLES = (
 
 
 _OF_SOME: dict[Callable[[Cohort], Table], Callable[[Cohort], bool]] = {
-    modes: lambda cohort: cohort.scope.triplets,
-    utility_range: lambda cohort: cohort.scope.triplets,
+    modes: lambda cohort: cohort.scope.has_triplets,
+    utility_range: lambda cohort: cohort.scope.has_triplets,
     strata: lambda cohort: bool(cohort.estimates.sets_by_stratum),
 }
 """Tables of what not every prompt-set has: a dual-use prompt, labels."""

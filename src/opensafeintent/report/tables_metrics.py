@@ -202,7 +202,7 @@ def _explain_headlines(cohort: Cohort) -> Iterator[str]:
 def explain_mixed(cohort: Cohort) -> Iterator[str]:
     """Say of how many prompt-sets the primary metrics are, if some are pairs."""
     sets, pairs = len(cohort.dataset), cohort.dataset.pairs
-    if cohort.scope.pairs and cohort.scope.triplets:
+    if cohort.scope.has_pairs and cohort.scope.has_triplets:
         yield (
             f"Triplet Safety and Mean Utility are of the {sets - pairs:,} of {sets:,} prompt-sets"
             " that have a dual-use prompt; Pair safety is of all."
@@ -289,7 +289,7 @@ def utility(cohort: Cohort) -> Table:
             for model in (cohort.estimates.table_lines if cohort.scope.rubric else ())
         ],
         name="table_4_utility",
-        title=f"Utility{order}{' (paper: Table 4)' if cohort.scope.triplets else ''}",
+        title=f"Utility{order}{' (paper: Table 4)' if cohort.scope.has_triplets else ''}",
         section="utility",
         notes=_notes(
             cohort,
@@ -320,7 +320,7 @@ def utility_range(cohort: Cohort) -> Table:
     counts = {"utility_range": "Sets", "utility_range_safe_only": "Sets with a safe wording"}
     return Table.of(
         (MODEL_COLUMNS, _columns(_RANGE, counts)),
-        _rows(cohort) if cohort.scope.triplets else (),
+        _rows(cohort) if cohort.scope.has_triplets else (),
         name="table_6_utility_range",
         title="Utility range over the dual-use wordings, and their stability (paper: Table 6)",
         section="stability",
@@ -342,7 +342,11 @@ def probe(cohort: Cohort) -> Table:
     about_others = f" Not probed: {''.join(list_parts(not_probed))}." if not_probed else ""
     return Table.of(
         (MODEL_COLUMNS, _columns(_PROBE, counts, _POOLED)),
-        [row for row in _rows(cohort) if cohort.shows_probe(row.model) and cohort.scope.triplets],
+        [
+            row
+            for row in _rows(cohort)
+            if cohort.shows_probe(row.model) and cohort.scope.has_triplets
+        ],
         name="probe",
         title="Unsafe dual-use responses: failures of detection and of execution",
         section="probe",
@@ -575,7 +579,7 @@ def modes(cohort: Cohort) -> Table:
         ),
         [
             ModelItem(cohort=cohort, model=model, item=mode)
-            for model in (average_first if cohort.scope.triplets else ())
+            for model in (average_first if cohort.scope.has_triplets else ())
             for mode in _SHOWN_MODES
         ],
         name="table_5_modes",
@@ -631,7 +635,7 @@ def wording(cohort: Cohort) -> Table:
         [
             ModelItem(cohort=cohort, model=estimate.model, item=estimate)
             for estimate in (cohort.wordings[at] for at in cohort.estimates.order)
-            if estimate.epochs > 1 and cohort.scope.triplets
+            if estimate.epochs > 1 and cohort.scope.has_triplets
         ],
         name="wording",
         title="Paraphrase effect: disagreement of wordings beyond that of epochs",
@@ -689,7 +693,7 @@ def comparisons(cohort: Cohort) -> Table:
     flips = (
         " Safety flips depend on how often a model is safe: compare them between models of similar"
         " dual-use safety only."
-        if cohort.scope.triplets
+        if cohort.scope.has_triplets
         else ""
     )
     return Table.of(

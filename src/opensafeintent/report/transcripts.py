@@ -127,7 +127,7 @@ def list_kinds(cohort: Cohort) -> tuple[Kind, ...]:
     """
     scope = cohort.scope
     there = {
-        kind: scope.pairs if kind == "unsafe_pair" else scope.has(metric)
+        kind: scope.has_pairs if kind == "unsafe_pair" else scope.has(metric)
         for kind, metric in _METRICS.items()
     }
     return tuple(kind for kind in KINDS if there.get(kind.name, True))
@@ -141,7 +141,7 @@ def failures(cohort: Cohort) -> dict[KindName, NDArray[np.bool_]]:
     return {
         kind: top > 0 if METRICS[metric].less_is_better else top < bottom
         for kind, metric in _METRICS.items()
-        if kind != "unsafe_pair" or cohort.scope.pairs
+        if kind != "unsafe_pair" or cohort.scope.has_pairs
         for top, bottom in (cohort.estimates.split_by_epoch(metric),)
     }
 
@@ -451,8 +451,8 @@ def _cell(row: GradedResponse | None) -> str:
     harm = ungraded if row.harm_severity is None else str(row.harm_severity)
     mode = row.mode[1] if row.mode else "-" if "mode" in requested else "."
     strategy = row.strategy[0] if row.strategy else "-" if "strategy" in requested else "."
-    if row.refused:
-        state = row.refused[0]
+    if row.refusal_reason:
+        state = row.refusal_reason[0]
     elif NOT_GRADED in row.missing:
         state = "n"
     elif "response" in requested:

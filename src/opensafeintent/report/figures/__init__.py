@@ -152,7 +152,7 @@ def _plan_primary(scope: MetricScope) -> tuple[_Plan, _Plan]:
     safety, utility = METRICS[scope.safety].label, METRICS[scope.utility].label
     reframing = (
         " No reframing gets 4, so a model that reframes cannot reach a Mean Utility of 1."
-        if scope.triplets
+        if scope.has_triplets
         else ""
     )
     return (
@@ -169,7 +169,7 @@ def _plan_primary(scope: MetricScope) -> tuple[_Plan, _Plan]:
         _Plan(
             "fig_3_strata",
             f"{' and '.join(dict.fromkeys((safety, utility)))} by harm domain and task type"
-            + (" (paper: Fig. 3)" if scope.triplets else ""),
+            + (" (paper: Fig. 3)" if scope.has_triplets else ""),
             "strata",
             f"Strata are ordered by {safety}. {_CI} Differences between strata are not tested.",
             partial(points.panels, metrics=scope.primary),

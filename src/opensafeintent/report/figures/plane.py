@@ -264,7 +264,7 @@ def frontier(cohort: Cohort, side: int = SIDE) -> Spec:
     rows.append(
         make_reference_point(
             "oracle",
-            f"knows the intent: helpfulness 4, 3{', 3' * cohort.scope.triplets}, all safe"
+            f"knows the intent: helpfulness 4, 3{', 3' * cohort.scope.has_triplets}, all safe"
             if cohort.scope.rubric
             else "does all that it must, and nothing that it must not",
             x.oracle,
