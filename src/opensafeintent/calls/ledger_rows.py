@@ -248,10 +248,10 @@ class TextBudget:
         self._path, self._advice, self._most = path, advice, most
 
     def charge(self, text: str) -> str:
-        """Return a text that is kept from now on.
+        """Count a text that is kept from now on, and return it.
 
         Raises:
-            TooLong: there is no room for it.
+            TooLong: the texts so far and this one are more than the budget.
         """
         self.charged += sys.getsizeof(text)
         if self.charged > self._most:
@@ -318,7 +318,7 @@ class TextsAt(dict[int, str]):
 
     Args:
         connection: to the ledger.
-        budget: for all of them.
+        budget: memory for all of them.
 
     Raises:
         ValueError, LookupError, zlib.error: one is missing, or differs from the stored one.
