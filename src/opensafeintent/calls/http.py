@@ -130,6 +130,8 @@ ATTEMPT_SECONDS = 600.0
 _LONG_REPLY = 1 << 20
 """Bytes of a reply beyond which secrets are looked for in a thread of its own."""
 _SECRET_MARGIN = 2**16
+"""Bytes of an error that are searched beyond those that are kept: a secret may lie across the end.
+"""
 LONGEST_REPLY = 64 * 2**20
 """Bytes; a server that sends more is cut off."""
 _RETRIED = ("rate_limited", "server")

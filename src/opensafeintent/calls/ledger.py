@@ -273,7 +273,7 @@ class Ledger:
 
         Args:
             keys: of the calls.
-            budget: for the texts of the stored answers.
+            budget: memory for the texts of the stored answers.
 
         Raises:
             TooLong: there is no room for one.

@@ -251,7 +251,7 @@ class TextBudget:
         """Return a text that is kept from now on.
 
         Raises:
-            TooLong: there is no room for it.
+            TooLong: the texts so far and this one are more than the budget.
         """
         self.charged += sys.getsizeof(text)
         if self.charged > self._most:

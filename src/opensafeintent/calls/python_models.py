@@ -35,6 +35,7 @@ _THREADS = 16
 _MOST_READ = 2**16
 """Characters of an exception that are looked through."""
 _SECRET_MARGIN = 2**12
+"""Characters searched beyond those: a secret may lie across the end."""
 _FORM = re.compile(r"[\w.:\-]+")
 
 

@@ -575,7 +575,7 @@ def add_known_checks(run: GradedRun, files: Sequence[JudgeFile]) -> GradedRun:
 def find_earlier_checks(
     gold_check: GoldCheckPlan, identities: Mapping[str, str], files: Sequence[JudgeFile]
 ) -> tuple[list[JudgeCheck], GoldCheckPlan | None]:
-    """Find the checks in results of `judge-check` that a check on gold cases would repeat.
+    """Find the checks in results of `judge-check` that the plan would repeat.
 
     A check that failed counts only if it is of the same grades and misses none: another one might
     pass.
@@ -586,8 +586,8 @@ def find_earlier_checks(
         files: results of `judge-check`.
 
     Returns:
-        The checks of judges that need no further one: they passed or failed; and the check on
-        gold cases that the other judges still need, None if they need none.
+        The checks of judges that need no further one: they passed or failed; and the plan for the
+        other judges, None if there is none.
     """
     known: dict[str, JudgeCheck] = {}
     for check in (check for file in files for check in file.checks):
@@ -615,7 +615,7 @@ def find_earlier_checks(
 
 
 def _find_setting(gold_check: GoldCheckPlan, check: JudgeCheck) -> JudgeSetting:
-    """Return the setting in which a check on gold cases would ask for the grades of a check."""
+    """Return the setting in which the plan would ask a judge for the grades of a check."""
     grades_by_judge = {check.judge: check.grades}
     return msgspec.structs.replace(gold_check, grades_by_judge=grades_by_judge).find_setting(
         check.judge

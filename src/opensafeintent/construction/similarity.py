@@ -131,7 +131,11 @@ class Encoded(NamedTuple):
     lengths: NDArray[np.int64]
     """Words, shape (text,)."""
     parity_sketches: NDArray[np.uint64]
-    """Shape (16, text)."""
+    """A sketch for each text, shape (16, text): every occurrence of a word flips one of 1024 bits.
+
+    The sketches of two texts differ in at most n + m − 2·LCS bits. A pair whose sketches differ in
+    more bits than a similar pair can is dropped without a comparison.
+    """
 
 
 class Encoder:
@@ -171,7 +175,7 @@ def _compute_parity_sketches(
 
 
 def _folds(parity_sketches: NDArray[np.uint64]) -> list[NDArray[np.uint64]]:
-    """Return parity sketches of 1, 2, 4, 8 and 16 words, each of shape (words, text)."""
+    """Return folded parity sketches of 1, 2, 4, 8 and 16 words, each of shape (words, text)."""
     folds = [parity_sketches]
     while len(folds[0]) > 1:
         half = len(folds[0]) // 2

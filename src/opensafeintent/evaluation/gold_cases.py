@@ -280,7 +280,7 @@ class GoldCheckPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     gold: GoldCases
     grades_by_judge: Mapping[str, tuple[GradeName, ...]]
-    """By judge, the grades that it is there for."""
+    """The grades that each judge is there for."""
     templates: Templates
     parse: ParseRule = "strict"
     samplings: Mapping[str, Sampling]

@@ -36,9 +36,9 @@ from opensafeintent.responses import (
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, KnownGrades
 
 REQUEST_HIDDEN = "request_hidden"
-"""The shown request of the swap audit in which no request is shown."""
+"""The case of the swap audit in which no request is shown."""
 SHOWN_REQUESTS = (*CORE_VARIANTS, REQUEST_HIDDEN)
-"""Requests under which a response is graded: the prompt of each intent, and none."""
+"""The requests with which a response is graded: the prompt of each intent, and none."""
 
 _ByRequest = dict[str, dict[str, KnownGrades]]
 """Grades by shown request, then judge."""
@@ -53,7 +53,7 @@ class Regrade(AboutResponse, frozen=True, kw_only=True):
 
 
 class Swapped(AboutResponse, frozen=True, kw_only=True):
-    """One core response as judges grade it under every shown request."""
+    """One core response as judges grade it under every request of `SHOWN_REQUESTS`."""
 
     grades: _ByRequest
     """The grades under its own prompt are those that count. Empty if there is no graded response.
