@@ -17,9 +17,9 @@ from loopback import Fault, LoopbackServer, Match, answer_text
 from opensafeintent.calls import http as module
 from opensafeintent.calls.http import EndpointModel, HttpSession
 from opensafeintent.calls.providers import (
+    name_variables,
     parse_provider,
     resolve_endpoint,
-    variables as variables_of,
 )
 from opensafeintent.calls.records import Answered, Attempt, Call, Failure, Replied, Sampling
 from opensafeintent.errors import InputError
@@ -186,7 +186,7 @@ def test_what_an_attempt_comes_to(fault: Fault, kind: str, what: tuple[bool, ...
 def test_a_404_says_what_a_base_url_is_if_it_may_be_wrong(
     name: str, base_url: str, message: str, hint: str
 ) -> None:
-    variables = variables_of(parse_provider(name))
+    variables = name_variables(parse_provider(name))
     environment = dict(zip(variables, (base_url, "sk-0123456789"), strict=True))
 
     async def run() -> str:
