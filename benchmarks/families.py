@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.numbers.estimates import FEWEST_IN_DOMAIN
+from opensafeintent.numbers.estimates import FEWEST_SETS_IN_DOMAIN
 from opensafeintent.statistics import estimate
 from opensafeintent.statistics.components import average_components, find_components
 from opensafeintent.statistics.intervals import Units, correlate_parts, mean_over
@@ -182,7 +182,7 @@ def cover_domains(
     inside = [(domain_of == at).astype(float) for at in range(len(units))]
     for row, parts in zip(safe, zip(*columns, strict=True), strict=True):
         related = correlate_parts([(row * members, members) for members in inside], together)
-        low, high = mean_over(parts, FEWEST_IN_DOMAIN, related).interval or (0.0, 1.0)
+        low, high = mean_over(parts, FEWEST_SETS_IN_DOMAIN, related).interval or (0.0, 1.0)
         hits += low <= truth + 1e-9 and truth - 1e-9 <= high
         width += high - low
     return hits / simulations, width / simulations

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
 from collections import Counter
+from pathlib import Path
+
+import pytest
 
 from source import nodes, texts, trees
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
 def test_only_packages_list_their_names() -> None:
@@ -55,3 +61,23 @@ def test_no_function_is_longer_than_one_can_see_at_once() -> None:
 
 def test_a_module_has_one_topic_and_no_banner() -> None:
     assert {name for name, text in texts().items() if BANNER.search(text)} == set()
+
+
+def test_benchmarks_import_names_that_exist() -> None:
+    """No other test runs most of them, and a rename would pass them by."""
+    if not BENCHMARKS.is_dir():
+        pytest.skip("a copy of the tests alone")
+    imports = [
+        (path.name, node.module, alias.name)
+        for path in BENCHMARKS.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("opensafeintent")
+        for alias in node.names
+    ]
+    lacking = {
+        f"{file}: {module}.{name}"
+        for file, module, name in imports
+        if not hasattr(importlib.import_module(str(module)), name)
+        and importlib.util.find_spec(f"{module}.{name}") is None
+    }
+    assert len(imports) > 50 and lacking == set()

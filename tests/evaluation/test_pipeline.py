@@ -47,7 +47,7 @@ from loopback import (
     RequestRecord,
     answer_text,
 )
-from opensafeintent.taxonomy import GRADE_OF
+from opensafeintent.taxonomy import GRADE_OF, QUESTIONS
 
 CONTRACTS = {
     HELPFULNESS: "one integer from 1 to 4",
@@ -143,7 +143,7 @@ def test_nothing_waits_for_another_prompt(lab: Lab) -> None:
     lab.evaluate()
     times = [record.time for record in lab.server.requests]
     # the grades, mode and probe of the one response that was late
-    assert sum(time > times[0] + 0.9 for time in times) <= 4
+    assert sum(time > times[0] + 0.9 for time in times) <= len(QUESTIONS) + 2
     assert len(times) > 14 * 3
 
 

@@ -42,7 +42,7 @@ from opensafeintent import (
 )
 from opensafeintent.calls.baselines import find_contract, read_marked_parts
 from opensafeintent.promptsets import load_dataset
-from opensafeintent.taxonomy import DIRECT_TWINS, FOLLOW_UPS, GRADE_OF
+from opensafeintent.taxonomy import DIRECT_TWINS, FOLLOW_UPS, GRADE_OF, QUESTIONS
 from opensafeintent.templates import Role, Template, load_templates
 from opensafeintent.templates.template import FirstTurn, cut_tokens, second_turn
 from samples import dataset_file, json_lines, made_dataset, prompt_set
@@ -151,8 +151,8 @@ def test_the_dry_run_foretells_the_calls(lab: Lab, epochs: int) -> None:
     options = (*TURN, "--audit", "turn=5", "--epochs", epochs)
     out = lab.evaluate(*options, "--dry-run").out
     calls = SECOND_TURNS * epochs
-    assert re.findall(r"second turn +(\d+)", out) == [str(calls)] * 3
-    assert re.findall(r"in conversation +(\d+)", out) == ["5", "5"]
+    assert re.findall(r"second turn +(\d+)", out) == [str(calls)] * (1 + len(QUESTIONS))
+    assert re.findall(r"in conversation +(\d+)", out) == ["5"] * len(QUESTIONS)
     assert "a history effect on safety is detected with 80 % power" in " ".join(out.split())
     all_calls = re.findall(r"^All +(\d+)", out, re.MULTILINE)
     assert lab.evaluate(*options).code == 0

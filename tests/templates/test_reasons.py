@@ -9,6 +9,7 @@ import pytest
 
 from endtoend import grades, osi, some_sets
 from opensafeintent.errors import InputError
+from opensafeintent.taxonomy import QUESTIONS
 from opensafeintent.templates import IntegerContract, load_templates, parse_reply
 
 HARM = IntegerContract(0, 3, "one integer from 0 to 3", reason=True)
@@ -61,7 +62,8 @@ def test_a_run_with_reasons_is_a_group_of_its_own(tmp_path: Path) -> None:
     plain, reasoned = map(_grades_of, runs)
     assert plain == reasoned  # the scripted judge gives the same grades, said otherwise
     refusal = osi("report", *runs, "--out", tmp_path / "both").refusal
-    assert "plain and reasons cannot be compared: judge templates: harm, helpfulness" in refusal
+    roles = ", ".join(sorted(question.role for question in QUESTIONS))
+    assert f"plain and reasons cannot be compared: judge templates: {roles}" in refusal
     assert "; `opensafeintent grade " in refusal and "in the later way" in refusal
     none = ("--rubrics", "reasons", "--dry-run", "--out", tmp_path / "none")
     foretold = osi("evaluate", "baseline/comply-all", *asked, *none).out

@@ -483,7 +483,11 @@ def kinds_asked(row: GradedResponse) -> set[Kind]:
         "mode": row.mode is not None,
         "strategy": row.strategy is not None,
         "guard": bool(row.guard),
-        **{grade: row.panel(grade) is not None for grade in SCALES if grade not in METRIC_GRADES},
+        **{
+            grade: row.panel(grade) is not None and not is_follow_up(row.variant)
+            for grade in SCALES
+            if grade not in METRIC_GRADES
+        },
     }
     missing = {part.kind for part in yield_missing(row)}
     return missing | {kind for kind, was_asked in others.items() if was_asked}
@@ -494,7 +498,7 @@ def _name_grade_kind(row: GradedResponse, what: Graded) -> Kind:
     needed = what in METRIC_GRADES
     if row.panel(what) is not None and (row.has_all_grades or not needed):
         return "panel"
-    return _name_kind(row) if needed else what
+    return _name_kind(row) if needed or is_follow_up(row.variant) else what
 
 
 def _name_kind(row: GradedResponse) -> Kind:
