@@ -50,8 +50,11 @@ def describe_graders(cohort: Cohort) -> str:
     judges = cohort.conditions.judges
     if judges == (IMPORTED_JUDGE,):
         return "grades as imported"
-    named = name_graders([add_version(cohort, judge) for judge in judges])
-    return f"graded by {named}" if judges else "not graded"
+    named = [
+        clean_for_display(judge) if is_in_process(judge) else add_version(cohort, judge)
+        for judge in judges
+    ]
+    return f"graded by {name_graders(named)}" if judges else "not graded"
 
 
 def add_version(cohort: Cohort, judge: str) -> str:
