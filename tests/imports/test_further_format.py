@@ -13,7 +13,7 @@ import pytest
 from opensafeintent import ImportSettings, RunOutcome, import_files
 from opensafeintent.errors import InputError
 from opensafeintent.imports import known_formats
-from opensafeintent.imports.content import FileContent, Located, read_each_model
+from opensafeintent.imports.content import FileContent, LocatedRecord, read_each_model
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.fields import Record, read_each_record
 from opensafeintent.taxonomy import MOST_EPOCHS, Taxonomy
@@ -22,16 +22,16 @@ from samples import dataset_file, json_lines, made_dataset, prompt_set
 DATASET = made_dataset(prompt_set("boats"))
 
 
-def recognises(records: Sequence[Located]) -> bool:
+def recognises(records: Sequence[LocatedRecord]) -> bool:
     return "take" in records[0][1]
 
 
-def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileContent]:
+def read(records: Sequence[LocatedRecord], path: Path, _: Taxonomy) -> list[FileContent]:
     headings = {"prompt": "said", "epoch": "take", "model": "target"}
     return read_each_model(read_each_record(records, read_row), path, headings=headings)
 
 
-def read_row(row: Record) -> Located:
+def read_row(row: Record) -> LocatedRecord:
     return row.location, {
         "model": row.name("target"),
         "prompt": row.text("said"),
