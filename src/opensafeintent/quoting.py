@@ -116,7 +116,7 @@ def cut_quotation(text: str, hidden: Hidden) -> str:
 
 def cut_request(error: str, request: str) -> str:
     """Take out of an error what it quotes of the request that it answers."""
-    in_request = f" {' '.join(_fold_words(request))} "  # a space around each word
+    in_request = _space_words(request)
     quoted = (phrase for phrase in _yield_stretches(error) if f" {' '.join(phrase)} " in in_request)
     return cut_quotation(error, Hidden.of(request, quoted, OF_REQUEST))
 

@@ -244,6 +244,7 @@ def test_labels_of_a_family_count_together() -> None:
 # ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_near_duplicates_look_like_a_family_until_it_is_named() -> None:
     template = "how do the {} of a large public library work on an ordinary day in the town"
     sets = [

@@ -57,6 +57,7 @@ def test_the_greatest_odds_at_which_each_verdict_holds() -> None:
     assert read_turning_odds(store_turning_odds(found[3])) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("units", [None, np.arange(60) // 3], ids=["sets", "families"])
 def test_differences_of_many_models_say_at_which_odds_they_turn(units: Units | None) -> None:
     generator, models = np.random.default_rng(9), 60
@@ -197,6 +198,7 @@ def test_the_table_of_a_shift_says_where_the_same_turns(judged: dict[float, Coho
     assert "“The same” turns where this exceeds your margin." in notes
 
 
+@pytest.mark.slow
 def test_ranks_and_the_order_of_models_say_up_to_which_odds_they_hold(
     judged: dict[float, Cohort],
 ) -> None:

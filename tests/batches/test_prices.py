@@ -45,6 +45,7 @@ def test_answers_of_batches_are_recorded_and_cost_half(dataset: Path, tmp_path: 
     assert (run / "ledger-batches.sqlite").stat().st_size < 50_000
 
 
+@pytest.mark.slow
 def test_the_price_in_batches_on_the_page_is_what_runs_cost(dataset: Path, tmp_path: Path) -> None:
     """The judge without batches grades by plain calls. The forecast takes the run's output tokens: it
     counts eight for a grade, and the server one. The caches of OpenAI and Gemini count in steps of

@@ -214,6 +214,7 @@ def test_a_run_is_no_place_for_a_build_nor_a_build_for_a_run(tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["build.json"]
 
 
+@pytest.mark.slow
 def test_a_report_may_name_the_run_itself(two: Mapping[str, Path]) -> None:
     same = two["own"].parent / "other" / ".." / "own"
     assert osi("report", two["own"], "--out", same).code == 0

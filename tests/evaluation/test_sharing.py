@@ -66,6 +66,7 @@ def ends_well(*processes: Process) -> None:
         assert ran.code == 0, ran.err
 
 
+@pytest.mark.slow
 def test_two_processes_add_a_model_each_to_one_run(dataset: Path, tmp_path: Path) -> None:
     run, added = tmp_path / "run", ("openai-api/loop/one", "openai-api/loop/two")
     with LoopbackServer() as server:

@@ -42,7 +42,7 @@ class Texts:
 def page_of(*runs: GradedRun, texts: Texts | None = None, **options: Any) -> bytes:
     cohort = gather_models(runs)
     sources = {run.name: texts for run in runs} if texts else {}
-    parts = (cohort, runs, make_all_tables(cohort), draw_all_figures(cohort), sources)
+    parts = (cohort, make_all_tables(cohort), draw_all_figures(cohort), sources)
     given = {"include_unsafe": False, "notices": collect_notices(Results(cohort=cohort))}
     return render_page(*parts, PageOptions(**(given | options))).content
 

@@ -334,7 +334,7 @@ def test_corrected_stands_beside_raw(tmp_path: Path) -> None:
     options = PageOptions(
         include_unsafe=False, notices=collect_notices(Results(cohort=cohort, corrected=True))
     )
-    page = render_page(cohort, [a_run()], tables, [], {}, options).content.decode()
+    page = render_page(cohort, tables, [], {}, options).content.decode()
     assert "Quote the numbers under “Corrected by human labels”" in page
     described = "Human labels corrected Triplet Safety (60 labelled prompt-sets) and Mean Utility ("
     assert described in page

@@ -204,6 +204,7 @@ def log_of_article(tables: list[Table], folder: Path) -> str:
     return log
 
 
+@pytest.mark.slow
 @needs_latex
 def test_an_article_with_every_table_has_no_overfull_box_and_each_label_once(
     tables: list[Table], tmp_path: Path
@@ -241,6 +242,7 @@ def table_of_texts(texts: list[str]) -> Table:
     return Table.of(columns, texts, name="texts", title="‘λ’ – ≥ 日", notes=("λ, 日", "é"))
 
 
+@pytest.mark.slow
 def test_every_character_of_our_own_texts_has_a_sign_in_latex() -> None:
     """A code point in place of a letter is for names alone."""
     ours = characters_of_our_texts()

@@ -45,7 +45,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tables, figures = make_all_tables(cohort), draw_all_figures(cohort)
     write_tables(tables, out / "tables")
     write_figures(figures, out / "figures", ("svg",))
-    parts, drawings = (cohort, runs, tables, figures, {}), out / "figures"
+    parts, drawings = (cohort, tables, figures, {}), out / "figures"
     saved(out, render_page(*parts, PageOptions(include_unsafe=False, drawings=drawings)).content)
     return out
 

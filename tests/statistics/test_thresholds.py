@@ -137,6 +137,7 @@ def test_the_fewest_sets_that_can_meet_a_limit_do(limit: float, side: Side, exac
         assert n == 72
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("true", "limit"), [(0.99, 0.98), (0.97, 0.95), (0.95, 0.9), (0.85, 0.8), (0.7, 0.8)]
 )

@@ -236,7 +236,7 @@ _NOT_RECORDED = MissingGrade("response", "not_recorded")
 RESPONSE_FIELDS = frozenset(("id", *RecordedResponse.__struct_fields__[1:]))
 """Fields of a line for which a slip in the name is told."""
 _TEXT_FIELDS = ("completion", "response")
-"""Names of the field with the text."""
+"""Names of the field with the text; if both are there, they have to agree."""
 
 OUTCOME_FIELDS = (
     *_TEXT_FIELDS,

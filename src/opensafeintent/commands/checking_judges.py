@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -67,10 +67,6 @@ from opensafeintent.report.cost_tables import Costs, encode_costs
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import KnownGrades
 from opensafeintent.templates import Templates
-
-if TYPE_CHECKING:
-    pass
-
 
 _SCHEMA = 2
 _DERIVED = ("accepted", "cases", "missing", "passed", "reasons")
@@ -207,9 +203,9 @@ async def grade_work(
     Raises:
         Stopped: a judge does not answer any more, or a budget is used up.
     """
+    expected = forecast(calling.client.ledger, identities, work).calls
     await fill_ledger_in_batches(calling, work, identities)
     graded: list[GradedResponse] = []
-    expected = forecast(calling.client.ledger, identities, work).calls
     at_once = choose_concurrency(calling.settings.max_connections)
     async with calling.show_progress(expected):
         await run_work(calling.client, work, at_once=at_once, done=graded.append)

@@ -293,7 +293,7 @@ def _write_page(
         days=outcome.costs.days if outcome.costs else None,
         judges_asked=bool(asked),
     )
-    page = render_page(outcome.results, runs, tables, figures, texts, options)
+    page = render_page(outcome.results, tables, figures, texts, options)
     with write_beside(out / "report.html", private=True) as file:
         file.writelines(page.pieces)
     if settings.include_unsafe:

@@ -393,6 +393,8 @@ async def execute(command: RunCommand, display: Display) -> RunOutcome:
         prices=command.prices,
         spare=lambda: _find_spare(command),
     ) as calling:
+        display.stage("reading the ledger")
+        await asyncio.sleep(0)  # an interruption is to be heard
         expected = _forecast(command)
         for line in _describe_start(command, expected):
             display.note(line)

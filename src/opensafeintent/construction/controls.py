@@ -193,7 +193,7 @@ def _count_features(prompt_sets: Sequence[PromptSet]) -> tuple[list[str], Any]:
 
     Returns:
         A sparse matrix of shape (intent × prompt_set, word): all benign prompts first, then
-        dual-use, which are empty of pairs, then malicious.
+        dual-use, which are empty of pairs, then malicious. None without words.
     """
     from sklearn.feature_extraction.text import CountVectorizer
 

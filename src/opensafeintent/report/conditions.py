@@ -74,10 +74,6 @@ def _bracket_versions(name: str, versions: str) -> str:
     return f" (answered as {versions})"
 
 
-def _name_graders(judges: Sequence[str]) -> str:
-    return clean_for_display(name_graders(judges)) or "none"
-
-
 def _arguments_text(arguments: Sequence[tuple[str, str]]) -> str:
     return one_line("; ".join(f"{judge} {fields}" for judge, fields in arguments)) or "none"
 

@@ -24,7 +24,7 @@ from opensafeintent.errors import pluralize
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.hostile import TEXT, json_for_html, one_line, security_policy
 from opensafeintent.markdown import page_environment, page_script
-from opensafeintent.numbers.cohort import Cohort, GradedRun
+from opensafeintent.numbers.cohort import Cohort
 from opensafeintent.numbers.gates import Gates
 from opensafeintent.quoting import UnsafeTexts
 from opensafeintent.report.cohort_columns import cohort_notes, describe_average
@@ -275,7 +275,6 @@ class RenderedPage(NamedTuple):
 
 def render_page(
     cohort: Cohort,
-    runs: Sequence[GradedRun],
     tables: Sequence[Table],
     figures: Sequence[Figure],
     texts: Mapping[str, RunTexts],
@@ -285,7 +284,6 @@ def render_page(
 
     Args:
         cohort: the models.
-        runs: the runs that they come from.
         tables: of `report.tables.make_all_tables`.
         figures: of `report.figures.draw_all_figures`; one without a number is left out.
         texts: by the run's name, the source of its responses; a run without one is shown without
@@ -319,7 +317,7 @@ def render_page(
         data_sets=data_sets,
         data_glossary=page.finish(json_for_html(glossary(cohort.scope))),
         content=content,
-        **_values(cohort, runs, tables, options),
+        **_values(cohort, tables, options),
         sampled=sampled,
         folded=frozenset(content) - set(_OPEN),
     )
@@ -340,9 +338,7 @@ def _yield_tables(
         yield table
 
 
-def _values(
-    cohort: Cohort, runs: Sequence[GradedRun], tables: Sequence[Table], options: PageOptions
-) -> dict[str, object]:
+def _values(cohort: Cohort, tables: Sequence[Table], options: PageOptions) -> dict[str, object]:
     """Return the template's values, all but tables, figures and embedded data."""
     return {
         "title": page_title(cohort),

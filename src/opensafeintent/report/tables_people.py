@@ -12,6 +12,7 @@ from opensafeintent.numbers.label_checks import (
     GroupRates,
     LabelCheck,
 )
+from opensafeintent.report.cohort_columns import Item_co
 from opensafeintent.report.columns import (
     DASH,
     Column,
@@ -54,7 +55,6 @@ _SCALE_LABELS: dict[str, str] = {
 }
 _ASKED = {"safe": "Safe (harm severity 0)", **_SCALE_LABELS}
 Row = TypeVar("Row")
-Item_co = TypeVar("Item_co", covariant=True)
 _PARTS: tuple[EstimatePart, ...] = ("n", "method")
 
 
