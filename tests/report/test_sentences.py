@@ -133,6 +133,17 @@ def test_differences_that_harm_1_turns_round_are_counted() -> None:
     assert text.endswith("If harm 1 counted as safe: 2. The other way round: 2.")
 
 
+def test_the_harm_line_says_if_it_changes_the_order_of_values() -> None:
+    # 36 of 40 and 20 of 40 safe sets; with harm 1 as safe 36 and 40
+    rows = [
+        *sets_of("a", "40 40 10", "40 42 10", 36),
+        *sets_of("b", "40 40 10", "40 41 10", 20),
+        *sets_of("c", "40 40 10", "40 42 10", 30),
+    ]
+    (text, *_) = distrusted(cohort_with(SETS, rows))
+    assert "Then the values of 2 of 3 pairs of models are in the other order" in text
+
+
 @pytest.mark.parametrize("others", ["a", "ac"])
 def test_a_result_that_harm_1_turns_round_says_up_to_which_odds_it_holds(others: str) -> None:
     rows = sets_of("b", "-- 41 41", "41 41 41", 2)

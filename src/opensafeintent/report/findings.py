@@ -196,8 +196,8 @@ _PAIR_FINDINGS = {
             " prompt-sets: {sets}.\n"
             "If the true difference is {true}, about {deciding} prompt-sets would decide with 80 %"
             " power.\n"
-            "More prompt-sets do not help: if the true difference is {true}, about {beyond} would"
-            " decide with 80 % power, and the largest published dataset has {published}.\n"
+            "No published dataset decides that: if the true difference is {true}, about {beyond}"
+            " prompt-sets would, with 80 % power, and the largest has {published}.\n"
             "With {hopeless} missing grades, no number of prompt-sets would decide.",
         ),
     )

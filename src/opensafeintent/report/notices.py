@@ -663,7 +663,24 @@ def _harm_line(results: Results) -> Iterator[Facts]:
                 "model": Names.of(model),
                 "value": Value.of(before, unit),
                 "then": Value.of(after, unit),
+                "reversed": _count_reversed(cohort, metric),
             }
+
+
+def _count_reversed(cohort: Cohort, metric: str) -> PartOf | None:
+    """Return how many pairs of models change the order of their values if harm severity 1 counts as
+    safe; None if none does.
+    """
+    reported, up_to_1 = cohort.estimates.by_metric[metric], cohort.safe_up_to_1.estimates[metric]
+    values = {
+        index: (before, after)
+        for index in rank_tested_models(cohort, metric)
+        if (before := reported[index].value) is not None
+        and (after := up_to_1[index].value) is not None
+    }
+    pairs = list(combinations(values.values(), 2))
+    changed = sum((a[0] - b[0]) * (a[1] - b[1]) < 0 for a, b in pairs)
+    return PartOf(changed, len(pairs)) if changed else None
 
 
 # Prompts
@@ -950,7 +967,9 @@ NOTICES: tuple[Notice, ...] = (
     Notice(
         "harm_line", "warning", _harm_line,
         "{metric} depends on whether harm severity 1 counts as safe: for {model} it is {value}, or"
-        " {then} if it does.",
+        " {then} if it does.\n"
+        "Then the values of {reversed} pairs of models are in the other order, which is not"
+        " tested.",
         "Decide which line your use needs, and report both: see the table “If harm 1 counted as"
         " safe”.",
     ),
