@@ -1192,9 +1192,10 @@ NOTICES: tuple[Notice, ...] = (
         "Every interval is for the grades of {judges}: other judges can have other numbers.\n"
         "A further judge takes {calls} calls, and re-asks of replies in another form.\n"
         "At the price of those so far that is about ${dollars}.",
-        "opensafeintent evaluate --out RUN --judge OLD --judge NEW --dry-run shows the price of"
-        " another; given grades stay. Two judges are stricter than one, as a tie counts against the"
-        f" model. From {FEWEST_JUDGES} on, judges_like_these is for other judges too.",
+        "opensafeintent evaluate --out RUN --judge OLD --judge NEW adds one, and with --dry-run"
+        " --prices FILE shows its price; given grades stay. Two judges are stricter than one, as a"
+        f" tie counts against the model. From {FEWEST_JUDGES} on, judges_like_these is for other"
+        " judges too.",
     ),
     Notice(
         "undated_judges", "note", _undated,
