@@ -102,8 +102,7 @@ def _notices() -> Rows:
     for level in LEVELS:
         for row in NOTICES:
             if row.level == level:
-                mark = "!" * (row.level == "warning" or row.hinders_quoting)
-                yield Code((row.code,)), row.level, mark, " ".join(row.text.split("\n"))
+                yield Code((row.code,)), row.level, " ".join(row.text.split("\n"))
 
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Rows]]] = {
@@ -115,7 +114,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Rows]]] = {
         ("grade", "from, to", "better", "a panel of two", "a panel of three"),
         _questions,
     ),
-    "notices": (("code", "level", "!", "text"), _notices),
+    "notices": (("code", "level", "text"), _notices),
 }
 _PLACE = re.compile(r"(<!-- table: (\S+) -->\n\n)(?:.*?\n\n)??(<!-- end -->)", re.DOTALL)
 

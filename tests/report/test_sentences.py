@@ -16,7 +16,7 @@ from opensafeintent.numbers.cohort import Cohort, gather_models
 from opensafeintent.report.conditions import describe_measurement
 from opensafeintent.report.facts import Name, Names, list_parts, make_statement
 from opensafeintent.report.findings import collect_findings, rank_or_compare_models
-from opensafeintent.report.notices import Results, collect_notices, hinders_quoting
+from opensafeintent.report.notices import Results, collect_notices, select_urgent
 from opensafeintent.responses import GradedResponse
 from report.runs import cohort_with, many_sets, notices_of, random_run, rows_of, run_with
 from samples import grade_line, made_dataset, prompt_set
@@ -561,11 +561,11 @@ def test_the_answer_of_two_models_says_which_is_safer() -> None:
         assert re.search(r"\[[+−]?[\d.]+, [+−]?[\d.]+\].*, prompt-sets: \d+\.", text)
 
 
-def test_what_hinders_quoting_is_marked_and_nothing_else() -> None:
+def test_what_to_settle_before_quoting_and_nothing_else_is_urgent() -> None:
     notices = collect_notices(Results(cohort=graded(good=36, bad=12)))
-    marked = {said.code for said in notices if hinders_quoting(said)}
-    assert marked == {"few_sets", "undated_judges", "check_never"}
-    assert {"not_compared", "thin_strata"} <= {said.code for said in notices} - marked
+    urgent = {said.code for said in select_urgent(notices)}
+    assert urgent == {"few_sets", "undated_judges", "check_never"}
+    assert {"not_compared", "thin_strata"} <= {said.code for said in notices} - urgent
 
 
 def test_a_further_judge_takes_the_calls_for_grades_and_for_questions() -> None:
@@ -574,7 +574,8 @@ def test_a_further_judge_takes_the_calls_for_grades_and_for_questions() -> None:
         for row in sets_of("m", "40 40 10", "", 40)
     ]
     text = " ".join(notices_of(cohort_with(SETS, rows), "note"))
-    assert f"A further judge takes {40 * 3 * 2 + 40} calls, and re-asks" in text and "$" not in text
+    assert f"takes {40 * 3 * 2 + 40} calls, a question about one of 120 responses" in text
+    assert "$" not in text
     priced = Results(cohort=cohort_with(SETS, rows), dollars_a_grade=0.01)
     (few,) = collect_notices(priced, ("few_judges",))
     assert "so far that is about $2.80." in few.text

@@ -135,8 +135,9 @@ def describe_pair(cohort: Cohort, metric: str, first: int, second: int) -> State
     if sets:
         facts["deciding" if sets <= MOST_PUBLISHED else "beyond"] = round_count(sets)
     true = Value(difference.value, unit, signed=True)
-    hopeless = "as many" if difference.lacks_grades else None
-    facts |= {"true": true, "hopeless": hopeless, "published": str(MOST_PUBLISHED)}
+    facts |= {"true": true, "published": str(MOST_PUBLISHED)}
+    if difference.lacks_grades:
+        facts["left_open"] = true
     return _PAIR_FINDINGS["undecided"].fill_in([facts])
 
 
@@ -198,7 +199,8 @@ _PAIR_FINDINGS = {
             " power.\n"
             "No published dataset decides that: if the true difference is {true}, about {beyond}"
             " prompt-sets would, with 80 % power, and the largest has {published}.\n"
-            "With {hopeless} missing grades, no number of prompt-sets would decide.",
+            "Missing grades leave more open than a difference of {left_open}: more prompt-sets would"
+            " not decide that, fewer missing grades may.",
         ),
     )
 }

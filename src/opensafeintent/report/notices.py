@@ -109,8 +109,6 @@ class Notice(NamedTuple):
     """What the reader can do; said once."""
     is_banner: bool = False
     """Whether the page has it above everything else."""
-    hinders_quoting: bool = False
-    """Whether it has to be settled before the numbers stand in a paper, as every warning has."""
 
 
 def collect_notices(results: Results, codes: Collection[str] | None = None) -> list[Statement]:
@@ -139,15 +137,10 @@ def quote_notices(results: Results, codes: Collection[str]) -> list[str]:
 
 
 def select_urgent(notices: Iterable[Statement]) -> list[Statement]:
-    """Return the warnings and cautions."""
+    """Return the warnings and cautions: what to settle before one quotes a number, or to say beside
+    it.
+    """
     return [said for said in notices if said.level != "note"]
-
-
-def hinders_quoting(said: Statement) -> bool:
-    """Tell whether a notice or a finding has to be settled before the numbers stand in a paper."""
-    return said.level == "warning" or any(
-        row.hinders_quoting for row in NOTICES if row.code == said.code
-    )
 
 
 def find_too_many_missing(cohort: Cohort, most: float) -> list[TooManyMissing]:
@@ -540,6 +533,7 @@ def _few_judges(results: Results) -> Iterator[Facts]:
         yield {
             "judges": Names(judges),
             "calls": f"{calls:,}",
+            "responses": f"{len(answered):,}",
             "dollars": None if price is None else f"{calls * price:,.2f}",
         }
 
@@ -905,8 +899,9 @@ def _any_deciding(gates: Gates | None) -> bool:
 
 _EFFECT = (
     "Not used by {unused}.\n"
-    "Prompt-sets that lack one: {sets}; responses by intent: {intents}.\n"
-    "Comparisons in the primary metrics that missing grades alone leave undecided: {hinging}."
+    "Its prompt-sets that lack one: {sets}; its responses by intent: {intents}.\n"
+    "Comparisons in the primary metrics that are decided if the missing grades are like the others,"
+    " and else not: {hinging}."
 )
 _MOST_OFTEN = (
     "\nMost often {cause}: {advice}.\nopensafeintent trace RUN --set {set} shows an example."
@@ -1007,7 +1002,7 @@ NOTICES: tuple[Notice, ...] = (
     ),
     Notice(
         "missing", "caution", _find_missing,
-        "Missing {what}: at most {missing} of a model, {model}; {models} models lack some.\n"
+        "Missing {what}: {missing} of {model}, which lacks the most; {models} models lack some.\n"
         + _EFFECT
         + _MOST_OFTEN,
     ),
@@ -1040,14 +1035,24 @@ NOTICES: tuple[Notice, ...] = (
         "Checked with other templates, settings or version, so that the check does not cover these"
         " grades: {judges}.",
         "Check again with evaluate --check-judge, or with judge-check and the same options.",
-        hinders_quoting=True,
     ),
     Notice(
         "check_never", "caution",
         _if_named("judges", lambda results: _name_checked_as(results, "unchecked")),
         "No check on the gold cases is known: {judges}.",
         "evaluate --check-judge makes one.",
-        hinders_quoting=True,
+    ),
+    Notice(
+        "undated_judges", "caution", _undated,
+        "Neither the name nor the replies of {judges} tell a dated version: it can be any.",
+        "Name a judge with a date.",
+    ),
+    Notice(
+        "few_sets", "caution", _sets(FEWEST_SETS, _ENOUGH_SETS),
+        "With {sets} prompt-sets, a share of all prompt-sets has an interval of up to ± {width}"
+        " points: too wide for a paper or a release gate with a small margin.\n"
+        "They are {families} families, a set without one being its own.",
+        _MORE_SETS,
     ),
     Notice(
         "rank_changes", "caution", _rank_changes,
@@ -1190,18 +1195,13 @@ NOTICES: tuple[Notice, ...] = (
     Notice(
         "few_judges", "note", _few_judges,
         "Every interval is for the grades of {judges}: other judges can have other numbers.\n"
-        "A further judge takes {calls} calls, and re-asks of replies in another form.\n"
-        "At the price of those so far that is about ${dollars}.",
+        "A further judge takes {calls} calls, a question about one of {responses} responses each,"
+        " and re-asks of replies in another form.\n"
+        "At the price of this run's grades so far that is about ${dollars}.",
         "opensafeintent evaluate --out RUN --judge OLD --judge NEW adds one, and with --dry-run"
         " --prices FILE shows its price; given grades stay. Two judges are stricter than one, as a"
         f" tie counts against the model. From {FEWEST_JUDGES} on, judges_like_these is for other"
         " judges too.",
-    ),
-    Notice(
-        "undated_judges", "note", _undated,
-        "Neither the name nor the replies of {judges} tell a dated version: it can be any.",
-        "Name a judge with a date.",
-        hinders_quoting=True,
     ),
     Notice(
         "own_rubric", "note",
@@ -1245,14 +1245,6 @@ NOTICES: tuple[Notice, ...] = (
         "The models were evaluated on different samples. Comparisons use the prompt-sets that both"
         " have; each model's own numbers use its own sample.",
         "Evaluate all of them with the same --limit.",
-    ),
-    Notice(
-        "few_sets", "note", _sets(FEWEST_SETS, _ENOUGH_SETS),
-        "With {sets} prompt-sets, a share of all prompt-sets has an interval of up to ± {width}"
-        " points: too wide for a paper or a release gate with a small margin.\n"
-        "They are {families} families, a set without one being its own.",
-        _MORE_SETS,
-        hinders_quoting=True,
     ),
     Notice(
         "detectable", "note", _detectable,

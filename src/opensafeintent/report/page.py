@@ -40,7 +40,7 @@ from opensafeintent.report.figures import SAID_ONCE, THEMES, Figure
 from opensafeintent.report.figures.drawing import read_drawing
 from opensafeintent.report.findings import collect_findings, rank_or_compare_models
 from opensafeintent.report.gate_tables import describe_below_verdict, describe_verdict
-from opensafeintent.report.notices import hinders_quoting
+from opensafeintent.report.notices import select_urgent
 from opensafeintent.report.page_tables import shorten_for_page
 from opensafeintent.report.table_formats import data_table, glossary, to_csv
 from opensafeintent.report.tables import with_and_without
@@ -338,14 +338,24 @@ def _yield_tables(
         yield table
 
 
+def _group_limits(notices: Sequence[Statement]) -> list[tuple[str, list[Statement]]]:
+    """Return the notices below headings: what has to be settled first, then the others."""
+    below = [said for said in notices if not said.is_banner]
+    first = select_urgent(below)
+    groups = [
+        ("Settle before you quote a number, or say beside it", first),
+        ("What else to know", [said for said in below if said not in first]),
+    ]
+    return [group for group in groups if group[1]]
+
+
 def _values(cohort: Cohort, tables: Sequence[Table], options: PageOptions) -> dict[str, object]:
     """Return the template's values, all but tables, figures and embedded data."""
     return {
         "title": page_title(cohort),
         # nobody may overlook them
         "banners": [said for said in options.notices if said.is_banner],
-        "cautions": [said for said in options.notices if not said.is_banner],
-        "hinders_quoting": hinders_quoting,
+        "limits": _group_limits(options.notices),
         "verdict": describe_verdict(options.gates) if options.gates else "",
         "below_verdict": describe_below_verdict(options.gates) if options.gates else [],
         "heading": f"{cohort.dataset.shown}, {describe_graders(cohort)}",

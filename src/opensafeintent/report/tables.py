@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opensafeintent.evaluation.missing import KINDS, Kind
+from opensafeintent.evaluation.missing import KINDS, Kind, make_missing_reason
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.numbers.cohort import (
     Cohort,
@@ -156,6 +156,18 @@ def _list_reasons(row: _CoverageRow) -> str:
     )
 
 
+def _explain_reasons(cohort: Cohort) -> Iterator[str]:
+    """Yield a note with the meanings of the reasons that occur, if any does."""
+    meanings: dict[str, str] = {}
+    for found in cohort.coverage.values():
+        for part in found.lacking.values():
+            for reason in part.reasons:
+                what, _, cause = reason.partition(":")
+                meanings.setdefault(make_missing_reason(what, cause).meaning, cause)
+    if meanings:
+        yield "; ".join(f"{cause}: {meaning}" for meaning, cause in meanings.items()) + "."
+
+
 def coverage(cohort: Cohort) -> Table:
     """Return the planned and the existing responses and grades of each model."""
     return Table.of(
@@ -167,7 +179,7 @@ def coverage(cohort: Cohort) -> Table:
         name="coverage",
         title="Planned and obtained responses, and reasons for missing grades",
         section="coverage",
-        notes=cohort_notes(cohort),
+        notes=(*_explain_reasons(cohort), *cohort_notes(cohort)),
     )
 
 
