@@ -283,6 +283,7 @@ CASES: Mapping[str, Case] = {
     "no credit, a text": Case("no_credit", json_body({"error": "Insufficient balance", "requiredBalance": 0.0035, "status": 402}), 402),  # Psycheros#44
     "no credit of MiniMax in a 200": flat("no_credit", 200, base_resp={"status_code": 1008, "status_msg": "insufficient balance"}),
     "wrong key in an array": Case("unauthorized", json_body([{"error": {"code": 400, "message": "API key not valid.", "status": "INVALID_ARGUMENT", "details": [{"reason": "API_KEY_INVALID"}]}}]), 400),
+    "wrong key in another field": Case("unauthorized", json_body({"problem": {"code": "API_KEY_INVALID", "detail": "no such key"}}), 400),
     "wrong key in a text": error("unauthorized", 400, code=400, status="Bad Request", message='{"error": {"code": 400, "details": [{"reason": "API_KEY_INVALID"}]}}'),  # continue#10290
     "wrong key of Cloudflare": flat("unauthorized", 401, result=None, success=False, errors=[{"code": 10000, "message": "Authentication error"}]),  # opencode#32051
     "wrong key, detail": flat("unauthorized", 401, detail="Unauthorized"),  # OmniRoute#7638
@@ -295,6 +296,7 @@ CASES: Mapping[str, Case] = {
     "context length": flat("rejected", 400, object="error", message="This model's maximum context length is 2048 tokens. Please reduce the length of the messages.", type="BadRequestError", param=None, code=400),  # vllm#12886
     "certificate behind the gateway": error("server", 500, code="500", message="litellm.APIError: [SSL: CERTIFICATE_VERIFY_FAILED] self-signed certificate"),  # litellm#9848
     # A filter's, in further shapes
+    "prompt filter in another field": Case("refused", json_body({"fault": {"code": "content_filter", "message": "no"}}), 400),
     "prompt filter of Azure": error("refused", 400, param="prompt", code="content_filter", type=None, status=400, message="The response was filtered", innererror={"code": "ResponsibleAIPolicyViolation"}),  # helm#3327
     "prompt filter, other spelling": error("refused", 400, param="prompt", code="content_filter", message="m", inner_error={"content_filter_results": {"jailbreak": {"filtered": True}}}),  # browser-use#262
     "DashScope, native": flat("refused", 400, status_code=400, code="DataInspectionFailed", message="Input data may contain inappropriate content."),  # Qwen#938

@@ -144,6 +144,9 @@ FEW_CALLS = ("--probe", "none", "--max-missing", "1")
         ("together/meta-llama/Llama-3-70b", "llama-3-8b", True),
         ("mistral/mistral-small-latest", "mistral-small-2506", False),
         ("ollama/qwen3", "qwen3:latest", False),
+        ("lab/model-2", "model-2-2026-05", False),
+        ("lab/model-2-2026-04", "model-2-2026-05", True),
+        ("cohere/command-r", "command-r-08-2024", False),
         ("python/judge:ask@1", "somebody", False),
     ],
 )

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from opensafeintent.calls.protocols import dict_or_empty
+from opensafeintent.calls.protocols import dict_or_empty, find_error
 from opensafeintent.calls.streams import NoStream, Stream, read_stream
 
 LONGEST_ERROR = 2**20
@@ -108,7 +108,7 @@ def _collect(data: Any, errors: list[dict[str, Any]], levels: int) -> None:
             _collect(item, errors, levels - 1)
     if not isinstance(data, dict):
         return
-    error = data.get("error")
+    error = find_error(data)
     if isinstance(error, dict):
         beside = {name: data[name] for name in ("code", "type", "status") if name in data}
         fields = {name: value for name, value in beside.items() if name not in error} | error

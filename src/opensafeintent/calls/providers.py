@@ -213,7 +213,7 @@ def parse_provider(name: str) -> str:
     return name.removeprefix(FOREIGN).removeprefix(f"{_GENERIC}/").partition("/")[0]
 
 
-_VERSION = re.compile(r"-((\d{4}-)?\d{2}-\d{2}|\d{3,8})$")
+_VERSION = re.compile(r"-((\d{4}-)?\d{2}-\d{2}|\d{4}-\d{2}|\d{2}-\d{4}|\d{3,8})$")
 
 
 def name_and_version(name: str) -> tuple[str, str]:

@@ -40,9 +40,10 @@ class WireProtocol(Protocol):
     def request(self, call: Call, model: str, left_out: Collection[str]) -> dict[str, Any]:
         """Return the fields of a request.
 
-        A setting that the protocol has no field for is sent under its usual name, such as
-        `reasoning_effort` or `response_format`. If the server refuses it, `left_out` has it from
-        then on, and the report names it.
+        The user's further fields, in `call.sampling.extra`, are fields of the body; of two of one
+        name theirs counts. A setting that the protocol has no field for is sent under its usual
+        name, such as `reasoning_effort` or `response_format`. If the server refuses it, `left_out`
+        has it from then on, and the report names it.
 
         Args:
             call: the call.
@@ -60,8 +61,8 @@ class WireProtocol(Protocol):
         name there, that of its `json_schema` is `response_format`, and that of a further field is
         its own. For a setting inside another field, give its own name, or the path
         `output_config.format` if the name is a word that errors have for other reasons. Leave out
-        what the protocol requires, and a token limit, unless it is called `max_tokens` or
-        `max_completion_tokens`: an error about too long a prompt may name the limit too.
+        what the protocol requires, and a token limit, if it has one name alone: an error about too
+        long a prompt may name it too.
         """
 
     def join(self, parts: Sequence[Mapping[str, Any]], *, ended: bool) -> dict[str, Any]:
@@ -105,6 +106,7 @@ class WireProtocol(Protocol):
 
 
 _MOST_TOKENS = 2**53
+_ERROR_FIELDS = frozenset(("message", "detail", "code"))
 
 
 def token_count(tokens: Any) -> int:
@@ -119,15 +121,26 @@ def dict_or_empty(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def find_error(reply: Mapping[str, Any]) -> Any:
+    """Return what a body has under `error`, or the object that is its only field, if that reads
+    like an error, such as `{"problem": {"code": 5, "detail": "no such model"}}`; None if it has
+    neither.
+    """
+    if "error" in reply or len(reply) != 1:
+        return reply.get("error")
+    (only,) = reply.values()
+    return only if not _ERROR_FIELDS.isdisjoint(dict_or_empty(only)) else None
+
+
 def error_text(error: Any) -> str:
     """Return the text of an error, on one line."""
-    message = error.get("message") if isinstance(error, dict) else error
+    message = error.get("message") or error.get("detail") if isinstance(error, dict) else error
     return one_line(str(message or "it says no more"))
 
 
 def make_no_reply_error(line: str, reply: Mapping[str, Any]) -> ValueError:
     """Return the error of a body that is no reply, with the error that it has in its place."""
-    error = reply.get("error")
+    error = find_error(reply)
     return ValueError(f"{line} but an error: {error_text(error)}" if error else line)
 
 
