@@ -14,6 +14,7 @@ import pytest
 from endtoend import REPO, osi
 from loopback import GENERATE, Fault, LoopbackServer, Match
 from opensafeintent.calls.prices import Prices
+from opensafeintent.taxonomy import QUESTIONS
 
 pytest.importorskip("genai_prices")
 sys.path.append(str(REPO / "benchmarks"))
@@ -30,8 +31,11 @@ def test_the_page_has_the_script_s_table() -> None:
     assert SOURCE is not None
     prices = Prices(day=date.fromisoformat(SOURCE[2]))
     assert (prices.about or {})["version"] == SOURCE[1], "run benchmarks/costs.py again"
-    made = "\n".join(table(date.fromisoformat(SOURCE[2])))
-    assert made in COSTS, "python benchmarks/costs.py prints the table"
+    lines = list(table(date.fromisoformat(SOURCE[2])))
+    assert "\n".join(lines) in COSTS, "python benchmarks/costs.py prints the table"
+    (row,) = (line.split(" | ") for line in lines if line.startswith("| 115 "))
+    for price in (row[1], row[-1].removesuffix(" |")):
+        assert f" {price} " in README, f"the README has the table's {price} of 115 prompt-sets"
     assert all(f"`{model}`" in COSTS for model in (TARGET, *JUDGES))
 
 
@@ -40,6 +44,8 @@ def test_the_pages_have_the_script_s_numbers_of_calls() -> None:
     assert f"at most {of_set} calls with one judge, or {with_modes} with" in README
     assert all(f"| {size * of_set:,} |" in README for size in SIZES), "run benchmarks/costs.py"
     assert f"| at most {of_set} |" in COSTS
+    assert f"| {7 * len(QUESTIONS)} for each judge |" in COSTS
+    assert f"`--audit retest=N` {len(QUESTIONS)} N" in COSTS
 
 
 def lines_of(run: Path) -> dict[tuple[str, str], dict[str, Any]]:
