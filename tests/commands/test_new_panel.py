@@ -154,6 +154,22 @@ def test_an_added_judge_that_never_answered_is_owed_its_calls_until_the_judges_a
     assert metrics(tmp_path / "run")["judges"] == [first]
 
 
+def test_a_judge_of_modes_that_never_answered_does_not_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = "openai-api/loop/silent"
+    with LoopbackServer(models=["judge"]) as server:
+        monkeypatch.setenv("LOOP_BASE_URL", server.base_url)
+        monkeypatch.setenv("LOOP_API_KEY", "a-key-for-tests")
+        with pytest.raises(Stopped, match="silent"):
+            evaluated(tmp_path, MILD, mode_judge=silent)
+        assert evaluated(tmp_path, MILD, mode_judge="openai-api/loop/judge").exit_code == 0
+        with pytest.raises(InputError, match="judge of modes"):
+            evaluated(tmp_path, MILD, mode_judge=MILD)
+    plan = RunFolder(tmp_path / "run").manifest().plan
+    assert plan.mode_judge == "openai-api/loop/judge" and silent not in plan.judge_samplings
+
+
 def test_an_addition_that_was_interrupted_counts_when_it_is_complete(tmp_path: Path) -> None:
     asked: list[str] = []
 

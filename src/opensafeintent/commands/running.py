@@ -111,7 +111,11 @@ def leave_out_silent(
         if judges := tuple(judge for judge in plan.judges if judge in answering):
             plan = msgspec.structs.replace(plan, judges=judges)
         else:  # the plan of a run in which nothing was graded is as good as new
-            plan = msgspec.structs.replace(plan, judges=(), mode_judge="", judge_samplings={})
+            plan = msgspec.structs.replace(plan, judges=(), mode_judge="")
+    if settings.mode_judge and plan.mode_judge not in answering:
+        plan = msgspec.structs.replace(plan, mode_judge="")
+    samplings = {name: of for name, of in plan.judge_samplings.items() if name in plan.panel}
+    plan = msgspec.structs.replace(plan, judge_samplings=samplings)
     judges_left = {name: key for name, key in manifest.judges.items() if name in plan.panel}
     if settings.under_test:
         kept = answering | {*kept, *settings.under_test}

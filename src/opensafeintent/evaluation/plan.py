@@ -120,7 +120,9 @@ _PARTS: dict[str, _Part] = {
         show=lambda names: " + ".join(names) or "none",
         hint="name all of the run's, and further ones",
     ),
-    "mode_judge": _Part("judge of modes", "--mode-judge", may_begin=_is_ungraded),
+    "mode_judge": _Part(
+        "judge of modes", "--mode-judge", may_begin=lambda plan: not plan.mode_judge
+    ),
     "modes": _Part("modes", "--modes", _compare_steps("dual_use", "core")),
     "probe": _Part("probe", "--probe", _compare_steps("none", "unsafe", "all")),
     "judge_by": _Part(
